@@ -1,0 +1,56 @@
+# make demo and make test do all the set-up themselves; both need Python 3.11 or newer, and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+DEMO := build/demo
+
+.PHONY: demo test lint types rooms pytest deep docs benchmarks clean
+
+demo: $(READY)
+	@mkdir -p $(DEMO)
+	$(BIN)/bonafed quote --prior uniform:0.5,1.5 --clients 100 --rounds 200 --budget 10000 \
+	    --plot $(DEMO)/contract.png --save $(DEMO)/contract.json
+	$(BIN)/bonafed verify $(DEMO)/contract.json
+	$(BIN)/bonafed audit sampling --prior uniform:0.5,1.5 --clients 100 --rounds 200 --budget 10000 \
+	    --plot $(DEMO)/audit.png
+	@echo
+	@echo "The same audit of a contract that pays what is asked; it is meant to fail:"
+	-@$(BIN)/bonafed audit sampling --variant pay-as-bid --prior uniform:0.5,1.5 --clients 100 \
+	    --rounds 200 --budget 10000 --plot $(DEMO)/pay-as-bid.png || true
+	@echo "Look at the figures in $(DEMO)/"
+
+test: lint types rooms pytest
+
+lint: $(READY)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+types: $(READY)
+	$(BIN)/mypy
+
+rooms: $(READY)
+	$(BIN)/lint-imports --no-logo
+
+pytest: $(READY)
+	$(BIN)/pytest -q -n 2
+
+# The same tests with far more random examples.
+deep: $(READY)
+	HYPOTHESIS_PROFILE=deep $(BIN)/pytest -q -n 2
+
+# Rewrite what the code generates into the documentation: the command-line page and the pictures.
+docs: $(READY)
+	$(BIN)/python -m tests.generate_docs
+
+benchmarks: $(READY)
+	$(BIN)/python benchmarks/economics.py
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "bonafed needs Python 3.11 or newer")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[train,dev]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,130 @@
+"""The rules input from outside must meet, checked where it enters; one message form for all.
+
+Inside the package code trusts its types: nothing here is called twice for the same value.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal, TypeVar, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bonafed.errors import InvalidValue
+
+Floats = NDArray[np.float64]
+T = TypeVar("T", bound=str)
+
+
+def number(name: str, value: object) -> float:
+    """A finite real number (bool and text are not numbers)."""
+    if isinstance(value, (bool, np.bool_, str)) or not isinstance(value, (int, float, np.number)):
+        raise InvalidValue(name, "must be a number", repr(value))
+    result = float(value.real)
+    if not math.isfinite(result):
+        raise InvalidValue(name, "must be finite", result)
+    return result
+
+
+def positive(name: str, value: object) -> float:
+    """A finite number above 0."""
+    result = number(name, value)
+    if result <= 0:
+        raise InvalidValue(name, "must be positive", result)
+    return result
+
+
+def non_negative(name: str, value: object) -> float:
+    """A finite number not below 0."""
+    result = number(name, value)
+    if result < 0:
+        raise InvalidValue(name, "must not be negative", result)
+    return result
+
+
+def whole(name: str, value: object, at_least: int = 1) -> int:
+    """A whole number not below `at_least`."""
+    result = number(name, value)
+    if result != int(result) or result < at_least:
+        raise InvalidValue(name, f"must be a whole number of at least {at_least}", value)
+    return int(result)
+
+
+def between(name: str, value: object, low: float, high: float) -> float:
+    """A number in the closed interval [low, high]."""
+    result = number(name, value)
+    if not low <= result <= high:
+        raise InvalidValue(name, f"must be between {low:g} and {high:g}", result)
+    return result
+
+
+def one_of(name: str, value: object, allowed: Sequence[T]) -> T:
+    """One of the allowed words."""
+    for option in allowed:
+        if value == option:
+            return option
+    raise InvalidValue(name, "must be one of " + ", ".join(allowed), repr(value))
+
+
+def literal(name: str, value: object, kind: object) -> str:
+    """One of the words of a `Literal` type."""
+    options: tuple[str, ...] = get_args(kind)
+    return one_of(name, value, options)
+
+
+def support(low: object, high: object) -> tuple[float, float]:
+    """A cost interval 0 <= low < high < infinity."""
+    if isinstance(high, (int, float, np.number)) and math.isinf(float(high)):
+        raise InvalidValue("high", "must be finite: truncate an unbounded prior", high)
+    bottom, top = non_negative("low", low), number("high", high)
+    if bottom >= top:
+        raise InvalidValue("low", f"must be below high = {top:g}", bottom)
+    return bottom, top
+
+
+def vector(
+    name: str,
+    values: ArrayLike,
+    *,
+    sign: Literal["any", "non-negative", "positive"] = "non-negative",
+    length: int | None = None,
+) -> Floats:
+    """A non-empty one-dimensional array of finite numbers, copied and read-only."""
+    try:
+        result = np.array(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidValue(name, "must be a list of numbers", repr(values)[:60]) from error
+    if result.ndim != 1:
+        raise InvalidValue(name, "must be one-dimensional", f"shape {result.shape}")
+    if result.size == 0:
+        raise InvalidValue(name, "must not be empty", "0 values")
+    if length is not None and result.size != length:
+        raise InvalidValue(name, f"must have {length} values", result.size)
+    bad = ~np.isfinite(result)
+    if bad.any():
+        raise InvalidValue(name, "must be finite", _first(result, bad))
+    if sign != "any":
+        bad = result < 0 if sign == "non-negative" else result <= 0
+        if bad.any():
+            rule = "must not be negative" if sign == "non-negative" else "must be positive"
+            raise InvalidValue(name, rule, _first(result, bad))
+    result.setflags(write=False)
+    return result
+
+
+def shares(name: str, values: ArrayLike, *, length: int | None = None) -> Floats:
+    """Positive weights that sum to 1 (to 1e-9); returned summing to 1 to rounding."""
+    result = vector(name, values, sign="positive", length=length)
+    total = float(result.sum())
+    if abs(total - 1.0) > 1e-9:
+        raise InvalidValue(name, "must sum to 1", f"sum {total:.12g}")
+    normalised: Floats = result / total
+    normalised.setflags(write=False)
+    return normalised
+
+
+def _first(values: Floats, bad: NDArray[np.bool_]) -> str:
+    where = int(np.flatnonzero(bad)[0])
+    return f"{values[where]:g} at position {where}"

@@ -1,0 +1,68 @@
+"""The command line: one file per command, thin.
+
+Errors are one line on standard error, `error: name rule, got value`, and exit code 2; a claim or a
+check that fails is exit code 1. Nothing is written when a command fails.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import click
+import typer
+
+from bonafed import __version__
+from bonafed.cli.audit import audit_app
+from bonafed.cli.quote import quote
+from bonafed.cli.verify import verify
+from bonafed.errors import BonafedError
+
+app = typer.Typer(
+    name="bonafed",
+    help="Contracts for federated learning under which honesty is every participant's best choice.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+app.command()(quote)
+app.command()(verify)
+app.add_typer(audit_app, name="audit")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"bonafed {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Show the version and stop.", callback=_version, is_eager=True),
+    ] = False,
+) -> None:
+    """Contracts for federated learning under which honesty is every participant's best choice."""
+
+
+def main() -> None:
+    """Entry point of the `bonafed` command."""
+    try:
+        code = app(standalone_mode=False)
+    except click.ClickException as error:
+        _fail(error.format_message())
+    except BonafedError as error:
+        _fail(str(error))
+    except OSError as error:
+        _fail(f"{error.filename or 'file'}: {error.strerror or error}")
+    except (click.Abort, KeyboardInterrupt):
+        _fail("stopped by the user; nothing was written")
+    else:
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+def _fail(message: str) -> None:
+    typer.echo("error: " + " ".join(message.split()), err=True)
+    sys.exit(2)

@@ -1,0 +1,184 @@
+"""`bonafed audit`: try to game a mechanism, and show the lie that pays if there is one."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Literal
+
+import numpy as np
+import typer
+
+from bonafed import checks
+from bonafed.cli import inputs, tables
+from bonafed.cli.quote import (
+    Budget,
+    Clients,
+    Costs,
+    Highest,
+    Json,
+    Plot,
+    Prior,
+    PriorFree,
+    Rounds,
+)
+from bonafed.economics.audit import AuditReport, MenuLike, audit
+from bonafed.economics.priors import JSONObject
+from bonafed.errors import InvalidValue
+from bonafed.files import require_writable, write_together
+from bonafed.mechanisms.sampling.controls import PayAsBid
+from bonafed.mechanisms.sampling.menus import optimal_menu, uniform_menu
+from bonafed.mechanisms.sampling.prior_free import PriorFreeSampling
+
+audit_app = typer.Typer(
+    help="Try to game a mechanism, and show the lie that pays if there is one.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+Variant = Literal["corrected", "printed", "uniform", "pay-as-bid"]
+
+
+@audit_app.callback()
+def _group() -> None:
+    """Try to game a mechanism, and show the lie that pays if there is one."""
+
+
+@audit_app.command()
+def sampling(
+    clients: Clients,
+    rounds: Rounds,
+    budget: Budget,
+    prior: Prior = None,
+    costs: Costs = None,
+    prior_free: PriorFree = False,
+    highest: Highest = None,
+    variant: Annotated[
+        Variant,
+        typer.Option(
+            help="The contract to attack: corrected (what quote gives), printed (the paper's formulas), "
+            "uniform, or pay-as-bid, which is easy to game."
+        ),
+    ] = "corrected",
+    points: Annotated[int, typer.Option(help="Cost levels of the first sweep.")] = 401,
+    profiles: Annotated[int, typer.Option(help="With --prior-free: sequences of costs to try.")] = 3,
+    seed: Annotated[int, typer.Option(help="Seed of those sequences.")] = 0,
+    as_json: Json = False,
+    plot: Plot = None,
+) -> None:
+    """Search for a profitable lie in client sampling, and for broken promises.
+
+    Checks that no lie pays, that nobody loses by joining, that probabilities are probabilities and do
+    not rise in the cost, and that the budget holds. Exit code 1 if a violation is found; the witness
+    (true cost, lie, gain) is printed.
+
+    Example: bonafed audit sampling --prior uniform:0.5,1.5 --clients 100 --rounds 200 --budget 10000
+    """
+    if plot is not None:
+        require_writable(plot)
+    people, turns = checks.whole("clients", clients), checks.whole("rounds", rounds)
+    per_round = checks.positive("budget", budget) / turns
+    if prior_free:
+        if plot is not None:
+            raise InvalidValue("--plot", "must not be given with --prior-free", plot)
+        name, report = _audit_prior_free(
+            people,
+            per_round,
+            highest,
+            costs is None and prior is None,
+            variant,
+            points,
+            profiles,
+            seed,
+        )
+    else:
+        belief = inputs.choose_prior(prior, costs, highest)
+        share = per_round / people
+        menu: MenuLike
+        if variant == "pay-as-bid":
+            menu = PayAsBid(belief, share)
+        elif variant == "uniform":
+            menu = uniform_menu(belief, share)
+        else:
+            menu = optimal_menu(belief, share, variant)
+        name = f"sampling contract ({variant})"
+        report = audit(menu, belief.low, belief.high, budget=share, prior=belief, points=points)
+        if plot is not None:
+            from bonafed.lab.figures import lie_figure, render
+
+            figure = lie_figure(menu, belief.low, belief.high, name)
+            write_together({plot: render(figure, plot)})
+    if as_json:
+        typer.echo(json.dumps(_as_json(name, report), indent=1))
+    else:
+        tables.show_audit(name, report, plot)
+    if not report.passed:
+        raise typer.Exit(1)
+
+
+def _audit_prior_free(
+    clients: int,
+    per_round: float,
+    highest: float | None,
+    alone: bool,
+    variant: Variant,
+    points: int,
+    profiles: int,
+    seed: int,
+) -> tuple[str, AuditReport]:
+    if not alone:
+        raise InvalidValue("input", "must be one of --prior, --costs, --prior-free", "two")
+    if highest is None:
+        raise InvalidValue("--highest", "must be given with --prior-free", "nothing")
+    if variant not in ("corrected", "printed"):
+        raise InvalidValue("--variant", "must be corrected or printed with --prior-free", variant)
+    rules = PriorFreeSampling(
+        clients, per_round, highest, variant="printed" if variant == "printed" else "safe"
+    )
+    rng = np.random.default_rng(seed)
+    count = checks.whole("profiles", profiles)
+    drawn = list(rng.uniform(0.0, rules.highest, (count, clients)))
+    liars = (
+        sorted({int(k) for k in rng.integers(rules.first_clients, clients, 2)})
+        if (rules.first_clients < clients)
+        else [0]
+    )
+    with tables.working("playing sequences"):
+        report = audit(
+            rules,
+            0.0,
+            rules.highest,
+            budget=rules.budget,
+            profiles=drawn,
+            clients=liars,
+            points=min(points, 61),
+        )
+    return f"prior-free sampling ({variant})", report
+
+
+def _as_json(name: str, report: AuditReport) -> JSONObject:
+    return {
+        "subject": name,
+        "passed": report.passed,
+        "findings": [
+            {
+                "claim": f.claim,
+                "holds": f.holds,
+                "tries": f.tries,
+                "largest": f.largest,
+                "witness": None
+                if f.witness is None
+                else {
+                    "text": f.witness.text,
+                    "true_cost": _finite(f.witness.true_cost),
+                    "report": _finite(f.witness.report),
+                    "gain": f.witness.gain,
+                    "client": f.witness.client,
+                    "reports": f.witness.others,
+                },
+            }
+            for f in report.findings
+        ],
+    }
+
+
+def _finite(value: float) -> float | None:
+    return value if np.isfinite(value) else None

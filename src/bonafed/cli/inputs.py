@@ -1,0 +1,135 @@
+"""What a user types or hands over, turned into priors and numbers; refused with name, rule, value."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from bonafed.checks import Floats
+from bonafed.economics.discrete import Discrete, Empirical
+from bonafed.economics.normals import NormalMixture, TruncatedNormal
+from bonafed.economics.priors import Prior, ScaledBeta, TruncatedExponential, Uniform
+from bonafed.errors import InvalidValue, UnreadableFile
+
+
+class _Kind(NamedTuple):
+    form: str  # what to type after the colon
+    numbers: int  # how many are expected; -1: any
+    unbounded: int  # with so many numbers the support was left out
+    build: Callable[..., Prior]
+
+
+def _mixture(low: float, high: float, *parts: float) -> Prior:
+    if not parts or len(parts) % 3:
+        raise InvalidValue("mixture", "must give weight,mean,sd for each part", len(parts))
+    return NormalMixture(parts[0::3], parts[1::3], parts[2::3], low, high)
+
+
+def _discrete(*numbers: float) -> Prior:
+    if len(numbers) % 2 or not numbers:
+        raise InvalidValue("discrete", "must give cost,weight for each cost", len(numbers))
+    return Discrete(numbers[0::2], numbers[1::2])
+
+
+_KINDS: dict[str, _Kind] = {
+    "uniform": _Kind("LOW,HIGH", 2, 0, Uniform),
+    "exponential": _Kind("RATE,LOW,HIGH", 3, 1, TruncatedExponential),
+    "normal": _Kind("MEAN,SD,LOW,HIGH", 4, 2, TruncatedNormal),
+    "beta": _Kind("ALPHA,BETA,LOW,HIGH", 4, 0, ScaledBeta),
+    "mixture": _Kind("LOW,HIGH,WEIGHT,MEAN,SD[,WEIGHT,MEAN,SD]...", -1, 0, _mixture),
+    "discrete": _Kind("COST,WEIGHT[,COST,WEIGHT]...", -1, 0, _discrete),
+}
+PRIOR_HELP = "What you believe about a client's cost per participation: " + "; ".join(
+    f"{name}:{kind.form}" for name, kind in _KINDS.items()
+)
+
+
+def parse_prior(text: str) -> Prior:
+    """A prior from KIND:NUMBER,NUMBER,..."""
+    name, _, rest = text.partition(":")
+    if name not in _KINDS:
+        raise InvalidValue("prior kind", "must be one of " + ", ".join(_KINDS), repr(name))
+    kind = _KINDS[name]
+    numbers = parse_numbers(f"prior {name}", rest, kind.form)
+    if kind.unbounded and len(numbers) == kind.unbounded:
+        raise InvalidValue(f"prior {name}", f"must be bounded: truncate it, {name}:{kind.form}", repr(text))
+    if kind.numbers >= 0 and len(numbers) != kind.numbers:
+        raise InvalidValue(f"prior {name}", f"must be {name}:{kind.form}", repr(text))
+    return kind.build(*numbers)
+
+
+def parse_numbers(name: str, text: str, form: str = "NUMBER,NUMBER,...") -> list[float]:
+    """A list of numbers separated by commas."""
+    numbers = []
+    for word in text.split(","):
+        try:
+            numbers.append(float(word))
+        except ValueError:
+            raise InvalidValue(name, f"must be numbers {form}", repr(word)) from None
+    return numbers
+
+
+def read_costs(path: Path) -> Floats:
+    """Costs from a CSV file: its column `cost`, or its only column; says the line of a mistake."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            rows = [(n, row) for n, row in enumerate(csv.reader(file), 1) if any(map(str.strip, row))]
+    except OSError as error:
+        raise UnreadableFile(path, error.strerror or str(error)) from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise UnreadableFile(path, f"not a text file of numbers ({error})") from error
+    if not rows:
+        raise UnreadableFile(path, "the file holds no costs")
+    column, start = _cost_column(path, rows[0])
+    costs = []
+    for line, row in rows[start:]:
+        word = row[column].strip() if column < len(row) else ""
+        try:
+            cost = float(word)
+        except ValueError:
+            raise UnreadableFile(path, f"cost must be a number, got {word!r}", line) from None
+        if not math.isfinite(cost) or cost < 0:
+            rule = "must be finite" if not math.isfinite(cost) else "must not be negative"
+            raise UnreadableFile(path, f"cost {rule}, got {word}", line)
+        costs.append(cost)
+    if not costs:
+        raise UnreadableFile(path, "the file holds no costs")
+    return np.array(costs)
+
+
+def _cost_column(path: Path, first: tuple[int, list[str]]) -> tuple[int, int]:
+    """Which column holds the costs, and at which row they start (1 after a header)."""
+    line, cells = first
+    names = [cell.strip().lower() for cell in cells]
+    if "cost" in names:
+        return names.index("cost"), 1
+    if len(cells) > 1:
+        raise UnreadableFile(path, "must have one column, or a header with a column 'cost'", line)
+    try:
+        float(names[0])
+    except ValueError:
+        return 0, 1  # a header of another name
+    return 0, 0
+
+
+def empirical_prior(path: Path, highest: float | None) -> Empirical:
+    """The prior estimated from a file of past costs (spec A6, "plus")."""
+    costs = read_costs(path)
+    return Empirical(costs, float(costs.max()) if highest is None else highest)
+
+
+def choose_prior(prior: str | None, costs: Path | None, highest: float | None) -> Prior:
+    """The prior of exactly one of --prior and --costs."""
+    if prior is not None and costs is None:
+        if highest is not None:
+            raise InvalidValue("--highest", "must not be given with --prior", highest)
+        return parse_prior(prior)
+    if costs is not None and prior is None:
+        return empirical_prior(costs, highest)
+    given = "none" if prior is None else "two"
+    raise InvalidValue("input", "must be one of --prior, --costs, --prior-free", given)

@@ -1,0 +1,215 @@
+"""Rich tables for people; every number comes from the description that --json prints."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from bonafed.cli.sketch import sketch
+from bonafed.economics.audit import AuditReport
+from bonafed.economics.priors import JSONObject
+from bonafed.mechanisms.sampling.plan import SamplingPlan
+from bonafed.mechanisms.sampling.published import Check
+
+_CASES = {
+    1: "nobody is sampled in every round",
+    2: "costs up to {threshold:.4g} are sampled in every round",
+    3: "the budget pays for everybody in every round",
+}
+
+
+def _console() -> Console:
+    return Console(highlight=False)
+
+
+def _table(title: str, columns: Sequence[str]) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold")
+    for k, column in enumerate(columns):
+        table.add_column(column, justify="left" if k == 0 and not column else "right")
+    return table
+
+
+def show_quote(contract: SamplingPlan, description: JSONObject, written: Mapping[Path, bytes]) -> None:
+    """The quote of a known (or estimated) prior."""
+    console = _console()
+    case = _CASES[description["case"]].format(**description)
+    console.print(
+        f"[bold]Truthful sampling contract[/]: {contract.clients:,} clients, "
+        f"{contract.rounds:,} rounds, budget {contract.total_budget:,.10g}; {case}."
+    )
+    for left, right, value in description["ironed_intervals"]:
+        console.print(
+            f"Costs from {left:.4g} to {right:.4g} share one price: the prior is irregular there "
+            f"and is ironed (virtual cost {value:.4g})."
+        )
+    terms = _table(
+        "Terms to publish",
+        ["cost", "probability", "payment", "expected per round", "profit per round"],
+    )
+    for row in description["terms"]:
+        terms.add_row(*(f"{value:.4f}" for value in row.values()))
+    console.print(terms)
+    _show_curve(console, contract)
+    _show_spend(console, description)
+    _show_benchmarks(console, description["benchmarks"])
+    console.print(
+        "probability: of being sampled in a round; payment: per participation; a report above "
+        f"{contract.menu.prior.high:.6g} is refused. Figures rounded for display; --save keeps all digits."
+    )
+    _say_written(console, written)
+
+
+def _show_curve(console: Console, contract: SamplingPlan) -> None:
+    if not (sys.stdout.encoding or "").lower().startswith("utf"):
+        return
+    menu = contract.menu
+    costs = np.linspace(menu.prior.low, menu.prior.high, 400)
+    if menu.prior.low == menu.prior.high:
+        return
+    q, r = menu.price(costs)
+    low = float(min(r.min(), costs[0]))
+    console.print(
+        sketch(
+            costs,
+            [
+                ("probability of being sampled (left scale)", q, (0.0, 1.0)),
+                ("payment per participation (right scale)", r, (low, float(menu.prior.high))),
+            ],
+        )
+    )
+
+
+def _show_spend(console: Console, description: JSONObject) -> None:
+    spend, budget = description["spend"], description["budget"]
+    table = _table("Money over the whole run", ["", "amount", "of budget"])
+    rows = [
+        ("budget", budget),
+        ("expected spend", spend["expected"]),
+        ("standard deviation of realised spend", spend["standard_deviation"]),
+        *((f"realised spend, {float(p):.0%} quantile", amount) for p, amount in spend["quantiles"].items()),
+    ]
+    for name, amount in rows:
+        table.add_row(name, f"{amount:,.2f}", f"{amount / budget:.2%}")
+    table.add_row(
+        "probability that realised spend exceeds the budget",
+        f"{spend['probability_of_exceeding_budget']:.3g}",
+        "",
+    )
+    console.print(table)
+    if description["confidence"] is not None:
+        console.print(
+            f"Shrunk so that realised spend stays within the budget with probability "
+            f"{description['confidence']:g} or more."
+        )
+
+
+def _show_benchmarks(console: Console, rows: Iterable[JSONObject]) -> None:
+    table = _table(
+        "What the same budget buys",
+        ["", "mean probability", "mean 1/probability", "sampling error against uniform"],
+    )
+    listed = list(rows)
+    uniform = listed[1]["mean_inverse_probability"]
+    for row in listed:
+        table.add_row(
+            row["name"],
+            f"{row['mean_probability']:.4f}",
+            f"{row['mean_inverse_probability']:.4f}",
+            f"{row['mean_inverse_probability'] / uniform - 1:+.1%}",
+        )
+    console.print(table)
+
+
+def show_prior_free(description: JSONObject, written: Mapping[Path, bytes]) -> None:
+    """The quote when no prior is known."""
+    console = _console()
+    rules, example = description["rules"], description["example"]
+    console.print(
+        f"[bold]Prior-free truthful sampling[/]: {rules['clients']:,} clients, {rules['rounds']:,} "
+        f"rounds, at most {rules['budget_per_round']:,.6g} per round in expectation over the sampling "
+        "coins, whatever the costs turn out to be."
+    )
+    console.print(
+        f"The first {rules['initial']} clients: probability {rules['initial_probability']:.4f}, payment "
+        f"{rules['highest']:.4g}. Every later client is shown a menu made from earlier reports only; "
+        f"nobody is sampled with probability below {rules['floor']:.4g}. Clients are approached in an "
+        "order drawn by the server."
+    )
+    source = (
+        "the costs of the file, in an order drawn at random"
+        if example["costs"] == "file"
+        else "costs drawn evenly from 0 to the highest"
+    )
+    table = _table(
+        f"Example: {source}",
+        ["cost", *(f"client {t['client']:,}: prob. / pay" for t in example["terms"])],
+    )
+    for k, cost in enumerate(example["terms"][0]["cost"]):
+        table.add_row(
+            f"{cost:.4f}",
+            *(f"{t['probability'][k]:.4f} / {t['payment'][k]:.4f}" for t in example["terms"]),
+        )
+    console.print(table)
+    total = rules["budget_per_round"] * rules["rounds"]
+    console.print(
+        f"In the example {example['expected_spend']:,.2f} of {total:,.2f} is committed, give or take "
+        f"{example['standard_deviation_of_coins']:,.2f} by the sampling coins. Mean 1/probability "
+        f"{example['mean_inverse_probability']:.4f}; uniform sampling of the same budget "
+        f"{example['uniform_inverse_probability']:.4f}."
+    )
+    if example["not_admitted"]:
+        console.print(f"{example['not_admitted']} costs above the highest were not admitted.")
+    _say_written(console, written)
+
+
+def show_checks(path: Path, checks: Sequence[Check]) -> None:
+    """The outcome of `verify`."""
+    console = _console()
+    table = Table(title=f"Verification of {path}", title_justify="left", title_style="bold")
+    for column in ("check", "", "detail"):
+        table.add_column(column)
+    for check in checks:
+        table.add_row(check.name, _mark(check.holds), check.detail)
+    console.print(table)
+    good = all(check.holds for check in checks)
+    console.print("[green]Every check holds.[/]" if good else "[red]The contract fails a check.[/]")
+
+
+def show_audit(name: str, report: AuditReport, plot: Path | None) -> None:
+    """The findings of an audit."""
+    console = _console()
+    table = Table(title=f"Audit of {name}", title_justify="left", title_style="bold")
+    for column in ("claim", "", "finding"):
+        table.add_column(column)
+    for finding in report.findings:
+        text = str(finding).split(": ", 1)[1]
+        table.add_row(finding.claim, _mark(finding.holds), text)
+    console.print(table)
+    if plot is not None:
+        console.print(f"wrote {plot}")
+
+
+def _mark(holds: bool) -> str:
+    return "[green]holds[/]" if holds else "[red]FAILS[/]"
+
+
+def _say_written(console: Console, written: Mapping[Path, bytes]) -> None:
+    for path in written:
+        console.print(f"wrote {path}", soft_wrap=True)
+
+
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """A spinner on standard error while something takes its time; silent when not a terminal."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield
+        return
+    with console.status(what):
+        yield

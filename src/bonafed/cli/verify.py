@@ -1,0 +1,39 @@
+"""`bonafed verify`: check a published contract without trusting who wrote it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bonafed.cli import tables
+from bonafed.cli.quote import Json
+from bonafed.economics.published import field
+from bonafed.mechanisms.sampling import published, rules
+
+
+def verify(
+    contract: Annotated[Path, typer.Argument(metavar="CONTRACT.json", show_default=False)],
+    as_json: Json = False,
+) -> None:
+    """Verify a published contract: payments, truthfulness, rationality and spend.
+
+    Recomputes the payments from the probabilities and the spend from the terms, and searches for a
+    profitable lie; trusts nothing the writer computed. Also reads the rules written by
+    `bonafed quote --prior-free --save`. Exit code 0: all checks hold; 1: one does not; 2: not a contract.
+
+    Example: bonafed verify contract.json
+    """
+    data = published.read_contract(contract)
+    is_rules = field(data, "format", "contract") == rules.RULES_FORMAT
+    checks = rules.verify_rules(data) if is_rules else published.verify(data)
+    holds = all(check.holds for check in checks)
+    if as_json:
+        listed = [{"check": c.name, "holds": c.holds, "detail": c.detail} for c in checks]
+        typer.echo(json.dumps({"holds": holds, "checks": listed}, indent=1))
+    else:
+        tables.show_checks(contract, checks)
+    if not holds:
+        raise typer.Exit(1)

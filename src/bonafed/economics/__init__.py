@@ -1,0 +1,40 @@
+"""The economics core: what the server believes, what it offers, and whether an offer can be gamed.
+
+Pure: NumPy and SciPy only, no clock, disk, network or global random state.
+"""
+
+from bonafed.economics.audit import AuditReport, Finding, Witness, audit
+from bonafed.economics.contracts import Allocation, Menu, Settlement
+from bonafed.economics.discrete import Discrete, Empirical
+from bonafed.economics.normals import NormalMixture, TruncatedNormal
+from bonafed.economics.priors import (
+    IronedInterval,
+    Prior,
+    ScaledBeta,
+    TruncatedExponential,
+    Uniform,
+    from_scipy,
+)
+from bonafed.economics.published import menu_from_json, prior_from_json
+
+__all__ = [
+    "Allocation",
+    "AuditReport",
+    "Discrete",
+    "Empirical",
+    "Finding",
+    "IronedInterval",
+    "Menu",
+    "NormalMixture",
+    "Prior",
+    "ScaledBeta",
+    "Settlement",
+    "TruncatedExponential",
+    "TruncatedNormal",
+    "Uniform",
+    "Witness",
+    "audit",
+    "from_scipy",
+    "menu_from_json",
+    "prior_from_json",
+]

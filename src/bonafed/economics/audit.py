@@ -1,0 +1,332 @@
+"""Search for a violated claim, and return the witness.
+
+The audit knows nothing of the inside of what it checks. It accepts
+
+    a menu        anything with `probability(c)` and `expected_payment(c)`, vectorised, or
+    a mechanism   anything with `allocate(reports)` that returns `quantity` and `transfer`, (n,) each.
+
+For fixed reports of the others, what participant i gives, X(z), and gets, T(z), depend on its report z
+alone, so one sweep over z tests every true cost c at once: utility(c, z) = T(z) - c X(z). The sweep is
+a grid of reports; then the search zooms into the best pair (true cost, lie) it found.
+
+A claim that survives is not proved: the finding says how many pairs were tried and the largest gain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bonafed import checks
+from bonafed.checks import Floats
+from bonafed.economics.discrete import FinitePrior
+from bonafed.economics.piecewise import fit
+from bonafed.economics.priors import ContinuousPrior, Prior
+from bonafed.errors import InvalidValue
+
+Claim = Literal["truthful", "individually rational", "monotone", "feasible", "within budget"]
+CLAIMS: tuple[Claim, ...] = (
+    "truthful",
+    "individually rational",
+    "monotone",
+    "feasible",
+    "within budget",
+)
+_ZOOM_POINTS = 31  # per side of the square the search zooms into
+_PATIENCE = 2  # zooms without a better lie before the search stops
+_MOST_TRIES = 20  # ... and in any case after so many times the size of the first grid
+
+
+@runtime_checkable
+class MenuLike(Protocol):
+    """Terms for every report of one participant."""
+
+    def probability(self, c: ArrayLike) -> Floats: ...
+
+    def expected_payment(self, c: ArrayLike) -> Floats: ...
+
+
+class AllocationLike(Protocol):
+    """What each participant gives and gets."""
+
+    @property
+    def quantity(self) -> Floats: ...
+
+    @property
+    def transfer(self) -> Floats: ...
+
+
+@runtime_checkable
+class MechanismLike(Protocol):
+    """Decides for all participants together."""
+
+    def allocate(self, reports: ArrayLike) -> AllocationLike: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Witness:
+    """A case in which a claim fails; anyone can recompute it."""
+
+    text: str  # the case in one line
+    true_cost: float
+    report: float  # the lie, or the report at which the claim fails
+    gain: float  # how much is won by lying, lost by joining, or overspent; money per round
+    client: int | None = None  # which participant, for a mechanism
+    others: tuple[float, ...] | None = None  # all reports of that case, for a mechanism
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What the search for a violation of one claim found."""
+
+    claim: Claim
+    tries: int  # cases looked at
+    largest: float  # largest violation seen, money per round (or units of quantity); may be < 0
+    witness: Witness | None  # the case, if `largest` exceeds the tolerance
+
+    @property
+    def holds(self) -> bool:
+        return self.witness is None
+
+    def __str__(self) -> str:
+        if self.witness is not None:
+            return f"{self.claim}: VIOLATED, {self.witness.text}"
+        noun = "gain" if self.claim == "truthful" else "violation"
+        tries = "1 try" if self.tries == 1 else f"{self.tries:,} tries"
+        return f"{self.claim}: none found in {tries}, largest {noun} {self.largest:.2g}"
+
+
+@dataclass(frozen=True, slots=True)
+class AuditReport:
+    """The findings of an audit, one per claim."""
+
+    findings: tuple[Finding, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether no claim was found violated."""
+        return all(finding.holds for finding in self.findings)
+
+    def __getitem__(self, claim: Claim) -> Finding:
+        for finding in self.findings:
+            if finding.claim == claim:
+                return finding
+        raise KeyError(claim)
+
+    def __str__(self) -> str:
+        return "\n".join(str(finding) for finding in self.findings)
+
+
+class _Case(NamedTuple):
+    """One participant facing fixed reports of the others."""
+
+    respond: Callable[[Floats], tuple[Floats, Floats]]  # own reports -> (quantity, transfer)
+    client: int | None
+    others: Floats | None
+
+
+def audit(
+    subject: MenuLike | MechanismLike,
+    low: float,
+    high: float,
+    *,
+    budget: float | None = None,
+    prior: Prior | None = None,
+    profiles: Sequence[ArrayLike] | None = None,
+    clients: Sequence[int] | None = None,
+    claims: Sequence[Claim] = CLAIMS,
+    points: int = 401,
+    tolerance: float = 1e-9,
+    quantity_limit: float = 1.0,
+) -> AuditReport:
+    """Look for a violation of each claim for costs in [low, high].
+
+    For a mechanism, `profiles` are the cost vectors to try and `clients` the participants to let lie
+    (default: all). `budget` is money per round: for a menu, of one client in expectation over `prior`;
+    for a mechanism, of all together in every profile. The budget claim is left out where there is no
+    budget (or no prior) to check it against. `tolerance` is relative to the largest transfer seen.
+    `quantity_limit` is the largest feasible quantity: 1 for a probability.
+
+    >>> from bonafed.economics import Uniform
+    >>> from bonafed.mechanisms.sampling import optimal_menu
+    >>> prior = Uniform(0.5, 1.5)
+    >>> audit(optimal_menu(prior, 1.0), 0.5, 1.5, budget=1.0, prior=prior).passed
+    True
+    """
+    bottom, top = checks.support(low, high)
+    size = checks.whole("points", points, at_least=3)
+    wanted = [checks.one_of("claim", claim, CLAIMS) for claim in claims]
+    cases = list(_cases(subject, profiles, clients))
+    grid = np.linspace(bottom, top, size)
+    swept = [case.respond(grid) for case in cases]
+    scale = max(float(np.abs(transfer).max()) for _, transfer in swept)
+    allowed = checks.positive("tolerance", tolerance) * max(scale, 1e-300)
+    search = {
+        "truthful": lambda: _worst(
+            [_best_lie(case, grid, *seen) for case, seen in zip(cases, swept, strict=True)]
+        ),
+        "individually rational": lambda: _worst(
+            [_worst_loss(case, grid, *seen) for case, seen in zip(cases, swept, strict=True)]
+        ),
+        "monotone": lambda: _worst(
+            [_worst_rise(case, grid, *seen) for case, seen in zip(cases, swept, strict=True)]
+        ),
+        "feasible": lambda: _worst(
+            [_outside(case, grid, *seen, quantity_limit) for case, seen in zip(cases, swept, strict=True)]
+        ),
+        "within budget": lambda: _overspend(subject, budget, prior, profiles),
+    }
+    findings = []
+    for claim in wanted:
+        if claim == "within budget" and (
+            budget is None or (prior is None and not isinstance(subject, MechanismLike))
+        ):
+            continue
+        tries, witness = search[claim]()
+        violated = witness.gain > allowed
+        findings.append(Finding(claim, tries, witness.gain, witness if violated else None))
+    return AuditReport(tuple(findings))
+
+
+def _cases(
+    subject: Any, profiles: Sequence[ArrayLike] | None, clients: Sequence[int] | None
+) -> Iterator[_Case]:
+    if isinstance(subject, MechanismLike):
+        if not profiles:
+            raise InvalidValue("profiles", "must hold at least one cost vector", profiles)
+        for profile in profiles:
+            costs = checks.vector("profile", profile)
+            for client in range(costs.size) if clients is None else clients:
+                yield _Case(_responder(subject, costs, client), client, costs)
+    elif isinstance(subject, MenuLike):
+        yield _Case(lambda z: (subject.probability(z), subject.expected_payment(z)), None, None)
+    else:
+        raise InvalidValue(
+            "subject",
+            "must have allocate(reports), or probability(c) and expected_payment(c)",
+            subject,
+        )
+
+
+def _responder(
+    mechanism: MechanismLike, costs: Floats, client: int
+) -> Callable[[Floats], tuple[Floats, Floats]]:
+    def respond(reports: Floats) -> tuple[Floats, Floats]:
+        quantity, transfer = np.empty(reports.size), np.empty(reports.size)
+        profile = costs.copy()
+        for k, report in enumerate(reports):
+            profile[client] = report
+            outcome = mechanism.allocate(profile)
+            quantity[k], transfer[k] = outcome.quantity[client], outcome.transfer[client]
+        return quantity, transfer
+
+    return respond
+
+
+_Result = tuple[int, Witness]
+
+
+def _worst(results: Sequence[_Result]) -> _Result:
+    return sum(tries for tries, _ in results), max((w for _, w in results), key=lambda w: w.gain)
+
+
+def _witness(case: _Case, text: str, cost: float, report: float, gain: float) -> Witness:
+    others = None if case.others is None else tuple(case.others.tolist())
+    who = "" if case.client is None else f"client {case.client}: "
+    return Witness(who + text, cost, report, gain, case.client, others)
+
+
+def _best_lie(case: _Case, grid: Floats, quantity: Floats, transfer: Floats) -> _Result:
+    """The pair (true cost, report) of largest gain: the grid, then zooming in on its best pair."""
+    costs, reports, tries = grid, grid, 0
+    truth = (quantity, transfer)
+    best = (-np.inf, float(grid[0]), float(grid[0]))
+    fruitless = 0
+    while fruitless < _PATIENCE and tries < _MOST_TRIES * grid.size**2:
+        honest = truth[1] - costs * truth[0]
+        gain = transfer[None, :] - costs[:, None] * quantity[None, :] - honest[:, None]
+        if reports is costs:
+            np.fill_diagonal(gain, -np.inf)  # the truth is not a lie
+        tries += gain.size
+        i, j = np.unravel_index(int(np.argmax(gain)), gain.shape)
+        fruitless += 1
+        if gain[i, j] > best[0]:
+            if gain[i, j] > best[0] + 1e-12 * np.abs(transfer).max():
+                fruitless = 0
+            best = (float(gain[i, j]), float(costs[i]), float(reports[j]))
+        costs = _around(costs, int(i), best[1])
+        reports = _around(reports, int(j), best[2])
+        truth, (quantity, transfer) = case.respond(costs), case.respond(reports)
+    gain_found, cost, lie = best
+    text = f"a client of cost {cost:.6g} gains {gain_found:.6g} per round by reporting {lie:.6g}"
+    return tries, _witness(case, text, cost, lie, gain_found)
+
+
+def _around(points: Floats, at: int, centre: float) -> Floats:
+    """A finer grid between the neighbours of the best point."""
+    left = points[max(at - 1, 0)]
+    right = points[min(at + 1, points.size - 1)]
+    return np.unique(np.append(np.linspace(left, right, _ZOOM_POINTS), centre))
+
+
+def _worst_loss(case: _Case, grid: Floats, quantity: Floats, transfer: Floats) -> _Result:
+    loss = grid * quantity - transfer
+    at = int(np.argmax(loss))
+    text = f"an honest client of cost {grid[at]:.6g} loses {loss[at]:.6g} per round by joining"
+    return grid.size, _witness(case, text, float(grid[at]), float(grid[at]), float(loss[at]))
+
+
+def _worst_rise(case: _Case, grid: Floats, quantity: Floats, transfer: Floats) -> _Result:
+    rise = np.diff(quantity)
+    at = int(np.argmax(rise))
+    text = f"the quantity rises by {rise[at]:.6g} between the reports {grid[at]:.6g} and {grid[at + 1]:.6g}"
+    return rise.size, _witness(case, text, float(grid[at]), float(grid[at + 1]), float(rise[at]))
+
+
+def _outside(case: _Case, grid: Floats, quantity: Floats, transfer: Floats, limit: float) -> _Result:
+    excess = np.where(np.isnan(quantity), np.inf, np.maximum(quantity - limit, -quantity))
+    at = int(np.argmax(excess))
+    text = f"the quantity at report {grid[at]:.6g} is {quantity[at]:.6g}, not in [0, {limit:g}]"
+    return grid.size, _witness(case, text, float(grid[at]), float(grid[at]), float(excess[at]))
+
+
+def _overspend(
+    subject: Any,
+    budget: float | None,
+    prior: Prior | None,
+    profiles: Sequence[ArrayLike] | None,
+) -> _Result:
+    limit = checks.positive("budget", budget)
+    if isinstance(subject, MechanismLike):
+        worst = (-np.inf, np.empty(0))
+        for profile in profiles or ():
+            costs = checks.vector("profile", profile)
+            spent = float(np.sum(subject.allocate(costs).transfer))
+            if spent - limit > worst[0]:
+                worst = (spent - limit, costs)
+        gain, costs = worst
+        text = f"{gain + limit:.8g} is spent per round, the budget is {limit:.8g}"
+        witness = Witness(text, np.nan, np.nan, float(gain), None, tuple(costs.tolist()))
+        return len(profiles or ()), witness
+    spent = expected_transfer(subject, prior)
+    text = f"expected spend {spent:.8g} per client and round, the budget is {limit:.8g}"
+    return 1, Witness(text, np.nan, np.nan, spent - limit)
+
+
+def expected_transfer(menu: MenuLike, prior: Prior | None) -> float:
+    """E[t] of a menu over a prior, from the published terms alone."""
+    if isinstance(prior, FinitePrior):
+        return float(prior.masses @ menu.expected_payment(prior.costs))
+    if not isinstance(prior, ContinuousPrior):
+        raise InvalidValue("prior", "must be a continuous or a finite prior", prior)
+    (density,) = fit(
+        lambda c: (menu.expected_payment(c) * prior.pdf(c))[None],
+        np.linspace(prior.low, prior.high, 33),
+        by_mass=lambda c: menu.expected_payment(c)[None],
+        cdf=prior.cdf,
+    )
+    return float(density.tail()(np.asarray(prior.low)))

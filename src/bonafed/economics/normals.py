@@ -1,0 +1,181 @@
+"""Truncated normal priors, one or a mixture, exact in both tails.
+
+With z_i = (c - m_i)/s_i and responsibilities omega_i (which component a cost c comes from),
+
+    G(c)/g(c) = sum_i omega_i(c) s_i h(z_i, zl_i),   h(z, zl) = (Phi(z) - Phi(zl))/phi(z),
+
+so that no density has to be represented where it underflows.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import special
+
+from bonafed import checks
+from bonafed.checks import Floats
+from bonafed.economics.priors import ContinuousPrior, JSONObject, refuse_empty
+
+_ROOT_2PI = math.sqrt(2 * math.pi)
+_LEGENDRE = np.polynomial.legendre.leggauss(20)
+_NODES, _WEIGHTS = (_LEGENDRE[0] + 1) / 2, _LEGENDRE[1] / 2  # Gauss rule on [0, 1]
+
+
+def _interval_mass(z_low: ArrayLike, z: ArrayLike) -> Floats:
+    """Phi(z) - Phi(z_low) for z >= z_low, taken on the side where nothing cancels."""
+    z_low, z = np.asarray(z_low), np.asarray(z)
+    upper = special.ndtr(-z_low) - special.ndtr(-z)
+    lower = special.ndtr(z) - special.ndtr(z_low)
+    return np.where(z_low > 0, upper, lower)
+
+
+def _hazard_close_to_low(z: Floats, step: Floats) -> Floats:
+    """h(z, z - step) as the integral of phi(z - s)/phi(z) over [0, step]; nothing cancels."""
+    s = step[..., None] * _NODES
+    with np.errstate(over="ignore"):
+        return np.asarray(step * (np.exp(s * (z[..., None] - s / 2)) @ _WEIGHTS))
+
+
+def _hazard_in_tail(z: Floats, z_low: Floats) -> Floats:
+    """h by Mills ratios, for z <= 0 (lower tail) or z_low > 0 (upper tail): no underflow."""
+    scale = math.sqrt(math.pi / 2)
+    with np.errstate(over="ignore", invalid="ignore"):
+        ratio = np.exp((z - z_low) * (z + z_low) / 2)  # phi(z_low)/phi(z)
+        lower = special.erfcx(-z / math.sqrt(2)) - special.erfcx(-z_low / math.sqrt(2)) * ratio
+        upper = special.erfcx(z_low / math.sqrt(2)) * ratio - special.erfcx(z / math.sqrt(2))
+    return np.where(z_low > 0, scale * upper, scale * lower)
+
+
+class _TruncatedNormals(ContinuousPrior):
+    """Normal components, each with a weight, truncated to [low, high] as a whole."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def _components(self) -> tuple[Floats, Floats, Floats]:
+        """Weights, means and standard deviations, each (k,)."""
+
+    def _standardised(self, cost: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+        """Weights (k,), sds (k,), z of the cost (..., k) and of the lower end (k,)."""
+        weights, means, sds = self._components()
+        return weights, sds, (cost[..., None] - means) / sds, (self.low - means) / sds
+
+    def _total_mass(self) -> float:
+        weights, _, z_high, z_low = self._standardised(np.asarray(self.high))
+        return float(weights @ _interval_mass(z_low, z_high))
+
+    def pdf(self, c: ArrayLike) -> Floats:
+        cost = np.asarray(c, dtype=np.float64)
+        weights, sds, z, _ = self._standardised(cost)
+        density = np.exp(-z * z / 2) @ (weights / sds) / (_ROOT_2PI * self._total_mass())
+        return np.where((cost >= self.low) & (cost <= self.high), density, 0.0)
+
+    def cdf(self, c: ArrayLike) -> Floats:
+        cost = np.clip(np.asarray(c, dtype=np.float64), self.low, self.high)
+        weights, _, z, z_low = self._standardised(cost)
+        return np.clip(_interval_mass(z_low, z) @ weights / self._total_mass(), 0.0, 1.0)
+
+    def hazard_term(self, c: ArrayLike) -> Floats:
+        cost = np.asarray(c, dtype=np.float64)
+        weights, sds, z, z_low = self._standardised(cost)
+        log_parts = np.log(weights / sds) - z * z / 2
+        log_density = special.logsumexp(log_parts, axis=-1, keepdims=True)
+        responsibility = np.exp(log_parts - log_density)
+        step = (cost - self.low)[..., None] / sds
+        close = step * (1 + np.abs(z)) < 1.0
+        tail = (z <= 0) | (z_low > 0)
+        with np.errstate(over="ignore", invalid="ignore"):
+            hazard = np.where(
+                close,
+                _hazard_close_to_low(z, np.where(close, step, 0.0)),
+                _hazard_in_tail(z, np.broadcast_to(z_low, z.shape)),
+            )
+            by_tail = responsibility * sds * hazard
+            # On the far side of a component its whole mass counts: w (Phi(z) - Phi(zl)) / g.
+            by_mass = weights * _interval_mass(z_low, z) * _ROOT_2PI * np.exp(-log_density)
+        return np.asarray(np.where(close | tail, by_tail, by_mass).sum(axis=-1))
+
+    def landmarks(self) -> Floats:
+        _, means, sds = self._components()
+        costs = (means[:, None] + sds[:, None] * np.linspace(-9, 9, 145)).ravel()
+        return np.asarray(costs[(costs > self.low) & (costs < self.high)])
+
+
+@final
+@dataclass(frozen=True, slots=True, init=False)
+class TruncatedNormal(_TruncatedNormals):
+    """A normal distribution cut to [low, high].
+
+    `mean` and `sd` of the constructor are those before the cut; the attribute `mean` is, as for
+    every prior, the expected cost.
+    """
+
+    location: float  # mean before the cut
+    sd: float  # standard deviation before the cut, > 0
+    low: float
+    high: float
+
+    def __init__(self, mean: float, sd: float, low: float, high: float) -> None:
+        object.__setattr__(self, "location", checks.number("mean", mean))
+        object.__setattr__(self, "sd", checks.positive("sd", sd))
+        bottom, top = checks.support(low, high)
+        object.__setattr__(self, "low", bottom)
+        object.__setattr__(self, "high", top)
+        refuse_empty(self._total_mass(), bottom, top)
+
+    def _components(self) -> tuple[Floats, Floats, Floats]:
+        return np.ones(1), np.array([self.location]), np.array([self.sd])
+
+    def to_json(self) -> JSONObject:
+        return {
+            "kind": "normal",
+            "mean": self.location,
+            "sd": self.sd,
+            "low": self.low,
+            "high": self.high,
+        }
+
+
+@final
+@dataclass(frozen=True, slots=True, init=False)
+class NormalMixture(_TruncatedNormals):
+    """A mixture of normals, truncated to [low, high] as a whole; often irregular."""
+
+    weights: tuple[float, ...]  # shares of the components, sum 1
+    means: tuple[float, ...]
+    sds: tuple[float, ...]  # > 0
+    low: float
+    high: float
+
+    def __init__(
+        self, weights: ArrayLike, means: ArrayLike, sds: ArrayLike, low: float, high: float
+    ) -> None:
+        w = checks.shares("weights", weights)
+        m = checks.vector("means", means, sign="any", length=w.size)
+        s = checks.vector("sds", sds, sign="positive", length=w.size)
+        bottom, top = checks.support(low, high)
+        object.__setattr__(self, "weights", tuple(w.tolist()))
+        object.__setattr__(self, "means", tuple(m.tolist()))
+        object.__setattr__(self, "sds", tuple(s.tolist()))
+        object.__setattr__(self, "low", bottom)
+        object.__setattr__(self, "high", top)
+        refuse_empty(self._total_mass(), bottom, top)
+
+    def _components(self) -> tuple[Floats, Floats, Floats]:
+        return np.array(self.weights), np.array(self.means), np.array(self.sds)
+
+    def to_json(self) -> JSONObject:
+        return {
+            "kind": "mixture",
+            "weights": list(self.weights),
+            "means": list(self.means),
+            "sds": list(self.sds),
+            "low": self.low,
+            "high": self.high,
+        }

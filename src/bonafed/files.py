@@ -1,0 +1,31 @@
+"""Writing results: all of them or none, and never half a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from bonafed.errors import InvalidValue
+
+
+def write_together(contents: Mapping[Path, bytes]) -> None:
+    """Write every file completely beside its place first, then move all into place."""
+    for path in contents:
+        require_writable(path)
+    partials = {path: path.with_name(path.name + ".partial") for path in contents}
+    try:
+        for path, data in contents.items():
+            partials[path].write_bytes(data)
+        for path, partial in partials.items():
+            partial.replace(path)
+    finally:
+        for partial in partials.values():
+            partial.unlink(missing_ok=True)
+
+
+def require_writable(path: Path) -> None:
+    """A file can be put there: its folder exists and it is not a folder itself."""
+    if not path.parent.is_dir():
+        raise InvalidValue("output", "must be in an existing folder", path)
+    if path.is_dir():
+        raise InvalidValue("output", "must not be a folder", path)

@@ -1,0 +1,1 @@
+"""Figures, and the claims of the papers as executable checks."""

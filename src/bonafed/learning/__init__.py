@@ -1,0 +1,1 @@
+"""The learning core; it has never heard of money."""

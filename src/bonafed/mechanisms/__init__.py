@@ -1,0 +1,1 @@
+"""One folder per paper; the only place where economics and learning meet."""

@@ -1,0 +1,54 @@
+"""Truthful client sampling under a budget (Liao, Luo, Feng, Zhang, Chen), corrected.
+
+Whom to sample how often, and what to pay, so that every client's best choice is to state its true
+cost: with a known prior (`optimal_menu`, `plan`), or with none (`PriorFreeSampling`).
+"""
+
+from bonafed.mechanisms.sampling.convergence import ConvergenceModel
+from bonafed.mechanisms.sampling.menus import (
+    CompleteInformation,
+    complete_information,
+    complete_information_population,
+    optimal_menu,
+    uniform_menu,
+)
+from bonafed.mechanisms.sampling.plan import Benchmark, SamplingPlan, benchmarks, plan
+from bonafed.mechanisms.sampling.prior_free import PriorFreeRun, PriorFreeSampling, PriorFreeState
+from bonafed.mechanisms.sampling.published import (
+    contract_from_json,
+    contract_to_json,
+    read_contract,
+    save_contract,
+    verify,
+)
+from bonafed.mechanisms.sampling.spend import (
+    SpendDistribution,
+    exceedance_bound,
+    known_lotteries,
+    spend_distribution,
+)
+
+__all__ = [
+    "Benchmark",
+    "CompleteInformation",
+    "ConvergenceModel",
+    "PriorFreeRun",
+    "PriorFreeSampling",
+    "PriorFreeState",
+    "SamplingPlan",
+    "SpendDistribution",
+    "benchmarks",
+    "complete_information",
+    "complete_information_population",
+    "contract_from_json",
+    "contract_to_json",
+    "exceedance_bound",
+    "known_lotteries",
+    "optimal_menu",
+    "plan",
+    "read_contract",
+    "save_contract",
+    "spend_distribution",
+    "uniform_menu",
+    "verify",
+]

@@ -1,0 +1,109 @@
+"""Proposition 1: what a sampling profile does to the loss, and the step sizes it is stated for.
+
+For L-smooth and mu-strongly convex losses, E local steps, stochastic gradients of squared norm at most
+G_n^2 and variance at most sigma_n^2, and independent sampling with probabilities q_n,
+
+    E[F(w^R)] - F* <= (1/R) (sum_n s_n/q_n + beta),
+
+    s_n  = 8 L E G_n^2 / (mu^2 N^2)
+    beta = 2L/(mu^2 E) D + 12 L^2/(mu^2 E) Gamma + 4 L^2/(mu E) |w_0 - w*|^2
+    D    = sum_n (sigma_n/N)^2 + 8 E^2 (1/N) sum_n G_n^2
+
+with learning rate eta_r = 2/(max(8L, mu E) + mu r). Erratum E8: (2) has G for G_n, p_n is 1/N, and the
+bound uses 1/q where the proof has (1 - q)/q, which drops a constant.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bonafed import checks
+from bonafed.checks import Floats
+from bonafed.errors import InvalidValue
+
+
+@dataclass(frozen=True, slots=True, eq=False, init=False)
+class ConvergenceModel:
+    """The constants of Proposition 1 for a federation of N clients."""
+
+    smoothness: float  # L
+    strong_convexity: float  # mu, 0 < mu <= L
+    local_steps: int  # E
+    gradient_bounds: Floats  # (N,) G_n
+    gradient_noise: Floats  # (N,) sigma_n
+    heterogeneity: float  # Gamma = F* - mean of the clients' own minima, >= 0
+    initial_distance: float  # |w_0 - w*|
+
+    def __init__(
+        self,
+        smoothness: float,
+        strong_convexity: float,
+        local_steps: int,
+        gradient_bounds: ArrayLike,
+        gradient_noise: ArrayLike | None = None,
+        heterogeneity: float = 0.0,
+        initial_distance: float = 0.0,
+    ) -> None:
+        def put(name: str, value: object) -> None:
+            object.__setattr__(self, name, value)
+
+        put("smoothness", checks.positive("smoothness", smoothness))
+        put("strong_convexity", checks.positive("strong_convexity", strong_convexity))
+        if self.strong_convexity > self.smoothness:
+            raise InvalidValue(
+                "strong_convexity",
+                f"must not exceed smoothness = {self.smoothness:g}",
+                self.strong_convexity,
+            )
+        put("local_steps", checks.whole("local_steps", local_steps))
+        put("gradient_bounds", checks.vector("gradient_bounds", gradient_bounds, sign="positive"))
+        n = self.gradient_bounds.size
+        noise = np.zeros(n) if gradient_noise is None else gradient_noise
+        put("gradient_noise", checks.vector("gradient_noise", noise, length=n))
+        put("heterogeneity", checks.non_negative("heterogeneity", heterogeneity))
+        put("initial_distance", checks.non_negative("initial_distance", initial_distance))
+
+    @property
+    def clients(self) -> int:
+        """N."""
+        return self.gradient_bounds.size
+
+    @property
+    def data_weights(self) -> Floats:
+        """(N,) s_n = 8 L E G_n^2/(mu^2 N^2): what a missing client costs; give it to `plan`."""
+        scale = 8 * self.smoothness * self.local_steps / self.strong_convexity**2
+        return scale * (self.gradient_bounds / self.clients) ** 2
+
+    @property
+    def constant(self) -> float:
+        """beta: the part of the bound that sampling cannot change."""
+        lip, mu, steps = self.smoothness, self.strong_convexity, self.local_steps
+        spread = float(np.sum((self.gradient_noise / self.clients) ** 2)) + 8 * steps**2 * float(
+            np.mean(self.gradient_bounds**2)
+        )
+        return (
+            2 * lip / (mu**2 * steps) * spread
+            + 12 * lip**2 / (mu**2 * steps) * self.heterogeneity
+            + 4 * lip**2 / (mu * steps) * self.initial_distance**2
+        )
+
+    def bound(self, probability: ArrayLike, rounds: int) -> float:
+        """The bound of Proposition 1 after `rounds` rounds for sampling probabilities q_n."""
+        q = checks.vector("probability", probability, sign="positive", length=self.clients)
+        if q.max() > 1:
+            raise InvalidValue("probability", "must not exceed 1", float(q.max()))
+        return self.bound_for(float(np.sum(self.data_weights / q)), rounds)
+
+    def bound_for(self, sampling_term: float, rounds: int) -> float:
+        """The bound for a given sum (or expected sum) of s_n/q_n."""
+        term = checks.non_negative("sampling_term", sampling_term)
+        return (term + self.constant) / checks.whole("rounds", rounds)
+
+    def learning_rate(self, round_number: ArrayLike) -> Floats:
+        """eta_r = 2/(max(8L, mu E) + mu r) of round r = 0, 1, ..."""
+        r = np.asarray(round_number, dtype=np.float64)
+        mu = self.strong_convexity
+        return np.asarray(2 / (max(8 * self.smoothness, mu * self.local_steps) + mu * r))

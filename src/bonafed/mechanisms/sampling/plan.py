@@ -1,0 +1,315 @@
+"""The contract in the operator's units: total budget, clients, rounds.
+
+Clients may differ in public ways, a data weight s_n and a prior each (spec A4, end). Then
+
+    q_n(c) = min(1, tau sqrt(s_n/phibar_n(c)))
+
+with one common tau, at which the expected spend of all clients together meets the budget; truthful
+for each client, since s_n is public and the report is its own. Clients of equal weight and prior
+share a menu.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bonafed import checks
+from bonafed.checks import Floats
+from bonafed.economics.contracts import Allocation, Menu
+from bonafed.economics.curves import Curve, cost_curve, virtual_curve
+from bonafed.economics.priors import Prior
+from bonafed.errors import InvalidValue
+from bonafed.mechanisms.sampling.convergence import ConvergenceModel
+from bonafed.mechanisms.sampling.menus import menu_at_scale, single_term, solve_scale
+from bonafed.mechanisms.sampling.spend import (
+    Lottery,
+    SpendDistribution,
+    exceedance_bound,
+    spend_distribution,
+)
+
+
+class Group(NamedTuple):
+    """Clients that see the same menu."""
+
+    prior: Prior
+    weight: float  # public data weight s_n of each
+    clients: int  # how many
+
+
+class Benchmark(NamedTuple):
+    """What the same budget buys under one way of sampling, over the whole population."""
+
+    name: str
+    expected_spend: float  # money, whole run
+    expected_probability: float  # mean over clients of E[q_n]
+    sampling_term: float  # sum over clients of s_n E[1/q_n]
+    predicted_loss: float | None  # bound of Proposition 1, where a convergence model is given
+
+
+@dataclass(frozen=True, eq=False)
+class SamplingPlan:
+    """A published contract for a whole run; made by `plan`."""
+
+    total_budget: float  # money, whole run
+    rounds: int
+    groups: tuple[Group, ...]
+    menus: tuple[Menu, ...]  # one per group
+    membership: NDArray[np.int64]  # (N,) index of each client's group
+    confidence: float | None = None  # realised spend is within budget with this probability
+
+    @property
+    def clients(self) -> int:
+        return self.membership.size
+
+    @property
+    def menu(self) -> Menu:
+        """The menu, where all clients share one."""
+        if len(self.menus) != 1:
+            raise InvalidValue("menu", "must be asked per client: menu_for(n)", len(self.menus))
+        return self.menus[0]
+
+    def menu_for(self, client: int) -> Menu:
+        """The menu of client n = 0, 1, ..."""
+        return self.menus[int(self.membership[client])]
+
+    @property
+    def expected_spend(self) -> float:
+        """Money over the whole run, in expectation over costs and coins."""
+        per_round = sum(g.clients * m.expected_spend for g, m in zip(self.groups, self.menus, strict=True))
+        return self.rounds * per_round
+
+    @property
+    def sampling_term(self) -> float:
+        """sum over clients of s_n E[1/q_n], which the convergence bound depends on."""
+        return sum(
+            g.clients * g.weight * m.expected_inverse_probability
+            for g, m in zip(self.groups, self.menus, strict=True)
+        )
+
+    @property
+    def expected_probability(self) -> float:
+        """Mean over clients of E[q_n]."""
+        total = sum(
+            g.clients * m.expected_probability for g, m in zip(self.groups, self.menus, strict=True)
+        )
+        return total / self.clients
+
+    @cached_property
+    def spend(self) -> SpendDistribution:
+        """The distribution of realised spend over cost draw and sampling coins."""
+        return spend_distribution(self.lotteries(), self.rounds)
+
+    def lotteries(self) -> list[Lottery]:
+        """What each client may cost over the run."""
+        return [Lottery(g.clients, m.outcomes()) for g, m in zip(self.groups, self.menus, strict=True)]
+
+    def allocate(self, reports: ArrayLike) -> Allocation:
+        """Probability and expected payment per round of every client, for all reports at once."""
+        c = checks.vector("reports", reports, length=self.clients)
+        q, r = np.empty(self.clients), np.empty(self.clients)
+        for index, menu in enumerate(self.menus):
+            mine = self.membership == index
+            q[mine], r[mine] = menu.price(c[mine])
+        return Allocation(q, q * r)
+
+
+def plan(
+    prior: Prior | None,
+    total_budget: float,
+    clients: int,
+    rounds: int,
+    *,
+    weights: ArrayLike | None = None,
+    priors: Sequence[Prior] | None = None,
+    confidence: float | None = None,
+) -> SamplingPlan:
+    """The optimal truthful contract for a run of `rounds` rounds with `clients` clients.
+
+    `weights` are public data weights s_n, `priors` one prior per client (then `prior` is None).
+    With `confidence`, the contract is shrunk until realised spend stays within `total_budget` with
+    at least that probability; without, only expected spend does.
+
+    >>> from bonafed.economics import Uniform
+    >>> contract = plan(Uniform(0.5, 1.5), total_budget=10_000, clients=100, rounds=200)
+    >>> round(contract.expected_spend, 6)
+    10000.0
+    """
+    money = checks.positive("total_budget", total_budget)
+    n = checks.whole("clients", clients)
+    r = checks.whole("rounds", rounds)
+    groups, membership = _group(prior, n, weights, priors)
+    if confidence is None:
+        return _plan(groups, membership, money, money, r, None)
+    level = checks.number("confidence", confidence)
+    if not 0 < level < 1:
+        raise InvalidValue("confidence", "must be between 0 and 1, ends excluded", confidence)
+
+    def at(expected: float) -> SamplingPlan:
+        return _plan(groups, membership, expected, money, r, level)
+
+    return _largest_safe(at, money, 1 - level)
+
+
+def _group(
+    prior: Prior | None, clients: int, weights: ArrayLike | None, priors: Sequence[Prior] | None
+) -> tuple[tuple[Group, ...], NDArray[np.int64]]:
+    """Clients of equal prior and weight, in order of first appearance of the prior."""
+    if (prior is None) == (priors is None):
+        raise InvalidValue("prior", "or priors must be given, not both", "both or none")
+    each: Sequence[Prior] = [prior] * clients if prior is not None else list(priors or ())
+    if len(each) != clients:
+        raise InvalidValue("priors", f"must have {clients} entries", len(each))
+    s = (
+        np.ones(clients)
+        if weights is None
+        else checks.vector("weights", weights, sign="positive", length=clients)
+    )
+    index: dict[tuple[Prior, float], int] = {}
+    keys = [index.setdefault((p, float(w)), len(index)) for p, w in zip(each, s, strict=True)]
+    membership = np.array(keys)
+    counts = np.bincount(membership)
+    groups = tuple(Group(p, w, int(k)) for (p, w), k in zip(index, counts, strict=True))
+    return groups, membership
+
+
+def _plan(
+    groups: tuple[Group, ...],
+    membership: NDArray[np.int64],
+    expected: float,
+    money: float,
+    rounds: int,
+    confidence: float | None,
+) -> SamplingPlan:
+    """The optimal plan of the given expected spend, published under the budget `money`."""
+    per_round = expected / rounds
+    if per_round >= sum(g.clients * g.prior.high for g in groups):
+        everybody = tuple(single_term(g.prior, g.prior.high, 1.0) for g in groups)
+        return SamplingPlan(money, rounds, groups, everybody, membership, confidence)
+    tau = common_scale(groups, virtual_curve, per_round)
+    while True:
+        menus = tuple(_menu(g, tau, per_round / len(membership), len(groups)) for g in groups)
+        candidate = SamplingPlan(money, rounds, groups, menus, membership, confidence)
+        if candidate.expected_spend <= expected:
+            return candidate
+        tau *= 1 - 4e-16  # by rounding only
+
+
+def _menu(group: Group, tau: float, share: float, groups: int) -> Menu:
+    """A group's menu; its budget is the even share, or its own spend where groups differ."""
+    scale = tau * math.sqrt(group.weight)
+    menu = menu_at_scale(group.prior, share, scale)
+    if groups == 1:
+        return menu
+    return menu_at_scale(group.prior, menu.expected_spend, scale)
+
+
+def common_scale(groups: Sequence[Group], curve_of: Callable[[Prior], Curve], per_round: float) -> float:
+    """tau at which all groups together spend `per_round`; concave in tau as for one client."""
+    by_prior: dict[Prior, tuple[list[float], list[int]]] = {}
+    for group in groups:
+        roots, counts = by_prior.setdefault(group.prior, ([], []))
+        roots.append(math.sqrt(group.weight))
+        counts.append(group.clients)
+    blocks = [(curve_of(p), np.array(w), np.array(k)) for p, (w, k) in by_prior.items()]
+
+    def parts(tau: float) -> tuple[float, float]:
+        head = tail = 0.0
+        for curve, roots, counts in blocks:
+            x = curve.cutoff(tau * roots)
+            head += float(counts @ curve.head(x))
+            tail += float((counts * roots) @ curve.tail_root(x))
+        return head, tail
+
+    return solve_scale(parts, per_round)
+
+
+def _largest_safe(at: Callable[[float], SamplingPlan], money: float, allowed: float) -> SamplingPlan:
+    """The plan of largest expected spend whose realised spend exceeds `money` rarely enough."""
+
+    def risk(candidate: SamplingPlan) -> float:
+        return exceedance_bound(candidate.lotteries(), candidate.rounds, money)
+
+    low, high = 0.0, money
+    best = at(high)
+    if risk(best) <= allowed:
+        return best
+    # Spend scales with the contract, so the money left above a quantile is a good first guess.
+    guess = money - 3 * (best.spend.quantile(1 - allowed) - money)
+    safe: SamplingPlan | None = None
+    for _ in range(60):
+        if not low < guess < high:
+            guess = (low + high) / 2 if low > 0 else high / 4
+        candidate = at(guess)
+        if risk(candidate) <= allowed:
+            low, safe = guess, candidate
+        else:
+            high = guess
+        if safe is not None and high - low <= 1e-4 * money:
+            return safe
+        guess = (low + high) / 2 if low > 0 else high / 2
+    if safe is None:
+        raise InvalidValue(
+            "confidence", "must be reachable with this budget and number of clients", 1 - allowed
+        )
+    return safe
+
+
+def benchmarks(contract: SamplingPlan, model: ConvergenceModel | None = None) -> list[Benchmark]:
+    """What the same budget buys: this contract, uniform sampling, complete information."""
+    if model is not None and model.clients != contract.clients:
+        raise InvalidValue("model", f"must have {contract.clients} clients", model.clients)
+    groups, per_round = contract.groups, contract.total_budget / contract.rounds
+    counts = np.array([g.clients for g in groups])
+    weights = np.array([g.weight for g in groups])
+    data = None
+    if model is not None:
+        data = np.bincount(contract.membership, model.data_weights, minlength=len(groups))
+
+    def row(name: str, spend: float, q: Floats, inverse: Floats) -> Benchmark:
+        loss = None
+        if model is not None and data is not None:
+            loss = model.bound_for(float(data @ inverse), contract.rounds)
+        return Benchmark(
+            name,
+            spend * contract.rounds,
+            float(counts @ q) / contract.clients,
+            float((counts * weights) @ inverse),
+            loss,
+        )
+
+    own = row(
+        "optimal (truthful)",
+        contract.expected_spend / contract.rounds,
+        np.array([m.expected_probability for m in contract.menus]),
+        np.array([m.expected_inverse_probability for m in contract.menus]),
+    )
+    dearest = float(counts @ [g.prior.high for g in groups])
+    even = min(1.0, per_round / dearest)
+    ones = np.ones(len(groups))
+    uniform = row("uniform (truthful)", even * dearest, even * ones, ones / even)
+    return [own, uniform, row("complete information", *_complete_information(groups, per_round))]
+
+
+def _complete_information(groups: Sequence[Group], per_round: float) -> tuple[float, Floats, Floats]:
+    """Spend per round, E[q] and E[1/q] per group if the server knew every cost (spec A5)."""
+    cheapest = sum(g.clients * g.prior.mean for g in groups)
+    if per_round >= cheapest:
+        return cheapest, np.ones(len(groups)), np.ones(len(groups))
+    tau = common_scale(groups, cost_curve, per_round)
+    spend, q, inverse = 0.0, [], []
+    for prior, weight, clients in groups:
+        curve, scale = cost_curve(prior), tau * math.sqrt(weight)
+        x = curve.cutoff(np.asarray(scale))
+        below = float(prior.cdf(x))
+        spend += clients * float(curve.head(x) + scale * curve.tail_root(x))
+        q.append(below + scale * float(curve.tail_inverse(x)))
+        inverse.append(below + float(curve.tail_root(x)) / scale)
+    return spend, np.array(q), np.array(inverse)

@@ -1,0 +1,210 @@
+"""How far realised spend may stray from its expectation.
+
+A budget on expected payments is kept on average over the costs and over the sampling coins. In a
+run of R rounds a client of terms (q, r) is paid r times a Binomial(R, q) number of times; clients
+are independent. Two answers are computed from the same lotteries:
+
+    distribution   mean and standard deviation exactly; quantiles and the probability of exceeding a
+                   sum from a lattice on which each client's total is split fairly between the two
+                   neighbouring points (same mean), added up over clients by fast Fourier transform.
+                   More than 2,000 different lotteries: the normal limit, and `method` says so.
+    bound          never below the true probability: the smaller of (i) the same lattice with every
+                   client's total rounded UP, plus what may have wrapped around it, and (ii) the
+                   Chernoff bound, min over theta of exp(sum_n log E[exp(theta X_n)] - theta x).
+
+`confidence` in `plan` uses the bound, so that the promise errs on the safe side.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import special
+
+from bonafed import checks
+from bonafed.checks import Floats
+from bonafed.economics.contracts import Outcomes
+
+_SPAN = 24.0  # width of the lattice in standard deviations
+_MOST_LOTTERIES = 2000  # beyond, the distribution is normal for every practical purpose
+Rounding = Literal["fair", "up"]
+
+
+class Lottery(NamedTuple):
+    """What each of `clients` independent clients may cost over a whole run."""
+
+    clients: int
+    outcomes: Outcomes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SpendDistribution:
+    """Total realised spend of a run, over cost draw and sampling coins."""
+
+    mean: float  # money
+    sd: float  # money
+    method: Literal["lattice", "normal"]
+    sums: Floats  # (M,) increasing amounts of money; empty if the normal limit is used
+    cdf: Floats  # (M,) probability that the spend is at most that
+
+    def quantile(self, p: float) -> float:
+        """The amount that the spend does not exceed with probability p."""
+        level = checks.between("p", p, 0.0, 1.0)
+        if self.sd == 0:
+            return self.mean
+        if self.method == "normal":
+            return max(0.0, self.mean + self.sd * float(special.ndtri(level)))
+        at = int(np.searchsorted(self.cdf, level))
+        return float(self.sums[min(at, self.sums.size - 1)])
+
+    def probability_above(self, amount: float) -> float:
+        """P(spend > amount)."""
+        limit = checks.number("amount", amount)
+        if self.sd == 0:
+            return float(self.mean > limit)
+        if self.method == "normal":
+            return float(special.ndtr((self.mean - limit) / self.sd))
+        at = int(np.searchsorted(self.sums, limit * (1 + 1e-12), side="right")) - 1
+        return 1.0 if at < 0 else float(max(0.0, 1.0 - self.cdf[at]))
+
+
+def spend_distribution(lotteries: Sequence[Lottery], rounds: int) -> SpendDistribution:
+    """The distribution of the total spend (see the module docstring)."""
+    mean, sd = _moments(lotteries, rounds)
+    if sd <= 1e-12 * mean:
+        return SpendDistribution(mean, 0.0, "lattice", np.empty(0), np.empty(0))
+    if len(lotteries) > _MOST_LOTTERIES:
+        return SpendDistribution(mean, sd, "normal", np.empty(0), np.empty(0))
+    sums, cdf = _lattice(lotteries, rounds, mean, sd, "fair")
+    return SpendDistribution(mean, sd, "lattice", sums, cdf)
+
+
+def known_lotteries(probability: ArrayLike, payment: ArrayLike) -> list[Lottery]:
+    """Lotteries of clients whose terms are already settled: only the coins are left."""
+    q, r = checks.vector("probability", probability), checks.vector("payment", payment)
+    terms, counts = np.unique(np.stack([q, r]), axis=1, return_counts=True)
+    one = np.ones(1)
+    return [Lottery(int(n), Outcomes(one, terms[:1, i], terms[1:, i])) for i, n in enumerate(counts)]
+
+
+def exceedance_bound(lotteries: Sequence[Lottery], rounds: int, amount: float) -> float:
+    """A number that P(spend > amount) certainly does not exceed."""
+    mean, sd = _moments(lotteries, rounds)
+    if sd <= 1e-12 * mean:
+        return float(mean > amount * (1 + 1e-12))
+    bound = _chernoff(lotteries, rounds, amount)
+    if len(lotteries) <= _MOST_LOTTERIES:
+        sums, cdf = _lattice(lotteries, rounds, mean, sd, "up")
+        at = int(np.searchsorted(sums, amount, side="right")) - 1
+        wrapped = _chernoff(lotteries, rounds, float(sums[-1]))
+        lattice = 1.0 if at < 0 else 1.0 - float(cdf[at]) + wrapped + 1e-12
+        bound = min(bound, lattice)
+    return min(1.0, bound)
+
+
+def _moments(lotteries: Sequence[Lottery], rounds: int) -> tuple[float, float]:
+    """Mean and sd: variance = E[R r^2 q (1 - q)] + R^2 Var(q r), summed over clients."""
+    mean = variance = 0.0
+    for clients, (mass, q, r) in lotteries:
+        t = q * r
+        centre = float(mass @ t)
+        coins = rounds * float(mass @ (r * r * q * (1 - q)))
+        costs = rounds * rounds * float(mass @ (t - centre) ** 2)
+        mean += clients * rounds * centre
+        variance += clients * (coins + costs)
+    return mean, math.sqrt(variance)
+
+
+def _lattice(
+    lotteries: Sequence[Lottery], rounds: int, mean: float, sd: float, rounding: Rounding
+) -> tuple[Floats, Floats]:
+    """Amounts and cdf on an even lattice around the mean; sums are taken modulo its width."""
+    clients = sum(lottery.clients for lottery in lotteries)
+    if rounding == "up":
+        size = 1 << int(np.clip(math.ceil(math.log2(2000.0 * clients)), 14, 20))
+    else:
+        size = 1 << 14
+    top = rounds * sum(n * float(o.payment.max(initial=0.0)) for n, o in lotteries)
+    covers_all = top <= _SPAN * sd and size > 2 * clients
+    # If the lattice can hold every possible sum (each client rounded up once), nothing wraps.
+    step = top / (size - clients - 2) if covers_all else _SPAN * sd / size
+    spectrum = np.ones(size // 2 + 1, dtype=np.complex128)
+    for count, outcomes in lotteries:
+        one = np.fft.rfft(_client_total(outcomes, rounds, step, size, rounding))
+        spectrum *= one**count
+    pmf: Floats = np.maximum(np.fft.irfft(spectrum, size), 0.0)
+    # The lattice is a circle; cut it open at zero, or half its width below the mean.
+    first = 0 if covers_all else max(0, round(mean / step) - size // 2)
+    pmf = np.roll(pmf, -(first % size))
+    sums = np.asarray((first + np.arange(size)) * step, dtype=np.float64)
+    return sums, np.asarray(np.minimum(np.cumsum(pmf) / pmf.sum(), 1.0), dtype=np.float64)
+
+
+def _client_total(outcomes: Outcomes, rounds: int, step: float, size: int, rounding: Rounding) -> Floats:
+    """(size,) probability of one client's total over the run, on the circular lattice."""
+    mass, q, r = outcomes
+    tosses = [_binomial(rounds, float(probability)) for probability in q]
+    place = np.concatenate([pay * k / step for pay, (k, _) in zip(r, tosses, strict=True)])
+    chance = np.concatenate([w * pmf for w, (_, pmf) in zip(mass, tosses, strict=True)])
+
+    def put(points: NDArray[np.int64], weights: Floats) -> Floats:
+        return np.asarray(np.bincount(points % size, weights, minlength=size), dtype=np.float64)
+
+    if rounding == "up":
+        return put(np.ceil(place * (1 - 1e-15)).astype(np.int64), chance)
+    below = np.floor(place).astype(np.int64)
+    part = place - below
+    return put(below, chance * (1 - part)) + put(below + 1, chance * part)
+
+
+def _binomial(n: int, p: float) -> tuple[Floats, Floats]:
+    """Support and probabilities of Binomial(n, p) but for 1e-18; what is cut goes to the top."""
+    if p >= 1.0 or p <= 0.0:
+        return np.array([n * p]), np.ones(1)
+    reach = 10 * math.sqrt(n * p * (1 - p)) + 50
+    k = np.arange(max(0, math.floor(n * p - reach)), min(n, math.ceil(n * p + reach)) + 1)
+    log_pmf = (
+        special.gammaln(n + 1)
+        - special.gammaln(k + 1)
+        - special.gammaln(n - k + 1)
+        + special.xlogy(k, p)
+        + special.xlog1py(n - k, -p)
+    )
+    pmf = np.exp(log_pmf)
+    pmf[-1] += max(0.0, 1.0 - float(pmf.sum()))
+    return k.astype(np.float64), pmf
+
+
+def _chernoff(lotteries: Sequence[Lottery], rounds: int, amount: float) -> float:
+    """min over theta >= 0 of exp(log E exp(theta S) - theta amount)."""
+
+    def exponent(theta: float) -> tuple[float, float]:
+        """Value and derivative of the (convex) exponent at theta."""
+        value, slope = -theta * amount, -amount
+        for clients, (mass, q, r) in lotteries:
+            with np.errstate(divide="ignore"):
+                one_round = np.logaddexp(np.log1p(-q), np.log(q) + theta * r)
+                terms = np.log(mass) + rounds * one_round
+                tilted = np.log(q) + theta * r - one_round
+            total = special.logsumexp(terms)
+            value += clients * float(total)
+            slope += clients * float(np.exp(terms - total) @ (rounds * r * np.exp(tilted)))
+        return value, slope
+
+    if exponent(0.0)[1] >= 0:  # the amount is below the mean: no bound
+        return 1.0
+    low, high = 0.0, 1.0 / max(amount, 1e-300)
+    while exponent(high)[1] < 0 and high < 1e6 / amount * 1e6:
+        low, high = high, 2 * high
+    for _ in range(40):
+        middle = (low + high) / 2
+        if exponent(middle)[1] < 0:
+            low = middle
+        else:
+            high = middle
+    return float(min(1.0, math.exp(min(0.0, exponent(high)[0]))))
