@@ -41,7 +41,7 @@ deep: $(READY)
 
 # Rewrite what the code generates into the documentation: the command-line page and the pictures.
 docs: $(READY)
-	$(BIN)/python -m tests.generate_docs
+	$(BIN)/python docs/generate.py
 
 benchmarks: $(READY)
 	$(BIN)/python benchmarks/economics.py

@@ -7,9 +7,8 @@ check that fails is exit code 1. Nothing is written when a command fails.
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import Annotated, Any, NoReturn
 
-import click
 import typer
 
 from bonafed import __version__
@@ -47,22 +46,35 @@ def _options(
     """Contracts for federated learning under which honesty is every participant's best choice."""
 
 
+# The root of the errors Typer reports; newer versions of Typer carry their own copy of Click.
+_UsageProblem = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
+
+
 def main() -> None:
     """Entry point of the `bonafed` command."""
     try:
         code = app(standalone_mode=False)
-    except click.ClickException as error:
-        _fail(error.format_message())
     except BonafedError as error:
         _fail(str(error))
     except OSError as error:
         _fail(f"{error.filename or 'file'}: {error.strerror or error}")
-    except (click.Abort, KeyboardInterrupt):
+    except (typer.Abort, KeyboardInterrupt):
         _fail("stopped by the user; nothing was written")
+    except Exception as error:
+        if not isinstance(error, _UsageProblem):
+            raise
+        _usage_problem(error)
     else:
         sys.exit(code if isinstance(code, int) else 0)
 
 
-def _fail(message: str) -> None:
+def _usage_problem(error: Any) -> NoReturn:
+    if type(error).__name__ == "NoArgsIsHelpError":  # its message is the help page
+        typer.echo(error.format_message(), err=True)
+        sys.exit(2)
+    _fail(error.format_message())
+
+
+def _fail(message: str) -> NoReturn:
     typer.echo("error: " + " ".join(message.split()), err=True)
     sys.exit(2)

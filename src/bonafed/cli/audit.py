@@ -28,6 +28,7 @@ from bonafed.files import require_writable, write_together
 from bonafed.mechanisms.sampling.controls import PayAsBid
 from bonafed.mechanisms.sampling.menus import optimal_menu, uniform_menu
 from bonafed.mechanisms.sampling.prior_free import PriorFreeSampling
+from bonafed.mechanisms.sampling.rules import audit_sequence
 
 audit_app = typer.Typer(
     help="Try to game a mechanism, and show the lie that pays if there is one.",
@@ -44,9 +45,9 @@ def _group() -> None:
 
 @audit_app.command()
 def sampling(
-    clients: Clients,
-    rounds: Rounds,
-    budget: Budget,
+    clients: Clients = None,
+    rounds: Rounds = None,
+    budget: Budget = None,
     prior: Prior = None,
     costs: Costs = None,
     prior_free: PriorFree = False,
@@ -54,13 +55,18 @@ def sampling(
     variant: Annotated[
         Variant,
         typer.Option(
-            help="The contract to attack: corrected (what quote gives), printed (the paper's formulas), "
-            "uniform, or pay-as-bid, which is easy to game."
+            help="The contract to attack: corrected (what quote gives; the default), printed (the "
+            "paper's formulas), uniform, or pay-as-bid, which is easy to game.",
+            show_default=False,
         ),
     ] = "corrected",
-    points: Annotated[int, typer.Option(help="Cost levels of the first sweep.")] = 401,
-    profiles: Annotated[int, typer.Option(help="With --prior-free: sequences of costs to try.")] = 3,
-    seed: Annotated[int, typer.Option(help="Seed of those sequences.")] = 0,
+    points: Annotated[
+        int, typer.Option(help="Cost levels of the first sweep (401).", show_default=False)
+    ] = 401,
+    profiles: Annotated[
+        int, typer.Option(help="With --prior-free: sequences of costs to try (10).", show_default=False)
+    ] = 10,
+    seed: Annotated[int, typer.Option(help="Seed of those sequences (0).", show_default=False)] = 0,
     as_json: Json = False,
     plot: Plot = None,
 ) -> None:
@@ -74,8 +80,8 @@ def sampling(
     """
     if plot is not None:
         require_writable(plot)
-    people, turns = checks.whole("clients", clients), checks.whole("rounds", rounds)
-    per_round = checks.positive("budget", budget) / turns
+    people, turns, money = inputs.required_numbers(clients, rounds, budget)
+    per_round = money / turns
     if prior_free:
         if plot is not None:
             raise InvalidValue("--plot", "must not be given with --prior-free", plot)
@@ -136,21 +142,8 @@ def _audit_prior_free(
     rng = np.random.default_rng(seed)
     count = checks.whole("profiles", profiles)
     drawn = list(rng.uniform(0.0, rules.highest, (count, clients)))
-    liars = (
-        sorted({int(k) for k in rng.integers(rules.first_clients, clients, 2)})
-        if (rules.first_clients < clients)
-        else [0]
-    )
     with tables.working("playing sequences"):
-        report = audit(
-            rules,
-            0.0,
-            rules.highest,
-            budget=rules.budget,
-            profiles=drawn,
-            clients=liars,
-            points=min(points, 61),
-        )
+        report = audit_sequence(rules, drawn, points)
     return f"prior-free sampling ({variant})", report
 
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.economics.discrete import Discrete, Empirical
 from bonafed.economics.normals import NormalMixture, TruncatedNormal
@@ -121,6 +122,20 @@ def empirical_prior(path: Path, highest: float | None) -> Empirical:
     """The prior estimated from a file of past costs (spec A6, "plus")."""
     costs = read_costs(path)
     return Empirical(costs, float(costs.max()) if highest is None else highest)
+
+
+def required_numbers(
+    clients: int | None, rounds: int | None, budget: float | None
+) -> tuple[int, int, float]:
+    """--clients, --rounds and --budget, which every command on a contract needs."""
+    for name, value in (("--clients", clients), ("--rounds", rounds), ("--budget", budget)):
+        if value is None:
+            raise InvalidValue(name, "must be given", "nothing")
+    return (
+        checks.whole("clients", clients),
+        checks.whole("rounds", rounds),
+        checks.positive("budget", budget),
+    )
 
 
 def choose_prior(prior: str | None, costs: Path | None, highest: float | None) -> Prior:

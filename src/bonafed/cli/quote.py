@@ -9,12 +9,11 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.cli import inputs, tables
 from bonafed.cli.quote_prior_free import quote_prior_free
 from bonafed.economics.contracts import Menu, admitted
-from bonafed.economics.discrete import FinitePrior
+from bonafed.economics.discrete import Empirical, FinitePrior
 from bonafed.economics.priors import JSONObject
 from bonafed.errors import InvalidValue
 from bonafed.files import require_writable, write_together
@@ -36,9 +35,9 @@ Highest = Annotated[
     float | None,
     typer.Option(help="Highest cost admitted; with --costs the largest of the file if not given."),
 ]
-Clients = Annotated[int, typer.Option(help="Number of clients.")]
-Rounds = Annotated[int, typer.Option(help="Number of training rounds.")]
-Budget = Annotated[float, typer.Option(help="Money for the whole run.")]
+Clients = Annotated[int | None, typer.Option(help="Number of clients (required).")]
+Rounds = Annotated[int | None, typer.Option(help="Number of training rounds (required).")]
+Budget = Annotated[float | None, typer.Option(help="Money for the whole run (required).")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs, nothing else.")]
 Plot = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Also draw it to a .png, .svg or .pdf file.")
@@ -46,9 +45,9 @@ Plot = Annotated[
 
 
 def quote(
-    clients: Clients,
-    rounds: Rounds,
-    budget: Budget,
+    clients: Clients = None,
+    rounds: Rounds = None,
+    budget: Budget = None,
     prior: Prior = None,
     costs: Costs = None,
     prior_free: PriorFree = False,
@@ -69,7 +68,9 @@ def quote(
         Path | None,
         typer.Option(metavar="CONTRACT.json", help="Write the contract, for `bonafed verify`."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the illustration drawn with --prior-free.")] = 0,
+    seed: Annotated[
+        int, typer.Option(help="Seed of the illustration drawn with --prior-free (0).", show_default=False)
+    ] = 0,
 ) -> None:
     """Quote the truthful sampling contract of a budget.
 
@@ -84,26 +85,16 @@ def quote(
         if path is not None:
             require_writable(path)
     levels = None if at is None else np.array(inputs.parse_numbers("--at", at))
+    people, turns, money = inputs.required_numbers(clients, rounds, budget)
     if prior_free:
         if prior is not None:
             raise InvalidValue("input", "must not give --prior with --prior-free", repr(prior))
         if confidence is not None:
             raise InvalidValue("--confidence", "must not be given with --prior-free", confidence)
-        rules_budget = checks.positive("budget", budget), checks.whole("rounds", rounds)
-        quote_prior_free(
-            checks.whole("clients", clients),
-            *rules_budget,
-            highest,
-            costs,
-            levels,
-            as_json,
-            plot,
-            save,
-            seed,
-        )
+        quote_prior_free(people, money, turns, highest, costs, levels, as_json, plot, save, seed)
         return
     belief = inputs.choose_prior(prior, costs, highest)
-    contract = plan(belief, budget, clients, rounds, confidence=confidence)
+    contract = plan(belief, money, people, turns, confidence=confidence)
     shown = _shown_levels(contract.menu) if levels is None else admitted(levels, belief.high)
     outputs: dict[Path, bytes] = {}
     if plot is not None:
@@ -117,7 +108,7 @@ def quote(
     if as_json:
         typer.echo(json.dumps(description, indent=1))
     else:
-        tables.show_quote(contract, description, outputs)
+        tables.show_quote(contract, description, outputs, estimated=costs is not None)
 
 
 def _shown_levels(menu: Menu) -> Floats:
@@ -140,6 +131,7 @@ def describe(contract: SamplingPlan, levels: Floats) -> JSONObject:
         "budget": contract.total_budget,
         "confidence": contract.confidence,
         "prior": menu.prior.to_json(),
+        "past_costs": menu.prior.samples.size if isinstance(menu.prior, Empirical) else None,
         "case": menu.case,
         "threshold": menu.threshold,
         "ironed_intervals": [list(pool) for pool in menu.prior.ironed_intervals],

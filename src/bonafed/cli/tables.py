@@ -35,15 +35,22 @@ def _table(title: str, columns: Sequence[str]) -> Table:
     return table
 
 
-def show_quote(contract: SamplingPlan, description: JSONObject, written: Mapping[Path, bytes]) -> None:
-    """The quote of a known (or estimated) prior."""
+def show_quote(
+    contract: SamplingPlan, description: JSONObject, written: Mapping[Path, bytes], estimated: bool
+) -> None:
+    """The quote of a known or (from a file of past costs) estimated prior."""
     console = _console()
     case = _CASES[description["case"]].format(**description)
     console.print(
         f"[bold]Truthful sampling contract[/]: {contract.clients:,} clients, "
         f"{contract.rounds:,} rounds, budget {contract.total_budget:,.10g}; {case}."
     )
-    for left, right, value in description["ironed_intervals"]:
+    if estimated:
+        console.print(
+            f"Prior estimated from {description['past_costs']:,} past costs; highest cost admitted "
+            f"{contract.menu.prior.high:.6g} (--highest)."
+        )
+    for left, right, value in [] if estimated else description["ironed_intervals"]:
         console.print(
             f"Costs from {left:.4g} to {right:.4g} share one price: the prior is irregular there "
             f"and is ironed (virtual cost {value:.4g})."
@@ -57,7 +64,8 @@ def show_quote(contract: SamplingPlan, description: JSONObject, written: Mapping
     console.print(terms)
     _show_curve(console, contract)
     _show_spend(console, description)
-    _show_benchmarks(console, description["benchmarks"])
+    same = "expected spend" if contract.confidence is not None else "budget"
+    _show_benchmarks(console, f"What the same {same} buys", description["benchmarks"])
     console.print(
         "probability: of being sampled in a round; payment: per participation; a report above "
         f"{contract.menu.prior.high:.6g} is refused. Figures rounded for display; --save keeps all digits."
@@ -109,9 +117,9 @@ def _show_spend(console: Console, description: JSONObject) -> None:
         )
 
 
-def _show_benchmarks(console: Console, rows: Iterable[JSONObject]) -> None:
+def _show_benchmarks(console: Console, title: str, rows: Iterable[JSONObject]) -> None:
     table = _table(
-        "What the same budget buys",
+        title,
         ["", "mean probability", "mean 1/probability", "sampling error against uniform"],
     )
     listed = list(rows)
@@ -147,14 +155,12 @@ def show_prior_free(description: JSONObject, written: Mapping[Path, bytes]) -> N
         else "costs drawn evenly from 0 to the highest"
     )
     table = _table(
-        f"Example: {source}",
-        ["cost", *(f"client {t['client']:,}: prob. / pay" for t in example["terms"])],
+        f"Example, probability @ payment: {source}",
+        ["cost", *(f"client {t['client']:,}" for t in example["terms"])],
     )
     for k, cost in enumerate(example["terms"][0]["cost"]):
-        table.add_row(
-            f"{cost:.4f}",
-            *(f"{t['probability'][k]:.4f} / {t['payment'][k]:.4f}" for t in example["terms"]),
-        )
+        cells = (f"{t['probability'][k]:.3f} @ {t['payment'][k]:.3f}" for t in example["terms"])
+        table.add_row(f"{cost:.3f}", *cells)
     console.print(table)
     total = rules["budget_per_round"] * rules["rounds"]
     console.print(
@@ -188,8 +194,7 @@ def show_audit(name: str, report: AuditReport, plot: Path | None) -> None:
     for column in ("claim", "", "finding"):
         table.add_column(column)
     for finding in report.findings:
-        text = str(finding).split(": ", 1)[1]
-        table.add_row(finding.claim, _mark(finding.holds), text)
+        table.add_row(finding.claim, _mark(finding.holds), finding.detail)
     console.print(table)
     if plot is not None:
         console.print(f"wrote {plot}")

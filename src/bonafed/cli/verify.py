@@ -15,7 +15,7 @@ from bonafed.mechanisms.sampling import published, rules
 
 
 def verify(
-    contract: Annotated[Path, typer.Argument(metavar="CONTRACT.json", show_default=False)],
+    contract: Annotated[Path, typer.Argument(metavar="CONTRACT.json", hidden=True)],
     as_json: Json = False,
 ) -> None:
     """Verify a published contract: payments, truthfulness, rationality and spend.

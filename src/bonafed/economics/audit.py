@@ -90,14 +90,23 @@ class Finding:
 
     @property
     def holds(self) -> bool:
+        """Whether no violation was found."""
         return self.witness is None
 
-    def __str__(self) -> str:
+    def _replace_tries(self, tries: int) -> Finding:
+        return Finding(self.claim, tries, self.largest, self.witness)
+
+    @property
+    def detail(self) -> str:
+        """The finding in one line, without the claim's name."""
         if self.witness is not None:
-            return f"{self.claim}: VIOLATED, {self.witness.text}"
+            return f"VIOLATED, {self.witness.text}"
         noun = "gain" if self.claim == "truthful" else "violation"
         tries = "1 try" if self.tries == 1 else f"{self.tries:,} tries"
-        return f"{self.claim}: none found in {tries}, largest {noun} {self.largest:.2g}"
+        return f"none found in {tries}, largest {noun} {self.largest:.2g}"
+
+    def __str__(self) -> str:
+        return f"{self.claim}: {self.detail}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +136,15 @@ class _Case(NamedTuple):
     respond: Callable[[Floats], tuple[Floats, Floats]]  # own reports -> (quantity, transfer)
     client: int | None
     others: Floats | None
+
+
+class _Swept(NamedTuple):
+    """A case with its outcomes on the first grid of reports."""
+
+    case: _Case
+    grid: Floats
+    quantity: Floats
+    transfer: Floats
 
 
 def audit(
@@ -160,36 +178,34 @@ def audit(
     bottom, top = checks.support(low, high)
     size = checks.whole("points", points, at_least=3)
     wanted = [checks.one_of("claim", claim, CLAIMS) for claim in claims]
-    cases = list(_cases(subject, profiles, clients))
-    grid = np.linspace(bottom, top, size)
-    swept = [case.respond(grid) for case in cases]
-    scale = max(float(np.abs(transfer).max()) for _, transfer in swept)
-    allowed = checks.positive("tolerance", tolerance) * max(scale, 1e-300)
-    search = {
-        "truthful": lambda: _worst(
-            [_best_lie(case, grid, *seen) for case, seen in zip(cases, swept, strict=True)]
-        ),
-        "individually rational": lambda: _worst(
-            [_worst_loss(case, grid, *seen) for case, seen in zip(cases, swept, strict=True)]
-        ),
-        "monotone": lambda: _worst(
-            [_worst_rise(case, grid, *seen) for case, seen in zip(cases, swept, strict=True)]
-        ),
-        "feasible": lambda: _worst(
-            [_outside(case, grid, *seen, quantity_limit) for case, seen in zip(cases, swept, strict=True)]
-        ),
-        "within budget": lambda: _overspend(subject, budget, prior, profiles),
-    }
+    relative = checks.positive("tolerance", tolerance)
+    if budget is None or (prior is None and not isinstance(subject, MechanismLike)):
+        wanted = [claim for claim in wanted if claim != "within budget"]
+    swept: list[_Swept] = []
+    scale = 0.0 if budget is None else budget
+    if set(wanted) - {"within budget"}:
+        grid = np.linspace(bottom, top, size)
+        swept = [_Swept(case, grid, *case.respond(grid)) for case in _cases(subject, profiles, clients)]
+        scale = max(float(np.abs(sweep.transfer).max()) for sweep in swept)
     findings = []
     for claim in wanted:
-        if claim == "within budget" and (
-            budget is None or (prior is None and not isinstance(subject, MechanismLike))
-        ):
-            continue
-        tries, witness = search[claim]()
-        violated = witness.gain > allowed
+        if claim == "within budget":
+            tries, witness = _overspend(subject, budget, prior, profiles)
+        else:
+            tries, witness = _worst([_SEARCHES[claim](sweep, quantity_limit) for sweep in swept])
+        violated = witness.gain > relative * max(scale, 1e-300)
         findings.append(Finding(claim, tries, witness.gain, witness if violated else None))
     return AuditReport(tuple(findings))
+
+
+def merge(reports: Sequence[AuditReport]) -> AuditReport:
+    """One report of several: tries added up, the worst case of each claim kept."""
+    together: dict[Claim, Finding] = {}
+    for finding in (f for report in reports for f in report.findings):
+        known = together.get(finding.claim, finding._replace_tries(0))
+        worse = max(known, finding, key=lambda f: (not f.holds, f.largest))
+        together[finding.claim] = worse._replace_tries(known.tries + finding.tries)
+    return AuditReport(tuple(together.values()))
 
 
 def _cases(
@@ -240,8 +256,9 @@ def _witness(case: _Case, text: str, cost: float, report: float, gain: float) ->
     return Witness(who + text, cost, report, gain, case.client, others)
 
 
-def _best_lie(case: _Case, grid: Floats, quantity: Floats, transfer: Floats) -> _Result:
+def _best_lie(swept: _Swept, _limit: float) -> _Result:
     """The pair (true cost, report) of largest gain: the grid, then zooming in on its best pair."""
+    case, grid, quantity, transfer = swept
     costs, reports, tries = grid, grid, 0
     truth = (quantity, transfer)
     best = (-np.inf, float(grid[0]), float(grid[0]))
@@ -273,25 +290,36 @@ def _around(points: Floats, at: int, centre: float) -> Floats:
     return np.unique(np.append(np.linspace(left, right, _ZOOM_POINTS), centre))
 
 
-def _worst_loss(case: _Case, grid: Floats, quantity: Floats, transfer: Floats) -> _Result:
+def _worst_loss(swept: _Swept, _limit: float) -> _Result:
+    case, grid, quantity, transfer = swept
     loss = grid * quantity - transfer
     at = int(np.argmax(loss))
     text = f"an honest client of cost {grid[at]:.6g} loses {loss[at]:.6g} per round by joining"
     return grid.size, _witness(case, text, float(grid[at]), float(grid[at]), float(loss[at]))
 
 
-def _worst_rise(case: _Case, grid: Floats, quantity: Floats, transfer: Floats) -> _Result:
+def _worst_rise(swept: _Swept, _limit: float) -> _Result:
+    case, grid, quantity, _ = swept
     rise = np.diff(quantity)
     at = int(np.argmax(rise))
     text = f"the quantity rises by {rise[at]:.6g} between the reports {grid[at]:.6g} and {grid[at + 1]:.6g}"
     return rise.size, _witness(case, text, float(grid[at]), float(grid[at + 1]), float(rise[at]))
 
 
-def _outside(case: _Case, grid: Floats, quantity: Floats, transfer: Floats, limit: float) -> _Result:
+def _outside(swept: _Swept, limit: float) -> _Result:
+    case, grid, quantity, _ = swept
     excess = np.where(np.isnan(quantity), np.inf, np.maximum(quantity - limit, -quantity))
     at = int(np.argmax(excess))
     text = f"the quantity at report {grid[at]:.6g} is {quantity[at]:.6g}, not in [0, {limit:g}]"
     return grid.size, _witness(case, text, float(grid[at]), float(grid[at]), float(excess[at]))
+
+
+_SEARCHES: dict[Claim, Callable[[_Swept, float], _Result]] = {
+    "truthful": _best_lie,
+    "individually rational": _worst_loss,
+    "monotone": _worst_rise,
+    "feasible": _outside,
+}
 
 
 def _overspend(

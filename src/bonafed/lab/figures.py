@@ -6,8 +6,10 @@ import io
 from pathlib import Path
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from bonafed.checks import Floats
 from bonafed.economics.audit import MenuLike
@@ -65,20 +67,18 @@ def contract_figure(contract: SamplingPlan) -> Figure:
     return figure
 
 
-def _draw_spend(axes: object, contract: SamplingPlan) -> None:
+def _draw_spend(axes: Axes, contract: SamplingPlan) -> None:
     """The density of realised spend, the budget marked."""
-    from matplotlib.axes import Axes
-
-    assert isinstance(axes, Axes)
     spend = contract.spend
     if spend.sd == 0:
         axes.axvline(spend.mean, color=_GREEN, lw=2, label="spend (certain)")
     else:
-        edges = np.linspace(spend.quantile(1e-4), spend.quantile(1 - 1e-4), 81)
+        edges = np.linspace(spend.quantile(1e-4), spend.quantile(1 - 1e-4), 42)
         above = np.array([spend.probability_above(float(x)) for x in edges])
         axes.stairs(-np.diff(above), edges, fill=True, color=_GREEN, alpha=0.5)
     axes.axvline(contract.total_budget, color="black", lw=1, ls="--", label="budget")
     axes.set(xlabel="realised spend of the run", yticks=[], title="How far spend may stray")
+    axes.xaxis.set_major_locator(MaxNLocator(4))
     axes.legend(frameon=False, fontsize=8)
 
 
@@ -89,9 +89,9 @@ def prior_free_figure(rules: PriorFreeSampling, costs: Floats, run: PriorFreeRun
     place = np.arange(1, rules.clients + 1)
     dots = left.scatter(place, run.probability, c=costs, s=12, cmap="viridis")
     figure.colorbar(dots, ax=left, label="cost")
-    left.axhline(rules.lowest_probability, color=_GREY, ls=":", label="floor")
+    left.axhline(rules.lowest_probability, color=_GREY, ls=":")
+    left.annotate("floor", (1, rules.lowest_probability), (0, 2), textcoords="offset points", fontsize=8)
     left.set(xlabel="client, in order of approach", ylabel="probability per round", ylim=(0, 1.05))
-    left.legend(frameon=False, fontsize=8)
     left.set_title("Terms follow what was learned")
     right.plot(place, run.remaining, color=_GREEN, lw=2, label="money left")
     right.plot([1, rules.clients + 1], [rules.budget, 0], color=_GREY, ls="--", label="even use")
@@ -110,7 +110,10 @@ def lie_figure(menu: MenuLike, low: float, high: float, name: str) -> Figure:
     figure = _figure(5.6, 4.4)
     axes = figure.subplots()
     reach = float(np.abs(gain).max()) or 1.0
-    picture = axes.pcolormesh(costs, costs, gain, cmap="RdBu_r", vmin=-reach, vmax=reach)
+    extent = (low, high, low, high)
+    picture = axes.imshow(
+        gain, origin="lower", extent=extent, aspect="auto", cmap="RdBu_r", vmin=-reach, vmax=reach
+    )
     axes.plot([low, high], [low, high], color="black", lw=0.8, ls=":")
     axes.set(xlabel="reported cost", ylabel="true cost")
     best = max(float(gain.max()), 0.0)

@@ -263,10 +263,15 @@ def _largest_safe(at: Callable[[float], SamplingPlan], money: float, allowed: fl
 
 
 def benchmarks(contract: SamplingPlan, model: ConvergenceModel | None = None) -> list[Benchmark]:
-    """What the same budget buys: this contract, uniform sampling, complete information."""
+    """What the same money buys: this contract, uniform sampling, complete information.
+
+    The money is the budget; for a contract shrunk by `confidence`, the expected spend it was shrunk to.
+    """
     if model is not None and model.clients != contract.clients:
         raise InvalidValue("model", f"must have {contract.clients} clients", model.clients)
-    groups, per_round = contract.groups, contract.total_budget / contract.rounds
+    groups = contract.groups
+    money = contract.total_budget if contract.confidence is None else contract.expected_spend
+    per_round = money / contract.rounds
     counts = np.array([g.clients for g in groups])
     weights = np.array([g.weight for g in groups])
     data = None

@@ -178,7 +178,7 @@ def _verify_menu(published: JSONObject, menu: Menu) -> list[Check]:
             f"largest rise of the probability {np.max(np.diff(q), initial=0.0):.1e}",
         ),
         Check("rational", bool(np.all(r >= costs)), f"smallest margin {np.min(r - costs):.3g}"),
-        *(Check(f.claim, f.holds, str(f)) for f in lies.findings),
+        *(Check(f.claim, f.holds, f.detail) for f in lies.findings),
     ]
 
 

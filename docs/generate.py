@@ -1,0 +1,51 @@
+"""Write what the code says about itself into the documentation: `make docs`.
+
+`command-line.md` is the help text of every command; the pictures are drawn by the commands they show.
+A test compares the page with the code, so that it cannot fall behind.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from bonafed.cli import app
+from bonafed.economics import NormalMixture
+from bonafed.lab.figures import contract_figure, render
+from bonafed.mechanisms.sampling import plan
+
+HERE = Path(__file__).parent
+
+
+def command_line_page() -> str:
+    """The help of all commands as one Markdown page."""
+    parts = ["# The command line\n\nWritten by `make docs` from the help texts; do not edit.\n"]
+    root = typer.main.get_command(app)
+    for names, command in _commands(root, ["bonafed"]):
+        context = command.context_class(
+            command, info_name=" ".join(names), terminal_width=100, max_content_width=100
+        )
+        parts.append(f"## {' '.join(names)}\n\n```text\n{command.get_help(context).rstrip()}\n```\n")
+    return "\n".join(parts)
+
+
+def _commands(command: Any, names: list[str]) -> list[tuple[list[str], Any]]:
+    found = [(names, command)]
+    for name, inner in getattr(command, "commands", {}).items():
+        found += _commands(inner, [*names, name])
+    return found
+
+
+def main() -> None:
+    """Rewrite the generated files."""
+    (HERE / "command-line.md").write_text(command_line_page(), encoding="utf-8")
+    prior = NormalMixture([0.5, 0.5], [0.6, 1.5], [0.1, 0.15], 0.2, 2.0)
+    picture = HERE / "pictures" / "contract.png"
+    contract = plan(prior, total_budget=20_000, clients=100, rounds=200)
+    picture.write_bytes(render(contract_figure(contract), picture))
+
+
+if __name__ == "__main__":
+    main()

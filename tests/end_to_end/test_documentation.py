@@ -1,0 +1,52 @@
+"""The documentation is true: its commands run, its generated pages are current, its links exist."""
+
+import importlib.util
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from bonafed.cli import main
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "CONTRIBUTING.md"]
+
+
+def commands(page):
+    """The `$ bonafed ...` lines of a page's console blocks, in order."""
+    blocks = re.findall(r"```console\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    text = "\n".join(blocks).replace("\\\n", " ")
+    return [line[2:] for line in text.splitlines() if line.startswith("$ bonafed")]
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if commands(p)], ids=lambda p: p.name)
+def test_every_command_shown_runs(page, monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)  # one folder per page: later commands use files of earlier ones
+    for command in commands(page):
+        monkeypatch.setattr(sys, "argv", shlex.split(command))
+        with pytest.raises(SystemExit) as stop:
+            main()
+        captured = capsys.readouterr()
+        assert stop.value.code == 0, f"{command}\n{captured.err}"
+        assert captured.out
+
+
+def test_the_readme_shows_all_commands():
+    shown = {command.split()[1] for command in commands(ROOT / "README.md")}
+    assert shown == {"quote", "verify", "audit"}
+
+
+def test_the_command_line_page_is_what_the_code_says():
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+    generate = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(generate)
+    assert (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8") == generate.command_line_page()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8")):
+        if "://" not in target:
+            assert (page.parent / target).exists(), target

@@ -1,0 +1,261 @@
+"""Every command, with good and with bad input, as a user would type it."""
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bonafed.cli import main
+
+CONTRACT = ["--clients", "100", "--rounds", "200", "--budget", "10000"]
+UNIFORM = ["--prior", "uniform:0.5,1.5", *CONTRACT]
+
+
+@pytest.fixture
+def bonafed(monkeypatch, capsys, tmp_path):
+    """Run the command in an empty folder: bonafed(...) -> (exit code, stdout, stderr)."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words):
+        monkeypatch.setattr(sys, "argv", ["bonafed", *map(str, words)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        captured = capsys.readouterr()
+        return stop.value.code, captured.out, captured.err
+
+    return run
+
+
+def test_quote_shows_terms_money_and_benchmarks(bonafed):
+    code, out, err = bonafed("quote", *UNIFORM)
+    assert code == 0
+    assert err == ""
+    for text in ("Terms to publish", "0.5894", "1.4365", "expected spend", "complete", "171.62"):
+        assert text in out
+    assert "\u2812" in out  # the plot in the terminal
+
+
+def test_quote_as_json_is_what_the_library_says(bonafed):
+    from bonafed import Uniform
+    from bonafed.mechanisms.sampling import plan
+
+    code, out, _ = bonafed("quote", *UNIFORM, "--json", "--at", "0.5,1.25")
+    said = json.loads(out)
+    contract = plan(Uniform(0.5, 1.5), 10_000, 100, 200)
+    assert code == 0
+    assert [row["cost"] for row in said["terms"]] == [0.5, 1.25]
+    assert said["terms"][1]["payment"] == float(contract.menu.payment(1.25))
+    assert said["spend"]["expected"] == contract.expected_spend
+    assert said["spend"]["standard_deviation"] == contract.spend.sd
+
+
+@pytest.mark.parametrize(
+    "prior",
+    [
+        "uniform:0.5,1.5",
+        "exponential:1,0.2,3",
+        "normal:1,0.4,0.2,2",
+        "beta:2,3,0.5,1.5",
+        "mixture:0.2,2,0.5,0.6,0.1,0.5,1.5,0.15",
+        "discrete:0.3,0.3,0.5,0.02,0.9,0.08,1,0.35,1.4,0.05,2,0.2",
+    ],
+)
+def test_every_kind_of_prior_is_quoted_saved_and_verified(bonafed, tmp_path, prior):
+    assert bonafed("quote", "--prior", prior, *CONTRACT, "--save", "c.json")[0] == 0
+    code, out, _ = bonafed("verify", "c.json", "--json")
+    assert code == 0, out
+    assert json.loads(out)["holds"]
+    assert [path.name for path in tmp_path.iterdir()] == ["c.json"]
+
+
+def test_quote_from_past_costs(bonafed, tmp_path):
+    costs = np.random.default_rng(0).uniform(0.5, 1.5, 40).round(4)
+    Path("past.csv").write_text("client,cost\n" + "".join(f"{k},{c}\n" for k, c in enumerate(costs)))
+    code, out, _ = bonafed("quote", "--costs", "past.csv", "--highest", "1.5", *CONTRACT, "--json")
+    said = json.loads(out)
+    assert code == 0
+    assert said["past_costs"] == 40
+    assert sorted(costs) == said["prior"]["samples"]
+    assert bonafed("quote", "--costs", "past.csv", *CONTRACT)[0] == 0  # highest: of the file
+
+
+def test_quote_without_prior(bonafed):
+    code, out, _ = bonafed("quote", "--prior-free", "--highest", "1.5", *CONTRACT, "--save", "rules.json")
+    assert code == 0
+    assert "whatever the costs turn out to be" in out
+    said = json.loads(
+        bonafed("quote", "--prior-free", "--highest", "1.5", *CONTRACT, "--json", "--seed", "3")[1]
+    )
+    assert said["example"]["expected_spend"] <= 10_000
+    code, out, _ = bonafed("verify", "rules.json")
+    assert code == 0
+    assert "Every check holds" in out
+
+
+def test_prior_free_quote_plays_the_costs_of_a_file(bonafed):
+    Path("costs.csv").write_text("".join(f"{0.5 + k / 10}\n" for k in range(10)))
+    numbers = ["--clients", "10", "--rounds", "5", "--budget", "50"]
+    code, out, _ = bonafed("quote", "--prior-free", "--highest", "1.6", "--costs", "costs.csv", *numbers)
+    assert code == 0
+    assert "the costs of the file" in out
+    code, _, err = bonafed("quote", "--prior-free", "--highest", "1.6", "--costs", "costs.csv", *CONTRACT)
+    assert (code, err) == (2, "error: --costs must hold 100 costs, one per client, got 10\n")
+
+
+def test_confidence_keeps_realised_spend_within_budget(bonafed):
+    said = json.loads(bonafed("quote", *UNIFORM, "--confidence", "0.99", "--json")[1])
+    assert said["spend"]["probability_of_exceeding_budget"] <= 0.01
+    assert 0.9 * 10_000 < said["spend"]["expected"] < 10_000
+
+
+@pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
+def test_plots_are_written_in_every_format(bonafed, suffix):
+    assert bonafed("quote", *UNIFORM, "--plot", f"a.{suffix}")[0] == 0
+    assert bonafed("audit", "sampling", *UNIFORM, "--plot", f"b.{suffix}")[0] == 0
+    start = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[suffix]
+    for name in ("a", "b"):
+        assert Path(f"{name}.{suffix}").read_bytes().startswith(start)
+
+
+def test_audit_finds_nothing_in_the_contract_and_the_lie_in_pay_as_bid(bonafed):
+    code, out, _ = bonafed("audit", "sampling", *UNIFORM)
+    assert code == 0
+    assert "VIOLATED" not in out
+    code, out, _ = bonafed("audit", "sampling", *UNIFORM, "--variant", "pay-as-bid", "--json")
+    said = json.loads(out)
+    assert code == 1
+    assert not said["passed"]
+    witness = said["findings"][0]["witness"]
+    assert witness["report"] > witness["true_cost"]
+    assert math.isclose(witness["gain"], 0.412771, rel_tol=1e-5)
+
+
+def test_audit_of_the_prior_free_sequence(bonafed):
+    numbers = ["--clients", "12", "--rounds", "10", "--budget", "60"]
+    rules = ["--prior-free", "--highest", "1.5", *numbers, "--profiles", "1", "--points", "15"]
+    assert bonafed("audit", "sampling", *rules)[0] == 0
+    code, out, _ = bonafed(
+        "audit", "sampling", "--prior-free", "--highest", "1.5", "--variant", "printed",
+        "--clients", "12", "--rounds", "10", "--budget", "60", "--profiles", "6",
+    )  # fmt: skip
+    assert code == 1
+    assert "FAILS" in out
+
+
+BAD = [
+    ([*UNIFORM[:-1], "-3"], "budget must be positive, got -3.0"),
+    ([*UNIFORM[:-1], "0"], "budget must be positive, got 0.0"),
+    ([*UNIFORM[:-1], "nan"], "budget must be finite, got nan"),
+    ([*UNIFORM[:-1], "lots"], "Invalid value for '--budget': 'lots' is not a valid float."),
+    (UNIFORM[:-2], "--budget must be given, got nothing"),
+    (["--prior", "uniform:1.5,0.5", *CONTRACT], "low must be below high = 0.5, got 1.5"),
+    (["--prior", "uniform:0.5", *CONTRACT], "prior uniform must be uniform:LOW,HIGH, got 'uniform:0.5'"),
+    (["--prior", "uniform:a,b", *CONTRACT], "prior uniform must be numbers LOW,HIGH, got 'a'"),
+    (
+        ["--prior", "gamma:1,2", *CONTRACT],
+        "prior kind must be one of uniform, exponential, normal, beta, mixture, discrete, got 'gamma'",
+    ),
+    (
+        ["--prior", "exponential:1", *CONTRACT],
+        "prior exponential must be bounded: truncate it, exponential:RATE,LOW,HIGH, got 'exponential:1'",
+    ),
+    (
+        ["--prior", "normal:1,0.4,0.2,inf", *CONTRACT],
+        "high must be finite: truncate an unbounded prior, got inf",
+    ),
+    (["--prior", "discrete:1,0.5,2,0.6", *CONTRACT], "weights must sum to 1, got sum 1.1"),
+    (["--prior", "discrete:2,0.5,1,0.5", *CONTRACT], "costs must be strictly increasing, got 2 before 1"),
+    ([*UNIFORM, "--at", "1.7"], "report must be at most the highest cost 1.5, got 1.7"),
+    ([*UNIFORM, "--at", "cheap"], "--at must be numbers NUMBER,NUMBER,..., got 'cheap'"),
+    ([*UNIFORM, "--confidence", "1"], "confidence must be between 0 and 1, ends excluded, got 1.0"),
+    ([*UNIFORM, "--plot", "x.gif"], "--plot must end in .png, .svg or .pdf, got x.gif"),
+    ([*UNIFORM, "--plot", "no/x.png"], "output must be in an existing folder, got no/x.png"),
+    (
+        ["--prior", "uniform:0.5,1.5", "--clients", "0", "--rounds", "1", "--budget", "1"],
+        "clients must be a whole number of at least 1, got 0",
+    ),
+    (CONTRACT, "input must be one of --prior, --costs, --prior-free, got none"),
+    ([*UNIFORM, "--highest", "2"], "--highest must not be given with --prior, got 2.0"),
+    (["--prior-free", *CONTRACT], "--highest must be given with --prior-free, got nothing"),
+]
+
+
+@pytest.mark.parametrize(("words", "message"), BAD)
+def test_bad_input_is_one_line_and_writes_nothing(bonafed, tmp_path, words, message):
+    code, out, err = bonafed("quote", *words, "--save", "contract.json")
+    assert (code, out, err) == (2, "", f"error: {message}\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+BAD_FILES = [
+    ("0.5\nabc\n", "costs.csv, line 2: cost must be a number, got 'abc'"),
+    ("cost\n0.5\n\nnan\n", "costs.csv, line 4: cost must be finite, got nan"),
+    ("cost\n0.5\n-1\n", "costs.csv, line 3: cost must not be negative, got -1"),
+    ("", "costs.csv: the file holds no costs"),
+    ("cost\n", "costs.csv: the file holds no costs"),
+    ("a,b\n1,2\n", "costs.csv, line 1: must have one column, or a header with a column 'cost'"),
+    (None, "costs.csv: No such file or directory"),
+]
+
+
+@pytest.mark.parametrize(("content", "message"), BAD_FILES)
+def test_a_file_that_does_not_parse_says_the_line(bonafed, content, message):
+    if content is not None:
+        Path("costs.csv").write_text(content)
+    code, out, err = bonafed("quote", "--costs", "costs.csv", *CONTRACT)
+    assert (code, out, err) == (2, "", f"error: {message}\n")
+
+
+def test_verify_refuses_what_is_not_a_contract(bonafed):
+    Path("a.json").write_text('{"format": \n')
+    assert bonafed("verify", "a.json")[::2] == (2, "error: a.json, line 2: not JSON: Expecting value\n")
+    Path("b.json").write_text('{"format": "another"}')
+    code, _, err = bonafed("verify", "b.json")
+    assert code == 2
+    assert "contract.format must be 'bonafed-sampling-contract'" in err
+    Path("c.json").write_text("[]")
+    assert bonafed("verify", "c.json")[0] == 2
+    assert bonafed("verify", "none.json")[::2] == (2, "error: none.json: No such file or directory\n")
+
+
+def test_verify_finds_a_changed_payment(bonafed):
+    bonafed("quote", *UNIFORM, "--save", "contract.json")
+    data = json.loads(Path("contract.json").read_text())
+    data["groups"][0]["menu"]["levels"]["payment"][10] *= 0.99
+    Path("contract.json").write_text(json.dumps(data))
+    code, out, _ = bonafed("verify", "contract.json")
+    assert code == 1
+    assert "The contract fails a check" in out
+
+
+def test_help_version_and_unknown_commands(bonafed):
+    from bonafed import __version__
+
+    assert bonafed("--version") == (0, f"bonafed {__version__}\n", "")
+    assert bonafed("--help")[0] == 0
+    assert bonafed("nonsense")[::2] == (2, "error: No such command 'nonsense'.\n")
+    code, _, err = bonafed()
+    assert code == 2
+    assert err.startswith("Usage: bonafed")
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import bonafed.economics",
+        "import sys; sys.argv = ['bonafed', 'quote', *'--prior uniform:0.5,1.5 --clients 9 --rounds 9 "
+        "--budget 9'.split()]\ntry:\n from bonafed.cli import main; main()\nexcept SystemExit: pass",
+    ],
+    ids=["import", "quote"],
+)
+def test_pricing_a_contract_does_not_import_heavy_packages(program):
+    heavy = {"torch", "sklearn", "matplotlib", "scipy.stats"}
+    check = f"import sys; print('loaded:', sorted({heavy} & {{*sys.modules}}))"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{program}\n{check}"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "loaded: []"
