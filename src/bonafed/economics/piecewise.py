@@ -21,6 +21,7 @@ from bonafed.checks import Floats
 _DEGREE = 9
 _TOLERANCE = 4e-14  # of the last two Chebyshev coefficients against the size in the panel
 _NEGLIGIBLE = 1e-17  # ... and against the size anywhere
+_BLURRED = 1e-9  # relative width of rounding in a panel from which masses replace densities
 _DEEPEST = 60  # halvings of a first panel, towards singular ends of the support
 _MOST_PANELS = 20_000
 
@@ -82,8 +83,8 @@ def fit(
     `functions` maps costs (k,) to values (m, k). A function is resolved `relative` to its own size
     in each panel, or to the largest contribution of any panel to its integral; never finer than
     what rounding of the argument does to it. Where an integrable end of the support cannot be
-    resolved by halving, a function that is `by_mass(c)` times the density is replaced by the
-    constant with the exact mass of the panel (NaN: not such a function).
+    resolved by halving, or is blurred by rounding, a function that is `by_mass(c)` times the density
+    is replaced by the constant with the exact mass of the panel (NaN: not such a function).
     """
     left, right = breaks[:-1], breaks[1:]
     depth = 0
@@ -109,11 +110,15 @@ def fit(
         rest = np.abs(coefficients[:, :, -2:]).max(axis=2)
         resolved = finite & (rest <= allowed).all(axis=0)
         stop = resolved | (rounding > 1) | (depth >= _DEEPEST) | (left.size > _MOST_PANELS)
-        for accept, exact in ((resolved, False), (stop & ~resolved, True)):
+        # So close to an end the density itself is lost to rounding of c; the cdf is not.
+        blurred = stop & (~resolved | (rounding > _BLURRED))
+        for accept, exact in ((stop & ~blurred, False), (blurred, True)):
             if accept.any():
                 powers: Floats = np.asarray(coefficients[:, accept] @ _TO_POWERS.T, np.float64)
                 if exact:
-                    powers = _with_exact_mass(powers, left[accept], right[accept], by_mass, cdf)
+                    powers = _with_exact_mass(
+                        powers, left[accept], right[accept], resolved[accept], by_mass, cdf
+                    )
                 done.append((left[accept], right[accept], powers))
         middle = (left + right)[~stop] / 2
         left, right = np.concatenate([left[~stop], middle]), np.concatenate([middle, right[~stop]])
@@ -129,13 +134,21 @@ def _with_exact_mass(
     powers: Floats,
     left: Floats,
     right: Floats,
+    resolved: NDArray[np.bool_],
     by_mass: Callable[[Floats], Floats],
     cdf: Callable[[Floats], Floats],
 ) -> Floats:
-    """Replace unresolved functions factor * density by factor(middle) * mass / width."""
-    mass = cdf(right) - cdf(left)
+    """Replace factor * density by factor(middle) * mass / width.
+
+    Done where the function is unresolved, and where it is blurred and its factor is steady, as at an end
+    where the density grows without bound; where it falls to zero the fit is better, and little is at stake.
+    """
+    middle, quarter = (left + right) / 2, (right - left) / 4
+    factor, mass = by_mass(middle), cdf(right) - cdf(left)
     with np.errstate(invalid="ignore"):
-        constant = np.where(mass > 0, by_mass((left + right) / 2) * mass / (right - left), 0.0)
+        change = np.abs(by_mass(middle + quarter) - by_mass(middle - quarter))
+        constant = np.where(mass > 0, factor * mass / (right - left), 0.0)
+        wanted = np.isfinite(constant) & (~resolved | (change <= 0.01 * np.abs(factor)))
     replacement = np.zeros_like(powers)
     replacement[:, :, 0] = constant
-    return np.where(np.isfinite(constant)[:, :, None], replacement, powers)
+    return np.where(wanted[:, :, None], replacement, powers)

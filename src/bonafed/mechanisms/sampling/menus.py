@@ -43,7 +43,7 @@ def optimal_menu(prior: Prior, budget: float, variant: Variant = "corrected") ->
     >>> from bonafed.economics import Uniform
     >>> menu = optimal_menu(Uniform(0.5, 1.5), budget=1.0)
     >>> menu.case, round(menu.threshold, 6)
-    (2, 0.600848)
+    (2, 0.600699)
     """
     checks.literal("variant", variant, Variant)
     money = checks.positive("budget", budget)

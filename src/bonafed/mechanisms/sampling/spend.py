@@ -4,7 +4,7 @@ A budget on expected payments is kept on average over the costs and over the sam
 run of R rounds a client of terms (q, r) is paid r times a Binomial(R, q) number of times; clients
 are independent. Two answers are computed from the same lotteries:
 
-    distribution   mean and standard deviation exactly; quantiles and the probability of exceeding a
+    distribution   mean and standard deviation by summation; quantiles and the probability of exceeding a
                    sum from a lattice on which each client's total is split fairly between the two
                    neighbouring points (same mean), added up over clients by fast Fourier transform.
                    More than 2,000 different lotteries: the normal limit, and `method` says so.
@@ -12,6 +12,7 @@ are independent. Two answers are computed from the same lotteries:
                    client's total rounded UP, plus what may have wrapped around it, and (ii) the
                    Chernoff bound, min over theta of exp(sum_n log E[exp(theta X_n)] - theta x).
 
+A continuous prior enters through the Gauss rule of `CurveMenu.outcomes`, whose mean is not too low.
 `confidence` in `plan` uses the bound, so that the promise errs on the safe side.
 """
 
