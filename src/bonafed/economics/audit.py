@@ -24,6 +24,7 @@ from numpy.typing import ArrayLike
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.economics.discrete import FinitePrior
+from bonafed.economics.expectation import expectation
 from bonafed.economics.piecewise import fit
 from bonafed.economics.priors import ContinuousPrior, Prior
 from bonafed.errors import InvalidValue
@@ -348,7 +349,7 @@ def _overspend(
 def expected_transfer(menu: MenuLike, prior: Prior | None) -> float:
     """E[t] of a menu over a prior, from the published terms alone."""
     if isinstance(prior, FinitePrior):
-        return float(prior.masses @ menu.expected_payment(prior.costs))
+        return expectation(prior.masses, menu.expected_payment(prior.costs))
     if not isinstance(prior, ContinuousPrior):
         raise InvalidValue("prior", "must be a continuous or a finite prior", prior)
     (density,) = fit(

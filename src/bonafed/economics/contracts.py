@@ -23,6 +23,8 @@ from numpy.typing import ArrayLike
 
 from bonafed.checks import Floats
 from bonafed.economics.curves import smooth_curve
+from bonafed.economics.discrete import FinitePrior
+from bonafed.economics.expectation import expectation
 from bonafed.economics.priors import ContinuousPrior, JSONObject, Prior
 from bonafed.errors import ReportRefused
 
@@ -177,18 +179,18 @@ class StepMenu(Menu):
 
     @property
     def expected_spend(self) -> float:
-        return float(self._masses() @ (self.probabilities * self.payments))
+        return expectation(self._masses(), self.probabilities * self.payments)
 
     @property
     def expected_probability(self) -> float:
-        return float(self._masses() @ self.probabilities)
+        return expectation(self._masses(), self.probabilities)
 
     @property
     def expected_inverse_probability(self) -> float:
         mass = self._masses()
         needed = mass > 0
         with np.errstate(divide="ignore"):
-            return float(mass[needed] @ (1 / self.probabilities[needed]))
+            return expectation(mass[needed], 1 / self.probabilities[needed])
 
     def outcomes(self) -> Outcomes:
         return Outcomes(self._masses(), self.probabilities, self.payments)
@@ -206,6 +208,8 @@ class StepMenu(Menu):
 
     def _masses(self) -> Floats:
         """(K,) probability that a cost is rounded up to each level."""
+        if isinstance(self.prior, FinitePrior) and self.costs is self.prior.costs:
+            return self.prior.masses
         return np.diff(self.prior.cdf(self.costs), prepend=0.0)
 
 
@@ -300,7 +304,7 @@ class CurveMenu(Menu):
         mass = np.concatenate([[start], (half * weights).ravel()])
         mass /= mass.sum()
         q, r = self.price(costs)
-        return Outcomes(mass, q, r * max(1.0, self.expected_spend / float(mass @ (q * r))))
+        return Outcomes(mass, q, r * max(1.0, self.expected_spend / expectation(mass, q * r)))
 
     def levels(self) -> Floats:
         return np.linspace(self.prior.low, self.prior.high, _PUBLISHED_LEVELS)

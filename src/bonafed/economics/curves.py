@@ -147,13 +147,13 @@ class StepCurve(Curve):
     """Sums instead of integrals: psi_k and masses f_k on finitely many costs (spec A4)."""
 
     costs: Floats  # (K,) increasing
-    psi: Floats  # (K,) non-decreasing
+    root: Floats  # (K,) sqrt(psi_k), non-decreasing
     heads: Floats  # (K+1,) S_m = sum_{k <= m} f_k psi_k
     tail_roots: Floats  # (K+1,) A_m = sum_{k > m} f_k sqrt(psi_k)
     tail_inverses: Floats  # (K+1,)
 
     def cutoff(self, scale: Floats) -> Floats:
-        capped = np.searchsorted(np.sqrt(self.psi), scale, side="right")
+        capped = np.searchsorted(self.root, scale, side="right")
         return np.where(capped > 0, self.costs[np.maximum(capped - 1, 0)], -np.inf)
 
     def head(self, x: Floats) -> Floats:
@@ -178,6 +178,12 @@ def virtual_curve(prior: Prior) -> Curve:
         return UniformVirtualCurve(prior.low, prior.high)
     smooth = _with_density(prior)
     return _tabulate(smooth, *_virtual_index(smooth, smooth.ironed_intervals))
+
+
+def virtual_roots(prior: FinitePrior) -> Floats:
+    """(K,) square roots of the ironed virtual costs, computed once per prior."""
+    curve = virtual_curve(prior)
+    return curve.root if isinstance(curve, StepCurve) else np.sqrt(prior.ironed_virtual_costs())
 
 
 @lru_cache(maxsize=64)
@@ -229,7 +235,7 @@ def step_curve(costs: Floats, masses: Floats, psi: Floats) -> StepCurve:
         inverse = np.where(root > 0, 1 / root, 0.0)  # psi = 0 is always sampled, never in a tail
     return StepCurve(
         costs,
-        psi,
+        root,
         np.concatenate([[0.0], np.cumsum(masses * psi)]),
         np.concatenate([np.cumsum((masses * root)[::-1])[::-1], [0.0]]),
         np.concatenate([np.cumsum((masses * inverse)[::-1])[::-1], [0.0]]),

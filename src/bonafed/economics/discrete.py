@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bonafed import checks
 from bonafed.checks import Floats
+from bonafed.economics.expectation import expectation
 from bonafed.economics.priors import IronedInterval, JSONObject, Prior
 from bonafed.errors import InvalidValue
 
@@ -71,7 +72,7 @@ class FinitePrior(Prior):
 
     @property
     def mean(self) -> float:
-        return float(self.costs @ self.masses)
+        return expectation(self.masses, self.costs)
 
     def virtual_cost(self, c: ArrayLike) -> Floats:
         return virtual_costs(self.costs, self.masses)[self.index(c)]

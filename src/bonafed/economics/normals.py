@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
+import scipy  # its parts load when first used
 from numpy.typing import ArrayLike
-from scipy import special
 
 from bonafed import checks
 from bonafed.checks import Floats
@@ -30,8 +30,8 @@ _NODES, _WEIGHTS = (_LEGENDRE[0] + 1) / 2, _LEGENDRE[1] / 2  # Gauss rule on [0,
 def _interval_mass(z_low: ArrayLike, z: ArrayLike) -> Floats:
     """Phi(z) - Phi(z_low) for z >= z_low, taken on the side where nothing cancels."""
     z_low, z = np.asarray(z_low), np.asarray(z)
-    upper = special.ndtr(-z_low) - special.ndtr(-z)
-    lower = special.ndtr(z) - special.ndtr(z_low)
+    upper = scipy.special.ndtr(-z_low) - scipy.special.ndtr(-z)
+    lower = scipy.special.ndtr(z) - scipy.special.ndtr(z_low)
     return np.where(z_low > 0, upper, lower)
 
 
@@ -47,8 +47,8 @@ def _hazard_in_tail(z: Floats, z_low: Floats) -> Floats:
     scale = math.sqrt(math.pi / 2)
     with np.errstate(over="ignore", invalid="ignore"):
         ratio = np.exp((z - z_low) * (z + z_low) / 2)  # phi(z_low)/phi(z)
-        lower = special.erfcx(-z / math.sqrt(2)) - special.erfcx(-z_low / math.sqrt(2)) * ratio
-        upper = special.erfcx(z_low / math.sqrt(2)) * ratio - special.erfcx(z / math.sqrt(2))
+        lower = scipy.special.erfcx(-z / math.sqrt(2)) - scipy.special.erfcx(-z_low / math.sqrt(2)) * ratio
+        upper = scipy.special.erfcx(z_low / math.sqrt(2)) * ratio - scipy.special.erfcx(z / math.sqrt(2))
     return np.where(z_low > 0, scale * upper, scale * lower)
 
 
@@ -85,7 +85,7 @@ class _TruncatedNormals(ContinuousPrior):
         cost = np.asarray(c, dtype=np.float64)
         weights, sds, z, z_low = self._standardised(cost)
         log_parts = np.log(weights / sds) - z * z / 2
-        log_density = special.logsumexp(log_parts, axis=-1, keepdims=True)
+        log_density = scipy.special.logsumexp(log_parts, axis=-1, keepdims=True)
         responsibility = np.exp(log_parts - log_density)
         step = (cost - self.low)[..., None] / sds
         close = step * (1 + np.abs(z)) < 1.0

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 import numpy as np
+import scipy  # its parts load when first used
 from numpy.typing import ArrayLike
-from scipy import special
 
 from bonafed import checks
 from bonafed.checks import Floats
@@ -265,18 +265,18 @@ class ScaledBeta(ContinuousPrior):
         x, rest = (cost - self.low) / self._width, (self.high - cost) / self._width
         with np.errstate(divide="ignore", invalid="ignore"):
             log_density = (
-                special.xlogy(self.alpha - 1, x)
-                + special.xlogy(self.beta - 1, rest)
-                - special.betaln(self.alpha, self.beta)
+                scipy.special.xlogy(self.alpha - 1, x)
+                + scipy.special.xlogy(self.beta - 1, rest)
+                - scipy.special.betaln(self.alpha, self.beta)
             )
         return _between_ends(cost, self.low, self.high, np.exp(log_density) / self._width)
 
     def cdf(self, c: ArrayLike) -> Floats:
         x = (np.asarray(c, dtype=np.float64) - self.low) / self._width
-        return np.asarray(special.betainc(self.alpha, self.beta, np.clip(x, 0.0, 1.0)))
+        return np.asarray(scipy.special.betainc(self.alpha, self.beta, np.clip(x, 0.0, 1.0)))
 
     def quantile(self, u: ArrayLike) -> Floats:
-        x = special.betaincinv(self.alpha, self.beta, np.asarray(u, dtype=np.float64))
+        x = scipy.special.betaincinv(self.alpha, self.beta, np.asarray(u, dtype=np.float64))
         return np.clip(self.low + x * self._width, self.low, self.high)
 
     def hazard_term(self, c: ArrayLike) -> Floats:
@@ -284,7 +284,7 @@ class ScaledBeta(ContinuousPrior):
         x = (cost - self.low) / self._width
         # G/g = width x (1-x)/alpha 2F1(alpha+beta, 1; alpha+1; x): no underflow where G does.
         start = np.minimum(x, 0.25)
-        series = special.hyp2f1(self.alpha + self.beta, 1.0, self.alpha + 1, start)
+        series = scipy.special.hyp2f1(self.alpha + self.beta, 1.0, self.alpha + 1, start)
         near = self._width * start * (1 - start) / self.alpha * series
         # Named, not super(): slots=True builds the class anew, and the empty cell of super() breaks.
         return np.where(x <= 0.25, near, ContinuousPrior.hazard_term(self, cost))

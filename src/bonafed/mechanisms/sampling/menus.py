@@ -26,8 +26,9 @@ from numpy.typing import ArrayLike
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.economics.contracts import Case, CurveMenu, Menu, StepMenu, step_payments
-from bonafed.economics.curves import Curve, cost_curve, virtual_curve
+from bonafed.economics.curves import Curve, cost_curve, virtual_curve, virtual_roots
 from bonafed.economics.discrete import FinitePrior
+from bonafed.economics.expectation import expectation
 from bonafed.economics.priors import ContinuousPrior, Prior
 from bonafed.errors import InvalidValue
 
@@ -56,8 +57,10 @@ def optimal_menu(prior: Prior, budget: float, variant: Variant = "corrected") ->
     curve = virtual_curve(prior)
     scale = solve_scale(lambda s: _spend_parts(curve, s), money)
     menu = menu_at_scale(prior, money, scale)
+    step = 4e-16
     while menu.expected_spend > money:  # by rounding only
-        scale *= 1 - 4e-16
+        scale *= 1 - step
+        step *= 2
         menu = menu_at_scale(prior, money, scale)
     return menu
 
@@ -79,9 +82,8 @@ def single_term(prior: Prior, budget: float, probability: float) -> StepMenu:
 def menu_at_scale(prior: Prior, budget: float, scale: float) -> Menu:
     """The contract (1) for a given scale."""
     if isinstance(prior, FinitePrior):
-        root = np.sqrt(prior.ironed_virtual_costs())
         with np.errstate(divide="ignore"):
-            q = np.minimum(1.0, scale / root)
+            q = np.minimum(1.0, scale / virtual_roots(prior))
         return StepMenu(prior, budget, prior.costs, q, step_payments(prior.costs, q))
     if not isinstance(prior, ContinuousPrior):
         raise InvalidValue("prior", "must be a continuous or a finite prior", prior)
@@ -125,7 +127,7 @@ class CompleteInformation:
     @property
     def expected_spend(self) -> float:
         """Money per round, over all clients."""
-        return float(self.probability @ self.payment)
+        return expectation(self.probability, self.payment)
 
     @property
     def sampling_term(self) -> float:

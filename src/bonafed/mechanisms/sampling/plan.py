@@ -24,6 +24,7 @@ from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.economics.contracts import Allocation, Menu
 from bonafed.economics.curves import Curve, cost_curve, virtual_curve
+from bonafed.economics.expectation import expectation
 from bonafed.economics.priors import Prior
 from bonafed.errors import InvalidValue
 from bonafed.mechanisms.sampling.convergence import ConvergenceModel
@@ -193,13 +194,14 @@ def _plan(
     if per_round >= sum(g.clients * g.prior.high for g in groups):
         everybody = tuple(single_term(g.prior, g.prior.high, 1.0) for g in groups)
         return SamplingPlan(money, rounds, groups, everybody, membership, confidence)
-    tau = common_scale(groups, virtual_curve, per_round)
+    tau, step = common_scale(groups, virtual_curve, per_round), 4e-16
     while True:
         menus = tuple(_menu(g, tau, per_round / len(membership), len(groups)) for g in groups)
         candidate = SamplingPlan(money, rounds, groups, menus, membership, confidence)
         if candidate.expected_spend <= expected:
             return candidate
-        tau *= 1 - 4e-16  # by rounding only
+        tau *= 1 - step  # by rounding only
+        step *= 2
 
 
 def _menu(group: Group, tau: float, share: float, groups: int) -> Menu:
@@ -218,14 +220,14 @@ def common_scale(groups: Sequence[Group], curve_of: Callable[[Prior], Curve], pe
         roots, counts = by_prior.setdefault(group.prior, ([], []))
         roots.append(math.sqrt(group.weight))
         counts.append(group.clients)
-    blocks = [(curve_of(p), np.array(w), np.array(k)) for p, (w, k) in by_prior.items()]
+    blocks = [(curve_of(p), np.array(w), np.array(k, dtype=np.float64)) for p, (w, k) in by_prior.items()]
 
     def parts(tau: float) -> tuple[float, float]:
         head = tail = 0.0
         for curve, roots, counts in blocks:
             x = curve.cutoff(tau * roots)
-            head += float(counts @ curve.head(x))
-            tail += float((counts * roots) @ curve.tail_root(x))
+            head += expectation(counts, curve.head(x))
+            tail += expectation(counts * roots, curve.tail_root(x))
         return head, tail
 
     return solve_scale(parts, per_round)
@@ -272,21 +274,22 @@ def benchmarks(contract: SamplingPlan, model: ConvergenceModel | None = None) ->
     groups = contract.groups
     money = contract.total_budget if contract.confidence is None else contract.expected_spend
     per_round = money / contract.rounds
-    counts = np.array([g.clients for g in groups])
+    counts = np.array([g.clients for g in groups], dtype=np.float64)
     weights = np.array([g.weight for g in groups])
     data = None
     if model is not None:
-        data = np.bincount(contract.membership, model.data_weights, minlength=len(groups))
+        counted = np.bincount(contract.membership, model.data_weights, minlength=len(groups))
+        data = counted.astype(np.float64)
 
     def row(name: str, spend: float, q: Floats, inverse: Floats) -> Benchmark:
         loss = None
         if model is not None and data is not None:
-            loss = model.bound_for(float(data @ inverse), contract.rounds)
+            loss = model.bound_for(expectation(data, inverse), contract.rounds)
         return Benchmark(
             name,
             spend * contract.rounds,
-            float(counts @ q) / contract.clients,
-            float((counts * weights) @ inverse),
+            expectation(counts, q) / contract.clients,
+            expectation(counts * weights, inverse),
             loss,
         )
 
@@ -296,7 +299,7 @@ def benchmarks(contract: SamplingPlan, model: ConvergenceModel | None = None) ->
         np.array([m.expected_probability for m in contract.menus]),
         np.array([m.expected_inverse_probability for m in contract.menus]),
     )
-    dearest = float(counts @ [g.prior.high for g in groups])
+    dearest = expectation(counts, np.array([g.prior.high for g in groups]))
     even = min(1.0, per_round / dearest)
     ones = np.ones(len(groups))
     uniform = row("uniform (truthful)", even * dearest, even * ones, ones / even)

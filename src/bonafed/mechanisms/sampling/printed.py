@@ -27,6 +27,7 @@ from bonafed.economics.contracts import (
 )
 from bonafed.economics.curves import SmoothCurve, unironed_curve
 from bonafed.economics.discrete import FinitePrior, estimate, virtual_costs
+from bonafed.economics.expectation import expectation
 from bonafed.economics.priors import ContinuousPrior, JSONObject, Prior
 from bonafed.errors import InvalidValue, NoSolution
 from bonafed.mechanisms.sampling.menus import solve_scale
@@ -128,17 +129,17 @@ class PrintedMenu(Menu):
     @property
     def expected_spend(self) -> float:
         lottery = self.outcomes()
-        return float(lottery.mass @ (lottery.probability * lottery.payment))
+        return expectation(lottery.mass, lottery.probability * lottery.payment)
 
     @property
     def expected_probability(self) -> float:
         lottery = self.outcomes()
-        return float(lottery.mass @ lottery.probability)
+        return expectation(lottery.mass, lottery.probability)
 
     @property
     def expected_inverse_probability(self) -> float:
         lottery = self.outcomes()
-        return float(lottery.mass @ (1 / lottery.probability))
+        return expectation(lottery.mass, 1 / lottery.probability)
 
     def outcomes(self) -> Outcomes:
         borders = np.unique([0.0, float(self.prior.cdf(self.cutoff)), *np.linspace(0, 1, 257)])

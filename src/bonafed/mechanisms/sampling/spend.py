@@ -24,12 +24,13 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
+import scipy  # its parts load when first used
 from numpy.typing import ArrayLike, NDArray
-from scipy import special
 
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.economics.contracts import Outcomes
+from bonafed.economics.expectation import expectation
 
 _SPAN = 24.0  # width of the lattice in standard deviations
 _MOST_LOTTERIES = 2000  # beyond, the distribution is normal for every practical purpose
@@ -59,7 +60,7 @@ class SpendDistribution:
         if self.sd == 0:
             return self.mean
         if self.method == "normal":
-            return max(0.0, self.mean + self.sd * float(special.ndtri(level)))
+            return max(0.0, self.mean + self.sd * float(scipy.special.ndtri(level)))
         at = int(np.searchsorted(self.cdf, level))
         return float(self.sums[min(at, self.sums.size - 1)])
 
@@ -69,7 +70,7 @@ class SpendDistribution:
         if self.sd == 0:
             return float(self.mean > limit)
         if self.method == "normal":
-            return float(special.ndtr((self.mean - limit) / self.sd))
+            return float(scipy.special.ndtr((self.mean - limit) / self.sd))
         at = int(np.searchsorted(self.sums, limit * (1 + 1e-12), side="right")) - 1
         return 1.0 if at < 0 else float(max(0.0, 1.0 - self.cdf[at]))
 
@@ -103,7 +104,9 @@ def exceedance_bound(lotteries: Sequence[Lottery], rounds: int, amount: float) -
         sums, cdf = _lattice(lotteries, rounds, mean, sd, "up")
         at = int(np.searchsorted(sums, amount, side="right")) - 1
         wrapped = _chernoff(lotteries, rounds, float(sums[-1]))
-        lattice = 1.0 if at < 0 else 1.0 - float(cdf[at]) + wrapped + 1e-12
+        lattice = (
+            1.0 if at < 0 else 1.0 - float(cdf[at]) + wrapped + 1e-12
+        )  # rounding, and the binomial tails
         bound = min(bound, lattice)
     return min(1.0, bound)
 
@@ -113,9 +116,9 @@ def _moments(lotteries: Sequence[Lottery], rounds: int) -> tuple[float, float]:
     mean = variance = 0.0
     for clients, (mass, q, r) in lotteries:
         t = q * r
-        centre = float(mass @ t)
-        coins = rounds * float(mass @ (r * r * q * (1 - q)))
-        costs = rounds * rounds * float(mass @ (t - centre) ** 2)
+        centre = expectation(mass, t)
+        coins = rounds * expectation(mass, r * r * q * (1 - q))
+        costs = rounds * rounds * expectation(mass, (t - centre) ** 2)
         mean += clients * rounds * centre
         variance += clients * (coins + costs)
     return mean, math.sqrt(variance)
@@ -164,20 +167,17 @@ def _client_total(outcomes: Outcomes, rounds: int, step: float, size: int, round
 
 
 def _binomial(n: int, p: float) -> tuple[Floats, Floats]:
-    """Support and probabilities of Binomial(n, p) but for 1e-18; what is cut goes to the top."""
+    """Support and probabilities of Binomial(n, p), but for tails of less than 1e-18."""
     if p >= 1.0 or p <= 0.0:
         return np.array([n * p]), np.ones(1)
     reach = 10 * math.sqrt(n * p * (1 - p)) + 50
     k = np.arange(max(0, math.floor(n * p - reach)), min(n, math.ceil(n * p + reach)) + 1)
-    log_pmf = (
-        special.gammaln(n + 1)
-        - special.gammaln(k + 1)
-        - special.gammaln(n - k + 1)
-        + special.xlogy(k, p)
-        + special.xlog1py(n - k, -p)
-    )
-    pmf = np.exp(log_pmf)
-    pmf[-1] += max(0.0, 1.0 - float(pmf.sum()))
+    # Ratios of neighbours, from the mode outwards: no large logarithms that cancel.
+    with np.errstate(under="ignore"):
+        steps = np.log((n - k[:-1]) / k[1:]) + (math.log(p) - math.log1p(-p))
+        log_pmf = np.concatenate([[0.0], np.cumsum(steps)])
+        pmf = np.exp(log_pmf - log_pmf.max())
+    pmf /= pmf.sum()
     return k.astype(np.float64), pmf
 
 
@@ -192,9 +192,9 @@ def _chernoff(lotteries: Sequence[Lottery], rounds: int, amount: float) -> float
                 one_round = np.logaddexp(np.log1p(-q), np.log(q) + theta * r)
                 terms = np.log(mass) + rounds * one_round
                 tilted = np.log(q) + theta * r - one_round
-            total = special.logsumexp(terms)
+            total = np.logaddexp.reduce(terms)
             value += clients * float(total)
-            slope += clients * float(np.exp(terms - total) @ (rounds * r * np.exp(tilted)))
+            slope += clients * expectation(np.exp(terms - total), rounds * r * np.exp(tilted))
         return value, slope
 
     if exponent(0.0)[1] >= 0:  # the amount is below the mean: no bound

@@ -1,0 +1,438 @@
+"""Side-by-side measurements of the economics core: `python benchmarks/economics.py`.
+
+Every row first checks that both sides give the same result and stops with an error if they do not;
+then it measures them in turn, several times, and reports the median of the ratios with their range.
+Times are never asserted: a row shows its target and whether this run met it. See README.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+
+import cvxpy
+import numpy as np
+import scipy
+from scipy import stats
+
+from bonafed.checks import Floats
+from bonafed.economics import (
+    Discrete,
+    Empirical,
+    Menu,
+    NormalMixture,
+    Prior,
+    ScaledBeta,
+    TruncatedExponential,
+    TruncatedNormal,
+    Uniform,
+    from_scipy,
+)
+from bonafed.mechanisms.sampling import PriorFreeSampling, optimal_menu, plan
+from oracle import Continuous, Finite, Law, Mixture
+
+SEED = 2026
+POINTS = 2_000  # costs of the discrete priors
+REPORTS = 1_000_000
+CHECKED = 50  # reports compared with the oracle
+QUOTE = "quote --prior uniform:0.5,1.5 --clients 100 --rounds 200 --budget 10000"
+_TOUCHES_TORCH = """
+import contextlib, io, sys
+sys.argv = ["bonafed"] + {arguments!r}
+with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
+    {action}
+print("torch" in sys.modules)
+"""
+
+Work = Callable[[], object]
+
+
+class Disagreement(Exception):
+    """The two sides of a row do not give the same result."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table; times are medians in seconds."""
+
+    name: str
+    seconds: float  # of bonafed
+    peer: str  # what it is compared with
+    peer_seconds: float | None
+    ratio: float | None  # median over the repeats of time/time, in the direction the target names
+    ratio_range: tuple[float, float] | None  # smallest and largest of the repeats
+    target: str
+    met: bool | None  # None: no target, the time is only stated
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Repeated measurements of two sides, taken in turn; seconds per call."""
+
+    ours: list[float]
+    peer: list[float]
+
+    def row(self, name: str, peer: str, target: str, limit: float, note: str = "") -> Row:
+        """A row for `bonafed/peer <= limit`, or for `peer/bonafed >= limit` where the target says so."""
+        inverse = target.startswith("peer/")
+        pairs = zip(self.ours, self.peer, strict=True)
+        ratios = [p / o if inverse else o / p for o, p in pairs]
+        middle = statistics.median(ratios)
+        return Row(
+            name,
+            statistics.median(self.ours),
+            peer,
+            statistics.median(self.peer),
+            middle,
+            (min(ratios), max(ratios)),
+            f"{target} {limit:g}",
+            middle >= limit if inverse else middle <= limit,
+            note,
+        )
+
+
+def say(text: str) -> None:
+    """Progress, on standard error."""
+    print(f"... {text}", file=sys.stderr, flush=True)
+
+
+def agree(condition: bool, what: str) -> None:
+    """Stop unless the two sides of a row agree."""
+    if not condition:
+        raise Disagreement(what)
+
+
+def seconds(work: Work, loops: int = 1) -> float:
+    """Mean time of `loops` calls."""
+    start = time.perf_counter()
+    for _ in range(loops):
+        work()
+    return (time.perf_counter() - start) / loops
+
+
+def in_turn(ours: Work, peer: Work, repeats: int, loops: tuple[int, int] = (1, 1)) -> Timing:
+    """Measure two sides alternately, so that a busy machine slows both; one call each to warm up."""
+    ours(), peer()
+    pairs = [(seconds(ours, loops[0]), seconds(peer, loops[1])) for _ in range(repeats)]
+    return Timing([o for o, _ in pairs], [p for _, p in pairs])
+
+
+# --- (a) the menu of a discrete prior, against a convex solver ------------------------------------
+
+
+def irregular(seed: int) -> tuple[Floats, Floats]:
+    """Costs and masses whose virtual cost falls in many places."""
+    rng = np.random.default_rng(seed)
+    return np.sort(rng.uniform(0.5, 1.5, POINTS)), rng.dirichlet(np.ones(POINTS))
+
+
+def virtual(costs: Floats, masses: Floats) -> Floats:
+    """phi_k = c_k + (c_k - c_{k-1}) F_{k-1}/f_k."""
+    below = np.cumsum(masses) - masses
+    return np.asarray(costs + np.diff(costs, prepend=costs[0]) * below / masses)
+
+
+def by_theorem(costs: Floats, masses: Floats, budget: float) -> Menu:
+    """Our menu, from a new prior: curves are cached by the identity of a discrete one."""
+    return optimal_menu(Discrete(costs, masses), budget)
+
+
+def by_solver(costs: Floats, masses: Floats, budget: float) -> float:
+    """The least E[1/q] over falling q <= 1 within the budget, by cvxpy with its default solver."""
+    q = cvxpy.Variable(costs.size)
+    spend = q @ (masses * virtual(costs, masses))
+    problem = cvxpy.Problem(
+        cvxpy.Minimize(masses @ cvxpy.inv_pos(q)), [q[1:] <= q[:-1], q <= 1, spend <= budget]
+    )
+    return float(problem.solve())
+
+
+def compare_objectives(costs: Floats, masses: Floats, budget: float) -> None:
+    """Ours is feasible, not worse than the solver's by 1e-6, and the two are equal to 1e-5."""
+    menu = by_theorem(costs, masses, budget)
+    q, _ = menu.price(costs)
+    spend = float((masses * virtual(costs, masses)) @ q)
+    agree(bool(np.all(np.diff(q) <= 0) and q[0] <= 1), "the menu's probabilities rise or exceed 1")
+    agree(spend <= budget * (1 + 1e-12), f"the menu spends {spend}, the budget is {budget}")
+    ours, solver = float(masses @ (1 / q)), by_solver(costs, masses, budget)
+    agree(ours <= solver * (1 + 1e-6), f"E[1/q]: {ours} is worse than cvxpy's {solver}")
+    agree(abs(ours - solver) <= 1e-5 * solver, f"E[1/q]: {ours}, cvxpy has {solver}")
+
+
+def design_rows(repeats: int) -> Iterator[Row]:
+    """(a): another random prior at each repeat."""
+    budget, ours, peer = 1.0, [], []
+    for repeat in range(repeats):
+        say(f"(a) menu of {POINTS:,} costs, prior {repeat + 1} of {repeats}")
+        costs, masses = irregular(SEED + repeat)
+        compare_objectives(costs, masses, budget)
+        ours.append(seconds(partial(by_theorem, costs, masses, budget), loops=20))
+        peer.append(seconds(partial(by_solver, costs, masses, budget)))
+    name = f"(a) menu, {POINTS:,} discrete costs"
+    yield Timing(ours, peer).row(name, "cvxpy", "peer/bonafed >=", 200)
+
+
+# --- (b) pricing a million reports, against one square root ---------------------------------------
+
+
+@dataclass(frozen=True)
+class Pricing:
+    """A prior to price under, and how the oracle is told about it."""
+
+    name: str
+    prior: Prior
+    oracle: Callable[[float], Continuous | Finite]  # of a budget
+    limit: float = 200.0
+
+
+def pricings() -> list[Pricing]:
+    """One prior of each kind."""
+    costs, masses = irregular(SEED)
+    past = np.sort(np.random.default_rng(SEED).uniform(0.5, 1.5, 10_000))
+    parts = ([0.5, 0.5], [0.7, 1.2], [0.08, 0.1])
+    laws: list[tuple[str, Prior, Law, float]] = [
+        ("Uniform", Uniform(0.5, 1.5), stats.uniform(0.5, 1.0), 20.0),
+        ("TruncatedExponential", TruncatedExponential(2.0, 0.5, 1.5), stats.expon(0.5, 0.5), 200.0),
+        ("TruncatedNormal", TruncatedNormal(1.0, 0.2, 0.5, 1.5), stats.norm(1.0, 0.2), 200.0),
+        ("ScaledBeta", ScaledBeta(2.0, 3.0, 0.5, 1.5), stats.beta(2, 3, 0.5, 1.0), 200.0),
+        ("NormalMixture, irregular", NormalMixture(*parts, 0.5, 1.5), Mixture(*parts), 200.0),
+        ("from_scipy gamma", from_scipy(stats.gamma(3), 0.5, 6.0), stats.gamma(3), 200.0),
+    ]
+    smooth = [
+        Pricing(name, p, partial(Continuous, law, p.low, p.high), limit) for name, p, law, limit in laws
+    ]
+    equal = [1 / (past.size + 1)] * (past.size + 1)
+    return [
+        *smooth,
+        Pricing(
+            f"Discrete, {POINTS:,} costs",
+            Discrete(costs, masses),
+            partial(Finite, costs.tolist(), masses.tolist()),
+        ),
+        Pricing(
+            f"Empirical, {past.size:,} samples",
+            Empirical(past, 1.5),
+            partial(Finite, [*past.tolist(), 1.5], equal),
+        ),
+    ]
+
+
+def pricing_row(case: Pricing, repeats: int) -> Row:
+    """Price the same million reports and take their square roots."""
+    prior, budget = case.prior, 0.6 * case.prior.high
+    if case.name.startswith("NormalMixture"):
+        agree(not prior.is_regular, "the mixture is meant to be irregular")
+    start = time.perf_counter()
+    menu = optimal_menu(prior, budget)
+    menu.price(prior.low)
+    built = time.perf_counter() - start
+    reports = np.random.default_rng(SEED).uniform(prior.low, prior.high, REPORTS)
+    some = reports[:CHECKED]
+    expected = np.array(case.oracle(budget).price(some.tolist())).T
+    for what, ours, oracle in zip("qr", menu.price(reports), expected, strict=True):
+        worst = float(np.max(np.abs(ours[:CHECKED] / oracle - 1)))
+        agree(worst <= 1e-9, f"{case.name}: {what} is off by {worst:.2g} (relative)")
+    timing = in_turn(lambda: menu.price(reports), lambda: np.sqrt(reports), repeats, (1, 20))
+    note = f"menu made once in {1e3 * built:.1f} ms"
+    return timing.row(f"(b) 10^6 reports, {case.name}", "np.sqrt", "bonafed/peer <=", case.limit, note)
+
+
+def pricing_rows(repeats: int) -> Iterator[Row]:
+    """(b): one row per kind of prior."""
+    for case in pricings():
+        say(f"(b) pricing {REPORTS:,} reports under {case.name}")
+        yield pricing_row(case, repeats)
+
+
+# --- (c) no prior: clients one after the other ----------------------------------------------------
+
+
+def sequence(clients: int, refresh: float) -> tuple[PriorFreeSampling, Floats]:
+    """Rules and costs; 60 cents per client where the highest cost is 1.5."""
+    rules = PriorFreeSampling(clients=clients, budget=0.6 * clients, highest=1.5, refresh=refresh)
+    return rules, np.random.default_rng(SEED).uniform(0.5, 1.5, clients)
+
+
+def spent_per_client(rules: PriorFreeSampling, costs: Floats) -> float:
+    """Expected payments of a run over its clients; must be within the budget."""
+    spent = rules.run(costs).spent
+    agree(spent <= rules.budget, f"{rules.clients:,} clients: spent {spent} of {rules.budget}")
+    return spent / rules.clients
+
+
+def compare_one_by_one(refresh: float) -> None:
+    """A run in batches is the same as settling one client after the other."""
+    rules, costs = sequence(400, refresh)
+    state, terms = rules.start(), []
+    for cost in costs:
+        settled, state = state.settle(cost)
+        terms.append((settled.probability, settled.payment))
+    run = rules.run(costs)
+    same = np.allclose(np.array(terms).T, [run.probability, run.payment], rtol=1e-9, atol=0)
+    agree(bool(same), f"refresh={refresh}: run() and settle() differ")
+
+
+def prior_free_rows(repeats: int) -> Iterator[Row]:
+    """(c): growth from a tenth of the clients, and a menu for every client."""
+    for refresh in (0.0, 0.01):
+        compare_one_by_one(refresh)
+    (many, many_costs), (few, few_costs) = sequence(1_000_000, 0.01), sequence(100_000, 0.01)
+    say("(c) prior-free: checking that the budget holds")
+    large, small = spent_per_client(many, many_costs), spent_per_client(few, few_costs)
+    agree(abs(large - small) <= 0.02 * small, f"spent per client: {large} and {small}")
+    say("(c) prior-free: 1,000,000 and 100,000 clients in turn")
+    timing = in_turn(lambda: many.run(many_costs), lambda: few.run(few_costs), repeats)
+    name = "(c) prior-free, 10^6 clients, refresh 0.01"
+    yield timing.row(name, "10^5 clients", "bonafed/peer <=", 15)
+    say("(c) prior-free: 10,000 clients, a new menu for each")
+    every, costs = sequence(10_000, 0.0)
+    spent_per_client(every, costs)
+    times = [seconds(lambda: every.run(costs)) for _ in range(repeats)]
+    name = "(c) prior-free, 10^4 clients, a menu for each"
+    yield Row(name, statistics.median(times), "", None, None, None, "stated only", None)
+
+
+# --- (d) the command line -------------------------------------------------------------------------
+
+
+def python(code: str) -> str:
+    """What a fresh interpreter prints."""
+    return subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True
+    ).stdout.strip()
+
+
+def bonafed(*arguments: str) -> str:
+    """What the installed `bonafed` command prints."""
+    command = Path(sys.executable).with_name("bonafed")
+    return subprocess.run([command, *arguments], check=True, capture_output=True, text=True).stdout
+
+
+def compare_quote() -> None:
+    """The command quotes what the library computes."""
+    quoted = json.loads(bonafed(*QUOTE.split(), "--json"))
+    contract = plan(Uniform(0.5, 1.5), 10_000, clients=100, rounds=200)
+    levels = [term["cost"] for term in quoted["terms"]]
+    shown = [[term["probability"], term["payment"]] for term in quoted["terms"]]
+    terms = np.array(contract.menu.price(levels)).T
+    agree(bool(np.allclose(shown, terms, rtol=1e-12, atol=0)), "quote and library differ")
+
+
+def without_torch(action: str) -> str:
+    """Run something in a fresh interpreter; stop if it imported torch."""
+    code = _TOUCHES_TORCH.format(arguments=QUOTE.split(), action=action)
+    agree(python(code) == "False", f"{action} imports torch")
+    return "torch not imported"
+
+
+def start_up_row(name: str, work: Work, limit: float, repeats: int, note: str) -> Row:
+    """Wall time of a fresh process, beside one that only imports NumPy."""
+    timing = in_turn(work, lambda: python("import numpy"), repeats)
+    row = timing.row(name, "import numpy", "bonafed/peer <=", np.inf, note)
+    return Row(**{**asdict(row), "target": f"bonafed < {limit:g} s", "met": row.seconds < limit})
+
+
+def start_up_rows(repeats: int) -> Iterator[Row]:
+    """(d): the time until an operator sees a quote."""
+    times = max(7, repeats)
+    say("(d) bonafed quote, in a fresh process")
+    compare_quote()
+    note = without_torch("from bonafed.cli import main; main()")
+    yield start_up_row("(d) bonafed quote", lambda: bonafed(*QUOTE.split()), 1.0, times, note)
+    say("(d) import bonafed.economics, in a fresh process")
+    action = "import bonafed.economics"
+    note = without_torch(action)
+    yield start_up_row(f"(d) {action}", lambda: python(action), 0.5, times, note)
+
+
+# --- the table ------------------------------------------------------------------------------------
+
+
+def machine() -> dict[str, str | int]:
+    """What the figures were measured on, without naming it."""
+    return {
+        "cores": os.cpu_count() or 1,
+        "architecture": platform.machine(),
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "scipy": scipy.__version__,
+        "cvxpy": cvxpy.__version__,
+    }
+
+
+def duration(value: float | None) -> str:
+    """A time in the unit that suits it."""
+    if value is None:
+        return ""
+    return f"{1e3 * value:.2f} ms" if value < 1 else f"{value:.2f} s"
+
+
+def cells(row: Row) -> list[str]:
+    """A row as text."""
+    ratio = "" if row.ratio is None else f"{row.ratio:.1f}"
+    if row.ratio_range is not None:
+        ratio += f" ({row.ratio_range[0]:.1f} to {row.ratio_range[1]:.1f})"
+    met = {True: "yes", False: "NO", None: "-"}[row.met]
+    own, other = duration(row.seconds), duration(row.peer_seconds)
+    return [row.name, own, row.peer, other, ratio, row.target, met, row.note]
+
+
+def table(rows: list[Row]) -> str:
+    """The rows in aligned columns."""
+    head = ["row", "bonafed", "peer", "peer time", "ratio (range)", "target", "met", "note"]
+    lines = [head, *(cells(row) for row in rows)]
+    widths = [max(len(line[k]) for line in lines) for k in range(len(head))]
+    lines.insert(1, ["-" * width for width in widths])
+    padded = (
+        "  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)) for line in lines
+    )
+    return "\n".join(line.rstrip() for line in padded)
+
+
+def arguments() -> argparse.Namespace:
+    """The command line of the benchmark."""
+    parser = argparse.ArgumentParser(description="Measure bonafed's economics core beside its peers.")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the rows to FILE")
+    parser.add_argument("--repeats", type=int, default=5, metavar="N", help="times each row is measured")
+    options = parser.parse_args()
+    if options.repeats < 1:
+        parser.error(f"--repeats must be at least 1, got {options.repeats}")
+    if options.json is not None and not options.json.parent.is_dir():
+        parser.error(f"--json must name a file in an existing folder, got {options.json}")
+    return options
+
+
+def main() -> None:
+    """Measure, print the table, write the file."""
+    options = arguments()
+    facts = machine()
+    print(", ".join(f"{name} {value}" for name, value in facts.items()), flush=True)
+    rows: list[Row] = []
+    try:
+        for part in (design_rows, pricing_rows, prior_free_rows, start_up_rows):
+            rows.extend(part(options.repeats))
+    except Disagreement as error:
+        sys.exit(f"error: the two sides disagree: {error}")
+    print(table(rows))
+    print(
+        f"Medians of {options.repeats} repeats (start-up: {max(7, options.repeats)}), both sides in turn."
+        " Other work on the machine moves every figure; trust the ratios, and only within their range."
+    )
+    if options.json is not None:
+        content = {"machine": facts, "repeats": options.repeats, "rows": [asdict(row) for row in rows]}
+        options.json.write_text(json.dumps(content, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
