@@ -14,7 +14,9 @@ paper's route over zero-concentrated privacy needs more noise for the same promi
 from __future__ import annotations
 
 import math
-from typing import Literal
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 from bonafed import checks
 from bonafed.errors import InvalidValue
@@ -58,3 +60,36 @@ def _delta(value: float) -> float:
     if not 0 < delta < 1:
         raise InvalidValue("delta", "must be between 0 and 1, ends excluded", value)
     return delta
+
+
+class Release(NamedTuple):
+    """Noisy gradients a client gave away in one round, all at the same noise."""
+
+    client: int
+    round_number: int
+    multiplier: float  # noise standard deviation over L2 sensitivity
+    times: int  # how many
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """Every release of private data, in order; adding to it gives a new ledger."""
+
+    releases: tuple[Release, ...] = ()
+
+    def add(self, releases: Iterable[Release]) -> Ledger:
+        """The ledger with these releases written down."""
+        return Ledger((*self.releases, *releases))
+
+    def epsilon(self, client: int, delta: float) -> float:
+        """The (epsilon, delta) privacy a client has left behind so far; 0 if it released nothing.
+
+        Gaussian releases compose exactly: their inverse squared multipliers add up.
+        """
+        total = sum(r.times / r.multiplier**2 for r in self.releases if r.client == client)
+        return spent_epsilon(1 / math.sqrt(total), 1, delta) if total else 0.0
+
+    @property
+    def clients(self) -> tuple[int, ...]:
+        """Clients with at least one release, in order."""
+        return tuple(sorted({r.client for r in self.releases}))

@@ -1,0 +1,419 @@
+"""Data sets: frozen arrays, found by name or read from the user's own file.
+
+    digits             1,797 images 8 x 8, comes with scikit-learn; every fifth of a class is for testing
+    mnist, fashion-mnist, cifar10, sst    their original files (see `bonafed.learning.formats`)
+    synthetic          logistic regression with known smoothness and strong convexity, from the seed
+    synthetic-ridge    the same for ridge regression
+    *.npz, *.csv       the user's own
+
+Named files are looked for in `folder` or $BONAFED_DATA, in the subfolder <name>, then in the user's cache
+($XDG_CACHE_HOME or ~/.cache)/bonafed/<name>, then at OpenML, from where they are saved to the cache. What
+is found is checked: no data set has a feature that is not finite, a label out of range or a missing label.
+"""
+
+from __future__ import annotations
+
+import http.client
+import io
+import os
+import socket
+import tempfile
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bonafed import checks, files
+from bonafed.errors import InvalidValue, UnreadableFile
+from bonafed.learning import formats
+from bonafed.learning.formats import Arrays
+
+Features = NDArray[np.float32] | NDArray[np.int64]
+Labels = NDArray[np.int64] | NDArray[np.float32]
+Progress = Callable[[str], None]
+
+MOST_CLASSES = 100_000  # a label beyond this is a mistake, not a class
+STALLED = 10.0  # seconds without an answer after which a download is given up
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Dataset:
+    """Samples for training and for testing. `from_arrays` makes one from any arrays and checks them."""
+
+    name: str
+    features: Features  # (n, channels, height, width) in [0, 1], (n, d), or tokens (n, length), 0 = padding
+    labels: Labels  # (n,) classes 0..classes - 1; real targets if classes is 0
+    test_features: Features  # like features; perhaps (0, ...)
+    test_labels: Labels  # like labels
+    classes: int  # 0 for regression
+    vocabulary: int = 0  # tokens only: how many there are, padding included
+    groups: NDArray[np.int64] | None = None  # (n,) the natural owner of each training sample
+    smoothness: float | None = None  # L of the regularised loss of any part of the data, see `synthetic`
+    strong_convexity: float | None = None  # mu of the same; the loss is to have mu/2 |w|^2 added
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """Where a named data set comes from."""
+
+    files: tuple[str, ...]  # what a folder must hold
+    read: Callable[[Mapping[str, Path]], Arrays]
+    classes: int
+    shape: tuple[int, ...] = ()  # of one image
+    training: int = 0  # images for training: the first ones at OpenML
+    openml: str | None = None  # its name there, version 1
+
+
+_IDX = tuple(formats.IDX_FILES.values())
+_SOURCES = {
+    "mnist": _Source(_IDX, formats.read_idx_images, 10, (1, 28, 28), 60_000, "mnist_784"),
+    "fashion-mnist": _Source(_IDX, formats.read_idx_images, 10, (1, 28, 28), 60_000, "Fashion-MNIST"),
+    "cifar10": _Source(formats.CIFAR_FILES, formats.read_cifar, 10, (3, 32, 32), 50_000, "CIFAR_10"),
+    "sst": _Source(formats.SST_FILES, formats.read_sst, 5),
+}
+NAMES = ("digits", *_SOURCES, "synthetic", "synthetic-ridge")
+
+
+def load(
+    name: str, *, folder: Path | None = None, seed: int = 0, on_progress: Progress | None = None
+) -> Dataset:
+    """The data set of that name (`NAMES`), or of the user's own file, a path ending in .npz or .csv.
+
+    `folder` takes the place of $BONAFED_DATA (the files may also be directly in it); `seed` is for
+    synthetic data; `on_progress` is told, perhaps from another thread, what a download is doing.
+
+    >>> load("digits").features.shape
+    (1442, 1, 8, 8)
+    """
+    number = checks.whole("seed", seed, at_least=0)
+    if Path(name).suffix.lower() in (".npz", ".csv"):
+        return read_file(Path(name))
+    if name not in NAMES:
+        rule = f"must be one of {', '.join(NAMES)}, or a path ending in .npz or .csv"
+        raise InvalidValue("dataset", rule, repr(name))
+    if name == "digits":
+        return _digits()
+    if name.startswith("synthetic"):
+        return synthetic("ridge" if name.endswith("ridge") else "logistic", seed=number)
+    return _look_up(name, folder, on_progress or (lambda message: None))
+
+
+def read_file(path: Path) -> Dataset:
+    """The user's own data: an .npz archive or a .csv table (see `formats.read_npz` and `read_csv`)."""
+    location = path.expanduser()
+    read = formats.read_npz if path.suffix.lower() == ".npz" else formats.read_csv
+    return _checked(location.stem, location, read(location))
+
+
+def from_arrays(
+    name: str,
+    features: ArrayLike,
+    labels: ArrayLike,
+    *,
+    test_features: ArrayLike | None = None,
+    test_labels: ArrayLike | None = None,
+    groups: ArrayLike | None = None,
+    vocabulary: int = 0,
+    classes: int | None = None,
+) -> Dataset:
+    """A checked data set from arrays, copied.
+
+    Features of type uint8 are pixels: divided by 255, with a channel axis if there is none. Other features
+    are taken as they are, as tokens if `vocabulary` is given. Labels of a whole-number type are classes,
+    one more than the largest if `classes` is not given; labels of a real type are regression targets.
+    """
+    size = checks.whole("vocabulary", vocabulary, at_least=0)
+    inputs = _features("features", features, size)
+    outputs, found = _labels("labels", labels, len(inputs), classes)
+    test_inputs, test_outputs = inputs[:0], outputs[:0]
+    if test_features is None or test_labels is None:
+        if test_features is not test_labels:
+            missing = "test_features" if test_features is None else "test_labels"
+            raise InvalidValue(missing, "must be given with the other half of the test data", "nothing")
+    elif np.size(test_features) + np.size(test_labels):
+        test_inputs = _features("test_features", test_features, size)
+        if test_inputs.shape[1:] != inputs.shape[1:]:
+            rule = f"must have samples of the shape of features, {inputs.shape[1:]}"
+            raise InvalidValue("test_features", rule, test_inputs.shape[1:])
+        test_outputs, _ = _labels("test_labels", test_labels, len(test_inputs), found)
+    return Dataset(
+        name=name,
+        features=inputs,
+        labels=outputs,
+        test_features=test_inputs,
+        test_labels=test_outputs,
+        classes=found,
+        vocabulary=size,
+        groups=None if groups is None else _groups(groups, len(inputs)),
+    )
+
+
+def synthetic(
+    kind: Literal["logistic", "ridge"] = "logistic",
+    *,
+    samples: int = 2000,
+    dimension: int = 20,
+    clients: int = 20,
+    heterogeneity: float = 0.5,
+    regularisation: float = 0.01,
+    seed: int = 0,
+) -> Dataset:
+    """A strongly convex problem with known constants, its samples owned by `clients` (in `groups`).
+
+    Client k draws features around its own mean, of size `heterogeneity`, and labels from its own weights
+    w + heterogeneity u_k: two classes with the logistic probability, or a linear target with noise of 0.1.
+    All features are scaled to norm at most 1; a fifth as many samples again are for testing.
+
+    The constants hold for the mean loss over ANY of the training samples (so for every client and batch) of
+    a linear model with intercept, plus (mu/2)|w|^2 over all its parameters, mu = `regularisation`. With x~
+    the features and the constant 1, the Hessian of one sample's loss is
+        softmax cross-entropy    (diag(p) - p p^T) (x) x~ x~^T,  at most |x~|^2/2  (two classes or more)
+        squared error / 2        x~ x~^T,                        at most |x~|^2
+    so L = c (max |x|^2 + 1) + mu with c = 1/2 or 1, and at least 0, so strong convexity mu.
+    """
+    checks.literal("kind", kind, Literal["logistic", "ridge"])
+    owners = checks.whole("clients", clients)
+    training = checks.whole("samples", samples, at_least=owners)
+    width, spread = (
+        checks.whole("dimension", dimension),
+        checks.non_negative("heterogeneity", heterogeneity),
+    )
+    mu = checks.positive("regularisation", regularisation)
+    rng = np.random.default_rng(checks.whole("seed", seed, at_least=0))
+    owner = np.arange(training + max(1, training // 5)) % owners
+    means = spread * rng.standard_normal((owners, width))
+    weights = rng.standard_normal(width) + spread * rng.standard_normal((owners, width))
+    x = means[owner] + rng.standard_normal((owner.size, width))
+    x /= np.linalg.norm(x, axis=1).max()
+    score = np.einsum("nd,nd->n", x, weights[owner])
+    if kind == "logistic":
+        chance = 1 / (1 + np.exp(-4 * score / score.std()))
+        y: Labels = (rng.random(owner.size) < chance).astype(np.int64)
+    else:
+        y = (score + 0.1 * rng.standard_normal(owner.size)).astype(np.float32)
+    features = x.astype(np.float32)
+    largest = float(np.square(features[:training].astype(np.float64)).sum(axis=1).max())
+    curvature = 0.5 if kind == "logistic" else 1.0
+    return Dataset(
+        name="synthetic" if kind == "logistic" else "synthetic-ridge",
+        features=features[:training],
+        labels=y[:training],
+        test_features=features[training:],
+        test_labels=y[training:],
+        classes=2 if kind == "logistic" else 0,
+        groups=owner[:training],
+        smoothness=curvature * (largest * (1 + 1e-12) + 1) + mu,  # rounded up: the bound holds
+        strong_convexity=mu,
+    )
+
+
+def _digits() -> Dataset:
+    """The digits of scikit-learn; every fifth sample of a class, in their order, is for testing."""
+    from sklearn.datasets import load_digits  # type: ignore[import-untyped]  # heavy, only needed here
+
+    pixels, labels = load_digits(return_X_y=True)
+    images = (pixels / 16).astype(np.float32).reshape(-1, 1, 8, 8)
+    test = np.zeros(labels.size, dtype=np.bool_)
+    for digit in range(10):
+        test[np.flatnonzero(labels == digit)[4::5]] = True
+    return from_arrays(
+        "digits",
+        images[~test],
+        labels[~test],
+        test_features=images[test],
+        test_labels=labels[test],
+        classes=10,
+    )
+
+
+def _look_up(name: str, folder: Path | None, say: Progress) -> Dataset:
+    source = _SOURCES[name]
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bonafed" / name
+    root = os.environ.get("BONAFED_DATA")
+    if folder is not None:
+        if not folder.is_dir():
+            raise UnreadableFile(folder, f"no such folder, looking for {name}")
+        places = [folder / name, folder, cache]
+    else:
+        places = [Path(root) / name, cache] if root else [cache]
+    for place in places:
+        found = _in_folder(name, place)
+        if found is not None:
+            return _checked(name, *found, source.classes)
+    reason = "not offered by OpenML"
+    if source.openml:
+        try:
+            return _checked(name, cache, _download(name, source, cache, say), source.classes)
+        except (OSError, ValueError, ImportError, http.client.HTTPException) as error:
+            reason = f"OpenML gave no data: {str(error) or type(error).__name__}"
+    needed = ", ".join(f"{file}[.gz]" for file in source.files)
+    raise UnreadableFile(places[0], f"{name} not found: put {needed} there ({reason})")
+
+
+def _in_folder(name: str, folder: Path) -> tuple[Path, Arrays] | None:
+    """What a folder holds of a data set, original files before an archive; only some is a mistake."""
+    source = _SOURCES[name]
+    for place in (folder, folder / formats.CIFAR_FOLDER):
+        found = {file: path for file in source.files if (path := formats.locate(place, file))}
+        if found:
+            missing = [file for file in source.files if file not in found]
+            if missing:
+                raise UnreadableFile(place, f"{name} is incomplete: {', '.join(missing)} missing")
+            return place, source.read(found)
+    archive = folder / f"{name}.npz"
+    return (archive, formats.read_npz(archive)) if archive.is_file() else None
+
+
+def _checked(name: str, path: Path, arrays: Arrays, classes: int | None = None) -> Dataset:
+    """`from_arrays`, with the file named in what it refuses."""
+    try:
+        return from_arrays(
+            name,
+            arrays["features"],
+            arrays["labels"],
+            test_features=arrays.get("test_features"),
+            test_labels=arrays.get("test_labels"),
+            groups=arrays.get("groups"),
+            vocabulary=arrays.get("vocabulary", np.array(0)).item(),
+            classes=classes,
+        )
+    except InvalidValue as error:
+        raise UnreadableFile(path, str(error)) from error
+
+
+def _download(name: str, source: _Source, cache: Path, say: Progress) -> Arrays:
+    """Fetch a data set of images from OpenML and save it to the cache, completely or not at all."""
+    from sklearn.datasets import fetch_openml
+
+    cache.mkdir(parents=True, exist_ok=True)
+    say(f"fetching {name} from OpenML ({source.openml})")
+    with (
+        tempfile.TemporaryDirectory(dir=cache) as scratch,
+        _patience(STALLED),
+        _sizes_told(Path(scratch), say),
+        warnings.catch_warnings(action="ignore"),  # of the second attempt
+    ):
+        table, target = fetch_openml(
+            source.openml,
+            version=1,
+            data_home=scratch,
+            return_X_y=True,
+            as_frame=False,
+            parser="liac-arff",  # the other one needs pandas
+            n_retries=1,
+            delay=0.1,
+        )
+    if len(table) <= source.training or not (table.min() >= 0 and table.max() <= 255):
+        raise ValueError(f"{source.openml} does not hold the images of {name}")
+    images = np.asarray(table).astype(np.uint8).reshape(-1, *source.shape)
+    labels = np.asarray(target).astype(np.uint8)
+    arrays: Arrays = {
+        "features": images[: source.training],
+        "labels": labels[: source.training],
+        "test_features": images[source.training :],
+        "test_labels": labels[source.training :],
+    }
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)  # type: ignore[arg-type]
+    files.write_together({cache / f"{name}.npz": buffer.getvalue()})
+    say(f"saved {name} to {cache}")
+    return arrays
+
+
+@contextmanager
+def _patience(seconds: float) -> Iterator[None]:
+    """A time limit for every answer from the network; fetch_openml has no argument for it."""
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(seconds)
+    try:
+        yield
+    finally:
+        socket.setdefaulttimeout(before)
+
+
+@contextmanager
+def _sizes_told(folder: Path, say: Progress) -> Iterator[None]:
+    """Once a second, say how much has arrived in the folder."""
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.wait(1.0):
+            with suppress(OSError):  # a file may be moved while it is looked at
+                size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+                say(f"{size / 1e6:.1f} MB received")
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        done.set()
+        watcher.join()
+
+
+def _features(name: str, values: ArrayLike, vocabulary: int) -> Features:
+    given = _numbers(name, values)
+    if given.ndim < 2 or 0 in given.shape:
+        raise InvalidValue(name, "must hold samples of at least one number each", f"shape {given.shape}")
+    if vocabulary:
+        if given.ndim != 2 or not np.issubdtype(given.dtype, np.integer):
+            raise InvalidValue(name, "must be rows of whole-number tokens", f"{given.dtype} {given.shape}")
+        _refuse_samples(
+            name, f"must be tokens below {vocabulary}", given, (given < 0) | (given >= vocabulary)
+        )
+        return given.astype(np.int64)
+    if given.dtype == np.uint8:
+        pixels: NDArray[np.float32] = np.divide(given, np.float32(255), dtype=np.float32)
+        return pixels[:, None] if pixels.ndim == 3 else pixels
+    with np.errstate(over="ignore"):
+        result = given.astype(np.float32)
+    _refuse_samples(name, "must be finite", given, ~np.isfinite(result))
+    return result
+
+
+def _labels(name: str, values: ArrayLike, samples: int, classes: int | None) -> tuple[Labels, int]:
+    given = _numbers(name, values)
+    if given.shape != (samples,):
+        raise InvalidValue(name, f"must be one for each of {samples} samples", f"shape {given.shape}")
+    if np.issubdtype(given.dtype, np.floating):
+        if classes:
+            raise InvalidValue(name, f"must be whole numbers below {classes}", given.dtype)
+        _refuse_samples(name, "must be finite", given, ~np.isfinite(given.astype(np.float32)))
+        return given.astype(np.float32), 0
+    if classes == 0:
+        raise InvalidValue(name, "must be real numbers like the other labels", given.dtype)
+    limit = classes or MOST_CLASSES
+    _refuse_samples(name, f"must be in 0..{limit - 1}", given, (given < 0) | (given >= limit))
+    return given.astype(np.int64), classes or int(given.max()) + 1
+
+
+def _groups(values: ArrayLike, samples: int) -> NDArray[np.int64]:
+    given = _numbers("groups", values)
+    if given.shape != (samples,):
+        raise InvalidValue("groups", f"must be one for each of {samples} samples", f"shape {given.shape}")
+    if not np.issubdtype(given.dtype, np.integer):
+        raise InvalidValue("groups", "must be whole numbers", given.dtype)
+    return given.astype(np.int64)
+
+
+def _numbers(name: str, values: ArrayLike) -> NDArray[Any]:
+    try:
+        given = np.asarray(values)
+    except ValueError as error:
+        raise InvalidValue(name, "must be an array of numbers", "rows of different lengths") from error
+    if not np.issubdtype(given.dtype, np.integer) and not np.issubdtype(given.dtype, np.floating):
+        raise InvalidValue(name, "must be an array of numbers", f"type {given.dtype}")
+    return given
+
+
+def _refuse_samples(name: str, rule: str, values: NDArray[Any], bad: NDArray[np.bool_]) -> None:
+    """Name the first sample in which something is bad."""
+    if bad.any():
+        sample = int(np.flatnonzero(bad.reshape(len(bad), -1).any(axis=1))[0])
+        raise InvalidValue(name, rule, f"{values[sample][bad[sample]].flat[0]} in sample {sample}")

@@ -1,0 +1,139 @@
+"""Rounds of federated averaging with any participation pattern.
+
+A round is told in four steps: who takes part and with what weight; local training of all of them as one
+program; a look at what came back; the weighted sum of the changes. Participation may repeat a client (drawn
+with replacement) and weights are free, so that the same round serves
+
+    weighted mean       weights n_k / sum of n_k over the participants
+    unbiased sampling   weights 1 / (N q_n): the expected change is the mean change of all N clients
+    a single step       one client, weight 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from bonafed import checks
+from bonafed.checks import Floats
+from bonafed.errors import InvalidValue
+from bonafed.learning.engine import BadUpdate, Job, LocalTraining, Samples, run_jobs
+from bonafed.learning.privacy import Release
+from bonafed.learning.programs import Program
+
+BadUpdatePolicy = Literal["raise", "skip"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Participation:
+    """Who takes part in a round."""
+
+    clients: NDArray[np.int64]  # (m,) client numbers, repeated if drawn more than once
+    weights: Floats  # (m,) weight of each one's change in the sum
+
+
+def weighted_mean(clients: Sequence[int] | NDArray[np.int64], sizes: ArrayLike) -> Participation:
+    """The given clients, weighted by their number of samples."""
+    who = np.asarray(clients, dtype=np.int64)
+    n = np.asarray(sizes, dtype=np.float64)[who]
+    return Participation(who, n / n.sum() if who.size else n)
+
+
+def unbiased(rng: np.random.Generator, probability: ArrayLike) -> Participation:
+    """Each client independently with its probability; weights 1/(N q_n) (Proposition 1)."""
+    q = checks.vector("probability", probability)
+    if q.max() > 1:
+        raise InvalidValue("probability", "must not exceed 1", float(q.max()))
+    who = np.flatnonzero(rng.random(q.size) < q)
+    return Participation(who, 1 / (q.size * q[who]))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RoundResult:
+    """What a round did."""
+
+    weights: Tensor  # (P,) the model after the round
+    loss: float  # mean training loss over the participants; NaN if nobody took part
+    steps: int  # gradient steps, all participants together
+    skipped: tuple[int, ...]  # clients left out because their update was not finite
+    releases: tuple[Release, ...]  # private data given away, to be written into the ledger
+
+
+def run_round(
+    program: Program,
+    weights: Tensor,
+    samples: Samples,
+    parts: Sequence[NDArray[np.int64]],
+    participation: Participation,
+    spec: LocalTraining,
+    *,
+    seed: int,
+    round_number: int,
+    noise_multipliers: ArrayLike | None = None,
+    threads: int = 1,
+    on_bad_update: BadUpdatePolicy = "raise",
+) -> RoundResult:
+    """One round from one shared model; `parts[n]` are client n's samples."""
+    checks.literal("on_bad_update", on_bad_update, BadUpdatePolicy)
+    order = np.argsort(participation.clients, kind="stable")  # the sum does not depend on it
+    jobs = make_jobs(parts, participation.clients[order], noise_multipliers)
+    total = weights.double()
+    loss, steps, skipped, releases = 0.0, 0, [], []
+    updates = run_jobs(
+        program, weights, samples, jobs, spec, seed=seed, round_number=round_number, threads=threads
+    )
+    for job, weight, update in zip(jobs, participation.weights[order], updates, strict=True):
+        steps += update.steps
+        if update.releases:  # given away whether or not it can be used
+            releases.append(Release(job.client, round_number, job.noise_multiplier, update.releases))
+        if not bool(torch.isfinite(update.change).all()):
+            if on_bad_update == "raise":
+                raise BadUpdate(job.client, round_number)
+            skipped.append(job.client)
+            continue
+        total += float(weight) * update.change.double()
+        loss += update.loss
+    used = len(jobs) - len(skipped)
+    return RoundResult(
+        total.float(), loss / used if used else float("nan"), steps, tuple(skipped), tuple(releases)
+    )
+
+
+def make_jobs(
+    parts: Sequence[NDArray[np.int64]],
+    clients: NDArray[np.int64],
+    noise_multipliers: ArrayLike | None = None,
+) -> list[Job]:
+    """One job per participation; repeated clients get numbered copies."""
+    noise = np.zeros(len(parts)) if noise_multipliers is None else np.asarray(noise_multipliers)
+    seen: dict[int, int] = {}
+    jobs = []
+    for client in clients.tolist():
+        copy = seen.get(client, 0)
+        seen[client] = copy + 1
+        jobs.append(Job(client, parts[client], copy, float(noise[client])))
+    return jobs
+
+
+def evaluate(program: Program, weights: Tensor, samples: Samples, most: int = 1000) -> tuple[float, float]:
+    """Mean loss and accuracy (NaN for regression) of one model on samples."""
+    n = samples.features.shape[0]
+    if n == 0:
+        return float("nan"), float("nan")
+    loss = correct = 0.0
+    for start in range(0, n, most):
+        x, y = samples.features[start : start + most], samples.labels[start : start + most]
+        with torch.no_grad():
+            z = program.outputs(weights[None], x[None])[0]
+        if program.loss == "squared":
+            loss += float((z - y.view(z.shape)).square().sum()) / 2
+        else:
+            loss += float(torch.nn.functional.cross_entropy(z, y, reduction="sum"))
+            correct += float((z.argmax(1) == y).sum())
+    return loss / n, correct / n if program.loss == "cross-entropy" else float("nan")

@@ -1,0 +1,306 @@
+"""Reading data sets from files in their original formats; everything that can be wrong is checked.
+
+Each reader returns arrays under the names `features`, `labels`, `test_features`, `test_labels` and, where
+the format has them, `groups` and `vocabulary`; `datasets.from_arrays` makes a `Dataset` of them. A file
+that breaks its format is an `UnreadableFile` that says the file, the rule and, in a text file, the line.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import math
+import struct
+import zipfile
+import zlib
+from array import array
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bonafed.errors import UnreadableFile
+
+Arrays = dict[str, NDArray[Any]]
+Bytes = NDArray[np.uint8]
+
+IDX_FILES = {
+    "features": "train-images-idx3-ubyte",
+    "labels": "train-labels-idx1-ubyte",
+    "test_features": "t10k-images-idx3-ubyte",
+    "test_labels": "t10k-labels-idx1-ubyte",
+}
+CIFAR_FILES = (*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin")
+CIFAR_FOLDER = "cifar-10-batches-bin"  # what the official archive unpacks to
+SST_FILES = ("stsa.fine.train", "stsa.fine.test")
+ARRAYS = ("features", "labels", "test_features", "test_labels", "groups", "vocabulary")
+_NPZ_ERRORS = (OSError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
+PADDING, UNKNOWN = 0, 1  # token numbers that are no word of the vocabulary
+
+
+def locate(folder: Path, file: str) -> Path | None:
+    """The file in the folder, also compressed (.gz) or, for idx, with a dot in its name; None if absent."""
+    for name in (file, file.replace("-idx", ".idx")):
+        for candidate in (folder / name, folder / f"{name}.gz"):
+            if candidate.is_file():
+                return candidate
+    return None
+
+
+def read_bytes(path: Path) -> bytes:
+    """The content of a file, decompressed if its name ends in .gz."""
+    try:
+        data = path.read_bytes()
+        return gzip.decompress(data) if path.suffix == ".gz" else data
+    except EOFError as error:
+        raise UnreadableFile(path, "compressed data end too early: the file is truncated") from error
+    except (OSError, zlib.error) as error:
+        raise UnreadableFile(path, getattr(error, "strerror", None) or str(error)) from error
+
+
+def read_idx(path: Path, dimensions: int) -> Bytes:
+    """An array of bytes in the idx format: magic number 0x0000080d, d sizes (big-endian), the data."""
+    data = read_bytes(path)
+    header, expected = 4 * (1 + dimensions), 0x0800 + dimensions
+    if len(data) < header:
+        raise UnreadableFile(path, f"an idx header must have {header} bytes, got {len(data)}")
+    magic, *shape = struct.unpack_from(f">{1 + dimensions}I", data)
+    if magic != expected:
+        raise UnreadableFile(path, f"idx magic number must be 0x{expected:08x}, got 0x{magic:08x}")
+    if len(data) - header != math.prod(shape):
+        size = " x ".join(map(str, shape))
+        raise UnreadableFile(path, f"must hold {size} bytes after its header, got {len(data) - header}")
+    return np.frombuffer(data, np.uint8, offset=header).reshape(shape)
+
+
+def read_idx_images(files: Mapping[str, Path]) -> Arrays:
+    """MNIST and its likes: 28 x 28 grey images and labels 0..9, for training and for testing."""
+    arrays: Arrays = {}
+    for name, file in IDX_FILES.items():
+        path = files[file]
+        content = read_idx(path, 3 if name.endswith("features") else 1)
+        if name.endswith("features"):
+            if content.shape[1:] != (28, 28):
+                raise UnreadableFile(path, f"images must be 28 x 28, got {content.shape[1:]}")
+            arrays[name] = content[:, None]
+        else:
+            images = len(arrays[name.replace("labels", "features")])
+            if len(content) != images:
+                raise UnreadableFile(
+                    path, f"must hold a label for each of {images} images, got {len(content)}"
+                )
+            _check_classes(path, content, 10)
+            arrays[name] = content
+    return arrays
+
+
+def read_cifar(files: Mapping[str, Path], records: int = 10_000) -> Arrays:
+    """CIFAR-10, binary version: per record a label 0..9, then 32 x 32 bytes each of red, green and blue."""
+    images, labels = [], []
+    for file in CIFAR_FILES:
+        data = np.frombuffer(read_bytes(files[file]), np.uint8)
+        if data.size != records * 3073:
+            raise UnreadableFile(
+                files[file], f"must hold {records} records of 3073 bytes, got {data.size} bytes"
+            )
+        table = data.reshape(records, 3073)
+        _check_classes(files[file], table[:, 0], 10)
+        labels.append(table[:, 0])
+        images.append(table[:, 1:].reshape(records, 3, 32, 32))
+    return {
+        "features": np.concatenate(images[:-1]),
+        "labels": np.concatenate(labels[:-1]),
+        "test_features": images[-1],
+        "test_labels": labels[-1],
+    }
+
+
+def read_sst(files: Mapping[str, Path], length: int = 56, minimum_count: int = 2) -> Arrays:
+    """Stanford Sentiment Treebank, 5 classes, one "label sentence" per line (UTF-8) in `stsa.fine.*`.
+
+    Tokens are the lower-case words between white space. Words that occur at least `minimum_count` times in
+    the training sentences get the numbers 2, 3, ... by falling frequency, then by alphabet; 0 is padding,
+    1 any other word. Sentences are padded, or cut, at the end to `length` tokens (the longest has 56). The
+    dev file is used neither for training nor for testing.
+    """
+    train_labels, train = _read_sentences(files[SST_FILES[0]])
+    test_labels, test = _read_sentences(files[SST_FILES[1]])
+    counts = Counter(word for sentence in train for word in sentence)
+    words = sorted(
+        (word for word, count in counts.items() if count >= minimum_count), key=lambda w: (-counts[w], w)
+    )
+    numbers = {word: UNKNOWN + 1 + rank for rank, word in enumerate(words)}
+    return {
+        "features": _tokens(train, numbers, length),
+        "labels": train_labels,
+        "test_features": _tokens(test, numbers, length),
+        "test_labels": test_labels,
+        "vocabulary": np.array(UNKNOWN + 1 + len(words)),
+    }
+
+
+def read_npz(path: Path) -> Arrays:
+    """A NumPy archive with `features` and `labels`, perhaps the other `ARRAYS`, and nothing else."""
+    try:
+        with path.open("rb") as stream:
+            archive = np.load(stream, allow_pickle=False)
+            if not isinstance(archive, np.lib.npyio.NpzFile):
+                raise UnreadableFile(path, "must be an .npz archive, got a single array")
+            arrays = {name: archive[name] for name in archive.files}
+    except _NPZ_ERRORS as error:
+        reason = getattr(error, "strerror", None) or f"not a NumPy archive of numbers: {error}"
+        raise UnreadableFile(path, reason) from error
+    for name in arrays:
+        if name not in ARRAYS:
+            raise UnreadableFile(path, f"arrays must be among {', '.join(ARRAYS)}, got {name!r}")
+    for name in ("features", "labels"):
+        if name not in arrays:
+            raise UnreadableFile(path, f"must hold an array {name!r}, got {', '.join(arrays) or 'none'}")
+    if "vocabulary" in arrays and arrays["vocabulary"].size != 1:
+        raise UnreadableFile(path, f"vocabulary must be one number, got shape {arrays['vocabulary'].shape}")
+    return arrays
+
+
+def read_csv(path: Path) -> Arrays:
+    """A table with a header: `label` (whole, from 0), perhaps `client` (any text) and `test` (0 or 1).
+
+    All other columns are features. Rows with test = 1 are for testing; their client is ignored. Clients are
+    numbered in the order of their names (whole numbers: by value).
+    """
+    lines: list[int] = []
+    labels, tests, owners = array("q"), array("b"), []
+    values = array("d")
+    rows = _csv_rows(path)
+    _, header = next(rows, (1, []))
+    features = _csv_features(path, header)
+    special = {name: header.index(name) for name in ("label", "client", "test") if name in header}
+    for line, row in rows:
+        if len(row) != len(header):
+            raise UnreadableFile(path, f"must have {len(header)} columns, got {len(row)}", line)
+        lines.append(line)
+        labels.append(_csv_whole(path, line, "label", row[special["label"]], None))
+        tests.append(_csv_whole(path, line, "test", row[special["test"]], 1) if "test" in special else 0)
+        if "client" in special:
+            owners.append(row[special["client"]].strip())
+        try:
+            values.extend([float(row[column]) for column in features])
+        except ValueError:
+            _csv_blame(path, line, header, row, features)
+    if not lines:
+        raise UnreadableFile(path, "must hold at least one row below its header, got none")
+    table = np.frombuffer(values).reshape(len(lines), len(features))
+    bad = np.argwhere(~(np.abs(table) <= np.finfo(np.float32).max))  # also true for NaN
+    if bad.size:
+        row_number, column = bad[0]
+        name, value = header[features[column]], table[row_number, column]
+        raise UnreadableFile(path, f"{name} must be a finite number, got {value:g}", lines[row_number])
+    held_out = np.frombuffer(tests, np.int8) == 1
+    result = {
+        "features": table[~held_out],
+        "labels": np.frombuffer(labels, np.int64)[~held_out],
+        "test_features": table[held_out],
+        "test_labels": np.frombuffer(labels, np.int64)[held_out],
+    }
+    if owners:
+        result["groups"] = _number_names(
+            [owner for owner, test in zip(owners, tests, strict=True) if not test]
+        )
+    return result
+
+
+def _check_classes(path: Path, labels: Bytes, classes: int) -> None:
+    bad = np.flatnonzero(labels >= classes)
+    if bad.size:
+        raise UnreadableFile(
+            path, f"labels must be below {classes}, got {labels[bad[0]]} for sample {bad[0]}"
+        )
+
+
+def _read_sentences(path: Path) -> tuple[NDArray[np.int64], list[list[str]]]:
+    try:
+        text = read_bytes(path).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UnreadableFile(path, f"not UTF-8 text ({error})") from error
+    labels, sentences = [], []
+    for line, content in enumerate(text.removesuffix("\n").split("\n"), start=1):
+        label, *words = content.lower().split() or [""]
+        if label not in ("0", "1", "2", "3", "4"):
+            raise UnreadableFile(path, f"label must be 0, 1, 2, 3 or 4, got {label[:20]!r}", line)
+        if not words:
+            raise UnreadableFile(path, "must have a sentence after the label, got none", line)
+        labels.append(int(label))
+        sentences.append(words)
+    return np.array(labels, dtype=np.int64), sentences
+
+
+def _tokens(
+    sentences: Sequence[Sequence[str]], numbers: Mapping[str, int], length: int
+) -> NDArray[np.int64]:
+    tokens = np.full((len(sentences), length), PADDING, dtype=np.int64)
+    for row, sentence in zip(tokens, sentences, strict=True):
+        known = [numbers.get(word, UNKNOWN) for word in sentence[:length]]
+        row[: len(known)] = known
+    return tokens
+
+
+def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Line number and cells of every row that is not blank."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as stream:
+            reader = csv.reader(stream, strict=True)
+            try:
+                for row in reader:
+                    if row:
+                        yield reader.line_num, row
+            except csv.Error as error:
+                raise UnreadableFile(path, f"not a table: {error}", reader.line_num) from error
+    except OSError as error:
+        raise UnreadableFile(path, error.strerror or str(error)) from error
+    except UnicodeDecodeError as error:
+        raise UnreadableFile(path, f"not UTF-8 text ({error})") from error
+
+
+def _csv_features(path: Path, header: list[str]) -> list[int]:
+    """The places of the feature columns."""
+    header[:] = [name.strip() for name in header]
+    if "label" not in header:
+        raise UnreadableFile(
+            path, f"header must have a column 'label', got {', '.join(header) or 'none'}", 1
+        )
+    for name in header:
+        if not name or header.count(name) > 1:
+            raise UnreadableFile(path, f"columns must have names, each its own, got {name!r}", 1)
+    features = [place for place, name in enumerate(header) if name not in ("label", "client", "test")]
+    if not features:
+        raise UnreadableFile(path, "header must have at least one feature column, got none", 1)
+    return features
+
+
+def _csv_whole(path: Path, line: int, name: str, text: str, most: int | None) -> int:
+    word = text.strip()
+    if word.isascii() and word.isdigit() and len(word) < 19 and (most is None or int(word) <= most):
+        return int(word)
+    rule = "must be a whole number from 0" if most is None else "must be 0 or 1"
+    raise UnreadableFile(path, f"{name} {rule}, got {text[:20]!r}", line)
+
+
+def _csv_blame(
+    path: Path, line: int, header: Sequence[str], row: Sequence[str], features: Sequence[int]
+) -> None:
+    """Name the first cell of the row that is not a number."""
+    for column in features:
+        try:
+            float(row[column])
+        except ValueError:
+            reason = f"{header[column]} must be a finite number, got {row[column][:20]!r}"
+            raise UnreadableFile(path, reason, line) from None
+
+
+def _number_names(names: Sequence[str]) -> NDArray[np.int64]:
+    whole = all(name.isascii() and name.isdigit() for name in names)
+    order = sorted(set(names), key=(lambda name: (int(name), name)) if whole else None)
+    number = {name: place for place, name in enumerate(order)}
+    return np.array([number[name] for name in names], dtype=np.int64)

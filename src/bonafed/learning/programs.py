@@ -1,0 +1,301 @@
+"""From a model to a program that runs many clients' copies of it at once.
+
+A program maps flat parameters (K, P), one row per client, and a batch per client to the loss and the
+flat gradient of each client. `program_for(module)` chooses
+
+    layer program   nn.Sequential of Linear, Conv2d (stride 1), ReLU, Tanh, MaxPool2d(2), Flatten: written
+                    out by hand (`layers.py`), the fastest;
+    vmap program    any other module, through torch.func.
+
+Parameters are flattened in the order of `module.named_parameters()`. Samples carry weights, so that a
+client with fewer samples than its neighbours in a batch is padded with samples of weight zero; the loss
+is the weighted mean. With a clipping norm, each sample's gradient is scaled to that norm at most before
+the mean is taken.
+"""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, Literal, final
+
+import torch
+from torch import Tensor, nn
+
+from bonafed.errors import InvalidValue
+from bonafed.learning import layers as stacked
+
+Loss = Literal["cross-entropy", "squared"]
+
+
+class Program(ABC):
+    """K copies of a model, run as one."""
+
+    size: int  # P, parameters of one model
+    loss: Loss
+
+    @abstractmethod
+    def gradients(
+        self, weights: Tensor, x: Tensor, y: Tensor, importance: Tensor, clip: float | None
+    ) -> tuple[Tensor, Tensor]:
+        """Weighted mean loss (K,) and its gradient (K, P); x (K, B, ...), importance (K, B)."""
+
+    def descend(
+        self, weights: Tensor, x: Tensor, y: Tensor, importance: Tensor, clip: float | None, rate: float
+    ) -> Tensor:
+        """One plain gradient step in place; the loss (K,) before it."""
+        loss, grad = self.gradients(weights, x, y, importance, clip)
+        weights.sub_(grad, alpha=rate)
+        return loss
+
+    @property
+    def samples_per_call(self) -> int:
+        """Samples worth computing at once: more fall out of the cache."""
+        return 128
+
+    @abstractmethod
+    def outputs(self, weights: Tensor, x: Tensor) -> Tensor:
+        """Model outputs (K, B, outputs) for samples (K, B, ...) of each client."""
+
+
+def flat_parameters(module: nn.Module) -> Tensor:
+    """(P,) a module's parameters in one vector."""
+    return torch.cat([p.detach().flatten() for p in module.parameters()]).clone()
+
+
+def load_parameters(module: nn.Module, flat: Tensor) -> nn.Module:
+    """A copy of the module with the parameters of the vector."""
+    result = copy.deepcopy(module)
+    start = 0
+    with torch.no_grad():
+        for parameter in result.parameters():
+            parameter.copy_(flat[start : start + parameter.numel()].view_as(parameter))
+            start += parameter.numel()
+    return result
+
+
+def program_for(module: nn.Module, loss: Loss = "cross-entropy") -> Program:
+    """The fastest program for a module."""
+    if any(True for _ in module.buffers()):
+        raise InvalidValue(
+            "model", "must have no buffers (use group norm instead of batch norm)", type(module).__name__
+        )
+    if not any(True for _ in module.parameters()):
+        raise InvalidValue("model", "must have parameters", type(module).__name__)
+    found = _stack(module)
+    return VmapProgram(module, loss) if found is None else LayerProgram(found, loss)
+
+
+def _stack(module: nn.Module) -> list[stacked.Layer] | None:
+    """The module as stacked layers, or None if one of them is not known."""
+    if not isinstance(module, nn.Sequential):
+        return None
+    found: list[stacked.Layer] = []
+    for part in module:
+        layer = _layer(part)
+        if layer is None:
+            return None
+        found.append(layer)
+    return found if isinstance(found[-1], stacked.Linear) else None
+
+
+def _layer(part: nn.Module) -> stacked.Layer | None:
+    if isinstance(part, nn.Linear) and part.bias is not None:
+        return stacked.Linear(part.in_features, part.out_features)
+    if isinstance(part, nn.Conv2d) and _plain_convolution(part):
+        assert isinstance(part.padding[0], int)
+        return stacked.Conv2d(part.in_channels, part.out_channels, part.kernel_size[0], part.padding[0])
+    if isinstance(part, nn.MaxPool2d) and (part.kernel_size, part.stride, part.padding) == (2, 2, 0):
+        return stacked.MaxPool2()
+    simple: dict[type[nn.Module], type[stacked.Layer]] = {
+        nn.ReLU: stacked.Relu,
+        nn.Tanh: stacked.Tanh,
+        nn.Flatten: stacked.Flatten,
+    }
+    kind = simple.get(type(part))
+    return None if kind is None else kind()
+
+
+def _plain_convolution(part: nn.Conv2d) -> bool:
+    return (
+        part.bias is not None
+        and part.groups == 1
+        and part.stride == (1, 1)
+        and part.dilation == (1, 1)
+        and part.kernel_size[0] == part.kernel_size[1]
+        and not isinstance(part.padding, str)
+        and part.padding[0] == part.padding[1]
+        and part.padding_mode == "zeros"
+    )
+
+
+def output_gradient(loss: Loss, z: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Loss (K, B) and its gradient (K, B, outputs) for each sample's output."""
+    if loss == "squared":
+        error = z - y.view(z.shape)
+        return error.square().sum(2) / 2, error
+    log_p = torch.log_softmax(z, 2)
+    at = y[:, :, None]
+    d = log_p.exp()
+    d.scatter_add_(2, at, torch.full(at.shape, -1.0, dtype=d.dtype))
+    return -log_p.gather(2, at).squeeze(2), d
+
+
+@final
+class LayerProgram(Program):
+    """Stacked layers with their gradients written out."""
+
+    def __init__(self, parts: list[stacked.Layer], loss: Loss) -> None:
+        self.loss = loss
+        self._parts = parts
+        self._slices: list[slice] = []
+        start = 0
+        for part in parts:
+            self._slices.append(slice(start, start + part.size))
+            start += part.size
+        self.size = start
+        self._first = next(k for k, part in enumerate(parts) if part.size)
+
+    def _forward(self, weights: Tensor, x: Tensor) -> tuple[Tensor, list[stacked.Cache]]:
+        if isinstance(self._parts[0], stacked.Flatten):
+            value = x.flatten(2)
+        else:
+            value = x.transpose(1, 2) if x.dim() == 5 else x
+        caches: list[stacked.Cache] = []
+        for part, where in zip(self._parts, self._slices, strict=True):
+            if isinstance(part, stacked.Flatten) and value.dim() == 3:
+                caches.append(None)  # vectors are flat already
+                continue
+            value, cache = part.forward(weights[:, where], value)
+            caches.append(cache)
+        return value, caches
+
+    def outputs(self, weights: Tensor, x: Tensor) -> Tensor:
+        return self._forward(weights, x)[0]
+
+    def gradients(
+        self, weights: Tensor, x: Tensor, y: Tensor, importance: Tensor, clip: float | None
+    ) -> tuple[Tensor, Tensor]:
+        grad = torch.zeros_like(weights)
+        return self._accumulate(weights, x, y, importance, clip, grad, 1.0), grad
+
+    def descend(
+        self, weights: Tensor, x: Tensor, y: Tensor, importance: Tensor, clip: float | None, rate: float
+    ) -> Tensor:
+        return self._accumulate(weights, x, y, importance, clip, weights, -rate)
+
+    @property
+    def samples_per_call(self) -> int:
+        return 128 if any(isinstance(part, stacked.Conv2d) for part in self._parts) else 512
+
+    def _accumulate(
+        self,
+        weights: Tensor,
+        x: Tensor,
+        y: Tensor,
+        importance: Tensor,
+        clip: float | None,
+        out: Tensor,
+        alpha: float,
+    ) -> Tensor:
+        """Add alpha times the gradient to `out`, which may be the weights; the loss (K,)."""
+        z, caches = self._forward(weights, x)
+        losses, d = output_gradient(self.loss, z, y)
+        share = _shares(importance, weights)
+        signals = self._backward(weights, caches, d if clip is not None else d * share[:, :, None])
+        scale = None if clip is None else share * self._clipping(caches, signals, clip)
+        for part, where, cache, signal in zip(self._parts, self._slices, caches, signals, strict=True):
+            if part.size and signal is not None:
+                scaled = signal if scale is None else _scaled(signal, scale)
+                part.accumulate(cache, scaled, out[:, where], alpha)
+        return (losses * share).sum(1)
+
+    def _backward(self, weights: Tensor, caches: list[stacked.Cache], d: Tensor) -> list[Tensor | None]:
+        """The gradient for each layer's output, layers before the first parameters left out."""
+        signals: list[Tensor | None] = [None] * len(self._parts)
+        signal: Tensor | None = d
+        for k in range(len(self._parts) - 1, self._first - 1, -1):
+            signals[k] = signal
+            if caches[k] is None:
+                continue
+            assert signal is not None
+            part, where = self._parts[k], self._slices[k]
+            signal = part.backward(weights[:, where], caches[k], signal, want_input=k > self._first)
+        return signals
+
+    def _clipping(self, caches: list[stacked.Cache], signals: list[Tensor | None], clip: float) -> Tensor:
+        """(K, B) factors min(1, clip/norm)."""
+        total: Tensor | None = None
+        for part, cache, signal in zip(self._parts, caches, signals, strict=True):
+            if part.size and signal is not None:
+                norms = part.squared_norms(cache, signal)
+                if norms is not None:
+                    total = norms if total is None else total + norms
+        assert total is not None
+        return (clip / total.sqrt().clamp_min(1e-12)).clamp_max(1.0)
+
+
+def _shares(importance: Tensor, weights: Tensor) -> Tensor:
+    """(K, B) weights of the samples in their client's mean, in the precision of the model."""
+    precise = importance.to(weights.dtype)
+    return precise / precise.sum(1, keepdim=True)
+
+
+def _scaled(signal: Tensor, scale: Tensor) -> Tensor:
+    """Multiply each sample's signal: vectors (K, B, F), images (K, C, B, H, W)."""
+    return signal * (scale[:, :, None] if signal.dim() == 3 else scale[:, None, :, None, None])
+
+
+@final
+class VmapProgram(Program):
+    """Any module through torch.func: gradients of K models by vmap."""
+
+    def __init__(self, module: nn.Module, loss: Loss) -> None:
+        self.loss = loss
+        self._module = copy.deepcopy(module)
+        self._shapes = [(name, p.shape, p.numel()) for name, p in module.named_parameters()]
+        self.size = sum(n for _, _, n in self._shapes)
+        one = torch.func.grad_and_value(self._mean_loss)
+        self._batched: Callable[..., Any] = torch.func.vmap(one)
+        sample = torch.func.grad_and_value(self._sample_loss)
+        self._per_sample: Callable[..., Any] = torch.func.vmap(
+            torch.func.vmap(sample, in_dims=(None, 0, 0))
+        )
+        self._run: Callable[..., Any] = torch.func.vmap(self._call)
+
+    def _call(self, flat: Tensor, x: Tensor) -> Tensor:
+        named, start = {}, 0
+        for name, shape, n in self._shapes:
+            named[name] = flat[start : start + n].view(shape)
+            start += n
+        result: Tensor = torch.func.functional_call(self._module, named, (x,))
+        return result if result.dim() > 1 else result[:, None]
+
+    def _losses(self, flat: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        z = self._call(flat, x)
+        if self.loss == "squared":
+            squared: Tensor = (z - y.view(z.shape)).square().sum(1) / 2
+            return squared
+        return nn.functional.cross_entropy(z, y, reduction="none")
+
+    def _mean_loss(self, flat: Tensor, x: Tensor, y: Tensor, share: Tensor) -> Tensor:
+        return (self._losses(flat, x, y) * share).sum()
+
+    def _sample_loss(self, flat: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        return self._losses(flat, x[None], y[None])[0]
+
+    def outputs(self, weights: Tensor, x: Tensor) -> Tensor:
+        result: Tensor = self._run(weights, x)
+        return result
+
+    def gradients(
+        self, weights: Tensor, x: Tensor, y: Tensor, importance: Tensor, clip: float | None
+    ) -> tuple[Tensor, Tensor]:
+        share = _shares(importance, weights)
+        if clip is None:
+            grad, value = self._batched(weights, x, y, share)
+            return value.detach(), grad
+        each, losses = self._per_sample(weights, x, y)  # (K, B, P), (K, B)
+        scale = share * (clip / each.norm(dim=2).clamp_min(1e-12)).clamp_max(1.0)
+        return (losses.detach() * share).sum(1), torch.einsum("kb,kbp->kp", scale, each)

@@ -1,0 +1,96 @@
+"""The readable twin of the engine: one client after the other, with ordinary PyTorch.
+
+Slow and obvious. Same seeds, same batches, same weights as the engine (to rounding); the tests compare
+the two for every model and option, and the benchmarks measure against it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from bonafed.learning.engine import Job, LocalTraining, Samples, Update, batches, job_rng
+from bonafed.learning.programs import Loss, flat_parameters, load_parameters
+
+
+def run_jobs_sequentially(
+    module: nn.Module,
+    start: Tensor,
+    samples: Samples,
+    jobs: Sequence[Job],
+    spec: LocalTraining,
+    *,
+    seed: int,
+    round_number: int,
+    loss: Loss = "cross-entropy",
+) -> Iterator[Update]:
+    """What `engine.run_jobs` computes, in plain PyTorch."""
+    for place, job in enumerate(jobs):
+        before = start if start.dim() == 1 else start[place]
+        rng = job_rng(seed, round_number, job)
+        order = batches(job, spec, rng)
+        noise = torch.Generator()
+        noise.manual_seed(int(rng.integers(2**63)))
+        model = load_parameters(module, before)
+        optimizer = _optimizer(model, spec)
+        total = 0.0
+        for index in order:
+            x, y = samples.features[index], samples.labels[index]
+            optimizer.zero_grad()
+            if spec.clip is None:
+                value = _losses(model, x, y, loss).mean()
+                value.backward()  # type: ignore[no-untyped-call]
+                total += float(value.detach())
+            else:
+                total += _clipped_gradient(model, x, y, loss, spec.clip)
+                if job.noise_multiplier:
+                    _add_noise(model, job.noise_multiplier * 2 * spec.clip / len(index), noise)
+            optimizer.step()
+        change = flat_parameters(model) - before
+        releases = len(order) if job.noise_multiplier else 0
+        yield Update(job.client, change, total / len(order), len(order), releases)
+
+
+def _losses(model: nn.Module, x: Tensor, y: Tensor, loss: Loss) -> Tensor:
+    z = model(x)
+    if loss == "squared":
+        squared: Tensor = (z - y.view(z.shape)).square().sum(1) / 2
+        return squared
+    return nn.functional.cross_entropy(z, y, reduction="none")
+
+
+def _optimizer(model: nn.Module, spec: LocalTraining) -> torch.optim.Optimizer:
+    rate, decay = spec.learning_rate, spec.weight_decay
+    if spec.optimizer == "adam":
+        return torch.optim.Adam(model.parameters(), rate, weight_decay=decay)
+    momentum = spec.momentum if spec.optimizer == "momentum" else 0.0
+    return torch.optim.SGD(model.parameters(), rate, momentum=momentum, weight_decay=decay)
+
+
+def _clipped_gradient(model: nn.Module, x: Tensor, y: Tensor, loss: Loss, clip: float) -> float:
+    """Mean over samples of each gradient scaled to norm `clip` at most, left in .grad."""
+    total = [torch.zeros_like(p) for p in model.parameters()]
+    value = 0.0
+    for k in range(x.shape[0]):
+        sample_loss = _losses(model, x[k : k + 1], y[k : k + 1], loss)[0]
+        parts = torch.autograd.grad(sample_loss, list(model.parameters()))
+        norm = torch.sqrt(sum((g.square().sum() for g in parts), torch.zeros(())))
+        scale = min(1.0, clip / max(float(norm), 1e-12)) / x.shape[0]
+        for sum_of, g in zip(total, parts, strict=True):
+            sum_of += scale * g
+        value += float(sample_loss.detach()) / x.shape[0]
+    for parameter, g in zip(model.parameters(), total, strict=True):
+        parameter.grad = g
+    return value
+
+
+def _add_noise(model: nn.Module, sd: float, noise: torch.Generator) -> None:
+    size = sum(p.numel() for p in model.parameters())
+    drawn = sd * torch.randn(size, generator=noise)
+    start = 0
+    for parameter in model.parameters():
+        assert parameter.grad is not None
+        parameter.grad += drawn[start : start + parameter.numel()].view_as(parameter)
+        start += parameter.numel()

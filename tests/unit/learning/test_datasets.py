@@ -1,0 +1,371 @@
+"""Data sets by name, from arrays, and where they are looked for."""
+
+import gzip
+import os
+import socket
+import subprocess
+import sys
+import urllib.error
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sklearn.datasets
+import sklearn.datasets._openml
+
+from bonafed.errors import InvalidValue, UnreadableFile
+from bonafed.learning import formats
+from bonafed.learning.datasets import NAMES, from_arrays, load, synthetic
+
+PIXELS = np.arange(4 * 28 * 28).reshape(4, 28, 28) % 256
+
+
+def write_mnist(folder):
+    folder.mkdir(parents=True)
+    for prefix, labels in (("train", [0, 9, 4, 4]), ("t10k", [1, 2, 3, 4])):
+        images = (
+            b"\x00\x00\x08\x03"
+            + b"".join(n.to_bytes(4) for n in PIXELS.shape)
+            + PIXELS.astype(np.uint8).tobytes()
+        )
+        (folder / f"{prefix}-images-idx3-ubyte.gz").write_bytes(gzip.compress(images))
+        (folder / f"{prefix}-labels-idx1-ubyte").write_bytes(
+            b"\x00\x00\x08\x01\x00\x00\x00\x04" + bytes(labels)
+        )
+
+
+@pytest.fixture
+def empty_home(tmp_path, monkeypatch):
+    """No data set anywhere, and no network."""
+
+    def unreachable(*args, **kwargs):
+        raise urllib.error.URLError("no network in tests")
+
+    monkeypatch.delenv("BONAFED_DATA", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(sklearn.datasets._openml, "urlopen", unreachable)
+    return tmp_path
+
+
+def real_data(name):
+    """The folder with the original files: $BONAFED_DATA, or `shared/data` beside the repository."""
+    beside = Path(__file__).resolve().parents[4] / "shared" / "data"
+    folder = Path(os.environ.get("BONAFED_DATA") or beside)
+    if not (folder / name).is_dir():
+        pytest.skip(f"needs the original files of {name}: set BONAFED_DATA to the folder above {name}/")
+    return folder
+
+
+def test_digits_are_split_by_class_and_always_the_same():
+    data, again = load("digits"), load("digits", seed=5)
+    assert data.features.shape == (1442, 1, 8, 8)
+    assert data.test_features.shape == (355, 1, 8, 8)
+    assert data.features.dtype == np.float32
+    assert data.features.min() == 0
+    assert data.features.max() == 1
+    counts, tests = np.bincount(data.labels), np.bincount(data.test_labels)
+    assert (tests == (counts + tests) // 5).all()
+    assert np.array_equal(data.features, again.features)
+    assert data.classes == 10
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "mean"),
+    [  # published: first labels, mean pixel of the training images
+        ("mnist", [5, 0, 4, 1, 9, 2, 1, 3, 1, 4], 0.1307),
+        ("fashion-mnist", [9, 0, 0, 3, 0, 2, 7, 2, 5, 5], 0.2860),
+    ],
+)
+def test_the_real_images(name, first, mean):
+    data = load(name, folder=real_data(name))
+    assert data.features.shape == (60_000, 1, 28, 28)
+    assert data.test_features.shape == (10_000, 1, 28, 28)
+    assert data.labels[:10].tolist() == first
+    assert float(data.features.mean(dtype=np.float64)) == pytest.approx(mean, abs=5e-5)
+    assert data.features.max() == 1
+
+
+def test_the_real_photographs():
+    data = load("cifar10", folder=real_data("cifar10"))
+    assert data.features.shape == (50_000, 3, 32, 32)
+    assert data.test_features.shape == (10_000, 3, 32, 32)
+    assert data.labels[:10].tolist() == [6, 9, 9, 4, 1, 1, 2, 7, 8, 3]
+    means = data.features.mean(axis=(0, 2, 3), dtype=np.float64)  # red, green, blue, as published
+    assert means == pytest.approx([0.4914, 0.4822, 0.4465], abs=5e-5)
+
+
+def test_the_real_sentences():
+    data = load("sst", folder=real_data("sst"))
+    assert np.bincount(data.labels).tolist() == [1092, 2218, 1624, 2322, 1288]
+    assert np.bincount(data.test_labels).tolist() == [279, 633, 389, 510, 399]
+    assert data.features.shape == (8544, 56)
+    assert data.features.dtype == np.int64
+    assert data.features.max() == data.vocabulary - 1
+    assert (data.features[:, 0] != formats.PADDING).all()
+    padded = data.features == formats.PADDING
+    assert (padded[:, 1:] >= padded[:, :-1]).all()  # padding only at the end
+
+
+def test_the_folder_comes_before_the_environment_before_the_cache(empty_home, monkeypatch):
+    write_mnist(empty_home / "cache" / "bonafed" / "mnist")
+    cached = load("mnist")
+    assert cached.features.shape == (4, 1, 28, 28)
+    assert cached.features[0, 0, 9, 3] == np.float32(255 / 255)
+    assert cached.features[0, 0, 0, 1] == np.float32(1) / np.float32(255)
+    assert cached.labels.tolist() == [0, 9, 4, 4]
+    assert cached.classes == 10
+    write_mnist(empty_home / "data" / "mnist")
+    (empty_home / "data" / "mnist" / "train-labels-idx1-ubyte").write_bytes(
+        b"\0\0\x08\x01\0\0\0\x04\1\1\1\1"
+    )
+    monkeypatch.setenv("BONAFED_DATA", str(empty_home / "data"))
+    assert load("mnist").labels.tolist() == [1, 1, 1, 1]
+    write_mnist(empty_home / "mine" / "mnist")
+    assert load("mnist", folder=empty_home / "mine").labels.tolist() == [0, 9, 4, 4]
+    assert load("mnist", folder=empty_home / "mine" / "mnist").labels.tolist() == [0, 9, 4, 4]
+
+
+def test_half_a_data_set_is_refused_rather_than_looked_for_elsewhere(empty_home):
+    folder = empty_home / "cache" / "bonafed" / "mnist"
+    write_mnist(folder)
+    (folder / "t10k-labels-idx1-ubyte").unlink()
+    with pytest.raises(UnreadableFile) as caught:
+        load("mnist")
+    assert str(caught.value) == f"{folder}: mnist is incomplete: t10k-labels-idx1-ubyte missing"
+
+
+@pytest.mark.parametrize("name", ["mnist", "fashion-mnist", "cifar10", "sst"])
+def test_a_data_set_out_of_reach_names_files_and_folder(empty_home, monkeypatch, name):
+    with pytest.raises(UnreadableFile) as caught:
+        load(name)
+    message = str(caught.value)
+    assert message.startswith(f"{empty_home / 'cache' / 'bonafed' / name}: {name} not found: put ")
+    assert {"cifar10": "data_batch_5.bin", "sst": "stsa.fine.train"}.get(
+        name, "t10k-images-idx3-ubyte"
+    ) in message
+    assert ("not offered by OpenML" if name == "sst" else "no network in tests") in message
+    assert "\n" not in message
+    monkeypatch.setenv("BONAFED_DATA", str(empty_home))
+    with pytest.raises(UnreadableFile, match=f"{empty_home / name}: {name} not found"):
+        load(name)
+    with pytest.raises(UnreadableFile, match="no such folder"):
+        load(name, folder=empty_home / "absent")
+    assert not list((empty_home / "cache").rglob("*.npz"))
+    assert socket.getdefaulttimeout() is None
+
+
+def test_a_download_is_told_saved_and_used_again(empty_home, monkeypatch):
+    calls = []
+
+    def fetch(name, **options):
+        calls.append((name, options["version"], socket.getdefaulttimeout()))
+        table = np.zeros((70_000, 784), dtype=np.float32)
+        table[0, 5], table[60_000, 783] = 255, 51
+        return table, np.array([str(i % 10) for i in range(70_000)], dtype=object)
+
+    monkeypatch.setattr(sklearn.datasets, "fetch_openml", fetch)
+    messages = []
+    data = load("mnist", on_progress=messages.append)
+    assert calls == [("mnist_784", 1, 10.0)]
+    assert data.features.shape == (60_000, 1, 28, 28)
+    assert data.features[0, 0, 0, 5] == 1
+    assert data.test_features[0, 0, 27, 27] == np.float32(0.2)
+    assert data.labels[:3].tolist() == [0, 1, 2]
+    assert messages[0] == "fetching mnist from OpenML (mnist_784)"
+    assert messages[-1].startswith("saved mnist to ")
+    again = load("mnist")
+    assert len(calls) == 1
+    assert np.array_equal(again.features, data.features)
+    assert [path.name for path in (empty_home / "cache" / "bonafed" / "mnist").iterdir()] == ["mnist.npz"]
+
+
+@pytest.mark.parametrize("rows", [np.zeros((10, 784)), np.full((60_001, 1), 300.0)])
+def test_a_download_of_something_else_is_refused_and_not_saved(empty_home, monkeypatch, rows):
+    monkeypatch.setattr(
+        sklearn.datasets, "fetch_openml", lambda *args, **kwargs: (rows, np.zeros(len(rows)))
+    )
+    with pytest.raises(UnreadableFile, match="mnist_784 does not hold the images of mnist"):
+        load("mnist")
+    assert not list((empty_home / "cache").rglob("*.npz"))
+
+
+def test_a_damaged_cache_is_refused_by_its_path(empty_home):
+    folder = empty_home / "cache" / "bonafed" / "cifar10"
+    folder.mkdir(parents=True)
+    np.savez(folder / "cifar10.npz", features=np.zeros((2, 3, 32, 32), np.uint8), labels=np.array([3, 10]))
+    with pytest.raises(UnreadableFile, match=r"cifar10\.npz: labels must be in 0\.\.9, got 10 in sample 1"):
+        load("cifar10")
+
+
+@pytest.mark.parametrize("name", ["minst", "", "data.parquet", "../mnist"])
+def test_unknown_names_are_refused(name):
+    with pytest.raises(
+        InvalidValue, match=rf"dataset must be one of {', '.join(NAMES)}, or a path ending in"
+    ):
+        load(name)
+
+
+@pytest.mark.parametrize("seed", [-1, 0.5, float("nan"), "0"])
+def test_seeds_are_whole_numbers(seed):
+    with pytest.raises(InvalidValue, match="seed must be"):
+        load("synthetic", seed=seed)
+
+
+def hessian(kind, features, weights, regularisation):
+    """Of the mean loss of a linear model with intercept, by its definition sample by sample."""
+    size = weights.size
+    total = np.zeros((size, size))
+    for x in np.column_stack([features, np.ones(len(features))]).astype(np.float64):
+        if kind == "logistic":
+            p = np.exp(weights.reshape(-1, 2).T @ x)
+            p /= p.sum()
+            total += np.kron(np.outer(x, x), np.diag(p) - np.outer(p, p))
+        else:
+            total += np.outer(x, x)
+    return total / len(features) + regularisation * np.eye(size)
+
+
+@pytest.mark.parametrize("kind", ["logistic", "ridge"])
+def test_smoothness_and_strong_convexity_hold_for_any_samples_and_weights(kind):
+    data = synthetic(kind, samples=60, dimension=4, clients=5, regularisation=0.1, seed=3)
+    assert np.linalg.norm(data.features.astype(np.float64), axis=1).max() <= 1 + 1e-6
+    rng = np.random.default_rng(0)
+    largest = np.argmax(np.linalg.norm(data.features, axis=1))
+    for chosen in ([largest], data.groups == 2, np.arange(60)):
+        for scale in (0, 1, 10):
+            weights = scale * rng.standard_normal((5, 2) if kind == "logistic" else 5)
+            values = np.linalg.eigvalsh(hessian(kind, data.features[chosen], weights, 0.1))
+            assert values.max() <= data.smoothness
+            assert values.min() >= data.strong_convexity - 1e-12
+    tight = hessian(kind, data.features[[largest]], np.zeros((5, 2) if kind == "logistic" else 5), 0.1)
+    assert np.linalg.eigvalsh(tight).max() == pytest.approx(data.smoothness, rel=1e-6)
+
+
+def test_synthetic_data_come_from_the_seed():
+    one, same, other = load("synthetic", seed=1), load("synthetic", seed=1), load("synthetic", seed=2)
+    assert np.array_equal(one.features, same.features)
+    assert np.array_equal(one.labels, same.labels)
+    assert not np.array_equal(one.features, other.features)
+    assert one.features.shape == (2000, 20)
+    assert one.test_features.shape == (400, 20)
+    assert one.classes == 2
+    assert 0.4 < one.labels.mean() < 0.6
+    assert np.bincount(one.groups).tolist() == [100] * 20
+    ridge = load("synthetic-ridge")
+    assert ridge.classes == 0
+    assert ridge.labels.dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"kind": "lasso"},
+        {"samples": 5},
+        {"dimension": 0},
+        {"clients": 0},
+        {"heterogeneity": -1},
+        {"regularisation": 0},
+        {"regularisation": float("nan")},
+        {"seed": -1},
+    ],
+)
+def test_impossible_synthetic_data_are_refused(options):
+    with pytest.raises(InvalidValue, match=next(iter(options)) + " must "):
+        synthetic(**{"clients": 10, **options})
+
+
+def test_arrays_are_taken_copied_and_typed():
+    features, labels = np.arange(6.0).reshape(3, 2), [0, 2, 1]
+    data = from_arrays("own", features, labels, test_features=[[1, 2]], test_labels=[2], groups=[5, 5, 0])
+    features[:] = 9
+    assert data.features.tolist() == [[0, 1], [2, 3], [4, 5]]
+    assert (data.features.dtype, data.labels.dtype, data.groups.dtype) == (np.float32, np.int64, np.int64)
+    assert (data.classes, data.vocabulary) == (3, 0)
+    alone = from_arrays("own", data.features, labels, test_features=np.zeros((0, 2)), test_labels=[])
+    assert alone.test_features.shape == (0, 2)
+    assert alone.test_labels.shape == (0,)
+
+
+def test_bytes_are_pixels_whole_numbers_are_tokens_and_real_labels_are_targets():
+    images = np.full((2, 5, 5), 51, dtype=np.uint8)
+    assert from_arrays("own", images, [0, 1]).features.shape == (2, 1, 5, 5)
+    assert (from_arrays("own", images, [0, 1]).features == np.float32(0.2)).all()
+    tokens = from_arrays("own", [[3, 0], [1, 2]], [0, 1], vocabulary=4)
+    assert tokens.features.dtype == np.int64
+    assert tokens.vocabulary == 4
+    targets = from_arrays("own", [[3, 0], [1, 2]], [0.5, -1.0])
+    assert targets.features.dtype == np.float32
+    assert (targets.labels.dtype, targets.classes) == (np.float32, 0)
+
+
+OK = {"features": [[1.0], [2.0]], "labels": [0, 1]}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"features": [[1.0], [float("nan")]]}, "features must be finite, got nan in sample 1"),
+        ({"features": [[1.0, float("-inf")], [2.0, 3.0]]}, "features must be finite, got -inf in sample 0"),
+        ({"features": [[1.0], [1e39]]}, r"features must be finite, got 1e\+39 in sample 1"),
+        (
+            {"features": [1.0, 2.0]},
+            r"features must hold samples of at least one number each, got shape \(2,\)",
+        ),
+        (
+            {"features": [[], []]},
+            r"features must hold samples of at least one number each, got shape \(2, 0\)",
+        ),
+        (
+            {"features": [[1.0], [2.0, 3.0]]},
+            "features must be an array of numbers, got rows of different lengths",
+        ),
+        ({"features": [["a"], ["b"]]}, "features must be an array of numbers, got type <U1"),
+        ({"features": [[1j], [2]]}, "features must be an array of numbers, got type complex128"),
+        ({"labels": [0, -1]}, r"labels must be in 0\.\.99999, got -1 in sample 1"),
+        ({"labels": [0, 2], "classes": 2}, r"labels must be in 0\.\.1, got 2 in sample 1"),
+        ({"labels": [0.0, 1.0], "classes": 2}, "labels must be whole numbers below 2, got float64"),
+        ({"labels": [0.0, float("nan")]}, "labels must be finite, got nan in sample 1"),
+        ({"labels": [0]}, r"labels must be one for each of 2 samples, got shape \(1,\)"),
+        ({"labels": [[0], [1]]}, r"labels must be one for each of 2 samples, got shape \(2, 1\)"),
+        ({"labels": [True, False]}, "labels must be an array of numbers, got type bool"),
+        (
+            {"test_features": [[1.0]]},
+            "test_labels must be given with the other half of the test data, got nothing",
+        ),
+        (
+            {"test_labels": [1]},
+            "test_features must be given with the other half of the test data, got nothing",
+        ),
+        ({"test_features": [[1.0]], "test_labels": []}, r"test_labels must be one for each of 1 samples"),
+        (
+            {"test_features": [[1.0, 2.0]], "test_labels": [1]},
+            r"test_features must have samples of the shape of",
+        ),
+        (
+            {"test_features": [[1.0]], "test_labels": [2]},
+            r"test_labels must be in 0\.\.1, got 2 in sample 0",
+        ),
+        ({"test_features": [[1.0]], "test_labels": [0.5]}, "test_labels must be whole numbers below 2"),
+        (
+            {"labels": [0.5, 1], "test_features": [[1.0]], "test_labels": [1]},
+            "test_labels must be real numbers like the other labels, got int64",
+        ),
+        ({"groups": [1]}, r"groups must be one for each of 2 samples, got shape \(1,\)"),
+        ({"groups": [1.0, 2.0]}, "groups must be whole numbers, got float64"),
+        ({"vocabulary": 5}, r"features must be rows of whole-number tokens, got float64 \(2, 1\)"),
+        ({"vocabulary": 5, "features": [[5], [0]]}, "features must be tokens below 5, got 5 in sample 0"),
+        ({"vocabulary": -1}, "vocabulary must be a whole number of at least 0, got -1"),
+    ],
+)
+def test_bad_arrays_are_refused(change, message):
+    with pytest.raises(InvalidValue, match=message):
+        from_arrays("own", **{**OK, **change})
+
+
+def test_importing_the_module_is_light():
+    code = (
+        "import sys, bonafed.learning.datasets, bonafed.learning.partition as _;"
+        "print('sklearn' in sys.modules, 'torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False"]
