@@ -115,11 +115,16 @@ def vector(
 
 
 def shares(name: str, values: ArrayLike, *, length: int | None = None) -> Floats:
-    """Positive weights that sum to 1 (to 1e-9); returned summing to 1 to rounding."""
+    """Positive weights that sum to 1 (to 1e-9); returned summing to 1 to rounding.
+
+    Weights that do already are returned as they are, so that published weights keep their bits.
+    """
     result = vector(name, values, sign="positive", length=length)
     total = float(result.sum())
     if abs(total - 1.0) > 1e-9:
         raise InvalidValue(name, "must sum to 1", f"sum {total:.12g}")
+    if abs(total - 1.0) <= 1e-13:
+        return result
     normalised: Floats = result / total
     normalised.setflags(write=False)
     return normalised

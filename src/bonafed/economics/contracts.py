@@ -208,7 +208,7 @@ class StepMenu(Menu):
 
     def _masses(self) -> Floats:
         """(K,) probability that a cost is rounded up to each level."""
-        if isinstance(self.prior, FinitePrior) and self.costs is self.prior.costs:
+        if isinstance(self.prior, FinitePrior) and np.array_equal(self.costs, self.prior.costs):
             return self.prior.masses
         return np.diff(self.prior.cdf(self.costs), prepend=0.0)
 

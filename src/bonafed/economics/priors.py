@@ -308,14 +308,21 @@ class ScaledBeta(ContinuousPrior):
 
 
 @final
+@dataclass(frozen=True, slots=True, eq=False, init=False)
 class ScipyPrior(ContinuousPrior):
     """Any continuous SciPy distribution, cut to [low, high]; made by `from_scipy`."""
 
-    __slots__ = ("_below", "_frozen", "_mass", "high", "low")
+    low: float
+    high: float
+    _frozen: Any  # the distribution before the cut
+    _below: float  # its mass below `low`
+    _mass: float  # its mass in [low, high]
 
     def __init__(self, frozen: rv_frozen, low: float, high: float) -> None:
-        self._frozen: Any = frozen
-        self.low, self.high = checks.support(low, high)
+        bottom, top = checks.support(low, high)
+        object.__setattr__(self, "_frozen", frozen)
+        object.__setattr__(self, "low", bottom)
+        object.__setattr__(self, "high", top)
         first, last = self._frozen.support()
         if self.low < first or self.high > last:
             raise InvalidValue(
@@ -323,9 +330,10 @@ class ScipyPrior(ContinuousPrior):
                 f"must lie inside the distribution's support [{first:g}, {last:g}]",
                 [self.low, self.high],
             )
-        self._below = float(self._frozen.cdf(self.low))
+        below = float(self._frozen.cdf(self.low))
         upper_tails = float(self._frozen.sf(self.low) - self._frozen.sf(self.high))
-        self._mass = max(float(self._frozen.cdf(self.high)) - self._below, upper_tails)
+        object.__setattr__(self, "_below", below)
+        object.__setattr__(self, "_mass", max(float(self._frozen.cdf(self.high)) - below, upper_tails))
         refuse_empty(self._mass, self.low, self.high)
 
     def pdf(self, c: ArrayLike) -> Floats:

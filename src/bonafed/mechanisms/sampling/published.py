@@ -200,6 +200,9 @@ def _curve_terms_again(menu: CurveMenu, costs: Floats) -> tuple[Floats, Floats]:
         phi = float(prior.ironed_virtual_cost(c))
         return min(1.0, menu.scale / math.sqrt(phi)) if phi > 0 else 1.0
 
+    asked = costs.size
+    if costs[-1] < prior.high:
+        costs = np.append(costs, prior.high)
     kinks = [menu.cutoff, *(x for p in prior.ironed_intervals for x in (p.left, p.right))]
     rent = np.zeros(costs.size)
     for k in range(costs.size - 2, -1, -1):
@@ -212,4 +215,4 @@ def _curve_terms_again(menu: CurveMenu, costs: Floats) -> tuple[Floats, Floats]:
     q = np.array([probability(c) for c in costs])
     with np.errstate(divide="ignore", invalid="ignore"):
         r = np.where(q > 0, costs + rent / q, prior.high)
-    return q, r
+    return q[:asked], r[:asked]
