@@ -23,6 +23,7 @@ from numpy.typing import ArrayLike
 
 from bonafed import checks
 from bonafed.checks import Floats
+from bonafed.economics.curves import first_breaks
 from bonafed.economics.discrete import FinitePrior
 from bonafed.economics.expectation import expectation
 from bonafed.economics.piecewise import fit
@@ -354,7 +355,7 @@ def expected_transfer(menu: MenuLike, prior: Prior | None) -> float:
         raise InvalidValue("prior", "must be a continuous or a finite prior", prior)
     (density,) = fit(
         lambda c: (menu.expected_payment(c) * prior.pdf(c))[None],
-        np.linspace(prior.low, prior.high, 33),
+        first_breaks(prior),
         by_mass=lambda c: menu.expected_payment(c)[None],
         cdf=prior.cdf,
     )

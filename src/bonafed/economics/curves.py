@@ -32,6 +32,9 @@ from bonafed.economics.priors import ContinuousPrior, IronedInterval, Prior, Uni
 from bonafed.errors import InvalidValue
 
 
+_NOTHING = 1e-140  # a tail lighter than this cannot be told from none in the tables
+
+
 class Curve(ABC):
     """See the module docstring for each quantity; all arguments and results are arrays."""
 
@@ -128,7 +131,8 @@ class TabulatedCurve(SmoothCurve):
         return self.exact_head(x)
 
     def tail_root(self, x: Floats) -> Floats:
-        return self.root(x)
+        value = self.root(x)
+        return np.where(value > _NOTHING, value, 0.0)
 
     def tail_inverse(self, x: Floats) -> Floats:
         return self.inverse(x)
@@ -194,7 +198,7 @@ def cost_curve(prior: Prior) -> Curve:
     smooth = _with_density(prior)
     (density,) = fit(
         lambda c: (c * smooth.pdf(c))[None],
-        _first_breaks(smooth),
+        first_breaks(smooth),
         by_mass=lambda c: c[None],
         cdf=smooth.cdf,
     )
@@ -272,11 +276,16 @@ def _virtual_index(
     return value, root_density, head
 
 
-def _first_breaks(prior: ContinuousPrior) -> Floats:
-    """Panels start at the ends of the support and of the pools, where psi has kinks."""
+def first_breaks(prior: ContinuousPrior) -> Floats:
+    """Panels start where psi has kinks, and close enough to see every feature of the density."""
     pools = prior.ironed_intervals
     return np.unique(
-        [*np.linspace(prior.low, prior.high, 17), *(p.left for p in pools), *(p.right for p in pools)]
+        [
+            *prior.landmarks()[::4],
+            *np.linspace(prior.low, prior.high, 17),
+            *(p.left for p in pools),
+            *(p.right for p in pools),
+        ]
     )
 
 
@@ -295,8 +304,7 @@ def _tabulate(
 
     w, root, inverse = fit(
         integrands,
-        _first_breaks(prior),
-        relative=(True, False, False),
+        first_breaks(prior),
         by_mass=factors_of_density,
         cdf=prior.cdf,
     )

@@ -42,14 +42,9 @@ def _hazard_close_to_low(z: Floats, step: Floats) -> Floats:
         return np.asarray(step * (np.exp(s * (z[..., None] - s / 2)) @ _WEIGHTS))
 
 
-def _hazard_in_tail(z: Floats, z_low: Floats) -> Floats:
-    """h by Mills ratios, for z <= 0 (lower tail) or z_low > 0 (upper tail): no underflow."""
-    scale = math.sqrt(math.pi / 2)
-    with np.errstate(over="ignore", invalid="ignore"):
-        ratio = np.exp((z - z_low) * (z + z_low) / 2)  # phi(z_low)/phi(z)
-        lower = scipy.special.erfcx(-z / math.sqrt(2)) - scipy.special.erfcx(-z_low / math.sqrt(2)) * ratio
-        upper = scipy.special.erfcx(z_low / math.sqrt(2)) * ratio - scipy.special.erfcx(z / math.sqrt(2))
-    return np.where(z_low > 0, scale * upper, scale * lower)
+def _mills(z: Floats) -> Floats:
+    """Phi(z)/phi(z): no underflow for z << 0."""
+    return np.asarray(math.sqrt(math.pi / 2) * scipy.special.erfcx(-z / math.sqrt(2)))
 
 
 class _TruncatedNormals(ContinuousPrior):
@@ -84,22 +79,24 @@ class _TruncatedNormals(ContinuousPrior):
     def hazard_term(self, c: ArrayLike) -> Floats:
         cost = np.asarray(c, dtype=np.float64)
         weights, sds, z, z_low = self._standardised(cost)
-        log_parts = np.log(weights / sds) - z * z / 2
-        log_density = scipy.special.logsumexp(log_parts, axis=-1, keepdims=True)
-        responsibility = np.exp(log_parts - log_density)
+        log_weight = np.log(weights / sds)
+        log_density = scipy.special.logsumexp(log_weight - z * z / 2, axis=-1, keepdims=True)
+        low = np.broadcast_to(z_low, z.shape)
+
+        def share(standardised: Floats) -> Floats:  # omega, but for where phi is taken
+            return np.exp(log_weight - standardised * standardised / 2 - log_density)
+
         step = (cost - self.low)[..., None] / sds
         close = step * (1 + np.abs(z)) < 1.0
-        tail = (z <= 0) | (z_low > 0)
+        near = share(z) * sds * _hazard_close_to_low(z, np.where(close, step, 0.0))
         with np.errstate(over="ignore", invalid="ignore"):
-            hazard = np.where(
-                close,
-                _hazard_close_to_low(z, np.where(close, step, 0.0)),
-                _hazard_in_tail(z, np.broadcast_to(z_low, z.shape)),
-            )
-            by_tail = responsibility * sds * hazard
-            # On the far side of a component its whole mass counts: w (Phi(z) - Phi(zl)) / g.
-            by_mass = weights * _interval_mass(z_low, z) * _ROOT_2PI * np.exp(-log_density)
-        return np.asarray(np.where(close | tail, by_tail, by_mass).sum(axis=-1))
+            # Phi(z) - Phi(zl) by the tail on whose side both are; the exponents stay together.
+            below = sds * (_mills(np.minimum(z, 0)) * share(z) - _mills(np.minimum(low, 0)) * share(low))
+            above = sds * (_mills(-np.maximum(low, 0)) * share(low) - _mills(-np.maximum(z, 0)) * share(z))
+            # A component that lies in between counts with its mass: w (Phi(z) - Phi(zl)) / g.
+            across = weights * _interval_mass(low, z) * _ROOT_2PI * np.exp(-log_density)
+        tail = np.where(low > 0, above, np.where(z <= 0, below, across))
+        return np.asarray(np.where(close, near, tail).sum(axis=-1))
 
     def landmarks(self) -> Floats:
         _, means, sds = self._components()

@@ -20,7 +20,8 @@ from bonafed.checks import Floats
 
 _DEGREE = 9
 _TOLERANCE = 4e-14  # of the last two Chebyshev coefficients against the size in the panel
-_NEGLIGIBLE = 1e-17  # ... and against the size anywhere
+_PER_EXPONENT = 1e-15  # ... plus this for each factor e it lies below the largest: rounding of exponents
+_VANISHED = 1e-145  # what is smaller is zero: its square is no longer a precise double
 _BLURRED = 1e-9  # relative width of rounding in a panel from which masses replace densities
 _DEEPEST = 60  # halvings of a first panel, towards singular ends of the support
 _MOST_PANELS = 20_000
@@ -76,37 +77,31 @@ def fit(
     *,
     by_mass: Callable[[Floats], Floats],
     cdf: Callable[[Floats], Floats],
-    relative: tuple[bool, ...] = (False,),
 ) -> list[Piecewise]:
     """Tabulate m functions on a common mesh.
 
-    `functions` maps costs (k,) to values (m, k). A function is resolved `relative` to its own size
-    in each panel, or to the largest contribution of any panel to its integral; never finer than
-    what rounding of the argument does to it. Where an integrable end of the support cannot be
-    resolved by halving, or is blurred by rounding, a function that is `by_mass(c)` times the density
+    `functions` maps costs (k,) to values (m, k), not negative. Each is resolved relative to its own size in
+    each panel, however small that is, because a budget may be decided in a far tail; never finer than
+    what rounding of its argument and exponent does to it. Where an integrable end of the support cannot
+    be resolved by halving, or is blurred by rounding, a function that is `by_mass(c)` times the density
     is replaced by the constant with the exact mass of the panel (NaN: not such a function).
     """
     left, right = breaks[:-1], breaks[1:]
     depth = 0
     done: list[tuple[Floats, Floats, Floats]] = []
-    wants_relative = np.array(relative)[:, None]
-    largest, biggest = np.zeros((len(relative), 1)), np.zeros((len(relative), 1))
+    largest = np.full((1, 1), _VANISHED)
     while left.size:
         half = (right - left) / 2
         nodes = (left + right)[:, None] / 2 + half[:, None] * _NODES
-        values = functions(nodes.ravel()).reshape(len(relative), left.size, _DEGREE + 1)
+        values = functions(nodes.ravel()).reshape(-1, left.size, _DEGREE + 1)
         finite = np.asarray(np.isfinite(values).all(axis=(0, 2)))
         values = np.where(finite[:, None], values, 0.0)
         coefficients = values @ _TO_CHEBYSHEV.T
-        size = np.abs(values).max(axis=2)
+        size = np.maximum(np.abs(values).max(axis=2), _VANISHED)
         largest = np.maximum(largest, size.max(axis=1, keepdims=True))
-        biggest = np.maximum(biggest, (size * half).max(axis=1, keepdims=True))
         rounding = 4 * np.spacing(np.abs(right)) / half
-        allowed = np.where(
-            wants_relative,
-            np.maximum(size * (_TOLERANCE + rounding), largest * _NEGLIGIBLE),
-            np.maximum(size, biggest / half) * (_TOLERANCE + rounding),
-        )
+        exponent = _PER_EXPONENT * np.log(largest / size)
+        allowed = size * (_TOLERANCE + rounding + exponent)
         rest = np.abs(coefficients[:, :, -2:]).max(axis=2)
         resolved = finite & (rest <= allowed).all(axis=0)
         stop = resolved | (rounding > 1) | (depth >= _DEEPEST) | (left.size > _MOST_PANELS)

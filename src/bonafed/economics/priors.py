@@ -100,7 +100,7 @@ class ContinuousPrior(Prior):
         """G(c)/g(c) on the support; 0 at `low`, which is its limit (spec A4)."""
         cost = np.asarray(c, dtype=np.float64)
         density, mass = self.pdf(cost), self.cdf(cost)
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             ratio = np.where(mass > 0, mass / density, 0.0)
         return np.where(np.isnan(ratio), 0.0, ratio)
 
@@ -112,7 +112,7 @@ class ContinuousPrior(Prior):
         """sqrt(phi(c)) g(c) = sqrt(c g^2 + G g): the integrand of E[sqrt(phi)]."""
         cost = np.asarray(c, dtype=np.float64)
         g = self.pdf(cost)
-        return np.sqrt(g * (cost * g + self.cdf(cost)))
+        return np.asarray(np.sqrt(g) * np.sqrt(cost * g + self.cdf(cost)))  # apart: no underflow
 
     def ironed_virtual_cost(self, c: ArrayLike) -> Floats:
         value = self.virtual_cost(c)
@@ -225,11 +225,14 @@ class TruncatedExponential(ContinuousPrior):
 
     def quantile(self, u: ArrayLike) -> Floats:
         level = np.asarray(u, dtype=np.float64)
-        return np.clip(self.low - np.log1p(-level * self._mass) / self.rate, self.low, self.high)
+        with np.errstate(divide="ignore"):  # level 1 of a steep prior is `high`
+            cost = self.low - np.log1p(-level * self._mass) / self.rate
+        return np.clip(cost, self.low, self.high)
 
     def hazard_term(self, c: ArrayLike) -> Floats:
         cost = np.asarray(c, dtype=np.float64)
-        return np.expm1(self.rate * (cost - self.low)) / self.rate
+        with np.errstate(over="ignore"):  # beyond the largest double it is infinite
+            return np.asarray(np.expm1(self.rate * (cost - self.low)) / self.rate)
 
     @property
     def ironed_intervals(self) -> tuple[IronedInterval, ...]:

@@ -36,13 +36,14 @@ class Participation:
 
     clients: NDArray[np.int64]  # (m,) client numbers, repeated if drawn more than once
     weights: Floats  # (m,) weight of each one's change in the sum
+    is_mean: bool = False  # weights are shares of a mean: those of skipped clients go to the others
 
 
 def weighted_mean(clients: Sequence[int] | NDArray[np.int64], sizes: ArrayLike) -> Participation:
     """The given clients, weighted by their number of samples."""
     who = np.asarray(clients, dtype=np.int64)
     n = np.asarray(sizes, dtype=np.float64)[who]
-    return Participation(who, n / n.sum() if who.size else n)
+    return Participation(who, n / n.sum() if who.size else n, is_mean=True)
 
 
 def unbiased(rng: np.random.Generator, probability: ArrayLike) -> Participation:
@@ -83,7 +84,7 @@ def run_round(
     checks.literal("on_bad_update", on_bad_update, BadUpdatePolicy)
     order = np.argsort(participation.clients, kind="stable")  # the sum does not depend on it
     jobs = make_jobs(parts, participation.clients[order], noise_multipliers)
-    total = weights.double()
+    change, used_weight = torch.zeros(weights.shape, dtype=torch.float64), 0.0
     loss, steps, skipped, releases = 0.0, 0, [], []
     updates = run_jobs(
         program, weights, samples, jobs, spec, seed=seed, round_number=round_number, threads=threads
@@ -97,11 +98,18 @@ def run_round(
                 raise BadUpdate(job.client, round_number)
             skipped.append(job.client)
             continue
-        total += float(weight) * update.change.double()
+        change += float(weight) * update.change.double()
+        used_weight += float(weight)
         loss += update.loss
     used = len(jobs) - len(skipped)
+    if participation.is_mean and skipped and used:
+        change /= used_weight
     return RoundResult(
-        total.float(), loss / used if used else float("nan"), steps, tuple(skipped), tuple(releases)
+        (weights.double() + change).to(weights.dtype),
+        loss / used if used else float("nan"),
+        steps,
+        tuple(skipped),
+        tuple(releases),
     )
 
 
