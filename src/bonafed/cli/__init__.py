@@ -1,7 +1,8 @@
 """The command line: one file per command, thin.
 
 Errors are one line on standard error, `error: name rule, got value`, and exit code 2; a claim or a
-check that fails is exit code 1. Nothing is written when a command fails.
+check that fails is exit code 1. Nothing is written when a command fails, but for the folder of a training
+run that has begun: it can be resumed.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import typer
 from bonafed import __version__
 from bonafed.cli.audit import audit_app
 from bonafed.cli.quote import quote
+from bonafed.cli.runs import runs
+from bonafed.cli.train import train
 from bonafed.cli.verify import verify
 from bonafed.errors import BonafedError
 
@@ -28,6 +31,8 @@ app = typer.Typer(
 app.command()(quote)
 app.command()(verify)
 app.add_typer(audit_app, name="audit")
+app.command()(train)
+app.command()(runs)
 
 
 def _version(wanted: bool) -> None:

@@ -1,0 +1,222 @@
+"""`bonafed train`: a training run, from a config file to a folder that can be resumed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bonafed.cli import inputs
+from bonafed.cli.quote import Json
+from bonafed.errors import InvalidValue
+from bonafed.files import write_together
+
+if TYPE_CHECKING:
+    from bonafed.runs.config import Config
+    from bonafed.runs.folder import RoundRecord
+    from bonafed.runs.setting import Setting
+
+_INTERRUPTED = 130  # exit code of a program stopped by Ctrl-C
+
+
+def train(
+    config: Annotated[Path | None, typer.Argument(metavar="[CONFIG.toml]", hidden=True)] = None,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="A.B=C", help="Set a key of the config; may be repeated."),
+    ] = None,
+    resume: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Continue the run in this folder.")
+    ] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder of the run; if not given, runs/<name of the config>."),
+    ] = None,
+    write_example: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Write the example config fedavg or sampling here, and stop."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Train a federation of simulated clients as a config file says.
+
+    The run folder holds the resolved config, the metrics of every round, a checkpoint, the final model
+    and a summary. A run that was stopped, even killed, continues with --resume and ends with the same
+    weights as if it had not been.
+
+    Example: bonafed train fedavg.toml --set training.rounds=50
+    """
+    if write_example is not None:
+        _write_example(write_example)
+        return
+    asked = _asked(config, changes or [], resume)
+    place = resume if resume is not None else _new_folder(asked, config, folder)
+    if resume is not None:
+        if folder is not None:
+            raise InvalidValue("--folder", "must not be given with --resume", folder)
+        from bonafed.runs.folder import SUMMARY, is_finished, read_json
+
+        if is_finished(resume):
+            _show(place, read_json(resume, SUMMARY), as_json, "finished before; nothing to do")
+            return
+    _train(asked, place, resume is not None, config is not None, as_json)
+
+
+def _write_example(name: str) -> None:
+    known = sorted(item.name for item in resources.files("bonafed.runs").joinpath("examples").iterdir())
+    names = [Path(item).stem for item in known if item.endswith(".toml")]
+    if name not in names:
+        raise InvalidValue("--write-example", "must be one of " + ", ".join(names), repr(name))
+    path = Path(f"{name}.toml")
+    if path.exists():
+        raise InvalidValue("--write-example", "must not replace a file", path)
+    write_together({path: resources.files("bonafed.runs").joinpath("examples", path.name).read_bytes()})
+    typer.echo(f"wrote {path}")
+
+
+def _asked(path: Path | None, changes: list[str], resume: Path | None) -> Config:
+    """The config of the file, or of the run that is resumed."""
+    from bonafed.runs import config as configs
+    from bonafed.runs.folder import CONFIG, holds_run
+
+    if resume is not None and not holds_run(resume):
+        raise InvalidValue("--resume", f"must be a folder that holds a run ({CONFIG})", resume)
+    if path is not None:
+        return configs.read(path, changes, inputs.parse_prior)
+    if resume is None:
+        raise InvalidValue("CONFIG.toml", "or --resume must be given", "nothing")
+    if changes:
+        raise InvalidValue("--set", "must not be given with --resume: a run keeps its config", changes[0])
+    return configs.read(resume / CONFIG)
+
+
+def _new_folder(asked: Config, path: Path | None, folder: Path | None) -> Path:
+    from bonafed.runs.folder import require_free
+
+    stem = path.stem if path is not None else "run"
+    place = folder if folder is not None else Path(asked.run.folder or Path("runs") / stem)
+    require_free(place)
+    return place
+
+
+def _train(asked: Config, place: Path, resume: bool, compare: bool, as_json: bool) -> None:
+    from dataclasses import replace
+
+    from rich.console import Console
+
+    from bonafed.runs import training
+    from bonafed.runs.config import read
+    from bonafed.runs.folder import CONFIG
+    from bonafed.runs.setting import prepare
+
+    terminal = Console(stderr=True)
+    asked = replace(asked, run=replace(asked.run, folder=str(place)))
+    setting = prepare(asked, on_progress=terminal.print if terminal.is_terminal else None)
+    if resume:
+        if compare:
+            _require_equal(setting, read(place / CONFIG))
+        for name, (then, now) in training.changed_versions(setting, place).items():
+            typer.echo(f"note: the run began with {name} {then}, this is {now}", err=True)
+    try:
+        with _progress(setting, place, terminal) as on_round:
+            summary = training.train(setting, place, resume=resume, on_round=on_round)
+    except KeyboardInterrupt:
+        typer.echo(f"stopped by the user; continue with: bonafed train --resume {place}", err=True)
+        raise typer.Exit(_INTERRUPTED) from None
+    _show(place, summary, as_json, "resumed and finished" if resume else "finished")
+
+
+def _require_equal(setting: Setting, began: Config) -> None:
+    """The config given with --resume is the one the run began with."""
+    from bonafed.runs.config import differences
+
+    for key, now, then in differences(setting.config, began):
+        raise InvalidValue(key, f"must be as when the run began, {then!r}", repr(now))
+
+
+@contextmanager
+def _progress(
+    setting: Setting, place: Path, terminal: Any
+) -> Iterator[Callable[[RoundRecord], None] | None]:
+    """A bar with rounds, loss, accuracy and time left on a terminal; nothing elsewhere."""
+    if not terminal.is_terminal:
+        yield None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from bonafed.runs.folder import read_checkpoint
+
+    columns = (
+        TextColumn("round"),
+        MofNCompleteColumn(),
+        BarColumn(),
+        TextColumn("{task.fields[state]}"),
+        TimeRemainingColumn(),
+        TextColumn("left"),
+    )
+    with Progress(*columns, console=terminal) as bar:
+        last = read_checkpoint(place)
+        done = last.round if last is not None else 0
+        task = bar.add_task("", total=setting.config.training.rounds, completed=done, state="")
+        parts = {"loss": "", "accuracy": ""}
+
+        def on_round(record: RoundRecord) -> None:
+            if record.train_loss is not None:
+                parts["loss"] = f"loss {record.train_loss:.4f}"
+            if record.test_accuracy is not None:
+                parts["accuracy"] = f"accuracy {record.test_accuracy:.2%}"
+            state = "  ".join(part for part in parts.values() if part)
+            bar.update(task, completed=record.round, state=state)
+
+        yield on_round
+
+
+def _show(place: Path, summary: dict[str, Any], as_json: bool, how: str) -> None:
+    if as_json:
+        typer.echo(json.dumps({"folder": str(place), **summary}, indent=1))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    table = Table(
+        title=f"Run {place.name}: {how}", title_justify="left", title_style="bold", show_header=False
+    )
+    table.add_column()
+    table.add_column(justify="right")
+    for name, value in _rows(summary):
+        table.add_row(name, value)
+    console.print(table)
+    console.print(f"in {place}", soft_wrap=True)
+
+
+def _rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
+    rows = [
+        ("data", Path(summary["data"]).name),
+        ("model", f"{summary['model']}, {summary['parameters']:,} parameters"),
+        ("clients", f"{summary['clients']:,}, {summary['mean_participants']:,.4g} per round"),
+        ("rounds", f"{summary['rounds']:,}, {summary['steps']:,} local steps"),
+    ]
+    if summary["test_accuracy"] is not None:
+        best = summary["best_test_accuracy"]
+        rows.append(("test accuracy", f"{summary['test_accuracy']:.2%} (best {best:.2%})"))
+    for key in ("test_loss", "train_loss"):
+        if summary[key] is not None:
+            rows.append((key.replace("_", " "), f"{summary[key]:.4f}"))
+    if summary["spend"] is not None:
+        rows.append(("contract", summary["scheme"]))
+        rows.append(("spend", f"{summary['spend']:,.2f} of {summary['total_budget']:,.10g}"))
+        rows.append(("expected for these costs", f"{summary['expected_spend']:,.2f}"))
+    if summary["epsilon"] is not None:
+        rows.append(("epsilon", f"{summary['epsilon']:.4g} at delta {summary['delta']:g}"))
+    if summary["skipped_updates"]:
+        clients = ", ".join(map(str, summary["skipped_clients"][:8]))
+        more = ", ..." if len(summary["skipped_clients"]) > 8 else ""
+        rows.append(("updates left out", f"{summary['skipped_updates']:,}, of clients {clients}{more}"))
+    rows.append(("seconds", f"{summary['seconds']:,.2f}"))
+    return rows

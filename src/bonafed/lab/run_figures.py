@@ -1,0 +1,58 @@
+"""Curves of training runs: accuracy and loss against rounds and, where money was paid, against spend."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from bonafed.checks import Floats
+from bonafed.lab.figures import _BLUE, _GREEN, _GREY, _RED, _figure
+
+_COLOURS = (_BLUE, _RED, _GREEN, "#8e6c8a", "#d49a3a", _GREY)
+_STYLES = ("-", "--", ":", "-.")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RunCurve:
+    """One run, measured after each of m rounds; NaN where it was not."""
+
+    name: str
+    rounds: Floats  # (m,) 1, 2, ...
+    accuracy: Floats  # (m,) share of test samples
+    loss: Floats  # (m,) on the test samples
+    spend: Floats | None = None  # (m,) money so far; None if nobody is paid
+
+
+def runs_figure(curves: Sequence[RunCurve]) -> Figure:
+    """One row of panels over rounds and, if a run pays, one over money."""
+    paid = any(curve.spend is not None for curve in curves)
+    figure = _figure(9, 6.4 if paid else 3.4)
+    rows = figure.subplots(2 if paid else 1, 2, squeeze=False)
+    for panel, title, what in zip(rows[0], ("Accuracy", "Loss"), ("accuracy", "loss"), strict=True):
+        _draw(panel, curves, what, over="rounds")
+        panel.set(xlabel="round", ylabel=f"test {what}", title=title)
+        panel.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    for panel, what in zip(rows[1] if paid else (), ("accuracy", "loss"), strict=False):
+        _draw(panel, curves, what, over="spend")
+        panel.set(xlabel="money spent so far", ylabel=f"test {what}")
+    for k, row in enumerate(rows):
+        if row[0].get_lines():
+            row[k].legend(frameon=False, fontsize=8)
+    return figure
+
+
+def _draw(axes: Axes, curves: Sequence[RunCurve], what: str, over: str) -> None:
+    for k, curve in enumerate(curves):
+        x, y = getattr(curve, over), getattr(curve, what)
+        if x is None:
+            continue
+        measured = np.isfinite(y)
+        style = _STYLES[k // len(_COLOURS) % len(_STYLES)]
+        axes.plot(
+            x[measured], y[measured], style, color=_COLOURS[k % len(_COLOURS)], lw=1.6, label=curve.name
+        )

@@ -1,0 +1,117 @@
+"""Federated averaging under a sampling contract: who is in a round, at what weight, for what money.
+
+    (1)  costs are drawn from the prior, one per client, and reported honestly;
+    (2)  the scheme turns them into a probability q_n and a payment r_n per participation,
+             optimal               the truthful contract of `plan`
+             uniform               one q for all; the only truthful such contract pays the highest cost
+             complete information  the server knows every cost and pays exactly that
+         all three planned for the same total budget;
+    (3)  in every round each client is in with probability q_n, independently, its change weighted by
+         1/(N q_n), so that the expected change is the mean over all clients (Proposition 1);
+    (4)  whoever is in is paid r_n, whether or not its update turns out to be usable.
+
+Everything is a pure function of its arguments; the coins of a round come from (seed, round) alone.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from bonafed import checks
+from bonafed.checks import Floats
+from bonafed.economics.priors import Prior
+from bonafed.learning.federation import Participation, unbiased
+from bonafed.mechanisms.sampling.convergence import ConvergenceModel
+from bonafed.mechanisms.sampling.menus import complete_information, uniform_menu
+from bonafed.mechanisms.sampling.plan import plan
+
+Scheme = Literal["optimal", "uniform", "complete information"]
+_COINS, _COSTS = 1, 2  # keep the generators of coins and costs apart from those of the learning
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SampledTerms:
+    """What was agreed with every client for the whole run."""
+
+    costs: Floats  # (N,) money per participation, what each client reported
+    probability: Floats  # (N,) of being in a round
+    payment: Floats  # (N,) money per participation
+    rounds: int
+    total_budget: float  # money, whole run
+
+    @property
+    def expected_spend(self) -> float:
+        """Money over the whole run, in expectation over the coins, for these costs."""
+        return self.rounds * math.fsum(self.probability * self.payment)
+
+    @property
+    def sampling_term(self) -> float:
+        """Mean of 1/q_n: what the convergence bound depends on."""
+        return float(np.mean(1 / self.probability))
+
+
+def draw_costs(prior: Prior, clients: int, seed: int) -> Floats:
+    """(1): (clients,) money per participation."""
+    number = checks.whole("seed", seed, at_least=0)
+    rng = np.random.default_rng(np.random.SeedSequence(number, spawn_key=(_COSTS,)))
+    return prior.sample(rng, checks.whole("clients", clients))
+
+
+def sampled_terms(
+    prior: Prior,
+    total_budget: float,
+    rounds: int,
+    costs: Floats,
+    scheme: Scheme = "optimal",
+    confidence: float | None = None,
+) -> SampledTerms:
+    """(2): the terms of every client under a scheme; `confidence` as in `plan`, for the optimal one.
+
+    >>> from bonafed.economics import Uniform
+    >>> belief = Uniform(0.5, 1.5)
+    >>> terms = sampled_terms(belief, 1000, 100, draw_costs(belief, 20, seed=0), "uniform")
+    >>> terms.probability[0].round(4), terms.payment[0]
+    (np.float64(0.3333), np.float64(1.5))
+    """
+    checks.literal("scheme", scheme, Scheme)
+    c, turns = checks.vector("costs", costs), checks.whole("rounds", rounds)
+    money = checks.positive("total_budget", total_budget)
+    if confidence is not None and scheme != "optimal":
+        checks.one_of("scheme", scheme, ("optimal",))  # the only one that can be shrunk
+    share = money / turns / c.size  # money per client and round
+    if scheme == "optimal":
+        q, r = plan(prior, money, c.size, turns, confidence=confidence).menu.price(c)
+    elif scheme == "uniform":
+        q, r = uniform_menu(prior, share).price(c)
+    else:
+        known = complete_information(c, share)
+        q, r = known.probability, known.payment
+    return SampledTerms(c, q, r, turns, money)
+
+
+def participation(terms: SampledTerms, seed: int, round_number: int) -> Participation:
+    """(3): who is in a round; the same for the same seed and round."""
+    key = np.random.SeedSequence((seed, round_number), spawn_key=(_COINS,))
+    return unbiased(np.random.default_rng(key), terms.probability)
+
+
+def spend(terms: SampledTerms, who: Participation) -> float:
+    """(4): what a round costs, money."""
+    return math.fsum(terms.payment[who.clients])
+
+
+def proposition_1_rates(
+    smoothness: float, strong_convexity: float, local_steps: int, rounds: int
+) -> Floats:
+    """(rounds,) learning rates 2/(max(8L, mu E) + mu r), r = 0, 1, ..., of Proposition 1.
+
+    >>> proposition_1_rates(smoothness=1.0, strong_convexity=0.5, local_steps=4, rounds=3).round(4)
+    array([0.25  , 0.2353, 0.2222])
+    """
+    # the rate does not depend on the gradient bounds, which the model also holds
+    model = ConvergenceModel(smoothness, strong_convexity, local_steps, gradient_bounds=[1.0])
+    return model.learning_rate(np.arange(checks.whole("rounds", rounds)))

@@ -1,0 +1,239 @@
+"""The folder of a run: what is in it, and why it survives being killed at any moment.
+
+    config.toml      the resolved config; written last when a run is set up: with it the folder is a run
+    versions.json    of bonafed, Python and the libraries; the seed; a digest of data and partition
+    metrics.jsonl    one line per round, appended as the rounds end
+    checkpoint.npz   weights, the round they belong to, and the length of metrics.jsonl at that round
+    model.pt         the final weights, as a PyTorch state dict
+    summary.json     written last of all: with it the run is finished
+
+Files other than metrics.jsonl are replaced as a whole: written beside their place, forced to disk, renamed.
+A checkpoint is written after the lines it speaks of are on disk. To resume is to take its weights and cut
+metrics.jsonl to its length: rounds after it are forgotten in both, and happen again in the same way, since
+all randomness comes from (seed, round, client).
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import tomllib
+import zipfile
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bonafed.errors import InvalidValue, UnreadableFile
+
+JSONObject = dict[str, Any]
+CONFIG, VERSIONS, METRICS = "config.toml", "versions.json", "metrics.jsonl"
+CHECKPOINT, MODEL, SUMMARY = "checkpoint.npz", "model.pt", "summary.json"
+_LEFTOVERS = (VERSIONS, VERSIONS + ".partial", CONFIG + ".partial")
+
+
+@dataclass(frozen=True, slots=True)
+class RoundRecord:
+    """One line of metrics.jsonl."""
+
+    round: int  # 1, 2, ...
+    train_loss: float | None  # mean over the participants' local steps; None if nobody took part
+    test_loss: float | None  # None in rounds without evaluation, or without test data
+    test_accuracy: float | None  # likewise; None for regression
+    participants: list[int]  # client numbers
+    skipped: list[int]  # those left out because their update was not finite
+    steps: int  # gradient steps, all participants together
+    learning_rate: float
+    spend: float | None  # money paid in this round; None without a contract
+    epsilon: float | None  # largest of any client so far; None if not private
+    releases: list[tuple[int, float, int]]  # (client, noise multiplier, how many) of this round
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Checkpoint:
+    """From where a run can be resumed."""
+
+    round: int
+    metrics_length: int  # bytes of metrics.jsonl that belong to it
+    weights: NDArray[np.float32]  # (P,)
+
+
+def holds_run(folder: Path) -> bool:
+    """Whether a run was set up in the folder."""
+    return (folder / CONFIG).is_file()
+
+
+def is_finished(folder: Path) -> bool:
+    """Whether the run in the folder has come to its end."""
+    return (folder / SUMMARY).is_file()
+
+
+def require_free(folder: Path) -> None:
+    """A new run can be set up there: nothing is in the way but what a set-up cut short has left."""
+    if holds_run(folder):
+        rule = "must hold no run yet (--resume continues it, --folder names another)"
+        raise InvalidValue("run.folder", rule, folder)
+    if folder.exists() and not folder.is_dir():
+        raise InvalidValue("run.folder", "must be a folder", folder)
+    for path in folder.iterdir() if folder.exists() else ():
+        empty_log = path.name == METRICS and path.stat().st_size == 0
+        if not empty_log and path.name not in _LEFTOVERS:
+            raise InvalidValue("run.folder", "must be new or empty", f"{folder} with {path.name}")
+
+
+def write(path: Path, data: bytes) -> None:
+    """Replace a file as a whole and force it to disk."""
+    partial = path.with_name(path.name + ".partial")
+    with partial.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+    with suppress(OSError):  # not every system lets a folder be opened
+        handle = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _json(value: Mapping[str, Any]) -> bytes:
+    return (json.dumps(value, indent=1, allow_nan=False) + "\n").encode()
+
+
+class Log:
+    """A run that is being trained; one process at a time has it open."""
+
+    def __init__(self, folder: Path, *, new: bool) -> None:
+        if new:
+            require_free(folder)
+            folder.mkdir(parents=True, exist_ok=True)
+        elif not holds_run(folder):
+            raise InvalidValue("--resume", f"must be a folder that holds a run ({CONFIG})", folder)
+        self._folder = folder
+        self._file: IO[bytes] = (folder / METRICS).open("ab")
+        try:
+            self._lock()
+            if new:
+                require_free(folder)  # now that nobody else can be setting one up
+        except BaseException:
+            self._file.close()
+            raise
+
+    def begin(self, config_text: str, versions: Mapping[str, Any]) -> None:
+        """Set up a new run."""
+        write(self._folder / VERSIONS, _json(versions))
+        write(self._folder / CONFIG, config_text.encode())
+
+    def cut(self, length: int) -> None:
+        """Keep the first `length` bytes of metrics.jsonl."""
+        found = self._file.seek(0, os.SEEK_END)
+        if found < length:
+            rule = f"must hold the {length} bytes its checkpoint speaks of"
+            raise InvalidValue(str(self._folder / METRICS), rule, found)
+        self._file.truncate(length)
+        self._file.seek(0, os.SEEK_END)
+
+    def _lock(self) -> None:
+        try:
+            import fcntl  # not on every system
+        except ImportError:
+            return
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            rule = "must not be in training by another process"
+            raise InvalidValue("run.folder", rule, self._folder) from error
+
+    def append(self, record: RoundRecord) -> None:
+        """Write a round down."""
+        self._file.write((json.dumps(asdict(record), allow_nan=False) + "\n").encode())
+        self._file.flush()
+
+    def checkpoint(self, round_number: int, weights: NDArray[np.float32]) -> None:
+        """Force the lines so far to disk, then write the weights that belong to them."""
+        os.fsync(self._file.fileno())
+        buffer = io.BytesIO()
+        np.savez(
+            buffer,
+            weights=weights,
+            round=np.array(round_number),
+            metrics_length=np.array(self._file.tell()),
+        )
+        write(self._folder / CHECKPOINT, buffer.getvalue())
+
+    def finish(self, model: bytes, summary: Mapping[str, Any]) -> None:
+        """Write the final model and, last of all, the summary."""
+        write(self._folder / MODEL, model)
+        write(self._folder / SUMMARY, _json(summary))
+
+    def __enter__(self) -> Log:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+
+def read_checkpoint(folder: Path) -> Checkpoint | None:
+    """The last checkpoint, None if the run was stopped before the first."""
+    path = folder / CHECKPOINT
+    if not path.is_file():
+        return None
+    try:
+        with np.load(path, allow_pickle=False) as held:
+            return Checkpoint(int(held["round"]), int(held["metrics_length"]), held["weights"])
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise UnreadableFile(path, f"not a checkpoint: {error}") from error
+
+
+def read_rounds(folder: Path, length: int | None = None) -> list[JSONObject]:
+    """The lines of metrics.jsonl, up to `length` bytes; a last line still being written is left out."""
+    path = folder / METRICS
+    if not path.is_file():
+        return []
+    whole = path.read_bytes()[:length]
+    lines = whole[: whole.rfind(b"\n") + 1].splitlines()
+    found = []
+    for number, line in enumerate(lines, 1):
+        try:
+            record = json.loads(line)
+        except ValueError as error:
+            raise UnreadableFile(path, f"not JSON: {error}", number) from error
+        if not isinstance(record, dict) or record.get("round") != number:
+            raise UnreadableFile(path, f"must be the record of round {number}", number)
+        found.append(record)
+    return found
+
+
+def read_config(folder: Path) -> JSONObject:
+    """The tables of config.toml."""
+    path = folder / CONFIG
+    if not path.is_file():
+        raise InvalidValue("folder", f"must hold a run ({CONFIG})", folder)
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UnreadableFile(path, f"not TOML: {error}") from error
+
+
+def read_json(folder: Path, name: str) -> JSONObject:
+    """versions.json or summary.json."""
+    path = folder / name
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UnreadableFile(path, error.strerror or str(error)) from error
+    except ValueError as error:
+        raise UnreadableFile(path, f"not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise UnreadableFile(path, "must be an object")
+    return found

@@ -1,0 +1,74 @@
+"""Runs side by side: what their folders say, finished or not, as plain data."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bonafed.errors import InvalidValue, UnreadableFile
+from bonafed.runs import folder as folders
+from bonafed.runs.config import Config, from_tables
+from bonafed.runs.folder import JSONObject
+
+
+def find(places: Sequence[Path]) -> list[Path]:
+    """Every place that holds a run, and the runs in the folders right inside the others."""
+    found: list[Path] = []
+    for place in places:
+        if not place.is_dir():
+            raise InvalidValue("folder", "must be a folder", place)
+        if folders.holds_run(place):
+            found.append(place)
+            continue
+        inside = sorted(path for path in place.iterdir() if path.is_dir() and folders.holds_run(path))
+        if not inside:
+            raise InvalidValue("folder", "must hold a run, or folders that do", place)
+        found += inside
+    return list(dict.fromkeys(found))
+
+
+def overview(folder: Path) -> JSONObject:
+    """How far a run has come, and its curves, one value per round (None where nothing was measured)."""
+    try:
+        config = from_tables(folders.read_config(folder))
+    except InvalidValue as error:
+        raise UnreadableFile(folder / folders.CONFIG, str(error)) from error
+    rounds = folders.read_rounds(folder)
+    try:
+        return _overview(folder, config, rounds)
+    except (KeyError, TypeError) as error:
+        raise UnreadableFile(folder / folders.METRICS, f"must have the keys of a run ({error})") from error
+
+
+def _overview(folder: Path, config: Config, rounds: list[JSONObject]) -> JSONObject:
+    def last(key: str) -> Any:
+        return next((r[key] for r in reversed(rounds) if r[key] is not None), None)
+
+    spends = None
+    if config.contract is not None:
+        spends = list(itertools.accumulate(record["spend"] for record in rounds))
+    return {
+        "name": folder.resolve().name,
+        "folder": str(folder),
+        "data": config.data.name,
+        "partition": config.partition.kind,
+        "model": config.model.name,
+        "clients": config.partition.clients,
+        "scheme": None if config.contract is None else config.contract.scheme,
+        "rounds": len(rounds),
+        "planned_rounds": config.training.rounds,
+        "finished": folders.is_finished(folder),
+        "test_accuracy": last("test_accuracy"),
+        "test_loss": last("test_loss"),
+        "spend": None if spends is None else (spends[-1] if spends else 0.0),
+        "epsilon": last("epsilon"),
+        "seconds": round(sum(record["seconds"] for record in rounds), 3),
+        "curves": {
+            "round": [record["round"] for record in rounds],
+            "test_accuracy": [record["test_accuracy"] for record in rounds],
+            "test_loss": [record["test_loss"] for record in rounds],
+            "spend": spends,
+        },
+    }

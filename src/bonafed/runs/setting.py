@@ -1,0 +1,300 @@
+"""From a config to everything the rounds need: data, parts, model, terms, noise. Writes nothing.
+
+Whatever is wrong with a run shows here, before its folder is made: data that are missing, a partition that
+does not exist, a model that does not fit the data, a contract that cannot be planned.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from bonafed import checks
+from bonafed.checks import Floats
+from bonafed.errors import InvalidValue
+from bonafed.learning import datasets, models
+from bonafed.learning import partition as partitions
+from bonafed.learning.datasets import Dataset
+from bonafed.learning.engine import LocalTraining, Samples
+from bonafed.learning.federation import BadUpdatePolicy, Participation, weighted_mean
+from bonafed.learning.privacy import Calibration, noise_multiplier
+from bonafed.learning.programs import Program, flat_parameters, program_for
+from bonafed.mechanisms.sampling import training as sampling
+from bonafed.mechanisms.sampling.training import SampledTerms, Scheme
+from bonafed.runs.config import PROPOSITION_1, Config, Training, named
+
+_PARTITION, _NOISE, _WHO = 11, 12, 13  # purposes of generators of the run's seed
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Setting:
+    """A run that can begin; made by `prepare`."""
+
+    config: Config  # resolved: nothing is left open
+    module: nn.Module  # with its initial weights
+    program: Program
+    samples: Samples  # of all clients
+    test: Samples  # perhaps none
+    parts: list[NDArray[np.int64]]  # (N,) the samples of each client
+    rates: Floats  # (rounds,) learning rate of each round
+    spec: LocalTraining  # of the first round
+    terms: SampledTerms | None  # what was agreed with the clients, under a contract
+    noise_multipliers: Floats | None  # (N,) noise over sensitivity of a private run; 0: never takes part
+    digest: str  # of data and partition
+
+    @property
+    def start(self) -> Tensor:
+        """(P,) the initial weights."""
+        return flat_parameters(self.module)
+
+    def local_training(self, round_number: int) -> LocalTraining:
+        """What clients do in round 1, 2, ..."""
+        return replace(self.spec, learning_rate=float(self.rates[round_number - 1]))
+
+    def participation(self, round_number: int) -> Participation:
+        """Who takes part in round 1, 2, ..., the same every time it is asked."""
+        return _participation(self.config, self.parts, self.terms, round_number)
+
+
+def prepare(
+    config: Config,
+    *,
+    dataset: Dataset | None = None,
+    module: nn.Module | None = None,
+    on_progress: Callable[[str], None] | None = None,
+) -> Setting:
+    """Load, split, build and plan; `dataset` and `module` may be the user's own."""
+    config = _with_threads(config)
+    if dataset is None:
+        config, dataset = _load(config, on_progress)
+    parts = _split(config, dataset)
+    config = replace(config, partition=replace(config.partition, clients=len(parts)))
+    features = _features(config, dataset, parts)
+    if module is None:
+        module = _build(config, dataset)
+    with named("model", model="name"):
+        program = program_for(module, "cross-entropy" if dataset.classes else "squared")
+    samples = _tensors(features, dataset.labels)
+    test = _tensors(dataset.test_features, dataset.test_labels)
+    _require_fit(program, flat_parameters(module), samples, dataset.classes)
+    _require_labels(dataset, parts)
+    steps = [_steps(config.training, part.size) for part in parts]
+    config, rates = _rates(config, dataset, max(steps))
+    spec = _local_training(config, rates)
+    terms = _terms(config, len(parts))
+    return Setting(
+        config,
+        module,
+        program,
+        samples,
+        test,
+        parts,
+        rates,
+        spec,
+        terms,
+        _noise_multipliers(config, parts, terms, steps),
+        _digest(features, dataset, parts),
+    )
+
+
+def _with_threads(config: Config) -> Config:
+    run = config.run
+    if run.threads:
+        return config
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return replace(config, run=replace(run, threads=cores))
+
+
+def _rng(config: Config, purpose: int, round_number: int = 0) -> np.random.Generator:
+    key = np.random.SeedSequence((config.run.seed, round_number), spawn_key=(purpose,))
+    return np.random.default_rng(key)
+
+
+def _load(config: Config, on_progress: Callable[[str], None] | None) -> tuple[Config, Dataset]:
+    """The data, and the config with places that hold from any folder."""
+    given = config.data
+    folder = Path(given.folder).expanduser().absolute() if given.folder else None
+    name = given.name
+    if Path(name).suffix.lower() in (".npz", ".csv"):
+        name = str(Path(name).expanduser().absolute())
+    with named("data", dataset="name"):
+        dataset = datasets.load(name, folder=folder, seed=config.run.seed, on_progress=on_progress)
+    return replace(config, data=replace(given, name=name, folder=str(folder or ""))), dataset
+
+
+def _split(config: Config, dataset: Dataset) -> list[NDArray[np.int64]]:
+    kind, options = config.partition.kind, dict(config.partition.options)
+    clients = config.partition.clients
+    if kind == "natural":
+        if dataset.groups is None:
+            raise InvalidValue("partition.kind", "must not be natural: the data name no owners", kind)
+        options["groups"] = dataset.groups
+        clients = clients or int(np.unique(dataset.groups).size)
+    with named("partition"):
+        return partitions.partition(kind, dataset.labels, clients or 0, _rng(config, _PARTITION), **options)
+
+
+def _features(config: Config, dataset: Dataset, parts: list[NDArray[np.int64]]) -> NDArray[Any]:
+    """The training features, with noise under a partition that asks for it."""
+    if config.partition.kind != "feature_noise":
+        return dataset.features
+    if dataset.vocabulary:
+        raise InvalidValue("partition.kind", "must not add noise to text", config.partition.kind)
+    levels = partitions.feature_noise_levels(len(parts), config.partition.options["sigma"])
+    features = cast(NDArray[np.float32], dataset.features)
+    return partitions.add_feature_noise(features, parts, levels, _rng(config, _NOISE))
+
+
+def _build(config: Config, dataset: Dataset) -> nn.Module:
+    outputs = dataset.classes or 1
+    with named("model", model="name", image="name"):
+        return models.build(
+            config.model.name, dataset.features.shape[1:], outputs, config.run.seed, dataset.vocabulary
+        )
+
+
+def _tensors(features: NDArray[Any], labels: NDArray[Any]) -> Samples:
+    return Samples(torch.tensor(features), torch.tensor(labels))
+
+
+def _require_fit(program: Program, weights: Tensor, samples: Samples, classes: int) -> None:
+    """The model takes a sample and has an output for every class."""
+    try:
+        with torch.no_grad():
+            outputs = program.outputs(weights[None], samples.features[None, :1]).shape[2]
+    except (RuntimeError, IndexError) as error:
+        shape = tuple(samples.features.shape[1:])
+        raise InvalidValue("model", f"must take samples of shape {shape}", error) from error
+    if outputs < classes or (not classes and outputs != 1):
+        raise InvalidValue("model", f"must have {classes or 1} outputs", outputs)
+
+
+def _require_labels(dataset: Dataset, parts: list[NDArray[np.int64]]) -> None:
+    """Classes in range, also where the data set was not made by `datasets`; names the client."""
+    if not dataset.classes:
+        return
+    bad = (dataset.labels < 0) | (dataset.labels >= dataset.classes)
+    for client, part in enumerate(parts):
+        if bad[part].any():
+            sample = int(part[bad[part]][0])
+            rule = f"must be in 0..{dataset.classes - 1}"
+            value = f"{dataset.labels[sample]} in sample {sample}"
+            raise InvalidValue(f"labels of client {client}", rule, value)
+
+
+def _steps(training: Training, size: int) -> int:
+    """Local steps of a client of `size` samples in a round."""
+    return training.steps or (training.epochs or 1) * -(-size // training.batch_size)
+
+
+def _rates(config: Config, dataset: Dataset, local_steps: int) -> tuple[Config, Floats]:
+    """The learning rate of every round, and the config with the constants it came from."""
+    given = config.training
+    if given.learning_rate == PROPOSITION_1:
+        smooth = given.smoothness or dataset.smoothness
+        convex = given.strong_convexity or dataset.strong_convexity
+        for name, value in (("smoothness", smooth), ("strong_convexity", convex)):
+            if value is None:
+                rule = f"must be given for {PROPOSITION_1}: the data do not tell"
+                raise InvalidValue(f"training.{name}", rule, "nothing")
+        assert smooth is not None
+        assert convex is not None
+        decay = convex if given.weight_decay is None else given.weight_decay
+        training = replace(given, smoothness=smooth, strong_convexity=convex, weight_decay=decay)
+        with named("training"):
+            rates = sampling.proposition_1_rates(smooth, convex, local_steps, given.rounds)
+        return replace(config, training=training), rates
+    powers = np.power(given.learning_rate_decay, np.arange(given.rounds, dtype=np.float64))
+    rates = float(given.learning_rate) * powers
+    if rates[-1] <= 0:
+        rule = f"must leave a learning rate above 0 after {given.rounds} rounds"
+        raise InvalidValue("training.learning_rate_decay", rule, given.learning_rate_decay)
+    training = replace(given, weight_decay=given.weight_decay or 0.0)
+    return replace(config, training=training), rates
+
+
+def _local_training(config: Config, rates: Floats) -> LocalTraining:
+    given = config.training
+    with named("training"):
+        checks.literal("on_bad_update", given.on_bad_update, BadUpdatePolicy)
+        return LocalTraining(
+            batch_size=given.batch_size,
+            learning_rate=float(rates[0]),
+            epochs=given.epochs,
+            steps=given.steps,
+            optimizer=given.optimizer,  # type: ignore[arg-type]  # checked by LocalTraining
+            momentum=given.momentum,
+            weight_decay=given.weight_decay or 0.0,
+            clip=None if config.privacy is None else config.privacy.clip,
+        )
+
+
+def _terms(config: Config, clients: int) -> SampledTerms | None:
+    given = config.contract
+    if given is None:
+        return None
+    with named("contract"):
+        return sampling.sampled_terms(
+            given.prior,
+            given.total_budget,
+            config.training.rounds,
+            sampling.draw_costs(given.prior, clients, given.cost_seed),
+            cast(Scheme, given.scheme),
+            given.confidence,
+        )
+
+
+def _participation(
+    config: Config, parts: list[NDArray[np.int64]], terms: SampledTerms | None, round_number: int
+) -> Participation:
+    if terms is not None:
+        return sampling.participation(terms, config.run.seed, round_number)
+    sizes = [part.size for part in parts]
+    wanted = max(1, round(config.training.participation * len(parts)))
+    if wanted == len(parts):
+        return weighted_mean(range(len(parts)), sizes)
+    who = _rng(config, _WHO, round_number).choice(len(parts), wanted, replace=False)
+    return weighted_mean(np.sort(who), sizes)
+
+
+def _noise_multipliers(
+    config: Config, parts: list[NDArray[np.int64]], terms: SampledTerms | None, steps: list[int]
+) -> Floats | None:
+    """(N,) for each client the noise that just keeps the promise over its releases of the whole run.
+
+    Who takes part when does not depend on the data, so the number of releases is known in advance.
+    """
+    given = config.privacy
+    if given is None:
+        return None
+    turns = np.zeros(len(parts), dtype=np.int64)
+    for number in range(1, config.training.rounds + 1):
+        np.add.at(turns, _participation(config, parts, terms, number).clients, 1)
+    releases = turns * np.array(steps)
+    found = {}
+    with named("privacy"):
+        for times in np.unique(releases[releases > 0]).tolist():
+            found[times] = noise_multiplier(
+                given.epsilon, given.delta, times, cast(Calibration, given.calibration)
+            )
+        if not found:
+            noise_multiplier(given.epsilon, given.delta)  # nobody takes part, bad values are refused
+    return np.array([found.get(times, 0.0) for times in releases.tolist()])
+
+
+def _digest(features: NDArray[Any], dataset: Dataset, parts: list[NDArray[np.int64]]) -> str:
+    """Changes when a sample, a label or the owner of one changes."""
+    found = hashlib.sha256()
+    for array in (features, dataset.labels, dataset.test_features, dataset.test_labels, *parts):
+        found.update(f"{array.dtype}{array.shape}".encode())
+        found.update(np.ascontiguousarray(array).data)
+    return found.hexdigest()

@@ -1,0 +1,266 @@
+"""The loop of a training run, and its resumption.
+
+(1) who takes part                     pure functions of the config and (seed, round, client): a round
+(2) their local training, the sum      that is repeated after a kill repeats itself exactly
+(3) a look at the model
+(4) a line in metrics.jsonl; every so often a checkpoint
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import platform
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from importlib import metadata
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bonafed import __version__
+from bonafed.errors import BonafedError, InvalidValue
+from bonafed.learning.federation import evaluate, run_round
+from bonafed.learning.privacy import Ledger, Release
+from bonafed.learning.programs import load_parameters
+from bonafed.mechanisms.sampling.training import spend
+from bonafed.runs import folder as folders
+from bonafed.runs.config import to_toml
+from bonafed.runs.folder import JSONObject, Log, RoundRecord
+from bonafed.runs.setting import Setting
+
+OnRound = Callable[[RoundRecord], None]
+Clock = Callable[[], float]
+
+
+class BadModel(BonafedError):
+    """The model is not finite after a round, although every update was; says the round."""
+
+    def __init__(self, round_number: int) -> None:
+        self.round_number = round_number
+        super().__init__(f"model after round {round_number} must be finite, got NaN or inf")
+
+
+def train(
+    setting: Setting,
+    folder: Path,
+    *,
+    resume: bool = False,
+    on_round: OnRound | None = None,
+    clock: Clock = time.perf_counter,
+) -> JSONObject:
+    """Train from the beginning in a new folder, or resume the run in it; the summary."""
+    with Log(folder, new=not resume) as log:
+        if resume:
+            _require_same(setting, folder)
+        else:
+            log.begin(to_toml(setting.config), versions(setting))
+        last = folders.read_checkpoint(folder) if resume else None
+        done, length = (last.round, last.metrics_length) if last else (0, 0)
+        weights = torch.tensor(last.weights) if last else setting.start
+        log.cut(length)
+        records = folders.read_rounds(folder)
+        if len(records) != done:
+            rule = f"must have a line for each of {done} rounds"
+            raise InvalidValue(str(folder / folders.METRICS), rule, len(records))
+        accounts = Accounts(setting)
+        accounts.add(_releases(records))
+        for record, weights in play(setting, weights, done, accounts, clock):  # noqa: B020
+            log.append(record)
+            records.append(_as_read(record))
+            if record.round % setting.config.run.checkpoint_every == 0 or record.round == _rounds(setting):
+                log.checkpoint(record.round, _array(weights))
+            if on_round is not None:
+                on_round(record)
+        summary = summarise(setting, records, accounts)
+        log.finish(_model_bytes(setting, weights), summary)
+    return summary
+
+
+def play(
+    setting: Setting, weights: Tensor, done: int, accounts: Accounts, clock: Clock = time.perf_counter
+) -> Iterator[tuple[RoundRecord, Tensor]]:
+    """The rounds after `done`: what to write down about each, and the model after it."""
+    every = setting.config.run.evaluate_every
+    for number in range(done + 1, _rounds(setting) + 1):
+        began = clock()
+        # (1) who takes part
+        who = setting.participation(number)
+        spec = setting.local_training(number)
+        # (2) their local training, the sum
+        result = run_round(
+            setting.program,
+            weights,
+            setting.samples,
+            setting.parts,
+            who,
+            spec,
+            seed=setting.config.run.seed,
+            round_number=number,
+            noise_multipliers=setting.noise_multipliers,
+            threads=setting.config.run.threads,
+            on_bad_update=setting.config.training.on_bad_update,  # type: ignore[arg-type]  # checked
+        )
+        weights = result.weights
+        if not bool(torch.isfinite(weights).all()):
+            raise BadModel(number)
+        accounts.add(result.releases)
+        # (3) a look at the model
+        test_loss = accuracy = math.nan
+        if number % every == 0 or number == _rounds(setting):
+            test_loss, accuracy = evaluate(setting.program, weights, setting.test)
+        # (4) what to write down
+        record = RoundRecord(
+            round=number,
+            train_loss=_finite(result.loss),
+            test_loss=_finite(test_loss),
+            test_accuracy=_finite(accuracy),
+            participants=sorted(who.clients.tolist()),
+            skipped=list(result.skipped),
+            steps=result.steps,
+            learning_rate=spec.learning_rate,
+            spend=None if setting.terms is None else spend(setting.terms, who),
+            epsilon=accounts.largest_epsilon,
+            releases=[(r.client, r.multiplier, r.times) for r in result.releases],
+            seconds=round(clock() - began, 6),
+        )
+        yield record, weights
+
+
+class Accounts:
+    """The releases of every client of a private run; releases at equal noise are counted together."""
+
+    def __init__(self, setting: Setting) -> None:
+        self._privacy = setting.config.privacy
+        self._times: dict[int, dict[float, int]] = {}  # client -> noise multiplier -> releases
+        self._known: dict[tuple[tuple[float, int], ...], float] = {}  # many clients are alike
+
+    def add(self, releases: Iterable[Release]) -> None:
+        """Write releases down."""
+        for release in releases:
+            mine = self._times.setdefault(release.client, {})
+            mine[release.multiplier] = mine.get(release.multiplier, 0) + release.times
+
+    def epsilon(self, client: int) -> float:
+        """What the ledger says of a client; 0 if it released nothing."""
+        if self._privacy is None:
+            return 0.0
+        mine = tuple(self._times.get(client, {}).items())
+        if mine not in self._known:
+            ledger = Ledger(tuple(Release(client, 0, noise, times) for noise, times in mine))
+            self._known[mine] = ledger.epsilon(client, self._privacy.delta)
+        return self._known[mine]
+
+    @property
+    def largest_epsilon(self) -> float | None:
+        """Of the client that gave away most; None if the run is not private."""
+        if self._privacy is None:
+            return None
+        worst = max(self._times, key=self._given_away, default=None)
+        return 0.0 if worst is None else self.epsilon(worst)
+
+    def _given_away(self, client: int) -> float:
+        return sum(times / noise**2 for noise, times in self._times[client].items())
+
+
+def _releases(records: Sequence[JSONObject]) -> Iterator[Release]:
+    for record in records:
+        for client, multiplier, times in record["releases"]:
+            yield Release(client, record["round"], multiplier, times)
+
+
+def _as_read(record: RoundRecord) -> JSONObject:
+    """As `read_rounds` would read it, but for the releases, which the accounts hold."""
+    return {name: getattr(record, name) for name in RoundRecord.__slots__ if name != "releases"}
+
+
+def _rounds(setting: Setting) -> int:
+    return setting.config.training.rounds
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _array(weights: Tensor) -> NDArray[np.float32]:
+    return np.asarray(weights.numpy(), dtype=np.float32)
+
+
+def _model_bytes(setting: Setting, weights: Tensor) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(load_parameters(setting.module, weights).state_dict(), buffer)
+    return buffer.getvalue()
+
+
+def versions(setting: Setting) -> JSONObject:
+    """What the result depends on besides the config."""
+    libraries = {name: metadata.version(name) for name in ("numpy", "scipy", "torch")}
+    return {
+        "bonafed": __version__,
+        "python": platform.python_version(),
+        **libraries,
+        "seed": setting.config.run.seed,
+        "data": setting.digest,
+    }
+
+
+def changed_versions(setting: Setting, folder: Path) -> dict[str, tuple[str, str]]:
+    """Libraries that are not as they were when the run began; it may then end with other digits."""
+    then, now = folders.read_json(folder, folders.VERSIONS), versions(setting)
+    return {
+        name: (str(then.get(name)), str(now[name]))
+        for name in ("bonafed", "numpy", "torch")
+        if then.get(name) != now[name]
+    }
+
+
+def _require_same(setting: Setting, folder: Path) -> None:
+    began = folders.read_json(folder, folders.VERSIONS).get("data")
+    if began != setting.digest:
+        rule = f"must be the data and the partition the run began with ({str(began)[:12]}...)"
+        raise InvalidValue("data", rule, f"{setting.digest[:12]}...")
+
+
+def summarise(setting: Setting, records: Sequence[JSONObject], accounts: Accounts) -> JSONObject:
+    """What a run came to, as plain data."""
+    config, terms, last = setting.config, setting.terms, records[-1]
+    skipped = [client for record in records for client in record["skipped"]]
+    accuracies = [found for record in records if (found := record["test_accuracy"]) is not None]
+    summary: JSONObject = {
+        "data": config.data.name,
+        "model": config.model.name,
+        "parameters": setting.program.size,
+        "clients": len(setting.parts),
+        "rounds": len(records),
+        "train_loss": last["train_loss"],
+        "test_loss": last["test_loss"],
+        "test_accuracy": last["test_accuracy"],
+        "best_test_accuracy": max(accuracies, default=None),
+        "mean_participants": sum(len(r["participants"]) for r in records) / len(records),
+        "steps": sum(r["steps"] for r in records),
+        "skipped_updates": len(skipped),
+        "skipped_clients": sorted(set(skipped)),
+        "seconds": round(sum(r["seconds"] for r in records), 3),
+        "spend": None,
+        "epsilon": None,
+    }
+    if terms is not None and config.contract is not None:
+        summary |= {
+            "scheme": config.contract.scheme,
+            "spend": math.fsum(r["spend"] for r in records),
+            "expected_spend": terms.expected_spend,
+            "total_budget": terms.total_budget,
+            "costs": terms.costs.tolist(),
+            "probability": terms.probability.tolist(),
+            "payment": terms.payment.tolist(),
+        }
+    if config.privacy is not None:
+        summary |= {
+            "epsilon": accounts.largest_epsilon,
+            "delta": config.privacy.delta,
+            "epsilon_per_client": [accounts.epsilon(client) for client in range(len(setting.parts))],
+        }
+    return summary

@@ -1,0 +1,72 @@
+"""A run killed by SIGKILL at random moments, and resumed, ends with the same bits."""
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from bonafed.cli.inputs import parse_prior
+from bonafed.runs import config, folder, setting, training
+
+CONFIG = """
+data = {name = "synthetic"}
+partition = {kind = "natural"}
+model = {name = "softmax"}
+training = {rounds = 80, learning_rate = "proposition-1", steps = 4, batch_size = 16}
+contract = {prior = "uniform:0.5,1.5", total_budget = 1000}
+run = {checkpoint_every = 3, threads = 2}
+"""
+KILLS = 3
+START = [sys.executable, "-c", "from bonafed.cli import main; main()", "train"]
+
+
+def lines(place):
+    found = [json.loads(line) for line in (place / "metrics.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in line.items() if key != "seconds"} for line in found]
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="this system has no SIGKILL")
+def test_killed_at_random_moments_it_ends_with_the_same_bits(tmp_path):
+    path, place = tmp_path / "c.toml", tmp_path / "killed"
+    path.write_text(CONFIG)
+    asked = config.read(path, read_prior=parse_prior)
+    whole = tmp_path / "whole"
+    training.train(setting.prepare(asked), whole)
+    dice = random.Random()  # other moments every time; the claim holds for all of them
+    words, reached = [str(path), "--folder", str(place)], []
+    for _ in range(KILLS):
+        size = (place / "metrics.jsonl").stat().st_size if place.exists() else 0
+        process = subprocess.Popen([*START, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        try:
+            _wait_for_a_round(place / "metrics.jsonl", size, process)
+            time.sleep(dice.uniform(0, 0.6))
+        finally:
+            process.kill()
+            process.communicate()
+        reached.append((place / "metrics.jsonl").read_bytes().count(b"\n"))
+        words = ["--resume", str(place)]
+    assert process.returncode in (-signal.SIGKILL, 0)
+    done = subprocess.run([*START, "--resume", str(place)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert [line["round"] for line in lines(place)] == list(range(1, 81)), reached
+    assert lines(place) == lines(whole), reached
+    ended, expected = folder.read_checkpoint(place), folder.read_checkpoint(whole)
+    assert np.array_equal(ended.weights, expected.weights), reached
+    assert (place / "model.pt").read_bytes() == (whole / "model.pt").read_bytes()
+    one, other = (folder.read_json(p, "summary.json") for p in (place, whole))
+    assert {**one, "seconds": 0} == {**other, "seconds": 0}
+
+
+def _wait_for_a_round(path, size, process):
+    """Until the file differs in size from what the last process left, or the process has ended."""
+    deadline = time.monotonic() + 120
+    while process.poll() is None and time.monotonic() < deadline:
+        if path.exists() and path.stat().st_size not in (0, size):
+            return
+        time.sleep(0.005)
+    assert process.poll() == 0, process.stderr.read().decode()

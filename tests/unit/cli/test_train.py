@@ -1,0 +1,193 @@
+"""`bonafed train` and `bonafed runs`, as a user would type them."""
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from bonafed.cli import main
+
+QUICK = ["--set", "training.rounds=2", "--set", "training.epochs=1"]
+
+
+@pytest.fixture
+def bonafed(monkeypatch, capsys, tmp_path):
+    """Run the command in an empty folder: bonafed(...) -> (exit code, stdout, stderr)."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words):
+        monkeypatch.setattr(sys, "argv", ["bonafed", *map(str, words)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        captured = capsys.readouterr()
+        return stop.value.code, captured.out, captured.err
+
+    return run
+
+
+@pytest.fixture
+def trained(bonafed):
+    """The same, with fedavg.toml, sampling.toml and a run of each."""
+    for name in ("fedavg", "sampling"):
+        assert bonafed("train", "--write-example", name) == (0, f"wrote {name}.toml\n", "")
+        code, out, err = bonafed("train", f"{name}.toml", *QUICK)
+        assert (code, err) == (0, ""), err
+        assert f"Run {name}: finished" in out
+    return bonafed
+
+
+def test_train_shows_what_the_summary_says(trained):
+    assert trained("train", "--write-example", "fedavg")[::2] == (
+        2,
+        "error: --write-example must not replace a file, got fedavg.toml\n",
+    )
+    code, out, _ = trained("train", "sampling.toml", *QUICK, "--folder", "other", "--json")
+    said = json.loads(out)
+    assert code == 0
+    assert said.pop("folder") == "other"
+    assert said == json.loads(Path("other/summary.json").read_text())
+    assert said["spend"] > 0
+    assert 'folder = "other"' in Path("other/config.toml").read_text()
+
+
+def test_a_finished_run_is_left_alone(trained):
+    before = {path: path.read_bytes() for path in Path("runs/fedavg").iterdir()}
+    code, out, err = trained("train", "--resume", "runs/fedavg")
+    assert (code, err) == (0, "")
+    assert "finished before; nothing to do" in out
+    assert {path: path.read_bytes() for path in Path("runs/fedavg").iterdir()} == before
+    code, _, err = trained("train", "fedavg.toml")
+    assert code == 2
+    assert err == (
+        "error: run.folder must hold no run yet (--resume continues it, --folder names another), "
+        "got runs/fedavg\n"
+    )
+
+
+def test_resuming_takes_the_config_of_the_run(trained):
+    Path("runs/fedavg/summary.json").unlink()  # as if stopped just before the end
+    assert trained("train", "--resume", "runs/fedavg", "--set", "run.seed=3")[::2] == (
+        2,
+        "error: --set must not be given with --resume: a run keeps its config, got run.seed=3\n",
+    )
+    assert trained("train", "fedavg.toml", "--resume", "runs/fedavg")[::2] == (
+        2,
+        "error: training.rounds must be as when the run began, 2, got 20\n",
+    )
+    code, out, err = trained("train", "fedavg.toml", *QUICK, "--resume", "runs/fedavg")
+    assert (code, err) == (0, "")
+    assert "resumed and finished" in out
+    versions = json.loads(Path("runs/fedavg/versions.json").read_text())
+    Path("runs/fedavg/versions.json").write_text(json.dumps({**versions, "torch": "1.0"}))
+    Path("runs/fedavg/summary.json").unlink()
+    code, _, err = trained("train", "--resume", "runs/fedavg")
+    assert code == 0
+    assert err.startswith("note: the run began with torch 1.0, this is ")
+
+
+BAD = [
+    ([], "CONFIG.toml or --resume must be given, got nothing"),
+    (["none.toml"], "none.toml: No such file or directory"),
+    (["--resume", "none"], "--resume must be a folder that holds a run (config.toml), got none"),
+    (["--write-example", "x"], "--write-example must be one of fedavg, sampling, got 'x'"),
+    (
+        ["c.toml", "--set", "training.rounds=0"],
+        "training.rounds must be a whole number of at least 1, got 0",
+    ),
+    (["c.toml", "--set", "rounds=1"], "--set must be SECTION.KEY=VALUE, got 'rounds=1'"),
+    (["c.toml", "--set", "data.name=x"], "data.name must be one of digits, mnist, fashion-mnist, cifar10,"),
+    (["c.toml", "--set", "data.name=x.csv"], "x.csv: "),
+    (["c.toml", "--set", "model.name=x"], "model.name must be one of softmax,"),
+    (
+        ["c.toml", "--set", "partition.clients=9999"],
+        "partition.clients must be at most the number of samples",
+    ),
+    (["c.toml", "--folder", "c.toml"], "run.folder must be a folder, got c.toml"),
+]
+
+
+@pytest.mark.parametrize(("words", "message"), BAD, ids=[" ".join(words) for words, _ in BAD])
+def test_bad_input_is_one_line_and_writes_nothing(bonafed, tmp_path, words, message):
+    bonafed("train", "--write-example", "fedavg")
+    Path("fedavg.toml").rename("c.toml")
+    code, out, err = bonafed("train", *words)
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+    assert message in err
+    assert [path.name for path in tmp_path.iterdir()] == ["c.toml"]
+
+
+def test_ctrl_c_says_how_to_continue(bonafed, monkeypatch):
+    from bonafed.runs import training
+
+    bonafed("train", "--write-example", "fedavg")
+    played = training.run_round
+
+    def interrupted(*args, **kwargs):
+        if kwargs["round_number"] == 2:
+            raise KeyboardInterrupt
+        return played(*args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "run_round", interrupted)
+        code, out, err = bonafed("train", "fedavg.toml", *QUICK)
+    assert (code, out) == (130, "")
+    assert err == "stopped by the user; continue with: bonafed train --resume runs/fedavg\n"
+    _, out, _ = bonafed("runs", "--json")
+    assert [(row["rounds"], row["finished"]) for row in json.loads(out)] == [(1, False)]
+    assert "1/2 (open)" in bonafed("runs")[1]
+    assert bonafed("train", "--resume", "runs/fedavg")[0] == 0
+
+
+def test_the_progress_bar_tells_rounds_loss_accuracy(tmp_path):
+    from types import SimpleNamespace
+
+    from rich.console import Console
+
+    from bonafed.cli.train import _progress
+
+    stream = io.StringIO()
+    terminal = Console(file=stream, force_terminal=True, width=100)
+    setting = SimpleNamespace(config=SimpleNamespace(training=SimpleNamespace(rounds=4)))
+    with _progress(setting, tmp_path, terminal) as on_round:
+        on_round(SimpleNamespace(round=3, train_loss=0.51, test_accuracy=0.9))
+    shown = stream.getvalue()
+    for text in ("3/4", "loss 0.5100", "accuracy 90.00%", "left"):
+        assert text in shown
+    with _progress(setting, tmp_path, Console(file=stream, force_terminal=False)) as on_round:
+        assert on_round is None
+    assert stream.getvalue() == shown
+
+
+@pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
+def test_runs_are_listed_compared_and_drawn(trained, suffix):
+    code, out, err = trained("runs", "--plot", f"curves.{suffix}")
+    assert (code, err) == (0, "")
+    for text in ("fedavg", "sampling", "2/2", "accuracy", "spend", f"wrote curves.{suffix}"):
+        assert text in out
+    assert "epsilon" not in out  # nobody was promised privacy
+    start = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[suffix]
+    assert Path(f"curves.{suffix}").read_bytes().startswith(start)
+
+
+def test_runs_as_json(trained):
+    code, out, _ = trained("runs", "runs/sampling", "runs/fedavg", "--json")
+    said = json.loads(out)
+    assert code == 0
+    assert [row["name"] for row in said] == ["sampling", "fedavg"]
+    summary = json.loads(Path("runs/sampling/summary.json").read_text())
+    assert said[0]["spend"] == pytest.approx(summary["spend"], rel=1e-12)
+    assert said[0]["test_accuracy"] == summary["test_accuracy"]
+    assert said[0]["curves"]["round"] == [1, 2]
+    assert said[1]["spend"] is None
+
+
+def test_runs_refuses_what_is_not_a_run(bonafed):
+    assert bonafed("runs")[::2] == (2, "error: folder must be a folder, got runs\n")
+    Path("runs/a").mkdir(parents=True)
+    assert bonafed("runs")[::2] == (2, "error: folder must hold a run, or folders that do, got runs\n")
+    Path("runs/a/config.toml").write_text("[data]\n")
+    assert bonafed("runs")[::2] == (2, "error: runs/a/config.toml: data.name must be given, got nothing\n")
+    assert bonafed("runs", "--plot", "x.gif")[0] == 2

@@ -1,0 +1,185 @@
+"""The config: TOML in both directions, every mistake refused under its dotted name."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bonafed import Discrete, InvalidValue, NormalMixture, Uniform, UnreadableFile
+from bonafed.cli.inputs import parse_prior
+from bonafed.runs import config, toml
+
+MINIMAL = {
+    "data": {"name": "digits"},
+    "partition": {"clients": 10},
+    "model": {"name": "softmax"},
+    "training": {"rounds": 5, "learning_rate": 0.1},
+}
+CONTRACT = {"prior": "uniform:0.5,1.5", "total_budget": 100}
+EXAMPLES = sorted((Path(config.__file__).parent / "examples").glob("*.toml"))
+
+
+def changed(*changes):
+    tables = MINIMAL
+    for change in changes:
+        tables = toml.override(tables, change)
+    return config.from_tables(tables, parse_prior)
+
+
+def test_defaults_are_filled_in():
+    made = config.from_tables(MINIMAL)
+    assert made.training.epochs == 1
+    assert made.training.steps is None
+    assert made.training.participation == 1.0
+    assert made.run.checkpoint_every == 1
+    assert made.privacy is None
+    assert made.contract is None
+
+
+FULL = [
+    [],
+    ["training.steps=7", "training.participation=0.3", "run.seed=99"],
+    ['training.participation="all"', "training.learning_rate=1"],
+    ["partition.kind=label_dirichlet", "partition.beta=0.5", "partition.minimum=3"],
+    ["privacy.clip=1", "privacy.epsilon=2", "privacy.delta=1e-5", "privacy.calibration=printed"],
+    ["contract.prior=uniform:0.5,1.5", "contract.total_budget=10", "contract.confidence=0.9"],
+    [
+        "contract.prior=discrete:1,0.5,2,0.5",
+        "contract.total_budget=10",
+        "contract.scheme=complete information",
+    ],
+    ["contract.prior=mixture:0.2,2,0.5,0.6,0.1,0.5,1.5,0.15", "contract.total_budget=1e3"],
+    ["training.learning_rate=proposition-1", "training.smoothness=2", "training.strong_convexity=0.1"],
+    ['data.name="a \\"quoted\\" café\\u007f\\t\\\\ 😀.npz"', "data.folder=some folder"],
+]
+
+
+@pytest.mark.parametrize("changes", FULL, ids=range(len(FULL)))
+def test_the_text_of_a_config_gives_the_same_config(changes):
+    made = changed(*changes)
+    again = config.from_tables(tomllib.loads(config.to_toml(made)))
+    assert config.to_tables(again) == config.to_tables(made)
+    assert config.to_toml(again) == config.to_toml(made)
+    assert config.differences(made, again) == []
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_the_examples_are_configs(path):
+    assert config.read(path, read_prior=parse_prior).training.rounds > 0
+
+
+def test_a_prior_may_be_a_table_or_an_object():
+    table = {"kind": "uniform", "low": 0.5, "high": 1.5}
+    one = config.from_tables({**MINIMAL, "contract": {**CONTRACT, "prior": table}})
+    assert one.contract.prior == Uniform(0.5, 1.5)
+    for prior in (Discrete([1, 2], [0.5, 0.5]), NormalMixture([1.0], [1.0], [0.2], 0.5, 1.5)):
+        assert config.Contract(prior=prior, total_budget=1.0).table()["prior"] == prior.to_json()
+
+
+BAD = [
+    (["training.rounds=0"], "training.rounds must be a whole number of at least 1, got 0"),
+    (["training.rounds=2.5"], "training.rounds must be a whole number of at least 1, got 2.5"),
+    (["training.rounds=many"], "training.rounds must be a number, got 'many'"),
+    (["training.rounds=true"], "training.rounds must be a number, got True"),
+    (["training.learning_rate=-1"], "training.learning_rate must be positive, got -1.0"),
+    (["training.learning_rate=nan"], "training.learning_rate must be finite, got nan"),
+    (
+        ["training.learning_rate=fast"],
+        "training.learning_rate must be a number or \"proposition-1\", got 'fast'",
+    ),
+    (
+        ["training.lerning_rate=0.1"],
+        "training.lerning_rate must not be given, it is unknown (did you mean learning_rate?), got 0.1",
+    ),
+    (
+        ["trainin.rounds=1"],
+        "trainin must not be given, it is unknown (did you mean training?), got {'rounds': 1}",
+    ),
+    (["training.epochs=1", "training.steps=2"], "training.steps must not be given with epochs, got 2"),
+    (["training.participation=0"], "training.participation must be positive, got 0.0"),
+    (["training.participation=1.5"], "training.participation must be between 0 and 1, got 1.5"),
+    (["training.learning_rate_decay=2"], "training.learning_rate_decay must be between 0 and 1, got 2.0"),
+    (
+        ["training.smoothness=2"],
+        'training.smoothness must not be given unless learning_rate is "proposition-1", got 2.0',
+    ),
+    (
+        ["training.learning_rate=proposition-1", "training.learning_rate_decay=0.9"],
+        "training.learning_rate_decay must be 1 with proposition-1, which decays by itself, got 0.9",
+    ),
+    (
+        ["partition.kind=dirichlet"],
+        "partition.kind must be one of iid, label_dirichlet, label_count, feature_noise, "
+        "quantity_dirichlet, similarity, typicality, natural, got 'dirichlet'",
+    ),
+    (["partition.kind=label_dirichlet"], "partition.beta must be given for label_dirichlet, got nothing"),
+    (
+        ["partition.beta=0.5"],
+        "partition.beta must not be given, it is unknown (known are kind, clients), got 0.5",
+    ),
+    (["partition.clients=0"], "partition.clients must be a whole number of at least 1, got 0"),
+    (["data.name=3"], "data.name must be text, got 3"),
+    (['model.name=""'], "model.name must not be empty, got ''"),
+    (["privacy.epsilon=1"], "privacy.clip must be given, got nothing"),
+    (
+        ["privacy.clip=1", "privacy.epsilon=1", "privacy.delta=1e-5", "privacy.calibration=loose"],
+        "privacy.calibration must be one of exact, printed, got 'loose'",
+    ),
+    (["contract.total_budget=1"], "contract.prior must be given, got nothing"),
+    (
+        ["contract.prior=uniform:2,1", "contract.total_budget=1"],
+        "contract.prior: low must be below high = 1, got 2.0",
+    ),
+    (
+        ["contract.prior=3", "contract.total_budget=1"],
+        "contract.prior must be a table with a kind, or KIND:NUMBER,NUMBER,..., got 3",
+    ),
+    (
+        ["contract.prior=uniform:1,2", "contract.total_budget=1", "training.participation=0.5"],
+        "training.participation must be left to the contract, got 0.5",
+    ),
+    (["run.seed=-1"], "run.seed must be a whole number of at least 0, got -1"),
+    (["run.threads=-1"], "run.threads must be a whole number of at least 0, got -1"),
+    (["rounds=3"], "--set must be SECTION.KEY=VALUE, got 'rounds=3'"),
+    (["training.rounds"], "--set must be SECTION.KEY=VALUE, got 'training.rounds'"),
+    (["data.name.first=1"], "--set must name a key, and name is not a table, got data.name.first"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), BAD, ids=[" ".join(c) for c, _ in BAD])
+def test_mistakes_are_named(changes, message):
+    with pytest.raises(InvalidValue) as refused:
+        changed(*changes)
+    assert str(refused.value) == message
+
+
+def test_missing_sections_and_keys_are_named():
+    with pytest.raises(InvalidValue, match=r"^data\.name must be given, got nothing$"):
+        config.from_tables({})
+    with pytest.raises(InvalidValue, match=r"^partition\.clients must be given, got nothing$"):
+        config.from_tables({**MINIMAL, "partition": {"kind": "iid"}})
+    with pytest.raises(InvalidValue, match=r"^model must be a section \[model\], got 'softmax'$"):
+        config.from_tables({**MINIMAL, "model": "softmax"})
+
+
+def test_a_file_that_is_not_toml_says_so(tmp_path):
+    path = tmp_path / "c.toml"
+    with pytest.raises(UnreadableFile, match="No such file"):
+        config.read(path)
+    path.write_text("[data\n")
+    with pytest.raises(UnreadableFile, match=r"not TOML: .*line 1"):
+        config.read(path)
+
+
+_VALUES = st.recursive(
+    st.text() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | st.booleans(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(st.dictionaries(st.text(), st.dictionaries(st.text(), _VALUES, max_size=3), max_size=3))
+def test_whatever_is_written_is_read_back(tables):
+    assert tomllib.loads(toml.dumps(tables)) == tables

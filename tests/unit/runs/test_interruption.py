@@ -1,0 +1,102 @@
+"""A run cut short at every single step of its writing ends as if nothing had happened."""
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bonafed.runs import folder as folders
+from bonafed.runs import setting, training
+
+CHANGES = [
+    "training.rounds=3",
+    "run.checkpoint_every=2",
+    "training.participation=0.5",
+    "privacy.clip=1",
+    "privacy.epsilon=2",
+    "privacy.delta=1e-5",
+]
+
+
+class Killed(BaseException):
+    pass
+
+
+class Killer:
+    """Raises just before the n-th write, flush, rename or truncation."""
+
+    def __init__(self, monkeypatch, after):
+        self.left = after
+        for owner, name in (
+            (os, "fsync"),
+            (Path, "replace"),
+            (folders.Log, "append"),
+            (folders.Log, "cut"),
+        ):
+            monkeypatch.setattr(owner, name, self._wrapped(getattr(owner, name)))
+
+    def _wrapped(self, function):
+        def call(*args, **kwargs):
+            self.left -= 1
+            if self.left == 0:
+                raise Killed
+            return function(*args, **kwargs)
+
+        return call
+
+
+def outcome(folder):
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    for line in lines:
+        del line["seconds"]
+    return folders.read_checkpoint(folder).weights, (folder / "model.pt").read_bytes(), lines
+
+
+def test_cut_short_anywhere_it_ends_the_same(make, small, tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda handle: None)  # slow, and no process is really killed here
+    made = setting.prepare(make(*CHANGES), dataset=small)
+    training.train(made, tmp_path / "whole")
+    weights, model, lines = outcome(tmp_path / "whole")
+    assert [line["round"] for line in lines] == [1, 2, 3]
+    after = 0
+    while True:
+        after += 1
+        folder = tmp_path / f"cut{after}"
+        with pytest.MonkeyPatch.context() as patch:
+            Killer(patch, after)
+            try:
+                training.train(made, folder)
+            except Killed:
+                pass
+            else:
+                break  # every step has had its turn
+        if folders.holds_run(folder):
+            with (folder / "metrics.jsonl").open("ab") as file:
+                file.write(b'{"round": ')  # half a line, as a kill may leave it
+            training.train(made, folder, resume=True)
+        else:
+            training.train(made, folder)
+        assert np.array_equal(outcome(folder)[0], weights)
+        assert outcome(folder)[1:] == (model, lines)
+    assert after > 20
+
+
+def test_what_was_tampered_with_is_refused(make, small, tmp_path):
+    made = setting.prepare(make(*CHANGES), dataset=small)
+    training.train(made, tmp_path / "run")
+    (tmp_path / "run" / "summary.json").unlink()
+    path = tmp_path / "run" / "metrics.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-10])
+    with pytest.raises(
+        folders.InvalidValue, match=r"metrics\.jsonl must hold the \d+ bytes its checkpoint"
+    ):
+        training.train(made, tmp_path / "run", resume=True)
+    path.write_bytes(whole.replace(b'{"round": 2', b'{"round": 1'))
+    with pytest.raises(folders.UnreadableFile, match=r"line 2: must be the record of round 2"):
+        training.train(made, tmp_path / "run", resume=True)
+    (tmp_path / "run" / "checkpoint.npz").write_bytes(b"PK nonsense")
+    with pytest.raises(folders.UnreadableFile, match="not a checkpoint"):
+        training.train(made, tmp_path / "run", resume=True)

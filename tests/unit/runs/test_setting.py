@@ -1,0 +1,165 @@
+"""What only the data can tell: refused before anything is written."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from bonafed import InvalidValue, UnreadableFile
+from bonafed.learning.datasets import synthetic
+from bonafed.mechanisms.sampling.training import proposition_1_rates
+from bonafed.runs import config, setting
+
+PRIVACY = ["privacy.clip=1", "privacy.epsilon=2", "privacy.delta=1e-5"]
+CONTRACT = ["contract.prior=uniform:0.5,1.5", "contract.total_budget=12"]
+
+BAD = [
+    (["model.name=mlp"], "model.name must be one of softmax, small-cnn, mnist-cnn, "),
+    (["model.name=small-cnn"], "model.name must be softmax unless features are square images, got (6,)"),
+    (["model.name=text-lstm"], "model.name text-lstm must be used on text, got other features"),
+    (["partition.clients=500"], "partition.clients must be at most the number of samples, 120, got 500"),
+    (
+        ["partition.kind=natural"],
+        "partition.kind must not be natural: the data name no owners, got natural",
+    ),
+    (
+        ["partition.kind=label_count", "partition.k=9"],
+        "partition.k must be at most the number of classes, 3",
+    ),
+    (
+        ["partition.kind=label_dirichlet", "partition.beta=x"],
+        "partition.beta must be a number, got 'x'",
+    ),
+    (["training.optimizer=lion"], "training.optimizer must be one of sgd, momentum, adam, got 'lion'"),
+    (["training.momentum=1.5"], "training.momentum must be between 0 and 1, got 1.5"),
+    (["training.on_bad_update=ignore"], "training.on_bad_update must be one of raise, skip, got 'ignore'"),
+    (
+        ["training.learning_rate=proposition-1"],
+        "training.smoothness must be given for proposition-1: the data do not tell, got nothing",
+    ),
+    (
+        ["training.learning_rate_decay=1e-200", "training.rounds=9"],
+        "training.learning_rate_decay must leave a learning rate above 0 after 9 rounds, got 1e-200",
+    ),
+    ([*PRIVACY, "privacy.delta=2"], "privacy.delta must be between 0 and 1, ends excluded, got 2.0"),
+    ([*CONTRACT, "contract.scheme=best"], "contract.scheme must be one of optimal, uniform, complete"),
+    (
+        [*CONTRACT, "contract.scheme=uniform", "contract.confidence=0.9"],
+        "contract.scheme must be one of optimal, got 'uniform'",
+    ),
+    ([*CONTRACT, "contract.confidence=2"], "contract.confidence must be between 0 and 1, ends excluded"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), BAD, ids=[c[-1] for c, _ in BAD])
+def test_what_does_not_fit_the_data_is_refused(make, small, changes, message):
+    with pytest.raises(InvalidValue) as refused:
+        setting.prepare(make(*changes), dataset=small)
+    assert str(refused.value).startswith(message)
+
+
+def test_unknown_and_missing_data_are_named(make, tmp_path, monkeypatch):
+    with pytest.raises(InvalidValue, match=r"^data\.name must be one of digits, mnist"):
+        setting.prepare(make("data.name=letters"))
+    with pytest.raises(UnreadableFile, match="no such folder, looking for mnist"):
+        setting.prepare(make("data.name=mnist", f"data.folder={tmp_path / 'none'}"))
+    with pytest.raises(UnreadableFile, match=r"mine\.npz"):
+        setting.prepare(make(f"data.name={tmp_path / 'mine.npz'}"))
+
+
+def test_own_files_are_checked_and_found_from_any_folder(make, tmp_path, monkeypatch, small):
+    monkeypatch.chdir(tmp_path)
+    np.savez("mine.npz", features=small.features, labels=small.labels)
+    made = setting.prepare(make("data.name=mine.npz"))
+    assert made.config.data.name == str(tmp_path / "mine.npz")
+    assert made.test.features.shape[0] == 0
+    spoilt = small.features.copy()
+    spoilt[7, 2] = np.nan
+    np.savez("mine.npz", features=spoilt, labels=small.labels)
+    with pytest.raises(UnreadableFile, match="features must be finite, got nan in sample 7"):
+        setting.prepare(make("data.name=mine.npz"))
+    np.savez("mine.npz", features=small.features, labels=small.labels - 1)
+    with pytest.raises(UnreadableFile, match=r"labels must be in 0\.\..*, got -1 in sample 0"):
+        setting.prepare(make("data.name=mine.npz"))
+
+
+def test_a_label_out_of_range_names_the_client(make, small):
+    labels = small.labels.copy()
+    labels[10] = 7
+    parts = setting.prepare(make(), dataset=small).parts
+    owner = next(k for k, part in enumerate(parts) if 10 in part)
+    with pytest.raises(InvalidValue, match=r"^labels of client \d+ must be in 0\.\.2, got 7 in sample 10$"):
+        setting.prepare(make(), dataset=replace(small, labels=labels))
+    assert 0 <= owner < 4
+
+
+def test_an_own_module_must_fit(make, small):
+    good = torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.Tanh(), torch.nn.Linear(5, 3))
+    assert setting.prepare(make(), dataset=small, module=good).program.size == 53
+    with pytest.raises(InvalidValue, match=r"^model must have 3 outputs, got 2$"):
+        setting.prepare(make(), dataset=small, module=torch.nn.Sequential(torch.nn.Linear(6, 2)))
+    with pytest.raises(InvalidValue, match=r"^model must take samples of shape \(6,\)"):
+        setting.prepare(make(), dataset=small, module=torch.nn.Sequential(torch.nn.Linear(4, 3)))
+
+
+def test_everything_open_is_resolved(make, small):
+    data = replace(small, groups=np.arange(120) % 6)
+    tables = config.to_tables(make("partition.kind=natural", "run.threads=0"))
+    del tables["partition"]["clients"]
+    made = setting.prepare(config.from_tables(tables), dataset=data).config
+    assert made.partition.clients == 6
+    assert made.run.threads >= 1
+    assert made.training.weight_decay == 0.0
+
+
+def test_feature_noise_is_added_to_the_training_data_only(make, small):
+    made = setting.prepare(make("partition.kind=feature_noise", "partition.sigma=1"), dataset=small)
+    change = made.samples.features.numpy() - small.features
+    spread = [change[part].std() for part in made.parts]
+    assert np.allclose(spread, np.sqrt([0.25, 0.5, 0.75, 1.0]), rtol=0.2)
+    assert np.array_equal(made.test.features.numpy(), small.test_features)
+
+
+def test_participation_is_a_share_of_the_clients_and_repeats_itself(make, small):
+    made = setting.prepare(make("training.participation=0.5"), dataset=small)
+    rounds = [made.participation(number) for number in (1, 2, 3, 4, 5)]
+    assert all(who.clients.size == 2 for who in rounds)
+    assert all(np.isclose(who.weights.sum(), 1) for who in rounds)
+    assert len({tuple(who.clients) for who in rounds}) > 1
+    assert np.array_equal(made.participation(2).clients, rounds[1].clients)
+    least = setting.prepare(make("training.participation=0.01"), dataset=small)
+    assert least.participation(1).clients.size == 1
+
+
+def test_the_rates_of_proposition_1_come_from_the_data(make):
+    data = synthetic(samples=100, clients=4, seed=1)
+    made = setting.prepare(
+        make("training.learning_rate=proposition-1", "training.steps=6", "partition.kind=natural"),
+        dataset=data,
+    )
+    assert made.config.training.weight_decay == data.strong_convexity == made.spec.weight_decay
+    expected = proposition_1_rates(data.smoothness, data.strong_convexity, 6, 5)
+    assert [made.local_training(r).learning_rate for r in (1, 2, 3, 4, 5)] == expected.tolist()
+
+
+def test_noise_is_for_the_releases_each_client_will_make(make, small):
+    made = setting.prepare(make(*PRIVACY, "training.participation=0.5"), dataset=small)
+    turns = np.zeros(4)
+    for number in range(1, 6):
+        turns[made.participation(number).clients] += 1
+    steps = np.array([-(-part.size // 8) for part in made.parts])
+    positive = turns > 0
+    ratio = made.noise_multipliers[positive] / np.sqrt((turns * steps)[positive])
+    assert np.allclose(ratio, ratio[0], rtol=1e-12)
+    assert np.array_equal(made.noise_multipliers == 0, turns == 0)
+
+
+def test_the_digest_tells_data_and_partitions_apart(make, small):
+    digests = [setting.prepare(make(), dataset=small).digest for _ in range(2)]
+    labels = small.labels.copy()
+    labels[0] = (labels[0] + 1) % 3
+    digests.append(setting.prepare(make(), dataset=replace(small, labels=labels)).digest)
+    digests.append(setting.prepare(make("run.seed=4"), dataset=small).digest)
+    assert digests[0] == digests[1]
+    assert len(set(digests)) == 3

@@ -1,0 +1,175 @@
+"""The loop: what is written down, what is paid, what is given away, and what a bad client does."""
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from bonafed import InvalidValue
+from bonafed.learning.engine import BadUpdate
+from bonafed.learning.privacy import Ledger, Release
+from bonafed.runs import folder as folders
+from bonafed.runs import setting, training
+
+PRIVACY = ["privacy.clip=1", "privacy.epsilon=2", "privacy.delta=1e-5"]
+CONTRACT = ["contract.prior=uniform:0.5,1.5", "contract.total_budget=12"]
+
+
+def test_a_run_folder_holds_what_it_says(make, small, tmp_path):
+    made = setting.prepare(make(), dataset=small)
+    summary = training.train(made, tmp_path / "run")
+    names = {path.name for path in (tmp_path / "run").iterdir()}
+    assert names == {
+        "config.toml", "versions.json", "metrics.jsonl", "checkpoint.npz", "model.pt", "summary.json"
+    }  # fmt: skip
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [line["round"] for line in lines] == [1, 2, 3, 4, 5]
+    assert lines[-1]["test_accuracy"] == summary["test_accuracy"] > 0.9
+    assert lines[-1]["train_loss"] < lines[0]["train_loss"]
+    assert summary["steps"] == sum(line["steps"] for line in lines) == 5 * 4 * 4
+    found = folders.read_json(tmp_path / "run", "versions.json")
+    assert {"bonafed", "python", "numpy", "scipy", "torch", "seed", "data"} == set(found)
+    state = torch.load(tmp_path / "run" / "model.pt", weights_only=True)
+    held = folders.read_checkpoint(tmp_path / "run")
+    assert held.round == 5
+    flat = torch.cat([value.flatten() for value in state.values()])
+    assert np.array_equal(flat.numpy(), held.weights)
+    assert json.loads((tmp_path / "run" / "summary.json").read_text()) == summary
+
+
+def test_evaluation_and_checkpoints_come_as_often_as_asked(make, small, tmp_path, monkeypatch):
+    written = []
+    checkpoint = folders.Log.checkpoint
+
+    def spy(self, number, weights):
+        written.append(number)
+        checkpoint(self, number, weights)
+
+    monkeypatch.setattr(folders.Log, "checkpoint", spy)
+    made = setting.prepare(make("run.evaluate_every=2", "run.checkpoint_every=3"), dataset=small)
+    seen = []
+    training.train(made, tmp_path / "run", on_round=seen.append)
+    assert written == [3, 5]
+    assert [record.test_loss is None for record in seen] == [True, False, True, False, False]
+
+
+@pytest.mark.parametrize("scheme", ["optimal", "uniform", "complete information"])
+def test_what_is_paid_is_what_was_agreed(make, small, tmp_path, scheme):
+    made = setting.prepare(make(*CONTRACT, "training.rounds=8", f"contract.scheme={scheme}"), dataset=small)
+    summary = training.train(made, tmp_path / "run")
+    records = folders.read_rounds(tmp_path / "run")
+    payment = summary["payment"]
+    for record in records:
+        assert record["spend"] == math.fsum(payment[client] for client in record["participants"])
+    assert summary["spend"] == math.fsum(record["spend"] for record in records)
+    assert len({tuple(record["participants"]) for record in records}) > 1
+    assert np.all(np.array(payment) >= np.array(summary["costs"]))
+
+
+def test_a_round_in_which_nobody_takes_part_changes_nothing(make, small, tmp_path):
+    made = setting.prepare(make(*CONTRACT, "contract.total_budget=0.5"), dataset=small)
+    seen = []
+    training.train(made, tmp_path / "run", on_round=seen.append)
+    empty = [record for record in seen if not record.participants]
+    assert empty
+    assert all(record.train_loss is None and record.spend == 0 and record.steps == 0 for record in empty)
+    assert empty[0].test_loss is not None
+
+
+@pytest.mark.parametrize(
+    "extra", [[], ["training.participation=0.5"], CONTRACT, ["privacy.calibration=printed"]]
+)
+def test_a_private_run_keeps_its_promise(make, small, tmp_path, extra):
+    made = setting.prepare(make(*PRIVACY, *extra), dataset=small)
+    summary = training.train(made, tmp_path / "run")
+    records = folders.read_rounds(tmp_path / "run")
+    ledger = Ledger(
+        tuple(
+            Release(client, record["round"], multiplier, times)
+            for record in records
+            for client, multiplier, times in record["releases"]
+        )
+    )
+    assert ledger.clients  # something was released, and written down
+    assert {c for r in records for c in r["participants"]} == set(ledger.clients)
+    said = summary["epsilon_per_client"]
+    assert summary["epsilon"] == max(said) <= 2.0
+    for client in range(4):
+        assert math.isclose(said[client], ledger.epsilon(client, 1e-5), rel_tol=1e-9, abs_tol=0)
+    if "privacy.calibration=printed" not in extra:  # the printed route adds more noise than needed
+        assert math.isclose(summary["epsilon"], 2.0, rel_tol=1e-6)
+    epsilons = [record["epsilon"] for record in records]
+    assert epsilons == sorted(epsilons)
+
+
+def test_a_client_of_bad_data_is_named_with_the_round(make, small, tmp_path):
+    features = small.features.copy()
+    features[33, 0] = np.nan
+    made = setting.prepare(make(), dataset=replace(small, features=features))
+    owner = next(k for k, part in enumerate(made.parts) if 33 in part)
+    with pytest.raises(BadUpdate, match=f"^update of client {owner} in round 1 must be finite"):
+        training.train(made, tmp_path / "run")
+    made = setting.prepare(make("training.on_bad_update=skip"), dataset=replace(small, features=features))
+    seen = []
+    summary = training.train(made, tmp_path / "skipping", on_round=seen.append)
+    assert all(record.skipped == [owner] for record in seen)
+    assert all(owner in record.participants for record in seen)
+    assert summary["skipped_updates"] == 5
+    assert summary["skipped_clients"] == [owner]
+    assert summary["test_accuracy"] > 0.8
+
+
+def test_an_empty_client_is_named(make, small):
+    made = setting.prepare(make(), dataset=small)
+    parts = [*made.parts[:2], np.array([], dtype=np.int64), made.parts[3]]
+    with pytest.raises(InvalidValue, match=r"^client 2 must have samples"):
+        next(training.play(replace(made, parts=parts), made.start, 0, training.Accounts(made)))
+
+
+def test_an_exploding_learning_rate_is_told_not_kept(make, small, tmp_path):
+    exploding = ["training.learning_rate=1e38", "training.weight_decay=1", "training.epochs=4"]
+    made = setting.prepare(make(*exploding), dataset=small)
+    with pytest.raises(BadUpdate, match=r"^update of client 0 in round 1 must be finite"):
+        training.train(made, tmp_path / "run")
+    assert not folders.is_finished(tmp_path / "run")
+    assert folders.read_checkpoint(tmp_path / "run") is None
+    made = setting.prepare(make(*exploding, "training.on_bad_update=skip"), dataset=small)
+    seen = []
+    training.train(made, tmp_path / "skipping", on_round=seen.append)
+    assert all(record.skipped == [0, 1, 2, 3] for record in seen)
+    assert np.array_equal(folders.read_checkpoint(tmp_path / "skipping").weights, made.start.numpy())
+
+
+def test_a_folder_in_use_is_refused(make, small, tmp_path):
+    made = setting.prepare(make(), dataset=small)
+    training.train(made, tmp_path / "run")
+    with pytest.raises(InvalidValue, match="must hold no run yet"):
+        training.train(made, tmp_path / "run")
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "metrics.jsonl").write_text("mine\n")
+    with pytest.raises(InvalidValue, match="must be new or empty"):
+        training.train(made, tmp_path / "own")
+    assert (tmp_path / "own" / "metrics.jsonl").read_text() == "mine\n"
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InvalidValue, match="must be a folder"):
+        training.train(made, tmp_path / "file")
+    with pytest.raises(InvalidValue, match="must be a folder that holds a run"):
+        training.train(made, tmp_path / "none", resume=True)
+
+
+def test_two_processes_do_not_train_one_run(make, small, tmp_path):
+    made = setting.prepare(make(), dataset=small)
+    with folders.Log(tmp_path / "run", new=True) as log:
+        log.begin("", training.versions(made))
+        with pytest.raises(InvalidValue, match="must not be in training by another process"):
+            training.train(made, tmp_path / "run", resume=True)
+
+
+def test_other_data_do_not_continue_a_run(make, small, tmp_path):
+    training.train(setting.prepare(make(), dataset=small), tmp_path / "run")
+    other = setting.prepare(make(), dataset=replace(small, labels=small.labels[::-1].copy()))
+    with pytest.raises(InvalidValue, match=r"^data must be the data and the partition the run began with"):
+        training.train(other, tmp_path / "run", resume=True)
