@@ -31,7 +31,6 @@ from bonafed.economics.piecewise import Piecewise, fit
 from bonafed.economics.priors import ContinuousPrior, IronedInterval, Prior, Uniform
 from bonafed.errors import InvalidValue
 
-
 _NOTHING = 1e-140  # a tail lighter than this cannot be told from none in the tables
 
 
