@@ -44,8 +44,14 @@ def _scipy(data: JSONObject) -> Prior:
     if not isinstance(distribution, stats.rv_continuous):
         raise InvalidValue("prior.name", "must be a continuous scipy.stats distribution", name)
     args = checks.vector("prior.args", data["args"], sign="any") if data.get("args") else ()
-    kwds = {str(k): checks.number(f"prior.{k}", v) for k, v in data.get("kwds", {}).items()}
-    frozen = distribution(*args, **kwds)
+    given = data.get("kwds", {})
+    if not isinstance(given, dict):
+        raise InvalidValue("prior.kwds", "must be an object", repr(given)[:60])
+    kwds = {str(k): checks.number(f"prior.{k}", v) for k, v in given.items()}
+    try:
+        frozen = distribution(*args, **kwds)
+    except TypeError as error:
+        raise InvalidValue("prior.kwds", f"must be parameters of {name}", sorted(kwds)) from error
     return from_scipy(frozen, field(data, "low", "prior"), field(data, "high", "prior"))
 
 

@@ -60,7 +60,7 @@ def optimal_menu(prior: Prior, budget: float, variant: Variant = "corrected") ->
     step = 4e-16
     while menu.expected_spend > money:  # by rounding only
         scale *= 1 - step
-        step *= 2
+        step = min(2 * step, 0.5)
         menu = menu_at_scale(prior, money, scale)
     return menu
 
@@ -88,8 +88,8 @@ def menu_at_scale(prior: Prior, budget: float, scale: float) -> Menu:
     if not isinstance(prior, ContinuousPrior):
         raise InvalidValue("prior", "must be a continuous or a finite prior", prior)
     cutoff = float(virtual_curve(prior).cutoff(np.asarray(scale)))
-    if cutoff >= prior.high:
-        return single_term(prior, budget, 1.0)
+    if cutoff >= prior.high:  # among several groups one may be worth more than its even share
+        return single_term(prior, max(budget, prior.high), 1.0)
     return CurveMenu(prior, budget, scale, cutoff)
 
 

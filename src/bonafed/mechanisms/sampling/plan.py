@@ -201,7 +201,7 @@ def _plan(
         if candidate.expected_spend <= expected:
             return candidate
         tau *= 1 - step  # by rounding only
-        step *= 2
+        step = min(2 * step, 0.5)
 
 
 def _menu(group: Group, tau: float, share: float, groups: int) -> Menu:

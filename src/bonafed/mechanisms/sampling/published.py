@@ -37,6 +37,7 @@ FORMAT = "bonafed-sampling-contract"
 VERSION = 1
 _RTOL = 1e-8  # published against recomputed terms
 _ATOL = 1e-12  # rounding of a probability
+_NEVER = 1e-100  # a probability at which the payment is never made, and only has to cover the cost
 
 
 def contract_to_json(contract: SamplingPlan) -> JSONObject:
@@ -165,6 +166,7 @@ def _verify_menu(published: JSONObject, menu: Menu) -> list[Check]:
     costs, q, r = published_levels(published)
     if isinstance(menu, CurveMenu):
         q_again, r_again = _curve_terms_again(menu, costs)
+        r_again = np.where(q_again > _NEVER, r_again, np.maximum(r, costs))
     else:
         q_again, r_again = q, step_payments(costs, q)
     prior = menu.prior
@@ -203,7 +205,8 @@ def _curve_terms_again(menu: CurveMenu, costs: Floats) -> tuple[Floats, Floats]:
     asked = costs.size
     if costs[-1] < prior.high:
         costs = np.append(costs, prior.high)
-    kinks = [menu.cutoff, *(x for p in prior.ironed_intervals for x in (p.left, p.right))]
+    pools = (x for p in prior.ironed_intervals for x in (p.left, p.right))
+    kinks = [menu.cutoff, *pools, *prior.landmarks()[::4]]
     rent = np.zeros(costs.size)
     for k in range(costs.size - 2, -1, -1):
         inside = [x for x in kinks if costs[k] < x < costs[k + 1]]
