@@ -1,0 +1,149 @@
+"""How sharp the audit is: what it must find, what it must not take for a violation.
+
+Bad mechanisms as such are the controls of `test_mechanism_laws.py`.
+"""
+
+import numpy as np
+import pytest
+
+from bonafed.economics import Allocation, Discrete, Uniform
+from bonafed.economics.audit import audit, merge
+from bonafed.economics.contracts import StepMenu
+from bonafed.errors import InvalidValue
+from bonafed.mechanisms.sampling import optimal_menu
+from bonafed.mechanisms.sampling.controls import PayAsBid
+
+PROFILES = [[0.2, 0.5, 0.6, 0.9], [0.1, 0.1, 0.8, 0.8]]
+
+
+class TwoCheapest:
+    """The two cheapest are hired; `price` says what they are paid."""
+
+    def __init__(self, price):
+        self.price = price
+
+    def allocate(self, reports):
+        costs = np.asarray(reports, float)
+        hired = np.zeros(costs.size)
+        hired[np.argsort(costs, kind="stable")[:2]] = 1.0
+        return Allocation(hired, hired * self.price(costs))
+
+
+def test_an_auction_that_pays_the_bid_is_caught_at_its_largest_gain():
+    mechanism = TwoCheapest(lambda costs: costs)
+    witness = audit(mechanism, 0.0, 1.0, profiles=PROFILES, points=101)["truthful"].witness
+    # Cost 0 against the lowest losing report 0.8 of the second profile: nearly all of it can be won.
+    assert witness.gain == pytest.approx(0.8, abs=1e-3)
+    assert witness.others == tuple(PROFILES[1])
+    assert f"client {witness.client}" in witness.text
+
+
+def test_an_auction_that_pays_the_lowest_losing_bid_passes():
+    mechanism = TwoCheapest(lambda costs: np.sort(costs)[2])
+    report = audit(mechanism, 0.0, 1.0, profiles=PROFILES, points=101)
+    assert report.passed, str(report)
+
+
+@pytest.mark.parametrize(("factor", "holds"), [(1e-6, False), (1e-13, True)])
+def test_tiny_violations_are_found_and_rounding_is_not(factor, holds):
+    prior = Discrete([0.5, 1.0, 1.5], [0.3, 0.3, 0.4])
+    menu = optimal_menu(prior, 0.6)
+    payments = menu.payments.copy()
+    payments[1] *= 1 + factor
+    control = StepMenu(prior, 0.6, menu.costs, menu.probabilities, payments)
+    assert audit(control, 0.5, 1.5, claims=("truthful",)).passed == holds
+
+
+def test_the_search_zooms_in_between_grid_points():
+    class Window:
+        """Pays a bonus that peaks between two points of the first grid."""
+
+        def probability(self, c):
+            return np.full(np.shape(c), 0.5)
+
+        def expected_payment(self, c):
+            return 0.5 + 0.05 * np.maximum(0.0, 1 - np.abs(np.asarray(c, float) - 0.5137) / 0.03)
+
+    finding = audit(Window(), 0.0, 1.0, claims=("truthful",), points=41)["truthful"]
+    assert finding.largest == pytest.approx(0.05, rel=1e-3)
+    assert finding.witness.report == pytest.approx(0.5137, abs=1e-3)
+
+
+def test_a_menu_is_checked_against_the_budget_it_is_given():
+    prior = Uniform(0.5, 1.5)
+    menu = optimal_menu(prior, 1.0)
+    assert audit(menu, 0.5, 1.5, budget=1.0, prior=prior).passed
+    finding = audit(menu, 0.5, 1.5, budget=0.99, prior=prior)["within budget"]
+    assert finding.witness.gain == pytest.approx(0.01, rel=1e-6)
+
+
+def test_without_a_budget_the_budget_is_no_claim():
+    menu = optimal_menu(Uniform(0.5, 1.5), 1.0)
+    report = audit(menu, 0.5, 1.5)
+    assert [f.claim for f in report.findings] == [
+        "truthful",
+        "individually rational",
+        "monotone",
+        "feasible",
+    ]
+    with pytest.raises(KeyError):
+        report["within budget"]
+
+
+def test_a_quantity_that_is_not_a_number_is_not_feasible():
+    class Broken:
+        def probability(self, c):
+            return np.where(np.asarray(c) > 0.9, np.nan, 0.5)
+
+        def expected_payment(self, c):
+            return np.full(np.shape(c), 0.5)
+
+    assert not audit(Broken(), 0.0, 1.0, claims=("feasible",)).passed
+
+
+def test_other_limits_of_the_quantity():
+    class Privacy:
+        def probability(self, c):
+            return np.full(np.shape(c), 3.0)
+
+        def expected_payment(self, c):
+            return np.full(np.shape(c), 6.0)
+
+    assert not audit(Privacy(), 0.0, 1.0, claims=("feasible",)).passed
+    assert audit(Privacy(), 0.0, 1.0, claims=("feasible",), quantity_limit=5.0).passed
+
+
+def test_merged_reports_keep_the_worst_case():
+    prior = Uniform(0.5, 1.5)
+    good = audit(optimal_menu(prior, 1.0), 0.5, 1.5, claims=("truthful",))
+    bad = audit(PayAsBid(prior, 0.5), 0.5, 1.5, claims=("truthful",))
+    for both in (merge([good, bad]), merge([bad, good])):
+        assert not both.passed
+        assert both["truthful"].witness == bad["truthful"].witness
+        assert both["truthful"].tries == good["truthful"].tries + bad["truthful"].tries
+
+
+MENU = optimal_menu(Uniform(0.5, 1.5), 1.0)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: audit(object(), 0.5, 1.5), "subject must have allocate"),
+        (lambda: audit(MENU, 1.5, 0.5), "low must be below high = 0.5, got 1.5"),
+        (lambda: audit(MENU, 0.5, 1.5, points=2), "points must be a whole number of at least 3, got 2"),
+        (lambda: audit(MENU, 0.5, 1.5, tolerance=0.0), "tolerance must be positive, got 0.0"),
+        (lambda: audit(MENU, 0.5, 1.5, claims=("fair",)), "claim must be one of truthful, .*, got 'fair'"),
+        (
+            lambda: audit(TwoCheapest(np.sort), 0, 1),
+            "profiles must hold at least one cost vector, got None",
+        ),
+        (
+            lambda: audit(MENU, 0.5, 1.5, budget=-1.0, prior=Uniform(0.5, 1.5)),
+            "budget must be positive, got -1.0",
+        ),
+    ],
+)
+def test_bad_arguments(call, message):
+    with pytest.raises(InvalidValue, match=message):
+        call()

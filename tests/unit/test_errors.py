@@ -1,0 +1,45 @@
+"""One tree of errors; every message on one line, with what a program needs as attributes."""
+
+from pathlib import Path
+
+import pytest
+
+from bonafed import errors
+from bonafed.errors import BonafedError, InvalidValue, NoSolution, ReportRefused, UnreadableFile
+
+
+def test_the_tree_is_the_one_drawn_in_the_docstring():
+    tree = {name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and name != "Path"}
+    assert set(tree) == {"BonafedError", "InvalidValue", "ReportRefused", "UnreadableFile", "NoSolution"}
+    for name, kind in tree.items():
+        assert issubclass(kind, BonafedError)
+        assert name in errors.__doc__
+    assert issubclass(InvalidValue, ValueError)
+    assert issubclass(ReportRefused, InvalidValue)
+    assert not issubclass(UnreadableFile, ValueError)
+
+
+def test_invalid_value():
+    error = InvalidValue("budget", "must be positive", -3.0)
+    assert str(error) == "budget must be positive, got -3.0"
+    assert (error.name, error.rule, error.value) == ("budget", "must be positive", -3.0)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"), [(None, "a.csv: empty"), (0, "a.csv, line 0: empty"), (7, "a.csv, line 7: empty")]
+)
+def test_unreadable_file(line, said):
+    error = UnreadableFile(Path("a.csv"), "empty", line)
+    assert str(error) == said
+    assert (error.path, error.reason, error.line) == (Path("a.csv"), "empty", line)
+
+
+def test_all_can_be_caught_at_once():
+    for error in (
+        InvalidValue("a", "b", 1),
+        ReportRefused("a", "b", 1),
+        UnreadableFile("f", "r"),
+        NoSolution("x"),
+    ):
+        with pytest.raises(BonafedError):
+            raise error
