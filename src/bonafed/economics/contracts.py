@@ -273,7 +273,10 @@ class CurveMenu(Menu):
     @property
     def expected_spend(self) -> float:
         curve, x = smooth_curve(self.prior), np.asarray(self.cutoff)
-        return float(curve.head(x) + self.scale * curve.tail_root(x))
+        tail = float(curve.tail_root(x))
+        if tail == 0:  # nobody is left above the cut-off that a double could tell; all get its terms
+            return float(self.prior.cdf(x) * self.expected_payment(self.cutoff))
+        return float(curve.head(x)) + self.scale * tail
 
     @property
     def expected_probability(self) -> float:

@@ -111,8 +111,11 @@ class ContinuousPrior(Prior):
     def root_density(self, c: ArrayLike) -> Floats:
         """sqrt(phi(c)) g(c) = sqrt(c g^2 + G g): the integrand of E[sqrt(phi)]."""
         cost = np.asarray(c, dtype=np.float64)
-        g = self.pdf(cost)
-        return np.asarray(np.sqrt(g) * np.sqrt(cost * g + self.cdf(cost)))  # apart: no underflow
+        g, phi = self.pdf(cost), self.virtual_cost(cost)
+        with np.errstate(invalid="ignore"):
+            direct = g * np.sqrt(phi)
+        # Where the density is too small for phi, the roots apart keep the product from underflowing.
+        return np.where(np.isfinite(direct), direct, np.sqrt(g) * np.sqrt(cost * g + self.cdf(cost)))
 
     def ironed_virtual_cost(self, c: ArrayLike) -> Floats:
         value = self.virtual_cost(c)

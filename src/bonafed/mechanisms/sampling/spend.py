@@ -32,7 +32,8 @@ from bonafed.checks import Floats
 from bonafed.economics.contracts import Outcomes
 from bonafed.economics.expectation import expectation
 
-_SPAN = 24.0  # width of the lattice in standard deviations
+_SPAN = 24.0  # width of the lattice in standard deviations,
+_RARE = 8  # ... plus so many clients that cost far more than the others
 _MOST_LOTTERIES = 2000  # beyond, the distribution is normal for every practical purpose
 Rounding = Literal["fair", "up"]
 
@@ -129,24 +130,31 @@ def _lattice(
 ) -> tuple[Floats, Floats]:
     """Amounts and cdf on an even lattice around the mean; sums are taken modulo its width."""
     clients = sum(lottery.clients for lottery in lotteries)
-    if rounding == "up":
-        size = 1 << int(np.clip(math.ceil(math.log2(2000.0 * clients)), 14, 20))
-    else:
-        size = 1 << 14
     top = rounds * sum(n * float(o.payment.max(initial=0.0)) for n, o in lotteries)
-    covers_all = top <= _SPAN * sd and size > 2 * clients
+    # Wide enough for the bulk and for rare clients that are paid often, one at a time.
+    width = _SPAN * sd + _RARE * max(_likely_most(o, rounds) for _, o in lotteries)
+    finest = 2000.0 * clients if rounding == "up" else 64 * min(width, top) / sd
+    size = 1 << int(np.clip(math.ceil(math.log2(finest)), 14, 20 if rounding == "up" else 18))
+    covers_all = top <= width and size > 2 * clients
     # If the lattice can hold every possible sum (each client rounded up once), nothing wraps.
-    step = top / (size - clients - 2) if covers_all else _SPAN * sd / size
+    step = top / (size - clients - 2) if covers_all else width / size
     spectrum = np.ones(size // 2 + 1, dtype=np.complex128)
     for count, outcomes in lotteries:
         one = np.fft.rfft(_client_total(outcomes, rounds, step, size, rounding))
         spectrum *= one**count
     pmf: Floats = np.maximum(np.fft.irfft(spectrum, size), 0.0)
-    # The lattice is a circle; cut it open at zero, or half its width below the mean.
-    first = 0 if covers_all else max(0, round(mean / step) - size // 2)
+    # The lattice is a circle; cut it open at zero, or half the bulk below the mean.
+    first = 0 if covers_all else max(0, math.floor((mean - _SPAN / 2 * sd) / step))
     pmf = np.roll(pmf, -(first % size))
     sums = np.asarray((first + np.arange(size)) * step, dtype=np.float64)
     return sums, np.asarray(np.minimum(np.cumsum(pmf) / pmf.sum(), 1.0), dtype=np.float64)
+
+
+def _likely_most(outcomes: Outcomes, rounds: int) -> float:
+    """More than one client costs but for a probability of 1e-20."""
+    _, q, r = outcomes
+    mean, spread = rounds * q, np.sqrt(rounds * q * (1 - q))
+    return float(np.max(r * np.minimum(rounds, mean + 10 * spread + 10), initial=0.0))
 
 
 def _client_total(outcomes: Outcomes, rounds: int, step: float, size: int, rounding: Rounding) -> Floats:
