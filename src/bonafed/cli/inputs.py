@@ -87,6 +87,10 @@ def read_costs(path: Path) -> Floats:
     if not rows:
         raise UnreadableFile(path, "the file holds no costs")
     column, start = _cost_column(path, rows[0])
+    for line, row in rows:
+        if len(row) != len(rows[0][1]):
+            cells = f"{len(rows[0][1])} cells separated by commas, got {len(row)}"
+            raise UnreadableFile(path, f"a row must have {cells}", line)
     costs = []
     for line, row in rows[start:]:
         word = row[column].strip() if column < len(row) else ""
@@ -107,6 +111,8 @@ def _cost_column(path: Path, first: tuple[int, list[str]]) -> tuple[int, int]:
     """Which column holds the costs, and at which row they start (1 after a header)."""
     line, cells = first
     names = [cell.strip().lower() for cell in cells]
+    if any(";" in name for name in names):
+        raise UnreadableFile(path, "must separate cells by commas, got ';'", line)
     if "cost" in names:
         return names.index("cost"), 1
     if len(cells) > 1:

@@ -48,7 +48,7 @@ def show_quote(
     if estimated:
         console.print(
             f"Prior estimated from {description['past_costs']:,} past costs; highest cost admitted "
-            f"{contract.menu.prior.high:.6g} (--highest)."
+            f"{contract.menu.prior.high:.6g} (set it with --highest; otherwise the largest of the file)."
         )
     for left, right, value in [] if estimated else description["ironed_intervals"]:
         console.print(

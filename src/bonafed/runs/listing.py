@@ -18,7 +18,7 @@ def find(places: Sequence[Path]) -> list[Path]:
     found: list[Path] = []
     for place in places:
         if not place.is_dir():
-            raise InvalidValue("folder", "must be a folder", place)
+            raise InvalidValue("folder", "must hold runs of `bonafed train`: there is none yet", place)
         if folders.holds_run(place):
             found.append(place)
             continue

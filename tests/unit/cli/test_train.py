@@ -185,7 +185,10 @@ def test_runs_as_json(trained):
 
 
 def test_runs_refuses_what_is_not_a_run(bonafed):
-    assert bonafed("runs")[::2] == (2, "error: folder must be a folder, got runs\n")
+    assert bonafed("runs")[::2] == (
+        2,
+        "error: folder must hold runs of `bonafed train`: there is none yet, got runs\n",
+    )
     Path("runs/a").mkdir(parents=True)
     assert bonafed("runs")[::2] == (2, "error: folder must hold a run, or folders that do, got runs\n")
     Path("runs/a/config.toml").write_text("[data]\n")

@@ -111,8 +111,10 @@ def read_contract(path: Path) -> JSONObject:
     """The JSON object of a contract file, not yet trusted."""
     try:
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UnreadableFile(path, str(getattr(error, "strerror", None) or error)) from error
+    except OSError as error:
+        raise UnreadableFile(path, error.strerror or str(error)) from error
+    except UnicodeDecodeError as error:
+        raise UnreadableFile(path, "not a contract: the file is not text") from error
     try:
         data = json.loads(text)
     except json.JSONDecodeError as error:
@@ -179,9 +181,26 @@ def _verify_menu(published: JSONObject, menu: Menu) -> list[Check]:
             bool(np.all(np.diff(q) <= _ATOL)),
             f"largest rise of the probability {np.max(np.diff(q), initial=0.0):.1e}",
         ),
-        Check("rational", bool(np.all(r >= costs)), f"smallest margin {np.min(r - costs):.3g}"),
+        Check(
+            "individually rational", bool(np.all(r >= costs)), f"smallest margin {np.min(r - costs):.3g}"
+        ),
+        _no_lie_among(costs, q, r),
         *(Check(f.claim, f.holds, f.detail) for f in lies.findings),
     ]
+
+
+def _no_lie_among(costs: Floats, q: Floats, r: Floats) -> Check:
+    """No published level is worth claiming for a client of another: from the published numbers alone."""
+    gain = (q * r)[None, :] - costs[:, None] * q[None, :]
+    gain = gain - np.diag(gain)[:, None]
+    i, j = np.unravel_index(int(np.argmax(gain)), gain.shape)
+    holds = bool(gain[i, j] <= 1e-9 * float(np.max(q * r)))
+    if holds:
+        return Check(
+            "published levels", True, f"no level is worth claiming by another, {costs.size**2:,} pairs"
+        )
+    lie = f"cost {costs[i]:.6g} gains {gain[i, j]:.3g} per round by claiming {costs[j]:.6g}"
+    return Check("published levels", False, lie)
 
 
 def _compare(name: str, costs: Floats, published: Floats, again: Floats) -> Check:

@@ -73,6 +73,7 @@ def tampered(data, change):
     [
         (lambda d, m, at: at["payment"].__setitem__(3, at["payment"][3] * 0.999), "payments"),
         (lambda d, m, at: at["probability"].__setitem__(3, at["probability"][3] * 0.99), "probabilities"),
+        (lambda d, m, at: at["payment"].__setitem__(9, at["payment"][9] * 1.2), "published levels"),
         (lambda d, m, at: m.__setitem__("scale", m["scale"] * 1.01), "probabilities"),
         (lambda d, m, at: m.__setitem__("scale", m["scale"] * 1.01), "expected spend"),
         (lambda d, m, at: m["prior"].__setitem__("high", 1.6), "payments"),
@@ -88,7 +89,10 @@ def test_a_changed_curve_contract_fails_the_right_check(curve, change, check):
 @pytest.mark.parametrize(
     ("change", "checks"),
     [
-        (lambda d, m, at: at["payment"].__setitem__(0, 0.2), {"payments", "rational", "truthful"}),
+        (
+            lambda d, m, at: at["payment"].__setitem__(0, 0.2),
+            {"payments", "individually rational", "truthful", "published levels"},
+        ),
         (lambda d, m, at: at["probability"].__setitem__(3, 0.9), {"monotone", "payments"}),
         (lambda d, m, at: at["payment"].__setitem__(5, 3.0), {"payments", "truthful", "expected spend"}),
     ],
