@@ -2,7 +2,7 @@
 
 Every client k has its own weights, so a layer is a batch of matrix products, one per client. What vmap
 turns into grouped convolutions is done here as one copy into columns and one batched product, which is
-about twice as fast on a CPU, and lets the gradient of the first layer's input be left out.
+markedly faster on a CPU, and lets the gradient of the first layer's input be left out.
 
 Activations are laid out client first and sample late: images (K, C, B, H, W), vectors (K, B, F).
 `backward` gets the gradient of the loss for each sample and returns the gradient for the layer's input

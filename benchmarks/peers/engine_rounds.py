@@ -1,0 +1,29 @@
+"""Worker: bonafed's engine; the argument is the number of threads."""
+
+import sys
+from functools import partial
+
+import numpy as np
+from common import Gate, build, load_case
+
+from bonafed.learning.engine import LocalTraining, Samples
+from bonafed.learning.federation import run_round, weighted_mean
+from bonafed.learning.programs import program_for
+
+
+def main(path: str, out: str, threads: int) -> None:
+    """Rounds through `run_round`, which draws the batches itself, from the same seed."""
+    case = load_case(path)
+    ends = np.cumsum(case.sizes)
+    parts = [np.arange(end - size, end) for end, size in zip(ends, case.sizes, strict=True)]
+    spec = LocalTraining(batch_size=case.batch, learning_rate=case.rate, clip=case.clip)
+    program, samples = program_for(build(case.model)), Samples(case.features, case.labels)
+    everyone = weighted_mean(np.arange(len(parts)), case.sizes)
+    gate, weights = Gate(out, case.rounds), case.start
+    one = partial(run_round, program, samples=samples, parts=parts, participation=everyone, spec=spec)
+    while gate.ready(weights):
+        weights = one(weights=weights, seed=case.seed, round_number=0, threads=threads).weights
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))

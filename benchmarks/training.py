@@ -1,0 +1,485 @@
+"""Side-by-side measurements of the learning engine: `python benchmarks/training.py [--quick]`.
+
+Everyone gets the same initial weights, samples and batch order in a file and runs in a process of its own,
+one thread each, peers in virtual environments of their own under build/peers/. After one round the
+weights are compared; a run in which they differ stops with an error. Then the workers take turns, round
+by round, so that what else the machine does hits all of them, and the medians over the warm rounds are
+shown as ratios. Times are never asserted: a row shows its target and whether this run met it. See
+README.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from fnmatch import fnmatch
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from bonafed.learning.engine import Job, LocalTraining, batches, job_rng
+from bonafed.learning.models import build
+from bonafed.learning.partition import quantity_dirichlet
+from bonafed.learning.programs import flat_parameters, program_for
+
+SEED = 2026
+PER_CLIENT = 100  # samples, on average
+CLIP = 1.0
+RATES = {"softmax": 0.1, "small-cnn": 0.05}
+TOLERANCE = {"softmax": 1e-5, "small-cnn": 1e-4}  # largest difference of a weight after one round
+MEMORY = 2.5e9  # bytes, for 1000 clients of the CNN
+HERE = Path(__file__).resolve().parent
+ENVIRONMENTS = HERE.parent / "build" / "peers"
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+
+
+class Disagreement(Exception):
+    """A peer does not compute what bonafed computes."""
+
+
+class NotMeasured(Exception):
+    """A peer cannot be measured; says why."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One case."""
+
+    model: str
+    clients: int
+    batch: int
+    sizes: str  # "equal" or "dirichlet"
+    private: bool
+
+    @property
+    def name(self) -> str:
+        """As given to --cases."""
+        kind = "private" if self.private else "plain"
+        return f"{self.model}/{self.clients}/{self.batch}/{self.sizes}/{kind}"
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Something that runs rounds."""
+
+    name: str
+    script: str
+    environment: str | None = None  # None: the one this runs in
+    argument: str | None = None
+    plain: bool = True  # runs the cases without clipping
+    private: bool = True  # and those with
+
+
+ENGINE = Peer("bonafed", "engine_rounds.py", argument="1")
+THREADS = Peer("bonafed, 2 threads", "engine_rounds.py", argument="2")
+PEERS = (
+    THREADS,
+    Peer("loop", "loop_rounds.py"),
+    Peer("pfl", "pfl_rounds.py", "pfl", private=False),
+    Peer("Opacus", "opacus_rounds.py", "opacus", plain=False),
+    Peer("Flower", "flower_rounds.py", "flower"),
+    Peer("limit", "limit_pass.py"),
+)
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One round of one worker."""
+
+    wall: float
+    cpu: float
+    peak: float  # bytes
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table; times are medians in seconds."""
+
+    case: str
+    peer: str
+    bonafed: Turn
+    measured: Turn | None = None
+    ratio: float | None = None  # of wall times, in the direction the target names
+    ratio_range: tuple[float, float] | None = None
+    difference: float | None = None  # largest, of a weight (limit: of the gradient)
+    target: str = ""
+    met: bool | None = None
+    note: str = ""
+
+
+def settings() -> list[Setting]:
+    """All cases, small ones first."""
+    return [
+        Setting(model, clients, batch, sizes, private)
+        for clients, model, batch, sizes, private in product(
+            (10, 100, 1000), RATES, (10, 64), ("equal", "dirichlet"), (False, True)
+        )
+    ]
+
+
+def quick(setting: Setting) -> bool:
+    """The four cases most targets are about."""
+    return (setting.clients, setting.batch, setting.sizes) == (100, 10, "equal")
+
+
+def write_case(setting: Setting, rounds: int, path: Path) -> None:
+    """Draw start, samples and batch order, and save them for the workers."""
+    rng = np.random.default_rng(np.random.SeedSequence((SEED, setting.clients)))
+    n = setting.clients * PER_CLIENT
+    labels = rng.integers(0, 10, n)
+    sizes = [PER_CLIENT] * setting.clients
+    if setting.sizes == "dirichlet":
+        sizes = [part.size for part in quantity_dirichlet(labels, setting.clients, rng, 0.5)]
+    features = 0.1 * rng.standard_normal((n, 1, 28, 28), dtype=np.float32)
+    rate, clip = RATES[setting.model], CLIP if setting.private else None
+    spec = LocalTraining(batch_size=setting.batch, learning_rate=rate, clip=clip)
+    order, first = [], 0
+    for client, size in enumerate(sizes):
+        job = Job(client, np.arange(first, first + size))
+        order += batches(job, spec, job_rng(SEED, 0, job))
+        first += size
+    head = {
+        "model": setting.model, "sizes": sizes, "batch": setting.batch, "rate": rate, "clip": clip,
+        "rounds": rounds, "seed": SEED,
+    }  # fmt: skip
+    start = flat_parameters(build(setting.model, (1, 28, 28), 10, SEED)).numpy()
+    all_of = np.concatenate(order)
+    np.savez(path, head=json.dumps(head), start=start, features=features, labels=labels, order=all_of)
+
+
+def mean_gradient(setting: Setting, case: Path) -> np.ndarray:
+    """Gradient of the mean loss at the start, from the engine's program: what the limit must give."""
+    with np.load(case) as file:
+        start, x, y = (torch.from_numpy(file[k]) for k in ("start", "features", "labels"))
+    program = program_for(build(setting.model, (1, 28, 28), 10, SEED))
+    total = torch.zeros_like(start)
+    for a, b in zip(torch.split(x, 500), torch.split(y, 500), strict=True):
+        _, gradient = program.gradients(start[None], a[None], b[None], torch.ones(1, len(b)), None)
+        total += gradient[0] * len(b)
+    result: np.ndarray = (total / len(y)).numpy()
+    return result
+
+
+def interpreter(environment: str | None) -> Path:
+    """The Python of a peer's virtual environment, made on demand."""
+    if environment is None:
+        return Path(sys.executable)
+    wanted = (HERE / "peers" / f"requirements-{environment}.txt").read_text()
+    home = ENVIRONMENTS / environment
+    mark, python = home / "installed.txt", home / "bin" / "python"
+    if mark.exists() and mark.read_text() == wanted:
+        return python
+    say(f"{environment}: making its virtual environment")
+    shutil.rmtree(home, ignore_errors=True)
+    _must([sys.executable, "-m", "venv", str(home)])
+    pip = [str(python), "-m", "pip"]
+    # all pins, nothing else: what PyTorch would pull in for a graphics card is never downloaded
+    pins = str(HERE / "peers" / f"requirements-{environment}.txt")
+    _must([*pip, "install", "--quiet", "--no-deps", "-r", pins])
+    if "nvidia" in _must([*pip, "list"]).lower():
+        raise NotMeasured(f"{environment}: pip installed packages for a graphics card")
+    mark.write_text(wanted)
+    return python
+
+
+def _must(command: list[str]) -> str:
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise NotMeasured(f"install failed: {_last_line(done.stderr)}")
+    return done.stdout
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1][:160] if lines else "no message"
+
+
+class Worker:
+    """A peer's process, between rounds."""
+
+    def __init__(self, peer: Peer, case: Path, folder: Path) -> None:
+        self.peer = peer
+        stem = peer.name.replace(" ", "-").replace(",", "")
+        self._out, self._log = folder / f"{stem}.npz", folder / f"{stem}.log"
+        script = HERE / "peers" / peer.script
+        command = [str(interpreter(peer.environment)), str(script), str(case), str(self._out)]
+        with self._log.open("w") as log:
+            self._process = subprocess.Popen(
+                command + ([peer.argument] if peer.argument else []),
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
+                env=os.environ | ONE_THREAD, cwd=folder,
+            )  # fmt: skip
+        try:
+            self._answer()
+        except NotMeasured:
+            self.stop()
+            raise
+
+    def round(self) -> Turn:
+        """Let it run one round."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write("go\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            pass  # the answer below says what happened
+        return Turn(**self._answer())
+
+    def result(self) -> np.ndarray:
+        """The weights after its first round."""
+        with np.load(self._out) as file:
+            weights: np.ndarray = file["weights"]
+        return weights
+
+    def stop(self) -> None:
+        """End it, politely first: end of input tells it to leave."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        try:
+            self._process.wait(60)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _answer(self) -> dict[str, float]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            self._process.wait()
+            raise NotMeasured(f"failed: {_last_line(self._log.read_text())}")
+        answer: dict[str, float] = json.loads(line)
+        return answer
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What came of one case."""
+
+    turns: dict[str, list[Turn]]  # warm rounds by peer
+    differences: dict[str, float]
+    missing: dict[str, str]  # peer: why not
+
+
+def measure(
+    setting: Setting, peers: Sequence[Peer], repeats: int, patience: float, folder: Path
+) -> Measured:
+    """Start the workers, compare their weights, then let them take turns."""
+    case = folder / "case.npz"
+    write_case(setting, repeats + 1, case)
+    workers: list[Worker] = []
+    missing: dict[str, str] = {}
+    try:
+        for peer in (ENGINE, *peers):
+            try:
+                workers.append(Worker(peer, case, folder))
+            except NotMeasured as problem:
+                missing[peer.name] = str(problem)
+        workers = [w for w in workers if _warm(w, patience, missing)]
+        differences = compare(setting, case, workers)
+        turns: dict[str, list[Turn]] = {worker.peer.name: [] for worker in workers}
+        for number in range(repeats):
+            say(f"{setting.name}: round {number + 1} of {repeats}")
+            for worker in workers:
+                if worker.peer.name not in missing:
+                    _one(worker, turns, missing)
+        return Measured({k: v for k, v in turns.items() if k not in missing}, differences, missing)
+    finally:
+        for worker in workers:
+            worker.stop()
+
+
+def _one(worker: Worker, turns: dict[str, list[Turn]], missing: dict[str, str]) -> None:
+    try:
+        turns[worker.peer.name].append(worker.round())
+    except NotMeasured as problem:
+        missing[worker.peer.name] = str(problem)
+
+
+def _warm(worker: Worker, patience: float, missing: dict[str, str]) -> bool:
+    """The warm-up round; False, with the reason noted, for a worker that fails or takes too long."""
+    try:
+        took = worker.round().wall
+    except NotMeasured as problem:
+        missing[worker.peer.name] = str(problem)
+    else:
+        say(f"  {worker.peer.name}: warm-up {took:.2f} s")
+        if took <= patience or worker.peer is ENGINE:
+            return True
+        missing[worker.peer.name] = f"one round took {took:.0f} s"
+    worker.stop()
+    return False
+
+
+def compare(setting: Setting, case: Path, workers: Sequence[Worker]) -> dict[str, float]:
+    """Largest differences from bonafed after one round; an error where one is too large."""
+    if not workers or workers[0].peer is not ENGINE:
+        raise Disagreement(f"{setting.name}: bonafed itself failed")
+    ours, found = workers[0].result(), {}
+    for worker in workers[1:]:
+        is_limit = worker.peer.script == "limit_pass.py"
+        beside = mean_gradient(setting, case) if is_limit else ours
+        difference = float(np.abs(worker.result() - beside).max())
+        if not difference <= TOLERANCE[setting.model]:  # NaN is no agreement
+            raise Disagreement(f"{setting.name}: {worker.peer.name} differs by {difference:.1e}")
+        found[worker.peer.name] = difference
+    return found
+
+
+def target(setting: Setting, peer: str) -> tuple[str, Callable[[float], bool] | None]:
+    """What the ratio should be: its text and a test; no target, no test."""
+    least, most = _bounds(setting, peer)
+    if least is not None:
+        return f">= {least:g}", lambda ratio: ratio >= least
+    if most is not None:
+        return f"<= {most:g}", lambda ratio: ratio <= most
+    return "", None
+
+
+def _bounds(setting: Setting, peer: str) -> tuple[float | None, float | None]:
+    """Smallest ratio wanted, or largest."""
+    cnn, ragged = setting.model == "small-cnn", (setting.batch, setting.sizes) == (64, "dirichlet")
+    if peer == "Flower":
+        return 10.0, None
+    if peer == THREADS.name:
+        return 1.6, None
+    if ragged:
+        return (1.0 if peer == "loop" else None), (1.5 if peer == "limit" and cnn else None)
+    if not quick(setting):
+        return None, None
+    if peer == "limit":
+        return None, (1.6 if setting.private else 1.5) if cnn else None
+    if setting.private:
+        return {"Opacus": 7.0 if cnn else 25.0}.get(peer), None
+    return {"loop": 3.0 if cnn else 15.0, "pfl": 2.8 if cnn else 10.0}.get(peer), None
+
+
+def rows(setting: Setting, measured: Measured) -> Iterator[Row]:
+    """The lines of one case."""
+    ours = measured.turns[ENGINE.name]
+    middle = _median(ours)
+    for peer in PEERS:
+        wanted, test = target(setting, peer.name)
+        row = Row(setting.name, peer.name, middle, target=wanted)
+        if peer.name in measured.missing:
+            yield replace(row, note=f"not measured: {measured.missing[peer.name]}")
+        elif peer.name in measured.turns:
+            theirs = measured.turns[peer.name]
+            ratios = [_ratio(peer.name, a.wall, b.wall) for a, b in zip(ours, theirs, strict=True)]
+            ratio = statistics.median(ratios)
+            yield replace(
+                row, measured=_median(theirs), ratio=ratio, ratio_range=(min(ratios), max(ratios)),
+                difference=measured.differences[peer.name], met=test(ratio) if test else None,
+            )  # fmt: skip
+    if setting.model == "small-cnn" and setting.clients == 1000:
+        yield Row(setting.name, "memory", middle, target="< 2.5 GB", met=middle.peak < MEMORY)
+
+
+def _ratio(peer: str, ours: float, theirs: float) -> float:
+    """How many times bonafed's a peer's figure is; for the limit and two threads the other way round."""
+    return ours / theirs if peer in ("limit", THREADS.name) else theirs / ours
+
+
+def _median(turns: Sequence[Turn]) -> Turn:
+    return Turn(
+        statistics.median(t.wall for t in turns),
+        statistics.median(t.cpu for t in turns),
+        max(t.peak for t in turns),
+    )
+
+
+HEAD = (
+    "| case | beside | bonafed s (CPU s, MB) | peer s (CPU s, MB) | ratio (range) | CPU | memory | differ "
+    "| target | |\n|---|---|---|---|---|---|---|---|---|---|"
+)
+
+
+def line(row: Row) -> str:
+    """A row as a line of the table."""
+    ours, peer = row.bonafed, row.measured
+    cells = [row.case, row.peer, _cell(ours)]
+    if peer is None:
+        cells += ["", "", "", "", ""]
+    else:
+        assert row.ratio is not None
+        assert row.ratio_range is not None
+        low, high = row.ratio_range
+        cells += [
+            _cell(peer), f"{row.ratio:.2f} ({low:.2f}-{high:.2f})",
+            f"{_ratio(row.peer, ours.cpu, peer.cpu):.2f}", f"{_ratio(row.peer, ours.peak, peer.peak):.2f}",
+            f"{row.difference:.0e}",
+        ]  # fmt: skip
+    verdict = row.note or {None: "", True: "met", False: "missed"}[row.met]
+    return "| " + " | ".join([*cells, row.target, verdict]) + " |"
+
+
+def _cell(turn: Turn) -> str:
+    return f"{turn.wall:.3g} ({turn.cpu:.3g}, {turn.peak / 1e6:.0f})"
+
+
+def say(text: str) -> None:
+    """Progress."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def run(chosen: Sequence[Setting], peers: Sequence[Peer], repeats: int, patience: float) -> list[Row]:
+    """Measure the cases one after the other; a line is printed as soon as it is known."""
+    print(HEAD, flush=True)
+    found: list[Row] = []
+    for number, setting in enumerate(chosen):
+        say(f"[{number + 1}/{len(chosen)}] {setting.name} (load {os.getloadavg()[0]:.1f})")
+        applies = [p for p in peers if (p.private if setting.private else p.plain)]
+        with tempfile.TemporaryDirectory() as folder:
+            measured = measure(setting, applies, repeats, patience, Path(folder))
+        for row in rows(setting, measured):
+            found.append(row)
+            print(line(row), flush=True)
+    return found
+
+
+def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--quick", action="store_true", help="100 equal clients, batch 10, both models")
+    parser.add_argument("--cases", nargs="+", metavar="PATTERN", help="e.g. 'small-cnn/100/64/*/private'")
+    parser.add_argument("--peers", nargs="+", metavar="NAME", help="only these, e.g. loop limit")
+    parser.add_argument("--repeats", type=int, default=5, help="warm rounds (default 5)")
+    parser.add_argument("--patience", type=float, default=120.0, metavar="SECONDS",
+                        help="leave out a peer whose warm-up round takes longer")  # fmt: skip
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also save all rows")
+    parser.add_argument("--list", action="store_true", help="name the cases and leave")
+    return parser.parse_args(given)
+
+
+def main() -> None:
+    """Measure what was asked for."""
+    asked = arguments()
+    chosen = [s for s in settings() if not asked.quick or quick(s)]
+    if asked.cases:
+        chosen = [s for s in chosen if any(fnmatch(s.name, pattern) for pattern in asked.cases)]
+    if asked.list:
+        print("\n".join(s.name for s in chosen))
+        return
+    peers = [p for p in PEERS if asked.peers is None or p.name in asked.peers]
+    began = time.perf_counter()
+    found = run(chosen, peers, asked.repeats, asked.patience)
+    say(f"{len(chosen)} cases in {(time.perf_counter() - began) / 60:.1f} minutes")
+    if asked.json:
+        about = {"cores": os.cpu_count(), "machine": platform.machine(), "torch": torch.__version__}
+        rows_ = [asdict(row) for row in found]
+        asked.json.write_text(json.dumps({"about": about, "rows": rows_}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
