@@ -143,17 +143,24 @@ def run_jobs(
             raise InvalidValue(f"client {job.client}", "must have samples", 0)
         if job.noise_multiplier and spec.clip is None:
             raise InvalidValue("clip", "must be given where noise is added", None)
+    if not jobs:
+        return
     runs = [_Run(k, job, spec, seed, round_number) for k, job in enumerate(jobs)]
     runs.sort(key=lambda run: (-len(run.batches), -run.job.samples.size, run.job.client, run.job.copy))
     copies = {"sgd": 3, "momentum": 4, "adam": 5}[spec.optimizer]
-    size = min(program.samples_per_call // spec.batch_size, group_bytes // (copies * 4 * program.size))
+    most = program.samples_per_call(samples.features[0], spec.clip is not None)
+    size = min(most // spec.batch_size, group_bytes // (copies * 4 * program.size))
     groups = [runs[i : i + max(1, size)] for i in range(0, len(runs), max(1, size))]
 
     def train(group: list[_Run]) -> list[tuple[int, Update]]:
-        return _train_group(program, start, samples, group, spec)
+        return _train_group(program, start, samples, group, spec, most)
 
-    with _single_threaded(), ThreadPoolExecutor(threads) as pool:
-        done = dict(item for part in pool.map(train, groups) for item in part)
+    with _single_threaded():
+        if threads == 1:
+            done = dict(item for group in groups for item in train(group))
+        else:
+            with ThreadPoolExecutor(threads) as pool:
+                done = dict(item for part in pool.map(train, groups) for item in part)
     for place in range(len(jobs)):
         yield done.pop(place)
 
@@ -178,12 +185,13 @@ class _Run:
         rng = job_rng(seed, round_number, job)
         self.place, self.job = place, job
         self.batches = batches(job, spec, rng)
-        self.noise = torch.Generator()
-        self.noise.manual_seed(int(rng.integers(2**63)))
+        self.noise = (
+            torch.Generator().manual_seed(int(rng.integers(2**63))) if job.noise_multiplier else None
+        )
 
 
 def _train_group(
-    program: Program, start: Tensor, samples: Samples, group: list[_Run], spec: LocalTraining
+    program: Program, start: Tensor, samples: Samples, group: list[_Run], spec: LocalTraining, most: int
 ) -> list[tuple[int, Update]]:
     places = [run.place for run in group]
     before = start[places] if start.dim() == 2 else start.expand(len(group), -1)
@@ -198,7 +206,7 @@ def _train_group(
     for step in range(len(group[0].batches)):  # the longest comes first
         active = sum(len(run.batches) > step for run in group)
         lengths = [group[k].batches[step].size for k in range(active)]
-        for rows in _calls(lengths, program.samples_per_call):
+        for rows in _calls(lengths, most):
             index, importance = _padded([group[k].batches[step] for k in rows])
             where = _as_slice(rows)
             x, y = _take(samples.features, index), _take(samples.labels, index)
@@ -258,6 +266,8 @@ def _as_slice(rows: list[int]) -> slice | Tensor:
 def _padded(parts: list[NDArray[np.int64]]) -> tuple[Tensor, Tensor]:
     """(K, B) sample indices and weights; padding repeats the first sample with weight zero."""
     longest = max(part.size for part in parts)
+    if all(part.size == longest for part in parts):
+        return torch.from_numpy(np.stack(parts)), torch.ones(len(parts), longest)
     index = np.empty((len(parts), longest), dtype=np.int64)
     importance = np.ones((len(parts), longest), dtype=np.float32)
     for k, part in enumerate(parts):

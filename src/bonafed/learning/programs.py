@@ -27,6 +27,8 @@ from bonafed.errors import InvalidValue
 from bonafed.learning import layers as stacked
 
 Loss = Literal["cross-entropy", "squared"]
+MOST_SAMPLES = 512  # per call; beyond, nothing is gained
+CALL_NUMBERS = 1 << 22  # of intermediate results per call (16 MB in single precision)
 
 
 class Program(ABC):
@@ -49,10 +51,13 @@ class Program(ABC):
         weights.sub_(grad, alpha=rate)
         return loss
 
-    @property
-    def samples_per_call(self) -> int:
-        """Samples worth computing at once: more fall out of the cache."""
-        return 128
+    @abstractmethod
+    def numbers_kept(self, sample: Tensor, clip: bool) -> int:
+        """Numbers of intermediate results that one more sample adds to a call."""
+
+    def samples_per_call(self, sample: Tensor, clip: bool) -> int:
+        """Samples like this one worth computing at once: more fall out of the cache, or of memory."""
+        return max(1, min(MOST_SAMPLES, CALL_NUMBERS // self.numbers_kept(sample, clip)))
 
     @abstractmethod
     def outputs(self, weights: Tensor, x: Tensor) -> Tensor:
@@ -97,7 +102,26 @@ def _stack(module: nn.Module) -> list[stacked.Layer] | None:
         if layer is None:
             return None
         found.append(layer)
-    return found if isinstance(found[-1], stacked.Linear) else None
+    return _pooled_in_blocks(found) if isinstance(found[-1], stacked.Linear) else None
+
+
+def _pooled_in_blocks(parts: list[stacked.Layer]) -> list[stacked.Layer]:
+    """Convolution, activation, 2 x 2 pool as convolution by blocks, maximum, activation.
+
+    The activations grow with their input, so the maximum may be taken first; they then run on a quarter.
+    """
+    found = list(parts)
+    for k, part in enumerate(found[:-2]):
+        activation, pool = found[k + 1 : k + 3]
+        if (
+            isinstance(part, stacked.Conv2d)
+            and part.kernel % 2
+            and isinstance(activation, stacked.Relu | stacked.Tanh)
+            and isinstance(pool, stacked.MaxPool2)
+        ):
+            blocks = stacked.BlockConv2d(part.channels, part.filters, part.kernel, part.padding)
+            found[k : k + 3] = blocks, stacked.BlockMax(), activation
+    return found
 
 
 def _layer(part: nn.Module) -> stacked.Layer | None:
@@ -161,7 +185,7 @@ class LayerProgram(Program):
         if isinstance(self._parts[0], stacked.Flatten):
             value = x.flatten(2)
         else:
-            value = x.transpose(1, 2) if x.dim() == 5 else x
+            value = x.permute(0, 2, 3, 4, 1).contiguous() if x.dim() == 5 else x
         caches: list[stacked.Cache] = []
         for part, where in zip(self._parts, self._slices, strict=True):
             if isinstance(part, stacked.Flatten) and value.dim() == 3:
@@ -185,9 +209,14 @@ class LayerProgram(Program):
     ) -> Tensor:
         return self._accumulate(weights, x, y, importance, clip, weights, -rate)
 
-    @property
-    def samples_per_call(self) -> int:
-        return 128 if any(isinstance(part, stacked.Conv2d) for part in self._parts) else 512
+    def numbers_kept(self, sample: Tensor, clip: bool) -> int:
+        weights = torch.zeros(1, self.size, dtype=sample.dtype)
+
+        def kept(samples: int) -> int:
+            return _numbers(self._forward(weights, sample.expand(1, samples, *sample.shape)))
+
+        per_sample = sum(part.size for part in self._parts if isinstance(part, stacked.Convolution))
+        return kept(2) - kept(1) + per_sample * clip
 
     def _accumulate(
         self,
@@ -204,11 +233,19 @@ class LayerProgram(Program):
         losses, d = output_gradient(self.loss, z, y)
         share = _shares(importance, weights)
         signals = self._backward(weights, caches, d if clip is not None else d * share[:, :, None])
-        scale = None if clip is None else share * self._clipping(caches, signals, clip)
-        for part, where, cache, signal in zip(self._parts, self._slices, caches, signals, strict=True):
-            if part.size and signal is not None:
-                scaled = signal if scale is None else _scaled(signal, scale)
-                part.accumulate(cache, scaled, out[:, where], alpha)
+        owners = [
+            (part, out[:, where], cache, signal)
+            for part, where, cache, signal in zip(self._parts, self._slices, caches, signals, strict=True)
+            if part.size and signal is not None
+        ]
+        if clip is None:
+            for part, target, cache, signal in owners:
+                part.accumulate(cache, signal, target, alpha)
+        else:
+            norms, kept = zip(*(part.sample_gradients(c, s) for part, _, c, s in owners), strict=True)
+            scale = share * (clip / sum(norms).sqrt().clamp_min(1e-12)).clamp_max(1.0)
+            for (part, target, cache, signal), keep in zip(owners, kept, strict=True):
+                part.accumulate_scaled(cache, signal, keep, scale, target, alpha)
         return (losses * share).sum(1)
 
     def _backward(self, weights: Tensor, caches: list[stacked.Cache], d: Tensor) -> list[Tensor | None]:
@@ -224,27 +261,18 @@ class LayerProgram(Program):
             signal = part.backward(weights[:, where], caches[k], signal, want_input=k > self._first)
         return signals
 
-    def _clipping(self, caches: list[stacked.Cache], signals: list[Tensor | None], clip: float) -> Tensor:
-        """(K, B) factors min(1, clip/norm)."""
-        total: Tensor | None = None
-        for part, cache, signal in zip(self._parts, caches, signals, strict=True):
-            if part.size and signal is not None:
-                norms = part.squared_norms(cache, signal)
-                if norms is not None:
-                    total = norms if total is None else total + norms
-        assert total is not None
-        return (clip / total.sqrt().clamp_min(1e-12)).clamp_max(1.0)
+
+def _numbers(kept: object) -> int:
+    """Numbers in all tensors of nested tuples and lists."""
+    if isinstance(kept, Tensor):
+        return kept.numel()
+    return sum(map(_numbers, kept)) if isinstance(kept, tuple | list) else 0
 
 
 def _shares(importance: Tensor, weights: Tensor) -> Tensor:
     """(K, B) weights of the samples in their client's mean, in the precision of the model."""
     precise = importance.to(weights.dtype)
     return precise / precise.sum(1, keepdim=True)
-
-
-def _scaled(signal: Tensor, scale: Tensor) -> Tensor:
-    """Multiply each sample's signal: vectors (K, B, F), images (K, C, B, H, W)."""
-    return signal * (scale[:, :, None] if signal.dim() == 3 else scale[:, None, :, None, None])
 
 
 @final
@@ -263,6 +291,20 @@ class VmapProgram(Program):
             torch.func.vmap(sample, in_dims=(None, 0, 0))
         )
         self._run: Callable[..., Any] = torch.func.vmap(self._call)
+
+    def numbers_kept(self, sample: Tensor, clip: bool) -> int:
+        found = [0]
+
+        def count(_module: nn.Module, _inputs: object, output: object) -> None:
+            found[0] += _numbers(output)
+
+        watched = [m.register_forward_hook(count) for m in self._module.modules()]
+        kind = sample.dtype if sample.is_floating_point() else next(self._module.parameters()).dtype
+        with torch.no_grad():
+            self._call(torch.zeros(self.size, dtype=kind), sample[None])
+        for hook in watched:
+            hook.remove()
+        return found[0] + self.size * clip
 
     def _call(self, flat: Tensor, x: Tensor) -> Tensor:
         named, start = {}, 0
