@@ -107,9 +107,12 @@ def train(model: nn.Module, case: Case, client: int) -> None:
 
 
 class Gate:
-    """Between two rounds: report the last one, wait until the next may start."""
+    """Between two rounds: report the last one, wait until the next may start.
 
-    def __init__(self, out: str, rounds: int, processes: bool = False) -> None:
+    Ends when the input does, or after so many rounds.
+    """
+
+    def __init__(self, out: str, rounds: int | None = None, processes: bool = False) -> None:
         self._answers = os.fdopen(os.dup(1), "w")
         os.dup2(2, 1)  # what libraries print must not mix with the answers
         self._out, self._left, self._processes = out, rounds, processes
@@ -129,7 +132,8 @@ class Gate:
             self._say({"ready": True})
         if self._left == 0 or not sys.stdin.readline():
             return False
-        self._left -= 1
+        if self._left is not None:
+            self._left -= 1
         self._started = (time.perf_counter(), self._cpu())
         return True
 

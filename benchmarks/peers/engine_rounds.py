@@ -19,7 +19,7 @@ def main(path: str, out: str, threads: int) -> None:
     spec = LocalTraining(batch_size=case.batch, learning_rate=case.rate, clip=case.clip)
     program, samples = program_for(build(case.model)), Samples(case.features, case.labels)
     everyone = weighted_mean(np.arange(len(parts)), case.sizes)
-    gate, weights = Gate(out, case.rounds), case.start
+    gate, weights = Gate(out), case.start
     one = partial(run_round, program, samples=samples, parts=parts, participation=everyone, spec=spec)
     while gate.ready(weights):
         weights = one(weights=weights, seed=case.seed, round_number=0, threads=threads).weights

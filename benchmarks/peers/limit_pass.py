@@ -19,7 +19,7 @@ def main(path: str, out: str) -> None:
     model = build(case.model)
     put(model, case.start)
     n = case.labels.numel()
-    gate, gradient = Gate(out, case.rounds), torch.zeros_like(case.start)
+    gate, gradient = Gate(out), torch.zeros_like(case.start)
     while gate.ready(gradient):
         model.zero_grad()
         for x, y in zip(case.features.split(BATCH), case.labels.split(BATCH), strict=True):

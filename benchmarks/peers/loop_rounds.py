@@ -19,7 +19,7 @@ def main(path: str, out: str) -> None:
     jobs = make_jobs(parts, np.arange(ends.size))
     spec = LocalTraining(batch_size=case.batch, learning_rate=case.rate, clip=case.clip)
     one, samples = partial(run_jobs_sequentially, build(case.model)), Samples(case.features, case.labels)
-    gate, weights = Gate(out, case.rounds), case.start
+    gate, weights = Gate(out), case.start
     while gate.ready(weights):
         total = weights.double()
         updates = one(start=weights, samples=samples, jobs=jobs, spec=spec, seed=case.seed, round_number=0)

@@ -37,7 +37,7 @@ def main(path: str, out: str) -> None:
     """Rounds with the weighted mean of all clients."""
     case = load_case(path)
     trainer = PrivateTrainer(case)
-    gate, weights = Gate(out, case.rounds), case.start
+    gate, weights = Gate(out), case.start
     while gate.ready(weights):
         total = weights.double()
         for client, size in enumerate(case.sizes):

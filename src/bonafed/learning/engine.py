@@ -31,6 +31,7 @@ from torch import Tensor
 from bonafed import checks
 from bonafed.errors import BonafedError, InvalidValue
 from bonafed.learning.programs import Program
+from bonafed.learning.workspace import reused_memory, start_reuse
 
 Optimizer = Literal["sgd", "momentum", "adam"]
 MOST_PADDING = 0.125  # share of padding among the samples of one call, at most
@@ -157,9 +158,10 @@ def run_jobs(
 
     with _single_threaded():
         if threads == 1:
-            done = dict(item for group in groups for item in train(group))
+            with reused_memory():
+                done = dict(item for group in groups for item in train(group))
         else:
-            with ThreadPoolExecutor(threads) as pool:
+            with ThreadPoolExecutor(threads, initializer=start_reuse) as pool:
                 done = dict(item for part in pool.map(train, groups) for item in part)
     for place in range(len(jobs)):
         yield done.pop(place)

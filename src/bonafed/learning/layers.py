@@ -15,11 +15,13 @@ that can be avoided, and `accumulate_scaled` adds the gradients after clipping.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, final
 
 import torch
 from torch import Tensor
+
+from bonafed.learning.workspace import array
 
 Cache = Any  # what a layer keeps from its forward pass for the backward pass
 
@@ -57,6 +59,11 @@ def _squared_norms(x: Tensor) -> Tensor:
     return norms.square()
 
 
+def _copy(owner: Layer, role: str, view: Tensor) -> Tensor:
+    """The view's numbers in order."""
+    return array(owner, role, view.shape, view).copy_(view)
+
+
 @final
 @dataclass(frozen=True)
 class Linear(Layer):
@@ -76,14 +83,20 @@ class Linear(Layer):
 
     def forward(self, weights: Tensor, x: Tensor) -> tuple[Tensor, Cache]:
         matrix, bias = self._split(weights)
-        return torch.baddbmm(bias[:, None], x, matrix.transpose(1, 2)), x
+        y = array(self, "output", (*x.shape[:2], self.outputs), x)
+        return torch.baddbmm(bias[:, None], x, matrix.transpose(1, 2), out=y), x
 
     def backward(self, weights: Tensor, cache: Cache, d: Tensor, want_input: bool) -> Tensor | None:
-        return torch.bmm(d, self._split(weights)[0]) if want_input else None
+        if not want_input:
+            return None
+        return torch.bmm(
+            d, self._split(weights)[0], out=array(self, "input", (*d.shape[:2], self.inputs), d)
+        )
 
     def accumulate(self, cache: Cache, d: Tensor, out: Tensor, alpha: float) -> None:
         matrix, bias = self._split(out)
-        matrix.add_(torch.bmm(d.transpose(1, 2), cache), alpha=alpha)
+        gradient = array(self, "gradient", matrix.shape, d)
+        matrix.add_(torch.bmm(d.transpose(1, 2), cache, out=gradient), alpha=alpha)
         bias.add_(d.sum(1), alpha=alpha)
 
     def sample_gradients(self, cache: Cache, d: Tensor) -> tuple[Tensor, Cache]:
@@ -126,14 +139,17 @@ class Convolution(Layer):
         n, c, height, width = x.shape
         shape = (n, c, self.kernel, self.kernel, height - self.kernel + 1, width - self.kernel + 1)
         s = x.stride()
-        return x.as_strided(shape, (s[0], s[1], s[2], s[3], s[2], s[3])).reshape(n, c * self.kernel**2, -1)
+        windows = x.as_strided(shape, (s[0], s[1], s[2], s[3], s[2], s[3]))
+        return _copy(self, "windows", windows).view(n, c * self.kernel**2, -1)
 
     def _sample_gradients(self, x: Tensor, d: Tensor) -> tuple[Tensor, Cache]:
         """From padded images (K, C, H, W, B) and the gradient (K, F, positions, B) of the outputs."""
         k, b = x.shape[0], x.shape[4]
-        images = x.permute(0, 4, 1, 2, 3).flatten(0, 1)
-        signal = d.permute(0, 3, 1, 2).flatten(0, 1)
-        weight = torch.bmm(self._windows(images), signal.transpose(1, 2)).view(k, b, -1)
+        images = _copy(self, "images", x.permute(0, 4, 1, 2, 3)).flatten(0, 1)
+        signal = _copy(self, "signal", d.permute(0, 3, 1, 2)).flatten(0, 1)
+        windows = self._windows(images)
+        weight = array(self, "gradient", (k * b, windows.shape[1], self.filters), d)
+        weight = torch.bmm(windows, signal.transpose(1, 2), out=weight).view(k, b, -1)
         bias = signal.sum(2).view(k, b, -1)
         return _squared_norms(weight) + _squared_norms(bias), (weight, bias)
 
@@ -166,9 +182,10 @@ class Conv2d(Convolution):
         windows = x.as_strided(
             (k, c, self.kernel, self.kernel, tall, wide, b), (s[0], s[1], s[2], s[3], s[2], s[3], s[4])
         )
-        columns = windows.reshape(k, c * self.kernel**2, tall * wide * b)
+        columns = _copy(self, "columns", windows).view(k, c * self.kernel**2, tall * wide * b)
         matrix, bias = self._split(weights)
-        y = torch.baddbmm(bias[:, :, None], matrix.flatten(2), columns)
+        y = array(self, "output", (k, self.filters, tall * wide * b), x)
+        torch.baddbmm(bias[:, :, None], matrix.flatten(2), columns, out=y)
         return y.view(k, self.filters, tall, wide, b), (columns, x)
 
     def backward(self, weights: Tensor, cache: Cache, d: Tensor, want_input: bool) -> Tensor | None:
@@ -177,9 +194,10 @@ class Conv2d(Convolution):
         shape = cache[1].shape
         k, c, _, _, b = shape
         tall, wide = d.shape[2:4]
-        parts = torch.bmm(self._split(weights)[0].flatten(2).transpose(1, 2), d.flatten(2))
+        parts = array(self, "parts", (k, c * self.kernel**2, tall * wide * b), d)
+        torch.bmm(self._split(weights)[0].flatten(2).transpose(1, 2), d.flatten(2), out=parts)
         parts = parts.view(k, c, self.kernel, self.kernel, tall, wide, b)
-        out = torch.zeros(shape, dtype=d.dtype)
+        out = array(self, "input", shape, d).zero_()
         for i in range(self.kernel):
             for j in range(self.kernel):
                 out[:, :, i : i + tall, j : j + wide] += parts[:, :, i, j]
@@ -223,22 +241,24 @@ class BlockConv2d(Convolution):
         k, c, height, width, b = x.shape
         tall, wide, half = (height - self.kernel + 1) // 2, (width - self.kernel + 1) // 2, self._patch // 2
         even = x[:, :, : height // 2 * 2, : width // 2 * 2]
-        planes = even.view(k, c, height // 2, 2, width // 2, 2, b).permute(0, 1, 3, 5, 2, 4, 6).contiguous()
+        planes = even.view(k, c, height // 2, 2, width // 2, 2, b).permute(0, 1, 3, 5, 2, 4, 6)
+        planes = _copy(self, "planes", planes)
         s = planes.stride()
         windows = planes.as_strided(
             (k, c, half, 2, half, 2, tall, wide, b),
             (s[0], s[1], s[4], s[2], s[5], s[3], s[4], s[5], s[6]),
         )
-        columns = windows.reshape(k, c * self._patch**2, tall * wide * b)
+        columns = _copy(self, "columns", windows).view(k, c * self._patch**2, tall * wide * b)
         bias, shifted = self._split(weights)[1].repeat(1, 4)[:, :, None], self._shifted(weights)
-        y = torch.baddbmm(bias, shifted, columns)
+        y = array(self, "output", (k, 4 * self.filters, tall * wide * b), x)
+        torch.baddbmm(bias, shifted, columns, out=y)
         return y.view(k, 4, self.filters, tall, wide, b), (columns, shifted, x)
 
     def _shifted(self, weights: Tensor) -> Tensor:
         """(K, 4 F, C (k+1)^2): the kernel at the four places of its patch."""
         matrix, side = self._split(weights)[0], self.kernel
         shape = (matrix.shape[0], 4, self.filters, self.channels, self._patch, self._patch)
-        out = torch.zeros(shape, dtype=weights.dtype)
+        out = array(self, "shifted", shape, weights).zero_()
         for place, (i, j) in enumerate(_PLACES):
             out[:, place, :, :, i : i + side, j : j + side] = matrix
         return out.view(shape[0], 4 * self.filters, -1)
@@ -249,13 +269,15 @@ class BlockConv2d(Convolution):
         _, shifted, x = cache
         k, c, height, width, b = x.shape
         tall, wide, half = d.shape[3], d.shape[4], self._patch // 2
-        parts = torch.bmm(shifted.transpose(1, 2), d.view(k, 4 * self.filters, -1))
+        parts = array(self, "parts", (k, c * self._patch**2, tall * wide * b), d)
+        torch.bmm(shifted.transpose(1, 2), d.view(k, 4 * self.filters, -1), out=parts)
         parts = parts.view(k, c, half, 2, half, 2, tall, wide, b).permute(0, 1, 3, 5, 2, 4, 6, 7, 8)
-        planes = torch.zeros((k, c, 2, 2, height // 2, width // 2, b), dtype=d.dtype)
+        planes = array(self, "gradient planes", (k, c, 2, 2, height // 2, width // 2, b), d).zero_()
         for i in range(half):
             for j in range(half):
                 planes[:, :, :, :, i : i + tall, j : j + wide] += parts[:, :, :, :, i, j]
-        even = planes.permute(0, 1, 4, 2, 5, 3, 6).reshape(k, c, height // 2 * 2, width // 2 * 2, b)
+        even = _copy(self, "input", planes.permute(0, 1, 4, 2, 5, 3, 6))
+        even = even.view(k, c, height // 2 * 2, width // 2 * 2, b)
         if (height % 2, width % 2) != (0, 0):  # the last odd row and column belong to no block
             even = torch.nn.functional.pad(even, [0, 0, 0, width % 2, 0, height % 2])
         return self._cropped(even)
@@ -263,8 +285,10 @@ class BlockConv2d(Convolution):
     def accumulate(self, cache: Cache, d: Tensor, out: Tensor, alpha: float) -> None:
         k, side = d.shape[0], self.kernel
         flat = d.view(k, 4 * self.filters, -1)
-        shifted = torch.bmm(flat, cache[0].transpose(1, 2))
-        shifted = shifted.view(k, 4, self.filters, self.channels, self._patch, self._patch)
+        shifted = array(self, "gradient", (k, 4 * self.filters, self.channels * self._patch**2), d)
+        shifted = torch.bmm(flat, cache[0].transpose(1, 2), out=shifted).view(
+            k, 4, self.filters, self.channels, self._patch, self._patch
+        )
         matrix, bias = self._split(out)
         for place, (i, j) in enumerate(_PLACES):
             matrix.add_(shifted[:, place, :, :, i : i + side, j : j + side], alpha=alpha)
@@ -276,7 +300,7 @@ class BlockConv2d(Convolution):
         k, _, f, tall, wide, b = d.shape
         x = x[:, :, : 2 * tall + self.kernel - 1, : 2 * wide + self.kernel - 1].contiguous()
         rows = d.view(k, 2, 2, f, tall, wide, b).permute(0, 3, 4, 1, 5, 2, 6)
-        return self._sample_gradients(x, rows.reshape(k, f, 4 * tall * wide, b))
+        return self._sample_gradients(x, _copy(self, "rows", rows).view(k, f, 4 * tall * wide, b))
 
 
 _PLACES = ((0, 0), (0, 1), (1, 0), (1, 1))  # of an output in its 2 x 2 block, row by row
@@ -291,15 +315,21 @@ class BlockMax(Layer):
     """
 
     def forward(self, weights: Tensor, x: Tensor) -> tuple[Tensor, Cache]:
-        upper, lower = torch.maximum(x[:, 0], x[:, 1]), torch.maximum(x[:, 2], x[:, 3])
+        shape = x[:, 0].shape
+        upper, lower, y, *wins = (array(self, role, shape, x) for role in _ROLES)
+        torch.maximum(x[:, 0], x[:, 1], out=upper)
+        torch.maximum(x[:, 2], x[:, 3], out=lower)
         # how much later places win by; differences, as the gradient's kernel reads those fastest
-        return torch.maximum(upper, lower), (x[:, 1] - x[:, 0], x[:, 3] - x[:, 2], lower - upper)
+        torch.sub(x[:, 1], x[:, 0], out=wins[0])
+        torch.sub(x[:, 3], x[:, 2], out=wins[1])
+        torch.sub(lower, upper, out=wins[2])
+        return torch.maximum(upper, lower, out=y), wins
 
     def backward(self, weights: Tensor, cache: Cache, d: Tensor, want_input: bool) -> Tensor | None:
         if not want_input:
             return None
         right_above, right_below, below = cache
-        out = torch.empty((d.shape[0], 4, *d.shape[1:]), dtype=d.dtype)
+        out = array(self, "input", (d.shape[0], 4, *d.shape[1:]), d)
         _where_positive(d, below, out[:, 2])
         torch.sub(d, out[:, 2], out=out[:, 0])
         _where_positive(out[:, 0], right_above, out[:, 1])
@@ -307,6 +337,9 @@ class BlockMax(Layer):
         _where_positive(out[:, 2], right_below, out[:, 3])
         out[:, 2] -= out[:, 3]
         return out
+
+
+_ROLES = ("upper", "lower", "output", "right above", "right below", "below")
 
 
 def _where_positive(d: Tensor, criterion: Tensor, out: Tensor) -> None:
@@ -320,11 +353,15 @@ class Relu(Layer):
     """max(x, 0)."""
 
     def forward(self, weights: Tensor, x: Tensor) -> tuple[Tensor, Cache]:
-        y = torch.relu(x)
+        y = torch.clamp_min(x, 0.0, out=array(self, "output", x.shape, x))
         return y, y
 
     def backward(self, weights: Tensor, cache: Cache, d: Tensor, want_input: bool) -> Tensor | None:
-        return torch.ops.aten.threshold_backward(d, cache, 0) if want_input else None
+        if not want_input:
+            return None
+        out = array(self, "input", d.shape, d)
+        _where_positive(d, cache, out)
+        return out
 
 
 @final
@@ -345,17 +382,19 @@ class Tanh(Layer):
 class MaxPool2(Layer):
     """Maximum over 2 x 2 blocks of images (K, C, H, W, B)."""
 
+    over_blocks: BlockMax = field(default_factory=BlockMax)
+
     def forward(self, weights: Tensor, x: Tensor) -> tuple[Tensor, Cache]:
         tall, wide = x.shape[2] // 2 * 2, x.shape[3] // 2 * 2
         blocks = torch.stack([x[:, :, i:tall:2, j:wide:2] for i, j in _PLACES], 1)
-        y, cache = BlockMax().forward(weights, blocks)
+        y, cache = self.over_blocks.forward(weights, blocks)
         return y, (cache, x.shape)
 
     def backward(self, weights: Tensor, cache: Cache, d: Tensor, want_input: bool) -> Tensor | None:
         if not want_input:
             return None
         masks, shape = cache
-        blocks = BlockMax().backward(weights, masks, d, want_input)
+        blocks = self.over_blocks.backward(weights, masks, d, want_input)
         assert blocks is not None
         tall, wide = shape[2] // 2 * 2, shape[3] // 2 * 2
         out = torch.zeros(shape, dtype=d.dtype)
@@ -370,7 +409,7 @@ class Flatten(Layer):
     """Images (K, C, H, W, B) to vectors (K, B, C H W)."""
 
     def forward(self, weights: Tensor, x: Tensor) -> tuple[Tensor, Cache]:
-        return x.flatten(1, 3).transpose(1, 2).contiguous(), x.shape
+        return _copy(self, "output", x.flatten(1, 3).transpose(1, 2)), x.shape
 
     def backward(self, weights: Tensor, cache: Cache, d: Tensor, want_input: bool) -> Tensor | None:
-        return d.transpose(1, 2).reshape(cache) if want_input else None
+        return _copy(self, "input", d.transpose(1, 2)).view(cache) if want_input else None

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from bonafed.errors import InvalidValue
 from bonafed.learning import layers as stacked
+from bonafed.learning.workspace import array
 
 Loss = Literal["cross-entropy", "squared"]
 MOST_SAMPLES = 512  # per call; beyond, nothing is gained
@@ -185,7 +186,7 @@ class LayerProgram(Program):
         if isinstance(self._parts[0], stacked.Flatten):
             value = x.flatten(2)
         else:
-            value = x.permute(0, 2, 3, 4, 1).contiguous() if x.dim() == 5 else x
+            value = _batch_last(self, x) if x.dim() == 5 else x
         caches: list[stacked.Cache] = []
         for part, where in zip(self._parts, self._slices, strict=True):
             if isinstance(part, stacked.Flatten) and value.dim() == 3:
@@ -260,6 +261,12 @@ class LayerProgram(Program):
             part, where = self._parts[k], self._slices[k]
             signal = part.backward(weights[:, where], caches[k], signal, want_input=k > self._first)
         return signals
+
+
+def _batch_last(owner: Program, x: Tensor) -> Tensor:
+    """Images (K, B, C, H, W) as (K, C, H, W, B)."""
+    view = x.permute(0, 2, 3, 4, 1)
+    return array(owner, "images", view.shape, x).copy_(view)
 
 
 def _numbers(kept: object) -> int:

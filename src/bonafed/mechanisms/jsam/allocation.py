@@ -1,0 +1,103 @@
+"""Whom to select how often, and how much privacy to buy from each (spec B1, B2).
+
+The optimum selects the h clients of lowest virtual cost: the cheapest with probability (N-h+1)/N, the
+others with 1/N each. That there is nothing between 0 and 1/N is a sharpening of Theorem 3 (spec B2); the
+paper's grid over p_h is not needed, and misses the optimum where h = 1 (erratum J4).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bonafed import checks
+from bonafed.checks import Floats
+from bonafed.mechanisms.jsam.inner import budgets, inner
+from bonafed.mechanisms.jsam.ladder import best_threshold
+
+Variant = Literal["exact", "printed"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Plan:
+    """Who is selected how often, and whose privacy is bought; in the order of the input."""
+
+    selection: Floats  # (N,) p: probability that a draw falls on the client, sum 1
+    privacy: Floats  # (N,) epsilon: privacy budget of the whole run; 0 if never selected
+    total: float  # B = sum of epsilon v: expected money
+    objective: float  # J = eta times the loss bound + B
+    threshold: int  # h: number of clients selected
+    distance: float  # l = ||p - p^u||_1, how far from selecting everybody alike
+    eta: float  # weight of the training loss against money
+
+    @property
+    def loss(self) -> float:
+        """The bound on the training loss that is left, (14) of the paper."""
+        return (self.objective - self.total) / self.eta
+
+
+def allocate(
+    virtual_costs: ArrayLike,
+    eta: float,
+    noise_scale: float,
+    variant: Variant = "exact",
+    *,
+    grid: float = 1e-4,
+) -> Plan:
+    """The optimal plan for given virtual costs, in time O(N log N).
+
+    `noise_scale` is Q of the paper (see `noise_scale` for its ingredients). `variant="printed"` runs
+    Algorithm 1 as printed, with Q restored and p_h on a grid; it wants increasing virtual costs.
+
+    >>> plan = allocate([0.24, 0.7, 1.0, 1.42, 1.86], eta=1, noise_scale=1)
+    >>> plan.threshold, plan.selection, round(plan.objective, 6)
+    (4, array([0.4, 0.2, 0.2, 0.2, 0. ]), 2.833998)
+    """
+    v, weight, scale = checked(virtual_costs, eta, noise_scale)
+    checks.literal("variant", variant, Variant)
+    if variant == "printed":
+        from bonafed.mechanisms.jsam.printed import algorithm_1
+
+        return algorithm_1(v, weight, scale, grid)
+    h, _, _ = best_threshold(np.sort(v), weight, scale)
+    return threshold_plan(v, h, weight, scale)
+
+
+def checked(virtual_costs: ArrayLike, eta: float, noise_scale: float) -> tuple[Floats, float, float]:
+    """The arguments of every allocation."""
+    v = checks.vector("virtual_costs", virtual_costs, sign="positive")
+    return v, checks.positive("eta", eta), checks.positive("noise_scale", noise_scale)
+
+
+def threshold_plan(virtual_costs: Floats, h: int, eta: float, noise_scale: float) -> Plan:
+    """The plan with threshold h; equal costs are taken in the order of the clients."""
+    n = virtual_costs.size
+    selection = np.zeros(n)
+    if h == n:
+        selection[:] = 1 / n
+    else:
+        limit = np.partition(virtual_costs, h - 1)[h - 1]
+        cheaper = virtual_costs < limit
+        tied = np.flatnonzero(virtual_costs == limit)[: h - int(cheaper.sum())]
+        selection[cheaper] = 1 / n
+        selection[tied] = 1 / n
+    selection[int(np.argmin(virtual_costs))] = (n - h + 1) / n
+    return plan_for(selection, virtual_costs, eta, noise_scale, distance=2 * (n - h) / n)
+
+
+def plan_for(
+    selection: Floats,
+    virtual_costs: Floats,
+    eta: float,
+    noise_scale: float,
+    distance: float,
+) -> Plan:
+    """The best privacy budgets for a given selection."""
+    chosen = selection > 0
+    spread = float((np.cbrt(selection[chosen] * virtual_costs[chosen]) ** 2).sum())
+    total, value = (float(x) for x in inner(eta, distance, spread, noise_scale))
+    privacy = budgets(selection, virtual_costs, total)
+    return Plan(selection, privacy, total, value, int(chosen.sum()), distance, eta)

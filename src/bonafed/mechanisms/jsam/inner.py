@@ -1,0 +1,105 @@
+"""How much to spend on privacy for a given selection, in closed form (spec B1).
+
+Problem 3 of the paper: the server chooses selection probabilities p and privacy budgets epsilon to
+
+    minimise  eta (l + sqrt(l^2 + Q sum p_k^2/epsilon_k^2)) + sum epsilon_k v_k,   l = ||p - p^u||_1
+
+with v_k the virtual costs. Given p and the total B = sum epsilon_k v_k, Hoelder's inequality gives
+
+    (1)  min sum p^2/epsilon^2 = W^3/B^2,   W = sum (p_k v_k)^(2/3),
+    (2)  attained at epsilon_k = p_k^(2/3) B/(W v_k^(1/3))                        (Theorem 4).
+
+What is left, with z = sqrt(Q) W^(3/2), is convex in B:  min eta (l + sqrt(l^2 + z^2/B^2)) + B. With
+mu = eta l^2/z and u >= 1 the largest root of u^3 - u - mu = 0,
+
+    (3)  B = sqrt(eta z/u),   J = eta l + sqrt(eta z) (u^(3/2) + u^(-1/2)).
+
+J grows with l and with W. Without noise to buy off (z = 0): B = 0, J = 2 eta l.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bonafed import checks
+from bonafed.checks import Floats
+
+
+class Inner(NamedTuple):
+    """The best total for a given selection; arrays of one shape."""
+
+    total: Floats  # B, money in expectation
+    objective: Floats  # J
+
+
+def inner(eta: float, distance: ArrayLike, spread: ArrayLike, noise_scale: float) -> Inner:
+    """(3) for l = `distance` and W = `spread`, which broadcast."""
+    l, w = np.broadcast_arrays(  # noqa: E741 - the paper's letter
+        np.asarray(distance, dtype=np.float64), np.asarray(spread, dtype=np.float64)
+    )
+    z = math.sqrt(noise_scale) * w**1.5
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        u = _root(eta * l**2 / z)
+        bought = np.sqrt(eta * z)
+        total = bought / np.sqrt(u)
+        objective = eta * l + bought * (u**1.5 + 1 / np.sqrt(u))
+    free = (z == 0) | ~np.isfinite(u)  # noise costs nothing, or too little for a double to tell
+    return Inner(np.where(free, 0.0, total), np.where(free, 2 * eta * l, objective))
+
+
+def _root(mu: Floats) -> Floats:
+    """The largest root of u^3 - u - mu = 0 for mu >= 0, by trigonometry and two Newton steps."""
+    k = 1.5 * math.sqrt(3.0) * mu
+    low = np.cos(np.arccos(np.minimum(k, 1.0)) / 3)
+    high = np.cosh(np.arccosh(np.maximum(k, 1.0)) / 3)
+    u = 2 / math.sqrt(3.0) * np.where(k <= 1, low, high)
+    for _ in range(2):
+        u = u - (u * (u * u - 1) - mu) / (3 * u * u - 1)
+    return np.maximum(u, 1.0)
+
+
+def budgets(selection: Floats, virtual_costs: Floats, total: float) -> Floats:
+    """(2): (N,) privacy budgets; 0 where a client is never selected."""
+    chosen = selection > 0
+    w = np.cbrt(selection[chosen] * virtual_costs[chosen]) ** 2
+    result = np.zeros(selection.size)
+    result[chosen] = np.cbrt(selection[chosen]) ** 2 * total / (w.sum() * np.cbrt(virtual_costs[chosen]))
+    return result
+
+
+def objective(
+    selection: Floats,
+    privacy: Floats,
+    virtual_costs: Floats,
+    eta: float,
+    noise_scale: float,
+    shares: Floats | None = None,
+) -> float:
+    """The objective of Problem 3, from its definition; `shares` is p^u, uniform if not given."""
+    fair = np.full(selection.size, 1 / selection.size) if shares is None else shares
+    distance = float(np.abs(selection - fair).sum())
+    chosen = selection > 0
+    noise = noise_scale * float(((selection[chosen] / privacy[chosen]) ** 2).sum())
+    return eta * (distance + math.sqrt(distance**2 + noise)) + float(privacy @ virtual_costs)
+
+
+def noise_scale(
+    delta: float, dimension: int, rounds: int, smoothness: float, c2: float = math.sqrt(2.0)
+) -> float:
+    """Q = 2 c2^2 log(1/delta) D sqrt(T) L from its ingredients (spec B1; erratum J9).
+
+    c2 is the constant of Lemma 1; sqrt(2) is its value for small epsilon under zCDP. It is not a
+    constant (spec B5), which is why the noise of the training itself is calibrated exactly.
+
+    >>> round(noise_scale(delta=1e-5, dimension=10, rounds=100, smoothness=0.5), 3)
+    2302.585
+    """
+    d = checks.positive("delta", delta)
+    checks.between("delta", d, 0.0, 1.0 - 1e-16)
+    size, turns = checks.whole("dimension", dimension), checks.whole("rounds", rounds)
+    smooth, constant = checks.positive("smoothness", smoothness), checks.positive("c2", c2)
+    return 2 * constant**2 * math.log(1 / d) * size * math.sqrt(turns) * smooth

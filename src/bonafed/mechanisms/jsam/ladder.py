@@ -1,0 +1,181 @@
+"""The best threshold, also when one client reports something else (spec B2, B3).
+
+By Theorem 3 and its corollary in spec B2 the optimum for sorted virtual costs v_1 <= ... <= v_N is
+
+    (1)  for some h in 1..N:  p_1 = (N-h+1)/N,  p_2 = ... = p_h = 1/N,  the rest 0;  l = 2 (N-h)/N,
+    (2)  W_h = N^(-2/3) ((N-h+1)^(2/3) w_1 + w_2 + ... + w_h),   w = v^(2/3).
+
+l_h falls and W_h rises with h, and J grows with both, so a range of thresholds a..b cannot do better than
+
+    (3)  J(l_b, W_a),
+
+and the best h is found by halving ranges and dropping those whose bound is above the best found: the exact
+minimum over all h, after looking at a small part of them.
+
+A question "what if client k reported virtual cost x" changes one number of the sorted list; W_h for the
+changed list comes from the prefix sums of the original in constant time. V_k(x), the least J, is concave
+in x, and its slope is the client's privacy budget (envelope theorem, spec B3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bonafed.checks import Floats
+from bonafed.mechanisms.jsam.inner import inner
+
+Ints = NDArray[np.int64]
+_CHUNK = 1 << 13  # questions answered together
+
+
+class Own(NamedTuple):
+    """What a change of one client's virtual cost would lead to; (m,) for m questions."""
+
+    value: Floats  # V_k(x): least objective
+    privacy: Floats  # epsilon_k(x): the client's privacy budget, V_k'(x)
+
+
+class Best(NamedTuple):
+    """The best plan for each question."""
+
+    threshold: Ints  # h, the number of clients selected; the smallest, among equals
+    objective: Floats  # J
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ladder:
+    """Sorted virtual costs, ready for questions; made by `ladder`."""
+
+    eta: float
+    noise_scale: float
+    sorted_costs: Floats  # (N,) ascending; equal costs in the order of the clients
+    client_at: Ints  # (N,) whose they are
+    rank: Ints  # (N,) place of each client in that order
+    prefix: Floats  # (N+1,) sums of the first w
+
+    def own(self, clients: Ints, virtual_costs: Floats) -> Own:
+        """V_k(x) and epsilon_k(x) for pairs (k, x), (m,) each; the others as they are."""
+        parts = [
+            self._own(clients[i : i + _CHUNK], virtual_costs[i : i + _CHUNK])
+            for i in range(0, clients.size, _CHUNK)
+        ]
+        return Own(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+    def _own(self, clients: Ints, x: Floats) -> Own:
+        moved = _Moved(self, clients, x)
+        n = self.sorted_costs.size
+        best = _search(n, clients.size, self.eta, self.noise_scale, moved.spread)
+        question = np.arange(clients.size)
+        spread = moved.spread(question, best.threshold)
+        total = inner(self.eta, _distance(n, best.threshold), spread, self.noise_scale).total
+        share = np.where(moved.place == 0, n - best.threshold + 1, 1) / n  # (1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            epsilon = np.cbrt(share) ** 2 * total / (spread * np.cbrt(x))
+        return Own(best.objective, np.where(moved.place < best.threshold, epsilon, 0.0))
+
+
+def ladder(virtual_costs: Floats, eta: float, noise_scale: float) -> Ladder:
+    """Sort once for many questions."""
+    order = np.argsort(virtual_costs, kind="stable")
+    rank = np.empty(order.size, dtype=np.int64)
+    rank[order] = np.arange(order.size)
+    w = np.cbrt(virtual_costs[order]) ** 2
+    prefix = np.concatenate([[0.0], np.cumsum(w)])
+    return Ladder(eta, noise_scale, virtual_costs[order], order, rank, prefix)
+
+
+def best_threshold(sorted_costs: Floats, eta: float, noise_scale: float) -> tuple[int, float, float]:
+    """h, W_h and J_h of the best plan for sorted virtual costs."""
+    w = np.cbrt(sorted_costs) ** 2
+    prefix, n = np.cumsum(w), sorted_costs.size
+
+    def spread(_question: Ints, h: Ints) -> Floats:
+        return _spread(n, h, w[0], prefix[h - 1])
+
+    best = _search(n, 1, eta, noise_scale, spread)
+    h = int(best.threshold[0])
+    return h, float(spread(np.zeros(1, np.int64), best.threshold)[0]), float(best.objective[0])
+
+
+def _distance(n: int, h: Ints) -> Floats:
+    """(1): l = 2 (N-h)/N."""
+    return 2.0 * (n - h) / n
+
+
+def _spread(n: int, h: Ints, lead: Floats | float, prefix: Floats) -> Floats:
+    """(2): W_h from the leader's w and the sum of the first h."""
+    result: Floats = (np.cbrt(n - h + 1.0) ** 2 * lead + (prefix - lead)) / np.cbrt(float(n)) ** 2
+    return result
+
+
+class _Moved:
+    """The sorted list of each question: client k taken out, x put in."""
+
+    def __init__(self, base: Ladder, clients: Ints, x: Floats) -> None:
+        self._base = base
+        self._from = base.rank[clients]  # where k was
+        self._w = np.cbrt(x) ** 2
+        self._taken = np.cbrt(base.sorted_costs[self._from]) ** 2
+        self.place = self._where(clients, x)  # where k is now: this many others come before it
+        first_other = np.minimum(self._from == 0, base.sorted_costs.size - 1).astype(np.int64)
+        first = np.cbrt(base.sorted_costs[first_other]) ** 2
+        self._lead = np.where(self.place == 0, self._w, first)
+
+    def _where(self, clients: Ints, x: Floats) -> Ints:
+        """Others before k: cheaper, or equal with a smaller number (a fixed order, spec B4)."""
+        base = self._base
+        low = np.searchsorted(base.sorted_costs, x, side="left")
+        high = np.searchsorted(base.sorted_costs, x, side="right")
+        while (open_ := low < high).any():  # among equal costs clients stand in order of their number
+            middle = (low + high) // 2
+            before = base.client_at[np.minimum(middle, base.client_at.size - 1)] < clients
+            low, high = np.where(open_ & before, middle + 1, low), np.where(open_ & ~before, middle, high)
+        return np.asarray(low - (self._from < low), dtype=np.int64)
+
+    def spread(self, question: Ints, h: Ints) -> Floats:
+        """W_h of the changed list; h may exceed the place of k or not."""
+        place, taken_from = self.place[question], self._from[question]
+        others = np.where(h <= place, h, h - 1)  # of the first h, how many are others
+        behind = others > taken_from
+        total = self._base.prefix[others + behind] - np.where(behind, self._taken[question], 0.0)
+        total = total + np.where(h <= place, 0.0, self._w[question])
+        return _spread(self._base.sorted_costs.size, h, self._lead[question], total)
+
+
+def _search(
+    n: int, questions: int, eta: float, noise_scale: float, spread: Callable[[Ints, Ints], Floats]
+) -> Best:
+    """The least J over h = 1..n for every question, by (3)."""
+    best = np.full(questions, np.inf)
+    at = np.full(questions, n + 1, dtype=np.int64)
+
+    def look(question: Ints, h: Ints) -> Floats:
+        w = spread(question, h)
+        value = inner(eta, _distance(n, h), w, noise_scale).objective
+        before = best.copy()
+        np.minimum.at(best, question, value)
+        at[best < before] = n + 1
+        equal = value == best[question]
+        np.minimum.at(at, question[equal], h[equal])
+        return w
+
+    question = np.arange(questions)
+    a, b = np.ones(questions, dtype=np.int64), np.full(questions, n, dtype=np.int64)
+    w_a = look(question, a)
+    look(question, b)
+    while True:
+        bound = inner(eta, _distance(n, b), w_a, noise_scale).objective
+        keep = (b - a > 1) & (bound <= best[question])
+        question, a, b, w_a = question[keep], a[keep], b[keep], w_a[keep]
+        if not question.size:
+            return Best(at, best)
+        middle = (a + b) // 2
+        w_middle = look(question, middle)
+        question = np.concatenate([question, question])
+        w_a = np.concatenate([w_a, w_middle])
+        a, b = np.concatenate([a, middle]), np.concatenate([middle, b])
