@@ -31,7 +31,7 @@ from torch import Tensor
 from bonafed import checks
 from bonafed.errors import BonafedError, InvalidValue
 from bonafed.learning.programs import Program
-from bonafed.learning.workspace import reused_memory, start_reuse
+from bonafed.learning.workspace import array, reused_memory, start_reuse
 
 Optimizer = Literal["sgd", "momentum", "adam"]
 MOST_PADDING = 0.125  # share of padding among the samples of one call, at most
@@ -255,7 +255,8 @@ def _calls(lengths: list[int], most: int) -> list[list[int]]:
 
 def _take(values: Tensor, index: Tensor) -> Tensor:
     """values[index] for a (K, B) index, copied row by row."""
-    return values.index_select(0, index.view(-1)).view(*index.shape, *values.shape[1:])
+    rows = array(values, "taken", (index.numel(), *values.shape[1:]), values)
+    return torch.index_select(values, 0, index.view(-1), out=rows).view(*index.shape, *values.shape[1:])
 
 
 def _as_slice(rows: list[int]) -> slice | Tensor:

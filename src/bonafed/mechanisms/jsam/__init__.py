@@ -1,0 +1,36 @@
+"""JSAM: joint client selection and privacy compensation (Xu, Zhang, Huang), exact and corrected.
+
+From whom to buy how much privacy, how often to select each, and what to pay, so that every client's best
+choice is to state its true privacy sensitivity: `allocate`, `settle`; the baselines are rules for `settle`.
+"""
+
+from bonafed.mechanisms.jsam.allocation import Plan, allocate
+from bonafed.mechanisms.jsam.budget import Budgeted, eta_for_budget, eta_for_expected_budget
+from bonafed.mechanisms.jsam.floors import FlooredPlan, allocate_with_floor
+from bonafed.mechanisms.jsam.inner import noise_scale, objective
+from bonafed.mechanisms.jsam.payments import JsamMechanism, PrivacySettlement, settle
+from bonafed.mechanisms.jsam.rules import Cheapest, Fixed, Jsam, Rule, largest_losses, unbiased
+from bonafed.mechanisms.jsam.sizes import BoundedPlan, allocate_unequal
+
+__all__ = [
+    "BoundedPlan",
+    "Budgeted",
+    "Cheapest",
+    "Fixed",
+    "FlooredPlan",
+    "Jsam",
+    "JsamMechanism",
+    "Plan",
+    "PrivacySettlement",
+    "Rule",
+    "allocate",
+    "allocate_unequal",
+    "allocate_with_floor",
+    "eta_for_budget",
+    "eta_for_expected_budget",
+    "largest_losses",
+    "noise_scale",
+    "objective",
+    "settle",
+    "unbiased",
+]

@@ -1,0 +1,108 @@
+"""A sum of money instead of the weight eta.
+
+The expected money B(eta) of the optimal plan does not fall in eta: of two weights the larger one buys at
+least as much (add the two optimality inequalities). So a weight for a budget can be found by halving. There
+are two ways to mean it, and they differ in what they promise:
+
+    eta_for_expected_budget  the weight is fixed by the priors, before anyone reports, so that the expected
+                             payments equal the budget. Truthful; what these reports cost may be more or less.
+    eta_for_budget           the largest weight (to 1e-9) at which the payments for THESE reports stay within
+                             the budget. A hard limit; but the weight now depends on the reports, and with it
+                             every client has a small say in it, so exact truthfulness is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bonafed import checks
+from bonafed.economics.priors import Prior
+from bonafed.errors import NoSolution
+from bonafed.mechanisms.jsam.payments import PrivacySettlement, settle
+from bonafed.mechanisms.jsam.rules import Jsam, Rule
+
+_CLOSE = 1e-9  # relative, of eta
+
+
+class Budgeted(NamedTuple):
+    """A weight, and the settlement it leads to."""
+
+    eta: float
+    settlement: PrivacySettlement
+
+
+def eta_for_budget(
+    reports: ArrayLike,
+    prior: Prior | Sequence[Prior],
+    budget: float,
+    noise_scale: float,
+    *,
+    rule: Rule | None = None,
+) -> Budgeted:
+    """The largest eta found whose payments for these reports stay within the budget.
+
+    The payments jump where one more client is selected, so they may stay below the budget. They are
+    checked, whatever the search did: `settlement.spend <= budget`.
+
+    >>> from bonafed.economics import Uniform
+    >>> found = eta_for_budget([0.12, 0.35, 0.5, 0.71, 0.93], Uniform(0, 1), 2.0, noise_scale=1)
+    >>> round(found.settlement.spend, 6)
+    2.0
+    """
+    money = checks.positive("budget", budget)
+
+    def at(eta: float) -> PrivacySettlement:
+        return settle(reports, prior, eta, noise_scale, rule=rule)
+
+    low = _largest(lambda eta: at(eta).spend <= money)
+    return Budgeted(low, at(low))
+
+
+def eta_for_expected_budget(
+    prior: Prior,
+    clients: int,
+    budget: float,
+    noise_scale: float,
+    *,
+    rule: Rule | None = None,
+    samples: int = 1000,
+    seed: int = 0,
+) -> float:
+    """The eta at which the expected payments are the budget, over `samples` draws of all costs.
+
+    Expected payments equal the expected sum of epsilon times virtual cost (spec B3), which needs no
+    integrals. The same draws serve every eta, so the search is over one increasing function.
+    """
+    money, n = checks.positive("budget", budget), checks.whole("clients", clients)
+    rng = np.random.default_rng(np.random.SeedSequence(checks.whole("seed", seed, at_least=0)))
+    drawn = [prior.sample(rng, n) for _ in range(checks.whole("samples", samples))]
+    virtual = [prior.ironed_virtual_cost(np.maximum(c, 1e-6 * prior.high)) for c in drawn]
+    choice = rule or Jsam()
+    scale = checks.positive("noise_scale", noise_scale)
+
+    def expected(eta: float) -> float:
+        return float(np.mean([choice.plan(v, eta, scale).total for v in virtual]))
+
+    return _largest(lambda eta: expected(eta) <= money)
+
+
+def _largest(allowed: Callable[[float], bool]) -> float:
+    """The largest weight that is allowed, by doubling and halving."""
+    low = 1.0
+    while not allowed(low):
+        low /= 16
+        if low < 1e-200:
+            raise NoSolution("no weight eta is small enough to stay within the budget")
+    high = low * 2
+    while allowed(high):
+        low, high = high, high * 2
+        if high > 1e200:
+            raise NoSolution("the budget is never reached: every weight eta stays within it")
+    while high - low > _CLOSE * low:
+        middle = (low + high) / 2
+        low, high = (middle, high) if allowed(middle) else (low, middle)
+    return low

@@ -1,0 +1,107 @@
+"""Clients with unequal amounts of data: p^u = shares that are not uniform (spec B2, last lines).
+
+What carries over: J(p) is least at a vertex, so p_k is 0 or its share u_k for all but one client, the leader,
+who takes what the excluded leave. What does not: who is excluded need not follow from the virtual costs
+alone; excluding mass E at the least W is a knapsack problem. Hence
+
+    exact       up to EXACT_LIMIT clients, every leader with every set of excluded clients;
+    heuristic   beyond: for every leader, exclude in order of (u v)^(2/3)/u, the fractional knapsack's order.
+
+The heuristic comes with a lower bound. Between two steps of the fractional knapsack W is concave in E (the
+leader's term is, the rest is linear) and no set of mass E has a smaller W; l = 2E grows; J grows with both.
+So on a step from E_j to E_{j+1}   J >= J(2 E_j, min(W_j, W_{j+1})),   and the least of these over all leaders
+and steps bounds the optimum.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bonafed import checks
+from bonafed.checks import Floats
+from bonafed.mechanisms.jsam.allocation import Plan, checked, plan_for
+from bonafed.mechanisms.jsam.inner import inner
+
+EXACT_LIMIT = 14  # clients: 14 leaders x 8192 sets
+
+
+class BoundedPlan(NamedTuple):
+    """A plan and what is known about the best there is."""
+
+    plan: Plan
+    optimal: bool  # proved to be the best
+    lower_bound: float  # no plan has a smaller objective
+
+    @property
+    def gap(self) -> float:
+        """How much better the optimum may be, relative to the plan; 0 if it is optimal."""
+        return max(0.0, 1 - self.lower_bound / self.plan.objective) if self.plan.objective else 0.0
+
+
+def allocate_unequal(
+    virtual_costs: ArrayLike, shares: ArrayLike, eta: float, noise_scale: float
+) -> BoundedPlan:
+    """The best plan found for clients that hold the given shares of the data, which sum to 1.
+
+    >>> found = allocate_unequal([0.3, 0.5, 1.8], [0.2, 0.3, 0.5], eta=1, noise_scale=1)
+    >>> found.optimal, found.plan.selection
+    (True, array([0.2, 0.3, 0.5]))
+    """
+    v, weight, scale = checked(virtual_costs, eta, noise_scale)
+    u = checks.shares("shares", shares, length=v.size)
+    if v.size <= EXACT_LIMIT:
+        plan = _exact(v, u, weight, scale)
+        return BoundedPlan(plan, True, plan.objective)
+    plan, bound = _greedy(v, u, weight, scale)
+    return BoundedPlan(plan, plan.objective <= bound, min(bound, plan.objective))
+
+
+def _exact(v: Floats, u: Floats, eta: float, noise_scale: float) -> Plan:
+    n = v.size
+    sets = (np.arange(1 << n)[:, None] >> np.arange(n)) & 1  # 1: excluded
+    mass, left = sets @ u, np.cbrt(u * v) ** 2
+    kept = (1 - sets) @ left
+    best, found = np.inf, (0, 0)
+    for leader in range(n):
+        allowed = np.flatnonzero(sets[:, leader] == 0)
+        spread = kept[allowed] - left[leader] + np.cbrt(v[leader] * (u[leader] + mass[allowed])) ** 2
+        value = inner(eta, 2 * mass[allowed], spread, noise_scale).objective
+        at = int(np.argmin(value))
+        if value[at] < best:
+            best, found = float(value[at]), (leader, int(allowed[at]))
+    return _plan(v, u, found[0], sets[found[1]].astype(bool), eta, noise_scale)
+
+
+def _greedy(v: Floats, u: Floats, eta: float, noise_scale: float) -> tuple[Plan, float]:
+    n = v.size
+    left = np.cbrt(u * v) ** 2
+    order = np.argsort(-left / u, kind="stable")  # dearest per share of the data first
+    best, found, bound = np.inf, (0, 0), np.inf
+    for leader in range(n):
+        others = order[order != leader]
+        mass = np.concatenate([[0.0], np.cumsum(u[others])])
+        gone = np.concatenate([[0.0], np.cumsum(left[others])])
+        spread = np.maximum(gone[-1] - gone, 0.0) + np.cbrt(v[leader] * (u[leader] + mass)) ** 2
+        value = inner(eta, 2 * mass, spread, noise_scale).objective
+        at = int(np.argmin(value))
+        if value[at] < best:
+            best, found = float(value[at]), (leader, at)
+        steps = inner(eta, 2 * mass[:-1], np.minimum(spread[:-1], spread[1:]), noise_scale).objective
+        bound = min(bound, float(steps.min()))
+    leader, count = found
+    excluded = np.zeros(n, dtype=bool)
+    excluded[order[order != leader][:count]] = True
+    return _plan(v, u, leader, excluded, eta, noise_scale), bound
+
+
+def _plan(
+    v: Floats, u: Floats, leader: int, excluded: np.ndarray[tuple[int], np.dtype[np.bool_]],
+    eta: float, noise_scale: float,
+) -> Plan:  # fmt: skip
+    selection = np.where(excluded, 0.0, u)
+    mass = float(u[excluded].sum())
+    selection[leader] += mass
+    return plan_for(selection, v, eta, noise_scale, 2 * mass)
