@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
@@ -139,24 +140,25 @@ def run_jobs(
     `start` is one model (P,) for all, or one model per job (len(jobs), P). Each thread holds at most
     `group_bytes` of parameters, gradients and optimizer state at a time (one job, if a job needs more).
     """
-    for job in jobs:
-        if job.samples.size == 0:
-            raise InvalidValue(f"client {job.client}", "must have samples", 0)
-        if job.noise_multiplier and spec.clip is None:
-            raise InvalidValue("clip", "must be given where noise is added", None)
     if not jobs:
         return
+    for job in jobs:
+        if job.samples.size == 0:
+            raise InvalidValue(f"client {job.client} in round {round_number}", "must have samples", 0)
+        if job.noise_multiplier and spec.clip is None:
+            raise InvalidValue("clip", "must be given where noise is added", None)
+    _require_labels(program, start, samples, jobs, round_number)
     runs = [_Run(k, job, spec, seed, round_number) for k, job in enumerate(jobs)]
     runs.sort(key=lambda run: (-len(run.batches), -run.job.samples.size, run.job.client, run.job.copy))
     copies = {"sgd": 3, "momentum": 4, "adam": 5}[spec.optimizer]
     most = program.samples_per_call(samples.features[0], spec.clip is not None)
-    size = min(most // spec.batch_size, group_bytes // (copies * 4 * program.size))
-    groups = [runs[i : i + max(1, size)] for i in range(0, len(runs), max(1, size))]
+    size = max(1, min(most // spec.batch_size, group_bytes // (copies * 4 * program.size)))
+    groups = _in_groups(runs, size)
 
     def train(group: list[_Run]) -> list[tuple[int, Update]]:
         return _train_group(program, start, samples, group, spec, most)
 
-    with _single_threaded():
+    with single_threaded():
         if threads == 1:
             with reused_memory():
                 done = dict(item for group in groups for item in train(group))
@@ -167,15 +169,41 @@ def run_jobs(
         yield done.pop(place)
 
 
-class _single_threaded:  # noqa: N801 - reads as a statement
-    """Inside, every PyTorch call computes on one thread; parallel work is over groups of jobs."""
+def _in_groups(runs: list[_Run], most: int) -> list[list[_Run]]:
+    """Groups of at most so many, about equal, an even number of them: two cores finish together."""
+    count = math.ceil(len(runs) / most)
+    count += count > 1 and count % 2
+    return [runs[len(runs) * k // count : len(runs) * (k + 1) // count] for k in range(count)]
 
-    def __enter__(self) -> None:
-        self._before = torch.get_num_threads()
-        torch.set_num_threads(1)
 
-    def __exit__(self, *_: object) -> None:
-        torch.set_num_threads(self._before)
+@contextmanager
+def single_threaded() -> Iterator[None]:
+    """Inside, every PyTorch call computes on one thread, so that digits do not depend on the cores."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _require_labels(
+    program: Program, start: Tensor, samples: Samples, jobs: Sequence[Job], round_number: int
+) -> None:
+    """Classes the model has an output for; names the client that holds another."""
+    if program.loss != "cross-entropy":
+        return
+    with torch.no_grad():
+        classes = program.outputs(start.view(-1, program.size)[:1], samples.features[None, :1]).shape[2]
+    labels = samples.labels
+    if int(labels.min()) >= 0 and int(labels.max()) < classes:
+        return
+    for job in jobs:
+        mine = labels[torch.from_numpy(job.samples)]
+        bad = mine[(mine < 0) | (mine >= classes)]
+        if bad.numel():
+            name = f"label of client {job.client} in round {round_number}"
+            raise InvalidValue(name, f"must be in 0..{classes - 1}", int(bad[0]))
 
 
 class _Run:
@@ -240,6 +268,8 @@ def _train_group(
 
 def _calls(lengths: list[int], most: int) -> list[list[int]]:
     """Group jobs for one call each: similar batch lengths, a bounded number of samples."""
+    if len(set(lengths)) == 1 and lengths[0] * len(lengths) <= most:
+        return [list(range(len(lengths)))]
     calls: list[list[int]] = []
     used = longest = 0
     for k in sorted(range(len(lengths)), key=lambda k: (-lengths[k], k)):

@@ -24,7 +24,7 @@ from torch import Tensor
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
-from bonafed.learning.engine import BadUpdate, Job, LocalTraining, Samples, run_jobs
+from bonafed.learning.engine import BadUpdate, Job, LocalTraining, Samples, run_jobs, single_threaded
 from bonafed.learning.privacy import Release
 from bonafed.learning.programs import Program
 
@@ -135,15 +135,16 @@ def make_jobs(
     return jobs
 
 
-def evaluate(program: Program, weights: Tensor, samples: Samples, most: int = 1000) -> tuple[float, float]:
+def evaluate(program: Program, weights: Tensor, samples: Samples) -> tuple[float, float]:
     """Mean loss and accuracy (NaN for regression) of one model on samples."""
     n = samples.features.shape[0]
     if n == 0:
         return float("nan"), float("nan")
     loss = correct = 0.0
+    most = min(1000, 4 * program.samples_per_call(samples.features[0], clip=False))  # nothing is kept
     for start in range(0, n, most):
         x, y = samples.features[start : start + most], samples.labels[start : start + most]
-        with torch.no_grad():
+        with torch.no_grad(), single_threaded():
             z = program.outputs(weights[None], x[None])[0]
         if program.loss == "squared":
             loss += float((z - y.view(z.shape)).square().sum()) / 2

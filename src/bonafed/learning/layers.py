@@ -295,12 +295,30 @@ class BlockConv2d(Convolution):
         bias.add_(d.flatten(3).sum((1, 3)), alpha=alpha)
 
     def sample_gradients(self, cache: Cache, d: Tensor) -> tuple[Tensor, Cache]:
-        # here blocks do not pay: a gradient per sample in four places is four times as much to write
-        _, _, x = cache
+        # per sample, either the gradient of all four places is written out, or the windows are
+        columns, _, x = cache
         k, _, f, tall, wide, b = d.shape
+        if 4 * f * self._patch**2 < self.kernel**2 * 4 * tall * wide:
+            return self._by_places(columns, d)
         x = x[:, :, : 2 * tall + self.kernel - 1, : 2 * wide + self.kernel - 1].contiguous()
         rows = d.view(k, 2, 2, f, tall, wide, b).permute(0, 3, 4, 1, 5, 2, 6)
         return self._sample_gradients(x, _copy(self, "rows", rows).view(k, f, 4 * tall * wide, b))
+
+    def _by_places(self, columns: Tensor, d: Tensor) -> tuple[Tensor, Cache]:
+        """The four places' gradients from patches, then added up where they belong."""
+        k, b, side = d.shape[0], d.shape[5], self.kernel
+        patches = columns.view(k, columns.shape[1], -1, b).permute(0, 3, 1, 2)
+        patches = _copy(self, "patches by sample", patches).flatten(0, 1)
+        signal = _copy(self, "signal", d.flatten(1, 2).flatten(2, 3).permute(0, 3, 1, 2)).flatten(0, 1)
+        places = array(self, "places", (k * b, patches.shape[1], 4 * self.filters), d)
+        torch.bmm(patches, signal.transpose(1, 2), out=places)
+        places = places.view(k, b, self.channels, self._patch, self._patch, 4, self.filters)
+        weight = array(self, "gradient", (k, b, self.channels, side, side, self.filters), d).zero_()
+        for place, (i, j) in enumerate(_PLACES):
+            weight += places[:, :, :, i : i + side, j : j + side, place]
+        bias = signal.sum(2).view(k, b, 4, self.filters).sum(2)
+        weight = weight.view(k, b, -1)
+        return _squared_norms(weight) + _squared_norms(bias), (weight, bias)
 
 
 _PLACES = ((0, 0), (0, 1), (1, 0), (1, 1))  # of an output in its 2 x 2 block, row by row

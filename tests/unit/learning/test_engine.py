@@ -19,6 +19,7 @@ from bonafed.learning.federation import (
     weighted_mean,
 )
 from bonafed.learning.programs import (
+    MOST_SAMPLES,
     LayerProgram,
     VmapProgram,
     flat_parameters,
@@ -26,6 +27,7 @@ from bonafed.learning.programs import (
     program_for,
 )
 from bonafed.learning.sequential import run_jobs_sequentially
+from bonafed.learning.workspace import reused_memory
 
 SIZES = (7, 12, 3, 20, 12, 1)
 
@@ -254,7 +256,7 @@ def test_a_bad_update_is_named_or_skipped():
 def test_bad_requests_are_refused():
     module, samples = make("softmax"), image_samples(20)
     start, program = flat_parameters(module), program_for(module)
-    with pytest.raises(InvalidValue, match="client 4 must have samples, got 0"):
+    with pytest.raises(InvalidValue, match="client 4 in round 0 must have samples, got 0"):
         list(
             run_jobs(
                 program,
@@ -266,6 +268,13 @@ def test_bad_requests_are_refused():
                 round_number=0,
             )
         )
+    wrong = Samples(samples.features, samples.labels.clone())
+    wrong.labels[7] = 12
+    parts, everyone = split((5, 15)), weighted_mean([0, 1], [5, 15])
+    with pytest.raises(InvalidValue, match=r"label of client 1 in round 3 must be in 0\.\.3, got 12"):
+        run_round(program, start, wrong, parts, everyone, LocalTraining(5, 0.1), seed=0, round_number=3)
+    only_good = weighted_mean([0], [5, 15])  # what nobody uses is nobody's error
+    run_round(program, start, wrong, parts, only_good, LocalTraining(5, 0.1), seed=0, round_number=3)
     noisy = Job(0, np.arange(5), noise_multiplier=1.0)
     with pytest.raises(InvalidValue, match="clip must be given where noise is added"):
         list(run_jobs(program, start, samples, [noisy], LocalTraining(5, 0.1), seed=0, round_number=0))
@@ -285,9 +294,95 @@ def test_bad_requests_are_refused():
 def test_evaluation_and_parameters_round_trip():
     module, samples = make("small-cnn"), image_samples(50)
     flat = flat_parameters(module)
-    loss, accuracy = evaluate(program_for(module), flat, samples, most=16)
+    loss, accuracy = evaluate(program_for(module), flat, samples)
     z = module(samples.features).detach()
     assert loss == pytest.approx(float(nn.functional.cross_entropy(z, samples.labels)), abs=1e-5)
     assert accuracy == pytest.approx(float((z.argmax(1) == samples.labels).float().mean()))
     assert torch.equal(flat_parameters(load_parameters(module, flat * 2)), flat * 2)
     assert torch.equal(flat_parameters(make("small-cnn")), flat)  # weights come from the seed alone
+
+
+def stack(*parts: nn.Module) -> nn.Sequential:
+    """A module with weights from a fixed seed."""
+    torch.manual_seed(3)
+    module = nn.Sequential(*parts)
+    for layer in module:
+        if hasattr(layer, "reset_parameters"):
+            layer.reset_parameters()
+    return module
+
+
+ODD_SHAPES = {
+    "odd sides, padding 1": ((2, 9, 11), lambda: stack(
+        nn.Conv2d(2, 3, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(3 * 4 * 5, 4))),
+    "odd output, no padding": ((1, 10, 8), lambda: stack(
+        nn.Conv2d(1, 2, 4), nn.Tanh(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(2 * 3 * 2, 4))),
+    "tanh before the pool, twice": ((1, 15, 15), lambda: stack(
+        nn.Conv2d(1, 4, 3), nn.Tanh(), nn.MaxPool2d(2), nn.Conv2d(4, 5, 3, padding=1), nn.Tanh(),
+        nn.MaxPool2d(2), nn.Flatten(), nn.Linear(5 * 3 * 3, 4))),
+    "convolutions without and with a pool": ((2, 8, 8), lambda: stack(
+        nn.Conv2d(2, 3, 3, padding=1), nn.ReLU(), nn.Conv2d(3, 4, 3), nn.ReLU(), nn.MaxPool2d(2),
+        nn.MaxPool2d(2), nn.Flatten(), nn.Linear(4, 4))),
+    "pool first": ((1, 9, 9), lambda: stack(
+        nn.MaxPool2d(2), nn.Conv2d(1, 3, 3), nn.ReLU(), nn.Flatten(), nn.Linear(12, 4))),
+    "one block, wide filters": ((3, 6, 6), lambda: stack(
+        nn.Conv2d(3, 8, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(8, 4))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("clip", [None, 0.5])
+@pytest.mark.parametrize("kind", ODD_SHAPES)
+def test_stacked_layers_of_any_shape_agree_with_autograd(kind: str, clip: float | None):
+    shape, make_module = ODD_SHAPES[kind]
+    module = make_module().double()
+    program = program_for(module)
+    assert isinstance(program, LayerProgram)
+    rng = torch.Generator().manual_seed(5)
+    clients, batch = 3, 7
+    weights = flat_parameters(module) + 0.1 * torch.randn(clients, program.size, generator=rng).double()
+    x = torch.randn(clients, batch, *shape, generator=rng).double()
+    x[:, :3] = 1.0  # constant images: equal values in every pool
+    y = torch.randint(0, 4, (clients, batch), generator=rng)
+    importance = torch.ones(clients, batch)
+    importance[1, 5:] = 0
+    loss, found = program.gradients(weights, x, y, importance, clip)
+    for k in range(clients):
+        expected, total = torch.zeros(program.size).double(), 0.0
+        mine = load_parameters(module, weights[k])
+        chosen = [b for b in range(batch) if importance[k, b]]
+        for b in chosen:
+            mine.zero_grad()
+            value = nn.functional.cross_entropy(mine(x[k, b : b + 1]), y[k, b : b + 1])
+            value.backward()
+            total += float(value.detach())
+            one = torch.cat([p.grad.flatten() for p in mine.parameters()])
+            expected += one if clip is None else one * min(1.0, clip / float(one.norm()))
+        assert torch.allclose(found[k], expected / len(chosen), rtol=1e-9, atol=1e-12)
+        assert float(loss[k]) == pytest.approx(total / len(chosen))
+
+
+def test_memory_that_is_used_again_does_not_change_results():
+    shape, make_module = ODD_SHAPES["convolutions without and with a pool"]
+    program = program_for(make_module())
+    rng = torch.Generator().manual_seed(6)
+    weights = torch.randn(4, program.size, generator=rng) * 0.3
+    calls = []
+    for clients, batch in ((4, 6), (2, 9), (4, 6)):  # larger and smaller than before
+        x = torch.randn(clients, batch, *shape, generator=rng)
+        y = torch.randint(0, 4, (clients, batch), generator=rng)
+        calls.append((weights[:clients], x, y, torch.ones(clients, batch)))
+    for clip in (None, 0.5):
+        fresh = [program.gradients(*call, clip) for call in calls]
+        with reused_memory():
+            again = [[part.clone() for part in program.gradients(*call, clip)] for call in calls]
+        for one, other in zip(fresh, again, strict=True):
+            assert torch.equal(one[0], other[0])
+            assert torch.equal(one[1], other[1])
+
+
+def test_calls_are_sized_by_what_a_sample_keeps():
+    small, large = program_for(make("small-cnn")), program_for(make("mnist-cnn"))
+    sample = image_samples(1).features[0]
+    assert small.samples_per_call(sample, clip=False) > large.samples_per_call(sample, clip=False)
+    assert small.samples_per_call(sample, clip=True) <= small.samples_per_call(sample, clip=False)
+    assert program_for(make("softmax")).samples_per_call(sample, clip=False) == MOST_SAMPLES
