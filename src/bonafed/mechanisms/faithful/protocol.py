@@ -1,0 +1,196 @@
+"""Faithful federated learning: training and payments by gradient reports alone (Algorithm 1, spec A.2).
+
+    phase I    w <- w - eta_1 sum_k p_k report_k(w), the shared model w*
+    phase II   for every k at once, from W = w*:  W <- W - eta_2 G,  G = sum_{j != k} p_j report_j(W),
+               adding to k's payment  (W - W')'(G + G')/2 / p_k   (trapezoid, the default; exact for quadratics)
+                                or    (W - W')'G / p_k            (left)
+               until at least T_2 steps are done AND |G|^2/(2 (1 - p_k) mu) <= p_k epsilon.
+
+The residual test makes 0 <= VCG - [f_-k(w*) - f_-k(W)]/p_k <= epsilon (spec A.2, fact 3). The printed algorithm
+has the sign of the payment wrong (E1), a step K times too small for its rate (E3) and stops after T_2 steps; with
+it an agent gains by overstating its gradient. `variant="printed"` is that one with the sign corrected.
+
+The server sees reports only, and of those only weighted sums (`Aggregation`): what a deployment aggregates
+securely. Agents see only the models they are sent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from bonafed import checks
+from bonafed.checks import Floats
+from bonafed.errors import BonafedError, InvalidValue
+from bonafed.mechanisms.faithful.problems import Problem
+from bonafed.mechanisms.faithful.vcg import Payments
+
+PaymentRule = Literal["trapezoid", "left"]
+ProtocolVariant = Literal["corrected", "printed"]
+Agent = Callable[[Floats, Floats], Floats]  # (models (m, P), true gradients (m, P)) -> reports (m, P)
+_MOST_STEPS = 100_000
+
+
+class BadReport(BonafedError):
+    """An agent's report cannot be used; says which agent, when, and why."""
+
+    def __init__(self, agent: int, where: str, problem: str) -> None:
+        self.agent = agent
+        super().__init__(f"report of agent {agent} in {where} must be a finite gradient, got {problem}")
+
+
+class Diverged(BonafedError):
+    """The reports drive the model away instead of to a minimum."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outcome:
+    """What the protocol came to."""
+
+    model: Floats  # (P,) w*
+    payments: Payments
+    losses: Floats  # (K,) F_k(w*), with the true losses
+    training_steps: int  # of phase I
+    integration_error: float  # largest |left - trapezoid|: bounds what the rule adds to the certified error
+
+    @property
+    def overall(self) -> Floats:
+        """(K,) J_k = F_k(w*) + P_k."""
+        return self.losses + self.payments.amount
+
+
+class Aggregation:
+    """Weighted sums of reports; the only thing the server sees.
+
+    Agents that follow the protocol are computed in one pass over all samples; the others are asked one by
+    one. `agents` holds the deviating ones by number.
+    """
+
+    def __init__(self, problem: Problem, agents: Mapping[int, Agent] | None = None) -> None:
+        self._problem, self._agents = problem, dict(agents or {})
+        for k in self._agents:
+            if not 0 <= k < problem.agents:
+                raise InvalidValue("agents", f"must be in 0..{problem.agents - 1}", k)
+
+    def sum(self, models: Floats, mix: Floats, where: str) -> Floats:
+        """(m, P) sum_j mix_ij report_j(models_i)."""
+        honest = mix.copy()
+        honest[:, list(self._agents)] = 0.0
+        total = self._problem.gradient(models, honest)
+        for k, agent in self._agents.items():
+            asked = np.flatnonzero(mix[:, k])
+            if asked.size:
+                report = self._ask(k, agent, models[asked], where)
+                total[asked] += mix[asked, k][:, None] * report
+        return total
+
+    def _ask(self, k: int, agent: Agent, models: Floats, where: str) -> Floats:
+        own = np.tile(self._problem.one(k), (models.shape[0], 1))
+        report = agent(models.copy(), self._problem.gradient(models, own))
+        if report is None:
+            raise BadReport(k, where, "nothing")
+        found = np.asarray(report, dtype=np.float64)
+        if found.shape != models.shape:
+            raise BadReport(k, where, f"shape {found.shape} instead of {models.shape}")
+        if not np.isfinite(found).all():
+            raise BadReport(k, where, "NaN or inf")
+        return found
+
+
+def faithful(
+    problem: Problem,
+    *,
+    agents: Mapping[int, Agent] | None = None,
+    training_steps: int = 1500,
+    payment_steps: int = 20,
+    epsilon: float = 1e-3,
+    step_share: float = 1.0,
+    rule: PaymentRule = "trapezoid",
+    variant: ProtocolVariant = "corrected",
+    start: Floats | None = None,
+) -> Outcome:
+    """Train by reports and compute what each agent owes.
+
+    `training_steps` is T_1, `payment_steps` is T_2 (a minimum), `epsilon` the certified error of a payment in
+    units of loss, `step_share` theta in (0, 1] of the largest safe step. `variant="printed"` takes the
+    paper's step 1/(K L_g) and stops after T_2 steps, whatever the residual.
+    """
+    w, reports = train(problem, agents, checks.whole("training_steps", training_steps, 0), start)
+    payments, gap = pay(
+        problem, w, reports, payment_steps=payment_steps, epsilon=epsilon, step_share=step_share,
+        rule=rule, variant=variant,
+    )  # fmt: skip
+    return Outcome(w, payments, problem.losses(w[None])[0], training_steps, gap)
+
+
+def train(
+    problem: Problem, agents: Mapping[int, Agent] | None, steps: int, start: Floats | None = None
+) -> tuple[Floats, Aggregation]:
+    """Phase I."""
+    reports = Aggregation(problem, agents)
+    w = np.zeros((1, problem.size)) if start is None else start[None].copy()
+    mix, first = problem.weights[None], None
+    for t in range(steps):
+        g = reports.sum(w, mix, f"training step {t + 1}")
+        norm = float(np.linalg.norm(g))
+        first = norm if first is None else first
+        if not math.isfinite(norm) or norm > 1e6 * max(first, 1.0):
+            raise Diverged(
+                f"training diverges at step {t + 1}: the reports grow from {first:.3g} to {norm:.3g}; an agent "
+                "that multiplies its gradient by more than 1 + 1/p_k does that (spec A.2, fact 6)"
+            )
+        w = w - g / problem.smoothness
+    return w[0], reports
+
+
+def pay(
+    problem: Problem,
+    model: Floats,
+    reports: Aggregation,
+    *,
+    payment_steps: int = 20,
+    epsilon: float = 1e-3,
+    step_share: float = 1.0,
+    rule: PaymentRule = "trapezoid",
+    variant: ProtocolVariant = "corrected",
+) -> tuple[Payments, float]:
+    """Phase II for all agents in one batch; the payments and the largest difference of the two rules."""
+    checks.literal("rule", rule, PaymentRule)
+    checks.literal("variant", variant, ProtocolVariant)
+    least = checks.whole("payment_steps", payment_steps, at_least=0)
+    close = checks.positive("epsilon", epsilon)
+    theta = checks.between("step_share", checks.positive("step_share", step_share), 0.0, 1.0)
+    k, p = problem.agents, problem.weights
+    rest, mixes = 1 - p, problem.without_each()
+    printed = variant == "printed"
+    eta = np.full(k, 1 / (k * problem.smoothness)) if printed else theta / (rest * problem.smoothness)
+    models = np.tile(model, (k, 1))
+    g = reports.sum(models, mixes, "payment step 0")
+    left, trapezoid, steps = np.zeros(k), np.zeros(k), 0
+    taken = np.zeros(k, dtype=np.int64)
+    residual = (g**2).sum(1) / (2 * rest * problem.regulariser) / p
+    while (active := np.flatnonzero((taken < least) | (~_stop(printed) & (residual > close)))).size:
+        steps += 1
+        if steps > _MOST_STEPS:
+            raise Diverged(f"payments do not converge in {_MOST_STEPS:,} steps; is epsilon = {close:g} too small?")
+        moved = models[active] - eta[active, None] * g[active]
+        following = reports.sum(moved, mixes[active], f"payment step {steps}")
+        way = models[active] - moved
+        left[active] += (way * g[active]).sum(1) / p[active]
+        trapezoid[active] += (way * (g[active] + following)).sum(1) / 2 / p[active]
+        models[active], g[active] = moved, following
+        taken[active] += 1
+        residual[active] = (following**2).sum(1) / (2 * rest[active] * problem.regulariser) / p[active]
+        if not np.isfinite(residual).all():
+            raise Diverged(f"payments diverge at step {steps}")
+    amount = trapezoid if rule == "trapezoid" else left
+    return Payments(amount, residual, models, int(taken.max())), float(np.abs(left - trapezoid).max())
+
+
+def _stop(printed: bool) -> np.bool_:
+    """Whether the number of steps alone decides."""
+    return np.bool_(printed)
