@@ -1,15 +1,15 @@
 """What K agents want to minimise together, and what each of them does.
 
 Agent k holds n_k samples and the loss F_k, the mean over its samples of a convex loss plus mu/2 |w|^2. The
-federation minimises F = sum p_k F_k with weights p_k > 0 that sum to 1. Everything a mechanism asks is asked for
-many models at once, W of shape (m, P), and for weighted sums over agents, v of shape (m, K):
+federation minimises F = sum p_k F_k with weights p_k > 0 that sum to 1. Everything a mechanism asks is asked
+for many models at once, W of shape (m, P), and for weighted sums over agents, v of shape (m, K):
 
     gradient(W, v)   sum_j v_ij grad F_j(W_i),  (m, P)
     losses(W)        F_j(W_i),                  (m, K)
     curvature(w, v)  sum_j v_j times the Hessian of F_j at one model, as a matrix or as products
 
-so that the K leave-one-out problems of a payment are one batch: v_ij = p_j for j != i and 0 for j = i. For the
-softmax there is one pass over the samples per call, whatever the number of agents (spec A.3).
+so that the K leave-one-out problems of a payment are one batch: v_ij = p_j for j != i and 0 for j = i. For
+the softmax there is one pass over the samples per call, whatever the number of agents (spec A.3).
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Problem(ABC):
 
     def one(self, agent: int) -> Floats:
         """(K,) the mix that is one agent's own loss."""
-        return np.eye(self.agents)[agent]
+        return np.asarray(np.eye(self.agents)[agent])
 
     def without_each(self) -> Floats:
         """(K, K) the mixes f_-k = sum_{j != k} p_j F_j."""
@@ -85,13 +85,13 @@ class _Data:
 
     def share(self, mix: Floats) -> Floats:
         """(n, m) weight of each sample in the mixes (m, K)."""
-        return (mix / self.counts).T[self.owner]
+        return np.asarray((mix / self.counts).T[self.owner])
 
     def by_agent(self, values: Floats) -> Floats:
         """(m, K) means over each agent's samples of values (n, m)."""
         total = np.zeros((self.counts.size, values.shape[1]))
         np.add.at(total, self.owner, values)
-        return (total / self.counts[:, None]).T
+        return np.asarray((total / self.counts[:, None]).T)
 
 
 def _data(features: ArrayLike, owner: ArrayLike, agents: int | None) -> _Data:
@@ -102,7 +102,9 @@ def _data(features: ArrayLike, owner: ArrayLike, agents: int | None) -> _Data:
         raise InvalidValue("features", "must be finite", "NaN or inf")
     a = np.asarray(owner)
     if a.shape != (x.shape[0],) or not np.issubdtype(a.dtype, np.integer):
-        raise InvalidValue("owner", f"must be {x.shape[0]} whole numbers, one per sample", f"shape {a.shape}")
+        raise InvalidValue(
+            "owner", f"must be {x.shape[0]} whole numbers, one per sample", f"shape {a.shape}"
+        )
     k = int(a.max()) + 1 if agents is None else checks.whole("agents", agents)
     if a.min() < 0 or a.max() >= k:
         raise InvalidValue("owner", f"must be in 0..{k - 1}", f"{a.min()}..{a.max()}")
@@ -136,7 +138,9 @@ class SoftmaxRegression(Problem):
         y = np.asarray(labels)
         self.classes = checks.whole("classes", classes, at_least=2)
         if y.shape != self._data.owner.shape or y.min() < 0 or y.max() >= self.classes:
-            raise InvalidValue("labels", f"must be one per sample in 0..{self.classes - 1}", f"shape {y.shape}")
+            raise InvalidValue(
+                "labels", f"must be one per sample in 0..{self.classes - 1}", f"shape {y.shape}"
+            )
         self._labels = y.astype(np.int64)
         self.regulariser = checks.positive("regulariser", regulariser)
         self.weights = _weights(weights, self._data.counts.size)
@@ -183,7 +187,7 @@ class SoftmaxRegression(Problem):
             top = z.max(2)
             log_sum = top + np.log(np.exp(z - top[:, :, None]).sum(2))
             each[rows] = log_sum - z[np.arange(z.shape[0]), :, self._labels[rows]]
-        return self._data.by_agent(each) + self.regulariser / 2 * (models**2).sum(1)[:, None]
+        return np.asarray(self._data.by_agent(each) + self.regulariser / 2 * (models**2).sum(1)[:, None])
 
     def sample_losses(self, models: Floats) -> Floats:
         """(n, m) cross-entropy of every sample, without the regulariser."""
@@ -191,6 +195,25 @@ class SoftmaxRegression(Problem):
         top = z.max(2)
         log_sum = top + np.log(np.exp(z - top[:, :, None]).sum(2))
         return np.asarray(log_sum - z[np.arange(z.shape[0]), :, self._labels])
+
+    def clipped_gradient(self, models: Floats, mix: Floats, clip: float) -> Floats:
+        """Like `gradient`, with each sample's data gradient scaled to norm `clip` at most."""
+        share, m = self._data.share(mix), models.shape[0]
+        x = self._data.features
+        z = _softmax(self._logits(models, slice(None)))
+        z[np.arange(z.shape[0]), :, self._labels] -= 1
+        # one sample's gradient is the outer product of x and z: its norm is the product of norms
+        norms = np.linalg.norm(x, axis=1)[:, None] * np.linalg.norm(z, axis=2)
+        z *= (share * np.minimum(1.0, clip / np.maximum(norms, 1e-300)))[:, :, None]
+        total = (x.T @ z.reshape(z.shape[0], -1)).reshape(-1, m, self.classes)
+        back = total.transpose(1, 0, 2).reshape(m, self.size)
+        return np.asarray(back + self.regulariser * mix.sum(1)[:, None] * models)
+
+    def clipped_differences(self, first: Floats, second: Floats, limit: float) -> Floats:
+        """(K,) mean over each agent's samples of loss(first) - loss(second), each within +-limit."""
+        each = self.sample_losses(np.stack([first, second]))
+        change = np.clip(each[:, 0] - each[:, 1], -limit, limit)
+        return self._data.by_agent(change[:, None])[0]
 
     def hessian(self, model: Floats, mix: Floats) -> Floats:
         x, c = self._data.features, self.classes
@@ -211,7 +234,7 @@ class SoftmaxRegression(Problem):
         p = _softmax(self._logits(model[None], slice(None)))[:, 0]
         r = self._logits(direction[None], slice(None))[:, 0]
         bent = p * (r - (p * r).sum(1, keepdims=True)) * self._data.share(mix[None])
-        return (x.T @ bent).ravel() + self.regulariser * float(mix.sum()) * direction
+        return np.asarray((x.T @ bent).ravel() + self.regulariser * float(mix.sum()) * direction)
 
 
 def _softmax(z: Floats) -> Floats:

@@ -2,13 +2,14 @@
 
     phase I    w <- w - eta_1 sum_k p_k report_k(w), the shared model w*
     phase II   for every k at once, from W = w*:  W <- W - eta_2 G,  G = sum_{j != k} p_j report_j(W),
-               adding to k's payment  (W - W')'(G + G')/2 / p_k   (trapezoid, the default; exact for quadratics)
+               adding to k's payment  (W - W')'(G + G')/2 / p_k   (trapezoid, exact for quadratics)
                                 or    (W - W')'G / p_k            (left)
                until at least T_2 steps are done AND |G|^2/(2 (1 - p_k) mu) <= p_k epsilon.
 
-The residual test makes 0 <= VCG - [f_-k(w*) - f_-k(W)]/p_k <= epsilon (spec A.2, fact 3). The printed algorithm
-has the sign of the payment wrong (E1), a step K times too small for its rate (E3) and stops after T_2 steps; with
-it an agent gains by overstating its gradient. `variant="printed"` is that one with the sign corrected.
+The residual test makes 0 <= VCG - [f_-k(w*) - f_-k(W)]/p_k <= epsilon (spec A.2, fact 3). The printed
+algorithm has the sign of the payment wrong (E1), a step K times too small for its rate (E3) and stops after
+T_2 steps; with it an agent gains by overstating its gradient. `variant="printed"` is that one with the sign
+corrected.
 
 The server sees reports only, and of those only weighted sums (`Aggregation`): what a deployment aggregates
 securely. Agents see only the models they are sent.
@@ -17,7 +18,7 @@ securely. Agents see only the models they are sent.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -26,12 +27,12 @@ import numpy as np
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import BonafedError, InvalidValue
+from bonafed.mechanisms.faithful.agents import Agent
 from bonafed.mechanisms.faithful.problems import Problem
 from bonafed.mechanisms.faithful.vcg import Payments
 
 PaymentRule = Literal["trapezoid", "left"]
 ProtocolVariant = Literal["corrected", "printed"]
-Agent = Callable[[Floats, Floats], Floats]  # (models (m, P), true gradients (m, P)) -> reports (m, P)
 _MOST_STEPS = 100_000
 
 
@@ -115,8 +116,8 @@ def faithful(
 ) -> Outcome:
     """Train by reports and compute what each agent owes.
 
-    `training_steps` is T_1, `payment_steps` is T_2 (a minimum), `epsilon` the certified error of a payment in
-    units of loss, `step_share` theta in (0, 1] of the largest safe step. `variant="printed"` takes the
+    `training_steps` is T_1, `payment_steps` is T_2 (a minimum), `epsilon` the certified error of a payment
+    in units of loss, `step_share` theta in (0, 1] of the largest safe step. `variant="printed"` takes the
     paper's step 1/(K L_g) and stops after T_2 steps, whatever the residual.
     """
     w, reports = train(problem, agents, checks.whole("training_steps", training_steps, 0), start)
@@ -140,8 +141,8 @@ def train(
         first = norm if first is None else first
         if not math.isfinite(norm) or norm > 1e6 * max(first, 1.0):
             raise Diverged(
-                f"training diverges at step {t + 1}: the reports grow from {first:.3g} to {norm:.3g}; an agent "
-                "that multiplies its gradient by more than 1 + 1/p_k does that (spec A.2, fact 6)"
+                f"training diverges at step {t + 1}: the reports grow from {first:.3g} to {norm:.3g}; "
+                "an agent that multiplies its gradient by more than 1 + 1/p_k does that (spec A.2, fact 6)"
             )
         w = w - g / problem.smoothness
     return w[0], reports
@@ -176,7 +177,9 @@ def pay(
     while (active := np.flatnonzero((taken < least) | (~_stop(printed) & (residual > close)))).size:
         steps += 1
         if steps > _MOST_STEPS:
-            raise Diverged(f"payments do not converge in {_MOST_STEPS:,} steps; is epsilon = {close:g} too small?")
+            raise Diverged(
+                f"payments do not converge in {_MOST_STEPS:,} steps; is epsilon = {close:g} too small?"
+            )
         moved = models[active] - eta[active, None] * g[active]
         following = reports.sum(moved, mixes[active], f"payment step {steps}")
         way = models[active] - moved

@@ -2,8 +2,8 @@
 
     P_k = [f_-k(w*) - min f_-k]/p_k >= 0,      f_-k = sum_{j != k} p_j F_j
 
-An agent's overall loss is then J_k = P_k + F_k(w) = [F(w) - min f_-k]/p_k. The last term does not depend on what
-k reports, so k wants what the federation wants, and reporting the truth is its best choice.
+An agent's overall loss is then J_k = P_k + F_k(w) = [F(w) - min f_-k]/p_k. The last term does not depend on
+what k reports, so k wants what the federation wants, and reporting the truth is its best choice.
 
     exact         Newton's method for every f_-k, started at w*
     two steps     two Newton steps with conjugate gradients, for models whose Hessian is too large to form;
@@ -43,7 +43,9 @@ class Payments:
         return float(self.amount.sum())
 
 
-def minimise(problem: Problem, mix: Floats, start: Floats | None = None, tolerance: float = 1e-12) -> Floats:
+def minimise(
+    problem: Problem, mix: Floats, start: Floats | None = None, tolerance: float = 1e-12
+) -> Floats:
     """(P,) the model that minimises sum_j mix_j F_j, by Newton's method with halved steps."""
     if isinstance(problem, RidgeRegression):
         return problem.minimiser(mix)
@@ -71,7 +73,7 @@ def vcg_payments(problem: Problem, model: Floats, tolerance: float = 1e-12) -> P
     """The payments (10) for a shared model, exactly (to rounding)."""
     mixes = problem.without_each()
     models = np.stack([minimise(problem, mix, model, tolerance) for mix in mixes])
-    return _payments(problem, model, models, steps=_STEPS)
+    return payments_from(problem, model, models, steps=_STEPS)
 
 
 def newton_payments(problem: Problem, model: Floats, steps: int = 2, tolerance: float = 1e-10) -> Payments:
@@ -92,10 +94,11 @@ def newton_payments(problem: Problem, model: Floats, steps: int = 2, tolerance: 
             operator = LinearOperator((problem.size, problem.size), matvec=product, dtype=np.float64)
             direction, _ = cg(operator, gradients[k], rtol=tolerance, maxiter=problem.size)
             models[k] -= direction
-    return _payments(problem, model, models, turns)
+    return payments_from(problem, model, models, turns)
 
 
-def _payments(problem: Problem, model: Floats, models: Floats, steps: int) -> Payments:
+def payments_from(problem: Problem, model: Floats, models: Floats, steps: int) -> Payments:
+    """What the others lose by the shared model against the one without each agent, with a certificate."""
     mixes, p = problem.without_each(), problem.weights
     shared = problem.losses(model[None])[0]
     alone = problem.losses(models)

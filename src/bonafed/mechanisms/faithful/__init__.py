@@ -1,0 +1,43 @@
+"""Faithful federated learning (Zhang, Wei, Berry): VCG payments by gradients, corrected.
+
+K organisations train one model although each would rather have it lean towards its own data; each pays what
+its presence costs the others, so that reporting true gradients is its best choice.
+"""
+
+from bonafed.mechanisms.faithful.clusters import cluster_count, cluster_payments, random_clusters
+from bonafed.mechanisms.faithful.private import PrivateOutcome, calibrate, privacy_loss, private_faithful
+from bonafed.mechanisms.faithful.problems import Problem, RidgeRegression, SoftmaxRegression
+from bonafed.mechanisms.faithful.protocol import (
+    Aggregation,
+    BadReport,
+    Diverged,
+    Outcome,
+    faithful,
+    pay,
+    train,
+)
+from bonafed.mechanisms.faithful.vcg import Payments, minimise, newton_payments, vcg_payments
+
+__all__ = [
+    "Aggregation",
+    "BadReport",
+    "Diverged",
+    "Outcome",
+    "Payments",
+    "PrivateOutcome",
+    "Problem",
+    "RidgeRegression",
+    "SoftmaxRegression",
+    "calibrate",
+    "cluster_count",
+    "cluster_payments",
+    "faithful",
+    "minimise",
+    "newton_payments",
+    "pay",
+    "privacy_loss",
+    "private_faithful",
+    "random_clusters",
+    "train",
+    "vcg_payments",
+]

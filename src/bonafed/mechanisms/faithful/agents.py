@@ -1,0 +1,152 @@
+"""Agents that try to gain by reporting something else than their gradient.
+
+An agent is a function (models (m, P), true gradients (m, P)) -> reports (m, P): it sees what the protocol
+sends it and its own data, nothing else. Each maker below returns one; `collude` returns two that act
+together. They fit `faithful(..., agents={number: agent})`, and any mechanism that asks for gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from bonafed import checks
+from bonafed.checks import Floats
+from bonafed.errors import InvalidValue
+from bonafed.mechanisms.faithful.problems import Problem
+
+Agent = Callable[[Floats, Floats], Floats]
+
+
+def truthful(_models: Floats, gradients: Floats) -> Floats:
+    """Reports its gradient."""
+    return gradients
+
+
+def amplify(factor: float) -> Agent:
+    """Reports its gradient times a factor: above 1 it pulls the model towards its own data."""
+    gamma = checks.number("factor", factor)
+    return lambda _models, gradients: gamma * gradients
+
+
+def shrink(factor: float) -> Agent:
+    """Reports a part of its gradient."""
+    return amplify(checks.between("factor", factor, 0.0, 1.0))
+
+
+def flip_sign() -> Agent:
+    """Reports the opposite of its gradient."""
+    return amplify(-1.0)
+
+
+def free_ride() -> Agent:
+    """Reports zeros."""
+    return lambda _models, gradients: np.zeros_like(gradients)
+
+
+class _Stale:
+    """Repeats its first report."""
+
+    def __init__(self) -> None:
+        self._first: Floats | None = None
+
+    def __call__(self, _models: Floats, gradients: Floats) -> Floats:
+        if self._first is None:
+            self._first = gradients[:1].copy()
+        return np.repeat(self._first, gradients.shape[0], axis=0)
+
+
+def stale() -> Agent:
+    """Computes once, and reports that for ever."""
+    return _Stale()
+
+
+def add_noise(scale: float, rng: np.random.Generator) -> Agent:
+    """Adds Gaussian noise of `scale` times the norm of its gradient."""
+    size = checks.non_negative("scale", scale)
+
+    def report(_models: Floats, gradients: Floats) -> Floats:
+        noise = rng.standard_normal(gradients.shape) / np.sqrt(gradients.shape[1])
+        return np.asarray(gradients + size * np.linalg.norm(gradients, axis=1, keepdims=True) * noise)
+
+    return report
+
+
+def on_other_data(problem: Problem, number: int) -> Agent:
+    """Reports the gradient of agent `number` of another problem, e.g. with its labels flipped."""
+    mix = _one(problem, number)
+    return lambda models, _gradients: problem.gradient(models, np.tile(mix, (models.shape[0], 1)))
+
+
+def copy_of(problem: Problem, other: int) -> Agent:
+    """Reports another agent's gradient as its own; it must have seen that agent's data."""
+    return on_other_data(problem, other)
+
+
+class _DropOut:
+    def __init__(self, after: int) -> None:
+        self._left = after
+
+    def __call__(self, _models: Floats, gradients: Floats) -> Floats:
+        self._left -= 1
+        if self._left < 0:
+            return None  # type: ignore[return-value]  # a report that never comes
+        return gradients
+
+
+def drop_out(after: int) -> Agent:
+    """Truthful for so many requests, then silent."""
+    return _DropOut(checks.whole("after", after, at_least=0))
+
+
+def collude(problem: Problem, first: int, second: int, factor: float = 1.0) -> dict[int, Agent]:
+    """Two agents that both report the gradient of their joint loss, times a factor."""
+    if first == second:
+        raise InvalidValue("second", "must be another agent", second)
+    gamma = checks.number("factor", factor)
+    mix = (_one(problem, first) + _one(problem, second)) / 2
+
+    def report(models: Floats, _gradients: Floats) -> Floats:
+        return gamma * problem.gradient(models, np.tile(mix, (models.shape[0], 1)))
+
+    return {first: report, second: report}
+
+
+def _one(problem: Problem, number: int) -> Floats:
+    if not 0 <= number < problem.agents:
+        raise InvalidValue("agent", f"must be in 0..{problem.agents - 1}", number)
+    return problem.one(number)
+
+
+class BestResponse(NamedTuple):
+    """The factor an agent would choose."""
+
+    factor: float
+    overall_loss: float  # at that factor
+    gain: float  # over reporting the truth, in units of loss; not above the search's tolerance if faithful
+
+
+def best_response(
+    overall_loss: Callable[[float], float], low: float = 0.25, high: float = 10.0, points: int = 9
+) -> BestResponse:
+    """The best factor in [low, high]: a geometric grid, then golden section around its best point."""
+    bottom, top = checks.positive("low", low), checks.positive("high", high)
+    if bottom >= top:
+        raise InvalidValue("low", f"must be below high = {top:g}", bottom)
+    grid = np.unique(np.append(np.geomspace(bottom, top, checks.whole("points", points, 3)), 1.0))
+    grid = grid[(grid >= bottom) & (grid <= top)]
+    values = [overall_loss(float(g)) for g in grid]
+    at = int(np.argmin(values))
+    a, b = float(grid[max(at - 1, 0)]), float(grid[min(at + 1, grid.size - 1)])
+    best, found = min(values), float(grid[at])
+    ratio = (np.sqrt(5.0) - 1) / 2
+    while b - a > 1e-3 * b:
+        x, y = b - ratio * (b - a), a + ratio * (b - a)
+        left, right = overall_loss(x), overall_loss(y)
+        if min(left, right) < best:
+            best, found = min(left, right), x if left < right else y
+        a, b = (a, y) if left <= right else (x, b)
+    truth = overall_loss(1.0)
+    return BestResponse(found, best, truth - best)
