@@ -12,8 +12,8 @@
     social_federated    (18)  c' sum p_k^2/n_k + 2 sum p_k ||P_k - sum p_j P_j||
     social_clustered    (21)  c' sum p_k p_{k,C(k)}/n_k + 2 sum p_k ||P_k - mean of the cluster|| (E11)
 
-The printed constants are kept (E12: Hoeffding's range would give 4 times as much unless the derivative's range
-is at most L_ell). (19) is local minus federated, not the reverse (E10).
+The printed constants are kept (E12: Hoeffding's range would give 4 times as much unless the derivative's
+range is at most L_ell). (19) is local minus federated, not the reverse (E10).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Faithful learning with differential privacy (Algorithm 2, corrected; spec B.1).
 
-    phase I    w <- w - eta_1 (sum_k p_k gbar_k(w) + N(0, sigma^2)),  gbar: per-sample gradients clipped to C
+    phase I    w <- w - eta_1 (sum_k p_k gbar_k(w) + N(0, sigma^2)), gbar: gradients per sample clipped to C
     phase II   for every cluster l, from W = w*, with eta_l = 1/((1 - p(C_l)) L_g):
                W <- W - eta_l (sum_{j not in C_l} p_j gbar_j(W) + N(0, sigma^2))
                for k in C_l:  P_k = (1/p_k) sum_{j != k} p_j dbar_j + regulariser + N(0, sigma_P^2 B_l^2)

@@ -1,7 +1,7 @@
 """What K agents want to minimise together, and what each of them does.
 
-Agent k holds n_k samples and the loss F_k, the mean over its samples of a convex loss plus mu/2 |w|^2. The
-federation minimises F = sum p_k F_k with weights p_k > 0 that sum to 1. Everything a mechanism asks is asked
+Agent k holds n_k samples and the loss F_k: the mean over its samples of a convex loss, plus mu/2 |w|^2. The
+federation minimises F = sum p_k F_k with weights p_k > 0 that sum to 1. All a mechanism asks is asked
 for many models at once, W of shape (m, P), and for weighted sums over agents, v of shape (m, K):
 
     gradient(W, v)   sum_j v_ij grad F_j(W_i),  (m, P)
@@ -213,7 +213,7 @@ class SoftmaxRegression(Problem):
         """(K,) mean over each agent's samples of loss(first) - loss(second), each within +-limit."""
         each = self.sample_losses(np.stack([first, second]))
         change = np.clip(each[:, 0] - each[:, 1], -limit, limit)
-        return self._data.by_agent(change[:, None])[0]
+        return np.asarray(self._data.by_agent(change[:, None])[0])
 
     def hessian(self, model: Floats, mix: Floats) -> Floats:
         x, c = self._data.features, self.classes
