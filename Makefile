@@ -5,6 +5,10 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DEMO := build/demo
 
+# Tests run in two processes; one thread each, or the threads of NumPy stand in each other's way.
+export OMP_NUM_THREADS ?= 1
+export OPENBLAS_NUM_THREADS ?= 1
+
 .PHONY: demo test lint types rooms pytest deep docs benchmarks clean
 
 demo: $(READY)

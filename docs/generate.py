@@ -1,6 +1,6 @@
 """Write what the code says about itself into the documentation: `make docs`.
 
-`command-line.md` is the help text of every command; the pictures are drawn by the commands they show.
+`command-line.md` is the help text of every command; the pictures are drawn by the code they show.
 A test compares the page with the code, so that it cannot fall behind.
 """
 
@@ -14,6 +14,7 @@ import typer
 from bonafed.cli import app
 from bonafed.economics import NormalMixture
 from bonafed.lab.figures import contract_figure, render
+from bonafed.lab.jsam_studies import Population, money_by_weight, money_by_weight_figure
 from bonafed.mechanisms.sampling import plan
 
 HERE = Path(__file__).parent
@@ -45,6 +46,8 @@ def main() -> None:
     picture = HERE / "pictures" / "contract.png"
     contract = plan(prior, total_budget=20_000, clients=100, rounds=200)
     picture.write_bytes(render(contract_figure(contract), picture))
+    picture = HERE / "pictures" / "jsam_money.png"
+    picture.write_bytes(render(money_by_weight_figure(money_by_weight(Population())), picture))
 
 
 if __name__ == "__main__":

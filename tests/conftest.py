@@ -1,8 +1,11 @@
-"""Settings shared by all tests: Hypothesis profiles, chosen by HYPOTHESIS_PROFILE."""
+"""Settings shared by all tests: Hypothesis profiles (HYPOTHESIS_PROFILE), one thread per process."""
 
 import os
 
-from hypothesis import HealthCheck, settings
+for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")  # before NumPy is loaded: tests run in parallel as it is
+
+from hypothesis import HealthCheck, settings  # noqa: E402
 
 _COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("fast", max_examples=60, derandomize=True, **_COMMON)

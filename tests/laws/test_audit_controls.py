@@ -10,6 +10,8 @@ from bonafed.economics import Allocation, Discrete, Uniform
 from bonafed.economics.audit import audit, merge
 from bonafed.economics.contracts import StepMenu
 from bonafed.errors import InvalidValue
+from bonafed.mechanisms.jsam import JsamMechanism
+from bonafed.mechanisms.jsam.controls import PayAsBid as PayPrivacyAsBid
 from bonafed.mechanisms.sampling import optimal_menu
 from bonafed.mechanisms.sampling.controls import PayAsBid
 
@@ -111,6 +113,36 @@ def test_other_limits_of_the_quantity():
 
     assert not audit(Privacy(), 0.0, 1.0, claims=("feasible",)).passed
     assert audit(Privacy(), 0.0, 1.0, claims=("feasible",), quantity_limit=5.0).passed
+
+
+PRIVACY_PROFILES = [[0.2, 0.5, 0.6, 0.9], [0.1, 0.1, 0.8, 0.8]]
+
+
+@pytest.mark.parametrize(("factor", "holds"), [(1e-3, False), (1e-13, True)])
+def test_a_payment_for_privacy_that_is_off_by_a_thousandth_is_found(factor, holds):
+    class Off(JsamMechanism):
+        """Pays those who report above one half a little more than it should."""
+
+        def respond(self, reports, client, own):
+            quantity, transfer = super().respond(reports, client, own)
+            return quantity, transfer * np.where(own > 0.5, 1 + factor, 1.0)
+
+    mechanism = Off(Uniform(0, 1), 1.0, 0.5)
+    options = {"profiles": PRIVACY_PROFILES, "points": 101, "quantity_limit": 1e9}
+    assert audit(mechanism, 0.01, 1.0, claims=("truthful",), **options).passed == holds
+
+
+def test_privacy_paid_as_bid_is_caught_with_what_the_lie_wins():
+    mechanism = PayPrivacyAsBid(Uniform(0, 1), 1.0, 0.5)
+    options = {"profiles": PRIVACY_PROFILES, "points": 101, "quantity_limit": 1e9, "unit": "for the run"}
+    witness = audit(mechanism, 0.01, 1.0, claims=("truthful",), **options)["truthful"].witness
+    assert witness.report > witness.true_cost  # it pays to overstate
+    reports = np.array(witness.others)
+    reports[witness.client] = witness.report
+    outcome = mechanism.allocate(reports)
+    won = outcome.transfer[witness.client] - witness.true_cost * outcome.quantity[witness.client]
+    assert won == pytest.approx(witness.gain, rel=1e-9)  # the truth wins nothing
+    assert "for the run" in witness.text
 
 
 def test_merged_reports_keep_the_worst_case():

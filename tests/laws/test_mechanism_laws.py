@@ -23,6 +23,9 @@ from bonafed.economics import (
     from_scipy,
 )
 from bonafed.economics.audit import CLAIMS
+from bonafed.mechanisms.jsam import Cheapest, JsamMechanism, largest_losses, unbiased
+from bonafed.mechanisms.jsam import allocate as jsam_plan
+from bonafed.mechanisms.jsam.controls import PayAsBid as PayPrivacyAsBid
 from bonafed.mechanisms.sampling import PriorFreeSampling, optimal_menu, plan, uniform_menu
 from bonafed.mechanisms.sampling.controls import PayAsBid
 
@@ -87,6 +90,24 @@ def prior_free_subject(estimator, refresh=0.0):
     )
 
 
+def jsam_subject(*names, rule=None, eta=0.8, clients=(0, 3)):
+    """Four clients, of one prior or of one each; payments are for the run, in expectation B."""
+    priors = [PRIORS[name]() for name in names]
+    rng = np.random.default_rng(7)
+    low, high = min(p.low for p in priors), max(p.high for p in priors)
+    drawn = [np.concatenate([p.sample(rng, 4 // len(priors)) for p in priors])]
+    mechanism = JsamMechanism(priors if len(priors) > 1 else priors[0], eta, 0.5, rule)
+    options = {"profiles": drawn, "clients": clients, "points": 61, "quantity_limit": 1e9}
+    return Subject(mechanism, low, high, options, CLAIMS[:4])
+
+
+JSAM_PRIORS = ("uniform", "uniform from zero", "exponential", "beta", "mixture", "discrete")
+JSAM_RULES = {
+    "JSAM": None,
+    "USBM": unbiased(4),
+    "FSBM-2": Cheapest(2),
+    "BBM": largest_losses([0.3, 2.0, 1.0, 0.4], members=3),
+}
 SUBJECTS = {
     **{
         f"optimal menu, {name}, budget {share:g} of the highest cost": (
@@ -100,6 +121,18 @@ SUBJECTS = {
     "prior-free, plus": lambda: prior_free_subject("plus"),
     "prior-free, mle": lambda: prior_free_subject("mle"),
     "prior-free, refreshed rarely": lambda: prior_free_subject("plus", refresh=0.5),
+    **{
+        f"{name}, {prior}": lambda prior=prior, rule=rule: jsam_subject(prior, rule=rule)
+        for name, rule in JSAM_RULES.items()
+        for prior in (JSAM_PRIORS if rule is None else ("uniform", "exponential", "mixture"))
+    },
+    "JSAM, exponential, large eta": lambda: jsam_subject("exponential", eta=8.0),
+    **{
+        f"{name}, a prior for each client": lambda rule=rule: jsam_subject(
+            "uniform", "exponential", "discrete", "mixture", rule=rule, clients=(0, 1, 3)
+        )
+        for name, rule in JSAM_RULES.items()
+    },
 }
 
 
@@ -140,6 +173,20 @@ class Stingy:
 
 
 IRREGULAR = PRIORS["discrete"]
+PRIVACY = {"profiles": profiles(4, 0.5, 1.5), "quantity_limit": 1e9, "points": 101}
+
+
+class Unironed:
+    """JSAM for an irregular prior with its virtual cost as it is: epsilon rises where that falls."""
+
+    def __init__(self, prior):
+        self.prior = prior
+
+    def allocate(self, reports):
+        found = jsam_plan(self.prior.virtual_cost(reports), 0.8, 0.5)
+        return Allocation(found.privacy, np.asarray(reports) * found.privacy)
+
+
 CONTROLS = {
     "pay as bid": ("truthful", lambda: Subject(PayAsBid(Uniform(0.5, 1.5), 0.5), 0.5, 1.5)),
     "an irregular prior without ironing": (
@@ -157,6 +204,16 @@ CONTROLS = {
     "a mechanism that forgets the budget": (
         "within budget",
         lambda: Subject(Generous(), 0.5, 1.5, {"profiles": profiles(3, 0.5, 1.5), "budget": 4.0}),
+    ),
+    "privacy paid as bid": (
+        "truthful",
+        lambda: Subject(PayPrivacyAsBid(Uniform(0.5, 1.5), 0.8, 0.5), 0.5, 1.5, PRIVACY),
+    ),
+    "privacy bought without ironing": (
+        "monotone",
+        lambda: Subject(
+            Unironed(PRIORS["mixture"]()), 0.2, 2.0, {**PRIVACY, "profiles": profiles(4, 0.2, 2.0)}
+        ),
     ),
     "a payment below the cost": ("individually rational", lambda: Subject(Stingy(), 0.5, 1.5)),
     "the printed Algorithm 1": (

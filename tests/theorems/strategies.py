@@ -1,9 +1,15 @@
 """Random priors, budgets and reports for the property tests."""
 
 import numpy as np
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from bonafed.economics import Discrete
+
+
+def fewer(share):
+    """A share of the profile's examples, for tests whose every example is slow."""
+    return settings(max_examples=max(1, round(share * settings.default.max_examples)))
 
 
 def powers_of_ten(low, high):
@@ -44,3 +50,17 @@ BUDGET_SHARES = st.one_of(
     powers_of_ten(-15, -3).map(lambda x: 1 - x),
     st.sampled_from([1.0, 1.5]),
 )
+
+
+def virtual_costs(most=5, least=1):
+    """Spread over 7 decades, repeated, nearly zero, nearly equal."""
+    sizes = {"min_size": least, "max_size": most}
+    spread = st.lists(powers_of_ten(-5, 2), **sizes)
+    tied = st.lists(st.sampled_from([0.3, 1.0, 1.0 + 1e-9, 2.5]), **sizes)
+    tiny = st.lists(st.one_of(powers_of_ten(-14, -9), st.floats(0.1, 3.0)), **sizes)
+    plain = st.lists(st.floats(0.01, 2.0), **sizes)
+    return st.one_of(plain, spread, tied, tiny).map(np.array)
+
+
+WEIGHTS = powers_of_ten(-2, 3)  # eta
+NOISE_SCALES = powers_of_ten(-5, 4)  # Q

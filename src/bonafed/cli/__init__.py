@@ -14,6 +14,7 @@ import typer
 
 from bonafed import __version__
 from bonafed.cli.audit import audit_app
+from bonafed.cli.jsam import jsam_app
 from bonafed.cli.quote import quote
 from bonafed.cli.runs import runs
 from bonafed.cli.train import train
@@ -30,6 +31,7 @@ app = typer.Typer(
 )
 app.command()(quote)
 app.command()(verify)
+app.add_typer(jsam_app, name="jsam")
 app.add_typer(audit_app, name="audit")
 app.command()(train)
 app.command()(runs)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Literal
 
 import numpy as np
@@ -10,6 +9,8 @@ import typer
 
 from bonafed import checks
 from bonafed.cli import inputs, tables
+from bonafed.cli.audit_jsam import jsam
+from bonafed.cli.audit_report import finish
 from bonafed.cli.quote import (
     Budget,
     Clients,
@@ -22,7 +23,6 @@ from bonafed.cli.quote import (
     Rounds,
 )
 from bonafed.economics.audit import AuditReport, MenuLike, audit
-from bonafed.economics.priors import JSONObject
 from bonafed.errors import InvalidValue
 from bonafed.files import require_writable, write_together
 from bonafed.mechanisms.sampling.controls import PayAsBid
@@ -112,12 +112,7 @@ def sampling(
 
             figure = lie_figure(menu, belief.low, belief.high, name)
             write_together({plot: render(figure, plot)})
-    if as_json:
-        typer.echo(json.dumps(_as_json(name, report), indent=1))
-    else:
-        tables.show_audit(name, report, plot)
-    if not report.passed:
-        raise typer.Exit(1)
+    finish(name, report, as_json, plot)
 
 
 def _audit_prior_free(
@@ -147,31 +142,4 @@ def _audit_prior_free(
     return f"prior-free sampling ({variant})", report
 
 
-def _as_json(name: str, report: AuditReport) -> JSONObject:
-    return {
-        "subject": name,
-        "passed": report.passed,
-        "findings": [
-            {
-                "claim": f.claim,
-                "holds": f.holds,
-                "tries": f.tries,
-                "largest": f.largest,
-                "witness": None
-                if f.witness is None
-                else {
-                    "text": f.witness.text,
-                    "true_cost": _finite(f.witness.true_cost),
-                    "report": _finite(f.witness.report),
-                    "gain": f.witness.gain,
-                    "client": f.witness.client,
-                    "reports": f.witness.others,
-                },
-            }
-            for f in report.findings
-        ],
-    }
-
-
-def _finite(value: float) -> float | None:
-    return value if np.isfinite(value) else None
+audit_app.command()(jsam)

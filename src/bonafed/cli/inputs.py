@@ -45,9 +45,10 @@ _KINDS: dict[str, _Kind] = {
     "mixture": _Kind("LOW,HIGH,WEIGHT,MEAN,SD[,WEIGHT,MEAN,SD]...", -1, 0, _mixture),
     "discrete": _Kind("COST,WEIGHT[,COST,WEIGHT]...", -1, 0, _discrete),
 }
-PRIOR_HELP = "What you believe about a client's cost per participation: " + "; ".join(
-    f"{name}:{kind.form}" for name, kind in _KINDS.items()
-)
+_PRIOR_FORMS = "; ".join(f"{name}:{kind.form}" for name, kind in _KINDS.items())
+PRIOR_HELP = "What you believe about a client's cost per participation: " + _PRIOR_FORMS
+SENSITIVITY_HELP = "What you believe about a client's cost per unit of epsilon: " + _PRIOR_FORMS
+_SEVERAL = {"cost": "costs", "loss": "losses", "share": "shares"}
 
 
 def parse_prior(text: str) -> Prior:
@@ -75,8 +76,11 @@ def parse_numbers(name: str, text: str, form: str = "NUMBER,NUMBER,...") -> list
     return numbers
 
 
-def read_costs(path: Path) -> Floats:
-    """Costs from a CSV file: its column `cost`, or its only column; says the line of a mistake."""
+def read_costs(path: Path, what: str = "cost") -> Floats:
+    """Costs from a CSV file: its column `cost`, or its only column; says the line of a mistake.
+
+    `what` is the name of the column: a cost, a loss or a share.
+    """
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             rows = [(n, row) for n, row in enumerate(csv.reader(file), 1) if any(map(str.strip, row))]
@@ -85,8 +89,8 @@ def read_costs(path: Path) -> Floats:
     except (UnicodeDecodeError, csv.Error) as error:
         raise UnreadableFile(path, f"not a text file of numbers ({error})") from error
     if not rows:
-        raise UnreadableFile(path, "the file holds no costs")
-    column, start = _cost_column(path, rows[0])
+        raise UnreadableFile(path, f"the file holds no {_SEVERAL[what]}")
+    column, start = _column(path, rows[0], what)
     for line, row in rows:
         if len(row) != len(rows[0][1]):
             cells = f"{len(rows[0][1])} cells separated by commas, got {len(row)}"
@@ -97,31 +101,40 @@ def read_costs(path: Path) -> Floats:
         try:
             cost = float(word)
         except ValueError:
-            raise UnreadableFile(path, f"cost must be a number, got {word!r}", line) from None
+            raise UnreadableFile(path, f"{what} must be a number, got {word!r}", line) from None
         if not math.isfinite(cost) or cost < 0:
             rule = "must be finite" if not math.isfinite(cost) else "must not be negative"
-            raise UnreadableFile(path, f"cost {rule}, got {word}", line)
+            raise UnreadableFile(path, f"{what} {rule}, got {word}", line)
         costs.append(cost)
     if not costs:
-        raise UnreadableFile(path, "the file holds no costs")
+        raise UnreadableFile(path, f"the file holds no {_SEVERAL[what]}")
     return np.array(costs)
 
 
-def _cost_column(path: Path, first: tuple[int, list[str]]) -> tuple[int, int]:
-    """Which column holds the costs, and at which row they start (1 after a header)."""
+def _column(path: Path, first: tuple[int, list[str]], what: str) -> tuple[int, int]:
+    """Which column holds the numbers, and at which row they start (1 after a header)."""
     line, cells = first
     names = [cell.strip().lower() for cell in cells]
     if any(";" in name for name in names):
         raise UnreadableFile(path, "must separate cells by commas, got ';'", line)
-    if "cost" in names:
-        return names.index("cost"), 1
+    if what in names:
+        return names.index(what), 1
     if len(cells) > 1:
-        raise UnreadableFile(path, "must have one column, or a header with a column 'cost'", line)
+        raise UnreadableFile(path, f"must have one column, or a header with a column '{what}'", line)
     try:
         float(names[0])
     except ValueError:
         return 0, 1  # a header of another name
     return 0, 0
+
+
+def read_one_per_client(path: Path, option: str, what: str, clients: int) -> Floats:
+    """(clients,) numbers of a CSV file, of the option that named it."""
+    found = read_costs(path, what)
+    if found.size != clients:
+        rule = f"must hold {clients} {_SEVERAL[what]}, one per client"
+        raise InvalidValue(option, rule, found.size)
+    return found
 
 
 def empirical_prior(path: Path, highest: float | None) -> Empirical:
@@ -142,6 +155,23 @@ def required_numbers(
         checks.whole("rounds", rounds),
         checks.positive("budget", budget),
     )
+
+
+def exactly_one(**ways: object) -> str:
+    """The one of several options that was given; their names with _ for -."""
+    names = {name: f"--{name.replace('_', '-')}" for name in ways}
+    given = [name for name, value in ways.items() if value is not None]
+    if len(given) != 1:
+        count = {0: "none", 2: "two", 3: "three"}[len(given)]
+        raise InvalidValue("input", "must be one of " + ", ".join(names.values()), count)
+    return given[0]
+
+
+def at_most_one(**ways: object) -> None:
+    """Options that exclude each other."""
+    given = [(f"--{name.replace('_', '-')}", value) for name, value in ways.items() if value is not None]
+    if len(given) > 1:
+        raise InvalidValue(given[1][0], f"must not be given with {given[0][0]}", given[1][1])
 
 
 def choose_prior(prior: str | None, costs: Path | None, highest: float | None) -> Prior:

@@ -24,11 +24,13 @@ _CASES = {
 }
 
 
-def _console() -> Console:
+def new_console() -> Console:
+    """Where tables go."""
     return Console(highlight=False)
 
 
-def _table(title: str, columns: Sequence[str]) -> Table:
+def new_table(title: str, columns: Sequence[str]) -> Table:
+    """An empty table; a first column without a name holds names."""
     table = Table(title=title, title_justify="left", title_style="bold")
     for k, column in enumerate(columns):
         table.add_column(column, justify="left" if k == 0 and not column else "right")
@@ -39,7 +41,7 @@ def show_quote(
     contract: SamplingPlan, description: JSONObject, written: Mapping[Path, bytes], estimated: bool
 ) -> None:
     """The quote of a known or (from a file of past costs) estimated prior."""
-    console = _console()
+    console = new_console()
     case = _CASES[description["case"]].format(**description)
     console.print(
         f"[bold]Truthful sampling contract[/]: {contract.clients:,} clients, "
@@ -55,7 +57,7 @@ def show_quote(
             f"Costs from {left:.4g} to {right:.4g} share one price: the prior is irregular there "
             f"and is ironed (virtual cost {value:.4g})."
         )
-    terms = _table(
+    terms = new_table(
         "Terms to publish",
         ["cost", "probability", "payment", "expected per round", "profit per round"],
     )
@@ -70,11 +72,16 @@ def show_quote(
         "probability: of being sampled in a round; payment: per participation; a report above "
         f"{contract.menu.prior.high:.6g} is refused. Figures rounded for display; --save keeps all digits."
     )
-    _say_written(console, written)
+    say_written(console, written)
+
+
+def can_draw() -> bool:
+    """Whether the terminal knows the characters of a sketch."""
+    return (sys.stdout.encoding or "").lower().startswith("utf")
 
 
 def _show_curve(console: Console, contract: SamplingPlan) -> None:
-    if not (sys.stdout.encoding or "").lower().startswith("utf"):
+    if not can_draw():
         return
     menu = contract.menu
     costs = np.linspace(menu.prior.low, menu.prior.high, 400)
@@ -95,7 +102,7 @@ def _show_curve(console: Console, contract: SamplingPlan) -> None:
 
 def _show_spend(console: Console, description: JSONObject) -> None:
     spend, budget = description["spend"], description["budget"]
-    table = _table("Money over the whole run", ["", "amount", "of budget"])
+    table = new_table("Money over the whole run", ["", "amount", "of budget"])
     rows = [
         ("budget", budget),
         ("expected spend", spend["expected"]),
@@ -118,7 +125,7 @@ def _show_spend(console: Console, description: JSONObject) -> None:
 
 
 def _show_benchmarks(console: Console, title: str, rows: Iterable[JSONObject]) -> None:
-    table = _table(
+    table = new_table(
         title,
         ["", "mean probability", "mean 1/probability", "sampling error against uniform"],
     )
@@ -136,7 +143,7 @@ def _show_benchmarks(console: Console, title: str, rows: Iterable[JSONObject]) -
 
 def show_prior_free(description: JSONObject, written: Mapping[Path, bytes]) -> None:
     """The quote when no prior is known."""
-    console = _console()
+    console = new_console()
     rules, example = description["rules"], description["example"]
     console.print(
         f"[bold]Prior-free truthful sampling[/]: {rules['clients']:,} clients, {rules['rounds']:,} "
@@ -154,7 +161,7 @@ def show_prior_free(description: JSONObject, written: Mapping[Path, bytes]) -> N
         if example["costs"] == "file"
         else "costs drawn evenly from 0 to the highest"
     )
-    table = _table(
+    table = new_table(
         f"Example, probability @ payment: {source}",
         ["cost", *(f"client {t['client']:,}" for t in example["terms"])],
     )
@@ -171,12 +178,12 @@ def show_prior_free(description: JSONObject, written: Mapping[Path, bytes]) -> N
     )
     if example["not_admitted"]:
         console.print(f"{example['not_admitted']} costs above the highest were not admitted.")
-    _say_written(console, written)
+    say_written(console, written)
 
 
 def show_checks(path: Path, checks: Sequence[Check]) -> None:
     """The outcome of `verify`."""
-    console = _console()
+    console = new_console()
     table = Table(title=f"Verification of {path}", title_justify="left", title_style="bold")
     for column in ("check", "", "detail"):
         table.add_column(column)
@@ -187,15 +194,17 @@ def show_checks(path: Path, checks: Sequence[Check]) -> None:
     console.print("[green]Every check holds.[/]" if good else "[red]The contract fails a check.[/]")
 
 
-def show_audit(name: str, report: AuditReport, plot: Path | None) -> None:
+def show_audit(name: str, report: AuditReport, plot: Path | None, note: str | None = None) -> None:
     """The findings of an audit."""
-    console = _console()
+    console = new_console()
     table = Table(title=f"Audit of {name}", title_justify="left", title_style="bold")
     for column in ("claim", "", "finding"):
         table.add_column(column)
     for finding in report.findings:
         table.add_row(finding.claim, _mark(finding.holds), finding.detail)
     console.print(table)
+    if note is not None:
+        console.print(note)
     if plot is not None:
         console.print(f"wrote {plot}")
 
@@ -204,7 +213,8 @@ def _mark(holds: bool) -> str:
     return "[green]holds[/]" if holds else "[red]FAILS[/]"
 
 
-def _say_written(console: Console, written: Mapping[Path, bytes]) -> None:
+def say_written(console: Console, written: Mapping[Path, bytes]) -> None:
+    """Which files were written."""
     for path in written:
         console.print(f"wrote {path}", soft_wrap=True)
 

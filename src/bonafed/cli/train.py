@@ -39,7 +39,9 @@ def train(
     ] = None,
     write_example: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Write the example config fedavg or sampling here, and stop."),
+        typer.Option(
+            metavar="NAME", help="Write the example config fedavg, jsam or sampling here, and stop."
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -109,6 +111,7 @@ def _train(asked: Config, place: Path, resume: bool, compare: bool, as_json: boo
 
     from rich.console import Console
 
+    _require_known_data(asked)
     from bonafed.runs import training
     from bonafed.runs.config import read
     from bonafed.runs.folder import CONFIG
@@ -129,6 +132,17 @@ def _train(asked: Config, place: Path, resume: bool, compare: bool, as_json: boo
         typer.echo(f"stopped by the user; continue with: bonafed train --resume {place}", err=True)
         raise typer.Exit(_INTERRUPTED) from None
     _show(place, summary, as_json, "resumed and finished" if resume else "finished")
+
+
+def _require_known_data(asked: Config) -> None:
+    """A misspelt name is refused before PyTorch is imported, which takes seconds."""
+    from bonafed.learning import datasets
+    from bonafed.runs.config import named
+
+    name = asked.data.name
+    if name not in datasets.NAMES and Path(name).suffix.lower() not in (".npz", ".csv"):
+        with named("data", dataset="name"):
+            datasets.load(name)  # refuses it
 
 
 def _require_equal(setting: Setting, began: Config) -> None:
@@ -192,6 +206,8 @@ def _show(place: Path, summary: dict[str, Any], as_json: bool, how: str) -> None
     for name, value in _rows(summary):
         table.add_row(name, value)
     console.print(table)
+    for note in summary.get("notes", ()):
+        console.print(f"note: {note}", soft_wrap=True)
     console.print(f"in {place}", soft_wrap=True)
 
 
@@ -208,7 +224,9 @@ def _rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
     for key in ("test_loss", "train_loss"):
         if summary[key] is not None:
             rows.append((key.replace("_", " "), f"{summary[key]:.4f}"))
-    if summary["spend"] is not None:
+    if "epsilon_sold" in summary:
+        rows += _privacy_rows(summary)
+    elif summary["spend"] is not None:
         rows.append(("contract", summary["scheme"]))
         rows.append(("spend", f"{summary['spend']:,.2f} of {summary['total_budget']:,.10g}"))
         rows.append(("expected for these costs", f"{summary['expected_spend']:,.2f}"))
@@ -219,4 +237,22 @@ def _rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
         more = ", ..." if len(summary["skipped_clients"]) > 8 else ""
         rows.append(("updates left out", f"{summary['skipped_updates']:,}, of clients {clients}{more}"))
     rows.append(("seconds", f"{summary['seconds']:,.2f}"))
+    return rows
+
+
+def _privacy_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
+    """What was bought, from how many, for what, and whether more was taken than bought."""
+    spend = f"{summary['spend']:,.4g}"
+    if summary["budget"] is not None:
+        spend += f" of {summary['budget']:,.10g}"
+    rows = [
+        ("scheme", summary["scheme"]),
+        ("clients selected", f"{summary['clients_selected']:,} of {summary['clients']:,}"),
+        ("money paid, before round 1", spend),
+        ("expected money", f"{summary['expected_spend']:,.4g}"),
+    ]
+    if summary["expected_budget"] is not None:
+        rows.append(("budget on average", f"{summary['expected_budget']:,.10g}"))
+    ratio = summary["largest_epsilon_ratio"]
+    rows.append(("epsilon given away / sold", f"at most {ratio:.6f}"))
     return rows

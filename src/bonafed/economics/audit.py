@@ -3,7 +3,8 @@
 The audit knows nothing of the inside of what it checks. It accepts
 
     a menu        anything with `probability(c)` and `expected_payment(c)`, vectorised, or
-    a mechanism   anything with `allocate(reports)` that returns `quantity` and `transfer`, (n,) each.
+    a mechanism   anything with `allocate(reports)` that returns `quantity` and `transfer`, (n,) each; it
+                  may answer many reports of one participant at once with `respond`.
 
 For fixed reports of the others, what participant i gives, X(z), and gets, T(z), depend on its report z
 alone, so one sweep over z tests every true cost c at once: utility(c, z) = T(z) - c X(z). The sweep is
@@ -69,6 +70,15 @@ class MechanismLike(Protocol):
     def allocate(self, reports: ArrayLike) -> AllocationLike: ...
 
 
+@runtime_checkable
+class RespondingLike(MechanismLike, Protocol):
+    """A mechanism that answers many reports of one participant at once, as `allocate` would one by one."""
+
+    def respond(self, reports: Floats, client: int, own: Floats) -> tuple[Floats, Floats]:
+        """(m,) quantity and transfer of `client` for its reports `own`, the others as in `reports`."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Witness:
     """A case in which a claim fails; anyone can recompute it."""
@@ -76,7 +86,7 @@ class Witness:
     text: str  # the case in one line
     true_cost: float
     report: float  # the lie, or the report at which the claim fails
-    gain: float  # how much is won by lying, lost by joining, or overspent; money per round
+    gain: float  # how much is won by lying, lost by joining, or overspent; money per round or run
     client: int | None = None  # which participant, for a mechanism
     others: tuple[float, ...] | None = None  # all reports of that case, for a mechanism
 
@@ -87,7 +97,7 @@ class Finding:
 
     claim: Claim
     tries: int  # cases looked at
-    largest: float  # largest violation seen, money per round (or units of quantity); may be < 0
+    largest: float  # largest violation seen, money per round or run (or units of quantity); may be < 0
     witness: Witness | None  # the case, if `largest` exceeds the tolerance
 
     @property
@@ -138,6 +148,7 @@ class _Case(NamedTuple):
     respond: Callable[[Floats], tuple[Floats, Floats]]  # own reports -> (quantity, transfer)
     client: int | None
     others: Floats | None
+    unit: str  # what money is counted by
 
 
 class _Swept(NamedTuple):
@@ -162,6 +173,7 @@ def audit(
     points: int = 401,
     tolerance: float = 1e-9,
     quantity_limit: float = 1.0,
+    unit: str = "per round",
 ) -> AuditReport:
     """Look for a violation of each claim for costs in [low, high].
 
@@ -169,7 +181,8 @@ def audit(
     (default: all). `budget` is money per round: for a menu, of one client in expectation over `prior`;
     for a mechanism, of all together in every profile. The budget claim is left out where there is no
     budget (or no prior) to check it against. `tolerance` is relative to the largest transfer seen.
-    `quantity_limit` is the largest feasible quantity: 1 for a probability.
+    `quantity_limit` is the largest feasible quantity: 1 for a probability. `unit` is what the witness says
+    money is counted by.
 
     >>> from bonafed.economics import Uniform
     >>> from bonafed.mechanisms.sampling import optimal_menu
@@ -187,12 +200,13 @@ def audit(
     scale = 0.0 if budget is None else budget
     if set(wanted) - {"within budget"}:
         grid = np.linspace(bottom, top, size)
-        swept = [_Swept(case, grid, *case.respond(grid)) for case in _cases(subject, profiles, clients)]
+        cases = _cases(subject, profiles, clients, unit)
+        swept = [_Swept(case, grid, *case.respond(grid)) for case in cases]
         scale = max(float(np.abs(sweep.transfer).max()) for sweep in swept)
     findings = []
     for claim in wanted:
         if claim == "within budget":
-            tries, witness = _overspend(subject, budget, prior, profiles)
+            tries, witness = _overspend(subject, budget, prior, profiles, unit)
         else:
             tries, witness = _worst([_SEARCHES[claim](sweep, quantity_limit) for sweep in swept])
         violated = witness.gain > relative * max(scale, 1e-300)
@@ -211,7 +225,7 @@ def merge(reports: Sequence[AuditReport]) -> AuditReport:
 
 
 def _cases(
-    subject: Any, profiles: Sequence[ArrayLike] | None, clients: Sequence[int] | None
+    subject: Any, profiles: Sequence[ArrayLike] | None, clients: Sequence[int] | None, unit: str
 ) -> Iterator[_Case]:
     if isinstance(subject, MechanismLike):
         if not profiles:
@@ -219,9 +233,9 @@ def _cases(
         for profile in profiles:
             costs = checks.vector("profile", profile)
             for client in range(costs.size) if clients is None else clients:
-                yield _Case(_responder(subject, costs, client), client, costs)
+                yield _Case(_responder(subject, costs, client), client, costs, unit)
     elif isinstance(subject, MenuLike):
-        yield _Case(lambda z: (subject.probability(z), subject.expected_payment(z)), None, None)
+        yield _Case(lambda z: (subject.probability(z), subject.expected_payment(z)), None, None, unit)
     else:
         raise InvalidValue(
             "subject",
@@ -233,6 +247,10 @@ def _cases(
 def _responder(
     mechanism: MechanismLike, costs: Floats, client: int
 ) -> Callable[[Floats], tuple[Floats, Floats]]:
+    if isinstance(mechanism, RespondingLike):
+        answer = mechanism.respond
+        return lambda reports: answer(costs, client, reports)
+
     def respond(reports: Floats) -> tuple[Floats, Floats]:
         quantity, transfer = np.empty(reports.size), np.empty(reports.size)
         profile = costs.copy()
@@ -281,7 +299,9 @@ def _best_lie(swept: _Swept, _limit: float) -> _Result:
         reports = _around(reports, int(j), best[2])
         truth, (quantity, transfer) = case.respond(costs), case.respond(reports)
     gain_found, cost, lie = best
-    text = f"a client of cost {cost:.6g} gains {gain_found:.6g} per round by reporting {lie:.6g}"
+    digits = next((d for d in (6, 9, 12) if f"{cost:.{d}g}" != f"{lie:.{d}g}"), 17)  # tell them apart
+    gains = f"gains {gain_found:.6g} {case.unit}"
+    text = f"a client of cost {cost:.{digits}g} {gains} by reporting {lie:.{digits}g}"
     return tries, _witness(case, text, cost, lie, gain_found)
 
 
@@ -296,7 +316,7 @@ def _worst_loss(swept: _Swept, _limit: float) -> _Result:
     case, grid, quantity, transfer = swept
     loss = grid * quantity - transfer
     at = int(np.argmax(loss))
-    text = f"an honest client of cost {grid[at]:.6g} loses {loss[at]:.6g} per round by joining"
+    text = f"an honest client of cost {grid[at]:.6g} loses {loss[at]:.6g} {case.unit} by joining"
     return grid.size, _witness(case, text, float(grid[at]), float(grid[at]), float(loss[at]))
 
 
@@ -329,6 +349,7 @@ def _overspend(
     budget: float | None,
     prior: Prior | None,
     profiles: Sequence[ArrayLike] | None,
+    unit: str,
 ) -> _Result:
     limit = checks.positive("budget", budget)
     if isinstance(subject, MechanismLike):
@@ -339,7 +360,7 @@ def _overspend(
             if spent - limit > worst[0]:
                 worst = (spent - limit, costs)
         gain, costs = worst
-        text = f"{gain + limit:.8g} is spent per round, the budget is {limit:.8g}"
+        text = f"{gain + limit:.8g} is spent {unit}, the budget is {limit:.8g}"
         witness = Witness(text, np.nan, np.nan, float(gain), None, tuple(costs.tolist()))
         return len(profiles or ()), witness
     spent = expected_transfer(subject, prior)

@@ -6,6 +6,7 @@
     [training]   rounds, batch_size, epochs or steps, learning_rate, ...
     [privacy]    optional: clip, epsilon, delta, calibration
     [contract]   optional: prior, total_budget, scheme, cost_seed, confidence
+    [jsam]       optional: prior, eta or budget or expected_budget, noise_scale, clip, delta, scheme, ...
     [run]        seed, folder, checkpoint_every, evaluate_every, threads
 
 Every key carries its rule. An unknown key, a missing one and an impossible value are refused under their
@@ -28,6 +29,8 @@ from bonafed.economics.priors import Prior
 from bonafed.economics.published import prior_from_json
 from bonafed.errors import InvalidValue, UnreadableFile
 from bonafed.learning.partition import options_of
+from bonafed.mechanisms.jsam.training import WITH_MEMBERS
+from bonafed.mechanisms.jsam.training import Scheme as JsamScheme
 from bonafed.runs import toml
 
 PROPOSITION_1 = "proposition-1"  # the learning rate that follows the convergence theorem
@@ -208,6 +211,39 @@ class Contract(_Section):
 
 
 @dataclass(frozen=True)
+class Jsam(_Section):
+    """Whose privacy is bought, how much of it, for what money (`bonafed.mechanisms.jsam.training`)."""
+
+    prior: Prior = _key(_prior)  # noqa: RUF009  # of a client's cost per unit of epsilon
+    noise_scale: float = _key(checks.positive)  # Q: how much noise harms the training
+    clip: float = _key(checks.positive)  # largest norm of one record's gradient
+    eta: float | None = _key(checks.positive, None)  # weight of the training loss against money; or
+    budget: float | None = _key(checks.positive, None)  # money at most for these costs; or
+    expected_budget: float | None = _key(checks.positive, None)  # money on average over the prior
+    delta: float = _key(checks.positive, 1e-5)
+    clients_per_round: int = _key(checks.whole, 10)  # drawn with replacement
+    scheme: str = _key(lambda name, v: checks.literal(name, v, JsamScheme), "jsam")
+    members: int | None = _key(checks.whole, None)  # M of "cheapest" and "largest losses"
+    cost_seed: int = _key(_natural, 0)  # the costs are drawn from the prior
+
+    def _agree(self) -> None:
+        ways = ("eta", "budget", "expected_budget")
+        given = [name for name in ways if getattr(self, name) is not None]
+        if not given:
+            raise InvalidValue("eta", "must be given, or budget, or expected_budget", "nothing")
+        if len(given) > 1:
+            raise InvalidValue(given[1], f"must not be given with {given[0]}", getattr(self, given[1]))
+        if self.scheme in WITH_MEMBERS and self.members is None:
+            raise InvalidValue("members", f"must be given for {self.scheme}", "nothing")
+        if self.scheme not in WITH_MEMBERS and self.members is not None:
+            rule = "must not be given unless scheme is " + " or ".join(WITH_MEMBERS)
+            raise InvalidValue("members", rule, self.members)
+
+    def table(self) -> dict[str, Any]:
+        return {**super().table(), "prior": self.prior.to_json()}
+
+
+@dataclass(frozen=True)
 class Run(_Section):
     """Randomness, the folder, and how often something is written."""
 
@@ -228,12 +264,33 @@ class Config:
     training: Training
     privacy: Privacy | None = None
     contract: Contract | None = None
+    jsam: Jsam | None = None
     run: Run = field(default_factory=Run)
 
     def __post_init__(self) -> None:
-        if self.contract is not None and self.training.participation != 1:
-            rule = "must be left to the contract"
+        paid = self.contract is not None or self.jsam is not None
+        if paid and self.training.participation != 1:
+            rule = "must be left to " + ("the contract" if self.contract is not None else "jsam")
             raise InvalidValue("training.participation", rule, self.training.participation)
+        if self.jsam is None:
+            return
+        for name in ("contract", "privacy"):
+            if getattr(self, name) is not None:
+                raise InvalidValue(name, "must not be given with jsam", f"a section [{name}]")
+        if self.training.optimizer != "sgd":
+            raise InvalidValue("training.optimizer", "must be sgd with jsam", repr(self.training.optimizer))
+
+    @property
+    def clip(self) -> float | None:
+        """Largest norm of one record's gradient; None: the run is not private."""
+        private = self.privacy or self.jsam
+        return None if private is None else private.clip
+
+    @property
+    def delta(self) -> float | None:
+        """Of the clients' privacy; None: the run is not private."""
+        private = self.privacy or self.jsam
+        return None if private is None else private.delta
 
 
 _SECTIONS: dict[str, type[_Section]] = {
@@ -243,9 +300,10 @@ _SECTIONS: dict[str, type[_Section]] = {
     "training": Training,
     "privacy": Privacy,
     "contract": Contract,
+    "jsam": Jsam,
     "run": Run,
 }
-_OPTIONAL = ("privacy", "contract", "run")
+_OPTIONAL = ("privacy", "contract", "jsam", "run")
 _HARMLESS = (("run", "folder"), ("run", "threads"), ("run", "checkpoint_every"))
 
 
@@ -282,8 +340,16 @@ def from_tables(tables: Mapping[str, Any], read_prior: ReadPrior | None = None) 
     given: dict[str, Any] = {}
     for name, kind in _SECTIONS.items():
         if name in tables or name not in _OPTIONAL:
-            given[name] = _section(kind, name, tables.get(name, {}), read_prior)
+            given[name] = _section(kind, name, _with_defaults(name, tables), read_prior)
     return Config(**given)
+
+
+def _with_defaults(name: str, tables: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The table; under jsam a client that is drawn takes one step unless told otherwise."""
+    table: Mapping[str, Any] = tables.get(name, {})
+    if name == "training" and "jsam" in tables and not {"epochs", "steps"} & set(table):
+        return {**table, "steps": 1}
+    return table
 
 
 def _section(kind: type[S], name: str, table: Mapping[str, Any], read_prior: ReadPrior | None) -> S:
@@ -291,8 +357,8 @@ def _section(kind: type[S], name: str, table: Mapping[str, Any], read_prior: Rea
     if kind is Partition:  # keys of its own, and those of the kind
         options = {key: values.pop(key) for key in table if key not in ("kind", "clients")}
         values["options"] = options
-    if kind is Contract and "prior" in values:
-        values["prior"] = _read_prior(values["prior"], read_prior)
+    if kind in (Contract, Jsam) and "prior" in values:
+        values["prior"] = _read_prior(name, values["prior"], read_prior)
     known = {item.name: item for item in fields(kind)}  # type: ignore[arg-type]
     for key, value in values.items():
         if key not in known:
@@ -304,13 +370,13 @@ def _section(kind: type[S], name: str, table: Mapping[str, Any], read_prior: Rea
         return kind(**values)
 
 
-def _read_prior(value: object, read_prior: ReadPrior | None) -> object:
+def _read_prior(section: str, value: object, read_prior: ReadPrior | None) -> object:
     try:
         if isinstance(value, Mapping):
             return prior_from_json(dict(value))
         return read_prior(value) if isinstance(value, str) and read_prior is not None else value
     except InvalidValue as error:
-        raise InvalidValue(f"contract.prior: {error.name}", error.rule, error.value) from error
+        raise InvalidValue(f"{section}.prior: {error.name}", error.rule, error.value) from error
 
 
 def _unknown(prefix: str, key: str, value: object, known: list[str]) -> InvalidValue:

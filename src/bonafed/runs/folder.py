@@ -46,7 +46,7 @@ class RoundRecord:
     train_loss: float | None  # mean over the participants' local steps; None if nobody took part
     test_loss: float | None  # None in rounds without evaluation, or without test data
     test_accuracy: float | None  # likewise; None for regression
-    participants: list[int]  # client numbers
+    participants: list[int]  # client numbers, repeated if drawn more than once
     skipped: list[int]  # those left out because their update was not finite
     steps: int  # gradient steps, all participants together
     learning_rate: float

@@ -46,8 +46,8 @@ def _overview(folder: Path, config: Config, rounds: list[JSONObject]) -> JSONObj
     def last(key: str) -> Any:
         return next((r[key] for r in reversed(rounds) if r[key] is not None), None)
 
-    spends = None
-    if config.contract is not None:
+    paying, spends = config.contract or config.jsam, None
+    if paying is not None:
         spends = list(itertools.accumulate(record["spend"] for record in rounds))
     return {
         "name": folder.resolve().name,
@@ -56,7 +56,7 @@ def _overview(folder: Path, config: Config, rounds: list[JSONObject]) -> JSONObj
         "partition": config.partition.kind,
         "model": config.model.name,
         "clients": config.partition.clients,
-        "scheme": None if config.contract is None else config.contract.scheme,
+        "scheme": None if paying is None else paying.scheme,
         "rounds": len(rounds),
         "planned_rounds": config.training.rounds,
         "finished": folders.is_finished(folder),

@@ -25,14 +25,19 @@ from bonafed.learning import datasets, models
 from bonafed.learning import partition as partitions
 from bonafed.learning.datasets import Dataset
 from bonafed.learning.engine import LocalTraining, Samples
-from bonafed.learning.federation import BadUpdatePolicy, Participation, weighted_mean
+from bonafed.learning.federation import BadUpdatePolicy, Participation, evaluate, weighted_mean
 from bonafed.learning.privacy import Calibration, noise_multiplier
 from bonafed.learning.programs import Program, flat_parameters, program_for
+from bonafed.mechanisms.jsam import training as jsam
+from bonafed.mechanisms.jsam.training import PrivacyTerms
 from bonafed.mechanisms.sampling import training as sampling
 from bonafed.mechanisms.sampling.training import SampledTerms, Scheme
 from bonafed.runs.config import PROPOSITION_1, Config, Training, named
 
 _PARTITION, _NOISE, _WHO = 11, 12, 13  # purposes of generators of the run's seed
+
+
+Terms = SampledTerms | PrivacyTerms
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,7 +52,7 @@ class Setting:
     parts: list[NDArray[np.int64]]  # (N,) the samples of each client
     rates: Floats  # (rounds,) learning rate of each round
     spec: LocalTraining  # of the first round
-    terms: SampledTerms | None  # what was agreed with the clients, under a contract
+    terms: Terms | None  # what was agreed with the clients, under a contract
     noise_multipliers: Floats | None  # (N,) noise over sensitivity of a private run; 0: never takes part
     digest: str  # of data and partition
 
@@ -63,6 +68,14 @@ class Setting:
     def participation(self, round_number: int) -> Participation:
         """Who takes part in round 1, 2, ..., the same every time it is asked."""
         return _participation(self.config, self.parts, self.terms, round_number)
+
+    def spend(self, round_number: int, who: Participation) -> float | None:
+        """Money paid in round 1, 2, ... to those who take part in it; None without a contract."""
+        if self.terms is None:
+            return None
+        if isinstance(self.terms, PrivacyTerms):
+            return jsam.spend(self.terms, round_number)
+        return sampling.spend(self.terms, who)
 
 
 def prepare(
@@ -90,7 +103,9 @@ def prepare(
     steps = [_steps(config.training, part.size) for part in parts]
     config, rates = _rates(config, dataset, max(steps))
     spec = _local_training(config, rates)
-    terms = _terms(config, len(parts))
+    terms: Terms | None = _terms(config, len(parts))
+    if config.jsam is not None:
+        terms = _privacy_terms(config, program, flat_parameters(module), samples, parts)
     return Setting(
         config,
         module,
@@ -234,7 +249,7 @@ def _local_training(config: Config, rates: Floats) -> LocalTraining:
             optimizer=given.optimizer,  # type: ignore[arg-type]  # checked by LocalTraining
             momentum=given.momentum,
             weight_decay=given.weight_decay or 0.0,
-            clip=None if config.privacy is None else config.privacy.clip,
+            clip=config.clip,
         )
 
 
@@ -253,9 +268,45 @@ def _terms(config: Config, clients: int) -> SampledTerms | None:
         )
 
 
+def _privacy_terms(
+    config: Config, program: Program, start: Tensor, samples: Samples, parts: list[NDArray[np.int64]]
+) -> PrivacyTerms:
+    """What is bought from whom, and the whole schedule.
+
+    For "largest losses" every client is asked for the loss of the initial model on its data, in clear.
+    """
+    given = config.jsam
+    assert given is not None
+    losses = None
+    if given.scheme == "largest losses":
+        losses = [evaluate(program, start, _of(samples, part))[0] for part in parts]
+    with named("jsam", losses="scheme"):
+        settlement = jsam.settle_scheme(
+            given.prior,
+            jsam.draw_costs(given.prior, len(parts), given.cost_seed),
+            given.noise_scale,
+            cast(jsam.Scheme, given.scheme),
+            eta=given.eta,
+            budget=given.budget,
+            expected_budget=given.expected_budget,
+            members=given.members,
+            losses=losses,
+        )
+        selection, turns = settlement.allocation.selection, config.training.rounds
+        schedule = jsam.draw_schedule(selection, turns, given.clients_per_round, config.run.seed)
+    return PrivacyTerms(settlement, schedule)
+
+
+def _of(samples: Samples, part: NDArray[np.int64]) -> Samples:
+    rows = torch.from_numpy(part)
+    return Samples(samples.features[rows], samples.labels[rows])
+
+
 def _participation(
-    config: Config, parts: list[NDArray[np.int64]], terms: SampledTerms | None, round_number: int
+    config: Config, parts: list[NDArray[np.int64]], terms: Terms | None, round_number: int
 ) -> Participation:
+    if isinstance(terms, PrivacyTerms):
+        return jsam.participation(terms, round_number)
     if terms is not None:
         return sampling.participation(terms, config.run.seed, round_number)
     sizes = [part.size for part in parts]
@@ -267,12 +318,15 @@ def _participation(
 
 
 def _noise_multipliers(
-    config: Config, parts: list[NDArray[np.int64]], terms: SampledTerms | None, steps: list[int]
+    config: Config, parts: list[NDArray[np.int64]], terms: Terms | None, steps: list[int]
 ) -> Floats | None:
     """(N,) for each client the noise that just keeps the promise over its releases of the whole run.
 
     Who takes part when does not depend on the data, so the number of releases is known in advance.
     """
+    if isinstance(terms, PrivacyTerms) and config.jsam is not None:
+        with named("jsam"):
+            return jsam.noise_multipliers(terms, config.jsam.delta, steps)
     given = config.privacy
     if given is None:
         return None

@@ -26,7 +26,8 @@ from bonafed.errors import BonafedError, InvalidValue
 from bonafed.learning.federation import evaluate, run_round
 from bonafed.learning.privacy import Ledger, Release
 from bonafed.learning.programs import load_parameters
-from bonafed.mechanisms.sampling.training import spend
+from bonafed.mechanisms.jsam.training import PrivacyTerms
+from bonafed.mechanisms.sampling.training import SampledTerms
 from bonafed.runs import folder as folders
 from bonafed.runs.config import to_toml
 from bonafed.runs.folder import JSONObject, Log, RoundRecord
@@ -122,7 +123,7 @@ def play(
             skipped=list(result.skipped),
             steps=result.steps,
             learning_rate=spec.learning_rate,
-            spend=None if setting.terms is None else spend(setting.terms, who),
+            spend=setting.spend(number, who),
             epsilon=accounts.largest_epsilon,
             releases=[(r.client, r.multiplier, r.times) for r in result.releases],
             seconds=round(clock() - began, 6),
@@ -134,7 +135,7 @@ class Accounts:
     """The releases of every client of a private run; releases at equal noise are counted together."""
 
     def __init__(self, setting: Setting) -> None:
-        self._privacy = setting.config.privacy
+        self._delta = setting.config.delta
         self._times: dict[int, dict[float, int]] = {}  # client -> noise multiplier -> releases
         self._known: dict[tuple[tuple[float, int], ...], float] = {}  # many clients are alike
 
@@ -146,18 +147,19 @@ class Accounts:
 
     def epsilon(self, client: int) -> float:
         """What the ledger says of a client; 0 if it released nothing."""
-        if self._privacy is None:
+        if self._delta is None:
             return 0.0
         mine = tuple(self._times.get(client, {}).items())
         if mine not in self._known:
             ledger = Ledger(tuple(Release(client, 0, noise, times) for noise, times in mine))
-            self._known[mine] = ledger.epsilon(client, self._privacy.delta)
+            with np.errstate(divide="ignore"):  # on the way of the root search, to minus infinity
+                self._known[mine] = ledger.epsilon(client, self._delta)
         return self._known[mine]
 
     @property
     def largest_epsilon(self) -> float | None:
         """Of the client that gave away most; None if the run is not private."""
-        if self._privacy is None:
+        if self._delta is None:
             return None
         worst = max(self._times, key=self._given_away, default=None)
         return 0.0 if worst is None else self.epsilon(worst)
@@ -226,7 +228,7 @@ def _require_same(setting: Setting, folder: Path) -> None:
 
 def summarise(setting: Setting, records: Sequence[JSONObject], accounts: Accounts) -> JSONObject:
     """What a run came to, as plain data."""
-    config, terms, last = setting.config, setting.terms, records[-1]
+    config, last = setting.config, records[-1]
     skipped = [client for record in records for client in record["skipped"]]
     accuracies = [found for record in records if (found := record["test_accuracy"]) is not None]
     summary: JSONObject = {
@@ -246,21 +248,62 @@ def summarise(setting: Setting, records: Sequence[JSONObject], accounts: Account
         "seconds": round(sum(r["seconds"] for r in records), 3),
         "spend": None,
         "epsilon": None,
+        "notes": notes(setting, records),
     }
-    if terms is not None and config.contract is not None:
+    if config.delta is not None:
         summary |= {
+            "epsilon": accounts.largest_epsilon,
+            "delta": config.delta,
+            "epsilon_per_client": [accounts.epsilon(client) for client in range(len(setting.parts))],
+        }
+    if setting.terms is not None:
+        summary |= {"spend": math.fsum(r["spend"] for r in records), **_agreed(setting, accounts)}
+    return summary
+
+
+def _agreed(setting: Setting, accounts: Accounts) -> JSONObject:
+    """The terms, and under jsam what each client sold and gave away."""
+    config, terms = setting.config, setting.terms
+    if isinstance(terms, SampledTerms) and config.contract is not None:
+        return {
             "scheme": config.contract.scheme,
-            "spend": math.fsum(r["spend"] for r in records),
             "expected_spend": terms.expected_spend,
             "total_budget": terms.total_budget,
             "costs": terms.costs.tolist(),
             "probability": terms.probability.tolist(),
             "payment": terms.payment.tolist(),
         }
-    if config.privacy is not None:
-        summary |= {
-            "epsilon": accounts.largest_epsilon,
-            "delta": config.privacy.delta,
-            "epsilon_per_client": [accounts.epsilon(client) for client in range(len(setting.parts))],
-        }
-    return summary
+    assert isinstance(terms, PrivacyTerms)
+    assert config.jsam is not None
+    plan = terms.settlement.allocation
+    bought = np.flatnonzero(plan.privacy > 0).tolist()
+    return {
+        "scheme": config.jsam.scheme,
+        "eta": plan.eta,
+        "noise_scale": config.jsam.noise_scale,
+        "expected_spend": plan.total,  # whose mean over costs is the mean of what is paid
+        "budget": config.jsam.budget,
+        "expected_budget": config.jsam.expected_budget,
+        "clients_selected": plan.threshold,
+        "costs": terms.costs.tolist(),
+        "selection": plan.selection.tolist(),
+        "times_drawn": terms.times_drawn.tolist(),
+        "epsilon_sold": plan.privacy.tolist(),
+        "payment": terms.settlement.payment.tolist(),
+        "largest_epsilon_ratio": max(accounts.epsilon(k) / float(plan.privacy[k]) for k in bought),
+    }
+
+
+def notes(setting: Setting, records: Sequence[JSONObject]) -> list[str]:
+    """What the user should know about the run, one sentence each."""
+    found = []
+    if setting.config.jsam is not None and setting.config.jsam.scheme == "largest losses":
+        found.append("local losses were asked in clear: no ledger counts them")
+    losses = [loss for record in records if (loss := record["train_loss"]) is not None]
+    if losses and losses[-1] > losses[0]:
+        noise = "" if setting.noise_multipliers is None else " for this noise"
+        grew = f"the training loss grew from {losses[0]:.4g} to {losses[-1]:.4g}"
+        found.append(f"{grew}: the learning rate may be too large{noise}")
+    if not any(record["participants"] for record in records):
+        found.append("nobody took part in any round, the model is as it began: the budget buys too little")
+    return found

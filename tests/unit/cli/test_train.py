@@ -52,6 +52,22 @@ def test_train_shows_what_the_summary_says(trained):
     assert 'folder = "other"' in Path("other/config.toml").read_text()
 
 
+def test_bought_privacy_is_shown_with_its_price(bonafed):
+    bonafed("train", "--write-example", "jsam")
+    quick = ("--set", "training.rounds=2")
+    code, out, err = bonafed("train", "jsam.toml", *quick, "--folder", "a", "--set", "jsam.budget=0.1")
+    assert (code, err) == (0, "")
+    for text in ("clients selected", "of 20", "money paid, before round 1", "given away / sold", "at most"):
+        assert text in out
+    assert "note: the training loss grew from" in out  # so little money buys little but noise
+    assert bonafed("train", "jsam.toml", *quick, "--set", "jsam.eta=1")[::2] == (
+        2,
+        "error: jsam.budget must not be given with eta, got 60.0\n",
+    )
+    assert " jsam" not in bonafed("runs", "a")[1]
+    assert json.loads(bonafed("runs", "a", "--json")[1])[0]["spend"] <= 0.1
+
+
 def test_a_finished_run_is_left_alone(trained):
     before = {path: path.read_bytes() for path in Path("runs/fedavg").iterdir()}
     code, out, err = trained("train", "--resume", "runs/fedavg")
@@ -91,7 +107,7 @@ BAD = [
     ([], "CONFIG.toml or --resume must be given, got nothing"),
     (["none.toml"], "none.toml: No such file or directory"),
     (["--resume", "none"], "--resume must be a folder that holds a run (config.toml), got none"),
-    (["--write-example", "x"], "--write-example must be one of fedavg, sampling, got 'x'"),
+    (["--write-example", "x"], "--write-example must be one of fedavg, jsam, sampling, got 'x'"),
     (
         ["c.toml", "--set", "training.rounds=0"],
         "training.rounds must be a whole number of at least 1, got 0",

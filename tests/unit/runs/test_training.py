@@ -125,7 +125,7 @@ def test_a_client_of_bad_data_is_named_with_the_round(make, small, tmp_path):
 def test_an_empty_client_is_named(make, small):
     made = setting.prepare(make(), dataset=small)
     parts = [*made.parts[:2], np.array([], dtype=np.int64), made.parts[3]]
-    with pytest.raises(InvalidValue, match=r"^client 2 must have samples"):
+    with pytest.raises(InvalidValue, match=r"^client 2 in round 1 must have samples"):
         next(training.play(replace(made, parts=parts), made.start, 0, training.Accounts(made)))
 
 

@@ -315,3 +315,17 @@ def amplified_weights(weights: ArrayLike, agent: int, factor: float) -> Floats:
     p = np.array(checks.shares("weights", weights))
     p[agent] *= checks.positive("factor", factor)
     return np.asarray(p / p.sum())
+
+
+def zcdp_epsilon(rho: float, beta: float) -> float:
+    """rho-zCDP as (alpha, beta): alpha = rho + 2 sqrt(rho log(1/beta)); (120) drops the first term (D7)."""
+    loss = checks.non_negative("rho", rho)
+    return loss + 2 * math.sqrt(loss * math.log(1 / checks.between("beta", beta, 1e-300, 1.0)))
+
+
+def gaussian_delta(mean: float, epsilon: float) -> float:
+    """delta of a Gaussian release of mean shift m: Phi(-e/m + m/2) - exp(e) Phi(-e/m - m/2) (D7)."""
+    from scipy.special import log_ndtr, ndtr
+
+    m, e = checks.positive("mean", mean), checks.non_negative("epsilon", epsilon)
+    return float(ndtr(-e / m + m / 2) - math.exp(e + float(log_ndtr(-e / m - m / 2))))

@@ -18,11 +18,12 @@ securely. Agents see only the models they are sent.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bonafed import checks
 from bonafed.checks import Floats
@@ -158,17 +159,23 @@ def pay(
     step_share: float = 1.0,
     rule: PaymentRule = "trapezoid",
     variant: ProtocolVariant = "corrected",
+    payers: Sequence[int] | None = None,
 ) -> tuple[Payments, float]:
-    """Phase II for all agents in one batch; the payments and the largest difference of the two rules."""
+    """Phase II for all agents in one batch; the payments and the largest difference of the two rules.
+
+    With `payers` only theirs are computed; the others' amounts are NaN.
+    """
     checks.literal("rule", rule, PaymentRule)
     checks.literal("variant", variant, ProtocolVariant)
     least = checks.whole("payment_steps", payment_steps, at_least=0)
     close = checks.positive("epsilon", epsilon)
     theta = checks.between("step_share", checks.positive("step_share", step_share), 0.0, 1.0)
-    k, p = problem.agents, problem.weights
-    rest, mixes = 1 - p, problem.without_each()
+    who = _payers(payers, problem.agents)
+    k, p = who.size, problem.weights[who]
+    rest, mixes = 1 - p, problem.without_each()[who]
     printed = variant == "printed"
-    eta = np.full(k, 1 / (k * problem.smoothness)) if printed else theta / (rest * problem.smoothness)
+    small = 1 / (problem.agents * problem.smoothness)
+    eta = np.full(k, small) if printed else theta / (rest * problem.smoothness)
     models = np.tile(model, (k, 1))
     g = reports.sum(models, mixes, "payment step 0")
     left, trapezoid, steps = np.zeros(k), np.zeros(k), 0
@@ -191,7 +198,22 @@ def pay(
         if not np.isfinite(residual).all():
             raise Diverged(f"payments diverge at step {steps}")
     amount = trapezoid if rule == "trapezoid" else left
-    return Payments(amount, residual, models, int(taken.max())), float(np.abs(left - trapezoid).max())
+    gap = float(np.abs(left - trapezoid).max())
+    if payers is None:
+        return Payments(amount, residual, models, int(taken.max())), gap
+    everyone = [np.full((problem.agents, *part.shape[1:]), np.nan) for part in (amount, residual, models)]
+    for whole, part in zip(everyone, (amount, residual, models), strict=True):
+        whole[who] = part
+    return Payments(everyone[0], everyone[1], everyone[2], int(taken.max())), gap
+
+
+def _payers(payers: Sequence[int] | None, agents: int) -> NDArray[np.int64]:
+    if payers is None:
+        return np.arange(agents)
+    who = np.asarray(payers, dtype=np.int64)
+    if not who.size or who.min() < 0 or who.max() >= agents:
+        raise InvalidValue("payers", f"must be agents 0..{agents - 1}", list(payers))
+    return who
 
 
 def _stop(printed: bool) -> np.bool_:

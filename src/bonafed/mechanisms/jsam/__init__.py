@@ -6,13 +6,15 @@ choice is to state its true privacy sensitivity: `allocate`, `settle`; the basel
 
 from bonafed.mechanisms.jsam.allocation import Plan, allocate
 from bonafed.mechanisms.jsam.budget import Budgeted, eta_for_budget, eta_for_expected_budget
+from bonafed.mechanisms.jsam.complete import complete_information
 from bonafed.mechanisms.jsam.floors import FlooredPlan, allocate_with_floor
 from bonafed.mechanisms.jsam.inner import noise_scale, objective
-from bonafed.mechanisms.jsam.payments import JsamMechanism, PrivacySettlement, settle
+from bonafed.mechanisms.jsam.payments import Admitted, JsamMechanism, PrivacySettlement, admit, settle
 from bonafed.mechanisms.jsam.rules import Cheapest, Fixed, Jsam, Rule, largest_losses, unbiased
 from bonafed.mechanisms.jsam.sizes import BoundedPlan, allocate_unequal
 
 __all__ = [
+    "Admitted",
     "BoundedPlan",
     "Budgeted",
     "Cheapest",
@@ -23,9 +25,11 @@ __all__ = [
     "Plan",
     "PrivacySettlement",
     "Rule",
+    "admit",
     "allocate",
     "allocate_unequal",
     "allocate_with_floor",
+    "complete_information",
     "eta_for_budget",
     "eta_for_expected_budget",
     "largest_losses",

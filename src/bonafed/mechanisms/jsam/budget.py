@@ -4,11 +4,12 @@ The expected money B(eta) of the optimal plan does not fall in eta: of two weigh
 least as much (add the two optimality inequalities). So a weight for a budget can be found by halving. There
 are two ways to mean it, and they differ in what they promise:
 
-    eta_for_expected_budget  the weight is fixed by the priors, before anyone reports, so that the expected
-                             payments equal the budget. Truthful; what these reports cost may be more or less.
-    eta_for_budget           the largest weight (to 1e-9) at which the payments for THESE reports stay within
-                             the budget. A hard limit; but the weight now depends on the reports, and with it
-                             every client has a small say in it, so exact truthfulness is lost.
+    eta_for_expected_budget  the weight is fixed by the priors, before anyone reports, so that the
+                             expected payments equal the budget. Truthful; what these reports cost may be
+                             more or less.
+    eta_for_budget           the largest weight (to 1e-9) at which the payments for THESE reports stay
+                             within the budget. A hard limit; but the weight now depends on the reports,
+                             so that every client has a small say in it and exact truthfulness is lost.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from numpy.typing import ArrayLike
 
 from bonafed import checks
 from bonafed.economics.priors import Prior
-from bonafed.errors import NoSolution
+from bonafed.errors import InvalidValue, NoSolution
 from bonafed.mechanisms.jsam.payments import PrivacySettlement, settle
 from bonafed.mechanisms.jsam.rules import Jsam, Rule
 
@@ -79,6 +80,8 @@ def eta_for_expected_budget(
     """
     money, n = checks.positive("budget", budget), checks.whole("clients", clients)
     rng = np.random.default_rng(np.random.SeedSequence(checks.whole("seed", seed, at_least=0)))
+    if not isinstance(prior, Prior):
+        raise InvalidValue("prior", "must be a prior", repr(prior)[:60])
     drawn = [prior.sample(rng, n) for _ in range(checks.whole("samples", samples))]
     virtual = [prior.ironed_virtual_cost(np.maximum(c, 1e-6 * prior.high)) for c in drawn]
     choice = rule or Jsam()

@@ -1,7 +1,7 @@
 """A smallest selection probability for every client, and what it costs.
 
-With p_k >= f for all k the threshold structure stays: for a fixed distance l and sign pattern W is concave in
-p, so its optimum is a vertex, with one client above 1/N and at most one strictly between f and 1/N; by
+With p_k >= f for all k the threshold structure stays: for a fixed distance l and sign pattern W is concave
+in p, so its optimum is a vertex, with one client above 1/N and at most one strictly between f and 1/N; by
 rearrangement they are ordered by virtual cost (spec B2 (a)). That the one in between is at an end does NOT
 carry over: the proof of B2 (b) needs p_h to reach 0. So for every threshold h the best p_h in [f, 1/N] is
 searched, exactly: l falls in p_h, W is concave in p_h, J grows with both, hence on an interval [a, b]
@@ -57,7 +57,7 @@ def allocate_with_floor(
         selection[order[h - 1]] = p_h
     selection[order[0]] = 0.0
     selection[order[0]] = 1 - selection.sum()
-    plan = plan_for(selection, v, weight, scale, 2 * (float(selection[order[0]]) - 1 / n))
+    plan = plan_for(selection, v, weight, scale, max(0.0, 2 * (float(selection[order[0]]) - 1 / n)))
     return FlooredPlan(plan, max(0.0, plan.objective - free.objective))
 
 

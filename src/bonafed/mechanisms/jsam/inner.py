@@ -41,8 +41,8 @@ def inner(eta: float, distance: ArrayLike, spread: ArrayLike, noise_scale: float
     l, w = np.broadcast_arrays(  # noqa: E741 - the paper's letter
         np.asarray(distance, dtype=np.float64), np.asarray(spread, dtype=np.float64)
     )
-    z = math.sqrt(noise_scale) * w**1.5
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        z = math.sqrt(noise_scale) * w**1.5
         u = _root(eta * l**2 / z)
         bought = np.sqrt(eta * z)
         total = bought / np.sqrt(u)
@@ -72,19 +72,24 @@ def budgets(selection: Floats, virtual_costs: Floats, total: float) -> Floats:
 
 
 def objective(
-    selection: Floats,
-    privacy: Floats,
-    virtual_costs: Floats,
+    selection: ArrayLike,
+    privacy: ArrayLike,
+    virtual_costs: ArrayLike,
     eta: float,
     noise_scale: float,
-    shares: Floats | None = None,
+    shares: ArrayLike | None = None,
 ) -> float:
     """The objective of Problem 3, from its definition; `shares` is p^u, uniform if not given."""
-    fair = np.full(selection.size, 1 / selection.size) if shares is None else shares
-    distance = float(np.abs(selection - fair).sum())
-    chosen = selection > 0
-    noise = noise_scale * float(((selection[chosen] / privacy[chosen]) ** 2).sum())
-    return eta * (distance + math.sqrt(distance**2 + noise)) + float(privacy @ virtual_costs)
+    p = checks.vector("selection", selection)
+    epsilon = checks.vector("privacy", privacy, length=p.size)
+    v = checks.vector("virtual_costs", virtual_costs, length=p.size)
+    weight, scale = checks.positive("eta", eta), checks.positive("noise_scale", noise_scale)
+    fair = np.full(p.size, 1 / p.size) if shares is None else checks.shares("shares", shares, length=p.size)
+    distance = float(np.abs(p - fair).sum())
+    chosen = p > 0
+    with np.errstate(divide="ignore", over="ignore"):
+        noise = scale * float(((p[chosen] / epsilon[chosen]) ** 2).sum())
+    return weight * (distance + math.sqrt(distance**2 + noise)) + float(epsilon @ v)
 
 
 def noise_scale(
@@ -102,4 +107,4 @@ def noise_scale(
     checks.between("delta", d, 0.0, 1.0 - 1e-16)
     size, turns = checks.whole("dimension", dimension), checks.whole("rounds", rounds)
     smooth, constant = checks.positive("smoothness", smoothness), checks.positive("c2", c2)
-    return 2 * constant**2 * math.log(1 / d) * size * math.sqrt(turns) * smooth
+    return 2 * constant * constant * math.log(1 / d) * size * math.sqrt(turns) * smooth

@@ -7,23 +7,26 @@ epsilon_k does not rise in the own report. The integral needs no search for jump
 V_k(x) the objective as a function of the own virtual cost x = v(z), epsilon_k = V_k'(x), so
 
     (ii)  v affine with slope a (a uniform prior: a = 2):  (V_k(v(c_max)) - V_k(v(c_k)))/a, exactly;
-    (iii) otherwise, cells z_0 = c_k < ... < z_n = c_max:  sum of (V_{i+1} - V_i)(z_{i+1} - z_i)/(x_{i+1} - x_i),
-          exact where v is affine, of order n^-2 otherwise, whatever epsilon does inside a cell;
+    (iii) otherwise, cells z_0 = c_k < ... < z_n = c_max:  sum of (V_{i+1} - V_i) dz_i/dx_i,
+          exact where v is affine, plus what the bend of v adds where epsilon falls evenly in a cell;
     (iv)  where v is constant (ironed pools, finitely many costs) epsilon is, and adds epsilon times dz.
 
-As epsilon does not rise, a cell contributes between epsilon at its right and at its left end times dz.
+With g = z(x) minus its chord, what the secant alone lacks is the integral of g over the fall of epsilon: it
+lies between 0 and that fall times the largest g, whatever epsilon does inside the cell (the error bracket).
+A cell is halved until its halves add up to it or, where epsilon jumps, until the bracket is small. As
+epsilon does not rise, a cell adds between epsilon at its right and at its left end times dz.
 
-Reports above the highest cost are not admitted: such a client is outside, with nothing sold and nothing paid,
-and N counts the others. Reports below the floor count as the floor, since epsilon is unbounded at cost 0.
-`variant="bayesian"` is the paper's interim payment: the mean of (i) over the others' costs, by Monte Carlo. It
-is truthful on average over the others only.
+Reports above the highest cost are not admitted: such a client is outside, with nothing sold and nothing
+paid, and N counts the others. Reports below the floor count as the floor, since epsilon is unbounded at
+cost 0. `variant="bayesian"` is the paper's interim payment, the mean of (i) over the others' costs, by
+Monte Carlo. It is truthful on average over the others only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -40,7 +43,12 @@ from bonafed.mechanisms.jsam.rules import Jsam, Rule
 
 PaymentVariant = Literal["ex-post", "bayesian"]
 FLOOR = 1e-6  # of the highest cost: reports below count as this
+_CELLS = 128  # of (iii) to begin with
 _CHUNK = 1 << 18  # nodes asked at a time
+_DEAREST = 1e300  # virtual cost where the density ends at 0
+_AGREE = 1e-11  # of the payment: two sizes of cells agree
+_SKEW = 0.25  # of the fall of epsilon in a cell: more is no even fall
+_DEPTH = 48  # halvings of a cell
 Ask = Callable[[Ints, Floats], Own]
 
 
@@ -56,7 +64,10 @@ class PrivacySettlement:
 
     def utility(self, true_costs: ArrayLike) -> Floats:
         """(n,) payment minus true cost times epsilon."""
-        return self.payment - checks.vector("true_costs", true_costs) * self.allocation.privacy
+        return (
+            self.payment
+            - checks.vector("true_costs", true_costs, length=self.payment.size) * self.allocation.privacy
+        )
 
     @property
     def spend(self) -> float:
@@ -73,14 +84,14 @@ def settle(
     rule: Rule | None = None,
     variant: PaymentVariant = "ex-post",
     floor: float | None = None,
-    cells: int = 400,
+    cells: int = _CELLS,
     samples: int = 200,
     rng: np.random.Generator | None = None,
 ) -> PrivacySettlement:
     """Allocation and payments for reported privacy sensitivities.
 
     `prior` is one belief for all or one per client. `rule` is the exact optimum (`Jsam`) if not given.
-    `cells` are those of (iii); `samples` and `rng` belong to `variant="bayesian"`.
+    `cells` are those of (iii) to begin with; `samples` and `rng` belong to `variant="bayesian"`.
 
     >>> from bonafed.economics import Uniform
     >>> done = settle([0.12, 0.35, 0.5, 0.71, 0.93], Uniform(0, 1), eta=1, noise_scale=1)
@@ -90,13 +101,9 @@ def settle(
     checks.literal("variant", variant, PaymentVariant)
     c = checks.vector("reports", reports)
     weight, scale = checks.positive("eta", eta), checks.positive("noise_scale", noise_scale)
-    priors = _priors(prior, c.size)
-    inside = c <= np.array([belief.high for belief in priors])
+    inside, group = _admitted(c, _priors(prior, c.size), floor, checks.whole("cells", cells))
     who = np.flatnonzero(inside)
-    if not who.size:
-        raise InvalidValue("reports", "must not all be above the highest cost", f"{c.min():g} and more")
-    group = _Group([priors[k] for k in who], c[who], floor, checks.whole("cells", cells))
-    choice = (rule or Jsam()).among(who)
+    choice = (rule or Jsam()).among(inside)
     plan = choice.plan(group.virtual, weight, scale)
     if variant == "ex-post":
         amount, error = group.payments(choice, group.virtual, weight, scale)
@@ -106,6 +113,26 @@ def settle(
     return PrivacySettlement(
         c, inside, _spread_out(plan, who, c.size), _fill(amount, who, c.size), _fill(error, who, c.size)
     )
+
+
+class Admitted(NamedTuple):
+    """The clients whose reports are not above the highest cost, as every rule sees them; (m,) each."""
+
+    clients: Ints  # their places among the reports
+    costs: Floats  # their reports, those below the floor lifted to it
+    virtual_costs: Floats  # ironed (spec B4)
+
+
+def admit(reports: ArrayLike, prior: Prior | Sequence[Prior]) -> Admitted:
+    """Who is admitted, at what virtual cost.
+
+    >>> from bonafed.economics import Uniform
+    >>> admit([0.5, 1.2, 0.0], Uniform(0, 1))
+    Admitted(clients=array([0, 2]), costs=array([5.e-01, 1.e-06]), virtual_costs=array([1.e+00, 2.e-06]))
+    """
+    c = checks.vector("reports", reports)
+    inside, group = _admitted(c, _priors(prior, c.size), None, cells=1)
+    return Admitted(np.flatnonzero(inside), group.costs, group.virtual)
 
 
 @dataclass(frozen=True)
@@ -122,13 +149,33 @@ class JsamMechanism:
         done = settle(reports, self.prior, self.eta, self.noise_scale, rule=self.rule)
         return Allocation(done.allocation.privacy, done.payment)
 
+    def respond(self, reports: Floats, client: int, own: Floats) -> tuple[Floats, Floats]:
+        """(m,) epsilon and payment of one client for its reports `own`: `allocate`, for that one only."""
+        everyone = np.array(reports)
+        priors = _priors(self.prior, everyone.size)
+        belief = priors[client]
+        everyone[client] = belief.high  # any admitted report: it is replaced below
+        inside, group = _admitted(everyone, priors, None, _CELLS)
+        rule = (self.rule or Jsam()).among(inside)
+
+        def ask(clients: Ints, x: Floats) -> Own:
+            return rule.own(group.virtual, self.eta, self.noise_scale, clients, x)
+
+        k = np.full(own.size, np.count_nonzero(inside[:client]))
+        start = np.clip(own, group.lowest[k], belief.high)
+        now = ask(k, np.minimum(belief.ironed_virtual_cost(start), _DEAREST))
+        rent, _ = group.rent(ask, k, start, now.value)
+        payment = start * now.privacy + np.maximum(rent, 0.0)
+        admitted = own <= belief.high
+        return np.where(admitted, now.privacy, 0.0), np.where(admitted, payment, 0.0)
+
 
 def _priors(prior: Prior | Sequence[Prior], clients: int) -> list[Prior]:
     if isinstance(prior, Prior):
         return [prior] * clients
-    found = list(prior)
-    if len(found) != clients:
-        raise InvalidValue("prior", f"must be one, or {clients}, one per client", len(found))
+    found = list(prior) if isinstance(prior, Sequence) else []
+    if len(found) != clients or not all(isinstance(belief, Prior) for belief in found):
+        raise InvalidValue("prior", f"must be one, or {clients}, one per client", repr(prior)[:60])
     return found
 
 
@@ -148,13 +195,25 @@ def _spread_out(plan: Plan, who: Ints, n: int) -> Plan:
     )  # fmt: skip
 
 
+def _admitted(
+    costs: Floats, priors: list[Prior], floor: float | None, cells: int
+) -> tuple[NDArray[np.bool_], _Group]:
+    """Which reports are admitted, and the group they form."""
+    inside = costs <= np.array([belief.high for belief in priors])
+    who = np.flatnonzero(inside)
+    if not who.size:
+        rule = "must not all be above the highest cost"
+        raise InvalidValue("reports", rule, f"{costs.min():g} and more")
+    return inside, _Group([priors[k] for k in who], costs[who], floor, cells)
+
+
 class _Group:
     """Admitted clients with their priors; equal priors are worked on together."""
 
     def __init__(self, priors: list[Prior], reports: Floats, floor: float | None, cells: int) -> None:
         self.priors, self._cells = priors, cells
-        lowest = [_lowest(belief, floor) for belief in priors]
-        self.costs = np.maximum(reports, lowest)  # lifted to the floor
+        self.lowest = np.array([_lowest(belief, floor) for belief in priors])
+        self.costs = np.maximum(reports, self.lowest)  # lifted to the floor
         self._alike: dict[int, list[int]] = {}
         for k, belief in enumerate(priors):
             self._alike.setdefault(id(belief), []).append(k)
@@ -165,7 +224,7 @@ class _Group:
         result = np.empty(costs.size)
         for members in self._alike.values():
             result[members] = self.priors[members[0]].ironed_virtual_cost(costs[members])
-        return result
+        return np.minimum(result, _DEAREST)
 
     def payments(self, rule: Rule, others: Floats, eta: float, noise_scale: float) -> tuple[Floats, Floats]:
         """(i) for every client, the others at virtual costs `others`; and how far off it may be."""
@@ -178,15 +237,15 @@ class _Group:
         rent, error = np.empty(self.costs.size), np.empty(self.costs.size)
         for members in self._alike.values():
             k = np.array(members)
-            rent[k], error[k] = self._rent(ask, k, now)
+            rent[k], error[k] = self.rent(ask, k, self.costs[k], now.value[k])
         return self.costs * now.privacy + np.maximum(rent, 0.0), error
 
-    def _rent(self, ask: Ask, k: Ints, now: Own) -> tuple[Floats, Floats]:
-        """The integral of (i) for clients of one prior."""
-        belief, start = self.priors[int(k[0])], self.costs[k]
+    def rent(self, ask: Ask, k: Ints, start: Floats, value: Floats) -> tuple[Floats, Floats]:
+        """The integral of (i) for clients of one prior, from `start`, where V_k is `value`; its error."""
+        belief = self.priors[int(k[0])]
         if isinstance(belief, Uniform):  # (ii)
             top = ask(k, np.full(k.size, float(belief.virtual_cost(belief.high)))).value
-            return (top - now.value[k]) / 2, 8 * np.finfo(float).eps * top
+            return (top - value) / 2, 8 * np.finfo(float).eps * top
         if isinstance(belief, FinitePrior):
             return _levels(ask, belief, k, start), np.zeros(k.size)
         step = max(1, _CHUNK // (self._cells + 1))
@@ -218,45 +277,76 @@ def _levels(ask: Ask, belief: FinitePrior, k: Ints, start: Floats) -> Floats:
     return rent
 
 
+class _Span(NamedTuple):
+    """Ends of cells: costs, virtual costs, and what the client would face there; (m,) each."""
+
+    cost: Floats  # z
+    virtual: Floats  # x
+    value: Floats  # V
+    privacy: Floats  # epsilon
+
+    def take(self, keep: NDArray[np.bool_]) -> _Span:
+        return _Span(*(part[keep] for part in self))
+
+    def then(self, other: _Span) -> _Span:
+        return _Span(*(np.concatenate(pair) for pair in zip(self, other, strict=True)))
+
+
 def _cells(ask: Ask, belief: Prior, k: Ints, start: Floats, cells: int) -> tuple[Floats, Floats]:
     """(iii) and (iv), and an error bracket."""
-    z, x, slopes = _nodes(belief, start, cells)
-    answer = ask(np.repeat(k, z.shape[1]), x.ravel())
-    value, epsilon = answer.value.reshape(z.shape), answer.privacy.reshape(z.shape)
-    dz, dx, dv = np.diff(z), np.diff(x), np.diff(value)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        secant = np.where(dx > 0, dv / dx, epsilon[:, :-1])
-    below, above = epsilon[:, 1:] * dz, epsilon[:, :-1] * dz
-    part = np.clip(secant * dz, below, above)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        varies = dv * (1 / slopes.min(2) - 1 / slopes.max(2))  # dV (max - min of dz/dx)
-    bracket = np.where(np.isfinite(varies), np.minimum(varies, above - below), above - below)
-    tail = epsilon[:, -1] * (belief.high - z[:, -1])
-    return part.sum(1) + tail, bracket.sum(1) + tail
+
+    def virtual(cost: Floats) -> Floats:
+        return np.minimum(belief.ironed_virtual_cost(cost), _DEAREST)
+
+    z = _edges(belief, start, cells)
+    who, x = np.repeat(np.arange(k.size), z.shape[1]), virtual(z.ravel())
+    nodes = _Span(*(part.reshape(z.shape) for part in (z, x, *ask(k[who], x))))
+    a, b = (_Span(*(part[:, cut].ravel() for part in nodes)) for cut in (np.s_[:-1], np.s_[1:]))
+    who, x = np.repeat(np.arange(k.size), z.shape[1] - 1), virtual((a.cost + b.cost) / 2)
+    part, _ = _piece(a, b, x)
+    size = start * nodes.privacy[:, 0] + np.bincount(who, part, k.size)
+    rent, bracket = np.zeros(k.size), np.zeros(k.size)
+    for depth in range(1, _DEPTH + 1):  # every cell is measured by its halves; x is half way in each
+        middle = _Span((a.cost + b.cost) / 2, x, *ask(k[who], x))
+        ends = a.then(middle), middle.then(b)
+        x = virtual((ends[0].cost + ends[1].cost) / 2)
+        half, off = _piece(*ends, x)
+        both, bound = half.reshape(2, -1).sum(0), off.reshape(2, -1).sum(0)
+        skew = np.abs(a.privacy + b.privacy - 2 * middle.privacy)
+        even = skew <= _SKEW * np.abs(a.privacy - b.privacy)  # else epsilon jumps, and agreement is chance
+        close = np.where(even, np.abs(both - part), bound) <= _AGREE * size[who]
+        settled = close | (depth == _DEPTH)
+        rent += np.bincount(who[settled], both[settled], k.size)
+        bracket += np.bincount(who[settled], bound[settled], k.size)
+        if settled.all():
+            break
+        again = np.tile(~settled, 2)
+        who, x, part = np.tile(who, 2)[again], x[again], half[again]
+        a, b = (end.take(again) for end in ends)
+    return rent, bracket
 
 
-_FINER = 4  # slopes of the virtual cost looked at per cell
-
-
-def _nodes(belief: Prior, start: Floats, cells: int) -> tuple[Floats, Floats, Floats]:
-    """Costs (m, n+1) from `start` to the highest, virtual costs there, slopes (m, n, ...) around each cell."""
-    edges = [edge for pool in belief.ironed_intervals for edge in (pool.left, pool.right)]
+def _edges(belief: Prior, start: Floats, cells: int) -> Floats:
+    """Costs (m, n+1) from `start` to the highest; the ends of pools among them."""
+    pools = [edge for pool in belief.ironed_intervals for edge in (pool.left, pool.right)]
     even = np.linspace(0.0, 1.0, cells + 1)
-    width = belief.high - start
-    if not np.isfinite(belief.ironed_virtual_cost(belief.high)):
-        even[-1] = 1 - 1e-9  # the density ends at 0: stop where the virtual cost is finite
-    z = start[:, None] + width[:, None] * even
-    if edges:
-        inside = np.clip(np.array(edges), start[:, None], z[:, -1:])
-        z = np.sort(np.concatenate([z, inside], axis=1), axis=1)
-    fine = z[:, :-1, None] + np.diff(z)[:, :, None] * (np.arange(_FINER) / _FINER)
-    fine = np.concatenate([fine.reshape(z.shape[0], -1), z[:, -1:]], axis=1)
-    v = np.maximum.accumulate(np.minimum(belief.ironed_virtual_cost(fine), 1e300), axis=1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        slope = np.diff(v) / np.diff(fine)
-    padded = np.pad(slope, ((0, 0), (1, 1)), mode="edge")  # with the slope just before and after the cell
-    around = np.lib.stride_tricks.sliding_window_view(padded, _FINER + 2, axis=1)[:, ::_FINER]
-    return z, v[:, ::_FINER], around
+    z = start[:, None] + (belief.high - start)[:, None] * even
+    z[:, -1] = belief.high
+    inside = np.clip(np.array(pools), start[:, None], belief.high)
+    return np.sort(np.concatenate([z, inside], axis=1), axis=1)
+
+
+def _piece(a: _Span, b: _Span, middle: Floats) -> tuple[Floats, Floats]:
+    """(iii) for one cell each, given the virtual cost half way; and how far off it may be."""
+    dz, dx, fall = b.cost - a.cost, b.virtual - a.virtual, a.privacy - b.privacy
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        secant = (b.value - a.value) * (dz / dx)
+        sag = dz * ((middle - a.virtual) / dx - 0.5)  # of v below its chord, seen along z
+        off = 2 * np.abs(sag) * fall  # the gap of z to its chord is widest near the middle
+    steep, most = np.isfinite(secant) & (dx > 0), np.abs(fall) * dz
+    low, high = np.minimum(a.privacy, b.privacy) * dz, np.maximum(a.privacy, b.privacy) * dz
+    value = np.where(steep, np.clip(secant - sag * fall * (2 / 3), low, high), a.privacy * dz)
+    return value, np.where(steep, np.minimum(np.abs(off), most), most)
 
 
 def _interim(
@@ -267,6 +357,6 @@ def _interim(
     for s in range(samples):
         u = rng.random(group.costs.size)
         costs = np.array([float(b.quantile(v)) for b, v in zip(group.priors, u, strict=True)])
-        lifted = np.maximum(costs, [_lowest(belief, None) for belief in group.priors])
+        lifted = np.maximum(costs, group.lowest)
         drawn[s] = group.payments(rule, group.virtual_of(lifted), eta, noise_scale)[0]
     return drawn.mean(0), drawn.std(0, ddof=1) / np.sqrt(samples)

@@ -1,7 +1,7 @@
 """Algorithm 1 of the paper as printed, with Q restored (erratum J1), to show where it is worse.
 
-Kept from the print: p_h on a grid of step Delta, the distance 2 (p_1 - p_h) (J2), the threshold h = 1, where
-client 1 is counted twice (J4), and the loop over both. It is told in the paper's steps, one convex
+Kept from the print: p_h on a grid of step Delta, the distance 2 (p_1 - p_h) (J2), the threshold h = 1,
+where client 1 is counted twice (J4), and the loop over both. It is told in the paper's steps, one convex
 minimisation over B at a time; the exact allocation does not use any of it.
 """
 
@@ -51,7 +51,7 @@ def algorithm_1(virtual_costs: Floats, eta: float, noise_scale: float, grid: flo
 
 
 def _best_total(eta: float, distance: float, z: float) -> tuple[float, float]:
-    """Line 7: min over B of eta (l + sqrt(l^2 + z^2/B^2)) + B, by Newton's method on the convex function."""
+    """Line 7: min over B of eta (l + sqrt(l^2 + z^2/B^2)) + B, which is convex, by Newton's method."""
 
     def value(total: float) -> float:
         return eta * (distance + math.hypot(distance, z / total)) + total

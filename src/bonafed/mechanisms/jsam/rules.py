@@ -1,13 +1,12 @@
 """Ways to choose a plan, each with its answer to "what if client k reported otherwise".
 
 A rule is truthful with the payments of `payments.py` if V_k(x), the objective as a function of the client's
-own virtual cost x, is concave with slope epsilon_k. That holds for every rule that minimises the objective of
-Problem 3 over a set of selections that does not depend on the reports (spec B3), and so for
+own virtual cost x, is concave with slope epsilon_k. That holds for every rule that minimises the objective
+of Problem 3 over a set of selections that does not depend on the reports (spec B3), and so for
 
     Jsam            all selections: the exact optimum
-    Fixed           one selection, made before anyone reports: USBM (everybody alike), BBM (largest losses)
-    Cheapest        the M lowest virtual costs, 1/M each: FSBM-M. The set depends on the report, but only through
-                    a cut: above it the client is out and V_k is constant.
+    Fixed           one selection, made before anyone reports: USBM (all alike), BBM (largest losses)
+    Cheapest        the M lowest virtual costs, 1/M each: FSBM-M. It minimises over all sets of M clients.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from bonafed import checks
 from bonafed.checks import Floats
@@ -38,8 +37,8 @@ class Rule(ABC):
     def own(self, virtual_costs: Floats, eta: float, noise_scale: float, clients: Ints, x: Floats) -> Own:
         """V_k(x) and epsilon_k(x) for pairs (k, x), the others as they are."""
 
-    def among(self, admitted: Ints) -> Rule:
-        """The same rule for the admitted clients only."""
+    def among(self, admitted: NDArray[np.bool_]) -> Rule:
+        """The same rule for the admitted ones of all clients, (n,) True where admitted."""
         return self
 
 
@@ -68,17 +67,24 @@ class Fixed(Rule):
             raise InvalidValue("selection", "must sum to 1", f"sum {p.sum():.12g}")
         object.__setattr__(self, "selection", p)
 
-    def among(self, admitted: Ints) -> Fixed:
+    def among(self, admitted: NDArray[np.bool_]) -> Fixed:
+        self._fits(admitted.size)
+        if admitted.all():
+            return self
         left = self.selection[admitted]
         if not left.sum() > 0:
             raise InvalidValue("selection", "must hold a client that is admitted", "none")
         return Fixed(left / left.sum())
 
     def plan(self, virtual_costs: Floats, eta: float, noise_scale: float) -> Plan:
-        if self.selection.size != virtual_costs.size:
-            rule = f"must have {virtual_costs.size} values, one per client"
-            raise InvalidValue("selection", rule, self.selection.size)
+        self._fits(virtual_costs.size)
         return plan_for(self.selection, virtual_costs, eta, noise_scale, self._distance)
+
+    def _fits(self, clients: int) -> None:
+        if self.selection.size != clients:
+            raise InvalidValue(
+                "selection", f"must have {clients} values, one per client", self.selection.size
+            )
 
     @property
     def _distance(self) -> float:
@@ -87,7 +93,7 @@ class Fixed(Rule):
     def own(self, virtual_costs: Floats, eta: float, noise_scale: float, clients: Ints, x: Floats) -> Own:
         w = np.cbrt(self.selection * virtual_costs) ** 2
         p = self.selection[clients]
-        rest = np.maximum(w.sum() - w[clients], 0.0)
+        rest = _all_but_one(w)[clients]
         mine = np.where(p > 0, np.cbrt(p * x) ** 2, 0.0)
         return _bought(eta, self._distance, rest + mine, noise_scale, p, x)
 
@@ -145,14 +151,21 @@ class Cheapest(Rule):
         prefix = np.concatenate([[0.0], np.cumsum(w)])
         inside = place[clients] < m
         # the others: the M-1 cheapest of them, and the M-th, who gets the place if k leaves it
-        others = prefix[np.where(inside, m, m - 1)] - np.where(inside, w[place[clients]], 0.0)
+        others = np.where(inside, _all_but_one(w[:m])[np.minimum(place[clients], m - 1)], prefix[m - 1])
         at = np.where(inside, m, m - 1)
         cut = np.where(at < n, virtual_costs[order][np.minimum(at, n - 1)], np.inf)
         rival = order[np.minimum(at, n - 1)]
         member = (x < cut) | ((x == cut) & (clients < rival)) | (at >= n)
-        spread = np.maximum(others, 0.0) + np.cbrt(np.minimum(x, cut) / m) ** 2
+        spread = others + np.cbrt(np.minimum(x, cut) / m) ** 2
         p = np.where(member, 1 / m, 0.0)
         return _bought(eta, 2 * (1 - m / n), spread, noise_scale, p, x)
+
+
+def _all_but_one(values: Floats) -> Floats:
+    """(n,) the sum of the others, by addition only: one of them may dwarf the rest."""
+    before = np.concatenate([[0.0], np.cumsum(values[:-1])])
+    after = np.concatenate([np.cumsum(values[:0:-1])[::-1], [0.0]])
+    return np.asarray(before + after)
 
 
 def _bought(eta: float, distance: float, spread: Floats, noise_scale: float, p: Floats, x: Floats) -> Own:

@@ -1,16 +1,16 @@
 """Clients with unequal amounts of data: p^u = shares that are not uniform (spec B2, last lines).
 
-What carries over: J(p) is least at a vertex, so p_k is 0 or its share u_k for all but one client, the leader,
-who takes what the excluded leave. What does not: who is excluded need not follow from the virtual costs
-alone; excluding mass E at the least W is a knapsack problem. Hence
+What carries over: J(p) is least at a vertex, so p_k is 0 or its share u_k for all but one client, the
+leader, who takes what the excluded leave. What does not: who is excluded need not follow from the virtual
+costs alone; excluding mass E at the least W is a knapsack problem. Hence
 
     exact       up to EXACT_LIMIT clients, every leader with every set of excluded clients;
-    heuristic   beyond: for every leader, exclude in order of (u v)^(2/3)/u, the fractional knapsack's order.
+    heuristic   beyond: for every leader, exclude in order of (u v)^(2/3)/u, as a fractional knapsack.
 
 The heuristic comes with a lower bound. Between two steps of the fractional knapsack W is concave in E (the
-leader's term is, the rest is linear) and no set of mass E has a smaller W; l = 2E grows; J grows with both.
-So on a step from E_j to E_{j+1}   J >= J(2 E_j, min(W_j, W_{j+1})),   and the least of these over all leaders
-and steps bounds the optimum.
+leader's term is, the rest is linear) and no set of mass E has a smaller W; l = 2E grows; J grows with
+both. So on a step from E_j to E_{j+1}   J >= J(2 E_j, min(W_j, W_{j+1})),   and the least of these over all
+leaders and steps bounds the optimum.
 """
 
 from __future__ import annotations

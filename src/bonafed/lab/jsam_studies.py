@@ -1,0 +1,487 @@
+"""What JSAM buys for how much: four studies, each a table and a figure.
+
+Every study draws populations of clients from a prior, makes the plans, and averages. What the paper says
+about the same curves, and what the model gives (docs/theory/jsam.md, B8; erratum J12):
+
+    money against eta   "increases convexly" (Observation 5). It increases, as of two weights the larger one
+                        buys at least as much. It is convex only while clients come in: for a uniform prior
+                        and many clients, until 61 % are selected (eta = 0.36 z_1; for N = 100, Q = 1 about
+                        3.4). At a fixed threshold eta = (B/z)^2 sqrt(l^2 B^2 + z^2) is convex in B, so B is
+                        concave in eta; and once all are selected B = sqrt(eta z). The curve is an S.
+    clients over money  "concave" (Observation 6). Holds for the mean, up to the steps of single clients.
+    share by client     the least sensitive "may incur the highest" cost. By epsilon v, the paper's measure,
+                        if and only if (N-h+1) v_1 >= v_h, so while few are selected. By what is paid, in
+                        every population tried.
+    mechanisms          the loss bound against money, and the objective against JSAM's.
+
+Q and the highest cost only set units: with epsilon counted in sqrt(Q), and eta and money in sqrt(Q) times
+the highest cost, all curves are the same. `python -m bonafed.lab.jsam_studies --folder DIR` writes all
+tables (CSV) and figures (PNG), or none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import math
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bonafed import checks
+from bonafed.checks import Floats
+from bonafed.economics.priors import Prior, Uniform
+from bonafed.errors import BonafedError, InvalidValue
+from bonafed.files import require_writable, write_together
+from bonafed.mechanisms.jsam import Cheapest, Jsam, Plan, Rule, allocate, largest_losses, settle, unbiased
+from bonafed.mechanisms.jsam.payments import FLOOR
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Row = dict[str, str | int | float]
+MECHANISMS = ("JSAM", "complete information", "USBM", "FSBM-50", "FSBM-75", "BBM")
+
+
+class Table(Protocol):
+    """What a study returns."""
+
+    def to_rows(self) -> list[Row]:
+        """One row per point, the same columns in each."""
+
+
+@dataclass(frozen=True)
+class Population:
+    """Clients whose sensitivities are drawn again and again from one prior."""
+
+    prior: Prior = field(default_factory=lambda: Uniform(0.0, 1.0))
+    clients: int = 100
+    noise_scale: float = 1.0  # Q
+    draws: int = 50  # populations to average over
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        checks.whole("clients", self.clients, at_least=2)
+        checks.positive("noise_scale", self.noise_scale)
+        checks.whole("draws", self.draws, at_least=2)
+        checks.whole("seed", self.seed, at_least=0)
+
+    def costs(self) -> Floats:
+        """(draws, clients) sensitivities, ascending in each row, lifted to the floor of `settle`."""
+        rng = np.random.default_rng(np.random.SeedSequence(self.seed))
+        drawn = np.array([self.prior.sample(rng, self.clients) for _ in range(self.draws)])
+        return np.sort(np.maximum(drawn, FLOOR * self.prior.high), axis=1)
+
+    def losses(self) -> Floats:
+        """(draws, clients) local losses for BBM, drawn without regard to the sensitivities."""
+        rng = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(1,)))
+        return rng.random((self.draws, self.clients))
+
+    @property
+    def unit(self) -> float:
+        """Of eta and of money: in a large population all curves are the same in it."""
+        return self.prior.high * math.sqrt(self.noise_scale * self.clients)
+
+
+class Average(NamedTuple):
+    """Mean and standard deviation over the draws, entry by entry."""
+
+    mean: Floats
+    sd: Floats
+
+
+def _average(values: Floats) -> Average:
+    """Over the first axis."""
+    return Average(values.mean(0), values.std(0, ddof=1))
+
+
+def _increasing(name: str, values: ArrayLike, at_least: int = 1) -> Floats:
+    result = checks.vector(name, values, sign="positive")
+    if result.size < at_least:
+        raise InvalidValue(name, f"must be at least {at_least}", result.size)
+    if np.any(np.diff(result) <= 0):
+        at = int(np.argmax(np.diff(result) <= 0)) + 1
+        raise InvalidValue(name, "must be increasing", f"{result[at]:g} at position {at}")
+    return result
+
+
+def _weights(population: Population, etas: ArrayLike | None) -> Floats:
+    default = population.unit * np.geomspace(0.01, 10.0, 31)
+    return _increasing("etas", default if etas is None else etas, at_least=3)
+
+
+# Money against eta
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MoneyByWeight:
+    """Expected money of the optimal plan for m weights."""
+
+    eta: Floats  # (m,) ascending
+    money: Average  # (m,) B
+    selected: Average  # (m,) h, number of clients
+
+    @property
+    def convex(self) -> NDArray[np.bool_]:
+        """(m-2,) whether mean money bends upwards at each inner point."""
+        return np.asarray(np.diff(np.diff(self.money.mean) / np.diff(self.eta)) > 0)
+
+    @property
+    def convex_range(self) -> tuple[float, float] | None:
+        """First and last weight of the longest range on which mean money bends upwards; None if nowhere."""
+        edges = np.flatnonzero(np.diff(np.concatenate([[0], self.convex.astype(int), [0]])))
+        if not edges.size:
+            return None
+        first, end = edges[::2], edges[1::2]
+        at = int(np.argmax(end - first))
+        return float(self.eta[first[at] + 1]), float(self.eta[end[at]])
+
+    def to_rows(self) -> list[Row]:
+        return _rows(
+            eta=self.eta, money=self.money.mean, money_sd=self.money.sd,
+            selected=self.selected.mean, selected_sd=self.selected.sd,
+        )  # fmt: skip
+
+
+def money_by_weight(population: Population, etas: ArrayLike | None = None) -> MoneyByWeight:
+    """Study (a): how much is spent, and on how many clients, as the weight of the loss grows."""
+    eta = _weights(population, etas)
+    plans = [[allocate(v, e, population.noise_scale) for e in eta] for v in _virtual(population)]
+    money = np.array([[plan.total for plan in row] for row in plans])
+    selected = np.array([[float(plan.threshold) for plan in row] for row in plans])
+    return MoneyByWeight(eta, _average(money), _average(selected))
+
+
+def _virtual(population: Population) -> Floats:
+    costs = population.costs()
+    return population.prior.ironed_virtual_cost(costs.ravel()).reshape(costs.shape)
+
+
+# Clients against money
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SelectedByMoney:
+    """How many clients the largest weight within the money selects, for m sums of money."""
+
+    money: Floats  # (m,) ascending
+    selected: Average  # (m,) JSAM
+    complete: Average  # (m,) if the sensitivities were known
+
+    @property
+    def concave(self) -> NDArray[np.bool_]:
+        """(m-2,) whether the mean number for JSAM bends downwards, or not at all, at each inner point."""
+        slope = np.diff(self.selected.mean) / np.diff(self.money)
+        return np.asarray(np.diff(slope) <= 1e-12 * slope[:-1])
+
+    def to_rows(self) -> list[Row]:
+        return _rows(
+            money=self.money, selected=self.selected.mean, selected_sd=self.selected.sd,
+            complete=self.complete.mean, complete_sd=self.complete.sd,
+        )  # fmt: skip
+
+
+def selected_by_money(
+    population: Population, money: ArrayLike | None = None, *, steps: int = 160
+) -> SelectedByMoney:
+    """Study (b): how many clients a sum of money reaches.
+
+    Both B and h grow along eta, so of `steps` weights the largest whose plan stays within the money is
+    taken. Where not even the smallest does, nobody is selected.
+    """
+    default = population.unit * 1.6 * np.linspace(1 / 24, 1.0, 24) ** 2
+    sums = _increasing("money", default if money is None else money, at_least=3)
+    eta = population.unit * np.geomspace(1e-3, 4.0, checks.whole("steps", steps, at_least=2))
+
+    def reached(costs: Floats) -> Floats:
+        plans = [allocate(costs, e, population.noise_scale) for e in eta]
+        within = np.searchsorted([plan.total for plan in plans], sums, side="right")
+        return np.array([0.0, *(plan.threshold for plan in plans)])[within]
+
+    virtual = np.array([reached(v) for v in _virtual(population)])
+    known = np.array([reached(c) for c in population.costs()])
+    return SelectedByMoney(sums, _average(virtual), _average(known))
+
+
+# Share of the cost by client
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CostShares:
+    """Who gets the money, for m weights and N clients in the order of their sensitivity."""
+
+    eta: Floats  # (m,)
+    selected: Average  # (m,) h
+    planned: Average  # (m, N) epsilon_k v_k/B: the share of expected money
+    paid: Average  # (m, N) share of the payments
+    first_is_dearest: Floats  # (m, 2) share of draws in which client 1 has the largest: planned, paid
+
+    def to_rows(self) -> list[Row]:
+        m, n = self.paid.mean.shape
+        return _rows(
+            eta=np.repeat(self.eta, n), selected=np.repeat(self.selected.mean, n),
+            rank=np.tile(np.arange(1, n + 1), m),
+            planned=self.planned.mean.ravel(), planned_sd=self.planned.sd.ravel(),
+            paid=self.paid.mean.ravel(), paid_sd=self.paid.sd.ravel(),
+            first_is_dearest_planned=np.repeat(self.first_is_dearest[:, 0], n),
+            first_is_dearest_paid=np.repeat(self.first_is_dearest[:, 1], n),
+        )  # fmt: skip
+
+
+def cost_shares(population: Population, etas: ArrayLike | None = None) -> CostShares:
+    """Study (c): which client costs most.
+
+    The plan spends (p_k v_k)^(2/3) B/W on client k. From client 2 to h this grows with v, and client 1 has
+    the largest if and only if (N-h+1) v_1 >= v_h.
+    """
+    default = population.unit * np.array([0.03, 0.1, 1.0])
+    eta = _increasing("etas", default if etas is None else etas)
+    shape = (population.draws, eta.size, population.clients)
+    planned, paid, selected = np.empty(shape), np.empty(shape), np.empty(shape[:2])
+    for i, (costs, v) in enumerate(zip(population.costs(), _virtual(population), strict=True)):
+        for j, e in enumerate(eta):
+            done = settle(costs, population.prior, e, population.noise_scale)
+            planned[i, j] = done.allocation.privacy * v / done.allocation.total
+            paid[i, j] = done.payment / done.spend
+            selected[i, j] = done.allocation.threshold
+    first = np.stack([(part.argmax(2) == 0).mean(0) for part in (planned, paid)], axis=1)
+    return CostShares(eta, _average(selected), _average(planned), _average(paid), first)
+
+
+# Mechanisms side by side
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MechanismCurves:
+    """Six mechanisms at the same m weights."""
+
+    eta: Floats  # (m,)
+    names: tuple[str, ...]  # (6,)
+    money: Average  # (6, m) expected money
+    loss: Average  # (6, m) the bound on the training loss, (14) of the paper
+    objective: Average  # (6, m) eta times loss, plus money
+    excess: Average  # (6, m) objective over JSAM's of the same draw, minus 1
+
+    def to_rows(self) -> list[Row]:
+        k, m = self.money.mean.shape
+        columns: dict[str, Floats] = {}
+        for name in ("money", "loss", "objective", "excess"):
+            part: Average = getattr(self, name)
+            columns |= {name: part.mean.ravel(), name + "_sd": part.sd.ravel()}
+        rows = _rows(eta=np.tile(self.eta, k), **columns)
+        return [{"mechanism": self.names[i // m], **row} for i, row in enumerate(rows)]
+
+    def loss_at(self, name: str, money: ArrayLike) -> Floats:
+        """Mean loss of one mechanism at given money, between the points measured; NaN outside them."""
+        at = self.names.index(checks.one_of("name", name, self.names))
+        x, y = self.money.mean[at], self.loss.mean[at]
+        return np.asarray(np.interp(np.asarray(money, dtype=np.float64), x, y, left=np.nan, right=np.nan))
+
+
+def mechanism_curves(population: Population, etas: ArrayLike | None = None) -> MechanismCurves:
+    """Study (d): JSAM and its baselines.
+
+    FSBM-50 and FSBM-75 take the cheapest 50 % and 75 %; BBM the half with the largest local losses, which
+    are drawn independently of the sensitivities. Complete information pays everyone just its cost.
+    """
+    eta = _weights(population, etas)
+    n, scale = population.clients, population.noise_scale
+    members = {share: max(1, round(n * share)) for share in (0.5, 0.75)}
+    rows: list[list[list[Plan]]] = []
+    drawn = zip(population.costs(), _virtual(population), population.losses(), strict=True)
+    for costs, v, losses in drawn:
+        rules: list[tuple[Rule, Floats]] = [
+            (Jsam(), v),
+            (Jsam(), costs),  # JSAM-CI: cost in the place of virtual cost
+            (unbiased(n), v),
+            (Cheapest(members[0.5]), v),
+            (Cheapest(members[0.75]), v),
+            (largest_losses(losses, members[0.5]), v),
+        ]
+        rows.append([[rule.plan(x, e, scale) for e in eta] for rule, x in rules])
+
+    def collect(what: Callable[[Plan], float]) -> Floats:
+        return np.array([[[what(plan) for plan in line] for line in row] for row in rows])
+
+    value = collect(lambda plan: plan.objective)
+    return MechanismCurves(
+        eta,
+        MECHANISMS,
+        _average(collect(lambda plan: plan.total)),
+        _average(collect(lambda plan: plan.loss)),
+        _average(value),
+        _average(value / value[:, :1] - 1),
+    )
+
+
+# Tables as text
+
+
+def _rows(**columns: Floats | NDArray[np.int64]) -> list[Row]:
+    names = list(columns)
+    values = zip(*(column.tolist() for column in columns.values()), strict=True)
+    return [dict(zip(names, row, strict=True)) for row in values]
+
+
+def as_csv(table: Table) -> bytes:
+    """The rows of a table as the content of a CSV file."""
+    rows = table.to_rows()
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue().encode()
+
+
+# Figures
+
+
+def _band(axes: Axes, x: Floats, y: Average, color: str, label: str, style: str = "-") -> None:
+    """A mean with one standard deviation to both sides."""
+    axes.fill_between(x, y.mean - y.sd, y.mean + y.sd, color=color, alpha=0.15, lw=0)
+    axes.plot(x, y.mean, style, color=color, lw=1.8, label=label)
+
+
+def money_by_weight_figure(table: MoneyByWeight) -> Figure:
+    """Money against eta: the range in which clients come in, and the whole on logarithmic axes."""
+    from bonafed.lab.figures import _BLUE, _GREY, _figure
+
+    figure = _figure(9.4, 3.6)
+    left, right = figure.subplots(1, 2)
+    bends = table.convex_range
+    near = table.eta <= (8 * bends[1] if bends else table.eta[-1])
+    shown = Average(table.money.mean[near], table.money.sd[near])
+    _band(left, table.eta[near], shown, _BLUE, "mean, +- sd")
+    _band(right, table.eta, table.money, _BLUE, "mean, +- sd")
+    tail = table.money.mean[-1] * np.sqrt(table.eta / table.eta[-1])
+    right.plot(table.eta, tail, ":", color=_GREY, label="sqrt(eta)")
+    right.set(xscale="log", yscale="log", title="The whole curve")
+    left.set(title="Convex first, concave after", ylim=(0, None), xlim=(0, table.eta[near][-1]))
+    for panel in (left, right):
+        if bends:
+            panel.axvspan(*bends, color=_GREY, alpha=0.15, lw=0, label="bends upwards")
+        panel.set(xlabel="eta, weight of the training loss", ylabel="expected money")
+    right.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def selected_by_money_figure(table: SelectedByMoney) -> Figure:
+    """The number of clients against money."""
+    from bonafed.lab.figures import _BLUE, _GREY, _figure
+
+    figure = _figure(5.6, 3.8)
+    axes = figure.subplots()
+    _band(axes, table.money, table.complete, _GREY, "if sensitivities were known", "--")
+    _band(axes, table.money, table.selected, _BLUE, "JSAM")
+    axes.set(xlabel="money", ylabel="clients selected", title="More money, more clients")
+    axes.set(xlim=(0, None), ylim=(0, None))
+    axes.legend(frameon=False, fontsize=8, loc="lower right")
+    return figure
+
+
+def cost_shares_figure(table: CostShares) -> Figure:
+    """Share of the money by client, as planned and as paid."""
+    from bonafed.lab.figures import _figure
+    from bonafed.lab.run_figures import _COLOURS, _STYLES
+
+    figure = _figure(9.4, 3.6)
+    panels = figure.subplots(1, 2, sharey=True)
+    rank = np.arange(1.0, table.paid.mean.shape[1] + 1)
+    parts = (("As planned: epsilon v", table.planned), ("As paid", table.paid))
+    for panel, (title, part) in zip(panels, parts, strict=True):
+        for k, eta in enumerate(table.eta):
+            label = f"eta {eta:g}, {table.selected.mean[k]:.0f} clients on average"
+            share = np.where(part.mean[k] > 0, part.mean[k], np.nan)  # never selected: not drawn
+            colour, style = _COLOURS[k % len(_COLOURS)], _STYLES[k // len(_COLOURS) % len(_STYLES)]
+            panel.plot(rank, share, style, color=colour, marker="o", ms=2.5, lw=1.2, label=label)
+        panel.set(xscale="log", yscale="log", title=title, xlabel="client, least sensitive first")
+        panel.set_ylim(1e-4, 1.0)
+        panel.xaxis.set_major_formatter("{x:g}")
+        panel.yaxis.set_major_formatter("{x:g}")
+    panels[0].set_ylabel("mean share of the money")
+    panels[1].legend(frameon=False, fontsize=8)
+    return figure
+
+
+def mechanism_curves_figure(table: MechanismCurves) -> Figure:
+    """The loss bound against money, and the objective against JSAM's at the same weight."""
+    from bonafed.lab.figures import _figure
+    from bonafed.lab.run_figures import _COLOURS
+
+    figure = _figure(10, 3.9)
+    left, right = figure.subplots(1, 2)
+    for k, name in enumerate(table.names):
+        style = "--" if name == "complete information" else "-"
+        left.plot(
+            table.money.mean[k], table.loss.mean[k], style,
+            color=_COLOURS[k], lw=1.6, label=name, zorder=3 if k == 0 else 2,
+        )  # fmt: skip
+        excess = Average(100 * table.excess.mean[k], 100 * table.excess.sd[k])
+        _band(right, table.money.mean[0], excess, _COLOURS[k], name, style)
+    left.set(xscale="log", xlabel="expected money", ylabel="bound on the training loss")
+    left.set_ylim(0, 1.5 * float(table.loss.mean[0].max()))
+    left.set_title("What the money buys")
+    right.set(xscale="log", xlabel="expected money of JSAM at the same eta")
+    right.set(ylabel="objective above JSAM's, %", title="The objective, at equal weights")
+    for panel in (left, right):
+        panel.xaxis.set_major_formatter("{x:g}")
+    left.legend(frameon=False, fontsize=8)
+    return figure
+
+
+# The command
+
+
+def studies(population: Population, progress: Callable[[str], None]) -> dict[str, bytes]:
+    """All tables and figures, by file name."""
+    from bonafed.lab.figures import render
+
+    files: dict[str, bytes] = {}
+
+    def add(name: str, table: Table, figure: Figure) -> None:
+        files[name + ".csv"] = as_csv(table)
+        files[name + ".png"] = render(figure, Path(name + ".png"))
+        progress(name)
+
+    money = money_by_weight(population)
+    add("money_by_weight", money, money_by_weight_figure(money))
+    selected = selected_by_money(population)
+    add("selected_by_money", selected, selected_by_money_figure(selected))
+    shares = cost_shares(population)
+    add("cost_shares", shares, cost_shares_figure(shares))
+    curves = mechanism_curves(population)
+    add("mechanism_curves", curves, mechanism_curves_figure(curves))
+    return files
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write the studies; 0 if all is well, 2 if the input is not."""
+    reader = argparse.ArgumentParser(prog="python -m bonafed.lab.jsam_studies", description=main.__doc__)
+    reader.add_argument("--folder", type=Path, default=Path(), help="where the files go; must exist")
+    reader.add_argument("--clients", type=int, default=100)
+    reader.add_argument("--noise-scale", type=float, default=1.0, help="Q of the paper")
+    reader.add_argument("--draws", type=int, default=50, help="populations to average over")
+    reader.add_argument("--seed", type=int, default=0)
+    given = reader.parse_args(arguments)
+    try:
+        population = Population(
+            clients=given.clients, noise_scale=given.noise_scale, draws=given.draws, seed=given.seed
+        )
+        require_writable(given.folder / "money_by_weight.csv")  # before the work, not after it
+        files = studies(population, lambda name: print(f"{name}: done", file=sys.stderr, flush=True))
+        write_together({given.folder / name: data for name, data in files.items()})
+    except BonafedError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,26 @@
+"""JSAM with complete information (JSAM-CI): the server knows every cost and pays exactly that.
+
+A benchmark, not a mechanism: nobody would tell its cost truthfully for it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bonafed import checks
+from bonafed.mechanisms.jsam.allocation import allocate
+from bonafed.mechanisms.jsam.payments import PrivacySettlement
+
+
+def complete_information(costs: ArrayLike, eta: float, noise_scale: float) -> PrivacySettlement:
+    """The optimal plan with the costs in the place of virtual costs; payment cost times epsilon.
+
+    >>> known = complete_information([0.12, 0.35, 0.5, 0.71, 0.93], eta=1, noise_scale=1)
+    >>> known.utility(known.reports).tolist()
+    [0.0, 0.0, 0.0, 0.0, 0.0]
+    """
+    c = checks.vector("costs", costs, sign="positive")
+    plan = allocate(c, eta, noise_scale)
+    everyone = np.ones(c.size, dtype=np.bool_)
+    return PrivacySettlement(c, everyone, plan, c * plan.privacy, np.zeros(c.size))
