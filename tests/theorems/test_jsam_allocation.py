@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bonafed.mechanisms.jsam import allocate, objective
-from bonafed.mechanisms.jsam.inner import inner
 from bonafed.mechanisms.jsam.ladder import best_threshold, ladder
 from tests.oracles import jsam as oracle
 from tests.theorems.strategies import NOISE_SCALES, WEIGHTS, fewer, powers_of_ten, virtual_costs
@@ -76,17 +75,47 @@ def test_a_plan_is_what_it_says(v, eta, q):
     assert plan.eta * plan.loss + plan.total == pytest.approx(plan.objective, rel=1e-14)
 
 
-@LARGER
-def test_the_search_over_thresholds_is_the_full_scan(v, eta, q):
+def full_scan(v, eta, q):
+    """(n,) the objective of every threshold."""
     ordered, n = np.sort(v), v.size
-    w = ordered ** (2 / 3)
-    h = np.arange(1, n + 1)
+    w, h = ordered ** (2 / 3), np.arange(1, v.size + 1)
     spread = (w[0] * (n - h + 1) ** (2 / 3) + np.cumsum(w) - w[0]) / n ** (2 / 3)
-    scan = inner(eta, 2 * (n - h) / n, spread, q).objective
-    found, spread_found, value = best_threshold(ordered, eta, q)
+    return oracle.least(eta, 2 * (n - h) / n, spread, q)[1]
+
+
+@LARGER
+def test_the_best_threshold_is_that_of_the_full_scan(v, eta, q):
+    scan = full_scan(v, eta, q)
+    h, _, value = best_threshold(np.sort(v), eta, q)
+    assert value == pytest.approx(scan.min(), rel=1e-12)
+    assert scan[h - 1] == pytest.approx(scan.min(), rel=1e-12)
+
+
+@pytest.mark.parametrize("eta", [0.01, 1.0, 30.0, 1e4])
+@pytest.mark.parametrize("power", [1.0, 6.0])
+def test_halving_finds_what_the_full_scan_finds(eta, power):
+    """More thresholds than are looked at one by one."""
+    v = np.random.default_rng(1).uniform(0.01, 2.0, 20_000) ** power
+    scan = full_scan(v, eta, 1.0)
+    h, _, value = best_threshold(np.sort(v), eta, 1.0)
     assert value == pytest.approx(scan.min(), rel=1e-13)
-    assert scan[found - 1] == pytest.approx(scan.min(), rel=1e-13)
-    assert spread_found == pytest.approx(spread[found - 1], rel=1e-12)
+    assert scan[h - 1] == pytest.approx(scan.min(), rel=1e-13)
+
+
+@given(virtual_costs(most=40, least=17), WEIGHTS, NOISE_SCALES)
+@fewer(0.3)
+def test_halving_answers_many_questions_like_few(v, eta, q):
+    """Many questions are answered by halving, few by looking at every threshold."""
+    n = v.size
+    x = np.concatenate([v, np.geomspace(1e-6, 100, 800 - n)])
+    k = np.arange(800) % n
+    base = ladder(v, eta, q)
+    together = base.own(k, x)
+    apart = [base.own(k[i : i + 40], x[i : i + 40]) for i in range(0, 800, 40)]
+    assert together.value == pytest.approx(np.concatenate([a.value for a in apart]), rel=1e-13)
+    privacy = np.concatenate([a.privacy for a in apart])
+    same = np.isclose(together.privacy, privacy, rtol=1e-11, atol=0)
+    assert same.mean() > 0.99  # two thresholds may be equally good to the last digit
 
 
 @given(near_transition(), st.integers(0, 2**32 - 1))

@@ -136,7 +136,8 @@ def quote(
     request = Quote(belief, reports, group, scale, seed if costs is None else None)
     if plan_only is not None:
         _refuse_payments(plan_only, budget, expected_budget, losses, members)
-        description = describe_plan(request, checks.positive("eta", money), plan_only)
+        weight = Weight(checks.positive("eta", money), "given", None)
+        description = describe_plan(request, weight.eta, plan_only)
     else:
         baselines = _members(members, group)
         losing = None if losses is None else _losses(losses, reports.size)

@@ -72,8 +72,8 @@ def _show_terms(console: Console, description: JSONObject) -> None:
     table = tables.new_table(title, ["client", "report", *names.values()])
     for at in shown:
         row = rows[at]
-        terms = [f"{row[name]:.4f}" for name in names] if row["admitted"] else ["not admitted"]
-        table.add_row(f"{row['client']:,}", f"{row['report']:.4f}", *terms)
+        terms = [_amount(row[name]) for name in names] if row["admitted"] else ["not admitted"]
+        table.add_row(f"{row['client']:,}", _amount(row["report"]), *terms)
     console.print(table)
     if len(shown) < len(rows):
         console.print(f"{len(rows) - len(shown):,} more clients are not shown; --json has all of them.")
@@ -118,7 +118,7 @@ def _show_run(console: Console, description: JSONObject) -> None:
     table.add_row("clients selected (threshold h)", f"{description['threshold']:,}")
     for key, name in names.items():
         if description.get(key) is not None:
-            table.add_row(name, f"{description[key]:,.4f}")
+            table.add_row(name, _amount(description[key]))
     console.print(table)
 
 
@@ -140,7 +140,7 @@ def _show_comparison(console: Console, description: JSONObject) -> None:
         table.add_row(
             row["name"],
             f"{row['selected']:,}",
-            *(f"{row[name]:,.4f}" for name in names),
+            *(_amount(row[name]) for name in names),
             f"{row['objective'] / first['objective'] - 1:+.1%}",
         )
     console.print(table)
@@ -179,3 +179,8 @@ def _show_proof(console: Console, description: JSONObject) -> None:
         )
     if description["admitted"] < description["clients"]:
         console.print("Shares count among the clients admitted.")
+
+
+def _amount(value: float) -> str:
+    """Four decimals, but digits where these would show none or too many."""
+    return f"{value:,.4f}" if value == 0 or 0.001 <= abs(value) < 1e9 else f"{value:.3e}"

@@ -18,11 +18,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+import numpy as np
+
 from bonafed import checks
 from bonafed.errors import InvalidValue
 
 Calibration = Literal["exact", "printed"]
-ROUNDING_UP = 1e-12  # more noise than the root search could have missed: the promise holds
+ROUNDING_UP = 1e-12  # first step of adding noise until the promise holds
 
 
 def noise_multiplier(
@@ -43,8 +45,12 @@ def noise_multiplier(
         return math.sqrt(times / 2) / root_rho
     from dp_accounting import get_sigma_gaussian  # heavy import, only needed here
 
-    smallest = float(get_sigma_gaussian(eps, small, tol=1e-14))
-    return math.sqrt(times) * smallest * (1 + ROUNDING_UP)
+    with np.errstate(divide="ignore"):  # on the way of the root search, to minus infinity
+        noise, more = math.sqrt(times) * float(get_sigma_gaussian(eps, small, tol=1e-14)), ROUNDING_UP
+    while True:  # what is read back from the ledger must be within the promise
+        noise, more = noise * (1 + more), 2 * more
+        if spent_epsilon(noise, times, small) <= eps * (1 - ROUNDING_UP):
+            return noise
 
 
 def spent_epsilon(multiplier: float, releases: int, delta: float) -> float:
@@ -52,7 +58,8 @@ def spent_epsilon(multiplier: float, releases: int, delta: float) -> float:
     sigma, times = checks.positive("multiplier", multiplier), checks.whole("releases", releases)
     from dp_accounting import get_epsilon_gaussian
 
-    return float(get_epsilon_gaussian(sigma / math.sqrt(times), _delta(delta), tol=1e-14))
+    with np.errstate(divide="ignore"):
+        return float(get_epsilon_gaussian(sigma / math.sqrt(times), _delta(delta), tol=1e-14))
 
 
 def _delta(value: float) -> float:

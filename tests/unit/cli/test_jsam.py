@@ -232,6 +232,10 @@ BAD = [
     ),
     (NO_NOISE, f"input must be {WAYS}, got none"),
     ([*NO_NOISE, "--noise-scale", "0"], "noise_scale must be positive, got 0.0"),
+    (
+        [*NO_NOISE[:-1], "1e300", "--noise-scale", "1e300"],
+        "eta must be smaller for noise_scale 1e+300: the objective is not finite, got 1e+300",
+    ),
     ([*NO_NOISE, "--noise-scale", "inf"], "noise_scale must be finite, got inf"),
     ([*ONE, *PARTS], "--noise-scale must not be given with --delta, got 1.0"),
     ([*ONE, "--c2", "1"], "--noise-scale must not be given with --c2, got 1.0"),

@@ -7,6 +7,7 @@ paper's grid over p_h is not needed, and misses the optimum where h = 1 (erratum
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,7 +16,8 @@ from numpy.typing import ArrayLike
 
 from bonafed import checks
 from bonafed.checks import Floats
-from bonafed.mechanisms.jsam.inner import budgets, inner
+from bonafed.errors import InvalidValue
+from bonafed.mechanisms.jsam.inner import inner
 from bonafed.mechanisms.jsam.ladder import best_threshold
 
 Variant = Literal["exact", "printed"]
@@ -97,7 +99,12 @@ def plan_for(
 ) -> Plan:
     """The best privacy budgets for a given selection."""
     chosen = selection > 0
-    spread = float((np.cbrt(selection[chosen] * virtual_costs[chosen]) ** 2).sum())
+    share, root = np.cbrt(selection[chosen]) ** 2, np.cbrt(virtual_costs[chosen])
+    spread = float((share * root**2).sum())  # W
     total, value = (float(x) for x in inner(eta, distance, spread, noise_scale))
-    privacy = budgets(selection, virtual_costs, total)
+    if not math.isfinite(value):
+        rule = f"must be smaller for noise_scale {noise_scale:g}: the objective is not finite"
+        raise InvalidValue("eta", rule, eta)
+    privacy = np.zeros(selection.size)
+    privacy[chosen] = share * total / (spread * root)  # Theorem 4
     return Plan(selection, privacy, total, value, int(chosen.sum()), distance, eta)

@@ -42,11 +42,12 @@ def inner(eta: float, distance: ArrayLike, spread: ArrayLike, noise_scale: float
         np.asarray(distance, dtype=np.float64), np.asarray(spread, dtype=np.float64)
     )
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        z = math.sqrt(noise_scale) * w**1.5
+        z = math.sqrt(noise_scale) * (w * np.sqrt(w))
         u = _root(eta * l**2 / z)
         bought = np.sqrt(eta * z)
-        total = bought / np.sqrt(u)
-        objective = eta * l + bought * (u**1.5 + 1 / np.sqrt(u))
+        root = np.sqrt(u)
+        total = bought / root
+        objective = eta * l + bought * (u * root + 1 / root)
     free = (z == 0) | ~np.isfinite(u)  # noise costs nothing, or too little for a double to tell
     return Inner(np.where(free, 0.0, total), np.where(free, 2 * eta * l, objective))
 

@@ -31,7 +31,7 @@ from bonafed.mechanisms.jsam.inner import inner
 
 Ints = NDArray[np.int64]
 _CHUNK = 1 << 13  # questions answered together
-_FEW = 16  # clients for whom looking at every threshold is quicker than halving
+_FEW, _LITTLE = 16, 1 << 13  # clients, and thresholds in all, up to which looking at each is quicker
 
 
 class Own(NamedTuple):
@@ -61,6 +61,8 @@ class Ladder:
 
     def own(self, clients: Ints, virtual_costs: Floats) -> Own:
         """V_k(x) and epsilon_k(x) for pairs (k, x), (m,) each; the others as they are."""
+        if np.array_equal(virtual_costs, self.sorted_costs[self.rank[clients]]):
+            return self._unchanged(clients, virtual_costs)
         parts = [
             self._own(clients[i : i + _CHUNK], virtual_costs[i : i + _CHUNK])
             for i in range(0, clients.size, _CHUNK)
@@ -73,11 +75,23 @@ class Ladder:
         best = _search(n, clients.size, self.eta, self.noise_scale, moved.spread)
         question = np.arange(clients.size)
         spread = moved.spread(question, best.threshold)
-        total = inner(self.eta, _distance(n, best.threshold), spread, self.noise_scale).total
-        share = np.where(moved.place == 0, n - best.threshold + 1, 1) / n  # (1)
+        epsilon = self._privacy(moved.place, best.threshold, spread, x)
+        return Own(best.objective, epsilon)
+
+    def _unchanged(self, clients: Ints, x: Floats) -> Own:
+        """The same question for all: nobody reports otherwise."""
+        h, spread, value = best_threshold(self.sorted_costs, self.eta, self.noise_scale)
+        epsilon = self._privacy(self.rank[clients], np.array(h), np.array(spread), x)
+        return Own(np.full(clients.size, value), epsilon)
+
+    def _privacy(self, place: Ints, h: Ints, spread: Floats, x: Floats) -> Floats:
+        """epsilon of the client at `place` of the sorted list, whose virtual cost is x (Theorem 4)."""
+        n = self.sorted_costs.size
+        total = inner(self.eta, _distance(n, h), spread, self.noise_scale).total
+        share = np.where(place == 0, n - h + 1, 1) / n  # (1)
         with np.errstate(divide="ignore", invalid="ignore"):
             epsilon = np.cbrt(share) ** 2 * total / (spread * np.cbrt(x))
-        return Own(best.objective, np.where(moved.place < best.threshold, epsilon, 0.0))
+        return np.where(place < h, epsilon, 0.0)
 
 
 def ladder(virtual_costs: Floats, eta: float, noise_scale: float) -> Ladder:
@@ -152,7 +166,7 @@ def _search(
     n: int, questions: int, eta: float, noise_scale: float, spread: Callable[[Ints, Ints], Floats]
 ) -> Best:
     """The least J over h = 1..n for every question, by (3)."""
-    if n <= _FEW:
+    if n <= _FEW or n * questions <= _LITTLE:
         each, h = np.repeat(np.arange(questions), n), np.tile(np.arange(1, n + 1), questions)
         values = inner(eta, _distance(n, h), spread(each, h), noise_scale).objective.reshape(questions, n)
         return Best(values.argmin(1) + 1, values.min(1))

@@ -36,7 +36,7 @@ from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.economics.priors import Prior
 from bonafed.errors import InvalidValue
-from bonafed.learning.privacy import noise_multiplier, spent_epsilon
+from bonafed.learning.privacy import noise_multiplier
 from bonafed.mechanisms.jsam.budget import _largest, eta_for_budget, eta_for_expected_budget
 from bonafed.mechanisms.jsam.complete import complete_information
 from bonafed.mechanisms.jsam.inner import inner
@@ -50,7 +50,6 @@ Scheme = Literal["jsam", "unbiased", "cheapest", "complete information", "larges
 WITH_MEMBERS = ("cheapest", "largest losses")
 _SCHEDULE, _COSTS = 21, 22  # keep these generators apart from those of the learning
 _DRAWS = 100  # of all costs, for an expectation over them
-_MORE_NOISE = 1e-12  # relative; doubled until the ledger agrees that the promise is kept
 _ALIKE = 1e-5  # relative: losses this close differ by rounding only
 
 
@@ -217,17 +216,8 @@ def noise_multipliers(terms: PrivacyTerms, delta: float, local_steps: ArrayLike 
     releases = terms.times_drawn * np.asarray(local_steps, dtype=np.int64)
     found = np.zeros(releases.size)
     for k in np.flatnonzero(releases).tolist():
-        found[k] = _enough_noise(float(terms.epsilon[k]), delta, int(releases[k]))
+        found[k] = noise_multiplier(float(terms.epsilon[k]), delta, int(releases[k]))
     return found
-
-
-def _enough_noise(epsilon: float, delta: float, releases: int) -> float:
-    """The smallest multiplier, rounded up until what is read back from the ledger is within epsilon."""
-    with np.errstate(divide="ignore"):  # on the way of the root search, to minus infinity
-        noise, more = noise_multiplier(epsilon, delta, releases), _MORE_NOISE
-        while spent_epsilon(noise, releases, delta) > epsilon * (1 - _MORE_NOISE):
-            noise, more = noise * (1 + more), 2 * more
-    return noise
 
 
 def participation(terms: PrivacyTerms, round_number: int) -> Participation:
