@@ -97,7 +97,7 @@ def jsam_subject(*names, rule=None, eta=0.8, clients=(0, 3)):
     low, high = min(p.low for p in priors), max(p.high for p in priors)
     drawn = [np.concatenate([p.sample(rng, 4 // len(priors)) for p in priors])]
     mechanism = JsamMechanism(priors if len(priors) > 1 else priors[0], eta, 0.5, rule)
-    options = {"profiles": drawn, "clients": clients, "points": 61, "quantity_limit": 1e9}
+    options = {"profiles": drawn, "clients": clients, "points": 41, "quantity_limit": 1e9}
     return Subject(mechanism, low, high, options, CLAIMS[:4])
 
 
@@ -124,7 +124,7 @@ SUBJECTS = {
     **{
         f"{name}, {prior}": lambda prior=prior, rule=rule: jsam_subject(prior, rule=rule)
         for name, rule in JSAM_RULES.items()
-        for prior in (JSAM_PRIORS if rule is None else ("uniform", "exponential", "mixture"))
+        for prior in (JSAM_PRIORS if rule is None else ("uniform", "exponential"))
     },
     "JSAM, exponential, large eta": lambda: jsam_subject("exponential", eta=8.0),
     **{

@@ -55,10 +55,17 @@ def allocate_with_floor(
     selection[order[: h - 1]] = 1 / n
     if h > 1:
         selection[order[h - 1]] = p_h
-    selection[order[0]] = 0.0
-    selection[order[0]] = 1 - selection.sum()
-    plan = plan_for(selection, v, weight, scale, max(0.0, 2 * (float(selection[order[0]]) - 1 / n)))
+    excess = float(_excess(n, least, h, p_h))
+    selection[order[0]] = 1 / n + excess
+    plan = plan_for(selection, v, weight, scale, 2 * excess)
     return FlooredPlan(plan, max(0.0, plan.objective - free.objective))
+
+
+def _excess(n: int, floor: float, h: ArrayLike, p: ArrayLike) -> Floats:
+    """What the others are below 1/n, and so what the leader is above it: half the distance, exactly."""
+    return np.asarray(
+        (n - np.asarray(h)) * (1 / n - floor) + np.where(np.asarray(h) > 1, 1 / n - np.asarray(p), 0.0)
+    )
 
 
 def _best(v: Floats, eta: float, noise_scale: float, floor: float) -> tuple[int, float]:
@@ -68,17 +75,14 @@ def _best(v: Floats, eta: float, noise_scale: float, floor: float) -> tuple[int,
     prefix = np.concatenate([[0.0], np.cumsum(w)])
     beyond = np.cbrt(floor) ** 2 * (prefix[-1] - prefix)  # of all after the first j, at the floor
 
-    def lead(h: Floats, p: Floats) -> Floats:
-        return np.asarray(np.where(h > 1, 1 - (h - 2) / n - p, 1.0) - (n - h) * floor)
-
     def spread(h: Floats, p: Floats) -> Floats:
         at = h.astype(np.int64)
         middle = np.where(at > 1, (prefix[np.maximum(at - 1, 1)] - w[0]) / np.cbrt(n) ** 2, 0.0)
         own = np.where(at > 1, w[at - 1] * np.cbrt(p) ** 2, 0.0)
-        return np.asarray(w[0] * np.cbrt(lead(h, p)) ** 2 + middle + own + beyond[at])
+        return np.asarray(w[0] * np.cbrt(1 / n + _excess(n, floor, h, p)) ** 2 + middle + own + beyond[at])
 
     def distance(h: Floats, p: Floats) -> Floats:
-        return np.maximum(2 * (lead(h, p) - 1 / n), 0.0)
+        return 2 * _excess(n, floor, h, p)
 
     h = np.arange(1.0, n + 1)
     a, b = np.full(n, floor), np.where(h > 1, 1 / n, floor)

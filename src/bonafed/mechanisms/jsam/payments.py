@@ -107,6 +107,7 @@ def settle(
     plan = choice.plan(group.virtual, weight, scale)
     if variant == "ex-post":
         amount, error = group.payments(choice, group.virtual, weight, scale)
+        amount = np.maximum(amount, group.costs * plan.privacy)  # no loss, not even by rounding
     else:
         source = rng if rng is not None else np.random.default_rng(0)
         amount, error = _interim(group, choice, weight, scale, checks.whole("samples", samples, 2), source)
