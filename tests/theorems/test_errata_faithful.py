@@ -12,9 +12,10 @@ from bonafed.mechanisms.faithful import (
     minimise,
     pay,
     privacy_loss,
+    random_clusters,
+    vcg_payments,
 )
 from bonafed.mechanisms.faithful import bounds as b
-from bonafed.mechanisms.faithful import random_clusters, vcg_payments
 from bonafed.mechanisms.faithful.agents import amplify
 from tests.oracles.faithful import digits_problem
 

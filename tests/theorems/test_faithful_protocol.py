@@ -211,7 +211,7 @@ def test_bad_reports_are_named():
 def test_divergence_is_reported():
     problem = ridge_problem(0, mu=1.0)
     factor = 3 * (1 + 1 / problem.weights[0])
-    with pytest.raises(Diverged, match="training diverges at step .* multiplies its gradient"):
+    with pytest.raises(Diverged, match=r"training diverges at step .* multiplies its gradient"):
         train(problem, {0: cheats.amplify(factor)}, 5000)
 
 

@@ -2,6 +2,8 @@
 
 import bonafed
 import bonafed.economics
+import bonafed.mechanisms.faithful
+import bonafed.mechanisms.jsam
 import bonafed.mechanisms.sampling
 
 TOP = """BonafedError Discrete Empirical InvalidValue NoSolution NormalMixture ReportRefused ScaledBeta
@@ -13,6 +15,12 @@ SAMPLING = """Benchmark CompleteInformation ConvergenceModel PriorFreeRun PriorF
 SamplingPlan SpendDistribution benchmarks complete_information complete_information_population
 contract_from_json contract_to_json exceedance_bound known_lotteries optimal_menu plan read_contract
 save_contract spend_distribution uniform_menu verify"""
+JSAM = """Admitted BoundedPlan Budgeted Cheapest Fixed FlooredPlan Jsam JsamMechanism Plan PrivacySettlement
+Rule admit allocate allocate_unequal allocate_with_floor complete_information eta_for_budget
+eta_for_expected_budget largest_losses noise_scale objective settle unbiased"""
+FAITHFUL = """Aggregation BadReport Diverged Outcome Payments PrivateOutcome Problem RidgeRegression
+SoftmaxRegression calibrate cluster_count cluster_payments faithful minimise newton_payments pay
+privacy_loss private_faithful random_clusters train vcg_payments"""
 
 
 def test_public_names_are_as_listed():
@@ -20,6 +28,8 @@ def test_public_names_are_as_listed():
         (bonafed, TOP),
         (bonafed.economics, ECONOMICS),
         (bonafed.mechanisms.sampling, SAMPLING),
+        (bonafed.mechanisms.jsam, JSAM),
+        (bonafed.mechanisms.faithful, FAITHFUL),
     ):
         assert sorted(module.__all__) == sorted(names.split())
         assert all(hasattr(module, name) for name in module.__all__)
