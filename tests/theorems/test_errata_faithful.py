@@ -7,6 +7,7 @@ import pytest
 
 from bonafed.mechanisms.faithful import (
     Aggregation,
+    SoftmaxRegression,
     calibrate,
     cluster_payments,
     minimise,
@@ -17,7 +18,7 @@ from bonafed.mechanisms.faithful import (
 )
 from bonafed.mechanisms.faithful import bounds as b
 from bonafed.mechanisms.faithful.agents import amplify
-from tests.oracles.faithful import digits_problem
+from tests.oracles.faithful import MU, digits_problem, owners, rows
 
 
 @pytest.fixture(scope="module")
@@ -87,11 +88,17 @@ def test_d1_the_sum_is_over_the_others(solved):
     assert printed < 0
 
 
-def test_d3_a_loss_in_clear_tells_whether_a_sample_is_there(solved):
-    """Line 15 sends F_k(w*) - F_k(w_l) without noise: two neighbouring data sets give different numbers."""
+def test_d3_a_loss_in_clear_tells_one_sample_from_another(solved):
+    """Line 15 sends F_k(w*) - F_k(w_l) without noise: replacing one sample changes the number sent."""
     problem, model, _ = solved
-    other = digits_problem(0.05)
-    assert problem.losses(model[None])[0, 0] != other.losses(model[None])[0, 0]
+    x, y, _, _ = rows()
+    owner = owners(y, 0.5)
+    changed = y.copy()
+    changed[np.flatnonzero(owner == 0)[0]] = 9 - changed[np.flatnonzero(owner == 0)[0]]
+    neighbour = SoftmaxRegression(x, changed, owner, 10, MU)
+    without = vcg_payments(problem, model).models[1]
+    sent = [float(np.subtract(*p.losses(np.stack([model, without]))[:, 0])) for p in (problem, neighbour)]
+    assert abs(sent[0] - sent[1]) > 1e-6  # whoever knows the rest reads off which of the two it was
 
 
 def test_d6_the_printed_composition_counts_too_many_sums():
