@@ -115,7 +115,8 @@ class Finding:
             return f"VIOLATED, {self.witness.text}"
         noun = "gain" if self.claim == "truthful" else "violation"
         tries = "1 try" if self.tries == 1 else f"{self.tries:,} tries"
-        return f"none found in {tries}, largest {noun} {self.largest:.2g}"
+        # a claim that holds with room to spare has a negative violation: that is none at all
+        return f"none found in {tries}, largest {noun} {max(0.0, self.largest):.2g}"
 
     def __str__(self) -> str:
         return f"{self.claim}: {self.detail}"
