@@ -29,7 +29,10 @@ Cache = Any  # what a layer keeps from its forward pass for the backward pass
 class Layer(ABC):
     """One layer of K models; `weights` is the (K, size) slice of the flat parameters it owns."""
 
-    size: int = 0  # number of its parameters
+    @property
+    def size(self) -> int:
+        """Number of its parameters."""
+        return 0
 
     @abstractmethod
     def forward(self, weights: Tensor, x: Tensor) -> tuple[Tensor, Cache]:
@@ -39,18 +42,23 @@ class Layer(ABC):
     def backward(self, weights: Tensor, cache: Cache, d: Tensor, want_input: bool) -> Tensor | None:
         """Gradient for the input, given the gradient d for the output."""
 
-    def accumulate(self, cache: Cache, d: Tensor, out: Tensor, alpha: float) -> None:  # noqa: B027
+
+class WeightedLayer(Layer):
+    """A layer with parameters."""
+
+    @abstractmethod
+    def accumulate(self, cache: Cache, d: Tensor, out: Tensor, alpha: float) -> None:
         """Add alpha times the parameter gradient, summed over samples, to `out` (K, size) in place."""
 
+    @abstractmethod
     def sample_gradients(self, cache: Cache, d: Tensor) -> tuple[Tensor, Cache]:
         """(K, B) squared norm of each sample's parameter gradient, and what `accumulate_scaled` needs."""
-        raise NotImplementedError
 
+    @abstractmethod
     def accumulate_scaled(
         self, cache: Cache, d: Tensor, kept: Cache, scale: Tensor, out: Tensor, alpha: float
     ) -> None:
         """Like `accumulate`, with each sample's gradient multiplied by its `scale` (K, B)."""
-        raise NotImplementedError
 
 
 def _squared_norms(x: Tensor) -> Tensor:
@@ -66,14 +74,14 @@ def _copy(owner: Layer, role: str, view: Tensor) -> Tensor:
 
 @final
 @dataclass(frozen=True)
-class Linear(Layer):
+class Linear(WeightedLayer):
     """y = x W' + b for each client; torch.nn.Linear's parameter order (weight, bias)."""
 
     inputs: int
     outputs: int
 
     @property
-    def size(self) -> int:  # type: ignore[override]
+    def size(self) -> int:
         return self.outputs * (self.inputs + 1)
 
     def _split(self, weights: Tensor) -> tuple[Tensor, Tensor]:
@@ -109,7 +117,7 @@ class Linear(Layer):
         self.accumulate(cache, d * scale[:, :, None], out, alpha)
 
 
-class Convolution(Layer):
+class Convolution(WeightedLayer):
     """What convolutions share: square kernel, stride 1, zero padding, nn.Conv2d's parameter order."""
 
     channels: int
@@ -118,7 +126,7 @@ class Convolution(Layer):
     padding: int
 
     @property
-    def size(self) -> int:  # type: ignore[override]
+    def size(self) -> int:
         return self.filters * (self.channels * self.kernel**2 + 1)
 
     def _split(self, weights: Tensor) -> tuple[Tensor, Tensor]:

@@ -237,7 +237,7 @@ class LayerProgram(Program):
         owners = [
             (part, out[:, where], cache, signal)
             for part, where, cache, signal in zip(self._parts, self._slices, caches, signals, strict=True)
-            if part.size and signal is not None
+            if isinstance(part, stacked.WeightedLayer) and signal is not None
         ]
         if clip is None:
             for part, target, cache, signal in owners:

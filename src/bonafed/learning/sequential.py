@@ -41,7 +41,7 @@ def run_jobs_sequentially(
             optimizer.zero_grad()
             if spec.clip is None:
                 value = _losses(model, x, y, loss).mean()
-                value.backward()  # type: ignore[no-untyped-call]
+                value.backward()  # type: ignore[no-untyped-call]  # PyTorch gives it no types
                 total += float(value.detach())
             else:
                 total += _clipped_gradient(model, x, y, loss, spec.clip)

@@ -90,11 +90,12 @@ def _optional(check: Check) -> Check:
     return lambda name, value: None if value is None else check(name, value)
 
 
+@dataclass(frozen=True)
 class _Section:
     """A table of the file; every value is held against the rule of its key."""
 
     def __post_init__(self) -> None:
-        for item in fields(self):  # type: ignore[arg-type]  # every subclass is a dataclass
+        for item in fields(self):
             check: Check = item.metadata["check"]
             object.__setattr__(self, item.name, check(item.name, getattr(self, item.name)))
         self._agree()
@@ -104,7 +105,7 @@ class _Section:
 
     def table(self) -> dict[str, Any]:
         """The section as plain data."""
-        return {item.name: getattr(self, item.name) for item in fields(self)}  # type: ignore[arg-type]
+        return {item.name: getattr(self, item.name) for item in fields(self)}
 
 
 @dataclass(frozen=True)
@@ -359,7 +360,7 @@ def _section(kind: type[S], name: str, table: Mapping[str, Any], read_prior: Rea
         values["options"] = options
     if kind in (Contract, Jsam) and "prior" in values:
         values["prior"] = _read_prior(name, values["prior"], read_prior)
-    known = {item.name: item for item in fields(kind)}  # type: ignore[arg-type]
+    known = {item.name: item for item in fields(kind)}
     for key, value in values.items():
         if key not in known:
             raise _unknown(f"{name}.", key, value, list(known))

@@ -1,8 +1,9 @@
 """Agents that try to gain by reporting something else than their gradient.
 
-An agent is a function (models (m, P), true gradients (m, P)) -> reports (m, P): it sees what the protocol
-sends it and its own data, nothing else. Each maker below returns one; `collude` returns two that act
-together. They fit `faithful(..., agents={number: agent})`, and any mechanism that asks for gradients.
+An agent is a function (models (m, P), true gradients (m, P)) -> reports (m, P), or None for no report: it
+sees what the protocol sends it and its own data, nothing else. Each maker below returns one; `collude`
+returns two that act together. They fit `faithful(..., agents={number: agent})`, and any mechanism that asks
+for gradients.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
 from bonafed.mechanisms.faithful.problems import Problem
 
-Agent = Callable[[Floats, Floats], Floats]
+Agent = Callable[[Floats, Floats], Floats | None]  # None: no report
 
 
 def truthful(_models: Floats, gradients: Floats) -> Floats:
@@ -89,11 +90,9 @@ class _DropOut:
     def __init__(self, after: int) -> None:
         self._left = after
 
-    def __call__(self, _models: Floats, gradients: Floats) -> Floats:
+    def __call__(self, _models: Floats, gradients: Floats) -> Floats | None:
         self._left -= 1
-        if self._left < 0:
-            return None  # type: ignore[return-value]  # a report that never comes
-        return gradients
+        return gradients if self._left >= 0 else None
 
 
 def drop_out(after: int) -> Agent:

@@ -38,18 +38,18 @@ class Inner(NamedTuple):
 
 def inner(eta: float, distance: ArrayLike, spread: ArrayLike, noise_scale: float) -> Inner:
     """(3) for l = `distance` and W = `spread`, which broadcast."""
-    l, w = np.broadcast_arrays(  # noqa: E741 - the paper's letter
+    away, w = np.broadcast_arrays(
         np.asarray(distance, dtype=np.float64), np.asarray(spread, dtype=np.float64)
     )
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         z = math.sqrt(noise_scale) * (w * np.sqrt(w))
-        u = _root(eta * l**2 / z)
+        u = _root(eta * away**2 / z)
         bought = np.sqrt(eta * z)
         root = np.sqrt(u)
         total = bought / root
-        objective = eta * l + bought * (u * root + 1 / root)
+        objective = eta * away + bought * (u * root + 1 / root)
     free = (z == 0) | ~np.isfinite(u)  # noise costs nothing, or too little for a double to tell
-    return Inner(np.where(free, 0.0, total), np.where(free, 2 * eta * l, objective))
+    return Inner(np.where(free, 0.0, total), np.where(free, 2 * eta * away, objective))
 
 
 def _root(mu: Floats) -> Floats:
