@@ -15,7 +15,7 @@ from bonafed.mechanisms.jsam import (
     settle,
     unbiased,
 )
-from bonafed.mechanisms.jsam.budget import _largest
+from bonafed.mechanisms.jsam.budget import largest_weight
 from tests.theorems.strategies import fewer, powers_of_ten
 
 UNIFORM = Uniform(0, 1)
@@ -90,12 +90,12 @@ def test_expected_budget_on_its_own_draws_is_met_to_the_last_digits():
 
 @given(powers_of_ten(-150, 150))
 def test_the_search_finds_the_largest_that_is_allowed(limit):
-    found = _largest(lambda eta: eta <= limit)
+    found = largest_weight(lambda eta: eta <= limit)
     assert found <= limit <= found * (1 + 1.1e-9)
 
 
 def test_the_search_gives_up_in_words():
     with pytest.raises(NoSolution, match="no weight eta is small enough"):
-        _largest(lambda eta: False)
+        largest_weight(lambda eta: False)
     with pytest.raises(NoSolution, match="every weight eta stays within it"):
-        _largest(lambda eta: True)
+        largest_weight(lambda eta: True)

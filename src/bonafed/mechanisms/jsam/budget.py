@@ -21,9 +21,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bonafed import checks
+from bonafed.checks import Floats
 from bonafed.economics.priors import Prior
 from bonafed.errors import InvalidValue, NoSolution
-from bonafed.mechanisms.jsam.payments import PrivacySettlement, settle
+from bonafed.mechanisms.jsam.inner import inner
+from bonafed.mechanisms.jsam.ladder import distance_of, spread_of
+from bonafed.mechanisms.jsam.payments import FLOOR, PrivacySettlement, settle
 from bonafed.mechanisms.jsam.rules import Jsam, Rule
 
 _CLOSE = 1e-9  # relative, of eta
@@ -59,7 +62,7 @@ def eta_for_budget(
     def at(eta: float) -> PrivacySettlement:
         return settle(reports, prior, eta, noise_scale, rule=rule)
 
-    low = _largest(lambda eta: at(eta).spend <= money)
+    low = largest_weight(lambda eta: at(eta).spend <= money)
     return Budgeted(low, at(low))
 
 
@@ -82,18 +85,35 @@ def eta_for_expected_budget(
     rng = np.random.default_rng(np.random.SeedSequence(checks.whole("seed", seed, at_least=0)))
     if not isinstance(prior, Prior):
         raise InvalidValue("prior", "must be a prior", repr(prior)[:60])
-    drawn = [prior.sample(rng, n) for _ in range(checks.whole("samples", samples))]
-    virtual = [prior.ironed_virtual_cost(np.maximum(c, 1e-6 * prior.high)) for c in drawn]
-    choice = rule or Jsam()
+    size = checks.whole("samples", samples)
+    drawn = np.array([prior.sample(rng, n) for _ in range(size)])
+    virtual = prior.ironed_virtual_cost(np.maximum(drawn, FLOOR * prior.high))
     scale = checks.positive("noise_scale", noise_scale)
+    if rule is None or isinstance(rule, Jsam):
+        return optimal_weight(virtual, scale, money)
 
     def expected(eta: float) -> float:
-        return float(np.mean([choice.plan(v, eta, scale).total for v in virtual]))
+        return float(np.mean([rule.plan(v, eta, scale).total for v in virtual]))
 
-    return _largest(lambda eta: expected(eta) <= money)
+    return largest_weight(lambda eta: expected(eta) <= money)
 
 
-def _largest(allowed: Callable[[float], bool]) -> float:
+def optimal_weight(virtual_costs: Floats, noise_scale: float, money: float) -> float:
+    """The eta at which the optimal plans for draws (S, N) cost `money` on average, all h of all at once."""
+    n = virtual_costs.shape[1]
+    w = np.cbrt(np.sort(virtual_costs, axis=1)) ** 2
+    h = np.arange(1, n + 1)
+    spread = spread_of(n, h, w[:, :1], np.cumsum(w, axis=1))
+
+    def expected(eta: float) -> float:
+        total, value = inner(eta, distance_of(n, h), spread, noise_scale)
+        best = np.argmin(value, axis=1)[:, None]
+        return float(np.take_along_axis(total, best, axis=1).mean())
+
+    return largest_weight(lambda eta: expected(eta) <= money)
+
+
+def largest_weight(allowed: Callable[[float], bool]) -> float:
     """The largest weight that is allowed, by doubling and halving."""
     low = 1.0
     while not allowed(low):

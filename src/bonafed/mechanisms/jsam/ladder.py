@@ -87,7 +87,7 @@ class Ladder:
     def _privacy(self, place: Ints, h: Ints, spread: Floats, x: Floats) -> Floats:
         """epsilon of the client at `place` of the sorted list, whose virtual cost is x (Theorem 4)."""
         n = self.sorted_costs.size
-        total = inner(self.eta, _distance(n, h), spread, self.noise_scale).total
+        total = inner(self.eta, distance_of(n, h), spread, self.noise_scale).total
         share = np.where(place == 0, n - h + 1, 1) / n  # (1)
         with np.errstate(divide="ignore", invalid="ignore"):
             epsilon = np.cbrt(share) ** 2 * total / (spread * np.cbrt(x))
@@ -110,19 +110,19 @@ def best_threshold(sorted_costs: Floats, eta: float, noise_scale: float) -> tupl
     prefix, n = np.cumsum(w), sorted_costs.size
 
     def spread(_question: Ints, h: Ints) -> Floats:
-        return _spread(n, h, w[0], prefix[h - 1])
+        return spread_of(n, h, w[0], prefix[h - 1])
 
     best = _search(n, 1, eta, noise_scale, spread)
     h = int(best.threshold[0])
     return h, float(spread(np.zeros(1, np.int64), best.threshold)[0]), float(best.objective[0])
 
 
-def _distance(n: int, h: Ints) -> Floats:
+def distance_of(n: int, h: Ints) -> Floats:
     """(1): l = 2 (N-h)/N."""
     return 2.0 * (n - h) / n
 
 
-def _spread(n: int, h: Ints, lead: Floats | float, prefix: Floats) -> Floats:
+def spread_of(n: int, h: Ints, lead: Floats | float, prefix: Floats) -> Floats:
     """(2): W_h from the leader's w and the sum of the first h."""
     result: Floats = (np.cbrt(n - h + 1.0) ** 2 * lead + (prefix - lead)) / np.cbrt(float(n)) ** 2
     return result
@@ -159,7 +159,7 @@ class _Moved:
         behind = others > taken_from
         total = self._base.prefix[others + behind] - np.where(behind, self._taken[question], 0.0)
         total = total + np.where(h <= place, 0.0, self._w[question])
-        return _spread(self._base.sorted_costs.size, h, self._lead[question], total)
+        return spread_of(self._base.sorted_costs.size, h, self._lead[question], total)
 
 
 def _search(
@@ -168,14 +168,14 @@ def _search(
     """The least J over h = 1..n for every question, by (3)."""
     if n <= _FEW or n * questions <= _LITTLE:
         each, h = np.repeat(np.arange(questions), n), np.tile(np.arange(1, n + 1), questions)
-        values = inner(eta, _distance(n, h), spread(each, h), noise_scale).objective.reshape(questions, n)
+        values = inner(eta, distance_of(n, h), spread(each, h), noise_scale).objective.reshape(questions, n)
         return Best(values.argmin(1) + 1, values.min(1))
     best = np.full(questions, np.inf)
     at = np.full(questions, n + 1, dtype=np.int64)
 
     def look(question: Ints, h: Ints) -> Floats:
         w = spread(question, h)
-        value = inner(eta, _distance(n, h), w, noise_scale).objective
+        value = inner(eta, distance_of(n, h), w, noise_scale).objective
         before = best.copy()
         np.minimum.at(best, question, value)
         at[best < before] = n + 1
@@ -188,7 +188,7 @@ def _search(
     w_a = look(question, a)
     look(question, b)
     while True:
-        bound = inner(eta, _distance(n, b), w_a, noise_scale).objective
+        bound = inner(eta, distance_of(n, b), w_a, noise_scale).objective
         keep = (b - a > 1) & (bound <= best[question])
         question, a, b, w_a = question[keep], a[keep], b[keep], w_a[keep]
         if not question.size:

@@ -24,6 +24,7 @@ Monte Carlo. It is truthful on average over the others only.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -72,7 +73,7 @@ class PrivacySettlement:
     @property
     def spend(self) -> float:
         """Money paid to all."""
-        return float(self.payment.sum())
+        return math.fsum(self.payment)
 
 
 def settle(

@@ -25,7 +25,6 @@ Everything is a pure function of its arguments; the schedule comes from the seed
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -37,9 +36,13 @@ from bonafed.checks import Floats
 from bonafed.economics.priors import Prior
 from bonafed.errors import InvalidValue
 from bonafed.learning.privacy import noise_multiplier
-from bonafed.mechanisms.jsam.budget import _largest, eta_for_budget, eta_for_expected_budget
+from bonafed.mechanisms.jsam.budget import (
+    eta_for_budget,
+    eta_for_expected_budget,
+    largest_weight,
+    optimal_weight,
+)
 from bonafed.mechanisms.jsam.complete import complete_information
-from bonafed.mechanisms.jsam.inner import inner
 from bonafed.mechanisms.jsam.payments import FLOOR, PrivacySettlement, settle
 from bonafed.mechanisms.jsam.rules import Cheapest, Jsam, Rule, largest_losses, unbiased
 
@@ -78,7 +81,7 @@ class PrivacyTerms:
     @property
     def spend(self) -> float:
         """Money paid to all, once."""
-        return math.fsum(self.settlement.payment)
+        return self.settlement.spend
 
 
 def draw_costs(prior: Prior, clients: int, seed: int) -> Floats:
@@ -118,17 +121,15 @@ def settle_scheme(
     if scheme == "complete information":
         _require_members(scheme, c.size, members)
         if budget is not None:
-            eta = _largest(lambda weight: complete_information(c, weight, scale).spend <= budget)
+            eta = largest_weight(lambda weight: complete_information(c, weight, scale).spend <= budget)
         elif expected_budget is not None:
-            eta = _optimal_weight(_draws(prior, c.size), scale, expected_budget)
+            eta = optimal_weight(_draws(prior, c.size), scale, expected_budget)
         assert eta is not None
         return complete_information(c, eta, scale)
     rule = _rule(scheme, c.size, members, losses)
     if budget is not None:
         return eta_for_budget(c, prior, budget, scale, rule=rule).settlement
-    if expected_budget is not None and scheme == "jsam":
-        eta = _optimal_weight(prior.ironed_virtual_cost(_draws(prior, c.size)), scale, expected_budget)
-    elif expected_budget is not None:
+    if expected_budget is not None:
         eta = eta_for_expected_budget(prior, c.size, expected_budget, scale, rule=rule, samples=_DRAWS)
     assert eta is not None
     return settle(c, prior, eta, scale, rule=rule)
@@ -180,22 +181,6 @@ def _draws(prior: Prior, clients: int) -> Floats:
     """(_DRAWS, clients) costs, those of `eta_for_expected_budget`."""
     rng = np.random.default_rng(np.random.SeedSequence(0))
     return np.maximum([prior.sample(rng, clients) for _ in range(_DRAWS)], FLOOR * prior.high)
-
-
-def _optimal_weight(virtual_costs: Floats, noise_scale: float, money: float) -> float:
-    """`eta_for_expected_budget` of the exact optimum for draws (S, N), every threshold of all at once."""
-    n = virtual_costs.shape[1]
-    w = np.cbrt(np.sort(virtual_costs, axis=1)) ** 2
-    h = np.arange(1, n + 1)
-    cheapest = w[:, :1]
-    spread = cheapest * np.cbrt((n - h + 1) / n) ** 2 + (np.cumsum(w, axis=1) - cheapest) / np.cbrt(n) ** 2
-
-    def expected(eta: float) -> float:
-        total, value = inner(eta, 2 * (n - h) / n, spread, noise_scale)
-        best = np.argmin(value, axis=1)[:, None]
-        return float(np.take_along_axis(total, best, axis=1).mean())
-
-    return _largest(lambda eta: expected(eta) <= money)
 
 
 def draw_schedule(

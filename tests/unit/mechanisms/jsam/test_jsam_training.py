@@ -11,6 +11,7 @@ from bonafed import InvalidValue, TruncatedExponential, Uniform
 from bonafed.learning.privacy import Ledger, Release, noise_multiplier
 from bonafed.mechanisms.jsam import (
     Cheapest,
+    allocate,
     eta_for_budget,
     eta_for_expected_budget,
     largest_losses,
@@ -18,6 +19,7 @@ from bonafed.mechanisms.jsam import (
     unbiased,
 )
 from bonafed.mechanisms.jsam import training as jsam
+from bonafed.mechanisms.jsam.budget import largest_weight
 
 BELIEF = Uniform(0, 1)
 COSTS = jsam.draw_costs(BELIEF, 30, seed=4)
@@ -85,9 +87,12 @@ def test_an_expected_budget_fixes_the_weight_before_anyone_reports():
 
 def test_the_quick_search_for_the_weight_is_the_slow_one(monkeypatch):
     monkeypatch.setattr(jsam, "_DRAWS", 4)
-    slow = eta_for_expected_budget(BELIEF, 3, 2.0, 1.0, samples=4)
+    rng = np.random.default_rng(np.random.SeedSequence(0))
+    virtual = [BELIEF.virtual_cost(BELIEF.sample(rng, 3)) for _ in range(4)]
+    slow = largest_weight(lambda eta: np.mean([allocate(v, eta, 1.0).total for v in virtual]) <= 2.0)
     quick = jsam.settle_scheme(BELIEF, COSTS[:3], 1.0, expected_budget=2.0).allocation.eta
     assert math.isclose(quick, slow, rel_tol=1e-8)
+    assert eta_for_expected_budget(BELIEF, 3, 2.0, 1.0, samples=4) == quick
 
 
 def test_costs_come_from_the_prior_and_the_seed():
