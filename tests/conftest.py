@@ -1,13 +1,32 @@
-"""Settings shared by all tests: Hypothesis profiles (HYPOTHESIS_PROFILE), one thread per process."""
+"""Shared by all tests: Hypothesis profiles (HYPOTHESIS_PROFILE), one thread per process, the command."""
 
 import os
+import sys
 
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")  # before NumPy is loaded: tests run in parallel as it is
 
+import pytest  # noqa: E402
 from hypothesis import HealthCheck, settings  # noqa: E402
 
 _COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("fast", max_examples=60, derandomize=True, **_COMMON)
 settings.register_profile("deep", max_examples=5000, **_COMMON)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
+
+
+@pytest.fixture
+def bonafed(monkeypatch, capsys, tmp_path):
+    """Run the command in an empty folder: bonafed(...) -> (exit code, stdout, stderr)."""
+    from bonafed.cli import main
+
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words):
+        monkeypatch.setattr(sys, "argv", ["bonafed", *map(str, words)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        captured = capsys.readouterr()
+        return stop.value.code, captured.out, captured.err
+
+    return run

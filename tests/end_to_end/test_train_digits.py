@@ -1,35 +1,24 @@
 """From a config file to a model that reads digits, alone, under a contract, and in private."""
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from bonafed.cli import main
 from bonafed.learning import datasets, models
 
 
 @pytest.fixture
-def train(monkeypatch, capsys, tmp_path):
+def train(trained):
     """train(example, change, ..., folder=...): the summary of a run in an empty folder."""
-    monkeypatch.chdir(tmp_path)
-
-    def bonafed(*words):
-        monkeypatch.setattr(sys, "argv", ["bonafed", "train", *words])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        captured = capsys.readouterr()
-        assert stop.value.code == 0, captured.err
-        return captured.out
 
     def run(example, *changes, folder="run"):
         if not Path(f"{example}.toml").exists():
-            bonafed("--write-example", example)
+            trained("--write-example", example)
         settings = [word for change in changes for word in ("--set", change)]
-        return json.loads(bonafed(f"{example}.toml", "--json", "--folder", folder, *settings))
+        return json.loads(trained(f"{example}.toml", "--json", "--folder", folder, *settings))
 
     return run
 

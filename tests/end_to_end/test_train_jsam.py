@@ -1,7 +1,6 @@
 """Privacy bought, trained with, and accounted for: digits from a config file, and the accuracy study."""
 
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,29 +8,13 @@ import numpy as np
 import pytest
 
 from bonafed import UnreadableFile
-from bonafed.cli import main
 from bonafed.lab import jsam_accuracy as lab
 
 
-@pytest.fixture
-def bonafed(monkeypatch, capsys, tmp_path):
-    monkeypatch.chdir(tmp_path)
-
-    def run(*words):
-        monkeypatch.setattr(sys, "argv", ["bonafed", "train", *words])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        captured = capsys.readouterr()
-        assert stop.value.code == 0, captured.err
-        return captured.out
-
-    return run
-
-
-def test_twenty_clients_sell_their_privacy_and_the_model_learns(bonafed):
-    bonafed("--write-example", "jsam")
+def test_twenty_clients_sell_their_privacy_and_the_model_learns(trained):
+    trained("--write-example", "jsam")
     quiet = ["--json", "--set", "run.evaluate_every=100", "--set", "run.checkpoint_every=100"]
-    said = json.loads(bonafed("jsam.toml", "--folder", "bought", *quiet))
+    said = json.loads(trained("jsam.toml", "--folder", "bought", *quiet))
     assert said["test_accuracy"] >= 0.7
     assert said["spend"] <= said["budget"] == 60
     sold, given = np.array(said["epsilon_sold"]), np.array(said["epsilon_per_client"])
@@ -39,7 +22,7 @@ def test_twenty_clients_sell_their_privacy_and_the_model_learns(bonafed):
     assert said["largest_epsilon_ratio"] <= 1
     assert np.all(np.array(said["payment"]) >= np.array(said["costs"]) * sold * (1 - 1e-12))
     assert sum(said["times_drawn"]) == 60 * 5
-    dear = json.loads(bonafed("jsam.toml", "--folder", "dear", *quiet, "--set", "jsam.budget=0.5"))
+    dear = json.loads(trained("jsam.toml", "--folder", "dear", *quiet, "--set", "jsam.budget=0.5"))
     assert dear["clients_selected"] < said["clients_selected"]
     assert max(dear["times_drawn"]) > 60  # drawn more often than there are rounds
     assert np.all(np.array(dear["epsilon_per_client"]) <= np.array(dear["epsilon_sold"]))

@@ -1,13 +1,11 @@
 """`bonafed audit jsam`: what it finds, what it must find in the controls, and bad input."""
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from bonafed.cli import main
 from bonafed.economics import TruncatedExponential, Uniform
 from bonafed.mechanisms.jsam import Cheapest, JsamMechanism, unbiased
 from bonafed.mechanisms.jsam.controls import PayAsBid, PrintedMechanism
@@ -17,26 +15,17 @@ FEW = ["--clients", "5", "--profiles", "2", "--points", "21"]
 
 
 @pytest.fixture
-def bonafed(monkeypatch, capsys, tmp_path):
-    """Run the command in an empty folder: bonafed(...) -> (exit code, stdout, stderr)."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*words):
-        monkeypatch.setattr(sys, "argv", ["bonafed", "audit", "jsam", *map(str, words)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        captured = capsys.readouterr()
-        return stop.value.code, captured.out, captured.err
-
-    return run
+def audit(bonafed):
+    """audit(...) -> (exit code, stdout, stderr) of `bonafed audit jsam ...` in an empty folder."""
+    return lambda *words: bonafed("audit", "jsam", *words)
 
 
 def findings(out):
     return {finding["claim"]: finding for finding in json.loads(out)["findings"]}
 
 
-def test_no_lie_pays_under_the_exact_mechanism(bonafed):
-    code, out, err = bonafed("--json")
+def test_no_lie_pays_under_the_exact_mechanism(audit):
+    code, out, err = audit("--json")
     assert (code, err) == (0, "")
     found = findings(out)
     assert [*found] == ["truthful", "individually rational", "monotone", "feasible"]
@@ -56,22 +45,22 @@ def test_no_lie_pays_under_the_exact_mechanism(bonafed):
         ["--variant", "printed-integral"],
     ],
 )
-def test_what_is_truthful_passes(bonafed, words):
-    code, out, _ = bonafed(*FEW, *words)
+def test_what_is_truthful_passes(audit, words):
+    code, out, _ = audit(*FEW, *words)
     assert code == 0, out
     assert "VIOLATED" not in out
 
 
-def test_costs_of_a_file_are_the_profile(bonafed):
+def test_costs_of_a_file_are_the_profile(audit):
     Path("costs.csv").write_text("0.12\n0.35\n0.5\n0.71\n1.4\n")  # the last is not admitted
-    assert bonafed("--costs", "costs.csv", "--points", "21")[0] == 0
-    code, out, _ = bonafed("--costs", "costs.csv", "--points", "21", "--variant", "pay-as-bid", "--json")
+    assert audit("--costs", "costs.csv", "--points", "21")[0] == 0
+    code, out, _ = audit("--costs", "costs.csv", "--points", "21", "--variant", "pay-as-bid", "--json")
     assert code == 1
     assert findings(out)["truthful"]["witness"]["reports"] == [0.12, 0.35, 0.5, 0.71, 1.4]
 
 
-def test_the_printed_algorithm_with_the_payment_formula_can_be_gamed(bonafed):
-    code, out, _ = bonafed("--variant", "printed", "--json")
+def test_the_printed_algorithm_with_the_payment_formula_can_be_gamed(audit):
+    code, out, _ = audit("--variant", "printed", "--json")
     assert code == 1
     found = findings(out)
     assert not found["truthful"]["holds"]
@@ -81,13 +70,13 @@ def test_the_printed_algorithm_with_the_payment_formula_can_be_gamed(bonafed):
     assert witness["gain"] > 0.01
     mechanism = PrintedMechanism(Uniform(0, 1), 1, 10)
     _recomputed(mechanism, witness)
-    text = bonafed("--variant", "printed", "--profiles", "3")[1]
+    text = audit("--variant", "printed", "--profiles", "3")[1]
     assert "FAILS" in text
     assert "over the run" in " ".join(text.replace("\u2502", " ").split())
 
 
-def test_pay_as_bid_can_be_gamed_by_overstating(bonafed):
-    code, out, _ = bonafed(*FEW, "--variant", "pay-as-bid", "--json")
+def test_pay_as_bid_can_be_gamed_by_overstating(audit):
+    code, out, _ = audit(*FEW, "--variant", "pay-as-bid", "--json")
     assert code == 1
     witness = findings(out)["truthful"]["witness"]
     assert witness["report"] > witness["true_cost"]
@@ -109,8 +98,8 @@ def _recomputed(mechanism, witness):
 
 
 @pytest.mark.parametrize("variant", ["corrected", "printed"])
-def test_a_plot_of_the_lies(bonafed, variant):
-    bonafed(*FEW, "--variant", variant, "--plot", "lies.png")
+def test_a_plot_of_the_lies(audit, variant):
+    audit(*FEW, "--variant", variant, "--plot", "lies.png")
     assert Path("lies.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -143,17 +132,17 @@ BAD = [
 
 
 @pytest.mark.parametrize(("words", "message"), BAD)
-def test_bad_input_is_one_line_and_writes_nothing(bonafed, tmp_path, words, message):
+def test_bad_input_is_one_line_and_writes_nothing(audit, tmp_path, words, message):
     plot = [] if "--plot" in words else ["--plot", "picture.png"]
-    code, out, err = bonafed(*words, *plot)
+    code, out, err = audit(*words, *plot)
     assert (code, out) == (2, "")
     assert err.startswith(f"error: {message}")
     assert err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_picture_of_an_unknown_kind_is_refused(bonafed, tmp_path):
-    code, out, err = bonafed("--clients", "2", "--profiles", "1", "--points", "5", "--plot", "x.gif")
+def test_a_picture_of_an_unknown_kind_is_refused(audit, tmp_path):
+    code, out, err = audit("--clients", "2", "--profiles", "1", "--points", "5", "--plot", "x.gif")
     assert (code, out, err) == (2, "", "error: --plot must end in .png, .svg or .pdf, got x.gif\n")
     assert list(tmp_path.iterdir()) == []
 

@@ -9,25 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bonafed.cli import main
-
 CONTRACT = ["--clients", "100", "--rounds", "200", "--budget", "10000"]
 UNIFORM = ["--prior", "uniform:0.5,1.5", *CONTRACT]
-
-
-@pytest.fixture
-def bonafed(monkeypatch, capsys, tmp_path):
-    """Run the command in an empty folder: bonafed(...) -> (exit code, stdout, stderr)."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*words):
-        monkeypatch.setattr(sys, "argv", ["bonafed", *map(str, words)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        captured = capsys.readouterr()
-        return stop.value.code, captured.out, captured.err
-
-    return run
 
 
 def test_quote_shows_terms_money_and_benchmarks(bonafed):

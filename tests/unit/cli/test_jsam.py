@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bonafed.cli import main
 from bonafed.economics import Uniform
 from bonafed.mechanisms import jsam
 from bonafed.mechanisms.jsam.training import draw_costs
@@ -20,27 +19,18 @@ ONE = [*FIVE, "--eta", "1"]
 
 
 @pytest.fixture
-def bonafed(monkeypatch, capsys, tmp_path):
-    """Run the command in a folder with the costs of five clients: (exit code, stdout, stderr)."""
-    monkeypatch.chdir(tmp_path)
+def quote(bonafed):
+    """quote(...) -> (exit code, stdout, stderr) in a folder with the costs of five clients."""
     Path("five.csv").write_text("cost\n" + "".join(f"{c}\n" for c in COSTS))
-
-    def run(*words):
-        monkeypatch.setattr(sys, "argv", ["bonafed", "jsam", "quote", *map(str, words)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        captured = capsys.readouterr()
-        return stop.value.code, captured.out, captured.err
-
-    return run
+    return lambda *words: bonafed("jsam", "quote", *words)
 
 
 @pytest.fixture
-def quoted(bonafed):
+def quoted(quote):
     """The description that --json prints."""
 
     def run(*words):
-        code, out, err = bonafed(*words, "--json")
+        code, out, err = quote(*words, "--json")
         assert (code, err) == (0, "")
         return json.loads(out)
 
@@ -51,8 +41,8 @@ def column(said, name):
     return [row[name] for row in said["terms"]]
 
 
-def test_quote_shows_terms_money_and_baselines(bonafed):
-    code, out, err = bonafed(*ONE)
+def test_quote_shows_terms_money_and_baselines(quote):
+    code, out, err = quote(*ONE)
     assert (code, err) == (0, "")
     for text in ("0.8047", "0.4070", "0.3104", "threshold h", "1.1799", "2.8340"):
         assert text in out
@@ -96,10 +86,10 @@ def test_every_baseline_is_compared_at_the_same_weight(quoted):
     assert min(rows[name]["objective"] for name in rules) == rows["JSAM"]["objective"]
 
 
-def test_reports_above_the_highest_cost_are_not_admitted(bonafed, quoted):
+def test_reports_above_the_highest_cost_are_not_admitted(quote, quoted):
     Path("more.csv").write_text("".join(f"{c}\n" for c in [1.4, *COSTS]))
     words = [*PRIOR, "--costs", "more.csv", "--noise-scale", "1", "--eta", "1"]
-    assert "not admitted" in bonafed(*words)[1]
+    assert "not admitted" in quote(*words)[1]
     said = quoted(*words)
     assert (said["clients"], said["admitted"]) == (6, 5)
     assert column(said, "admitted") == [False] + 5 * [True]
@@ -109,31 +99,31 @@ def test_reports_above_the_highest_cost_are_not_admitted(bonafed, quoted):
     assert next(row["selected"] for row in said["comparison"] if row["name"] == "BBM-1") == 1
 
 
-def test_costs_drawn_from_the_prior_are_those_of_a_training_run(bonafed, quoted):
+def test_costs_drawn_from_the_prior_are_those_of_a_training_run(quote, quoted):
     words = [*PRIOR, "--noise-scale", "1", "--eta", "5", "--clients", "60", "--seed", "3"]
     assert column(quoted(*words), "report") == draw_costs(Uniform(0, 1), 60, 3).tolist()
-    out = bonafed(*words)[1]
+    out = quote(*words)[1]
     assert "drawn from the prior (seed 3)" in " ".join(out.split())
     assert "more clients are not shown; --json has all of them" in out
     assert "\u28c0" in out  # the plot in the terminal
     assert len(out.split("Over the whole run")[0].split("\u2502")) < 60 * 7
 
 
-def test_a_hard_budget_holds_and_says_what_is_lost(bonafed, quoted):
+def test_a_hard_budget_holds_and_says_what_is_lost(quote, quoted):
     said = quoted(*FIVE, "--budget", "2")
     assert 1.99 < said["payments"] <= 2
     assert (said["eta_from"], said["budget"]) == ("budget", 2)
-    assert "exact truthfulness is lost" in " ".join(bonafed(*FIVE, "--budget", "2")[1].split())
+    assert "exact truthfulness is lost" in " ".join(quote(*FIVE, "--budget", "2")[1].split())
 
 
-def test_an_expected_budget_does_not_depend_on_the_reports(bonafed, quoted, monkeypatch):
+def test_an_expected_budget_does_not_depend_on_the_reports(quote, quoted, monkeypatch):
     monkeypatch.setattr("bonafed.cli.jsam._DRAWS", 8)
     said = quoted(*FIVE, "--expected-budget", "2")
     found = jsam.eta_for_expected_budget(Uniform(0, 1), 5, 2, 1, samples=8)
     assert (said["eta"], said["draws"]) == (found, 8)
     Path("five.csv").write_text("".join(f"{c / 2}\n" for c in COSTS))
     assert quoted(*FIVE, "--expected-budget", "2")["eta"] == said["eta"]
-    assert "on average" in bonafed(*FIVE, "--expected-budget", "2")[1]
+    assert "on average" in quote(*FIVE, "--expected-budget", "2")[1]
 
 
 def test_the_noise_scale_from_its_parts(quoted):
@@ -143,7 +133,7 @@ def test_the_noise_scale_from_its_parts(quoted):
     assert quoted(*words, *parts, "--c2", "1.1")["noise_scale"] == jsam.noise_scale(1e-5, 10, 100, 0.5, 1.1)
 
 
-def test_unequal_shares_show_the_plan_and_what_is_proved(bonafed, quoted):
+def test_unequal_shares_show_the_plan_and_what_is_proved(quote, quoted):
     shares = [0.1, 0.2, 0.4, 0.2, 0.1]
     Path("shares.csv").write_text("share\n" + "".join(f"{u}\n" for u in shares))
     said = quoted(*ONE, "--shares", "shares.csv")
@@ -153,12 +143,12 @@ def test_unequal_shares_show_the_plan_and_what_is_proved(bonafed, quoted):
     assert column(said, "selection") == pytest.approx(found.plan.selection.tolist())
     assert said["payments"] is None
     assert "payment" not in said["terms"][0]
-    out = bonafed(*ONE, "--shares", "shares.csv")[1]
+    out = quote(*ONE, "--shares", "shares.csv")[1]
     assert "proved optimal" in out
     assert "Only the plan is shown" in out
 
 
-def test_a_plan_that_is_not_proved_optimal_says_so(bonafed, quoted):
+def test_a_plan_that_is_not_proved_optimal_says_so(quote, quoted):
     rng = np.random.default_rng(0)
     shares = rng.dirichlet(np.full(40, 0.5))
     Path("shares.csv").write_text("".join(f"{float(u)!r}\n" for u in shares))
@@ -166,7 +156,7 @@ def test_a_plan_that_is_not_proved_optimal_says_so(bonafed, quoted):
     said = quoted(*words)
     assert not said["proved_optimal"]
     assert said["lower_bound"] < said["objective"]
-    assert "not proved optimal" in bonafed(*words)[1]
+    assert "not proved optimal" in quote(*words)[1]
 
 
 def test_a_fairness_floor_has_a_price(quoted):
@@ -178,7 +168,7 @@ def test_a_fairness_floor_has_a_price(quoted):
     assert floored - free == pytest.approx(fair.price)
 
 
-def test_the_printed_algorithm_beside_the_exact_one(bonafed, quoted):
+def test_the_printed_algorithm_beside_the_exact_one(quote, quoted):
     Path("mixed.csv").write_text("".join(f"{c}\n" for c in reversed(COSTS)))
     words = [*PRIOR, "--costs", "mixed.csv", "--noise-scale", "1", "--eta", "0.1", "--variant", "printed"]
     said = quoted(*words, "--grid", "0.001")
@@ -186,12 +176,12 @@ def test_the_printed_algorithm_beside_the_exact_one(bonafed, quoted):
     assert column(said, "epsilon") == plan.privacy[::-1].tolist()
     exact, printed = said["comparison"]
     assert exact["objective"] < printed["objective"] == said["objective"] == plan.objective
-    assert "+9.1%" in bonafed(*words)[1]
+    assert "+9.1%" in quote(*words)[1]
 
 
-def test_plots_with_and_without_payments(bonafed):
-    assert bonafed(*ONE, "--plot", "a.png")[0] == 0
-    assert bonafed(*ONE, "--fairness-floor", "0.01", "--plot", "b.svg")[0] == 0
+def test_plots_with_and_without_payments(quote):
+    assert quote(*ONE, "--plot", "a.png")[0] == 0
+    assert quote(*ONE, "--fairness-floor", "0.01", "--plot", "b.svg")[0] == 0
     assert Path("a.png").read_bytes().startswith(b"\x89PNG")
     assert Path("b.svg").read_bytes().startswith(b"<?xml")
 
@@ -285,14 +275,14 @@ BAD = [
 
 
 @pytest.mark.parametrize(("words", "message"), BAD)
-def test_bad_input_is_one_line_and_writes_nothing(bonafed, tmp_path, words, message):
+def test_bad_input_is_one_line_and_writes_nothing(quote, tmp_path, words, message):
     Path("half.csv").write_text("0.1\n" * 5)
     Path("zero.csv").write_text("0.5\n0\n0.1\n0.2\n0.2\n")
     Path("four.csv").write_text("0.25\n" * 4)
     Path("empty.csv").write_text("")
     before = sorted(tmp_path.iterdir())
     plot = [] if "--plot" in words else ["--plot", "picture.png"]
-    code, out, err = bonafed(*words, *plot)
+    code, out, err = quote(*words, *plot)
     assert (code, out, err) == (2, "", f"error: {message}\n")
     assert sorted(tmp_path.iterdir()) == before
 
@@ -308,9 +298,9 @@ BAD_FILES = [
 
 
 @pytest.mark.parametrize(("content", "message"), BAD_FILES)
-def test_a_file_that_does_not_parse_says_the_line(bonafed, content, message):
+def test_a_file_that_does_not_parse_says_the_line(quote, content, message):
     Path("five.csv").unlink() if content is None else Path("five.csv").write_text(content)
-    code, out, err = bonafed(*ONE)
+    code, out, err = quote(*ONE)
     assert (code, out, err) == (2, "", f"error: {message}\n")
 
 

@@ -2,29 +2,11 @@
 
 import io
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
-from bonafed.cli import main
-
 QUICK = ["--set", "training.rounds=2", "--set", "training.epochs=1"]
-
-
-@pytest.fixture
-def bonafed(monkeypatch, capsys, tmp_path):
-    """Run the command in an empty folder: bonafed(...) -> (exit code, stdout, stderr)."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*words):
-        monkeypatch.setattr(sys, "argv", ["bonafed", *map(str, words)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        captured = capsys.readouterr()
-        return stop.value.code, captured.out, captured.err
-
-    return run
 
 
 @pytest.fixture
