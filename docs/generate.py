@@ -13,8 +13,10 @@ import typer
 
 from bonafed.cli import app
 from bonafed.economics import NormalMixture
-from bonafed.lab.figures import contract_figure, render
-from bonafed.lab.jsam_studies import Population, money_by_weight, money_by_weight_figure
+from bonafed.lab.figures import contract_figure
+from bonafed.lab.jsam_figures import money_by_weight_figure
+from bonafed.lab.jsam_studies import Population, money_by_weight
+from bonafed.lab.style import render
 from bonafed.mechanisms.sampling import plan
 
 HERE = Path(__file__).parent

@@ -108,9 +108,11 @@ def sampling(
         name = f"sampling contract ({variant})"
         report = audit(menu, belief.low, belief.high, budget=share, prior=belief, points=points)
         if plot is not None:
-            from bonafed.lab.figures import lie_figure, render
+            from bonafed.lab.figures import lie_figure
+            from bonafed.lab.style import render
 
-            figure = lie_figure(menu, belief.low, belief.high, name)
+            levels = np.linspace(belief.low, belief.high, 241)
+            figure = lie_figure(levels, menu.probability(levels), menu.expected_payment(levels), name)
             write_together({plot: render(figure, plot)})
     finish(name, report, as_json, plot)
 

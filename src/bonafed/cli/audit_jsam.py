@@ -165,13 +165,15 @@ def _draw(
     name: str,
 ) -> None:
     """The lies of the client of the witness, or of the first one."""
-    from bonafed.cli.jsam_plot import lie_figure
-    from bonafed.lab.figures import render
+    from bonafed.lab.figures import lie_figure
+    from bonafed.lab.style import render
 
     witness = report["truthful"].witness
     found = witness is not None and witness.client is not None and witness.others is not None
     client = witness.client if witness is not None and witness.client is not None else 0
     others = np.array(witness.others) if found and witness is not None else profiles[0]
     costs = np.linspace(prior.low, prior.high, 241)
-    figure = lie_figure(costs, *mechanism.respond(others, client, costs), f"{name}, client {client}")
+    epsilon, payment = mechanism.respond(others, client, costs)
+    reach = float(payment.max())  # who understates a high cost may lose far more: not of interest
+    figure = lie_figure(costs, epsilon, payment, f"{name}, client {client}", "over the run", reach)
     write_together({plot: render(figure, plot)})

@@ -147,8 +147,8 @@ def quote(
         description = describe(request, weight, settlement, baselines, losing)
     outputs: dict[Path, bytes] = {}
     if plot is not None:
-        from bonafed.cli.jsam_plot import quote_figure
-        from bonafed.lab.figures import render
+        from bonafed.lab.jsam_figures import quote_figure
+        from bonafed.lab.style import render
 
         outputs[plot] = render(quote_figure(description), plot)
     write_together(outputs)

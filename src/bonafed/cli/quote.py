@@ -98,7 +98,8 @@ def quote(
     shown = _shown_levels(contract.menu) if levels is None else admitted(levels, belief.high)
     outputs: dict[Path, bytes] = {}
     if plot is not None:
-        from bonafed.lab.figures import contract_figure, render
+        from bonafed.lab.figures import contract_figure
+        from bonafed.lab.style import render
 
         outputs[plot] = render(contract_figure(contract), plot)
     if save is not None:

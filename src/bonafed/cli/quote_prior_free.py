@@ -47,7 +47,8 @@ def quote_prior_free(
     shown = np.linspace(0.0, rules.highest, 7) if levels is None else admitted(levels, rules.highest)
     outputs: dict[Path, bytes] = {}
     if plot is not None:
-        from bonafed.lab.figures import prior_free_figure, render
+        from bonafed.lab.figures import prior_free_figure
+        from bonafed.lab.style import render
 
         outputs[plot] = render(prior_free_figure(rules, example, run), plot)
     if save is not None:

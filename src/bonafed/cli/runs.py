@@ -36,8 +36,8 @@ def runs(
 
     found = [listing.overview(path) for path in listing.find(folders or [Path("runs")])]
     if plot is not None:
-        from bonafed.lab.figures import render
         from bonafed.lab.run_figures import runs_figure
+        from bonafed.lab.style import render
 
         figure = runs_figure([_curve(row) for row in found])
         write_together({plot: render(figure, plot)})

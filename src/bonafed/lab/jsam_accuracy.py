@@ -304,17 +304,17 @@ def _gain(point: Point | None) -> str:
 
 def figure(found: Sequence[Point]) -> Figure:
     """Accuracy over money, a panel for each similarity, bars of one sd over the seeds."""
-    from bonafed.lab.figures import _BLUE, _GREEN, _GREY, _RED, _figure
+    from bonafed.lab.style import BLUE, GREEN, GREY, RED, sheet
 
     colours = {
-        "jsam": _BLUE,
-        "unbiased": _RED,
-        "cheapest": _GREEN,
+        "jsam": BLUE,
+        "unbiased": RED,
+        "cheapest": GREEN,
         "complete information": "black",
-        "largest losses": _GREY,
+        "largest losses": GREY,
     }
     levels = sorted({point.similarity for point in found}, reverse=True)
-    drawn = _figure(4.4 * len(levels), 3.6)
+    drawn = sheet(4.4 * len(levels), 3.6)
     panels = drawn.subplots(1, len(levels), sharey=True, squeeze=False)[0]
     for axes, s in zip(panels, levels, strict=True):
         for scheme in dict.fromkeys(point.scheme for point in found):
@@ -375,7 +375,7 @@ def _main(given: argparse.Namespace) -> None:
     found = points(study(wanted, given.results, threads=given.threads, on_cell=say))
     print(table(found), end="")
     if given.plot is not None:
-        from bonafed.lab.figures import render
+        from bonafed.lab.style import render
 
         write_together({given.plot: render(figure(found), given.plot)})
 

@@ -11,10 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from bonafed.checks import Floats
-from bonafed.lab.figures import _BLUE, _GREEN, _GREY, _RED, _figure
-
-_COLOURS = (_BLUE, _RED, _GREEN, "#8e6c8a", "#d49a3a", _GREY)
-_STYLES = ("-", "--", ":", "-.")
+from bonafed.lab.style import COLOURS, STYLES, sheet
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,7 +28,7 @@ class RunCurve:
 def runs_figure(curves: Sequence[RunCurve]) -> Figure:
     """One row of panels over rounds and, if a run pays, one over money."""
     paid = any(curve.spend is not None for curve in curves)
-    figure = _figure(9, 6.4 if paid else 3.4)
+    figure = sheet(9, 6.4 if paid else 3.4)
     rows = figure.subplots(2 if paid else 1, 2, squeeze=False)
     for panel, title, what in zip(rows[0], ("Accuracy", "Loss"), ("accuracy", "loss"), strict=True):
         _draw(panel, curves, what, over="rounds")
@@ -52,7 +49,7 @@ def _draw(axes: Axes, curves: Sequence[RunCurve], what: str, over: str) -> None:
         if x is None:
             continue
         measured = np.isfinite(y)
-        style = _STYLES[k // len(_COLOURS) % len(_STYLES)]
+        style = STYLES[k // len(COLOURS) % len(STYLES)]
         axes.plot(
-            x[measured], y[measured], style, color=_COLOURS[k % len(_COLOURS)], lw=1.6, label=curve.name
+            x[measured], y[measured], style, color=COLOURS[k % len(COLOURS)], lw=1.6, label=curve.name
         )
