@@ -7,10 +7,7 @@ Times are never asserted: a row shows its target and whether this run met it. Se
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -22,7 +19,6 @@ from pathlib import Path
 
 import cvxpy
 import numpy as np
-import scipy
 from scipy import stats
 
 from bonafed.checks import Floats
@@ -39,6 +35,7 @@ from bonafed.economics import (
     from_scipy,
 )
 from bonafed.mechanisms.sampling import PriorFreeSampling, optimal_menu, plan
+from harness import Row, Timing, Work, agree, in_turn, run, say, seconds
 from oracle import Continuous, Finite, Law, Mixture
 
 SEED = 2026
@@ -53,79 +50,6 @@ with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
     {action}
 print("torch" in sys.modules)
 """
-
-Work = Callable[[], object]
-
-
-class Disagreement(Exception):
-    """The two sides of a row do not give the same result."""
-
-
-@dataclass(frozen=True)
-class Row:
-    """One line of the table; times are medians in seconds."""
-
-    name: str
-    seconds: float  # of bonafed
-    peer: str  # what it is compared with
-    peer_seconds: float | None
-    ratio: float | None  # median over the repeats of time/time, in the direction the target names
-    ratio_range: tuple[float, float] | None  # smallest and largest of the repeats
-    target: str
-    met: bool | None  # None: no target, the time is only stated
-    note: str = ""
-
-
-@dataclass(frozen=True)
-class Timing:
-    """Repeated measurements of two sides, taken in turn; seconds per call."""
-
-    ours: list[float]
-    peer: list[float]
-
-    def row(self, name: str, peer: str, target: str, limit: float, note: str = "") -> Row:
-        """A row for `bonafed/peer <= limit`, or for `peer/bonafed >= limit` where the target says so."""
-        inverse = target.startswith("peer/")
-        pairs = zip(self.ours, self.peer, strict=True)
-        ratios = [p / o if inverse else o / p for o, p in pairs]
-        middle = statistics.median(ratios)
-        return Row(
-            name,
-            statistics.median(self.ours),
-            peer,
-            statistics.median(self.peer),
-            middle,
-            (min(ratios), max(ratios)),
-            f"{target} {limit:g}",
-            middle >= limit if inverse else middle <= limit,
-            note,
-        )
-
-
-def say(text: str) -> None:
-    """Progress, on standard error."""
-    print(f"... {text}", file=sys.stderr, flush=True)
-
-
-def agree(condition: bool, what: str) -> None:
-    """Stop unless the two sides of a row agree."""
-    if not condition:
-        raise Disagreement(what)
-
-
-def seconds(work: Work, loops: int = 1) -> float:
-    """Mean time of `loops` calls."""
-    start = time.perf_counter()
-    for _ in range(loops):
-        work()
-    return (time.perf_counter() - start) / loops
-
-
-def in_turn(ours: Work, peer: Work, repeats: int, loops: tuple[int, int] = (1, 1)) -> Timing:
-    """Measure two sides alternately, so that a busy machine slows both; one call each to warm up."""
-    ours(), peer()
-    pairs = [(seconds(ours, loops[0]), seconds(peer, loops[1])) for _ in range(repeats)]
-    return Timing([o for o, _ in pairs], [p for _, p in pairs])
 
 
 # --- (a) the menu of a discrete prior, against a convex solver ------------------------------------
@@ -356,83 +280,10 @@ def start_up_rows(repeats: int) -> Iterator[Row]:
     yield start_up_row(f"(d) {action}", lambda: python(action), 0.5, times, note)
 
 
-# --- the table ------------------------------------------------------------------------------------
-
-
-def machine() -> dict[str, str | int]:
-    """What the figures were measured on, without naming it."""
-    return {
-        "cores": os.cpu_count() or 1,
-        "architecture": platform.machine(),
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "scipy": scipy.__version__,
-        "cvxpy": cvxpy.__version__,
-    }
-
-
-def duration(value: float | None) -> str:
-    """A time in the unit that suits it."""
-    if value is None:
-        return ""
-    return f"{1e3 * value:.2f} ms" if value < 1 else f"{value:.2f} s"
-
-
-def cells(row: Row) -> list[str]:
-    """A row as text."""
-    ratio = "" if row.ratio is None else f"{row.ratio:.1f}"
-    if row.ratio_range is not None:
-        ratio += f" ({row.ratio_range[0]:.1f} to {row.ratio_range[1]:.1f})"
-    met = {True: "yes", False: "NO", None: "-"}[row.met]
-    own, other = duration(row.seconds), duration(row.peer_seconds)
-    return [row.name, own, row.peer, other, ratio, row.target, met, row.note]
-
-
-def table(rows: list[Row]) -> str:
-    """The rows in aligned columns."""
-    head = ["row", "bonafed", "peer", "peer time", "ratio (range)", "target", "met", "note"]
-    lines = [head, *(cells(row) for row in rows)]
-    widths = [max(len(line[k]) for line in lines) for k in range(len(head))]
-    lines.insert(1, ["-" * width for width in widths])
-    padded = (
-        "  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)) for line in lines
-    )
-    return "\n".join(line.rstrip() for line in padded)
-
-
-def arguments() -> argparse.Namespace:
-    """The command line of the benchmark."""
-    parser = argparse.ArgumentParser(description="Measure bonafed's economics core beside its peers.")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the rows to FILE")
-    parser.add_argument("--repeats", type=int, default=5, metavar="N", help="times each row is measured")
-    options = parser.parse_args()
-    if options.repeats < 1:
-        parser.error(f"--repeats must be at least 1, got {options.repeats}")
-    if options.json is not None and not options.json.parent.is_dir():
-        parser.error(f"--json must name a file in an existing folder, got {options.json}")
-    return options
-
-
-def main() -> None:
-    """Measure, print the table, write the file."""
-    options = arguments()
-    facts = machine()
-    print(", ".join(f"{name} {value}" for name, value in facts.items()), flush=True)
-    rows: list[Row] = []
-    try:
-        for part in (design_rows, pricing_rows, prior_free_rows, start_up_rows):
-            rows.extend(part(options.repeats))
-    except Disagreement as error:
-        sys.exit(f"error: the two sides disagree: {error}")
-    print(table(rows))
-    print(
-        f"Medians of {options.repeats} repeats (start-up: {max(7, options.repeats)}), both sides in turn."
-        " Other work on the machine moves every figure; trust the ratios, and only within their range."
-    )
-    if options.json is not None:
-        content = {"machine": facts, "repeats": options.repeats, "rows": [asdict(row) for row in rows]}
-        options.json.write_text(json.dumps(content, indent=1) + "\n")
-
-
 if __name__ == "__main__":
-    main()
+    run(
+        "Measure bonafed's economics core beside its peers.",
+        (design_rows, pricing_rows, prior_free_rows, start_up_rows),
+        note=" (start-up: at least 7)",
+        cvxpy=cvxpy.__version__,
+    )

@@ -6,19 +6,15 @@ that ours is not worse) and stops with an error if not; then it measures them in
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
 from collections.abc import Iterator
-from dataclasses import asdict, replace
-from pathlib import Path
+from dataclasses import replace
 
 import numpy as np
 
 from bonafed.checks import Floats
 from bonafed.economics import Uniform
 from bonafed.mechanisms.jsam import allocate, settle
-from economics import Disagreement, Row, agree, in_turn, machine, say, table
+from harness import Row, agree, in_turn, run, say
 
 SEED = 2026
 MANY = 1_000_000
@@ -132,39 +128,5 @@ def grid_rows(repeats: int) -> Iterator[Row]:
         yield timing.row(name, "grid 1e-4", "peer/bonafed >=", 100, note)
 
 
-def arguments() -> argparse.Namespace:
-    """The command line of the benchmark."""
-    parser = argparse.ArgumentParser(description="Measure bonafed's JSAM beside its peers.")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the rows to FILE")
-    parser.add_argument("--repeats", type=int, default=5, metavar="N", help="times each row is measured")
-    options = parser.parse_args()
-    if options.repeats < 1:
-        parser.error(f"--repeats must be at least 1, got {options.repeats}")
-    if options.json is not None and not options.json.parent.is_dir():
-        parser.error(f"--json must name a file in an existing folder, got {options.json}")
-    return options
-
-
-def main() -> None:
-    """Measure, print the table, write the file."""
-    options = arguments()
-    facts = {name: value for name, value in machine().items() if name != "cvxpy"}
-    print(", ".join(f"{name} {value}" for name, value in facts.items()), flush=True)
-    rows: list[Row] = []
-    try:
-        for part in (plan_rows, payment_rows, grid_rows):
-            rows.extend(part(options.repeats))
-    except Disagreement as error:
-        sys.exit(f"error: the two sides disagree: {error}")
-    print(table(rows))
-    print(
-        f"Medians of {options.repeats} repeats, both sides in turn."
-        " Other work on the machine moves every figure; trust the ratios, and only within their range."
-    )
-    if options.json is not None:
-        content = {"machine": facts, "repeats": options.repeats, "rows": [asdict(row) for row in rows]}
-        options.json.write_text(json.dumps(content, indent=1) + "\n")
-
-
 if __name__ == "__main__":
-    main()
+    run("Measure bonafed's JSAM beside its peers.", (plan_rows, payment_rows, grid_rows))

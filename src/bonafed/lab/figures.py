@@ -103,7 +103,7 @@ def lie_figure(
     axes.set(xlabel="reported cost", ylabel="true cost")
     best = max(float(gain.max()), 0.0)
     verdict = "no lie pays" if best <= 1e-9 * scale else f"best lie gains {best:.3g} {unit}"
-    axes.set_title(f"{name}: {verdict}", fontsize=10)
+    axes.set_title(f"{name}:\n{verdict}", fontsize=10)
     below = "min" if reach else "neither"
     figure.colorbar(picture, ax=axes, extend=below, label=f"gain of the lie, money {unit}")
     return figure
