@@ -271,6 +271,7 @@ class Measured:
     """What came of one case."""
 
     turns: dict[str, list[Turn]]  # warm rounds by peer
+    once: dict[str, Turn]  # the only round of those that were too slow for more
     differences: dict[str, float]
     missing: dict[str, str]  # peer: why not
 
@@ -289,15 +290,18 @@ def measure(
                 workers.append(Worker(peer, case, folder))
             except NotMeasured as problem:
                 missing[peer.name] = str(problem)
-        workers = [w for w in workers if _warm(w, patience, missing)]
+        once: dict[str, Turn] = {}
+        workers = [w for w in workers if _warm(w, patience, once, missing)]
         differences = compare(setting, case, workers)
-        turns: dict[str, list[Turn]] = {worker.peer.name: [] for worker in workers}
+        patient = [w for w in workers if w.peer.name not in once]
+        turns: dict[str, list[Turn]] = {worker.peer.name: [] for worker in patient}
         for number in range(repeats):
             say(f"{setting.name}: round {number + 1} of {repeats}")
-            for worker in workers:
+            for worker in patient:
                 if worker.peer.name not in missing:
                     _one(worker, turns, missing)
-        return Measured({k: v for k, v in turns.items() if k not in missing}, differences, missing)
+        turns = {k: v for k, v in turns.items() if k not in missing}
+        return Measured(turns, once, differences, missing)
     finally:
         for worker in workers:
             worker.stop()
@@ -319,19 +323,23 @@ def _one(worker: Worker, turns: dict[str, list[Turn]], missing: dict[str, str]) 
         missing[worker.peer.name] = str(problem)
 
 
-def _warm(worker: Worker, patience: float, missing: dict[str, str]) -> bool:
-    """The warm-up round; False, with the reason noted, for a worker that fails or takes too long."""
+def _warm(worker: Worker, patience: float, once: dict[str, Turn], missing: dict[str, str]) -> bool:
+    """The warm-up round; False, with the reason noted, for a worker that fails.
+
+    A round longer than `patience` is the only one its worker runs, and is what it is measured by.
+    """
+    name = worker.peer.name
     try:
-        took = worker.round().wall
+        turn = worker.round()
     except NotMeasured as problem:
-        missing[worker.peer.name] = str(problem)
-    else:
-        say(f"  {worker.peer.name}: warm-up {took:.2f} s")
-        if took <= patience or worker.peer is ENGINE:
-            return True
-        missing[worker.peer.name] = f"one round took {took:.0f} s"
-    worker.stop()
-    return False
+        missing[name] = str(problem)
+        worker.stop()
+        return False
+    say(f"  {name}: warm-up {turn.wall:.2f} s")
+    if turn.wall > patience and worker.peer is not ENGINE:
+        once[name] = turn
+        worker.stop()
+    return True
 
 
 def compare(setting: Setting, case: Path, workers: Sequence[Worker]) -> dict[str, float]:
@@ -388,13 +396,16 @@ def rows(setting: Setting, measured: Measured) -> Iterator[Row]:
         row = Row(setting.name, peer.name, middle, target=wanted)
         if peer.name in measured.missing:
             yield replace(row, note=f"not measured: {measured.missing[peer.name]}")
-        elif peer.name in measured.turns:
-            theirs = measured.turns[peer.name]
+        elif peer.name in measured.turns or peer.name in measured.once:
+            # beside the single round of a slow peer stand all of ours
+            single = measured.once.get(peer.name)
+            theirs = measured.turns[peer.name] if single is None else [single] * len(ours)
             ratios = [_ratio(peer.name, a.wall, b.wall) for a, b in zip(ours, theirs, strict=True)]
             ratio = statistics.median(ratios)
             yield replace(
                 row, measured=_median(theirs), ratio=ratio, ratio_range=(min(ratios), max(ratios)),
                 difference=measured.differences[peer.name], met=test(ratio) if test else None,
+                note="" if single is None else "one round, cold",
             )  # fmt: skip
     if setting.model == "small-cnn" and setting.clients == 1000:
         alone = _median(measured.turns[ENGINE.name])
@@ -435,7 +446,7 @@ def line(row: Row) -> str:
             f"{_ratio(row.peer, ours.cpu, peer.cpu):.2f}", f"{_ratio(row.peer, ours.peak, peer.peak):.2f}",
             f"{row.difference:.0e}",
         ]  # fmt: skip
-    verdict = row.note or {None: "", True: "met", False: "missed"}[row.met]
+    verdict = ", ".join(filter(None, [{None: "", True: "met", False: "missed"}[row.met], row.note]))
     return "| " + " | ".join([*cells, row.target, verdict]) + " |"
 
 
@@ -448,8 +459,10 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def run(chosen: Sequence[Setting], peers: Sequence[Peer], repeats: int, patience: float) -> list[Row]:
-    """Measure the cases one after the other; a line is printed as soon as it is known."""
+def run(
+    chosen: Sequence[Setting], peers: Sequence[Peer], repeats: int, patience: float, kept: Path | None
+) -> None:
+    """Measure the cases one after the other; a line is printed and kept as soon as it is known."""
     print(HEAD, flush=True)
     found: list[Row] = []
     for number, setting in enumerate(chosen):
@@ -460,7 +473,13 @@ def run(chosen: Sequence[Setting], peers: Sequence[Peer], repeats: int, patience
         for row in rows(setting, measured):
             found.append(row)
             print(line(row), flush=True)
-    return found
+        if kept is not None:
+            kept.write_text(_saved(found))
+
+
+def _saved(found: Sequence[Row]) -> str:
+    about = {"cores": os.cpu_count(), "machine": platform.machine(), "torch": torch.__version__}
+    return json.dumps({"about": about, "rows": [asdict(row) for row in found]}, indent=1) + "\n"
 
 
 def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
@@ -471,7 +490,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--peers", nargs="+", metavar="NAME", help="only these, e.g. loop limit")
     parser.add_argument("--repeats", type=int, default=5, help="warm rounds (default 5)")
     parser.add_argument("--patience", type=float, default=120.0, metavar="SECONDS",
-                        help="leave out a peer whose warm-up round takes longer")  # fmt: skip
+                        help="a peer whose first round takes longer runs no other (120)")  # fmt: skip
     parser.add_argument("--json", type=Path, metavar="FILE", help="also save all rows")
     parser.add_argument("--list", action="store_true", help="name the cases and leave")
     return parser.parse_args(given)
@@ -488,12 +507,8 @@ def main() -> None:
         return
     peers = [p for p in PEERS if asked.peers is None or p.name in asked.peers]
     began = time.perf_counter()
-    found = run(chosen, peers, asked.repeats, asked.patience)
+    run(chosen, peers, asked.repeats, asked.patience, asked.json)
     say(f"{len(chosen)} cases in {(time.perf_counter() - began) / 60:.1f} minutes")
-    if asked.json:
-        about = {"cores": os.cpu_count(), "machine": platform.machine(), "torch": torch.__version__}
-        rows_ = [asdict(row) for row in found]
-        asked.json.write_text(json.dumps({"about": about, "rows": rows_}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
