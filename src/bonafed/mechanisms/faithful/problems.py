@@ -35,6 +35,7 @@ class Problem(ABC):
     weights: Floats  # (K,) p, sum 1
     regulariser: float  # mu: every F_k is mu-strongly convex
     size: int  # P
+    strongly_convex: bool = True  # else the regulariser does not outweigh the loss: nothing is certified
 
     @property
     def agents(self) -> int:

@@ -13,12 +13,19 @@ corrected.
 
 The server sees reports only, and of those only weighted sums (`Aggregation`): what a deployment aggregates
 securely. Agents see only the models they are sent.
+
+An agent whose report cannot be used stops the protocol or, with `on_bad_report="leave out"`, is left out:
+training begins again without it, it owes nothing, and the model it may use is the others'. That is never
+better for it than the truth, as F_k(w_-k) >= J_k(truth) (spec A.2, fact 5), so falling silent does not pay.
+
+For a problem that is not strongly convex the payments are the same line integrals of reports, stopped after
+T_2 steps. Nothing is certified then: a gradient says nothing about how far a minimum is.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -29,11 +36,14 @@ from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import BonafedError, InvalidValue
 from bonafed.mechanisms.faithful.agents import Agent
+from bonafed.mechanisms.faithful.coalition import Coalition
 from bonafed.mechanisms.faithful.problems import Problem
 from bonafed.mechanisms.faithful.vcg import Payments
 
 PaymentRule = Literal["trapezoid", "left"]
 ProtocolVariant = Literal["corrected", "printed"]
+BadReportPolicy = Literal["raise", "leave out"]
+OnStep = Callable[[int, Floats, float], None]  # step 1, 2, ..., the model after it, norm of the sum before
 _MOST_STEPS = 100_000
 
 
@@ -41,12 +51,21 @@ class BadReport(BonafedError):
     """An agent's report cannot be used; says which agent, when, and why."""
 
     def __init__(self, agent: int, where: str, problem: str) -> None:
-        self.agent = agent
+        self.agent, self.where, self.problem = agent, where, problem
         super().__init__(f"report of agent {agent} in {where} must be a finite gradient, got {problem}")
 
 
 class Diverged(BonafedError):
     """The reports drive the model away instead of to a minimum."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """An agent the protocol went on without; it owes nothing and its data are not in the model."""
+
+    agent: int
+    where: str  # the step of its bad report
+    problem: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,6 +77,8 @@ class Outcome:
     losses: Floats  # (K,) F_k(w*), with the true losses
     training_steps: int  # of phase I
     integration_error: float  # largest |left - trapezoid|: bounds what the rule adds to the certified error
+    training_error: float  # F(w*) is at most this above its minimum, by the reports; NaN: not certified
+    left_out: tuple[LeftOut, ...] = ()  # their rows of payments are 0
 
     @property
     def overall(self) -> Floats:
@@ -114,23 +135,49 @@ def faithful(
     rule: PaymentRule = "trapezoid",
     variant: ProtocolVariant = "corrected",
     start: Floats | None = None,
+    on_bad_report: BadReportPolicy = "raise",
+    on_step: OnStep | None = None,
 ) -> Outcome:
     """Train by reports and compute what each agent owes.
 
     `training_steps` is T_1, `payment_steps` is T_2 (a minimum), `epsilon` the certified error of a payment
     in units of loss, `step_share` theta in (0, 1] of the largest safe step. `variant="printed"` takes the
-    paper's step 1/(K L_g) and stops after T_2 steps, whatever the residual.
+    paper's step 1/(K L_g) and stops after T_2 steps, whatever the residual. `on_step` hears of every step
+    of phase I; after an agent was left out they begin again with step 1.
     """
-    w, reports = train(problem, agents, checks.whole("training_steps", training_steps, 0), start)
-    payments, gap = pay(
-        problem, w, reports, payment_steps=payment_steps, epsilon=epsilon, step_share=step_share,
-        rule=rule, variant=variant,
-    )  # fmt: skip
-    return Outcome(w, payments, problem.losses(w[None])[0], training_steps, gap)
+    checks.literal("on_bad_report", on_bad_report, BadReportPolicy)
+    turns = checks.whole("training_steps", training_steps, 0)
+    acting, left = dict(agents or {}), list[LeftOut]()
+    while True:
+        gone = {out.agent for out in left}
+        members = [k for k in range(problem.agents) if k not in gone]
+        part = Coalition(problem, members) if left else problem
+        mine = {members.index(k): agent for k, agent in acting.items() if k in members} if left else acting
+        try:
+            w, reports = train(part, mine, turns, start, on_step)
+            payments, gap = pay(
+                part, w, reports, payment_steps=payment_steps, epsilon=epsilon, step_share=step_share,
+                rule=rule, variant=variant,
+            )  # fmt: skip
+            rest = reports.sum(w[None], part.weights[None], "the last step")[0]
+            break
+        except BadReport as bad:
+            if on_bad_report == "raise" or len(members) <= 2:
+                raise
+            left.append(LeftOut(members[bad.agent], bad.where, bad.problem))
+    certified = float(rest @ rest) / (2 * part.regulariser) if part.strongly_convex else math.nan
+    if left:
+        payments = _for_all(payments, members, problem.agents, nothing=0.0)
+    losses = problem.losses(w[None])[0]
+    return Outcome(w, payments, losses, turns, gap, certified, tuple(left))
 
 
 def train(
-    problem: Problem, agents: Mapping[int, Agent] | None, steps: int, start: Floats | None = None
+    problem: Problem,
+    agents: Mapping[int, Agent] | None,
+    steps: int,
+    start: Floats | None = None,
+    on_step: OnStep | None = None,
 ) -> tuple[Floats, Aggregation]:
     """Phase I."""
     reports = Aggregation(problem, agents)
@@ -146,6 +193,8 @@ def train(
                 "an agent that multiplies its gradient by more than 1 + 1/p_k does that (spec A.2, fact 6)"
             )
         w = w - g / problem.smoothness
+        if on_step is not None:
+            on_step(t + 1, w[0], norm)
     return w[0], reports
 
 
@@ -174,6 +223,7 @@ def pay(
     k, p = who.size, problem.weights[who]
     rest, mixes = 1 - p, problem.without_each()[who]
     printed = variant == "printed"
+    by_steps = np.bool_(printed or not problem.strongly_convex)  # whether their number alone decides
     small = 1 / (problem.agents * problem.smoothness)
     eta = np.full(k, small) if printed else theta / (rest * problem.smoothness)
     models = np.tile(model, (k, 1))
@@ -181,7 +231,7 @@ def pay(
     left, trapezoid, steps = np.zeros(k), np.zeros(k), 0
     taken = np.zeros(k, dtype=np.int64)
     residual = (g**2).sum(1) / (2 * rest * problem.regulariser) / p
-    while (active := np.flatnonzero((taken < least) | (~_stop(printed) & (residual > close)))).size:
+    while (active := np.flatnonzero((taken < least) | (~by_steps & (residual > close)))).size:
         steps += 1
         if steps > _MOST_STEPS:
             raise Diverged(
@@ -199,12 +249,22 @@ def pay(
             raise Diverged(f"payments diverge at step {steps}")
     amount = trapezoid if rule == "trapezoid" else left
     gap = float(np.abs(left - trapezoid).max())
-    if payers is None:
-        return Payments(amount, residual, models, int(taken.max())), gap
-    everyone = [np.full((problem.agents, *part.shape[1:]), np.nan) for part in (amount, residual, models)]
-    for whole, part in zip(everyone, (amount, residual, models), strict=True):
-        whole[who] = part
-    return Payments(everyone[0], everyone[1], everyone[2], int(taken.max())), gap
+    if not problem.strongly_convex:
+        residual = np.full(k, np.nan)
+    found = Payments(amount, residual, models, int(taken.max(initial=0)))
+    return (found if payers is None else _for_all(found, who, problem.agents, np.nan)), gap
+
+
+def _for_all(
+    some: Payments, who: Sequence[int] | NDArray[np.int64], agents: int, nothing: float
+) -> Payments:
+    """Payments of some agents as rows among all of them."""
+    everyone = []
+    for part in (some.amount, some.error, some.models):
+        whole = np.full((agents, *part.shape[1:]), nothing)
+        whole[np.asarray(who)] = part
+        everyone.append(whole)
+    return Payments(everyone[0], everyone[1], everyone[2], some.steps)
 
 
 def _payers(payers: Sequence[int] | None, agents: int) -> NDArray[np.int64]:
@@ -214,8 +274,3 @@ def _payers(payers: Sequence[int] | None, agents: int) -> NDArray[np.int64]:
     if not who.size or who.min() < 0 or who.max() >= agents:
         raise InvalidValue("payers", f"must be agents 0..{agents - 1}", list(payers))
     return who
-
-
-def _stop(printed: bool) -> np.bool_:
-    """Whether the number of steps alone decides."""
-    return np.bool_(printed)

@@ -1,0 +1,53 @@
+"""The problem of some of the agents: what is left when one is left out.
+
+The members' weights are scaled to sum to 1, everything else is asked of the whole problem with the others'
+share set to zero. `member` numbers are those of the whole problem.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import final
+
+import numpy as np
+
+from bonafed.checks import Floats
+from bonafed.errors import InvalidValue
+from bonafed.mechanisms.faithful.problems import Problem
+
+
+@final
+class Coalition(Problem):
+    """The members of a problem, by themselves."""
+
+    def __init__(self, problem: Problem, members: Sequence[int]) -> None:
+        who = np.array(sorted(members), dtype=np.int64)
+        if who.size < 2 or np.unique(who).size != who.size or who[0] < 0 or who[-1] >= problem.agents:
+            rule = f"must be two different agents or more in 0..{problem.agents - 1}"
+            raise InvalidValue("members", rule, list(members))
+        self._whole, self.members = problem, who
+        self.weights = problem.weights[who] / problem.weights[who].sum()
+        self.regulariser, self.size = problem.regulariser, problem.size
+        self.strongly_convex = problem.strongly_convex
+
+    @property
+    def smoothness(self) -> float:
+        return self._whole.smoothness
+
+    def _spread(self, mix: Floats) -> Floats:
+        """Weights of the members as weights of all, (..., K)."""
+        everyone = np.zeros((*mix.shape[:-1], self._whole.agents))
+        everyone[..., self.members] = mix
+        return everyone
+
+    def gradient(self, models: Floats, mix: Floats) -> Floats:
+        return self._whole.gradient(models, self._spread(mix))
+
+    def losses(self, models: Floats) -> Floats:
+        return np.asarray(self._whole.losses(models)[:, self.members])
+
+    def hessian(self, model: Floats, mix: Floats) -> Floats:
+        return self._whole.hessian(model, self._spread(mix))
+
+    def hessian_product(self, model: Floats, mix: Floats, direction: Floats) -> Floats:
+        return self._whole.hessian_product(model, self._spread(mix), direction)

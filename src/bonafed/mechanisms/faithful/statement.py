@@ -1,0 +1,183 @@
+"""What every agent is told at the end, and whether the mechanism kept its four promises.
+
+An agent's row: its loss F_k under the shared model, its payment, the sum of both, and two losses to hold
+them against: F_k(w_-k), had it only used the others' model, and F_k(w_k), had it stayed alone. On its own
+samples staying alone always looks better, since w_k is made for them (spec A.2, fact 5), so where fresh
+samples are at hand the comparison is made on those.
+
+    efficiency      F(w*) - min F <= |grad F(w*)|^2/(2 mu)
+    faithfulness    with P_k within epsilon below VCG and delta the error of the integration, any report
+                    leaves J_k >= [min F - min f_-k]/p_k - epsilon - delta, and the truth gives at most
+                    [F(w*) - min f_-k]/p_k + delta: no report gains more than (F(w*) - min F)/p_k +
+                    epsilon + 2 delta
+    participation   J_k <= F_k(w_-k), up to the same slack
+    budget balance  sum of payments >= 0: the server does not pay for what it organises
+
+Each is checked for this run by the numbers it left, and says what it rests on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from bonafed import checks
+from bonafed.checks import Floats
+from bonafed.errors import NoSolution
+from bonafed.mechanisms.faithful.problems import Problem
+from bonafed.mechanisms.faithful.protocol import Outcome
+
+FreshLosses = Callable[[Floats], Floats]  # models (m, P) -> (m, K) every agent's loss on fresh samples
+_MOST_STEPS = 20_000
+
+
+class Check(NamedTuple):
+    """One promise."""
+
+    name: str
+    holds: bool | None  # None: not promised for this run; the text says why
+    text: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Statement:
+    """The accounts of a run; all losses in units of the loss, as the payments."""
+
+    loss: Floats  # (K,) F_k(w*)
+    payment: Floats  # (K,) P_k, owed to the server
+    error: Floats  # (K,) the payment is at most this below VCG; NaN: not certified
+    others: Floats  # (K,) F_k(w_-k): with the model of the others
+    alone: Floats  # (K,) F_k(w_k): with a model of its own
+    fresh: Floats | None  # (K,) loss of the shared model on fresh samples of the agent's kind
+    fresh_alone: Floats | None  # (K,) and of its own model
+    checks: tuple[Check, ...]
+
+    @property
+    def overall(self) -> Floats:
+        """(K,) J_k = F_k(w*) + P_k."""
+        return self.loss + self.payment
+
+    @property
+    def joining_pays(self) -> list[bool] | None:
+        """Whether loss and payment are below the loss alone, on fresh samples."""
+        if self.fresh is None or self.fresh_alone is None:
+            return None
+        return [bool(pays) for pays in self.fresh + self.payment <= self.fresh_alone]
+
+
+def statement(
+    problem: Problem,
+    outcome: Outcome,
+    *,
+    epsilon: float,
+    balanced: bool = True,
+    fresh: FreshLosses | None = None,
+    start: Floats | None = None,
+) -> Statement:
+    """The accounts of what the protocol came to.
+
+    `balanced` is false for payments that do not promise balance (clusters). Models alone are trained from
+    `start` with as many steps as the shared one if the problem is not strongly convex.
+    """
+    own = models_alone(problem, steps=outcome.training_steps, start=start)
+    at_home = problem.losses(own).diagonal()
+    others = problem.losses(outcome.payments.models).diagonal().copy()
+    gone = [out.agent for out in outcome.left_out]
+    others[gone] = outcome.losses[gone]  # the shared model is that of the others
+    slack = _slack(problem, outcome, epsilon)
+    seen = None if fresh is None else fresh(outcome.model[None])[0]
+    seen_alone = None if fresh is None else fresh(own).diagonal()
+    found = (
+        _efficiency(problem, outcome, epsilon),
+        _faithfulness(problem, outcome, epsilon, slack),
+        _participation(problem, outcome, others, slack),
+        _balance(outcome, balanced),
+    )
+    amount, error = outcome.payments.amount, outcome.payments.error
+    return Statement(outcome.losses, amount, error, others, at_home, seen, seen_alone, found)
+
+
+def models_alone(
+    problem: Problem, tolerance: float = 1e-6, *, steps: int = 1000, start: Floats | None = None
+) -> Floats:
+    """(K, P) the model of each agent on its own, all in one batch.
+
+    Strongly convex: accelerated gradient steps until F_k is certified within `tolerance` of its minimum.
+    Otherwise `steps` plain ones from `start`.
+    """
+    k, mix = problem.agents, np.eye(problem.agents)
+    w = np.tile(np.zeros(problem.size) if start is None else start, (k, 1))
+    if not problem.strongly_convex:
+        for _ in range(steps):
+            w = w - problem.gradient(w, mix) / problem.smoothness
+        return np.asarray(w)
+    close = checks.positive("tolerance", tolerance)
+    root = float(np.sqrt(problem.regulariser / problem.smoothness))
+    carry, ahead, active = (1 - root) / (1 + root), w.copy(), np.arange(k)
+    for _ in range(_MOST_STEPS):
+        g = problem.gradient(ahead[active], mix[active])
+        done = (g**2).sum(1) <= 2 * problem.regulariser * close
+        moving = active[~done]
+        if not moving.size:
+            return ahead
+        moved = ahead[moving] - g[~done] / problem.smoothness
+        ahead[moving] = moved + carry * (moved - w[moving])
+        w[moving], active = moved, moving
+    raise NoSolution(f"the models alone did not converge in {_MOST_STEPS:,} steps")
+
+
+def _slack(problem: Problem, outcome: Outcome, epsilon: float) -> float:
+    """What the best report can gain at most; NaN: not certified."""
+    members = np.ones(problem.agents, dtype=np.bool_)
+    members[[out.agent for out in outcome.left_out]] = False
+    smallest = float(problem.weights[members].min() / problem.weights[members].sum())
+    return outcome.training_error / smallest + epsilon + 2 * outcome.integration_error
+
+
+def _efficiency(problem: Problem, outcome: Outcome, epsilon: float) -> Check:
+    if not problem.strongly_convex:
+        text = "not promised: the loss is not convex, training ends at some stationary point"
+        return Check("efficiency", None, text)
+    gap = outcome.training_error
+    text = f"the federation's loss is at most {gap:.2g} above its minimum"
+    if gap > epsilon:
+        text += f", more than {epsilon:g}: train for more steps"
+    return Check("efficiency", gap <= epsilon, text)
+
+
+def _faithfulness(problem: Problem, outcome: Outcome, epsilon: float, slack: float) -> Check:
+    if not problem.strongly_convex:
+        text = "not promised: without convexity the steps without an agent may end in another valley"
+        return Check("faithfulness", None, text)
+    short = float(outcome.payments.error.max())
+    if short <= epsilon * (1 + 1e-9):
+        return Check("faithfulness", True, f"no report gains an agent more than {slack:.2g}")
+    text = f"payments may be {short:.2g} below VCG, more than {epsilon:g}: overstating may pay"
+    return Check("faithfulness", False, text)
+
+
+def _participation(problem: Problem, outcome: Outcome, others: Floats, slack: float) -> Check:
+    better = outcome.overall - others
+    worst = int(np.argmax(better))
+    if not problem.strongly_convex:
+        count = int((better <= 0).sum())
+        text = f"not promised; here {count} of {problem.agents} do better than with the others' model"
+        return Check("participation", None, text)
+    if float(better[worst]) <= slack:
+        return Check("participation", True, "nobody does better with the others' model and no payment")
+    text = f"agent {worst} would do better by {better[worst]:.2g} with the others' model"
+    return Check("participation", False, text)
+
+
+def _balance(outcome: Outcome, balanced: bool) -> Check:
+    total = outcome.payments.total
+    holds = total >= 0
+    text = f"payments sum to {total:.4g}"
+    if not holds:
+        text += ": the server pays"
+        if not balanced:
+            text += ", which clusters do not exclude"
+    return Check("budget balance", holds, text)

@@ -1,0 +1,102 @@
+"""The accounts at the end of a run, its four promises, and the rule for agents that fall silent."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bonafed.mechanisms.faithful import (
+    BadReport,
+    cluster_payments,
+    faithful,
+    minimise,
+    pay,
+    random_clusters,
+    train,
+)
+from bonafed.mechanisms.faithful.agents import amplify, drop_out, flip_sign, free_ride
+from bonafed.mechanisms.faithful.coalition import Coalition
+from bonafed.mechanisms.faithful.statement import statement
+from tests.oracles.faithful import digits_problem
+
+STEPS = 700
+
+
+@pytest.fixture(scope="module")
+def problem():
+    return digits_problem(0.5)
+
+
+@pytest.fixture(scope="module")
+def truth(problem):
+    return faithful(problem, training_steps=STEPS)
+
+
+def test_an_agent_with_a_bad_report_is_left_out_and_the_others_go_on(problem):
+    settings = {"training_steps": 300, "epsilon": 1e-2}
+    agents = {3: drop_out(after=7), 6: lambda _models, gradients: gradients * np.nan, 8: amplify(2.0)}
+    outcome = faithful(problem, agents=agents, on_bad_report="leave out", **settings)
+    assert [(out.agent, out.where, out.problem) for out in outcome.left_out] == [
+        (6, "training step 1", "NaN or inf"),
+        (3, "training step 7", "nothing"),  # its first request was before 6 was left out
+    ]
+    members = [0, 1, 2, 4, 5, 7, 8, 9]
+    alone = faithful(Coalition(problem, members), agents={6: amplify(2.0)}, **settings)
+    assert outcome.model == pytest.approx(alone.model, abs=1e-12)
+    assert outcome.payments.amount[members] == pytest.approx(alone.payments.amount, abs=1e-12)
+    assert outcome.payments.amount[[3, 6]].tolist() == [0.0, 0.0]
+    assert outcome.losses.size == problem.agents
+
+
+def test_falling_silent_does_not_pay(problem, truth):
+    """The rule for those left out: no payment, and the model of the others (fact 5)."""
+    settings = {"training_steps": STEPS, "on_bad_report": "leave out"}
+    for moment in (0, STEPS + 5):  # at once, and in phase II
+        silent = faithful(problem, agents={3: drop_out(after=moment)}, **settings)
+        assert [out.agent for out in silent.left_out] == [3]
+        assert silent.overall[3] == silent.losses[3]
+        assert silent.overall[3] >= truth.overall[3]
+
+
+def test_two_agents_are_needed_to_go_on(problem):
+    two = Coalition(problem, [0, 1])
+    with pytest.raises(BadReport, match="agent 1 in training step 1"):
+        faithful(two, agents={1: drop_out(after=0)}, on_bad_report="leave out")
+
+
+def test_the_statement_checks_the_promises(problem, truth):
+    found = statement(problem, truth, epsilon=1e-3)
+    assert [check.name for check in found.checks] == [
+        "efficiency", "faithfulness", "participation", "budget balance",
+    ]  # fmt: skip
+    assert all(check.holds for check in found.checks)
+    exact = np.stack([minimise(problem, problem.one(k)) for k in range(problem.agents)])
+    assert found.alone == pytest.approx(problem.losses(exact).diagonal(), abs=2e-6)
+    assert (found.alone >= problem.losses(exact).diagonal() - 1e-12).all()
+    assert (found.overall >= found.alone).all()  # fact 5
+    assert found.joining_pays is None
+    best = problem.value(minimise(problem, problem.weights), problem.weights)
+    assert 0 <= problem.value(truth.model, problem.weights) - best <= truth.training_error
+
+
+def test_the_statement_names_broken_promises(problem, truth):
+    printed = faithful(problem, training_steps=40, variant="printed")
+    found = {check.name: check for check in statement(problem, printed, epsilon=1e-3).checks}
+    assert found["efficiency"].holds is False
+    assert "train for more steps" in found["efficiency"].text
+    assert found["faithfulness"].holds is False
+    assert "overstating may pay" in found["faithfulness"].text
+    clusters = random_clusters(problem.agents, 2, np.random.default_rng(7))
+    few = replace(truth, payments=cluster_payments(problem, truth.model, clusters))
+    balance = statement(problem, few, epsilon=1e-3, balanced=False).checks[-1]
+    assert balance.holds is False
+    assert "the server pays, which clusters do not exclude" in balance.text
+
+
+def test_no_lie_gains_more_than_the_statement_says(problem, truth):
+    text = statement(problem, truth, epsilon=1e-3).checks[1].text
+    most = float(text.rsplit(" ", 1)[1])
+    for lie in (amplify(0.9), amplify(1.1), amplify(3.0), flip_sign(), free_ride()):
+        model, reports = train(problem, {3: lie}, STEPS)
+        payments, _ = pay(problem, model, reports, payers=[3])
+        assert truth.overall[3] - (problem.losses(model[None])[0, 3] + payments.amount[3]) <= most
