@@ -49,13 +49,18 @@ def test_an_agent_with_a_bad_report_is_left_out_and_the_others_go_on(problem):
 
 
 def test_falling_silent_does_not_pay(problem, truth):
-    """The rule for those left out: no payment, and the model of the others (fact 5)."""
+    """Those left out owe nothing for the others' model (fact 5), and what is due for the last they saw."""
     settings = {"training_steps": STEPS, "on_bad_report": "leave out"}
     for moment in (0, STEPS + 5):  # at once, and in phase II
         silent = faithful(problem, agents={3: drop_out(after=moment)}, **settings)
         assert [out.agent for out in silent.left_out] == [3]
         assert silent.overall[3] == silent.losses[3]
         assert silent.overall[3] >= truth.overall[3]
+        seen, _ = train(problem, None, min(moment, STEPS))
+        kept = float(problem.losses(seen[None])[0, 3]) + silent.left_out[0].due
+        assert kept >= truth.overall[3] - 1e-9
+    # in phase II the last model is the shared one, and due is the payment itself
+    assert silent.left_out[0].due == pytest.approx(truth.payments.amount[3], abs=1e-9)
 
 
 def test_two_agents_are_needed_to_go_on(problem):
@@ -83,7 +88,7 @@ def test_the_statement_names_broken_promises(problem, truth):
     printed = faithful(problem, training_steps=40, variant="printed")
     found = {check.name: check for check in statement(problem, printed, epsilon=1e-3).checks}
     assert found["efficiency"].holds is False
-    assert "train for more steps" in found["efficiency"].text
+    assert "too few steps" in found["efficiency"].text
     assert found["faithfulness"].holds is False
     assert "overstating may pay" in found["faithfulness"].text
     clusters = random_clusters(problem.agents, 2, np.random.default_rng(7))
@@ -100,3 +105,15 @@ def test_no_lie_gains_more_than_the_statement_says(problem, truth):
         model, reports = train(problem, {3: lie}, STEPS)
         payments, _ = pay(problem, model, reports, payers=[3])
         assert truth.overall[3] - (problem.losses(model[None])[0, 3] + payments.amount[3]) <= most
+
+
+def test_a_cheat_costs_efficiency_and_is_promised_nothing(problem):
+    outcome = faithful(problem, agents={3: amplify(4.0)}, training_steps=STEPS)
+    assert outcome.training_error < 1e-3  # by what was reported
+    found = {c.name: c for c in statement(problem, outcome, epsilon=1e-3, cheating=[3]).checks}
+    assert found["efficiency"].holds is False
+    assert "somebody does not report the truth" in found["efficiency"].text
+    best = problem.value(minimise(problem, problem.weights), problem.weights)
+    gap = float(found["efficiency"].text.split("at most ")[1].split(" ")[0])
+    assert 1e-3 < problem.value(outcome.model, problem.weights) - best <= gap * 1.1
+    assert found["participation"].holds is True

@@ -17,9 +17,8 @@ from bonafed.errors import InvalidValue
 from bonafed.files import write_together
 
 if TYPE_CHECKING:
-    from bonafed.runs.config import Config
+    from bonafed.runs.config import AnyConfig
     from bonafed.runs.folder import RoundRecord
-    from bonafed.runs.setting import Setting
 
 _INTERRUPTED = 130  # exit code of a program stopped by Ctrl-C
 
@@ -40,12 +39,15 @@ def train(
     write_example: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="Write the example config fedavg, jsam or sampling here, and stop."
+            metavar="NAME", help="Write an example config here and stop: faithful, fedavg, jsam, sampling."
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Train a federation of simulated clients as a config file says.
+
+    A file with a table [contract] or [jsam] pays for it, one with a table [faithful] computes what every
+    client owes for the shared model, and prints a statement for each.
 
     The run folder holds the resolved config, the metrics of every round, a checkpoint, the final model
     and a summary. A run that was stopped, even killed, continues with --resume and ends with the same
@@ -81,7 +83,7 @@ def _write_example(name: str) -> None:
     typer.echo(f"wrote {path}")
 
 
-def _asked(path: Path | None, changes: list[str], resume: Path | None) -> Config:
+def _asked(path: Path | None, changes: list[str], resume: Path | None) -> AnyConfig:
     """The config of the file, or of the run that is resumed."""
     from bonafed.runs import config as configs
     from bonafed.runs.folder import CONFIG, holds_run
@@ -97,7 +99,7 @@ def _asked(path: Path | None, changes: list[str], resume: Path | None) -> Config
     return configs.read(resume / CONFIG)
 
 
-def _new_folder(asked: Config, path: Path | None, folder: Path | None) -> Path:
+def _new_folder(asked: AnyConfig, path: Path | None, folder: Path | None) -> Path:
     from bonafed.runs.folder import require_free
 
     stem = path.stem if path is not None else "run"
@@ -106,38 +108,53 @@ def _new_folder(asked: Config, path: Path | None, folder: Path | None) -> Path:
     return place
 
 
-def _train(asked: Config, place: Path, resume: bool, compare: bool, as_json: bool) -> None:
+def _train(asked: AnyConfig, place: Path, resume: bool, compare: bool, as_json: bool) -> None:
     from dataclasses import replace
 
     from rich.console import Console
 
     _require_known_data(asked)
-    from bonafed.runs import training
-    from bonafed.runs.config import read
+    from bonafed.runs.config import Config, read
+    from bonafed.runs.faithful_config import FaithfulConfig
     from bonafed.runs.folder import CONFIG
-    from bonafed.runs.setting import prepare
+    from bonafed.runs.versions import changed_versions
 
     terminal = Console(stderr=True)
-    asked = replace(asked, run=replace(asked.run, folder=str(place)))
-    setting = prepare(asked, on_progress=terminal.print if terminal.is_terminal else None)
+    on_progress = terminal.print if terminal.is_terminal else None
+    setting: Any
+    run: Callable[..., dict[str, Any]]
+    if isinstance(asked, FaithfulConfig):
+        from bonafed.runs.faithful import train_faithful
+        from bonafed.runs.faithful_setting import prepare_faithful
+
+        asked = replace(asked, run=replace(asked.run, folder=str(place)))
+        setting, run = prepare_faithful(asked, on_progress=on_progress), train_faithful
+    else:
+        assert isinstance(asked, Config)
+        from bonafed.runs import training
+        from bonafed.runs.setting import prepare
+
+        asked = replace(asked, run=replace(asked.run, folder=str(place)))
+        setting, run = prepare(asked, on_progress=on_progress), training.train
     if resume:
         if compare:
-            _require_equal(setting, read(place / CONFIG))
-        for name, (then, now) in training.changed_versions(setting, place).items():
+            _require_equal(setting.config, read(place / CONFIG))
+        changed = changed_versions(setting.config.run.seed, setting.digest, place)
+        for name, (then, now) in changed.items():
             typer.echo(f"note: the run began with {name} {then}, this is {now}", err=True)
     try:
-        with _progress(setting, place, terminal) as on_round:
-            summary = training.train(setting, place, resume=resume, on_round=on_round)
+        with _progress(setting.config.rounds, place, terminal) as on_round:
+            summary = run(setting, place, resume=resume, on_round=on_round)
     except KeyboardInterrupt:
         typer.echo(f"stopped by the user; continue with: bonafed train --resume {place}", err=True)
         raise typer.Exit(_INTERRUPTED) from None
     _show(place, summary, as_json, "resumed and finished" if resume else "finished")
 
 
-def _require_known_data(asked: Config) -> None:
+def _require_known_data(asked: AnyConfig) -> None:
     """A misspelt name is refused before PyTorch is imported, which takes seconds."""
     from bonafed.learning import datasets
-    from bonafed.runs.config import named
+    from bonafed.runs.sections import named
 
     name = asked.data.name
     if name not in datasets.NAMES and Path(name).suffix.lower() not in (".npz", ".csv"):
@@ -145,18 +162,16 @@ def _require_known_data(asked: Config) -> None:
             datasets.load(name)  # refuses it
 
 
-def _require_equal(setting: Setting, began: Config) -> None:
+def _require_equal(now: AnyConfig, began: AnyConfig) -> None:
     """The config given with --resume is the one the run began with."""
     from bonafed.runs.config import differences
 
-    for key, now, then in differences(setting.config, began):
-        raise InvalidValue(key, f"must be as when the run began, {then!r}", repr(now))
+    for key, given, then in differences(now, began):
+        raise InvalidValue(key, f"must be as when the run began, {then!r}", repr(given))
 
 
 @contextmanager
-def _progress(
-    setting: Setting, place: Path, terminal: Any
-) -> Iterator[Callable[[RoundRecord], None] | None]:
+def _progress(rounds: int, place: Path, terminal: Any) -> Iterator[Callable[[RoundRecord], None] | None]:
     """A bar with rounds, loss, accuracy and time left on a terminal; nothing elsewhere."""
     if not terminal.is_terminal:
         yield None
@@ -176,7 +191,7 @@ def _progress(
     with Progress(*columns, console=terminal) as bar:
         last = read_checkpoint(place)
         done = last.round if last is not None else 0
-        task = bar.add_task("", total=setting.config.training.rounds, completed=done, state="")
+        task = bar.add_task("", total=rounds, completed=done, state="")
         parts = {"loss": "", "accuracy": ""}
 
         def on_round(record: RoundRecord) -> None:
@@ -193,6 +208,11 @@ def _progress(
 def _show(place: Path, summary: dict[str, Any], as_json: bool, how: str) -> None:
     if as_json:
         typer.echo(json.dumps({"folder": str(place), **summary}, indent=1))
+        return
+    if "mechanism" in summary:
+        from bonafed.cli.train_faithful import show_faithful
+
+        show_faithful(place, summary, how)
         return
     from rich.console import Console
     from rich.table import Table

@@ -62,7 +62,7 @@ class Checkpoint:
 
     round: int
     metrics_length: int  # bytes of metrics.jsonl that belong to it
-    weights: NDArray[np.float32]  # (P,)
+    weights: NDArray[Any]  # (P,) single precision; double for faithful learning
 
 
 def holds_run(folder: Path) -> bool:
@@ -157,7 +157,7 @@ class Log:
         self._file.write((json.dumps(asdict(record), allow_nan=False) + "\n").encode())
         self._file.flush()
 
-    def checkpoint(self, round_number: int, weights: NDArray[np.float32]) -> None:
+    def checkpoint(self, round_number: int, weights: NDArray[Any]) -> None:
         """Force the lines so far to disk, then write the weights that belong to them."""
         os.fsync(self._file.fileno())
         buffer = io.BytesIO()

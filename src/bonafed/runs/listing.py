@@ -9,7 +9,7 @@ from typing import Any
 
 from bonafed.errors import InvalidValue, UnreadableFile
 from bonafed.runs import folder as folders
-from bonafed.runs.config import Config, from_tables
+from bonafed.runs.config import AnyConfig, Config, from_tables
 from bonafed.runs.folder import JSONObject
 
 
@@ -42,12 +42,12 @@ def overview(folder: Path) -> JSONObject:
         raise UnreadableFile(folder / folders.METRICS, f"must have the keys of a run ({error})") from error
 
 
-def _overview(folder: Path, config: Config, rounds: list[JSONObject]) -> JSONObject:
+def _overview(folder: Path, config: AnyConfig, rounds: list[JSONObject]) -> JSONObject:
     def last(key: str) -> Any:
         return next((r[key] for r in reversed(rounds) if r[key] is not None), None)
 
-    paying, spends = config.contract or config.jsam, None
-    if paying is not None:
+    spends = None
+    if isinstance(config, Config) and config.scheme is not None:
         spends = list(itertools.accumulate(record["spend"] for record in rounds))
     return {
         "name": folder.resolve().name,
@@ -56,9 +56,9 @@ def _overview(folder: Path, config: Config, rounds: list[JSONObject]) -> JSONObj
         "partition": config.partition.kind,
         "model": config.model.name,
         "clients": config.partition.clients,
-        "scheme": None if paying is None else paying.scheme,
+        "scheme": config.scheme,
         "rounds": len(rounds),
-        "planned_rounds": config.training.rounds,
+        "planned_rounds": config.rounds,
         "finished": folders.is_finished(folder),
         "test_accuracy": last("test_accuracy"),
         "test_loss": last("test_loss"),

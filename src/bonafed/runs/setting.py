@@ -6,12 +6,10 @@ does not exist, a model that does not fit the data, a contract that cannot be pl
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import torch
@@ -21,8 +19,6 @@ from torch import Tensor, nn
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
-from bonafed.learning import datasets, models
-from bonafed.learning import partition as partitions
 from bonafed.learning.datasets import Dataset
 from bonafed.learning.engine import LocalTraining, Samples
 from bonafed.learning.federation import BadUpdatePolicy, Participation, evaluate, weighted_mean
@@ -32,10 +28,9 @@ from bonafed.mechanisms.jsam import training as jsam
 from bonafed.mechanisms.jsam.training import PrivacyTerms
 from bonafed.mechanisms.sampling import training as sampling
 from bonafed.mechanisms.sampling.training import SampledTerms, Scheme
-from bonafed.runs.config import PROPOSITION_1, Config, Training, named
-
-_PARTITION, _NOISE, _WHO = 11, 12, 13  # purposes of generators of the run's seed
-
+from bonafed.runs.config import PROPOSITION_1, Config, Training
+from bonafed.runs.holdings import WHO, generator, hold
+from bonafed.runs.sections import named
 
 Terms = SampledTerms | PrivacyTerms
 
@@ -86,20 +81,13 @@ def prepare(
     on_progress: Callable[[str], None] | None = None,
 ) -> Setting:
     """Load, split, build and plan; `dataset` and `module` may be the user's own."""
-    config = _with_threads(config)
-    if dataset is None:
-        config, dataset = _load(config, on_progress)
-    parts = _split(config, dataset)
-    config = replace(config, partition=replace(config.partition, clients=len(parts)))
-    features = _features(config, dataset, parts)
+    held = hold(_with_threads(config), dataset, on_progress)
+    config, dataset, parts, samples = held.config, held.dataset, held.parts, held.samples
     if module is None:
-        module = _build(config, dataset)
+        module = held.module()
     with named("model", model="name"):
         program = program_for(module, "cross-entropy" if dataset.classes else "squared")
-    samples = _tensors(features, dataset.labels)
-    test = _tensors(dataset.test_features, dataset.test_labels)
-    _require_fit(program, flat_parameters(module), samples, dataset.classes)
-    _require_labels(dataset, parts)
+    require_fit(program, flat_parameters(module), samples, dataset.classes)
     steps = [_steps(config.training, part.size) for part in parts]
     config, rates = _rates(config, dataset, max(steps))
     spec = _local_training(config, rates)
@@ -111,13 +99,13 @@ def prepare(
         module,
         program,
         samples,
-        test,
+        held.test,
         parts,
         rates,
         spec,
         terms,
         _noise_multipliers(config, parts, terms, steps),
-        _digest(features, dataset, parts),
+        held.digest,
     )
 
 
@@ -129,59 +117,7 @@ def _with_threads(config: Config) -> Config:
     return replace(config, run=replace(run, threads=cores))
 
 
-def _rng(config: Config, purpose: int, round_number: int = 0) -> np.random.Generator:
-    key = np.random.SeedSequence((config.run.seed, round_number), spawn_key=(purpose,))
-    return np.random.default_rng(key)
-
-
-def _load(config: Config, on_progress: Callable[[str], None] | None) -> tuple[Config, Dataset]:
-    """The data, and the config with places that hold from any folder."""
-    given = config.data
-    folder = Path(given.folder).expanduser().absolute() if given.folder else None
-    name = given.name
-    if Path(name).suffix.lower() in (".npz", ".csv"):
-        name = str(Path(name).expanduser().absolute())
-    with named("data", dataset="name"):
-        dataset = datasets.load(name, folder=folder, seed=config.run.seed, on_progress=on_progress)
-    return replace(config, data=replace(given, name=name, folder=str(folder or ""))), dataset
-
-
-def _split(config: Config, dataset: Dataset) -> list[NDArray[np.int64]]:
-    kind, options = config.partition.kind, dict(config.partition.options)
-    clients = config.partition.clients
-    if kind == "natural":
-        if dataset.groups is None:
-            raise InvalidValue("partition.kind", "must not be natural: the data name no owners", kind)
-        options["groups"] = dataset.groups
-        clients = clients or int(np.unique(dataset.groups).size)
-    with named("partition"):
-        return partitions.partition(kind, dataset.labels, clients or 0, _rng(config, _PARTITION), **options)
-
-
-def _features(config: Config, dataset: Dataset, parts: list[NDArray[np.int64]]) -> NDArray[Any]:
-    """The training features, with noise under a partition that asks for it."""
-    if config.partition.kind != "feature_noise":
-        return dataset.features
-    if dataset.vocabulary:
-        raise InvalidValue("partition.kind", "must not add noise to text", config.partition.kind)
-    levels = partitions.feature_noise_levels(len(parts), config.partition.options["sigma"])
-    features = cast(NDArray[np.float32], dataset.features)
-    return partitions.add_feature_noise(features, parts, levels, _rng(config, _NOISE))
-
-
-def _build(config: Config, dataset: Dataset) -> nn.Module:
-    outputs = dataset.classes or 1
-    with named("model", model="name", image="name"):
-        return models.build(
-            config.model.name, dataset.features.shape[1:], outputs, config.run.seed, dataset.vocabulary
-        )
-
-
-def _tensors(features: NDArray[Any], labels: NDArray[Any]) -> Samples:
-    return Samples(torch.tensor(features), torch.tensor(labels))
-
-
-def _require_fit(program: Program, weights: Tensor, samples: Samples, classes: int) -> None:
+def require_fit(program: Program, weights: Tensor, samples: Samples, classes: int) -> None:
     """The model takes a sample and has an output for every class."""
     try:
         with torch.no_grad():
@@ -191,19 +127,6 @@ def _require_fit(program: Program, weights: Tensor, samples: Samples, classes: i
         raise InvalidValue("model", f"must take samples of shape {shape}", error) from error
     if outputs < classes or (not classes and outputs != 1):
         raise InvalidValue("model", f"must have {classes or 1} outputs", outputs)
-
-
-def _require_labels(dataset: Dataset, parts: list[NDArray[np.int64]]) -> None:
-    """Classes in range, also where the data set was not made by `datasets`; names the client."""
-    if not dataset.classes:
-        return
-    bad = (dataset.labels < 0) | (dataset.labels >= dataset.classes)
-    for client, part in enumerate(parts):
-        if bad[part].any():
-            sample = int(part[bad[part]][0])
-            rule = f"must be in 0..{dataset.classes - 1}"
-            value = f"{dataset.labels[sample]} in sample {sample}"
-            raise InvalidValue(f"labels of client {client}", rule, value)
 
 
 def _steps(training: Training, size: int) -> int:
@@ -313,7 +236,7 @@ def _participation(
     wanted = max(1, round(config.training.participation * len(parts)))
     if wanted == len(parts):
         return weighted_mean(range(len(parts)), sizes)
-    who = _rng(config, _WHO, round_number).choice(len(parts), wanted, replace=False)
+    who = generator(config, WHO, round_number).choice(len(parts), wanted, replace=False)
     return weighted_mean(np.sort(who), sizes)
 
 
@@ -343,12 +266,3 @@ def _noise_multipliers(
         if not found:
             noise_multiplier(given.epsilon, given.delta)  # nobody takes part, bad values are refused
     return np.array([found.get(times, 0.0) for times in releases.tolist()])
-
-
-def _digest(features: NDArray[Any], dataset: Dataset, parts: list[NDArray[np.int64]]) -> str:
-    """Changes when a sample, a label or the owner of one changes."""
-    found = hashlib.sha256()
-    for array in (features, dataset.labels, dataset.test_features, dataset.test_labels, *parts):
-        found.update(f"{array.dtype}{array.shape}".encode())
-        found.update(np.ascontiguousarray(array).data)
-    return found.hexdigest()

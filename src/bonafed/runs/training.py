@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import io
 import math
-import platform
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from importlib import metadata
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +19,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bonafed import __version__
 from bonafed.errors import BonafedError, InvalidValue
 from bonafed.learning.federation import evaluate, run_round
 from bonafed.learning.privacy import Ledger, Release
@@ -32,6 +29,7 @@ from bonafed.runs import folder as folders
 from bonafed.runs.config import to_toml
 from bonafed.runs.folder import JSONObject, Log, RoundRecord
 from bonafed.runs.setting import Setting
+from bonafed.runs.versions import require_same, versions
 
 OnRound = Callable[[RoundRecord], None]
 Clock = Callable[[], float]
@@ -56,9 +54,9 @@ def train(
     """Train from the beginning in a new folder, or resume the run in it; the summary."""
     with Log(folder, new=not resume) as log:
         if resume:
-            _require_same(setting, folder)
+            require_same(setting.digest, folder)
         else:
-            log.begin(to_toml(setting.config), versions(setting))
+            log.begin(to_toml(setting.config), versions(setting.config.run.seed, setting.digest))
         last = folders.read_checkpoint(folder) if resume else None
         done, length = (last.round, last.metrics_length) if last else (0, 0)
         weights = torch.tensor(last.weights) if last else setting.start
@@ -195,35 +193,6 @@ def _model_bytes(setting: Setting, weights: Tensor) -> bytes:
     buffer = io.BytesIO()
     torch.save(load_parameters(setting.module, weights).state_dict(), buffer)
     return buffer.getvalue()
-
-
-def versions(setting: Setting) -> JSONObject:
-    """What the result depends on besides the config."""
-    libraries = {name: metadata.version(name) for name in ("numpy", "scipy", "torch")}
-    return {
-        "bonafed": __version__,
-        "python": platform.python_version(),
-        **libraries,
-        "seed": setting.config.run.seed,
-        "data": setting.digest,
-    }
-
-
-def changed_versions(setting: Setting, folder: Path) -> dict[str, tuple[str, str]]:
-    """Libraries that are not as they were when the run began; it may then end with other digits."""
-    then, now = folders.read_json(folder, folders.VERSIONS), versions(setting)
-    return {
-        name: (str(then.get(name)), str(now[name]))
-        for name in ("bonafed", "numpy", "torch")
-        if then.get(name) != now[name]
-    }
-
-
-def _require_same(setting: Setting, folder: Path) -> None:
-    began = folders.read_json(folder, folders.VERSIONS).get("data")
-    if began != setting.digest:
-        rule = f"must be the data and the partition the run began with ({str(began)[:12]}...)"
-        raise InvalidValue("data", rule, f"{setting.digest[:12]}...")
 
 
 def summarise(setting: Setting, records: Sequence[JSONObject], accounts: Accounts) -> JSONObject:

@@ -89,7 +89,7 @@ BAD = [
     ([], "CONFIG.toml or --resume must be given, got nothing"),
     (["none.toml"], "none.toml: No such file or directory"),
     (["--resume", "none"], "--resume must be a folder that holds a run (config.toml), got none"),
-    (["--write-example", "x"], "--write-example must be one of fedavg, jsam, sampling, got 'x'"),
+    (["--write-example", "x"], "--write-example must be one of faithful, fedavg, jsam, sampling, got 'x'"),
     (
         ["c.toml", "--set", "training.rounds=0"],
         "training.rounds must be a whole number of at least 1, got 0",
@@ -148,13 +148,12 @@ def test_the_progress_bar_tells_rounds_loss_accuracy(tmp_path):
 
     stream = io.StringIO()
     terminal = Console(file=stream, force_terminal=True, width=100)
-    setting = SimpleNamespace(config=SimpleNamespace(training=SimpleNamespace(rounds=4)))
-    with _progress(setting, tmp_path, terminal) as on_round:
+    with _progress(4, tmp_path, terminal) as on_round:
         on_round(SimpleNamespace(round=3, train_loss=0.51, test_accuracy=0.9))
     shown = stream.getvalue()
     for text in ("3/4", "loss 0.5100", "accuracy 90.00%", "left"):
         assert text in shown
-    with _progress(setting, tmp_path, Console(file=stream, force_terminal=False)) as on_round:
+    with _progress(4, tmp_path, Console(file=stream, force_terminal=False)) as on_round:
         assert on_round is None
     assert stream.getvalue() == shown
 

@@ -67,7 +67,7 @@ def test_the_text_of_a_config_gives_the_same_config(changes):
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_the_examples_are_configs(path):
-    assert config.read(path, read_prior=parse_prior).training.rounds > 0
+    assert config.read(path, read_prior=parse_prior).rounds > 0
 
 
 def test_a_prior_may_be_a_table_or_an_object():

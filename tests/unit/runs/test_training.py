@@ -13,6 +13,7 @@ from bonafed.learning.engine import BadUpdate
 from bonafed.learning.privacy import Ledger, Release
 from bonafed.runs import folder as folders
 from bonafed.runs import setting, training
+from bonafed.runs.versions import versions
 
 PRIVACY = ["privacy.clip=1", "privacy.epsilon=2", "privacy.delta=1e-5"]
 CONTRACT = ["contract.prior=uniform:0.5,1.5", "contract.total_budget=12"]
@@ -163,7 +164,7 @@ def test_a_folder_in_use_is_refused(make, small, tmp_path):
 def test_two_processes_do_not_train_one_run(make, small, tmp_path):
     made = setting.prepare(make(), dataset=small)
     with folders.Log(tmp_path / "run", new=True) as log:
-        log.begin("", training.versions(made))
+        log.begin("", versions(made.config.run.seed, made.digest))
         with pytest.raises(InvalidValue, match="must not be in training by another process"):
             training.train(made, tmp_path / "run", resume=True)
 

@@ -8,7 +8,7 @@ for gradients.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -149,3 +149,46 @@ def best_response(
         a, b = (a, y) if left <= right else (x, b)
     truth = overall_loss(1.0)
     return BestResponse(found, best, truth - best)
+
+
+_KINDS: dict[str, tuple[str, Callable[[float, Problem, np.random.Generator], Agent]]] = {
+    "amplify": ("FACTOR", lambda x, _problem, _rng: amplify(x)),
+    "shrink": ("FACTOR", lambda x, _problem, _rng: shrink(x)),
+    "flip-sign": ("", lambda _x, _problem, _rng: flip_sign()),
+    "free-ride": ("", lambda _x, _problem, _rng: free_ride()),
+    "stale": ("", lambda _x, _problem, _rng: stale()),
+    "add-noise": ("SCALE", lambda x, _problem, rng: add_noise(x, rng)),
+    "copy": ("AGENT", lambda x, problem, _rng: copy_of(problem, checks.whole("agent", x, at_least=0))),
+    "drop-out": ("REQUESTS", lambda x, _problem, _rng: drop_out(checks.whole("requests", x, at_least=0))),
+}  # what follows the kind, and its maker
+
+
+def agent_kind(name: str, text: object) -> tuple[int, list[str]]:
+    """The agent's number and what it does, from `NUMBER KIND [ARGUMENT]`; refused under `name`."""
+    words = text.split() if isinstance(text, str) else []
+    if len(words) < 2 or not words[0].isdigit() or words[1] not in _KINDS:
+        rule = "must be like '3 amplify 5'; known are " + ", ".join(
+            f"{kind} {follows}".strip() for kind, (follows, _) in _KINDS.items()
+        )
+        raise InvalidValue(name, rule, repr(text))
+    wanted = 3 if _KINDS[words[1]][0] else 2
+    if len(words) != wanted:
+        rule = f"must have {'one argument' if wanted == 3 else 'no argument'} after {words[1]}"
+        raise InvalidValue(name, rule, repr(text))
+    if wanted == 3:
+        try:
+            float(words[2])
+        except ValueError as error:
+            raise InvalidValue(name, f"must have a number after {words[1]}", repr(text)) from error
+    return int(words[0]), words[1:]
+
+
+def agents_from(texts: Sequence[str], problem: Problem, rng: np.random.Generator) -> dict[int, Agent]:
+    """Deviating agents from texts such as "3 amplify 5"; noise comes from one stream per agent."""
+    found = {}
+    for text, stream in zip(texts, rng.spawn(len(texts)), strict=True):
+        number, (kind, *argument) = agent_kind("agents", text)
+        if number >= problem.agents:
+            raise InvalidValue("agents", f"must be numbered 0..{problem.agents - 1}", repr(text))
+        found[number] = _KINDS[kind][1](float(argument[0]) if argument else 0.0, problem, stream)
+    return found

@@ -36,6 +36,7 @@ from bonafed.errors import InvalidValue
 from bonafed.learning.privacy import Ledger, Release, noise_multiplier
 from bonafed.mechanisms.faithful.clusters import Clusters, cluster_of
 from bonafed.mechanisms.faithful.problems import SoftmaxRegression
+from bonafed.mechanisms.faithful.protocol import OnStep
 
 PrivateCalibration = Literal["exact", "zcdp", "printed"]
 
@@ -54,6 +55,7 @@ class PrivateOutcome:
 
     model: Floats  # (P,) w*
     payments: Floats  # (K,) noisy
+    models: Floats  # (K, P) noisy, trained without the agent's cluster
     noise: Noise
     ledger: Ledger  # every release of every agent
     beta: float
@@ -133,8 +135,12 @@ def private_faithful(
     loss_bound: float = 1.0,
     split: float = 0.5,
     calibration: PrivateCalibration = "exact",
+    on_step: OnStep | None = None,
 ) -> PrivateOutcome:
-    """Train and pay privately. For features of norm at most 1 a clip of sqrt(2) clips nothing."""
+    """Train and pay privately. For features of norm at most 1 a clip of sqrt(2) clips nothing.
+
+    `on_step` hears of every step of phase I, with the norm of the noisy sum: nothing that is not released.
+    """
     of, count = cluster_of(clusters, problem.agents), len(clusters)
     if count < 2:
         raise InvalidValue("clusters", "must be at least 2: without everybody there is no model", count)
@@ -154,16 +160,20 @@ def private_faithful(
         return np.asarray(exact + noise.gradient * rng.standard_normal(problem.size))
 
     w = np.zeros(problem.size)
-    for _ in range(turns):
-        w = w - noisy(w, p) / problem.smoothness
-    payments = np.empty(problem.agents)
+    for step in range(turns):
+        g = noisy(w, p)
+        w = w - g / problem.smoothness
+        if on_step is not None:
+            on_step(step + 1, w, float(np.linalg.norm(g)))
+    payments, models = np.empty(problem.agents), np.empty((problem.agents, problem.size))
     for number, members in enumerate(clusters):
         mix = np.where(of == number, 0.0, p)
         step, at = 1 / (mix.sum() * problem.smoothness), w
         for _ in range(payment_turns):
             at = at - step * noisy(at, mix)
+        models[members] = at
         payments[members] = _pay(problem, w, at, members, c, bound, noise, rng, books)
-    return PrivateOutcome(w, payments, noise, books.ledger(), beta)
+    return PrivateOutcome(w, payments, models, noise, books.ledger(), beta)
 
 
 def _pay(

@@ -14,9 +14,11 @@ corrected.
 The server sees reports only, and of those only weighted sums (`Aggregation`): what a deployment aggregates
 securely. Agents see only the models they are sent.
 
-An agent whose report cannot be used stops the protocol or, with `on_bad_report="leave out"`, is left out:
-training begins again without it, it owes nothing, and the model it may use is the others'. That is never
-better for it than the truth, as F_k(w_-k) >= J_k(truth) (spec A.2, fact 5), so falling silent does not pay.
+An agent whose report cannot be used stops the protocol or, with `on_bad_report="leave out"`, is left out
+and training begins again without it. It owes nothing and may use the others' model, which is never better
+for it than the truth: F_k(w_-k) >= J_k(truth) (spec A.2, fact 5). It has seen models on the way, though.
+Should it keep the last one, w, it owes what the protocol asks for that, P_k(w) from the others' reports:
+its overall loss is then [F(w) - min f_-k]/p_k, never better than the truth either. `LeftOut.due` says it.
 
 For a problem that is not strongly convex the payments are the same line integrals of reports, stopped after
 T_2 steps. Nothing is certified then: a gradient says nothing about how far a minimum is.
@@ -27,7 +29,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,14 +46,15 @@ PaymentRule = Literal["trapezoid", "left"]
 ProtocolVariant = Literal["corrected", "printed"]
 BadReportPolicy = Literal["raise", "leave out"]
 OnStep = Callable[[int, Floats, float], None]  # step 1, 2, ..., the model after it, norm of the sum before
-_MOST_STEPS = 100_000
+_PATIENCE = 10  # times the number of payment steps that are enough for true gradients
 
 
 class BadReport(BonafedError):
     """An agent's report cannot be used; says which agent, when, and why."""
 
-    def __init__(self, agent: int, where: str, problem: str) -> None:
+    def __init__(self, agent: int, where: str, problem: str, model: Floats) -> None:
         self.agent, self.where, self.problem = agent, where, problem
+        self.model = model  # (P,) the last one of the training that the agent was sent
         super().__init__(f"report of agent {agent} in {where} must be a finite gradient, got {problem}")
 
 
@@ -61,11 +64,12 @@ class Diverged(BonafedError):
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """An agent the protocol went on without; it owes nothing and its data are not in the model."""
+    """An agent the protocol went on without: its data are not in the model, and it owes nothing."""
 
     agent: int
     where: str  # the step of its bad report
     problem: str
+    due: float  # what it owes instead, should it keep the last model it was sent
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,9 +99,14 @@ class Aggregation:
 
     def __init__(self, problem: Problem, agents: Mapping[int, Agent] | None = None) -> None:
         self._problem, self._agents = problem, dict(agents or {})
+        self._seen = np.zeros(problem.size)
         for k in self._agents:
             if not 0 <= k < problem.agents:
                 raise InvalidValue("agents", f"must be in 0..{problem.agents - 1}", k)
+
+    def send(self, model: Floats) -> None:
+        """Everybody is sent this model of the training next; errors remember it."""
+        self._seen = model
 
     def sum(self, models: Floats, mix: Floats, where: str) -> Floats:
         """(m, P) sum_j mix_ij report_j(models_i)."""
@@ -115,12 +124,12 @@ class Aggregation:
         own = np.tile(self._problem.one(k), (models.shape[0], 1))
         report = agent(models.copy(), self._problem.gradient(models, own))
         if report is None:
-            raise BadReport(k, where, "nothing")
+            raise BadReport(k, where, "nothing", self._seen)
         found = np.asarray(report, dtype=np.float64)
         if found.shape != models.shape:
-            raise BadReport(k, where, f"shape {found.shape} instead of {models.shape}")
+            raise BadReport(k, where, f"shape {found.shape} instead of {models.shape}", self._seen)
         if not np.isfinite(found).all():
-            raise BadReport(k, where, "NaN or inf")
+            raise BadReport(k, where, "NaN or inf", self._seen)
         return found
 
 
@@ -147,29 +156,53 @@ def faithful(
     """
     checks.literal("on_bad_report", on_bad_report, BadReportPolicy)
     turns = checks.whole("training_steps", training_steps, 0)
-    acting, left = dict(agents or {}), list[LeftOut]()
+    acting, gone = dict(agents or {}), dict[int, BadReport]()
+    terms = _Terms(payment_steps, epsilon, step_share, rule, variant)
     while True:
-        gone = {out.agent for out in left}
         members = [k for k in range(problem.agents) if k not in gone]
-        part = Coalition(problem, members) if left else problem
-        mine = {members.index(k): agent for k, agent in acting.items() if k in members} if left else acting
+        part = Coalition(problem, members) if gone else problem
         try:
+            mine = _of_members(acting, members) if gone else acting
             w, reports = train(part, mine, turns, start, on_step)
-            payments, gap = pay(
-                part, w, reports, payment_steps=payment_steps, epsilon=epsilon, step_share=step_share,
-                rule=rule, variant=variant,
-            )  # fmt: skip
+            payments, gap = pay(part, w, reports, **terms._asdict())
             rest = reports.sum(w[None], part.weights[None], "the last step")[0]
+            left = tuple(_left_out(problem, acting, members, k, bad, terms) for k, bad in gone.items())
             break
         except BadReport as bad:
             if on_bad_report == "raise" or len(members) <= 2:
                 raise
-            left.append(LeftOut(members[bad.agent], bad.where, bad.problem))
+            gone[members[bad.agent]] = bad
     certified = float(rest @ rest) / (2 * part.regulariser) if part.strongly_convex else math.nan
-    if left:
+    if gone:
         payments = _for_all(payments, members, problem.agents, nothing=0.0)
-    losses = problem.losses(w[None])[0]
-    return Outcome(w, payments, losses, turns, gap, certified, tuple(left))
+    return Outcome(w, payments, problem.losses(w[None])[0], turns, gap, certified, left)
+
+
+class _Terms(NamedTuple):
+    """Of phase II, as `pay` takes them."""
+
+    payment_steps: int
+    epsilon: float
+    step_share: float
+    rule: PaymentRule
+    variant: ProtocolVariant
+
+
+def _of_members(agents: Mapping[int, Agent], members: Sequence[int]) -> dict[int, Agent]:
+    """Agents by their place among the members."""
+    return {place: agents[k] for place, k in enumerate(members) if k in agents}
+
+
+def _left_out(
+    problem: Problem, agents: Mapping[int, Agent], members: list[int], k: int, bad: BadReport, terms: _Terms
+) -> LeftOut:
+    """What is said of an agent left out; its payment is made of the members' reports alone."""
+    with_it = sorted([*members, k])
+    place = with_it.index(k)
+    part = Coalition(problem, with_it) if len(with_it) < problem.agents else problem
+    reports = Aggregation(part, _of_members(agents, with_it))
+    owed, _ = pay(part, bad.model, reports, **terms._asdict(), payers=[place])
+    return LeftOut(k, bad.where, bad.problem, float(owed.amount[place]))
 
 
 def train(
@@ -184,6 +217,7 @@ def train(
     w = np.zeros((1, problem.size)) if start is None else start[None].copy()
     mix, first = problem.weights[None], None
     for t in range(steps):
+        reports.send(w[0])
         g = reports.sum(w, mix, f"training step {t + 1}")
         norm = float(np.linalg.norm(g))
         first = norm if first is None else first
@@ -227,15 +261,18 @@ def pay(
     small = 1 / (problem.agents * problem.smoothness)
     eta = np.full(k, small) if printed else theta / (rest * problem.smoothness)
     models = np.tile(model, (k, 1))
+    reports.send(model)
     g = reports.sum(models, mixes, "payment step 0")
     left, trapezoid, steps = np.zeros(k), np.zeros(k), 0
     taken = np.zeros(k, dtype=np.int64)
     residual = (g**2).sum(1) / (2 * rest * problem.regulariser) / p
+    most = least + _PATIENCE * _enough(problem, residual / close, theta)
     while (active := np.flatnonzero((taken < least) | (~by_steps & (residual > close)))).size:
         steps += 1
-        if steps > _MOST_STEPS:
+        if steps > most:
             raise Diverged(
-                f"payments do not converge in {_MOST_STEPS:,} steps; is epsilon = {close:g} too small?"
+                f"payments do not converge to epsilon = {close:g} in {most:,} steps, {_PATIENCE} times as "
+                "many as true gradients need: some agent reports something else, such as noise"
             )
         moved = models[active] - eta[active, None] * g[active]
         following = reports.sum(moved, mixes[active], f"payment step {steps}")
@@ -265,6 +302,17 @@ def _for_all(
         whole[np.asarray(who)] = part
         everyone.append(whole)
     return Payments(everyone[0], everyone[1], everyone[2], some.steps)
+
+
+def _enough(problem: Problem, ratios: Floats, theta: float) -> int:
+    """Steps after which the residual test holds for true gradients, from residual over epsilon at first.
+
+    The gap f_-k - min f_-k is at most the residual, shrinks by 1 - theta mu/L_g in a step, and the residual
+    is at most L_g/mu times the gap (compare spec A.2, fact 7).
+    """
+    mu, l_g = problem.regulariser, problem.smoothness
+    worst = float(ratios.max(initial=0.0)) * l_g / mu
+    return math.ceil(math.log(worst) / -math.log1p(-theta * mu / l_g)) if worst > 1 else 1
 
 
 def _payers(payers: Sequence[int] | None, agents: int) -> NDArray[np.int64]:

@@ -13,12 +13,14 @@ samples are at hand the comparison is made on those.
     participation   J_k <= F_k(w_-k), up to the same slack
     budget balance  sum of payments >= 0: the server does not pay for what it organises
 
-Each is checked for this run by the numbers it left, and says what it rests on.
+Each is checked for this run by the numbers it left, and says what it rests on. F is the true loss of the
+members: if somebody cheats, training minimises something else, and efficiency is lost; what is promised to
+agents is promised to those who follow the protocol.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -27,6 +29,7 @@ import numpy as np
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import NoSolution
+from bonafed.mechanisms.faithful.private import PrivateOutcome
 from bonafed.mechanisms.faithful.problems import Problem
 from bonafed.mechanisms.faithful.protocol import Outcome
 
@@ -74,30 +77,61 @@ def statement(
     *,
     epsilon: float,
     balanced: bool = True,
+    cheating: Collection[int] = (),
     fresh: FreshLosses | None = None,
     start: Floats | None = None,
 ) -> Statement:
     """The accounts of what the protocol came to.
 
-    `balanced` is false for payments that do not promise balance (clusters). Models alone are trained from
-    `start` with as many steps as the shared one if the problem is not strongly convex.
+    `balanced` is false for payments that do not promise balance (clusters), `cheating` are those who do
+    not follow the protocol. Models alone are trained from `start` with as many steps as the shared one if
+    the problem is not strongly convex.
     """
     own = models_alone(problem, steps=outcome.training_steps, start=start)
     at_home = problem.losses(own).diagonal()
     others = problem.losses(outcome.payments.models).diagonal().copy()
     gone = [out.agent for out in outcome.left_out]
     others[gone] = outcome.losses[gone]  # the shared model is that of the others
-    slack = _slack(problem, outcome, epsilon)
+    gap = _gap(problem, outcome)
+    slack = _slack(problem, outcome, gap, epsilon)
+    honest = [k for k in range(problem.agents) if k not in cheating]
     seen = None if fresh is None else fresh(outcome.model[None])[0]
     seen_alone = None if fresh is None else fresh(own).diagonal()
     found = (
-        _efficiency(problem, outcome, epsilon),
+        _efficiency(problem, gap, epsilon),
         _faithfulness(problem, outcome, epsilon, slack),
-        _participation(problem, outcome, others, slack),
+        _participation(problem, outcome, others, slack, honest),
         _balance(outcome, balanced),
     )
     amount, error = outcome.payments.amount, outcome.payments.error
     return Statement(outcome.losses, amount, error, others, at_home, seen, seen_alone, found)
+
+
+def private_statement(
+    problem: Problem, outcome: PrivateOutcome, *, clusters: int, fresh: FreshLosses | None = None
+) -> Statement:
+    """The accounts of a private run; losses are what only the simulation knows.
+
+    Noise leaves of the promises what holds on average over it, which no single run can show.
+    """
+    own, k = models_alone(problem), problem.agents
+    losses = problem.losses(outcome.model[None])[0]
+    others = problem.losses(outcome.models).diagonal()
+    g = problem.gradient(outcome.model[None], problem.weights[None])[0]
+    gap = float(g @ g) / (2 * problem.regulariser)
+    deviation, total = outcome.noise.payment, float(outcome.payments.sum())
+    balance = f"payments sum to {total:.4g}, with noise"
+    found = (
+        Check("efficiency", None, f"up to noise: the loss is at most {gap:.2g} above its minimum"),
+        Check("faithfulness", None, f"on average: noise of a payment is up to {deviation:.2g} times B"),
+        Check("participation", None, "on average over the noise only"),
+        Check("budget balance", total >= 0, balance if clusters == k else balance + " and clusters"),
+    )
+    seen = None if fresh is None else fresh(outcome.model[None])[0]
+    seen_alone = None if fresh is None else fresh(own).diagonal()
+    unknown = np.full(k, np.nan)
+    at_home = problem.losses(own).diagonal()
+    return Statement(losses, outcome.payments, unknown, others, at_home, seen, seen_alone, found)
 
 
 def models_alone(
@@ -129,22 +163,32 @@ def models_alone(
     raise NoSolution(f"the models alone did not converge in {_MOST_STEPS:,} steps")
 
 
-def _slack(problem: Problem, outcome: Outcome, epsilon: float) -> float:
-    """What the best report can gain at most; NaN: not certified."""
-    members = np.ones(problem.agents, dtype=np.bool_)
-    members[[out.agent for out in outcome.left_out]] = False
-    smallest = float(problem.weights[members].min() / problem.weights[members].sum())
-    return outcome.training_error / smallest + epsilon + 2 * outcome.integration_error
+def _members(problem: Problem, outcome: Outcome) -> Floats:
+    """(K,) weights of those in the model, sum 1."""
+    weights = problem.weights.copy()
+    weights[[out.agent for out in outcome.left_out]] = 0.0
+    return np.asarray(weights / weights.sum())
 
 
-def _efficiency(problem: Problem, outcome: Outcome, epsilon: float) -> Check:
+def _gap(problem: Problem, outcome: Outcome) -> float:
+    """F(w*) - min F at most, F the true loss of the members; means nothing without convexity."""
+    g = problem.gradient(outcome.model[None], _members(problem, outcome)[None])[0]
+    return float(g @ g) / (2 * problem.regulariser)
+
+
+def _slack(problem: Problem, outcome: Outcome, gap: float, epsilon: float) -> float:
+    """What the best report can gain at most."""
+    weights = _members(problem, outcome)
+    return gap / float(weights[weights > 0].min()) + epsilon + 2 * outcome.integration_error
+
+
+def _efficiency(problem: Problem, gap: float, epsilon: float) -> Check:
     if not problem.strongly_convex:
         text = "not promised: the loss is not convex, training ends at some stationary point"
         return Check("efficiency", None, text)
-    gap = outcome.training_error
     text = f"the federation's loss is at most {gap:.2g} above its minimum"
     if gap > epsilon:
-        text += f", more than {epsilon:g}: train for more steps"
+        text += f", more than {epsilon:g}: too few steps, or somebody does not report the truth"
     return Check("efficiency", gap <= epsilon, text)
 
 
@@ -159,9 +203,11 @@ def _faithfulness(problem: Problem, outcome: Outcome, epsilon: float, slack: flo
     return Check("faithfulness", False, text)
 
 
-def _participation(problem: Problem, outcome: Outcome, others: Floats, slack: float) -> Check:
+def _participation(
+    problem: Problem, outcome: Outcome, others: Floats, slack: float, honest: list[int]
+) -> Check:
     better = outcome.overall - others
-    worst = int(np.argmax(better))
+    worst = max(honest, key=lambda k: float(better[k]), default=0)
     if not problem.strongly_convex:
         count = int((better <= 0).sum())
         text = f"not promised; here {count} of {problem.agents} do better than with the others' model"

@@ -1,0 +1,97 @@
+"""What `bonafed train` shows of faithful learning: a statement per agent, and the four promises."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+_MARKS = {True: "holds", False: "DOES NOT HOLD", None: "not promised"}
+
+
+def show_faithful(place: Path, summary: dict[str, Any], how: str) -> None:
+    """The summary as tables."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    title = f"Run {place.name}: {how}"
+    console.print(_table(title, "", ["", ""], [list(row) for row in _overview(summary)]))
+    console.print(_statement(summary))
+    if summary["agents"][0]["fresh_loss"] is not None:
+        console.print(_fresh(summary))
+    rows = [[check["name"], _MARKS[check["holds"]], check["text"]] for check in summary["checks"]]
+    console.print(_table("Promises", "", ["promise", "here", ""], rows, left=(0, 1, 2)))
+    _say(console, place, summary)
+
+
+def _say(console: Console, place: Path, summary: dict[str, Any]) -> None:
+    for out in summary.get("left_out", ()):
+        console.print(
+            f"note: agent {out['agent']} was left out: it reported {out['problem']} in {out['where']}. The "
+            "model was trained without it, and it owes nothing; should it keep the last model it was sent, "
+            f"it owes {out['due']:.4g}",
+            soft_wrap=True,
+        )
+    for note in summary["notes"]:
+        console.print(f"note: {note}", soft_wrap=True)
+    console.print(f"in {place}", soft_wrap=True)
+
+
+def _overview(summary: dict[str, Any]) -> list[tuple[str, str]]:
+    rows = [
+        ("mechanism", summary["mechanism"]),
+        ("data", Path(summary["data"]).name),
+        ("model", f"{summary['model']}, {summary['parameters']:,} parameters"),
+        ("agents", f"{summary['clients']:,}"),
+        ("training steps", f"{summary['rounds']:,}"),
+    ]
+    if "payment_steps" in summary:
+        rows.append(("payment steps", f"{summary['payment_steps']:,}"))
+    if summary.get("certified_error") is not None:
+        rows.append(("payments below VCG by at most", f"{summary['certified_error']:.2g}"))
+    if summary["test_accuracy"] is not None:
+        rows.append(("test accuracy", f"{summary['test_accuracy']:.2%}"))
+    if "epsilon" in summary:
+        rows.append(("epsilon given away", f"{summary['epsilon']:.4g} at delta {summary['delta']:g}"))
+    rows.append(("payments in all", f"{summary['total_payment']:.4g}"))
+    rows.append(("seconds of training", f"{summary['seconds']:,.2f}"))
+    return rows
+
+
+def _statement(summary: dict[str, Any]) -> Table:
+    caption = "in units of loss; alone: with a model of its own, which fits its own samples best"
+    columns = ["agent", "loss", "payment", "overall loss", "with the others' model", "alone"]
+    keys = ("loss", "payment", "overall_loss", "loss_with_the_others_model", "loss_alone")
+    rows = [[str(row["agent"]), *(f"{row[key]:.4f}" for key in keys)] for row in summary["agents"]]
+    return _table("Statement of every agent, on its own samples", caption, columns, rows)
+
+
+def _fresh(summary: dict[str, Any]) -> Table:
+    caption = "test samples, weighted by the agent's share of every class"
+    rows = []
+    for row in summary["agents"]:
+        shared, alone = row["fresh_loss"], row["fresh_loss_alone"]
+        verdict = "yes" if row["joining_pays"] else "no"
+        cells = (shared, shared + row["payment"], alone)
+        rows.append([str(row["agent"]), *(f"{value:.4f}" for value in cells), verdict])
+    columns = ["agent", "loss", "with payment", "alone", "joining pays"]
+    return _table("Was it worth joining? On fresh samples", caption, columns, rows)
+
+
+def _table(
+    title: str, caption: str, columns: list[str], rows: list[list[str]], left: tuple[int, ...] = (0,)
+) -> Table:
+    from rich.table import Table
+
+    table = Table(
+        title=title, title_justify="left", title_style="bold", caption=caption or None,
+        caption_justify="left", show_header=any(columns),
+    )  # fmt: skip
+    for place, name in enumerate(columns):
+        table.add_column(name, justify="left" if place in left else "right")
+    for row in rows:
+        table.add_row(*row)
+    return table

@@ -1,0 +1,270 @@
+"""A run of faithful learning: from a config to a shared model, and what every agent owes for it.
+
+Steps of phase I are the rounds of the run: a line in metrics.jsonl each, a checkpoint every so often.
+Phase II follows from the model of phase I without randomness, so a run killed in it repeats it. Agents that
+cheat have a memory, and noise comes from one stream: such runs begin anew when they are resumed, and end
+with the same digits.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import time
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+
+from bonafed.checks import Floats
+from bonafed.errors import InvalidValue
+from bonafed.learning.federation import evaluate
+from bonafed.learning.programs import load_parameters
+from bonafed.mechanisms.faithful import (
+    Outcome,
+    Problem,
+    SoftmaxRegression,
+    cluster_payments,
+    faithful,
+    newton_payments,
+    private_faithful,
+    random_clusters,
+    train,
+    vcg_payments,
+)
+from bonafed.mechanisms.faithful.agents import agent_kind, agents_from
+from bonafed.mechanisms.faithful.private import PrivateCalibration, PrivateOutcome
+from bonafed.mechanisms.faithful.protocol import BadReportPolicy, OnStep, PaymentRule, ProtocolVariant
+from bonafed.mechanisms.faithful.statement import Statement, private_statement, statement
+from bonafed.runs import folder as folders
+from bonafed.runs.config import to_toml
+from bonafed.runs.faithful_setting import FaithfulSetting, fresh_losses
+from bonafed.runs.folder import JSONObject, Log, RoundRecord
+from bonafed.runs.holdings import AGENTS, CLUSTERS, PRIVACY, generator
+from bonafed.runs.versions import require_same, versions
+
+OnRound = Callable[[RoundRecord], None]
+Clock = Callable[[], float]
+
+
+def train_faithful(
+    setting: FaithfulSetting,
+    folder: Path,
+    *,
+    resume: bool = False,
+    on_round: OnRound | None = None,
+    on_phase: Callable[[str], None] | None = None,
+    clock: Clock = time.perf_counter,
+) -> JSONObject:
+    """Train and compute what is owed, in a new folder or resuming the run in it; the summary."""
+    config = setting.config
+    with Log(folder, new=not resume) as log:
+        if resume:
+            require_same(setting.digest, folder)
+        else:
+            log.begin(to_toml(config), versions(config.run.seed, setting.digest))
+        repeatable = not config.faithful.agents and config.privacy is None
+        last = folders.read_checkpoint(folder) if resume and repeatable else None
+        log.cut(last.metrics_length if last else 0)
+        done, start = (last.round, last.weights) if last else (0, setting.start)
+        writer = _Writer(setting, log, done, on_round, clock)
+        tell = on_phase or (lambda _text: None)
+        found: Outcome | PrivateOutcome
+        if config.privacy is not None:
+            found, accounts = _private(setting, writer.step, tell)
+        else:
+            found, accounts = _exact(setting, start, done, writer.step, tell)
+        summary = _summarise(setting, found, accounts, folders.read_rounds(folder))
+        log.finish(_model_bytes(setting, found.model), summary)
+    return summary
+
+
+class _Writer:
+    """Writes down every step of phase I; a checkpoint every so often."""
+
+    def __init__(
+        self,
+        setting: FaithfulSetting,
+        log: Log,
+        done: int,
+        on_round: OnRound | None,
+        clock: Callable[[], float],
+    ) -> None:
+        self._setting, self._log, self._done = setting, log, done
+        self._on_round, self._clock, self._last = on_round, clock, clock()
+
+    def step(self, number: int, model: Floats, _norm: float) -> None:
+        """Step 1, 2, ... of this part of the run; 1 again when an agent was left out."""
+        setting, at = self._setting, self._done + number
+        if number == 1 and not self._done:
+            self._log.cut(0)
+        run, last = setting.config.run, at == setting.config.rounds
+        train_loss = test_loss = accuracy = math.nan
+        if at % run.evaluate_every == 0 or last:
+            train_loss = setting.problem.value(model, setting.problem.weights)
+            weights = setting.to_module(model[None])[0]
+            test_loss, accuracy = evaluate(setting.program, weights, setting.test)
+        now = self._clock()
+        record = RoundRecord(
+            round=at,
+            train_loss=_finite(train_loss),
+            test_loss=_finite(test_loss),
+            test_accuracy=_finite(accuracy),
+            participants=list(range(setting.problem.agents)),
+            skipped=[],
+            steps=setting.problem.agents,
+            learning_rate=1 / setting.problem.smoothness,
+            spend=None,
+            epsilon=None,
+            releases=[],
+            seconds=round(now - self._last, 6),
+        )
+        self._last = now
+        self._log.append(record)
+        if at % run.checkpoint_every == 0 or last:
+            self._log.checkpoint(at, model)
+        if self._on_round is not None:
+            self._on_round(record)
+
+
+def _exact(
+    setting: FaithfulSetting, start: Floats, done: int, on_step: OnStep, tell: Callable[[str], None]
+) -> tuple[Outcome, Statement]:
+    config, problem, given = setting.config, setting.problem, setting.config.faithful
+    left = config.rounds - done
+    if given.payments == "gradients" and given.clusters is None:
+        outcome = faithful(
+            problem,
+            agents=agents_from(given.agents, problem, generator(config, AGENTS)),
+            training_steps=left,
+            payment_steps=given.payment_steps,
+            epsilon=given.epsilon,
+            step_share=given.step_share,
+            rule=cast(PaymentRule, given.rule),
+            variant=cast(ProtocolVariant, given.variant),
+            start=start,
+            on_bad_report=cast(BadReportPolicy, given.on_bad_report),
+            on_step=on_step,
+        )
+    else:
+        w, _ = train(problem, None, left, start, on_step)
+        tell("computing payments")
+        if given.clusters is not None:
+            rng = generator(config, CLUSTERS)
+            owed = cluster_payments(problem, w, random_clusters(problem.agents, given.clusters, rng))
+        else:
+            owed = newton_payments(problem, w) if given.payments == "newton" else vcg_payments(problem, w)
+        g = problem.gradient(w[None], problem.weights[None])[0]
+        gap = float(g @ g) / (2 * problem.regulariser)
+        outcome = Outcome(w, owed, problem.losses(w[None])[0], config.rounds, 0.0, gap)
+    outcome = replace(outcome, training_steps=config.rounds)
+    tell("comparing with every agent alone")
+    accounts = statement(
+        problem, outcome, epsilon=given.epsilon, balanced=given.clusters is None,
+        cheating=[agent_kind("agents", text)[0] for text in given.agents], fresh=fresh_losses(setting), start=setting.start,
+    )  # fmt: skip
+    return outcome, accounts
+
+
+def _private(
+    setting: FaithfulSetting, on_step: OnStep, tell: Callable[[str], None]
+) -> tuple[PrivateOutcome, Statement]:
+    config, problem, promise = setting.config, setting.problem, setting.config.privacy
+    assert promise is not None
+    if not isinstance(problem, SoftmaxRegression):
+        raise InvalidValue("data.name", "must have classes in a private run", config.data.name)
+    count = config.faithful.clusters or problem.agents
+    groups = random_clusters(problem.agents, count, generator(config, CLUSTERS))
+    outcome = private_faithful(
+        problem,
+        groups,
+        generator(config, PRIVACY),
+        alpha=promise.epsilon,
+        beta=promise.delta,
+        clip=promise.clip,
+        training_steps=config.rounds,
+        payment_steps=config.faithful.payment_steps,
+        loss_bound=promise.loss_bound,
+        split=promise.split,
+        calibration=cast(PrivateCalibration, promise.calibration),
+        on_step=on_step,
+    )
+    tell("comparing with every agent alone")
+    return outcome, private_statement(problem, outcome, clusters=count, fresh=fresh_losses(setting))
+
+
+def _summarise(
+    setting: FaithfulSetting, found: Outcome | PrivateOutcome, accounts: Statement, lines: list[JSONObject]
+) -> JSONObject:
+    config, problem = setting.config, setting.problem
+    last = lines[-1]
+    summary: JSONObject = {
+        "mechanism": config.scheme,
+        "data": config.data.name,
+        "model": config.model.name,
+        "parameters": problem.size,
+        "clients": problem.agents,
+        "rounds": len(lines),
+        "train_loss": last["train_loss"],
+        "test_loss": last["test_loss"],
+        "test_accuracy": last["test_accuracy"],
+        "seconds": round(sum(line["seconds"] for line in lines), 3),
+        "agents": _rows(accounts, problem),
+        "total_payment": float(accounts.payment.sum()),
+        "checks": [check._asdict() for check in accounts.checks],
+        "notes": list(setting.notes),
+    }
+    if isinstance(found, Outcome):
+        summary |= {
+            "payment_steps": found.payments.steps,
+            "certified_error": _finite(float(found.payments.error.max())),
+            "left_out": [asdict(out) for out in found.left_out],
+        }
+    else:
+        given = [found.epsilon(k) for k in range(problem.agents)]
+        summary |= {
+            "epsilon": max(given),
+            "delta": found.beta,
+            "epsilon_per_agent": given,
+            "noise": {"gradient": found.noise.gradient, "payment": found.noise.payment},
+        }
+    return summary
+
+
+def _rows(accounts: Statement, problem: Problem) -> list[JSONObject]:
+    """The statement of every agent."""
+    pays = accounts.joining_pays
+    return [
+        {
+            "agent": k,
+            "weight": float(problem.weights[k]),
+            "loss": float(accounts.loss[k]),
+            "payment": float(accounts.payment[k]),
+            "payment_error": _finite(float(accounts.error[k])),
+            "overall_loss": float(accounts.overall[k]),
+            "loss_with_the_others_model": float(accounts.others[k]),
+            "loss_alone": float(accounts.alone[k]),
+            "fresh_loss": _entry(accounts.fresh, k),
+            "fresh_loss_alone": _entry(accounts.fresh_alone, k),
+            "joining_pays": None if pays is None else pays[k],
+        }
+        for k in range(problem.agents)
+    ]
+
+
+def _entry(values: Floats | None, k: int) -> float | None:
+    return None if values is None else float(values[k])
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _model_bytes(setting: FaithfulSetting, model: Floats) -> bytes:
+    buffer = io.BytesIO()
+    module = load_parameters(setting.module, setting.to_module(model[None])[0])
+    state: dict[str, Any] = module.state_dict()
+    torch.save(state, buffer)
+    return buffer.getvalue()

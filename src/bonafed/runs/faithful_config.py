@@ -1,0 +1,143 @@
+"""What a run of faithful learning was asked to do.
+
+[data]       name, folder
+[partition]  kind, clients, and the options of that kind
+[model]      name: "softmax" is strongly convex (ridge regression for real targets), others are not
+[faithful]   regulariser, training_steps, payment_steps, epsilon, rule, variant, payments, clusters, ...
+[privacy]    optional: epsilon, delta, clip, calibration, loss_bound, split
+[run]        seed, folder, checkpoint_every, evaluate_every
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from bonafed import checks
+from bonafed.errors import InvalidValue
+from bonafed.mechanisms.faithful.agents import agent_kind
+from bonafed.mechanisms.faithful.private import PrivateCalibration
+from bonafed.mechanisms.faithful.protocol import BadReportPolicy, PaymentRule, ProtocolVariant
+from bonafed.runs.sections import Check, Data, Model, Partition, Run, Section, key, natural
+
+PaymentMethod = Literal["gradients", "newton", "exact"]
+WeightRule = Literal["equal", "samples"]
+
+
+def _one_of(options: object) -> Check:
+    return lambda name, value: checks.literal(name, value, options)
+
+
+def _agents(name: str, value: object) -> tuple[str, ...]:
+    """Deviations `NUMBER KIND [ARGUMENT]`, e.g. "3 amplify 5"."""
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise InvalidValue(name, 'must be a list such as ["3 amplify 5"]', repr(value))
+    seen: dict[int, str] = {}
+    for item in value:
+        number, _ = agent_kind(name, item)
+        if number in seen:
+            raise InvalidValue(name, f"must name agent {number} once", f"{seen[number]!r} and {item!r}")
+        seen[number] = item
+    return tuple(value)
+
+
+@dataclass(frozen=True)
+class Faithful(Section):
+    """How the shared model is trained and what is owed for it (`bonafed.mechanisms.faithful`)."""
+
+    regulariser: float = key(checks.positive)  # mu: adds mu/2 |w|^2 to every agent's loss
+    training_steps: int | None = key(checks.whole, None)  # T_1; 1500, of a private run 80
+    payment_steps: int = key(natural, 20)  # T_2, at least; of a private or non-convex run exactly
+    epsilon: float = key(checks.positive, 1e-3)  # certified error of a payment, in units of loss
+    step_share: float = key(lambda name, v: checks.between(name, checks.positive(name, v), 0, 1), 1.0)
+    rule: str = key(_one_of(PaymentRule), "trapezoid")  # or "left"
+    variant: str = key(_one_of(ProtocolVariant), "corrected")  # or "printed": the paper's step and stop
+    payments: str = key(_one_of(PaymentMethod), "gradients")  # "newton": two steps; "exact"
+    clusters: int | None = key(lambda name, v: checks.whole(name, v, 2), None)  # None: one per agent, safe
+    weights: str = key(_one_of(WeightRule), "equal")  # p_k = 1/K, or by number of samples
+    on_bad_report: str = key(_one_of(BadReportPolicy), "raise")  # or "leave out"
+    learning_rate: float | None = key(checks.positive, None)  # only for models that are not convex
+    agents: Sequence[str] = field(default=(), metadata={"check": _agents})  # those who cheat: "3 amplify 5"
+
+    def _agree(self) -> None:
+        if self.payments != "gradients":
+            for name, default in (("rule", "trapezoid"), ("variant", "corrected"), ("agents", ())):
+                if getattr(self, name) != default:
+                    rule = f'must not be given with payments = "{self.payments}", which asks for no reports'
+                    raise InvalidValue(name, rule, repr(getattr(self, name)))
+        if self.clusters is not None:
+            for name, default in (("payments", "gradients"), ("variant", "corrected"), ("agents", ())):
+                if getattr(self, name) != default:
+                    raise InvalidValue(name, "must not be given with clusters", repr(getattr(self, name)))
+
+    def table(self) -> dict[str, object]:
+        return {**super().table(), "agents": list(self.agents)}
+
+
+@dataclass(frozen=True)
+class FaithfulPrivacy(Section):
+    """The promise to every sample: (epsilon, delta) over training and payments, for replacing it."""
+
+    epsilon: float = key(checks.positive)  # the paper's alpha
+    delta: float = key(checks.positive)  # beta
+    clip: float = key(checks.positive, math.sqrt(2.0))  # clips nothing if features have norm 1 at most
+    calibration: str = key(_one_of(PrivateCalibration), "exact")  # "zcdp", "printed"
+    loss_bound: float = key(checks.positive, 1.0)  # B: largest change of one sample's loss that counts
+    split: float = key(lambda name, v: checks.between(name, v, 1e-6, 1 - 1e-6), 0.5)  # for gradients
+
+
+@dataclass(frozen=True)
+class FaithfulRun(Run):
+    """A step is short: checkpoints and evaluations are farther apart."""
+
+    checkpoint_every: int = key(checks.whole, 100)  # training steps
+    evaluate_every: int = key(checks.whole, 50)  # training steps
+
+
+@dataclass(frozen=True)
+class FaithfulConfig:
+    """A run of faithful learning; made by `config.read` or `config.from_tables`, or directly."""
+
+    SECTIONS: ClassVar[Mapping[str, type[Section]]] = {
+        "data": Data,
+        "partition": Partition,
+        "model": Model,
+        "faithful": Faithful,
+        "privacy": FaithfulPrivacy,
+        "run": FaithfulRun,
+    }
+    OPTIONAL: ClassVar[Sequence[str]] = ("privacy", "run")
+
+    data: Data
+    partition: Partition
+    model: Model
+    faithful: Faithful
+    privacy: FaithfulPrivacy | None = None
+    run: FaithfulRun = field(default_factory=FaithfulRun)
+
+    def __post_init__(self) -> None:
+        if self.privacy is None:
+            return
+        if self.model.name != "softmax":
+            raise InvalidValue("model.name", "must be softmax in a private run", repr(self.model.name))
+        for name, default in (
+            ("payments", "gradients"), ("rule", "trapezoid"), ("variant", "corrected"), ("agents", ()),
+        ):  # fmt: skip
+            if getattr(self.faithful, name) != default:
+                rule = "must not be given in a private run, whose payments are noisy loss differences"
+                raise InvalidValue(f"faithful.{name}", rule, repr(getattr(self.faithful, name)))
+        if not self.faithful.payment_steps:
+            raise InvalidValue("faithful.payment_steps", "must be at least 1 in a private run", 0)
+
+    @property
+    def rounds(self) -> int:
+        """Training steps, T_1."""
+        given = self.faithful.training_steps
+        return given if given is not None else 1500 if self.privacy is None else 80
+
+    @property
+    def scheme(self) -> str:
+        """In one word, for lists of runs."""
+        return "faithful" if self.privacy is None else "private faithful"

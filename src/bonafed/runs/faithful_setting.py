@@ -1,0 +1,190 @@
+"""From a config of faithful learning to the agents' problem. Writes nothing; refuses what cannot be run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from bonafed.checks import Floats
+from bonafed.errors import InvalidValue
+from bonafed.learning.datasets import Dataset
+from bonafed.learning.engine import Samples, single_threaded
+from bonafed.learning.programs import Loss, Program, flat_parameters, program_for
+from bonafed.mechanisms.faithful import Problem, RidgeRegression, SoftmaxRegression
+from bonafed.mechanisms.faithful.agents import agents_from
+from bonafed.mechanisms.faithful.modules import ModuleProblem
+from bonafed.runs.faithful_config import FaithfulConfig
+from bonafed.runs.holdings import AGENTS, Holdings, generator, hold
+from bonafed.runs.sections import named
+from bonafed.runs.setting import require_fit
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FaithfulSetting:
+    """A run that can begin; made by `prepare_faithful`."""
+
+    config: FaithfulConfig
+    problem: Problem
+    start: Floats  # (P,) the model before the first step
+    module: nn.Module
+    program: Program
+    to_module: Callable[[Floats], Tensor]  # models (m, P) of the problem as parameters of the module
+    test: Samples  # perhaps none
+    class_shares: Floats | None  # (K, classes) of every agent's samples; None for regression
+    notes: tuple[str, ...]
+    digest: str
+
+
+def prepare_faithful(
+    config: FaithfulConfig,
+    *,
+    dataset: Dataset | None = None,
+    module: nn.Module | None = None,
+    on_progress: Callable[[str], None] | None = None,
+) -> FaithfulSetting:
+    """Load, split, build; a `module` of the user's own is taken to be not convex."""
+    held = hold(config, dataset, on_progress)
+    config = held.config
+    with named("partition"):
+        if len(held.parts) < 2:
+            raise InvalidValue("clients", "must be at least 2 for faithful learning", len(held.parts))
+        if config.faithful.clusters is not None and config.faithful.clusters > len(held.parts):
+            rule = f"must be at most the number of agents, {len(held.parts)}"
+            raise InvalidValue("faithful.clusters", rule, config.faithful.clusters)
+    linear = module is None and config.model.name == "softmax"
+    if module is None:
+        module = held.module()
+    with named("model", model="name"):
+        program = program_for(module, "cross-entropy" if held.dataset.classes else "squared")
+    require_fit(program, flat_parameters(module), held.samples, held.dataset.classes)
+    shares = _class_shares(held)
+    notes = _notes(held, linear)
+    if linear:
+        problem, to_module = _linear(held)
+        start = np.zeros(problem.size)
+    else:
+        problem = _general(held, module)
+        start, to_module = problem.start, _as_they_are
+    with named("faithful"):
+        agents_from(config.faithful.agents, problem, generator(config, AGENTS))  # refuses bad ones
+    return FaithfulSetting(
+        config, problem, start, module, program, to_module, held.test, shares, notes, held.digest
+    )
+
+
+def _weights(held: Holdings[FaithfulConfig]) -> Floats:
+    sizes = np.array([part.size for part in held.parts], dtype=np.float64)
+    if held.config.faithful.weights == "equal":
+        sizes = np.ones(sizes.size)
+    return np.asarray(sizes / sizes.sum())
+
+
+def _linear(held: Holdings[FaithfulConfig]) -> tuple[Problem, Callable[[Floats], Tensor]]:
+    """Softmax or ridge regression on features and a constant, all scaled to norm 1 at most."""
+    given = held.config.faithful
+    if given.learning_rate is not None:
+        rule = "must not be given for softmax, whose step is 1/L_g"
+        raise InvalidValue("faithful.learning_rate", rule, given.learning_rate)
+    flat = np.asarray(held.features, dtype=np.float64).reshape(len(held.features), -1)
+    x = np.hstack([flat, np.ones((len(flat), 1))])
+    scale = float(np.linalg.norm(x, axis=1).max())
+    classes, mu, weights = held.dataset.classes, given.regulariser, _weights(held)
+    problem: Problem
+    if classes:
+        problem = SoftmaxRegression(x / scale, held.dataset.labels, held.owner, classes, mu, weights)
+    else:
+        targets = np.asarray(held.dataset.labels, dtype=np.float64).ravel()
+        problem = RidgeRegression(x / scale, targets, held.owner, mu, weights)
+
+    def to_module(models: Floats) -> Tensor:
+        """The scale goes into the weights, so that the module takes features as they are."""
+        matrix = models.reshape(len(models), x.shape[1], -1).transpose(0, 2, 1) / scale
+        parts = [matrix[:, :, :-1].reshape(len(models), -1), matrix[:, :, -1]]
+        return torch.from_numpy(np.hstack(parts)).float()
+
+    return problem, to_module
+
+
+def _general(held: Holdings[FaithfulConfig], module: nn.Module) -> ModuleProblem:
+    given = held.config.faithful
+    if given.learning_rate is None:
+        rule = f"must be given for {held.config.model.name}, whose smoothness is not known"
+        raise InvalidValue("faithful.learning_rate", rule, "nothing")
+    if given.payments != "gradients" or given.clusters is not None:
+        name = "payments" if given.payments != "gradients" else "clusters"
+        rule = f"must not be given for {held.config.model.name}: it needs minima, the loss is not convex"
+        raise InvalidValue(f"faithful.{name}", rule, repr(getattr(given, name)))
+    loss: Loss = "cross-entropy" if held.dataset.classes else "squared"
+    return ModuleProblem(
+        module, held.samples, held.owner, given.regulariser, 1 / given.learning_rate, _weights(held),
+        loss=loss,
+    )  # fmt: skip
+
+
+def _as_they_are(models: Floats) -> Tensor:
+    return torch.from_numpy(models).float()
+
+
+def _class_shares(held: Holdings[FaithfulConfig]) -> Floats | None:
+    classes = held.dataset.classes
+    if not classes:
+        return None
+    counts = [np.bincount(held.dataset.labels[part], minlength=classes) for part in held.parts]
+    return np.asarray(np.array(counts) / np.array([part.size for part in held.parts])[:, None])
+
+
+def _notes(held: Holdings[FaithfulConfig], linear: bool) -> tuple[str, ...]:
+    found = []
+    if not linear:
+        found.append(
+            f"the loss of {held.config.model.name} is not convex: efficiency, faithfulness, participation "
+            "and budget balance are not promised; payments are computed from gradients all the same"
+        )
+    if held.config.faithful.agents:
+        found.append("not following the protocol: agents " + ", ".join(held.config.faithful.agents))
+    if held.config.faithful.clusters is not None:
+        found.append("payments by clusters may sum to less than zero; one cluster per agent is safe")
+    return tuple(found)
+
+
+def fresh_losses(setting: FaithfulSetting) -> Callable[[Floats], Floats] | None:
+    """Losses on test samples, weighted by each agent's share of every class; None without test data."""
+    n = len(setting.test.labels)
+    if n == 0:
+        return None
+    shares = np.ones((setting.problem.agents, 1)) if setting.class_shares is None else setting.class_shares
+    kinds = shares.shape[1]
+    group = np.zeros(n, dtype=np.int64) if kinds == 1 else setting.test.labels.numpy()
+    counts = np.bincount(group, minlength=kinds)
+    known = shares * (counts > 0)
+    if (known.sum(1) == 0).any():
+        return None  # an agent holds only classes of which there is no test sample
+    known = known / known.sum(1, keepdims=True)
+
+    def losses(models: Floats) -> Floats:
+        each = _test_losses(setting, setting.to_module(models))
+        by_class = np.stack([np.bincount(group, row, kinds) for row in each]) / np.maximum(counts, 1)
+        return np.asarray(by_class @ known.T)
+
+    return losses
+
+
+def _test_losses(setting: FaithfulSetting, weights: Tensor) -> Floats:
+    """(m, n) the loss of every test sample under every model."""
+    x, y, m = setting.test.features, setting.test.labels, weights.shape[0]
+    most = max(1, setting.program.samples_per_call(x[0], clip=False) // m)
+    found = []
+    with torch.no_grad(), single_threaded():
+        for rows in (slice(i, i + most) for i in range(0, len(y), most)):
+            part = x[rows]
+            z = setting.program.outputs(weights, part.expand(m, *part.shape)).double()
+            if setting.program.loss == "squared":
+                found.append((z - y[rows].view(1, -1, 1)).square().sum(2) / 2)
+            else:
+                log_p = torch.log_softmax(z, 2)
+                found.append(-log_p.gather(2, y[rows].expand(m, -1)[:, :, None])[:, :, 0])
+    return np.asarray(torch.cat(found, 1).numpy())

@@ -1,0 +1,151 @@
+"""Whose data a run trains on: loaded, split and digested, the same for every kind of run."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Generic, TypeVar, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from bonafed.errors import InvalidValue
+from bonafed.learning import datasets, models
+from bonafed.learning import partition as partitions
+from bonafed.learning.datasets import Dataset
+from bonafed.learning.engine import Samples
+from bonafed.runs.config import AnyConfig
+from bonafed.runs.sections import named
+
+PARTITION, NOISE, WHO, AGENTS, CLUSTERS, PRIVACY = (
+    11,
+    12,
+    13,
+    14,
+    15,
+    16,
+)  # purposes of generators of the run's seed
+C = TypeVar("C", bound=AnyConfig)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Holdings(Generic[C]):
+    """Data and who holds them; made by `hold`."""
+
+    config: C  # places and numbers of clients filled in
+    dataset: Dataset
+    features: NDArray[Any]  # (n, ...) of all clients, with the noise of the partition
+    parts: list[NDArray[np.int64]]  # (N,) the samples of each client
+    digest: str  # of data and partition
+
+    @property
+    def samples(self) -> Samples:
+        """Of all clients."""
+        return _tensors(self.features, self.dataset.labels)
+
+    @property
+    def test(self) -> Samples:
+        """Perhaps none."""
+        return _tensors(self.dataset.test_features, self.dataset.test_labels)
+
+    @property
+    def owner(self) -> NDArray[np.int64]:
+        """(n,) the client of each sample."""
+        found = np.empty(len(self.dataset.labels), dtype=np.int64)
+        for client, part in enumerate(self.parts):
+            found[part] = client
+        return found
+
+    def module(self) -> nn.Module:
+        """The model of the config with its initial weights."""
+        outputs, name = self.dataset.classes or 1, self.config.model.name
+        with named("model", model="name", image="name"):
+            return models.build(
+                name, self.features.shape[1:], outputs, self.config.run.seed, self.dataset.vocabulary
+            )
+
+
+def hold(
+    config: C, dataset: Dataset | None = None, on_progress: Callable[[str], None] | None = None
+) -> Holdings[C]:
+    """Load (unless the data are given) and split."""
+    if dataset is None:
+        config, dataset = _load(config, on_progress)
+    parts = _split(config, dataset)
+    config = replace(config, partition=replace(config.partition, clients=len(parts)))
+    features = _features(config, dataset, parts)
+    _require_labels(dataset, parts)
+    return Holdings(config, dataset, features, parts, _digest(features, dataset, parts))
+
+
+def generator(config: AnyConfig, purpose: int, round_number: int = 0) -> np.random.Generator:
+    """Randomness of the run's seed, for one purpose and round."""
+    key = np.random.SeedSequence((config.run.seed, round_number), spawn_key=(purpose,))
+    return np.random.default_rng(key)
+
+
+def _load(config: C, on_progress: Callable[[str], None] | None) -> tuple[C, Dataset]:
+    """The data, and the config with places that hold from any folder."""
+    given = config.data
+    folder = Path(given.folder).expanduser().absolute() if given.folder else None
+    name = given.name
+    if Path(name).suffix.lower() in (".npz", ".csv"):
+        name = str(Path(name).expanduser().absolute())
+    with named("data", dataset="name"):
+        dataset = datasets.load(name, folder=folder, seed=config.run.seed, on_progress=on_progress)
+    return replace(config, data=replace(given, name=name, folder=str(folder or ""))), dataset
+
+
+def _split(config: AnyConfig, dataset: Dataset) -> list[NDArray[np.int64]]:
+    kind, options = config.partition.kind, dict(config.partition.options)
+    clients = config.partition.clients
+    if kind == "natural":
+        if dataset.groups is None:
+            raise InvalidValue("partition.kind", "must not be natural: the data name no owners", kind)
+        options["groups"] = dataset.groups
+        clients = clients or int(np.unique(dataset.groups).size)
+    with named("partition"):
+        return partitions.partition(
+            kind, dataset.labels, clients or 0, generator(config, PARTITION), **options
+        )
+
+
+def _features(config: AnyConfig, dataset: Dataset, parts: list[NDArray[np.int64]]) -> NDArray[Any]:
+    """The training features, with noise under a partition that asks for it."""
+    if config.partition.kind != "feature_noise":
+        return dataset.features
+    if dataset.vocabulary:
+        raise InvalidValue("partition.kind", "must not add noise to text", config.partition.kind)
+    levels = partitions.feature_noise_levels(len(parts), config.partition.options["sigma"])
+    features = cast(NDArray[np.float32], dataset.features)
+    return partitions.add_feature_noise(features, parts, levels, generator(config, NOISE))
+
+
+def _require_labels(dataset: Dataset, parts: list[NDArray[np.int64]]) -> None:
+    """Classes in range, also where the data set was not made by `datasets`; names the client."""
+    if not dataset.classes:
+        return
+    bad = (dataset.labels < 0) | (dataset.labels >= dataset.classes)
+    for client, part in enumerate(parts):
+        if bad[part].any():
+            sample = int(part[bad[part]][0])
+            rule = f"must be in 0..{dataset.classes - 1}"
+            value = f"{dataset.labels[sample]} in sample {sample}"
+            raise InvalidValue(f"labels of client {client}", rule, value)
+
+
+def _tensors(features: NDArray[Any], labels: NDArray[Any]) -> Samples:
+    return Samples(torch.tensor(features), torch.tensor(labels))
+
+
+def _digest(features: NDArray[Any], dataset: Dataset, parts: list[NDArray[np.int64]]) -> str:
+    """Changes when a sample, a label or the owner of one changes."""
+    found = hashlib.sha256()
+    for array in (features, dataset.labels, dataset.test_features, dataset.test_labels, *parts):
+        found.update(f"{array.dtype}{array.shape}".encode())
+        found.update(np.ascontiguousarray(array).data)
+    return found.hexdigest()

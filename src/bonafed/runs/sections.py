@@ -1,0 +1,139 @@
+"""The tables of a run's config file: what they have in common, and those that every kind of run has.
+
+Every key carries its rule. An unknown key, a missing one and an impossible value are refused under their
+dotted name, `run.seed must be a whole number of at least 0, got -1`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any
+
+from bonafed import checks
+from bonafed.errors import InvalidValue
+from bonafed.learning.partition import options_of
+
+Check = Callable[[str, Any], Any]
+
+
+def text(name: str, value: object) -> str:
+    """Any text."""
+    if not isinstance(value, str):
+        raise InvalidValue(name, "must be text", repr(value))
+    return value
+
+
+def word(name: str, value: object) -> str:
+    """Text that is not empty."""
+    if not text(name, value):
+        raise InvalidValue(name, "must not be empty", repr(value))
+    return str(value)
+
+
+def natural(name: str, value: object) -> int:
+    """0, 1, 2, ..."""
+    return checks.whole(name, value, at_least=0)
+
+
+def key(check: Check, default: Any = MISSING) -> Any:
+    """A key with its rule; None as default: may be left out."""
+    metadata = {"check": _optional(check) if default is None else check}
+    return field(metadata=metadata) if default is MISSING else field(default=default, metadata=metadata)
+
+
+def _optional(check: Check) -> Check:
+    return lambda name, value: None if value is None else check(name, value)
+
+
+@dataclass(frozen=True)
+class Section:
+    """A table of the file; every value is held against the rule of its key."""
+
+    def __post_init__(self) -> None:
+        for item in fields(self):
+            check: Check = item.metadata["check"]
+            object.__setattr__(self, item.name, check(item.name, getattr(self, item.name)))
+        self._agree()
+
+    def _agree(self) -> None:
+        """Rules between keys."""
+
+    def table(self) -> dict[str, Any]:
+        """The section as plain data."""
+        return {item.name: getattr(self, item.name) for item in fields(self)}
+
+
+@dataclass(frozen=True)
+class Data(Section):
+    """Which data."""
+
+    name: str = key(word)  # a name that `datasets.load` knows, or the user's own .npz or .csv
+    folder: str = key(text, "")  # where the files are; empty: $BONAFED_DATA, then the cache
+
+
+@dataclass(frozen=True)
+class Partition(Section):
+    """Who holds which samples."""
+
+    kind: str = key(word, "iid")  # a name of `partition.PARTITIONS`
+    clients: int | None = key(checks.whole, None)  # may be left out for natural: one per owner
+    options: Mapping[str, Any] = field(default_factory=dict, metadata={"check": lambda _, value: value})
+
+    def _agree(self) -> None:
+        known = {key: must for key, must in _options_of(self.kind).items() if key != "groups"}
+        for key, value in self.options.items():
+            if key not in known:
+                raise unknown("", key, value, ["kind", "clients", *known])
+        for key, must in known.items():
+            if must and key not in self.options:
+                raise InvalidValue(key, f"must be given for {self.kind}", "nothing")
+        if self.clients is None and self.kind != "natural":
+            raise InvalidValue("clients", "must be given", "nothing")
+
+    def table(self) -> dict[str, Any]:
+        return {"kind": self.kind, "clients": self.clients, **self.options}
+
+
+def _options_of(kind: str) -> dict[str, bool]:
+    try:
+        return options_of(kind)
+    except InvalidValue as error:
+        raise InvalidValue("kind", error.rule, error.value) from error
+
+
+@dataclass(frozen=True)
+class Model(Section):
+    """Which model."""
+
+    name: str = key(word)  # a name of `models.MODELS`
+
+
+@dataclass(frozen=True)
+class Run(Section):
+    """Randomness, the folder, and how often something is written."""
+
+    seed: int = key(natural, 0)  # of everything but the costs
+    folder: str = key(text, "")  # empty: runs/<name of the config file>
+    checkpoint_every: int = key(checks.whole, 1)  # rounds
+    evaluate_every: int = key(checks.whole, 1)  # rounds
+    threads: int = key(natural, 0)  # 0: one per core; changes the time, not the result
+
+
+@contextmanager
+def named(section: str, **names: str) -> Iterator[None]:
+    """Errors inside are told under the section's name, some under another key's: `model="name"`."""
+    try:
+        yield
+    except InvalidValue as error:
+        key = names.get(error.name, error.name)
+        raise InvalidValue(f"{section}.{key}", error.rule, error.value) from error
+
+
+def unknown(prefix: str, key: str, value: object, known: list[str]) -> InvalidValue:
+    """The error for a key nobody knows, with the nearest one that is known."""
+    near = difflib.get_close_matches(key, known, 1)
+    hint = f"did you mean {near[0]}?" if near else "known are " + ", ".join(known)
+    return InvalidValue(f"{prefix}{key}", f"must not be given, it is unknown ({hint})", repr(value))

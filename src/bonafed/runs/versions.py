@@ -1,0 +1,42 @@
+"""What a run's result depends on besides its config: versions of libraries, and the data."""
+
+from __future__ import annotations
+
+import platform
+from importlib import metadata
+from pathlib import Path
+
+from bonafed import __version__
+from bonafed.errors import InvalidValue
+from bonafed.runs import folder as folders
+from bonafed.runs.folder import JSONObject
+
+
+def versions(seed: int, digest: str) -> JSONObject:
+    """As written into a run's folder; the digest is that of data and partition."""
+    libraries = {name: metadata.version(name) for name in ("numpy", "scipy", "torch")}
+    return {
+        "bonafed": __version__,
+        "python": platform.python_version(),
+        **libraries,
+        "seed": seed,
+        "data": digest,
+    }
+
+
+def changed_versions(seed: int, digest: str, folder: Path) -> dict[str, tuple[str, str]]:
+    """Libraries that are not as they were when the run began; it may then end with other digits."""
+    then, now = folders.read_json(folder, folders.VERSIONS), versions(seed, digest)
+    return {
+        name: (str(then.get(name)), str(now[name]))
+        for name in ("bonafed", "numpy", "torch")
+        if then.get(name) != now[name]
+    }
+
+
+def require_same(digest: str, folder: Path) -> None:
+    """The data and the partition are those the run began with."""
+    began = folders.read_json(folder, folders.VERSIONS).get("data")
+    if began != digest:
+        rule = f"must be the data and the partition the run began with ({str(began)[:12]}...)"
+        raise InvalidValue("data", rule, f"{digest[:12]}...")

@@ -1,0 +1,45 @@
+"""Ten organisations, from the example config to a statement each; cheated, in private, with a network."""
+
+import json
+
+
+def test_the_example_ends_with_a_statement_and_four_promises(trained):
+    trained("--write-example", "faithful")
+    shorter = ["--set", "faithful.training_steps=400", "--set", "faithful.regulariser=0.01"]
+    said = trained("faithful.toml", "--folder", "shown", *shorter)
+    for text in (
+        "Statement of every agent", "overall loss", "with the others' model", "alone",
+        "Was it worth joining", "efficiency", "faithfulness", "participation", "budget balance",
+    ):  # fmt: skip
+        assert text in said
+    assert said.count("holds") == 4
+    assert "DOES NOT HOLD" not in said
+    again = json.loads(trained("--resume", "shown", "--json"))
+    assert len(again["agents"]) == 10
+    assert all(row["payment"] >= 0 for row in again["agents"])
+    assert again["test_accuracy"] > 0.85
+
+
+def test_a_printed_protocol_says_what_it_does_not_keep(trained):
+    trained("--write-example", "faithful")
+    wrong = ["--set", "faithful.variant=printed", "--set", "faithful.training_steps=100"]
+    said = trained("faithful.toml", *wrong, "--set", "partition.delta=0.5")
+    assert "DOES NOT HOLD" in said
+    assert "overstating may pay" in said
+
+
+def test_a_network_is_trained_and_paid_for_and_says_what_is_lost(trained):
+    trained("--write-example", "faithful")
+    network = ["--set", "model.name=small-cnn", "--set", "faithful.learning_rate=0.1"]
+    short = ["--set", "faithful.training_steps=3", "--set", "faithful.payment_steps=2"]
+    said = trained("faithful.toml", *network, *short)
+    assert said.count("not promised") >= 3
+    assert "is not convex: efficiency, faithfulness, participation and budget balance are not" in said
+
+
+def test_privacy_is_stated_from_the_record(trained):
+    trained("--write-example", "faithful")
+    private = ["--set", "privacy.epsilon=10", "--set", "privacy.delta=1e-5"]
+    said = json.loads(trained("faithful.toml", *private, "--set", "faithful.training_steps=30", "--json"))
+    assert 9 < said["epsilon"] <= 10
+    assert said["test_accuracy"] > 0.3

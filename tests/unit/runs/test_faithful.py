@@ -1,0 +1,254 @@
+"""Runs of faithful learning: configs, statements, resumption, cheats, privacy, other models."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from bonafed.errors import InvalidValue
+from bonafed.learning.datasets import from_arrays
+from bonafed.mechanisms.faithful import BadReport, Diverged, RidgeRegression, faithful, vcg_payments
+from bonafed.runs import config, folder, listing, toml
+from bonafed.runs.faithful import train_faithful
+from bonafed.runs.faithful_setting import fresh_losses, prepare_faithful
+
+TABLES = {
+    "data": {"name": "small"},
+    "partition": {"kind": "iid", "clients": 4},
+    "model": {"name": "softmax"},
+    "faithful": {"regulariser": 0.05, "training_steps": 200, "epsilon": 1e-4},
+    "run": {"seed": 3},
+}
+
+
+@pytest.fixture
+def make():
+    def made(*changes):
+        tables = TABLES
+        for change in changes:
+            tables = toml.override(tables, change)
+        return config.from_tables(tables)
+
+    return made
+
+
+@pytest.fixture
+def run(make, small, tmp_path):
+    """run("faithful.rule=left") -> summary."""
+
+    def ran(*changes, dataset=None, **options):
+        setting = prepare_faithful(make(*changes), dataset=dataset or small)
+        return train_faithful(setting, tmp_path / f"run{len(list(tmp_path.iterdir()))}", **options)
+
+    return ran
+
+
+def test_the_statement_is_that_of_the_protocol(make, small, tmp_path):
+    setting = prepare_faithful(make(), dataset=small)
+    said = train_faithful(setting, tmp_path / "run")
+    outcome = faithful(setting.problem, training_steps=200, epsilon=1e-4)
+    assert [row["payment"] for row in said["agents"]] == outcome.payments.amount.tolist()
+    assert [row["loss"] for row in said["agents"]] == outcome.losses.tolist()
+    assert said["total_payment"] == outcome.payments.total
+    assert [check["holds"] for check in said["checks"]] == [True] * 4
+    for row in said["agents"]:
+        assert row["overall_loss"] == row["loss"] + row["payment"]
+        assert row["loss_alone"] <= row["loss"]
+        assert row["joining_pays"] == (row["fresh_loss"] + row["payment"] <= row["fresh_loss_alone"])
+    state = torch.load(tmp_path / "run" / "model.pt")
+    z = torch.from_numpy(small.test_features) @ state["1.weight"].T + state["1.bias"]
+    assert float((z.argmax(1).numpy() == small.test_labels).mean()) == said["test_accuracy"]
+    assert json.loads((tmp_path / "run" / "summary.json").read_text()) == said
+
+
+def test_fresh_losses_are_those_of_the_classes_an_agent_holds(make, small):
+    apart = make("partition.kind=typicality", "partition.delta=1", "partition.clients=3")
+    setting = prepare_faithful(apart, dataset=small)
+    model = np.random.default_rng(0).normal(size=(2, setting.problem.size))
+    found = fresh_losses(setting)(model)
+    weights = setting.to_module(model).double().numpy()
+    for m in range(2):
+        matrix, bias = weights[m, :18].reshape(3, 6), weights[m, 18:]
+        z = small.test_features @ matrix.T + bias
+        each = np.log(np.exp(z).sum(1)) - z[np.arange(30), small.test_labels]
+        for agent in range(3):
+            assert found[m, agent] == pytest.approx(each[small.test_labels == agent].mean(), rel=1e-5)
+
+
+@pytest.mark.parametrize("method", ["newton", "exact"])
+def test_other_ways_to_compute_payments_agree(run, method):
+    by_gradients = run("faithful.epsilon=1e-8", "faithful.training_steps=800")
+    other = run(f"faithful.payments={method}", "faithful.training_steps=800")
+    for one, two in zip(by_gradients["agents"], other["agents"], strict=True):
+        assert two["payment"] == pytest.approx(one["payment"], rel=2e-3)
+    assert all(check["holds"] for check in other["checks"])
+
+
+def test_clusters_are_cheaper_and_say_what_they_lose(run):
+    said = run("faithful.clusters=2")
+    exact = run("faithful.payments=exact")
+    for one, two in zip(said["agents"], exact["agents"], strict=True):
+        assert one["payment"] <= two["payment"] + 1e-12  # D11
+    assert any("clusters may sum to less than zero" in note for note in said["notes"])
+
+
+def test_ridge_regression_for_real_targets(make, tmp_path):
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal((90, 3)).astype(np.float32)
+    y = (x @ [1.0, -2.0, 0.5] + 0.1 * rng.standard_normal(90)).astype(np.float32)
+    data = from_arrays("line", x[:60], y[:60], test_features=x[60:], test_labels=y[60:])
+    setting = prepare_faithful(make("faithful.training_steps=400"), dataset=data)
+    assert isinstance(setting.problem, RidgeRegression)
+    said = train_faithful(setting, tmp_path / "run")
+    exact = vcg_payments(setting.problem, folder.read_checkpoint(tmp_path / "run").weights)
+    # the trapezoid is exact for quadratics, so the certificate is the whole error
+    amounts = np.array([row["payment"] for row in said["agents"]])
+    assert np.all((exact.amount - amounts >= -1e-12) & (exact.amount - amounts <= 1e-4))
+
+
+def test_a_cheat_is_named_and_does_worse(run):
+    honest, cheated = run(), run('faithful.agents=["1 amplify 3"]')
+    assert cheated["agents"][1]["overall_loss"] > honest["agents"][1]["overall_loss"]
+    assert cheated["agents"][1]["loss"] < honest["agents"][1]["loss"]  # what it would gain without payments
+    assert "not following the protocol: agents 1 amplify 3" in cheated["notes"]
+
+
+def test_an_agent_that_falls_silent_stops_the_run_or_is_left_out(run, tmp_path):
+    with pytest.raises(BadReport, match=r"agent 2 in training step 6 must be .* got nothing"):
+        run('faithful.agents=["2 drop-out 5"]')
+    said = run('faithful.agents=["2 drop-out 5"]', "faithful.on_bad_report=leave out")
+    (out,) = said["left_out"]
+    assert (out["agent"], out["where"], out["problem"]) == (2, "training step 6", "nothing")
+    assert out["due"] > 0
+    assert said["agents"][2]["payment"] == 0
+    assert said["rounds"] == 200  # begun again, not counted twice
+
+
+def test_divergence_is_an_error_not_an_overflow(run):
+    with pytest.raises(Diverged, match="training diverges at step"):
+        run('faithful.agents=["0 amplify 4000"]')
+
+
+def test_noise_that_keeps_payments_from_converging_is_an_error(run):
+    with pytest.raises(Diverged, match=r"payments do not converge to epsilon = 0.0001 in .* such as noise"):
+        run('faithful.agents=["0 add-noise 0.5"]')
+
+
+def test_a_private_run_states_what_was_given_away(run):
+    said = run("privacy.epsilon=5", "privacy.delta=1e-3", "faithful.training_steps=20")
+    assert said["mechanism"] == "private faithful"
+    assert 0 < said["epsilon"] <= 5
+    assert len(said["epsilon_per_agent"]) == 4
+    assert [check["holds"] for check in said["checks"]][:3] == [None] * 3
+    again = run("privacy.epsilon=5", "privacy.delta=1e-3", "faithful.training_steps=20")
+    assert {**said, "seconds": 0} == {**again, "seconds": 0}
+
+
+def test_a_model_that_is_not_convex_pays_without_promises(make, small, tmp_path):
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3))
+    asked = make("model.name=own", "faithful.learning_rate=0.5", "faithful.training_steps=40")
+    setting = prepare_faithful(asked, dataset=small, module=module)
+    said = train_faithful(setting, tmp_path / "run")
+    assert said["payment_steps"] == 20
+    assert said["certified_error"] is None
+    assert [check["holds"] for check in said["checks"]][:3] == [None] * 3
+    assert "is not convex: efficiency, faithfulness, participation and budget balance" in said["notes"][0]
+    assert all(row["payment"] > 0 for row in said["agents"])
+    state = torch.load(tmp_path / "run" / "model.pt")
+    assert set(state) == {"0.weight", "0.bias", "2.weight", "2.bias"}
+
+
+class _Killed(Exception):
+    """Stands for the end of the process."""
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [[], ["faithful.payments=newton"], ['faithful.agents=["1 stale"]'],
+     ["privacy.epsilon=5", "privacy.delta=1e-3"]],
+)  # fmt: skip
+@pytest.mark.parametrize("moment", [3, 77, 200])
+def test_a_run_resumed_ends_with_the_same_bits(make, small, tmp_path, changes, moment):
+    setting = prepare_faithful(make(*changes, "run.checkpoint_every=20"), dataset=small)
+    whole = train_faithful(setting, tmp_path / "whole")
+
+    def kill(record):
+        if record.round == moment:
+            raise _Killed
+
+    with pytest.raises(_Killed):
+        train_faithful(setting, tmp_path / "killed", on_round=kill)
+    resumed = train_faithful(setting, tmp_path / "killed", resume=True)
+    assert {**resumed, "seconds": 0} == {**whole, "seconds": 0}
+    assert (tmp_path / "killed" / "model.pt").read_bytes() == (tmp_path / "whole" / "model.pt").read_bytes()
+    lines = [folder.read_rounds(tmp_path / name) for name in ("whole", "killed")]
+    one, other = ([{**line, "seconds": 0} for line in part] for part in lines)
+    assert one == other
+
+
+def test_faithful_runs_are_listed_beside_others(make, small, tmp_path):
+    train_faithful(prepare_faithful(make(), dataset=small), tmp_path / "run")
+    seen = listing.overview(tmp_path / "run")
+    assert (seen["scheme"], seen["rounds"], seen["planned_rounds"]) == ("faithful", 200, 200)
+    assert seen["finished"]
+    assert seen["test_accuracy"] is not None
+
+
+def test_a_config_survives_its_own_text(make):
+    asked = make('faithful.agents=["1 amplify 3"]', "faithful.on_bad_report=leave out")
+    assert config.from_tables(config.to_tables(asked)) == asked
+
+
+BAD = [
+    ("faithful.regulariser=0", r"faithful\.regulariser must be positive, got 0"),
+    ("faithful.regularizer=1", r"faithful\.regularizer must not be given, it is unknown \(did you"),
+    ("training.rounds=3", r"training must not be given with faithful, got a section \[training\]"),
+    ("contract.scheme=x", r"contract must not be given with faithful"),
+    ("faithful.rule=simpson", r"faithful\.rule must be"),
+    ("faithful.clusters=1", r"faithful\.clusters must be a whole number of at least 2"),
+    ("faithful.agents=3", r"faithful\.agents must be a list such as"),
+    ('faithful.agents=["3 bribe"]', r"faithful\.agents must be like '3 amplify 5'; known are amplify"),
+    ('faithful.agents=["3 amplify"]', r"faithful\.agents must have one argument after amplify"),
+    ('faithful.agents=["3 amplify x"]', r"faithful\.agents must have a number after amplify"),
+    ('faithful.agents=["3 stale 2"]', r"faithful\.agents must have no argument after stale"),
+    ('faithful.agents=["3 stale", "3 amplify 2"]', r"faithful\.agents must name agent 3 once"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "message"), BAD, ids=[change for change, _ in BAD])
+def test_bad_configs_are_refused(make, change, message):
+    with pytest.raises(InvalidValue, match=message):
+        make(change)
+
+
+PRIVATE = ["privacy.epsilon=1", "privacy.delta=1e-3"]
+REFUSED = [
+    (["faithful.payments=exact", "faithful.rule=left"], "rule must not be given with payments"),
+    (["faithful.clusters=2", "faithful.payments=exact"], "payments must not be given with clusters"),
+    ([*PRIVATE, "faithful.rule=left"], r"faithful\.rule must not be given in a private run"),
+    ([*PRIVATE, "model.name=small-cnn"], r"model\.name must be softmax in a private run"),
+    (["faithful.clusters=5"], r"faithful\.clusters must be at most the number of agents, 4"),
+    (["faithful.learning_rate=1"], r"faithful\.learning_rate must not be given for softmax"),
+    (["partition.clients=1"], r"partition\.clients must be at least 2 for faithful learning"),
+    (['faithful.agents=["4 stale"]'], r"faithful\.agents must be numbered 0\.\.3"),
+    (['faithful.agents=["1 copy 9"]'], r"faithful\.agent must be in 0\.\.3"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("changes", "message"), REFUSED, ids=[" ".join(changes) for changes, _ in REFUSED])
+def test_what_cannot_be_run_is_refused_before_it_begins(make, small, changes, message):
+    with pytest.raises(InvalidValue, match=message):
+        prepare_faithful(make(*changes), dataset=small)
+
+
+def test_models_that_are_not_convex_need_a_step_and_gradients(make, small):
+    module = nn.Sequential(nn.Linear(6, 3))
+    with pytest.raises(InvalidValue, match=r"faithful\.learning_rate must be given for softmax"):
+        prepare_faithful(make(), dataset=small, module=module)
+    with pytest.raises(InvalidValue, match=r"faithful\.payments must not be given for softmax"):
+        prepare_faithful(
+            make("faithful.learning_rate=1", "faithful.payments=exact"), dataset=small, module=module
+        )
