@@ -9,6 +9,7 @@ import typer
 
 from bonafed import checks
 from bonafed.cli import inputs, tables
+from bonafed.cli.audit_faithful import faithful
 from bonafed.cli.audit_jsam import jsam
 from bonafed.cli.audit_report import finish
 from bonafed.cli.quote import (
@@ -145,3 +146,4 @@ def _audit_prior_free(
 
 
 audit_app.command()(jsam)
+audit_app.command()(faithful)

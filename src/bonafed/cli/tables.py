@@ -37,6 +37,25 @@ def new_table(title: str, columns: Sequence[str]) -> Table:
     return table
 
 
+def plain_table(
+    title: str,
+    caption: str,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    left: Sequence[int] = (0,),
+) -> Table:
+    """Rows of text, numbers to the right; `left` are the columns of words."""
+    table = Table(
+        title=title, title_justify="left", title_style="bold", caption=caption or None,
+        caption_justify="left", show_header=any(columns),
+    )  # fmt: skip
+    for place, name in enumerate(columns):
+        table.add_column(name, justify="left" if place in left else "right")
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
 def show_quote(
     contract: SamplingPlan, description: JSONObject, written: Mapping[Path, bytes], estimated: bool
 ) -> None:

@@ -39,7 +39,8 @@ def train(
     write_example: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="Write an example config here and stop: faithful, fedavg, jsam, sampling."
+            metavar="NAME",
+            help="Write an example config here and stop: faithful, fedavg, jsam, rewards, sampling.",
         ),
     ] = None,
     as_json: Json = False,
@@ -47,7 +48,8 @@ def train(
     """Train a federation of simulated clients as a config file says.
 
     A file with a table [contract] or [jsam] pays for it, one with a table [faithful] computes what every
-    client owes for the shared model, and prints a statement for each.
+    client owes for the shared model, one with a table [rewards] gives every client a model as good as
+    its contribution; both print a statement for each client.
 
     The run folder holds the resolved config, the metrics of every round, a checkpoint, the final model
     and a summary. A run that was stopped, even killed, continues with --resume and ends with the same
@@ -117,6 +119,7 @@ def _train(asked: AnyConfig, place: Path, resume: bool, compare: bool, as_json: 
     from bonafed.runs.config import Config, read
     from bonafed.runs.faithful_config import FaithfulConfig
     from bonafed.runs.folder import CONFIG
+    from bonafed.runs.rewards_config import RewardsConfig
     from bonafed.runs.versions import changed_versions
 
     terminal = Console(stderr=True)
@@ -129,6 +132,12 @@ def _train(asked: AnyConfig, place: Path, resume: bool, compare: bool, as_json: 
 
         asked = replace(asked, run=replace(asked.run, folder=str(place)))
         setting, run = prepare_faithful(asked, on_progress=on_progress), train_faithful
+    elif isinstance(asked, RewardsConfig):
+        from bonafed.runs.rewards import train_rewards
+        from bonafed.runs.rewards_setting import prepare_rewards
+
+        asked = replace(asked, run=replace(asked.run, folder=str(place)))
+        setting, run = prepare_rewards(asked, on_progress=on_progress), train_rewards
     else:
         assert isinstance(asked, Config)
         from bonafed.runs import training
@@ -208,6 +217,11 @@ def _progress(rounds: int, place: Path, terminal: Any) -> Iterator[Callable[[Rou
 def _show(place: Path, summary: dict[str, Any], as_json: bool, how: str) -> None:
     if as_json:
         typer.echo(json.dumps({"folder": str(place), **summary}, indent=1))
+        return
+    if "per_client" in summary:
+        from bonafed.cli.train_rewards import show_rewards
+
+        show_rewards(place, summary, how)
         return
     if "mechanism" in summary:
         from bonafed.cli.train_faithful import show_faithful

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bonafed.cli.tables import plain_table
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
@@ -18,12 +20,12 @@ def show_faithful(place: Path, summary: dict[str, Any], how: str) -> None:
 
     console = Console(highlight=False)
     title = f"Run {place.name}: {how}"
-    console.print(_table(title, "", ["", ""], [list(row) for row in _overview(summary)]))
+    console.print(plain_table(title, "", ["", ""], [list(row) for row in _overview(summary)]))
     console.print(_statement(summary))
     if summary["agents"][0]["fresh_loss"] is not None:
         console.print(_fresh(summary))
     rows = [[check["name"], _MARKS[check["holds"]], check["text"]] for check in summary["checks"]]
-    console.print(_table("Promises", "", ["promise", "here", ""], rows, left=(0, 1, 2)))
+    console.print(plain_table("Promises", "", ["promise", "here", ""], rows, left=(0, 1, 2)))
     _say(console, place, summary)
 
 
@@ -66,7 +68,7 @@ def _statement(summary: dict[str, Any]) -> Table:
     columns = ["agent", "loss", "payment", "overall loss", "with the others' model", "alone"]
     keys = ("loss", "payment", "overall_loss", "loss_with_the_others_model", "loss_alone")
     rows = [[str(row["agent"]), *(f"{row[key]:.4f}" for key in keys)] for row in summary["agents"]]
-    return _table("Statement of every agent, on its own samples", caption, columns, rows)
+    return plain_table("Statement of every agent, on its own samples", caption, columns, rows)
 
 
 def _fresh(summary: dict[str, Any]) -> Table:
@@ -78,20 +80,4 @@ def _fresh(summary: dict[str, Any]) -> Table:
         cells = (shared, shared + row["payment"], alone)
         rows.append([str(row["agent"]), *(f"{value:.4f}" for value in cells), verdict])
     columns = ["agent", "loss", "with payment", "alone", "joining pays"]
-    return _table("Was it worth joining? On fresh samples", caption, columns, rows)
-
-
-def _table(
-    title: str, caption: str, columns: list[str], rows: list[list[str]], left: tuple[int, ...] = (0,)
-) -> Table:
-    from rich.table import Table
-
-    table = Table(
-        title=title, title_justify="left", title_style="bold", caption=caption or None,
-        caption_justify="left", show_header=any(columns),
-    )  # fmt: skip
-    for place, name in enumerate(columns):
-        table.add_column(name, justify="left" if place in left else "right")
-    for row in rows:
-        table.add_row(*row)
-    return table
+    return plain_table("Was it worth joining? On fresh samples", caption, columns, rows)

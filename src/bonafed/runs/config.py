@@ -9,10 +9,10 @@
     [jsam]       optional: prior, eta or budget or expected_budget, noise_scale, clip, delta, scheme, ...
     [run]        seed, folder, checkpoint_every, evaluate_every, threads
 
-A file with a table [faithful] is another kind of run (`faithful_config`). An unknown key, a missing one and
-an impossible value are refused under their dotted name, `training.rounds must be a whole number of at least
-1, got 0`. What only the data can tell (whether the partition exists, whether the model fits) is refused by
-`bonafed.runs.setting`.
+A file with a table [faithful] or [rewards] is another kind of run (`faithful_config`, `rewards_config`). An
+unknown key, a missing one and an impossible value are refused under their dotted name, `training.rounds
+must be a whole number of at least 1, got 0`. What only the data can tell (whether the partition exists,
+whether the model fits) is refused by `bonafed.runs.setting`.
 """
 
 from __future__ import annotations
@@ -31,70 +31,29 @@ from bonafed.mechanisms.jsam.training import WITH_MEMBERS
 from bonafed.mechanisms.jsam.training import Scheme as JsamScheme
 from bonafed.runs import toml
 from bonafed.runs.faithful_config import FaithfulConfig
-from bonafed.runs.sections import Data, Model, Partition, Run, Section, key, named, natural, unknown, word
+from bonafed.runs.rewards_config import RewardsConfig
+from bonafed.runs.sections import (
+    Data,
+    Model,
+    Partition,
+    Run,
+    Section,
+    Training,
+    key,
+    named,
+    natural,
+    unknown,
+    word,
+)
 
-PROPOSITION_1 = "proposition-1"  # the learning rate that follows the convergence theorem
 ReadPrior = Callable[[str], Prior]
 S = TypeVar("S", bound=Section)
-
-
-def _share(name: str, value: object) -> float:
-    if value == "all":
-        return 1.0
-    share = checks.positive(name, value)
-    return checks.between(name, share, 0.0, 1.0)
-
-
-def _rate(name: str, value: object) -> float | str:
-    if isinstance(value, str):
-        if value != PROPOSITION_1:
-            raise InvalidValue(name, f'must be a number or "{PROPOSITION_1}"', repr(value))
-        return value
-    return checks.positive(name, value)
-
-
-def _decay(name: str, value: object) -> float:
-    return checks.between(name, checks.positive(name, value), 0.0, 1.0)
 
 
 def _prior(name: str, value: object) -> Prior:
     if not isinstance(value, Prior):
         raise InvalidValue(name, "must be a table with a kind, or KIND:NUMBER,NUMBER,...", repr(value))
     return value
-
-
-@dataclass(frozen=True)
-class Training(Section):
-    """What happens in a round, and how often."""
-
-    rounds: int = key(checks.whole)
-    learning_rate: float | str = key(_rate)  # of the first round, or "proposition-1"
-    batch_size: int = key(checks.whole, 32)
-    epochs: int | None = key(checks.whole, None)  # local passes; 1 if neither is given
-    steps: int | None = key(checks.whole, None)  # or local steps
-    learning_rate_decay: float = key(_decay, 1.0)  # factor from round to round
-    smoothness: float | None = key(checks.positive, None)  # L, for proposition-1
-    strong_convexity: float | None = key(checks.positive, None)  # mu, for proposition-1
-    optimizer: str = key(word, "sgd")
-    momentum: float = key(checks.non_negative, 0.9)
-    weight_decay: float | None = key(checks.non_negative, None)  # 0; mu for proposition-1
-    participation: float = key(_share, 1.0)  # share of the clients in a round, at least one client
-    on_bad_update: str = key(word, "raise")  # or "skip": leave the client out of that round
-
-    def _agree(self) -> None:
-        if self.epochs is not None and self.steps is not None:
-            raise InvalidValue("steps", "must not be given with epochs", self.steps)
-        if self.epochs is None and self.steps is None:
-            object.__setattr__(self, "epochs", 1)
-        if self.learning_rate == PROPOSITION_1:
-            if self.learning_rate_decay != 1:
-                rule = f"must be 1 with {PROPOSITION_1}, which decays by itself"
-                raise InvalidValue("learning_rate_decay", rule, self.learning_rate_decay)
-            return
-        for name in ("smoothness", "strong_convexity"):
-            if getattr(self, name) is not None:
-                rule = f'must not be given unless learning_rate is "{PROPOSITION_1}"'
-                raise InvalidValue(name, rule, getattr(self, name))
 
 
 @dataclass(frozen=True)
@@ -216,9 +175,9 @@ class Config:
         return None if private is None else private.delta
 
 
-AnyConfig = Config | FaithfulConfig
+AnyConfig = Config | FaithfulConfig | RewardsConfig
 # the table that makes a file another kind of run
-_KINDS: Mapping[str, type[AnyConfig]] = {"faithful": FaithfulConfig}
+_KINDS: Mapping[str, type[AnyConfig]] = {"faithful": FaithfulConfig, "rewards": RewardsConfig}
 _HARMLESS = (("run", "folder"), ("run", "threads"), ("run", "checkpoint_every"))
 
 

@@ -161,11 +161,15 @@ def _exact(
         outcome = Outcome(w, owed, problem.losses(w[None])[0], config.rounds, 0.0, gap)
     outcome = replace(outcome, training_steps=config.rounds)
     tell("comparing with every agent alone")
-    accounts = statement(
-        problem, outcome, epsilon=given.epsilon, balanced=given.clusters is None,
-        cheating=[agent_kind("agents", text)[0] for text in given.agents], fresh=fresh_losses(setting), start=setting.start,
-    )  # fmt: skip
-    return outcome, accounts
+    return outcome, statement(
+        problem,
+        outcome,
+        epsilon=given.epsilon,
+        balanced=given.clusters is None,
+        cheating=[agent_kind("agents", text)[0] for text in given.agents],
+        fresh=fresh_losses(setting),
+        start=setting.start,
+    )
 
 
 def _private(

@@ -35,6 +35,7 @@ from bonafed.errors import InvalidValue, UnreadableFile
 JSONObject = dict[str, Any]
 CONFIG, VERSIONS, METRICS = "config.toml", "versions.json", "metrics.jsonl"
 CHECKPOINT, MODEL, SUMMARY = "checkpoint.npz", "model.pt", "summary.json"
+_MORE = "more_"  # before the names of those arrays in the file
 _LEFTOVERS = (VERSIONS, VERSIONS + ".partial", CONFIG + ".partial")
 
 
@@ -63,6 +64,7 @@ class Checkpoint:
     round: int
     metrics_length: int  # bytes of metrics.jsonl that belong to it
     weights: NDArray[Any]  # (P,) single precision; double for faithful learning
+    more: Mapping[str, NDArray[Any]]  # what else the kind of run needs to go on
 
 
 def holds_run(folder: Path) -> bool:
@@ -157,15 +159,19 @@ class Log:
         self._file.write((json.dumps(asdict(record), allow_nan=False) + "\n").encode())
         self._file.flush()
 
-    def checkpoint(self, round_number: int, weights: NDArray[Any]) -> None:
+    def checkpoint(
+        self, round_number: int, weights: NDArray[Any], more: Mapping[str, NDArray[Any]] | None = None
+    ) -> None:
         """Force the lines so far to disk, then write the weights that belong to them."""
         os.fsync(self._file.fileno())
         buffer = io.BytesIO()
         np.savez(
             buffer,
+            allow_pickle=False,
             weights=weights,
             round=np.array(round_number),
             metrics_length=np.array(self._file.tell()),
+            **{_MORE + name: values for name, values in (more or {}).items()},
         )
         write(self._folder / CHECKPOINT, buffer.getvalue())
 
@@ -190,7 +196,8 @@ def read_checkpoint(folder: Path) -> Checkpoint | None:
         return None
     try:
         with np.load(path, allow_pickle=False) as held:
-            return Checkpoint(int(held["round"]), int(held["metrics_length"]), held["weights"])
+            more = {name.removeprefix(_MORE): held[name] for name in held if name.startswith(_MORE)}
+            return Checkpoint(int(held["round"]), int(held["metrics_length"]), held["weights"], more)
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         raise UnreadableFile(path, f"not a checkpoint: {error}") from error
 

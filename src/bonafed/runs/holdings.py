@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,14 +22,8 @@ from bonafed.learning.engine import Samples
 from bonafed.runs.config import AnyConfig
 from bonafed.runs.sections import named
 
-PARTITION, NOISE, WHO, AGENTS, CLUSTERS, PRIVACY = (
-    11,
-    12,
-    13,
-    14,
-    15,
-    16,
-)  # purposes of generators of the run's seed
+# purposes of generators of the run's seed
+PARTITION, NOISE, WHO, AGENTS, CLUSTERS, PRIVACY, VALIDATION = range(11, 18)
 C = TypeVar("C", bound=AnyConfig)
 
 
@@ -80,6 +75,16 @@ def hold(
     features = _features(config, dataset, parts)
     _require_labels(dataset, parts)
     return Holdings(config, dataset, features, parts, _digest(features, dataset, parts))
+
+
+def with_threads(config: C) -> C:
+    """As many threads as there are cores unless said otherwise."""
+    run = config.run
+    if run.threads:
+        return config
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    filled: Any = replace(run, threads=cores)  # of the same kind, which the type of a union does not say
+    return replace(config, run=filled)
 
 
 def generator(config: AnyConfig, purpose: int, round_number: int = 0) -> np.random.Generator:

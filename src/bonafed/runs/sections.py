@@ -16,6 +16,7 @@ from bonafed import checks
 from bonafed.errors import InvalidValue
 from bonafed.learning.partition import options_of
 
+PROPOSITION_1 = "proposition-1"  # the learning rate that follows the convergence theorem
 Check = Callable[[str, Any], Any]
 
 
@@ -109,6 +110,59 @@ class Model(Section):
     """Which model."""
 
     name: str = key(word)  # a name of `models.MODELS`
+
+
+def _share(name: str, value: object) -> float:
+    if value == "all":
+        return 1.0
+    share = checks.positive(name, value)
+    return checks.between(name, share, 0.0, 1.0)
+
+
+def _rate(name: str, value: object) -> float | str:
+    if isinstance(value, str):
+        if value != PROPOSITION_1:
+            raise InvalidValue(name, f'must be a number or "{PROPOSITION_1}"', repr(value))
+        return value
+    return checks.positive(name, value)
+
+
+def _decay(name: str, value: object) -> float:
+    return checks.between(name, checks.positive(name, value), 0.0, 1.0)
+
+
+@dataclass(frozen=True)
+class Training(Section):
+    """What happens in a round, and how often."""
+
+    rounds: int = key(checks.whole)
+    learning_rate: float | str = key(_rate)  # of the first round, or "proposition-1"
+    batch_size: int = key(checks.whole, 32)
+    epochs: int | None = key(checks.whole, None)  # local passes; 1 if neither is given
+    steps: int | None = key(checks.whole, None)  # or local steps
+    learning_rate_decay: float = key(_decay, 1.0)  # factor from round to round
+    smoothness: float | None = key(checks.positive, None)  # L, for proposition-1
+    strong_convexity: float | None = key(checks.positive, None)  # mu, for proposition-1
+    optimizer: str = key(word, "sgd")
+    momentum: float = key(checks.non_negative, 0.9)
+    weight_decay: float | None = key(checks.non_negative, None)  # 0; mu for proposition-1
+    participation: float = key(_share, 1.0)  # share of the clients in a round, at least one client
+    on_bad_update: str = key(word, "raise")  # or "skip": leave the client out of that round
+
+    def _agree(self) -> None:
+        if self.epochs is not None and self.steps is not None:
+            raise InvalidValue("steps", "must not be given with epochs", self.steps)
+        if self.epochs is None and self.steps is None:
+            object.__setattr__(self, "epochs", 1)
+        if self.learning_rate == PROPOSITION_1:
+            if self.learning_rate_decay != 1:
+                rule = f"must be 1 with {PROPOSITION_1}, which decays by itself"
+                raise InvalidValue("learning_rate_decay", rule, self.learning_rate_decay)
+            return
+        for name in ("smoothness", "strong_convexity"):
+            if getattr(self, name) is not None:
+                rule = f'must not be given unless learning_rate is "{PROPOSITION_1}"'
+                raise InvalidValue(name, rule, getattr(self, name))
 
 
 @dataclass(frozen=True)

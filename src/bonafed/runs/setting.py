@@ -6,7 +6,6 @@ does not exist, a model that does not fit the data, a contract that cannot be pl
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import cast
@@ -28,9 +27,9 @@ from bonafed.mechanisms.jsam import training as jsam
 from bonafed.mechanisms.jsam.training import PrivacyTerms
 from bonafed.mechanisms.sampling import training as sampling
 from bonafed.mechanisms.sampling.training import SampledTerms, Scheme
-from bonafed.runs.config import PROPOSITION_1, Config, Training
-from bonafed.runs.holdings import WHO, generator, hold
-from bonafed.runs.sections import named
+from bonafed.runs.config import Config
+from bonafed.runs.holdings import WHO, generator, hold, with_threads
+from bonafed.runs.sections import PROPOSITION_1, Training, named
 
 Terms = SampledTerms | PrivacyTerms
 
@@ -81,7 +80,7 @@ def prepare(
     on_progress: Callable[[str], None] | None = None,
 ) -> Setting:
     """Load, split, build and plan; `dataset` and `module` may be the user's own."""
-    held = hold(_with_threads(config), dataset, on_progress)
+    held = hold(with_threads(config), dataset, on_progress)
     config, dataset, parts, samples = held.config, held.dataset, held.parts, held.samples
     if module is None:
         module = held.module()
@@ -90,7 +89,7 @@ def prepare(
     require_fit(program, flat_parameters(module), samples, dataset.classes)
     steps = [_steps(config.training, part.size) for part in parts]
     config, rates = _rates(config, dataset, max(steps))
-    spec = _local_training(config, rates)
+    spec = local_training(config.training, float(rates[0]), config.clip)
     terms: Terms | None = _terms(config, len(parts))
     if config.jsam is not None:
         terms = _privacy_terms(config, program, flat_parameters(module), samples, parts)
@@ -107,14 +106,6 @@ def prepare(
         _noise_multipliers(config, parts, terms, steps),
         held.digest,
     )
-
-
-def _with_threads(config: Config) -> Config:
-    run = config.run
-    if run.threads:
-        return config
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return replace(config, run=replace(run, threads=cores))
 
 
 def require_fit(program: Program, weights: Tensor, samples: Samples, classes: int) -> None:
@@ -160,19 +151,19 @@ def _rates(config: Config, dataset: Dataset, local_steps: int) -> tuple[Config, 
     return replace(config, training=training), rates
 
 
-def _local_training(config: Config, rates: Floats) -> LocalTraining:
-    given = config.training
+def local_training(given: Training, learning_rate: float, clip: float | None = None) -> LocalTraining:
+    """What clients do in a round."""
     with named("training"):
         checks.literal("on_bad_update", given.on_bad_update, BadUpdatePolicy)
         return LocalTraining(
             batch_size=given.batch_size,
-            learning_rate=float(rates[0]),
+            learning_rate=learning_rate,
             epochs=given.epochs,
             steps=given.steps,
             optimizer=given.optimizer,  # type: ignore[arg-type]  # checked by LocalTraining
             momentum=given.momentum,
             weight_decay=given.weight_decay or 0.0,
-            clip=config.clip,
+            clip=clip,
         )
 
 

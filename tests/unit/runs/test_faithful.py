@@ -132,7 +132,7 @@ def test_divergence_is_an_error_not_an_overflow(run):
 
 
 def test_noise_that_keeps_payments_from_converging_is_an_error(run):
-    with pytest.raises(Diverged, match=r"payments do not converge to epsilon = 0.0001 in .* such as noise"):
+    with pytest.raises(Diverged, match=r"payments do not converge to epsilon = 0.0001: .* such as noise"):
         run('faithful.agents=["0 add-noise 0.5"]')
 
 

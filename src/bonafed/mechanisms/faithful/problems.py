@@ -6,16 +6,20 @@ for many models at once, W of shape (m, P), and for weighted sums over agents, v
 
     gradient(W, v)   sum_j v_ij grad F_j(W_i),  (m, P)
     losses(W)        F_j(W_i),                  (m, K)
-    curvature(w, v)  sum_j v_j times the Hessian of F_j at one model, as a matrix or as products
+    expand(W, v)     both at once, and products of sum_j v_ij Hessian of F_j(W_i) with vectors
 
 so that the K leave-one-out problems of a payment are one batch: v_ij = p_j for j != i and 0 for j = i. For
-the softmax there is one pass over the samples per call, whatever the number of agents (spec A.3).
+the softmax there is one pass over the samples per call, whatever the number of agents (spec A.3): a product
+of the features with the models side by side, (n, d) x (d, C m), and one back, tile by tile of samples. The
+sums are added tile by tile, so another size of batch or tile moves a result by rounding, and only so.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import final
 
 import numpy as np
@@ -24,9 +28,22 @@ from numpy.typing import ArrayLike, NDArray
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
+from bonafed.mechanisms.faithful import precondition
+from bonafed.mechanisms.faithful.precondition import Basis, Precondition
 
 Ints = NDArray[np.int64]
-_CELLS = 1 << 24  # numbers of an intermediate result held at a time
+_TILE = 1 << 19  # numbers of an intermediate result held at a time: what a processor's cache holds
+_KEPT = 1 << 24  # numbers an expansion keeps
+_TOP = 600  # rows of the part of a Hessian that is factorised where the whole is too large
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Expansion:
+    """m weighted sums of the agents' losses around m models, to second order."""
+
+    losses: Floats  # (m, K) F_j(W_i)
+    gradients: Floats  # (m, P) sum_j v_ij grad F_j(W_i)
+    product: Callable[[Floats, Ints], Floats]  # directions (a, P), which rows (a,) -> Hessians times them
 
 
 class Problem(ABC):
@@ -63,6 +80,30 @@ class Problem(ABC):
     def hessian_product(self, model: Floats, mix: Floats, direction: Floats) -> Floats:
         """(P,) the same times a vector, without forming it."""
 
+    @property
+    def together(self) -> int:
+        """Models worth expanding in one batch."""
+        return self.agents
+
+    def expand(self, models: Floats, mix: Floats) -> Expansion:
+        """Losses, gradients and curvature at models (m, P), or at one model (1, P) for all mixes (m, K)."""
+        each = np.array(np.broadcast_to(models, (mix.shape[0], self.size)))
+
+        def product(directions: Floats, rows: Ints) -> Floats:
+            found = [
+                self.hessian_product(each[i], mix[i], d) for i, d in zip(rows, directions, strict=True)
+            ]
+            return np.stack(found)
+
+        losses = np.broadcast_to(self.losses(models), mix.shape)
+        return Expansion(losses, self.gradient(each, mix), product)
+
+    def preconditioner(self, model: Floats, mix: Floats) -> Precondition | None:
+        """Something close to the inverse of `hessian` that is cheap to apply, if there is one."""
+        if self.strongly_convex and self.size <= _TOP:
+            return precondition.dense(self.hessian(model, mix))
+        return None
+
     def one(self, agent: int) -> Floats:
         """(K,) the mix that is one agent's own loss."""
         return np.asarray(np.eye(self.agents)[agent])
@@ -78,20 +119,22 @@ class Problem(ABC):
 
 @dataclass(frozen=True, eq=False)
 class _Data:
-    """Samples of all agents, those of one agent together."""
+    """Samples of all agents."""
 
     features: Floats  # (n, d)
     owner: Ints  # (n,) 0..K-1
     counts: Ints  # (K,)
 
-    def share(self, mix: Floats) -> Floats:
+    order: Ints  # (n,) the samples agent by agent
+
+    def share(self, mix: Floats, rows: slice = slice(None)) -> Floats:
         """(n, m) weight of each sample in the mixes (m, K)."""
-        return np.asarray((mix / self.counts).T[self.owner])
+        return np.asarray((mix / self.counts).T[self.owner[rows]])
 
     def by_agent(self, values: Floats) -> Floats:
         """(m, K) means over each agent's samples of values (n, m)."""
-        total = np.zeros((self.counts.size, values.shape[1]))
-        np.add.at(total, self.owner, values)
+        starts = np.cumsum(self.counts) - self.counts
+        total = np.add.reduceat(values[self.order], starts, axis=0)
         return np.asarray((total / self.counts[:, None]).T)
 
 
@@ -112,7 +155,7 @@ def _data(features: ArrayLike, owner: ArrayLike, agents: int | None) -> _Data:
     counts = np.bincount(a, minlength=k)
     if (counts == 0).any():
         raise InvalidValue(f"agent {int(np.argmin(counts))}", "must have samples", 0)
-    return _Data(x, a.astype(np.int64), counts.astype(np.int64))
+    return _Data(x, a.astype(np.int64), counts.astype(np.int64), np.argsort(a, kind="stable"))
 
 
 def _weights(weights: ArrayLike | None, agents: int) -> Floats:
@@ -147,7 +190,8 @@ class SoftmaxRegression(Problem):
         self.weights = _weights(weights, self._data.counts.size)
         self.size = self._data.features.shape[1] * self.classes
         # the Hessian of cross-entropy in the logits is at most 1/2
-        self._smooth = self.regulariser + 0.5 * float((self._data.features**2).sum(1).max())
+        self._norms = np.linalg.norm(self._data.features, axis=1)
+        self._smooth = self.regulariser + 0.5 * float(self._norms.max()) ** 2
 
     @property
     def smoothness(self) -> float:
@@ -158,57 +202,141 @@ class SoftmaxRegression(Problem):
         """(K,) samples of each agent."""
         return self._data.counts
 
-    def _logits(self, models: Floats, rows: slice) -> Floats:
-        """(n, m, C)."""
-        x, c = self._data.features[rows], self.classes
-        stacked = models.reshape(-1, x.shape[1], c).transpose(1, 0, 2).reshape(x.shape[1], -1)
-        return (x @ stacked).reshape(x.shape[0], -1, c)
+    @property
+    def together(self) -> int:
+        return max(1, _KEPT // (self._data.owner.size * self.classes))
 
-    def _chunks(self, models: int) -> list[slice]:
+    def _stacked(self, models: Floats) -> Floats:
+        """(d, C m) models (m, P) side by side, class by class: sums over classes run along long rows."""
+        m, c = models.shape[0], self.classes
+        return models.reshape(m, -1, c).transpose(1, 2, 0).reshape(-1, c * m)
+
+    def _flat(self, stacked: Floats) -> Floats:
+        """(m, P) from (d, C m)."""
+        d, c = stacked.shape[0], self.classes
+        return stacked.reshape(d, c, -1).transpose(2, 0, 1).reshape(-1, d * c)
+
+    def _logits(self, stacked: Floats, rows: slice) -> Floats:
+        """(n, C, m)."""
+        x = self._data.features[rows]
+        return (x @ stacked).reshape(x.shape[0], self.classes, -1)
+
+    def _tiles(self, models: int) -> list[slice]:
         n = self._data.owner.size
-        step = max(1, _CELLS // (models * self.classes))
+        step = max(1, _TILE // (models * self.classes))
         return [slice(i, min(i + step, n)) for i in range(0, n, step)]
 
+    def _back(self, total: Floats, z: Floats, rows: slice) -> None:
+        """Add X'z of these samples, z (n, C, m), to total (d, C m)."""
+        total += self._data.features[rows].T @ z.reshape(z.shape[0], -1)
+
+    def _chances(self, stacked: Floats, rows: slice) -> tuple[Floats, Floats]:
+        """(n, C, m) what the models predict, (n, m) the cross-entropy."""
+        z = self._logits(stacked, rows)
+        z -= z.max(1, keepdims=True)
+        right = z[np.arange(z.shape[0]), self._labels[rows]]
+        np.exp(z, out=z)
+        sums = z.sum(1)
+        z /= sums[:, None]
+        return z, np.log(sums) - right
+
+    def _regularised(self, data: Floats, models: Floats, mix: Floats) -> Floats:
+        return np.asarray(data + self.regulariser * mix.sum(1)[:, None] * models)
+
     def gradient(self, models: Floats, mix: Floats) -> Floats:
-        share, m = self._data.share(mix), models.shape[0]
-        total = np.zeros((self._data.features.shape[1], m * self.classes))
-        for rows in self._chunks(m):
-            z = _softmax(self._logits(models, rows))
-            z[np.arange(z.shape[0]), :, self._labels[rows]] -= 1
-            z *= share[rows][:, :, None]
-            total += self._data.features[rows].T @ z.reshape(z.shape[0], -1)
-        back = total.reshape(-1, m, self.classes).transpose(1, 0, 2).reshape(m, self.size)
-        return np.asarray(back + self.regulariser * mix.sum(1)[:, None] * models)
+        stacked = self._stacked(models)
+        total = np.zeros_like(stacked)
+        for rows in self._tiles(models.shape[0]):
+            z, _ = self._chances(stacked, rows)
+            z[np.arange(z.shape[0]), self._labels[rows]] -= 1
+            z *= self._data.share(mix, rows)[:, None]
+            self._back(total, z, rows)
+        return self._regularised(self._flat(total), models, mix)
 
     def losses(self, models: Floats) -> Floats:
-        m = models.shape[0]
-        each = np.empty((self._data.owner.size, m))
-        for rows in self._chunks(m):
-            z = self._logits(models, rows)
-            top = z.max(2)
-            log_sum = top + np.log(np.exp(z - top[:, :, None]).sum(2))
-            each[rows] = log_sum - z[np.arange(z.shape[0]), :, self._labels[rows]]
+        stacked = self._stacked(models)
+        each = [self._chances(stacked, rows)[1] for rows in self._tiles(models.shape[0])]
+        return self._mean_losses(np.concatenate(each), models)
+
+    def _mean_losses(self, each: Floats, models: Floats) -> Floats:
+        """(m, K) from cross-entropies (n, m)."""
         return np.asarray(self._data.by_agent(each) + self.regulariser / 2 * (models**2).sum(1)[:, None])
+
+    def expand(self, models: Floats, mix: Floats) -> Expansion:
+        m, stacked = models.shape[0], self._stacked(models)
+        shared = m == 1 < mix.shape[0]  # one model: its gradients agent by agent, then mixed
+        n = self._data.owner.size
+        chances, each = np.empty((n, self.classes, m)), np.empty((n, m))
+        total = np.zeros_like(stacked)
+        for rows in self._tiles(m):
+            z, each[rows] = self._chances(stacked, rows)
+            chances[rows] = z
+            if not shared:
+                z[np.arange(z.shape[0]), self._labels[rows]] -= 1
+                z *= self._data.share(mix, rows)[:, None]
+                self._back(total, z, rows)
+        data = mix @ self._each_gradient(chances[:, :, 0]) if shared else self._flat(total)
+        losses = np.broadcast_to(self._mean_losses(each, models), mix.shape)
+
+        def product(directions: Floats, which: Ints) -> Floats:
+            return self._product(chances, mix, directions, which)
+
+        return Expansion(losses, self._regularised(data, models, mix), product)
+
+    def _product(self, chances: Floats, mix: Floats, directions: Floats, which: Ints) -> Floats:
+        """(a, P) Hessians of the mixes `which` times directions, from the predictions (n, C, 1 or m)."""
+        some, part = self._stacked(directions), mix[which]
+        total = np.zeros_like(some)
+        whole = chances.shape[2] == 1 or np.array_equal(which, np.arange(chances.shape[2]))
+        for rows in self._tiles(which.size):
+            r, s = self._logits(some, rows), chances[rows] if whole else chances[rows][:, :, which]
+            r -= (s * r).sum(1, keepdims=True)
+            r *= s
+            r *= self._data.share(part, rows)[:, None]
+            self._back(total, r, rows)
+        return self._regularised(self._flat(total), directions, part)
+
+    def _each_gradient(self, chances: Floats) -> Floats:
+        """(K, P) every agent's own data gradient, from what one model predicts (n, C)."""
+        z = chances.copy()
+        z[np.arange(z.shape[0]), self._labels] -= 1
+        ends = np.cumsum(self._data.counts)
+        own = np.split(self._data.order, ends[:-1])
+        return np.stack([
+            (self._data.features[rows].T @ z[rows]).ravel() / rows.size for rows in own
+        ])  # fmt: skip
+
+    @cached_property
+    def _basis(self) -> Basis:
+        return precondition.basis_of(self._data.features, self._data.share(self.weights[None])[:, 0])
+
+    @cached_property
+    def _top(self) -> Floats:
+        """(n, r) the features in their first directions; all of them where the Hessian is small."""
+        r = min(self._data.features.shape[1], max(1, _TOP // self.classes))
+        return self._data.features @ self._basis.vectors[:, :r]
+
+    def preconditioner(self, model: Floats, mix: Floats) -> Precondition:
+        chances, _ = self._chances(self._stacked(model[None]), slice(None))
+        weights, mu = self._data.share(mix[None])[:, 0], self.regulariser * float(mix.sum())
+        return precondition.two_level(self._basis, self._top, chances[:, :, 0], weights, mu)
 
     def sample_losses(self, models: Floats) -> Floats:
         """(n, m) cross-entropy of every sample, without the regulariser."""
-        z = self._logits(models, slice(None))
-        top = z.max(2)
-        log_sum = top + np.log(np.exp(z - top[:, :, None]).sum(2))
-        return np.asarray(log_sum - z[np.arange(z.shape[0]), :, self._labels])
+        return self._chances(self._stacked(models), slice(None))[1]
 
     def clipped_gradient(self, models: Floats, mix: Floats, clip: float) -> Floats:
         """Like `gradient`, with each sample's data gradient scaled to norm `clip` at most."""
-        share, m = self._data.share(mix), models.shape[0]
-        x = self._data.features
-        z = _softmax(self._logits(models, slice(None)))
-        z[np.arange(z.shape[0]), :, self._labels] -= 1
-        # one sample's gradient is the outer product of x and z: its norm is the product of norms
-        norms = np.linalg.norm(x, axis=1)[:, None] * np.linalg.norm(z, axis=2)
-        z *= (share * np.minimum(1.0, clip / np.maximum(norms, 1e-300)))[:, :, None]
-        total = (x.T @ z.reshape(z.shape[0], -1)).reshape(-1, m, self.classes)
-        back = total.transpose(1, 0, 2).reshape(m, self.size)
-        return np.asarray(back + self.regulariser * mix.sum(1)[:, None] * models)
+        stacked = self._stacked(models)
+        total = np.zeros_like(stacked)
+        for rows in self._tiles(models.shape[0]):
+            z, _ = self._chances(stacked, rows)
+            z[np.arange(z.shape[0]), self._labels[rows]] -= 1
+            # one sample's gradient is the outer product of x and z: its norm is the product of norms
+            norms = self._norms[rows, None] * np.linalg.norm(z, axis=1)
+            z *= (self._data.share(mix, rows) * np.minimum(1.0, clip / np.maximum(norms, 1e-300)))[:, None]
+            self._back(total, z, rows)
+        return self._regularised(self._flat(total), models, mix)
 
     def clipped_differences(self, first: Floats, second: Floats, limit: float) -> Floats:
         """(K,) mean over each agent's samples of loss(first) - loss(second), each within +-limit."""
@@ -218,7 +346,7 @@ class SoftmaxRegression(Problem):
 
     def hessian(self, model: Floats, mix: Floats) -> Floats:
         x, c = self._data.features, self.classes
-        p = _softmax(self._logits(model[None], slice(None)))[:, 0]
+        p = self._chances(self._stacked(model[None]), slice(None))[0][:, :, 0]
         share = self._data.share(mix[None])[:, 0]
         out = np.zeros((x.shape[1], c, x.shape[1], c))
         for a in range(c):
@@ -231,18 +359,8 @@ class SoftmaxRegression(Problem):
         return flat
 
     def hessian_product(self, model: Floats, mix: Floats, direction: Floats) -> Floats:
-        x = self._data.features
-        p = _softmax(self._logits(model[None], slice(None)))[:, 0]
-        r = self._logits(direction[None], slice(None))[:, 0]
-        bent = p * (r - (p * r).sum(1, keepdims=True)) * self._data.share(mix[None])
-        return np.asarray((x.T @ bent).ravel() + self.regulariser * float(mix.sum()) * direction)
-
-
-def _softmax(z: Floats) -> Floats:
-    z = z - z.max(-1, keepdims=True)
-    np.exp(z, out=z)
-    z /= z.sum(-1, keepdims=True)
-    return z
+        chances, _ = self._chances(self._stacked(model[None]), slice(None))
+        return np.asarray(self._product(chances, mix[None], direction[None], np.arange(1))[0])
 
 
 @final

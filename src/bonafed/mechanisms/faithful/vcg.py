@@ -5,9 +5,11 @@
 An agent's overall loss is then J_k = P_k + F_k(w) = [F(w) - min f_-k]/p_k. The last term does not depend on
 what k reports, so k wants what the federation wants, and reporting the truth is its best choice.
 
-    exact         Newton's method for every f_-k, started at w*
-    two steps     two Newton steps with conjugate gradients, for models whose Hessian is too large to form;
-                  the LOSS DIFFERENCE at the end, not the quadratic model (spec A.3)
+    exact         Newton's method for every f_-k, started at w*, all in one batch (`newton`), to rounding or
+                  to a certified error
+    two steps     two Newton steps, each with its own Hessian; the LOSS DIFFERENCE at the end, not the
+                  quadratic model (spec A.3). A model that is off by delta makes the payment off by delta^2,
+                  so that the linear systems need not be solved exactly either
     ridge         one linear solve per agent
 
 Every payment carries a certified error: strong convexity bounds what is left of f_-k by its gradient,
@@ -23,6 +25,7 @@ import numpy as np
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import NoSolution
+from bonafed.mechanisms.faithful.newton import Descent, descend
 from bonafed.mechanisms.faithful.problems import Problem, RidgeRegression
 
 _STEPS = 100
@@ -46,63 +49,66 @@ class Payments:
 def minimise(
     problem: Problem, mix: Floats, start: Floats | None = None, tolerance: float = 1e-12
 ) -> Floats:
-    """(P,) the model that minimises sum_j mix_j F_j, by Newton's method with halved steps."""
+    """(P,) the model that minimises sum_j mix_j F_j, by Newton's method with halved steps.
+
+    `tolerance` is the norm of the gradient at which it stops, or earlier where rounding ends progress.
+    """
     if isinstance(problem, RidgeRegression):
         return problem.minimiser(mix)
-    w = np.zeros(problem.size) if start is None else start.copy()
-    value, g = problem.value(w, mix), problem.gradient(w[None], mix[None])[0]
-    for _ in range(_STEPS):
-        if float(np.linalg.norm(g)) <= tolerance:
-            return w
-        direction = np.linalg.solve(problem.hessian(w, mix), g)
-        step, slope = 1.0, float(g @ direction)
-        at_rounding = slope <= 1e-13 * (1 + abs(value))  # values cannot tell any more, gradients can
-        found = problem.value(w - direction, mix)
-        while not at_rounding and found > value - 1e-4 * step * slope:
-            step /= 2
-            found = problem.value(w - step * direction, mix)
-        moved = w - step * direction
-        following = problem.gradient(moved[None], mix[None])[0]
-        if at_rounding and np.linalg.norm(following) >= np.linalg.norm(g):
-            return w
-        w, value, g = moved, found, following
-    raise NoSolution(f"Newton's method did not converge in {_STEPS} steps")
+    begin = np.zeros(problem.size) if start is None else start
+    return np.asarray(_minima(problem, mix[None], begin, np.array([tolerance])).models[0])
 
 
-def vcg_payments(problem: Problem, model: Floats, tolerance: float = 1e-12) -> Payments:
-    """The payments (10) for a shared model, exactly (to rounding)."""
+def _minima(problem: Problem, mixes: Floats, start: Floats, tolerance: Floats) -> Descent:
+    found = descend(problem, mixes, start, steps=_STEPS, tolerance=tolerance)
+    if not found.converged:
+        raise NoSolution(f"Newton's method did not converge in {_STEPS} steps")
+    return found
+
+
+def vcg_payments(
+    problem: Problem, model: Floats, tolerance: float = 1e-12, epsilon: float | None = None
+) -> Payments:
+    """The payments (10) for a shared model, exactly (to rounding), or to a certified error `epsilon`.
+
+    `tolerance` is the norm of the gradient of f_-k at which the model without k counts as found; `epsilon`,
+    in units of loss, takes its place with the norm that certifies it.
+    """
     mixes = problem.without_each()
-    models = np.stack([minimise(problem, mix, model, tolerance) for mix in mixes])
-    return payments_from(problem, model, models, steps=_STEPS)
+    if isinstance(problem, RidgeRegression):
+        return payments_from(problem, model, np.stack([problem.minimiser(mix) for mix in mixes]), steps=1)
+    norms = np.full(problem.agents, checks.positive("tolerance", tolerance))
+    if epsilon is not None:
+        norms = np.sqrt(checks.positive("epsilon", epsilon) / _certificate(problem))
+    return _paid(problem, model, _minima(problem, mixes, model, norms))
 
 
 def newton_payments(problem: Problem, model: Floats, steps: int = 2, tolerance: float = 1e-10) -> Payments:
-    """A few Newton steps per agent by conjugate gradients: products with the Hessian only."""
-    from scipy.sparse.linalg import LinearOperator, cg
+    """A few Newton steps per agent by conjugate gradients: products with the Hessian only.
 
-    turns = checks.whole("steps", steps)
-    models = np.tile(model, (problem.agents, 1))
-    mixes = problem.without_each()
-    for _ in range(turns):
-        gradients = problem.gradient(models, mixes)
-        for k, mix in enumerate(mixes):
-            at = models[k].copy()
-
-            def product(x: Floats, at: Floats = at, mix: Floats = mix) -> Floats:
-                return problem.hessian_product(at, mix, np.ravel(x))
-
-            operator = LinearOperator((problem.size, problem.size), matvec=product, dtype=np.float64)
-            direction, _ = cg(operator, gradients[k], rtol=tolerance, maxiter=problem.size)
-            models[k] -= direction
-    return payments_from(problem, model, models, turns)
+    `tolerance` is the relative residual at which a step's linear system counts as solved.
+    """
+    turns, close = checks.whole("steps", steps), checks.positive("tolerance", tolerance)
+    mixes, never = problem.without_each(), np.zeros(problem.agents)
+    return _paid(
+        problem, model, descend(problem, mixes, model, steps=turns, tolerance=never, accuracy=close)
+    )
 
 
 def payments_from(problem: Problem, model: Floats, models: Floats, steps: int) -> Payments:
     """What the others lose by the shared model against the one without each agent, with a certificate."""
+    gradients = problem.gradient(models, problem.without_each())
+    return _paid(problem, model, Descent(models, problem.losses(models), gradients, steps, 0, True))
+
+
+def _paid(problem: Problem, model: Floats, found: Descent) -> Payments:
     mixes, p = problem.without_each(), problem.weights
     shared = problem.losses(model[None])[0]
-    alone = problem.losses(models)
-    amount = ((shared - alone) * mixes).sum(1) / p
-    gradients = problem.gradient(models, mixes)
-    left = (gradients**2).sum(1) / (2 * (1 - p) * problem.regulariser) / p
-    return Payments(amount, left, models, steps)
+    amount = ((shared - found.losses) * mixes).sum(1) / p
+    return Payments(amount, _certificate(problem) * (found.gradients**2).sum(1), found.models, found.steps)
+
+
+def _certificate(problem: Problem) -> Floats:
+    """(K,) what a squared gradient norm of f_-k leaves of a payment at most."""
+    p = problem.weights
+    return np.asarray(1 / (2 * (1 - p) * problem.regulariser * p))

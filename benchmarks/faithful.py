@@ -1,0 +1,223 @@
+"""Side-by-side measurement of faithful payments: `python benchmarks/faithful.py [--timed N]`.
+
+All K payments for one shared model, against what a user would write without the package: K separate
+leave-one-out optimisations by SciPy's L-BFGS, each on the others' samples, started at the shared model.
+Both sides are first compared with payments computed to rounding, and L-BFGS is given the loosest gradient
+tolerance at which its worst payment is as accurate as our worst; then both are timed in turn.
+
+MNIST from $BONAFED_DATA (10,000 training images), softmax regression of 784 x 10 numbers, every image
+scaled to norm 1, partition `typicality` with Delta = 0.5. Without $BONAFED_DATA a synthetic set of the same
+shape takes its place, and the rows say so. Set OMP_NUM_THREADS=1 for one thread on both sides.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache, partial
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import OptimizeResult, minimize
+
+from bonafed.checks import Floats
+from bonafed.learning.datasets import load
+from bonafed.learning.partition import typicality
+from bonafed.mechanisms.faithful import SoftmaxRegression, minimise, vcg_payments
+from harness import Row, Timing, agree, run, say, seconds
+
+Ints = NDArray[np.int64]
+SEED = 2026
+SAMPLES, FEATURES, CLASSES = 10_000, 784, 10
+DELTA = 0.5  # heterogeneity of the agents
+CASES = ((0.003, (10, 30, 100)), (0.0003, (30,)))  # regulariser mu, agents K
+ERROR = 1e-7  # certified error of our payments, in units of loss
+TIGHT = 1e-10  # gradient norm of the reference
+SOME = 30  # agents whose optimisation is timed, drawn at random; the time of all K is scaled from theirs
+TARGET, LEAST = 30, 5.0  # the number of agents the target is for, and how many times faster
+
+
+@cache
+def samples() -> tuple[str, Floats, Ints]:
+    """The name of the set, features of norm 1, labels."""
+    rng = np.random.default_rng(SEED)
+    if not os.environ.get("BONAFED_DATA"):
+        say("BONAFED_DATA is not set: a synthetic set of the same shape takes the place of MNIST")
+        return "synthetic", *synthetic(rng)
+    data = load("mnist")
+    chosen = rng.permutation(len(data.labels))[:SAMPLES]
+    x = data.features[chosen].reshape(SAMPLES, -1).astype(np.float64)
+    return "MNIST", x / np.linalg.norm(x, axis=1, keepdims=True), data.labels[chosen].astype(np.int64)
+
+
+def synthetic(rng: np.random.Generator) -> tuple[Floats, Ints]:
+    """Ten clouds around random centres, variances falling as those of images do."""
+    spread = 1 / np.arange(1, FEATURES + 1)
+    labels = rng.integers(0, CLASSES, SAMPLES)
+    centres = 2 * rng.standard_normal((CLASSES, FEATURES)) * spread
+    x = 1 / np.sqrt(FEATURES) + centres[labels] + rng.standard_normal((SAMPLES, FEATURES)) * spread
+    return x / np.linalg.norm(x, axis=1, keepdims=True), labels
+
+
+# --- the user's alternative ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Others:
+    """f_-k over the samples of everybody but k, written down directly."""
+
+    x: Floats  # (n', d)
+    y: Ints  # (n',)
+    share: Floats  # (n',) p_j/n_j of the sample's owner
+    mu: float  # (1 - p_k) times the regulariser
+
+    def __call__(self, flat: Floats) -> tuple[float, Floats]:
+        """Value and gradient, one pass each way."""
+        rows = np.arange(self.y.size)
+        z = self.x @ flat.reshape(FEATURES, CLASSES)
+        z -= z.max(1, keepdims=True)
+        right = z[rows, self.y]
+        np.exp(z, out=z)
+        sums = z.sum(1)
+        value = float(self.share @ (np.log(sums) - right)) + self.mu / 2 * float(flat @ flat)
+        z /= sums[:, None]
+        z[rows, self.y] -= 1
+        z *= self.share[:, None]
+        return value, (self.x.T @ z).ravel() + self.mu * flat
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Case:
+    """One federation."""
+
+    x: Floats
+    y: Ints
+    owner: Ints
+    agents: int
+    mu: float
+    model: Floats  # (P,) the shared model w*
+
+    def without(self, agent: int) -> Others:
+        """What is left without one agent; equal weights 1/K."""
+        rest = self.owner != agent
+        share = 1 / (self.agents * np.bincount(self.owner)[self.owner[rest]])
+        return Others(self.x[rest], self.y[rest], share, self.mu * (1 - 1 / self.agents))
+
+    def ours(self) -> Floats:
+        """All payments; a new problem each time, so that nothing is left over from the last."""
+        problem = SoftmaxRegression(self.x, self.y, self.owner, CLASSES, self.mu)
+        return vcg_payments(problem, self.model, epsilon=ERROR).amount
+
+    def theirs(self, agent: int, gradient: float) -> tuple[float, float]:
+        """A payment by L-BFGS, to a largest partial derivative; and the seconds its optimisation took."""
+        others = self.without(agent)
+        found: list[OptimizeResult] = []
+        options = {"ftol": 0.0, "gtol": gradient, "maxiter": 10_000, "maxfun": 10_000}
+        call = partial(minimize, others, self.model, jac=True, method="L-BFGS-B", options=options)
+        taken = seconds(lambda: found.append(call()))
+        return float((others(self.model)[0] - found[0].fun) * self.agents), taken
+
+
+def path(case: Case, agent: int, exact: float) -> tuple[Floats, Floats]:
+    """At every iterate of L-BFGS: the largest partial derivative, and the payment's relative error."""
+    others = case.without(agent)
+    before = others(case.model)[0]
+    largest, error = [], []
+
+    def after(flat: Floats) -> None:
+        value, gradient = others(flat)
+        largest.append(float(np.abs(gradient).max()))
+        error.append(abs((before - value) * case.agents / exact - 1))
+
+    options = {"ftol": 0.0, "gtol": 1e-9, "maxiter": 300}
+    minimize(others, case.model, jac=True, method="L-BFGS-B", options=options, callback=after)
+    return np.array(largest), np.array(error)
+
+
+def loosest(case: Case, agents: Ints, exact: Floats, worst: float) -> float:
+    """The largest gradient tolerance at which no payment of these agents is off by more than `worst`."""
+    paths = [path(case, k, exact[k]) for k in agents]
+    for tolerance in np.geomspace(1e-3, 1e-9, 121):
+        stops = [int(np.argmax(g <= tolerance)) if (g <= tolerance).any() else g.size - 1 for g, _ in paths]
+        if max(error[at] for (_, error), at in zip(paths, stops, strict=True)) <= worst:
+            return float(tolerance)
+    raise RuntimeError(f"L-BFGS does not reach a relative error of {worst:.1e}")
+
+
+# --- measuring -------------------------------------------------------------------------------------
+
+
+def federation(mu: float, agents: int) -> Case:
+    """The samples among K agents, and the model they share."""
+    _, x, y = samples()
+    owner = np.empty(SAMPLES, dtype=np.int64)
+    for k, mine in enumerate(typicality(y, agents, np.random.default_rng(SEED), DELTA)):
+        owner[mine] = k
+    problem = SoftmaxRegression(x, y, owner, CLASSES, mu)
+    return Case(x, y, owner, agents, mu, minimise(problem, problem.weights, tolerance=TIGHT))
+
+
+def reference(case: Case, some: Ints) -> Floats:
+    """(K,) payments to rounding; two of them confirmed by L-BFGS, which shares no line with ours."""
+    problem = SoftmaxRegression(case.x, case.y, case.owner, CLASSES, case.mu)
+    exact = vcg_payments(problem, case.model, tolerance=TIGHT)
+    agree(bool(np.all(exact.error <= 1e-10 * exact.amount)), "the reference is not certified")
+    for k in some[:2]:
+        apart = case.theirs(int(k), 1e-8)[0] / exact.amount[k] - 1
+        agree(abs(apart) <= 1e-7, f"payment of agent {k} differs by {apart:.1e} from L-BFGS")
+    return exact.amount
+
+
+def row(mu: float, agents: int, timed: int, repeats: int) -> Row:
+    """One federation: agreement, then both sides in turn."""
+    case = federation(mu, agents)
+    some = np.sort(np.random.default_rng(SEED).permutation(agents)[:timed])
+    exact = reference(case, some)
+    worst = float(np.abs(case.ours() / exact - 1).max())
+    agree(worst <= ERROR / exact.min(), f"a payment is off by {worst:.1e}, beyond its certificate")
+    tolerance = loosest(case, some, exact, worst)
+    ours, peer = [], []
+    for turn in range(repeats):
+        say(f"mu {mu:g}, K = {agents}: repeat {turn + 1} of {repeats}")
+        ours.append(seconds(case.ours))
+        found = [case.theirs(int(k), tolerance) for k in some]
+        off = max(abs(amount / exact[k] - 1) for k, (amount, _) in zip(some, found, strict=True))
+        agree(off <= worst, f"L-BFGS is off by {off:.1e} where its tolerance was chosen for {worst:.1e}")
+        peer.append(sum(taken for _, taken in found) * agents / some.size)
+    scaled = "" if some.size == agents else f", peer's time from {some.size} agents at random"
+    measured = Timing(ours, peer).row(
+        f"payments, K = {agents}, mu = {mu:g}", f"K x L-BFGS, gtol {tolerance:.1e}",
+        "peer/bonafed >=", LEAST, f"{samples()[0]}, off by at most {worst:.0e}{scaled}",
+    )  # fmt: skip
+    return measured if agents == TARGET else replace(measured, target="stated only", met=None)
+
+
+def rows(timed: int, repeats: int) -> Iterator[Row]:
+    """Every case."""
+    for mu, counts in CASES:
+        for agents in counts:
+            say(f"mu {mu:g}, K = {agents}: shared model, reference, tolerance of L-BFGS")
+            yield row(mu, agents, timed, repeats)
+
+
+def timed_agents() -> int:
+    """The option --timed, taken from the command line before the harness reads it."""
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--timed", type=int, default=SOME)
+    options, sys.argv[1:] = parser.parse_known_args()
+    if options.timed < 1:
+        parser.error(f"--timed must be at least 1, got {options.timed}")
+    return int(options.timed)
+
+
+if __name__ == "__main__":
+    count = timed_agents()
+    run(
+        "Measure bonafed's faithful payments beside separate optimisations. --timed N: the peer's time is"
+        f" that of N agents drawn at random, scaled to all (default {SOME}; with 100 all are timed).",
+        (partial(rows, count),),
+        threads=os.environ.get("OMP_NUM_THREADS", "not set"),
+    )

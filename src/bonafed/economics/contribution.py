@@ -1,0 +1,162 @@
+"""What an update was worth: Shapley values, leave-one-out, and the cosine of gradients.
+
+A value function v takes coalitions as rows of a (m, n) array of booleans and returns their (m,) worths.
+
+    Shapley      phi_i = sum over S without i of |S|! (n-|S|-1)!/n! (v(S + i) - v(S)),
+                 the mean over all orders of what i adds when it comes. The only division that is
+                     efficient   sum phi = v(all) - v(nobody),
+                     symmetric   players that always add the same get the same,
+                     null        a player that never adds anything gets 0,
+                     additive    phi(v + w) = phi(v) + phi(w).
+                 Exact from all 2^n coalitions, or the mean over sampled orders with its standard error.
+                 Orders are drawn in pairs, one the reverse of the other: who comes early in one comes late
+                 in the other, so where returns diminish the pair's mean varies less. It does not vary at
+                 all where only pairs of players interact.
+    leave one out   v(all) - v(all but i). Not efficient: of two clients with the same data neither seems
+                 to add anything.
+    cosine       CGSV (Xu et al., 2021): how much an update points the way of the weighted mean of all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bonafed import checks
+from bonafed.checks import Floats
+from bonafed.errors import InvalidValue
+
+Masks = NDArray[np.bool_]  # (m, n) coalitions: who is in
+Value = Callable[[Masks], Floats]  # (m, n) coalitions -> (m,) worths
+
+EXACT_UP_TO = 10  # players: 1,024 coalitions
+_MOST = 20  # players of an exact computation: a million coalitions
+_NORM_FLOOR = 1e-7  # CGSV adds it to every norm
+
+
+class ShapleyValues(NamedTuple):
+    """Shares of the players, and how sure they are."""
+
+    value: Floats  # (n,) phi; sums to v(all) - v(nobody) to rounding, sampled or not
+    error: Floats  # (n,) standard error over the sampled orders; 0 where exact
+    evaluations: int  # coalitions whose worth was asked for
+    exact: bool
+
+
+def _worths(value: Value, coalitions: Masks) -> Floats:
+    found = np.asarray(value(coalitions), dtype=np.float64)
+    if found.shape != (coalitions.shape[0],):
+        raise InvalidValue("value", f"must return {coalitions.shape[0]} worths", f"shape {found.shape}")
+    if not np.isfinite(found).all():
+        who = np.flatnonzero(coalitions[int(np.flatnonzero(~np.isfinite(found))[0])]).tolist()
+        raise InvalidValue("value", "must be finite for every coalition", f"otherwise for {who}")
+    return found
+
+
+def shapley_exact(value: Value, players: int) -> ShapleyValues:
+    """From all 2^n coalitions, each asked for once."""
+    n = checks.whole("players", players)
+    if n > _MOST:
+        raise InvalidValue("players", f"must be at most {_MOST} for exact values: sample orders instead", n)
+    codes = np.arange(2**n)
+    masks = (codes[:, None] >> np.arange(n)) & 1 == 1
+    v, size = _worths(value, masks), masks.sum(1)
+    weight = np.array([1 / (n * math.comb(n - 1, s)) for s in range(n)])  # |S|!(n-|S|-1)!/n!
+    phi = np.empty(n)
+    for i in range(n):
+        without = codes[~masks[:, i]]
+        phi[i] = weight[size[without]] @ (v[without | 1 << i] - v[without])
+    return ShapleyValues(phi, np.zeros(n), v.size, True)
+
+
+def shapley_sampled(
+    value: Value, players: int, *, orders: int, rng: np.random.Generator, antithetic: bool = True
+) -> ShapleyValues:
+    """From `orders` random orders; a coalition that comes up again is not asked for again.
+
+    With `antithetic`, every second order is the reverse of the one before, and the standard error is that
+    of independent pairs.
+    """
+    n, m = checks.whole("players", players), checks.whole("orders", orders, at_least=2)
+    if antithetic and (m % 2 or m < 4):
+        raise InvalidValue("orders", "must be even and at least 4: they are drawn in pairs", m)
+    drawn = rng.permuted(np.tile(np.arange(n), (m // 2 if antithetic else m, 1)), axis=1)
+    if antithetic:
+        drawn = np.stack([drawn, drawn[:, ::-1]], axis=1).reshape(m, n)
+    # place[o, i]: when player i comes in order o. The k-th prefix holds those with place < k.
+    place = np.argsort(drawn, axis=1)
+    prefixes = place[:, None, :] < np.arange(n + 1)[:, None]  # (m, n+1, n)
+    flat = prefixes.reshape(-1, n)
+    _, first, back = np.unique(np.packbits(flat, axis=1), axis=0, return_index=True, return_inverse=True)
+    v = _worths(value, flat[first])[back.reshape(-1)].reshape(m, n + 1)
+    added = np.take_along_axis(np.diff(v, axis=1), place, axis=1)  # (m, n) what each player added
+    units = added.reshape(-1, 2, n).mean(1) if antithetic else added
+    error = units.std(0, ddof=1) / math.sqrt(units.shape[0])
+    return ShapleyValues(units.mean(0), error, first.size, False)
+
+
+def shapley(
+    value: Value, players: int, *, orders: int, rng: np.random.Generator, antithetic: bool = True
+) -> ShapleyValues:
+    """Exact for at most 10 players, sampled beyond."""
+    if checks.whole("players", players) <= EXACT_UP_TO:
+        return shapley_exact(value, players)
+    return shapley_sampled(value, players, orders=orders, rng=rng, antithetic=antithetic)
+
+
+def leave_one_out(value: Value, players: int) -> Floats:
+    """(n,) v(all) - v(all but i)."""
+    n = checks.whole("players", players)
+    v = _worths(value, np.vstack([np.ones((1, n), dtype=bool), ~np.eye(n, dtype=bool)]))
+    return np.asarray(v[0] - v[1:])
+
+
+class CosineStep(NamedTuple):
+    """One round of CGSV, before rewards."""
+
+    normalised: Floats  # (N, P) u_i, updates of length `scale`
+    aggregate: Floats  # (P,) their mean, weighted by importance
+    cosine: Floats  # (N,) phi_i in [-1, 1], between u_i and the aggregate; 0 where either is zero
+    importance: Floats  # (N,) r_i > 0, smoothed over rounds, sum 1
+
+
+def cosine_step(
+    updates: ArrayLike,
+    importance: ArrayLike | None,
+    sizes: ArrayLike,
+    *,
+    scale: float,
+    memory: float = 0.95,
+    least: float = 1e-3,
+) -> CosineStep:
+    """u_i = scale d_i/(|d_i| + 1e-7), aggregate = sum w_i u_i, r <- memory r + (1 - memory) cos (spec C.5).
+
+    In the first round (`importance` is None) w = sizes/sum and r starts from 0; later w = r. r is raised
+    to `least` and made to sum to 1. An update of zeros (an absent client, a free rider) has cosine 0, so
+    its importance fades by `memory` per round.
+    """
+    d = np.asarray(updates, dtype=np.float64)
+    if d.ndim != 2 or d.shape[0] == 0:
+        raise InvalidValue("updates", "must be (clients, parameters)", f"shape {d.shape}")
+    if not np.isfinite(d).all():
+        who = int(np.flatnonzero(~np.isfinite(d).all(1))[0])
+        raise InvalidValue("updates", "must be finite", f"otherwise from client {who}")
+    n = checks.vector("sizes", sizes, sign="positive", length=d.shape[0])
+    gamma, alpha = checks.positive("scale", scale), checks.between("memory", memory, 0.0, 1.0)
+    floor = checks.positive("least", least)
+    if importance is None:
+        weights, before = n / n.sum(), np.zeros(d.shape[0])
+    else:
+        weights = before = checks.vector("importance", importance, length=d.shape[0])
+    u = gamma * d / (np.linalg.norm(d, axis=1, keepdims=True) + _NORM_FLOOR)
+    # einsum, not `@`: BLAS splits sums by threads and kernels, and importance decides rewards.
+    total = np.einsum("i,ip->p", weights, u)
+    lengths = np.linalg.norm(u, axis=1) * np.sqrt((total**2).sum())
+    along = np.einsum("ip,p->i", u, total)
+    cosine = np.divide(along, lengths, out=np.zeros(d.shape[0]), where=lengths > 0)
+    after = np.maximum(alpha * before + (1 - alpha) * cosine, floor)
+    return CosineStep(u, total, cosine, after / after.sum())

@@ -1,0 +1,69 @@
+"""What cheating brings an agent, with the payments of faithful learning and without."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from bonafed.lab.style import BLUE, GREY, RED, sheet
+from bonafed.mechanisms.faithful.cheating import Attempt, Curve
+
+_TICKS = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
+
+
+def cheating_figure(curve: Curve, attempts: Sequence[Attempt], title: str) -> Figure:
+    """The gain over the truth by the factor of the gradient, and by other deviations.
+
+    Lines are fixed points of training (`curve`), dots runs of the gradient protocol (`attempts`).
+    """
+    figure = sheet(10, 4.2)
+    left, right = figure.subplots(1, 2, width_ratios=(1.15, 1))
+    figure.suptitle(title, fontsize=11)
+    _draw_factors(left, curve, attempts)
+    _draw_others(right, [a for a in attempts if a.factor is None or a.factor <= 0])
+    return figure
+
+
+def _draw_factors(axes: Axes, curve: Curve, attempts: Sequence[Attempt]) -> None:
+    low, high = float(curve.factor[0]), float(curve.factor[-1])
+    dots = [a for a in attempts if np.isfinite(a.gain)]
+    places = [np.nan if a.factor is None or not low <= a.factor <= high else a.factor for a in dots]
+    axes.axhline(0, color=GREY, lw=0.8)
+    axes.axvline(1, color=GREY, lw=0.8, ls=":")
+    axes.plot(curve.factor, curve.gain_unpaid, color=RED, lw=2, ls="--", label="without payments (FedAvg)")
+    axes.plot(curve.factor, curve.gain, color=BLUE, lw=2, label="with payments")
+    axes.plot(places, [a.gain_unpaid for a in dots], "o", color=RED, ms=4)
+    axes.plot(places, [a.gain for a in dots], "o", color=BLUE, ms=4, label="runs of the protocol")
+    axes.set(xscale="log", xlabel="factor of the reported gradient", ylabel="gain over the truth (loss)")
+    axes.xaxis.set_major_locator(FixedLocator([x for x in _TICKS if low <= x <= high]))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
+    tried = [
+        *zip(curve.gain, curve.factor, strict=True),
+        *((a.gain, x) for a, x in zip(dots, places, strict=True)),
+    ]
+    best = max((gain, factor) for gain, factor in tried if np.isfinite(factor))[1]
+    axes.set_title(f"Multiples of its gradient: {best:.3g} is best", fontsize=10)
+    axes.legend(frameon=False, fontsize=8, loc="upper left")
+
+
+def _draw_others(axes: Axes, attempts: Sequence[Attempt]) -> None:
+    """Bars with their figures; colours as on the left."""
+    place = np.arange(len(attempts))
+    for shift, colour, gains in (
+        (-0.19, BLUE, [a.gain for a in attempts]),
+        (0.19, RED, [a.gain_unpaid for a in attempts]),
+    ):
+        drawn = np.where(np.isfinite(gains), gains, 0.0)
+        bars = axes.barh(place + shift, drawn, height=0.36, color=colour)
+        texts = [f"{round(x, 3) + 0.0:+.3f}" if np.isfinite(x) else "diverges" for x in gains]
+        axes.bar_label(bars, texts, padding=3, fontsize=7)
+    axes.axvline(0, color=GREY, lw=0.8)
+    axes.margins(x=0.2)
+    axes.set(yticks=place, yticklabels=[a.name for a in attempts], xlabel="gain over the truth (loss)")
+    axes.invert_yaxis()
+    axes.set_title("Other reports", fontsize=10)

@@ -1,0 +1,372 @@
+"""Model rewards beside their baselines on MNIST and Fashion-MNIST (rewards paper, Tables 1, 2, 4 and 5).
+
+A setting is a data set, a way to split it among clients and a seed; a cell is one method in one setting.
+The first cell of a setting trains every client alone: these models say what joining must beat, and their
+accuracies are the contributions. All methods of a setting then start from the same model, with the same
+clients, batches and learning rates.
+
+What the paper says (section 6, appendix E.1) and is done here: 50 clients, the small CNN, standardised
+pixels, 50 rounds of one local epoch, a learning rate of 0.01 that falls by 0.977 per round, kappa = 0 and
+q = 0, LG-FedAvg shares the last three layers, p_i is the standalone accuracy on the TEST set. What it does
+not say and is chosen here: batches of 64, Adam made anew each round, the ceiling max p_i, weights n_i/n in
+the averages of the baselines, Gamma = 0.5 and beta = 1 of CGSV; feature noise is added to standardised
+pixels; and some training samples are held out to validate on. Rank orders clients by the first `ranking`
+of these, and on all of them contributions are measured a second time for rho, since the accuracy on the
+test set that scores the models is in both sides of the correlation (spec C.5). The paper gives 0.001 as
+its learning rate where it says nothing else, so perhaps for Fashion-MNIST: `--learning-rate 0.001`.
+
+A finished cell is a line of a file. A cell under way leaves its state beside that file every few rounds;
+the same command goes on from there and arrives at the same digits. The command is in `rewards_study`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import time
+import zipfile
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bonafed import checks
+from bonafed.checks import Floats
+from bonafed.errors import InvalidValue, UnreadableFile
+from bonafed.files import write_together
+from bonafed.lab.rewards_tables import METHODS, PARTITIONS
+from bonafed.mechanisms.rewards import (
+    BaselineState,
+    CosineRewards,
+    FederatedAveraging,
+    LocalGlobal,
+    ModelRewards,
+    RankRewards,
+    RewardsState,
+    Standalone,
+    run,
+)
+from bonafed.mechanisms.rewards.history import Models
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from bonafed.learning.datasets import Dataset
+    from bonafed.learning.engine import Samples
+    from bonafed.mechanisms.rewards.local import EngineLocal, ModelScores
+
+TABLES = ("fedavg", "lg-fedavg", "cgsv", "rank", "iafl")  # the methods of the paper's tables
+SHARED_LAYERS = 3  # of LG-FedAvg: "the last 3 fully connected layers" (E.1)
+OnRound = Callable[["Cell", int, float], None]  # with rounds done in the cell, and seconds of this one
+OnCell = Callable[["Cell", "Outcome"], None]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One method in one setting; everything its result depends on."""
+
+    method: str  # a key of METHODS
+    partition: str  # a key of PARTITIONS
+    data: str
+    seed: int = 0  # of split, first model, batches and rewards
+    model: str = "small-cnn"
+    clients: int = 50  # N
+    rounds: int = 50  # T, one local epoch each
+    batch_size: int = 64
+    optimizer: str = "adam"  # made anew each round
+    learning_rate: float = 0.01  # of the first round
+    decay: float = 0.977  # factor on it per round
+    validation: int = 5000  # training samples held out
+    ranking: int = 500  # of those, how many Rank looks at in every round
+
+    def __post_init__(self) -> None:
+        checks.one_of("method", self.method, tuple(METHODS))
+        checks.one_of("partition", self.partition, tuple(PARTITIONS))
+        for name in ("clients", "rounds", "batch_size", "validation", "ranking"):
+            checks.whole(name, getattr(self, name))
+        checks.whole("seed", self.seed, at_least=0)
+        checks.positive("learning_rate", self.learning_rate)
+        if self.ranking > self.validation:
+            raise InvalidValue("ranking", f"must be at most validation, {self.validation}", self.ranking)
+
+    @property
+    def alone(self) -> Cell:
+        """The cell of the same setting in which clients train by themselves."""
+        return replace(self, method="standalone")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a cell came to, per client."""
+
+    accuracy: tuple[float, ...]  # (N,) on the test set
+    loss: tuple[float, ...]  # (N,) on the test set
+    validation_accuracy: tuple[float, ...] | None  # (N,) on the samples held out; standalone only
+    seconds: float  # all rounds and the evaluation
+    round_seconds: float  # mean of a round of all clients
+    round_cpu_seconds: float  # the same in time of processors, whatever else the machine does
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Federation:
+    """A setting, ready to train."""
+
+    module: nn.Module
+    local: EngineLocal
+    start: Models  # (P,) everybody's first model
+    test: Samples
+    validation: Samples
+    ranking: Samples
+
+    @property
+    def sizes(self) -> list[int]:
+        """(N,) samples of each client."""
+        return [part.size for part in self.local.parts]
+
+    def scores(self, models: Models, samples: Samples) -> ModelScores:
+        """Loss and accuracy of each model."""
+        from bonafed.mechanisms.rewards.local import evaluate_models
+
+        return evaluate_models(self.local.program, models, samples, threads=self.local.threads)
+
+
+def cells(
+    base: Cell,
+    *,
+    data: Sequence[str],
+    partitions: Sequence[str] = tuple(PARTITIONS),
+    methods: Sequence[str] = TABLES,
+    seeds: Sequence[int] = (0,),
+) -> list[Cell]:
+    """Standalone and all methods, setting by setting, with the other values of `base`."""
+    order = dict.fromkeys(("standalone", *methods))
+    return [
+        replace(base, method=method, partition=partition, data=name, seed=seed)
+        for seed in seeds
+        for name in data
+        for partition in partitions
+        for method in order
+    ]
+
+
+def federation(cell: Cell, dataset: Dataset, threads: int = 1) -> Federation:
+    """Hold out, split, standardise, perhaps add noise; all by the cell's seed."""
+    import torch
+
+    from bonafed.learning import models
+    from bonafed.learning.engine import LocalTraining, Samples
+    from bonafed.learning.partition import add_feature_noise, feature_noise_levels, partition
+    from bonafed.learning.programs import flat_parameters, program_for
+    from bonafed.mechanisms.rewards.local import EngineLocal
+
+    splitting, dealing, noise = np.random.SeedSequence(cell.seed).spawn(3)
+    if cell.validation >= len(dataset.labels):
+        raise InvalidValue("validation", f"must be below {len(dataset.labels)} samples", cell.validation)
+    order = np.random.default_rng(splitting).permutation(len(dataset.labels))
+    held, kept = np.sort(order[: cell.validation]), np.sort(order[cell.validation :])
+    kind, options = PARTITIONS[cell.partition].kind, PARTITIONS[cell.partition].options
+    labels = dataset.labels[kept]
+    parts = partition(kind, labels, cell.clients, np.random.default_rng(dealing), **options)
+    train = dataset.features[kept]
+    mean, sd = (np.float32(value) for value in (train.mean(dtype=np.float64), train.std(dtype=np.float64)))
+    train = (train - mean) / sd
+    if kind == "feature_noise":
+        levels = feature_noise_levels(cell.clients, **options)
+        train = add_feature_noise(train, parts, levels, np.random.default_rng(noise))
+    module = models.build(cell.model, train.shape[1:], dataset.classes, cell.seed, dataset.vocabulary)
+
+    def samples(x: Any, y: Any) -> Samples:
+        return Samples(torch.from_numpy(x), torch.from_numpy(y))
+
+    validation = samples((dataset.features[held] - mean) / sd, dataset.labels[held])
+    some = slice(cell.ranking)
+    spec = LocalTraining(cell.batch_size, cell.learning_rate, optimizer=cell.optimizer)  # type: ignore[arg-type]  # checked there
+    local = EngineLocal(
+        program_for(module), samples(train, labels), parts, spec, cell.seed, cell.decay, threads
+    )
+    return Federation(
+        module,
+        local,
+        flat_parameters(module).numpy(),
+        samples((dataset.test_features - mean) / sd, dataset.test_labels),
+        validation,
+        Samples(validation.features[some], validation.labels[some]),
+    )
+
+
+def method_for(cell: Cell, ready: Federation, alone: Outcome | None) -> Any:
+    """The method of a cell; model rewards need the outcome of standalone training."""
+    from bonafed.mechanisms.rewards.local import last_layers, layer_slices
+
+    n, seed = ready.sizes, cell.seed
+    if cell.method == "standalone":
+        return Standalone(sizes=n, seed=seed)
+    if cell.method == "fedavg":
+        return FederatedAveraging(sizes=n, seed=seed)
+    if cell.method == "lg-fedavg":
+        return LocalGlobal(sizes=n, seed=seed, shared=last_layers(ready.module, SHARED_LAYERS))
+    if cell.method == "cgsv":
+        return CosineRewards(sizes=n, seed=seed, layers=layer_slices(ready.module))
+    if cell.method == "rank":
+
+        def score(models: Models) -> Floats:
+            return ready.scores(models, ready.ranking).accuracy
+
+        return RankRewards(sizes=n, seed=seed, score=score)
+    if alone is None:
+        raise InvalidValue("alone", f"must be given for method {cell.method}", None)
+    if cell.method == "iafl-defaults":
+        return ModelRewards(alone.accuracy, sizes=n, seed=seed)
+    p = alone.validation_accuracy if cell.method == "iafl-validation" else alone.accuracy
+    return ModelRewards(np.asarray(p), sizes=n, seed=seed, sharing=0.0, recovery=0.0)
+
+
+class Checkpoint:
+    """The state of a cell under way, in a file named by what the cell is."""
+
+    def __init__(self, folder: Path, cell: Cell) -> None:
+        name = hashlib.sha256(json.dumps(asdict(cell), sort_keys=True).encode()).hexdigest()[:16]
+        self.path = folder / f"{cell.data}-{cell.partition}-{cell.method}-{name}.npz"
+
+    def load(self, kind: type[RewardsState] | type[BaselineState]) -> tuple[Any, Floats]:
+        """The state and (2,) seconds and processor seconds of its rounds; None and zeros without a file."""
+        if not self.path.exists():
+            return None, np.zeros(2)
+        try:
+            with np.load(io.BytesIO(self.path.read_bytes())) as file:
+                arrays = dict(file)
+            return kind.from_arrays(arrays), arrays["spent"]
+        except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile) as error:
+            rule = f"must be the state of a cell ({error}); without this file the cell begins anew"
+            raise UnreadableFile(self.path, rule) from error
+
+    def save(self, state: RewardsState | BaselineState, spent: Floats) -> None:
+        """Replace the file as a whole."""
+        buffer = io.BytesIO()
+        np.savez(buffer, spent=spent, **state.arrays())  # type: ignore[arg-type]  # taken for allow_pickle
+        self.path.parent.mkdir(exist_ok=True)
+        write_together({self.path: buffer.getvalue()})
+
+    def remove(self) -> None:
+        """The cell is finished; the folder goes with its last file."""
+        self.path.unlink(missing_ok=True)
+        if self.path.parent.is_dir() and not any(self.path.parent.iterdir()):
+            self.path.parent.rmdir()
+
+
+def run_cell(
+    cell: Cell,
+    ready: Federation,
+    alone: Outcome | None = None,
+    *,
+    checkpoint: Checkpoint | None = None,
+    every: int = 5,
+    on_round: OnRound | None = None,
+) -> Outcome:
+    """Train from the start or from the checkpoint, then score every client's model on the test set."""
+    method = method_for(cell, ready, alone)
+    state, spent = None, np.zeros(2)
+    if checkpoint is not None:
+        state, spent = checkpoint.load(RewardsState if isinstance(method, ModelRewards) else BaselineState)
+    clock = _clock()
+
+    def after(now: RewardsState | BaselineState) -> None:
+        nonlocal spent, clock
+        took = _clock() - clock
+        spent = spent + took
+        if checkpoint is not None and now.round_number % every == 0 and now.round_number < cell.rounds:
+            checkpoint.save(now, spent)
+        if on_round is not None:
+            on_round(cell, now.round_number, float(took[0]))
+        clock = _clock()
+
+    models, _ = run(method, ready.local, ready.start, rounds=cell.rounds, state=state, on_round=after)
+    found = ready.scores(models, ready.test)
+    validation = None
+    if cell.method == "standalone":
+        validation = tuple(ready.scores(models, ready.validation).accuracy.tolist())
+    seconds, cpu = (spent / cell.rounds).tolist()
+    return Outcome(
+        tuple(found.accuracy.tolist()),
+        tuple(found.loss.tolist()),
+        validation,
+        round(float(spent[0] + (_clock() - clock)[0]), 3),
+        round(seconds, 4),
+        round(cpu, 4),
+    )
+
+
+def _clock() -> Floats:
+    """(2,) seconds that passed, and of processors."""
+    return np.array([time.perf_counter(), time.process_time()])
+
+
+def study(
+    wanted: Sequence[Cell],
+    results: Path,
+    *,
+    threads: int = 1,
+    every: int = 5,
+    on_round: OnRound | None = None,
+    on_cell: OnCell | None = None,
+) -> dict[Cell, Outcome]:
+    """The outcome of every cell; those in `results` are read, the others trained and added to it."""
+    checks.whole("every", every)
+    done = read_results(results)
+    dataset: Dataset | None = None
+    ready: Federation | None = None
+    of: Cell | None = None  # the setting that is ready
+    for cell in wanted:
+        if cell in done:
+            continue
+        if dataset is None or dataset.name != cell.data:
+            from bonafed.learning import datasets
+
+            dataset = datasets.load(cell.data)
+        if ready is None or of != cell.alone:
+            ready, of = federation(cell, dataset, threads), cell.alone
+        checkpoint = Checkpoint(states_beside(results), cell)
+        done[cell] = run_cell(
+            cell, ready, done.get(cell.alone), checkpoint=checkpoint, every=every, on_round=on_round
+        )
+        _append(results, cell, done[cell])
+        checkpoint.remove()
+        if on_cell is not None:
+            on_cell(cell, done[cell])
+    return {cell: done[cell] for cell in wanted}
+
+
+def states_beside(results: Path) -> Path:
+    """The folder of checkpoints of a results file."""
+    return results.with_name(results.name + ".states")
+
+
+def read_results(path: Path) -> dict[Cell, Outcome]:
+    """The finished cells of a file; a last line cut short is not one."""
+    if not path.exists():
+        return {}
+    found = {}
+    whole = path.read_bytes()
+    for number, line in enumerate(whole[: whole.rfind(b"\n") + 1].splitlines(), 1):
+        try:
+            record: dict[str, Any] = json.loads(line)
+            parts = record["outcome"].items()
+            values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in parts}
+            found[Cell(**record["cell"])] = Outcome(**values)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise UnreadableFile(path, f"must be the result of a cell: {error}", number) from error
+    return found
+
+
+def _append(path: Path, cell: Cell, outcome: Outcome) -> None:
+    """Add a line, forced to disk; a piece of a line left by a kill goes first."""
+    with path.open("ab") as file:
+        file.truncate(path.read_bytes().rfind(b"\n") + 1)
+        record = {"cell": asdict(cell), "outcome": asdict(outcome)}
+        file.write((json.dumps(record, allow_nan=False) + "\n").encode())
+        file.flush()
+        os.fsync(file.fileno())

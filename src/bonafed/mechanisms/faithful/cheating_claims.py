@@ -1,0 +1,183 @@
+"""What attempts to cheat say about a mechanism: its four claims, and pairs, about which it claims nothing.
+
+    faithfulness    no single deviation gains more than the certificate allows (see `cheating`)
+    efficiency      F(w*) - min F <= epsilon min p_k, so no overall loss is off by more than epsilon
+    participation   J_k <= F_k(w_-k): joining is not worse than using the others' model (spec A.2, fact 5)
+    budget balance  sum P_k >= 0; with one leave-one-out model per agent every P_k >= 0. Clusters lose it
+                    (erratum D11)
+
+The second half of fact 5 is no claim but a limit of all of them: J_k >= F_k(w*) >= F_k(alone), so on its
+own samples nobody ever gains against learning alone.
+
+VCG payments are not proof against groups. If k and j both report the mean of their two gradients, training
+is as before (for equal weights), but j now speaks for k where k's payment is computed: the model without k
+stays closer to the shared one and k is charged less, and the other way round. `collusion` searches for the
+best partner with exact payments and settles that pair through the protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from bonafed.checks import Floats
+from bonafed.mechanisms.faithful import agents as cheats
+from bonafed.mechanisms.faithful.cheating import CLOSE, Attempt, Case
+from bonafed.mechanisms.faithful.clusters import cluster_of
+from bonafed.mechanisms.faithful.problems import Problem
+from bonafed.mechanisms.faithful.protocol import train
+from bonafed.mechanisms.faithful.vcg import minimise
+
+_PAIR_FACTORS = (1.0, 2.0)  # of the joint gradient
+_ROUNDING = 1e-9
+
+
+ClaimName = Literal["faithfulness", "efficiency", "participation", "budget balance"]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether one of the four properties holds."""
+
+    claim: ClaimName
+    holds: bool
+    tries: int
+    largest: float  # violation, in units of loss; below or up to `allowed` if the claim holds
+    allowed: float
+    text: str  # in one line
+
+
+def verdicts(case: Case, tried: Sequence[Attempt]) -> list[Verdict]:
+    """The four properties: of the attempts, and of the truthful run for all agents."""
+    payments = np.array([charge.amount for charge in case.honest])
+    return [
+        _faithful(tried),
+        _efficient(case),
+        _participation(case, payments, max(charge.above for charge in case.honest)),
+        _budget(case, payments),
+    ]
+
+
+def _faithful(tried: Sequence[Attempt]) -> Verdict:
+    caught = [attempt for attempt in tried if attempt.pays]
+    shown = max(caught or tried, key=lambda attempt: attempt.gain)
+    allowed = f"(allowed {shown.allowed:.2g})"
+    if caught:
+        text = (
+            f"agent {shown.agent} gains {shown.gain:.4g} over the truth {allowed}; its report: {shown.name}"
+        )
+    else:
+        most = max(0.0, shown.gain)
+        text = f"no deviation pays in {len(tried)} tries, largest gain {most:.2g} {allowed}"
+    return Verdict("faithfulness", not caught, len(tried), shown.gain, shown.allowed, text)
+
+
+def _efficient(case: Case) -> Verdict:
+    problem, p = case.problem, case.problem.weights
+    best = problem.value(minimise(problem, p, case.model), p)
+    excess, allowed = problem.value(case.model, p) - best, case.terms.epsilon * float(p.min())
+    text = f"the total loss is {max(excess, 0.0):.2g} above its minimum {best:.6f} (allowed {allowed:.2g})"
+    return Verdict("efficiency", excess <= allowed, 1, excess, allowed, text)
+
+
+def _participation(case: Case, payments: Floats, integration: float) -> Verdict:
+    outside = np.diag(case.problem.losses(case.without))
+    lost, allowed = case.losses + payments - outside, case.terms.epsilon + integration
+    at = int(np.argmax(lost))
+    holds = bool(lost[at] <= allowed)
+    text = f"joining beats using the others' model for all {lost.size} agents, by {-lost[at]:.4g} or more"
+    if lost[at] > 0:
+        text = f"agent {at} loses {lost[at]:.4g} against using the others' model (allowed {allowed:.2g})"
+    return Verdict("participation", holds, lost.size, float(lost[at]), allowed, text)
+
+
+def _budget(case: Case, payments: Floats) -> Verdict:
+    # exact payments, and those of both rules (co-coercivity), are >= 0 each: no tolerance but rounding
+    least, total = float(payments.min()), float(payments.sum())
+    short = -total if case.terms.variant == "clusters" else -least
+    text = f"payments sum to {total:.4f}, the least is {least:.4f}"
+    if short > _ROUNDING:
+        text = f"the server pays: {text}, of agent {int(payments.argmin())}"
+    return Verdict("budget balance", short <= _ROUNDING, payments.size, short, _ROUNDING, text)
+
+
+def alone(case: Case) -> Floats:
+    """(K,) F_k of the model each agent would learn alone: never above F_k(w*), so never above J_k."""
+    own = [case.holdings.of(k) for k in range(case.problem.agents)]
+    return np.array([one.value(minimise(one, one.weights), one.weights) for one in own])
+
+
+@dataclass(frozen=True, slots=True)
+class Collusion:
+    """Two agents that both report the gradient of their joint loss, times a factor."""
+
+    agents: tuple[int, int]
+    factor: float
+    gain: float  # what their overall losses fall by, together
+    gain_unpaid: float  # what their losses fall by, together
+    payments: tuple[float, float]  # colluding
+    honest_payments: tuple[float, float]
+
+
+def collusion(case: Case, agent: int) -> Collusion:
+    """The agent with its best partner: searched with exact payments, settled through the protocol."""
+    truth = case.losses + [charge.amount for charge in case.honest]
+
+    def change(other: int, factor: float) -> float:
+        return _exact_joint_loss(case, agent, other, factor) - float(truth[agent] + truth[other])
+
+    def factors(other: int) -> list[float]:
+        return [f for f in _PAIR_FACTORS if _stable(case.problem, agent, other, f)]
+
+    partners = [k for k in range(case.problem.agents) if k != agent]
+    other = min(partners, key=lambda k: change(k, factors(k)[-1]))
+    factor = min(factors(other), key=lambda f: change(other, f))
+    joint = cheats.collude(case.holdings.of(agent, other), 0, 1, factor)
+    both, reporting = (agent, other), {agent: joint[0], other: joint[1]}
+    model, reports = train(case.problem, reporting, case.steps)
+    honest = tuple(case.honest[k].amount for k in both)
+    if case.terms.variant == "clusters":
+        mixes = _joint_mixes(case, agent, other, factor)
+        paid = tuple(_exact_payment(case, k, model, mixes) for k in both)
+    else:
+        paid = tuple(case.charge(k, model, reports).amount for k in both)
+    lighter = float((case.losses - case.problem.losses(model[None])[0])[list(both)].sum())
+    gain = lighter + sum(honest) - sum(paid)
+    return Collusion(both, factor, gain, lighter, (paid[0], paid[1]), (honest[0], honest[1]))
+
+
+def _stable(problem: Problem, first: int, second: int, factor: float) -> bool:
+    """Whether the steps of both phases converge for their reports: no sum of them is twice as smooth."""
+    p, q = float(problem.weights[first]), float(problem.weights[second])
+    return (factor - 1) * max(p + q, p / (1 - q), q / (1 - p)) < 0.99
+
+
+def _joint_mixes(case: Case, first: int, second: int, factor: float) -> Floats:
+    """(K, K) whose losses each agent's reports are gradients of."""
+    mixes = np.eye(case.problem.agents)
+    mixes[[first, second]] = factor / 2 * (mixes[first] + mixes[second])
+    return mixes
+
+
+def _exact_joint_loss(case: Case, first: int, second: int, factor: float) -> float:
+    mixes, problem = _joint_mixes(case, first, second, factor), case.problem
+    model = minimise(problem, problem.weights @ mixes, case.model, CLOSE)
+    own = problem.losses(model[None])[0, [first, second]].sum()
+    if case.terms.variant == "fedavg":
+        return float(own)
+    return float(own + sum(_exact_payment(case, k, model, mixes) for k in (first, second)))
+
+
+def _exact_payment(case: Case, agent: int, model: Floats, mixes: Floats) -> float:
+    """Payment (10), or that of the clusters, computed from reports instead of losses."""
+    p, asked = case.problem.weights, np.ones(case.problem.agents, dtype=np.bool_)
+    asked[agent] = False
+    others = (p * asked) @ mixes
+    if case.terms.variant == "clusters":
+        of = cluster_of(case.terms.clusters, case.problem.agents)
+        asked &= of != of[agent]
+    pivot = minimise(case.problem, (p * asked) @ mixes, model, CLOSE)
+    return (case.problem.value(model, others) - case.problem.value(pivot, others)) / float(p[agent])

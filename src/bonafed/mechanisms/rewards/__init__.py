@@ -1,0 +1,55 @@
+"""Model rewards (Wu, Amiri, Raskar, Low): who contributes more is given a better model while training.
+
+No money changes hands. In every round each client receives a model made from a share of all updates that
+matches its own contribution. `local` (the engine) and `lab` need PyTorch; nothing imported here does.
+"""
+
+from bonafed.mechanisms.rewards.baselines import (
+    BaselineState,
+    CosineRewards,
+    FederatedAveraging,
+    LocalGlobal,
+    RankRewards,
+    Standalone,
+    rank_sets,
+)
+from bonafed.mechanisms.rewards.history import History, Measure, Round
+from bonafed.mechanisms.rewards.rates import induced_rates, reference_size, reward_rates, set_sizes
+from bonafed.mechanisms.rewards.running import RunningMeasure, running_cosine
+from bonafed.mechanisms.rewards.server import ServerStep, expected_weights, server_step
+from bonafed.mechanisms.rewards.training import (
+    Local,
+    Method,
+    ModelRewards,
+    RewardsState,
+    run,
+    train_with_rewards,
+)
+
+__all__ = [
+    "BaselineState",
+    "CosineRewards",
+    "FederatedAveraging",
+    "History",
+    "Local",
+    "LocalGlobal",
+    "Measure",
+    "Method",
+    "ModelRewards",
+    "RankRewards",
+    "RewardsState",
+    "Round",
+    "RunningMeasure",
+    "ServerStep",
+    "Standalone",
+    "expected_weights",
+    "induced_rates",
+    "rank_sets",
+    "reference_size",
+    "reward_rates",
+    "run",
+    "running_cosine",
+    "server_step",
+    "set_sizes",
+    "train_with_rewards",
+]

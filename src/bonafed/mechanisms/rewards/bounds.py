@@ -1,0 +1,242 @@
+"""Convergence bounds of model rewards: Theorems 1 and 2, Proposition 2, with corrected terms (spec C.3).
+
+With L-smooth, mu-strongly convex losses, tau local steps, gradients bounded by G, variance Sigma^2,
+Gamma = F* - mean of F_i*, D_1 = E|theta_1 - theta*|^2, and induced reward rates gamma'_{i,t} in [1/N, 1]:
+
+    Q    = 2 L tau (2 tau + 3) Gamma + 2 tau^3 G^2 + tau^2 Sigma^2
+    H_t  = (2 - 2 mu eta_t) tau^3 G^2
+
+    Theorem 1   eta_t = 1/(mu tau (t + alpha)), alpha >= 4 L (tau + 1)/(mu tau):
+                E F(theta_{i,T}) - F* <= L/(2 mu^2 tau^2) (B + C_T)/(alpha + T),
+                B   = Q + (alpha + 1) mu^2 tau^2 D_1
+                C_T = H_T/N sum_m sum_{t<=T} ((T+alpha)/(t+alpha))^2 (1/gamma'_{m,t} + 1/gamma'_{i,t} - 2)
+    Theorem 2   eta_t = beta/(t + alpha), with recovery of the reference model with probability q:
+                E F(theta_{i,T}) - F* <= L/2 x_T,  x_1 = D_1,
+                x_{t+1} = (1 - 2 mu eta_t tau) x_t + eta_t^2 (Q + D_t + E_t)
+                D_T = H_T/N sum_m sum_{t<=T} ((T+alpha)/(t+alpha))^2 (1/gamma'_{m,t} + 1/gamma'_{ref,t} - 2)
+                      (1-q)^(T-t+1);     E_T the same with i in the place of the mean over m
+    Proposition 2   x_T -> 0 if 1/gamma' = o(t/log t); see `limit_bound`.
+
+Errata. I1: the main text's D_T lacks the square and sums m up to T. I2: the product of (44) must have eta_l
+where eta_t is printed. I3: T steps bound theta_{T+1}, T - 1 bound theta_T; and Theorem 2 has Q where it
+says B. I8: (55) has a spurious 1/T, so Proposition 2 needs o(t/log t), not o(t^2/log t); harmless, since
+1/gamma' <= N. I9: (47) is right, and (46) loose by (1 + alpha)^2.
+
+These are the paper's theorems; they do not hold for its own algorithm as it stands. Lemma D.2 needs every
+reward to be an unbiased sample of all updates. The own update has weight 1/|S_i|, more than 1/N, so that is
+false unless gamma = 1 or the data are alike (spec C.2): with q = 0 clients drift to their own optima, which
+no bound shows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bonafed import checks
+from bonafed.checks import Floats
+from bonafed.errors import InvalidValue
+
+Recursion = Literal["exact", "T steps", "printed"]
+Variant = Literal["exact", "printed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What the bounds depend on besides reward rates."""
+
+    smoothness: float  # L > 0
+    strong_convexity: float  # mu in (0, L]
+    local_steps: int  # tau >= 1
+    heterogeneity: float  # Gamma >= 0, F* - mean of the F_i*
+    gradient_bound: float  # G >= 0, E|gradient|^2 <= G^2
+    variance: float  # Sigma^2 >= 0, of stochastic gradients, averaged over clients
+    shift: float  # alpha >= 0, of the learning rate
+    start: float  # D_1 >= 0, E|theta_1 - theta*|^2
+
+    def __post_init__(self) -> None:
+        checks.positive("smoothness", self.smoothness)
+        if checks.positive("strong_convexity", self.strong_convexity) > self.smoothness:
+            raise InvalidValue(
+                "strong_convexity",
+                f"must not exceed smoothness = {self.smoothness:g}",
+                self.strong_convexity,
+            )
+        checks.whole("local_steps", self.local_steps)
+        for name in ("heterogeneity", "gradient_bound", "variance", "shift", "start"):
+            checks.non_negative(name, getattr(self, name))
+
+    @property
+    def constant(self) -> float:
+        """Q."""
+        tau, squares = self.local_steps, self.gradient_bound**2
+        first = 2 * self.smoothness * tau * (2 * tau + 3) * self.heterogeneity
+        return first + 2 * tau**3 * squares + tau**2 * self.variance
+
+    @property
+    def constant_with_start(self) -> float:
+        """B = Q + (alpha + 1) mu^2 tau^2 D_1."""
+        return (
+            self.constant + (self.shift + 1) * (self.strong_convexity * self.local_steps) ** 2 * self.start
+        )
+
+    @property
+    def least_shift(self) -> float:
+        """4 L (tau + 1)/(mu tau): the least alpha of Theorem 1."""
+        tau = self.local_steps
+        return 4 * self.smoothness * (tau + 1) / (self.strong_convexity * tau)
+
+    @property
+    def least_rate(self) -> float:
+        """beta = 1/(2 mu tau): what Proposition 2 takes for Theorem 2."""
+        return 1 / (2 * self.strong_convexity * self.local_steps)
+
+    def drift(self, eta: Floats) -> Floats:
+        """H = (2 - 2 mu eta) tau^3 G^2, for learning rates of any shape."""
+        return np.asarray(
+            (2 - 2 * self.strong_convexity * eta) * self.local_steps**3 * self.gradient_bound**2
+        )
+
+
+def _rates(rates: ArrayLike) -> Floats:
+    """(T, N) induced rates in (0, 1], checked."""
+    found = np.asarray(rates, dtype=np.float64)
+    if found.ndim != 2 or 0 in found.shape:
+        raise InvalidValue("rates", "must be (rounds, clients)", f"shape {found.shape}")
+    if not ((found > 0) & (found <= 1)).all():
+        bad = found[~((found > 0) & (found <= 1))][0]
+        raise InvalidValue("rates", "must be above 0 and at most 1", float(bad))
+    return found
+
+
+class PerformanceBound(NamedTuple):
+    """Theorem 1."""
+
+    propagated: Floats  # (N,) C_T: what incomplete rewards of all clients cost client i
+    bound: Floats  # (N,) on E F(theta_{i,T}) - F*
+
+
+def performance_bound(problem: Problem, rates: ArrayLike) -> PerformanceBound:
+    """Theorem 1, for induced rates (T, N): without recovery. It grows with T unless all rates are 1."""
+    check_shift(problem)
+    inverse = 1 / _rates(rates)
+    rounds, a = inverse.shape[0], problem.shift
+    mu, tau = problem.strong_convexity, problem.local_steps
+    old = ((rounds + a) / (np.arange(1, rounds + 1) + a)) ** 2  # how much an early error has grown
+    excess = old @ (inverse + inverse.mean(1, keepdims=True) - 2)
+    propagated = problem.drift(np.array(1 / (mu * tau * (rounds + a)))) * excess
+    scale = problem.smoothness / (2 * mu**2 * tau**2 * (a + rounds))
+    return PerformanceBound(propagated, scale * (problem.constant_with_start + propagated))
+
+
+def check_shift(problem: Problem) -> None:
+    """Refuses an alpha below what Theorem 1 asks for."""
+    if problem.shift < problem.least_shift * (1 - 1e-12):
+        raise InvalidValue("shift", f"must be at least {problem.least_shift:g}", problem.shift)
+
+
+class RecoveryBound(NamedTuple):
+    """Theorem 2."""
+
+    common: Floats  # (T,) D_t
+    own: Floats  # (T, N) E_t
+    bound: Floats  # (N,) on E F(theta_{i,T}) - F*
+
+
+def recovery_bound(
+    problem: Problem,
+    rates: ArrayLike,
+    reference: ArrayLike,
+    recovery: float,
+    *,
+    rate: float | None = None,
+    variant: Recursion = "exact",
+) -> RecoveryBound:
+    """Theorem 2, for induced rates (T, N) and those of the reference model, one or (T,).
+
+    `recovery` is q in (0, 1], `rate` is beta, 1/(2 mu tau) unless given. "T steps" runs the recursion once
+    more, to theta_{T+1} (I3); "printed" is (44) with its product of eta_t, too small to be a bound (I2).
+    """
+    checks.literal("variant", variant, Recursion)
+    inverse = 1 / _rates(rates)
+    rounds = inverse.shape[0]
+    guide = np.broadcast_to(np.asarray(reference, dtype=np.float64), (rounds,))
+    other = 1 / _rates(guide[:, None])
+    q = checks.between("recovery", recovery, 1e-12, 1.0)
+    eta = (problem.least_rate if rate is None else checks.positive("rate", rate)) / (
+        np.arange(1, rounds + 1) + problem.shift
+    )
+    keep = 1 - 2 * problem.strong_convexity * problem.local_steps * eta
+    if (keep < 0).any():
+        raise InvalidValue("rate", "must leave 2 mu tau eta_t at most 1", rate)
+    # Both sums fade by 1 - q per round: y_t = (1 - q)(y_{t-1} + excess_t eta_t^2), D_t = H_t y_t/eta_t^2.
+    parts, faded = np.empty(inverse.shape), np.zeros(inverse.shape[1])
+    for t in range(rounds):
+        faded = (1 - q) * (faded + (inverse[t] + other[t] - 2) * eta[t] ** 2)
+        parts[t] = problem.drift(eta[t]) * faded / eta[t] ** 2
+    common = parts.mean(1)
+    added = (eta**2)[:, None] * (problem.constant + common[:, None] + parts)
+    if variant == "printed":
+        x = keep.prod() * problem.start + keep ** (rounds - 1 - np.arange(rounds)) @ added
+    else:
+        x = np.full(inverse.shape[1], float(problem.start))
+        for t in range(rounds if variant == "T steps" else rounds - 1):
+            x = keep[t] * x + added[t]
+    return RecoveryBound(common, parts, problem.smoothness / 2 * x)
+
+
+def printed_common_term(problem: Problem, rates: ArrayLike, reference: float, recovery: float) -> float:
+    """D_T of the main text, without the square (I1); m is summed over the clients, not up to T."""
+    inverse = 1 / _rates(rates)
+    rounds, a = inverse.shape[0], problem.shift
+    t = np.arange(1, rounds + 1)
+    fade = (1 - checks.between("recovery", recovery, 0.0, 1.0)) ** (rounds - t + 1)
+    excess = inverse.mean(1) + 1 / checks.between("reference", reference, 1e-300, 1.0) - 2
+    last = problem.drift(np.array(problem.least_rate / (rounds + a)))
+    return float(last * (((rounds + a) / (t + a)) * fade @ excess))
+
+
+def fading_sum(shift: float, recovery: float) -> float:
+    """(47): the sum over l >= 0 of (l + 1 + alpha)^2 (1-q)^(l+1), in closed form."""
+    a, q = checks.non_negative("shift", shift), checks.between("recovery", recovery, 1e-12, 1.0)
+    return (1 - q) * (a**2 * q**2 + 2 * a * q + 2 - q) / q**3
+
+
+def tight_fading_sum(shift: float, recovery: float) -> float:
+    """Sum over l of (1 + l/(1+alpha))^2 (1-q)^(l+1), which bounds the same terms as (46).
+
+    (T+alpha)/(T-l+alpha) is at most 1 + l/(1+alpha), not only at most l + 1 + alpha: the sum is that of
+    (47) over (1+alpha)^2, 2,000 times less at alpha = 45 (I9).
+    """
+    return fading_sum(shift, recovery) / (1 + shift) ** 2
+
+
+def limit_bound(
+    problem: Problem,
+    inverse_rate: ArrayLike,
+    inverse_reference: float,
+    recovery: float,
+    rounds: int,
+    *,
+    variant: Variant = "exact",
+) -> Floats:
+    """Proposition 2, (54): (N,) bounds on E|theta_{i,T} - theta*|^2 that fall like log T/T.
+
+    `inverse_rate` (N,) and `inverse_reference` are the largest 1/gamma' so far. If they stay bounded, as
+    1/gamma' <= N makes sure, this goes to 0. "exact" takes the tight sum, "printed" (47).
+
+        x_T <= [alpha D_1 + Y_T sum_{l<T} 1/(alpha + l)]/(T + alpha - 1),
+        Y_T = beta^2 (Q + M A_i + M mean of A_m),  A_i = 1/gamma'_i + 1/gamma'_ref,  M = 2 tau^3 G^2 S
+    """
+    checks.literal("variant", variant, Variant)
+    largest = checks.vector("inverse_rate", inverse_rate, sign="positive")
+    both = largest + checks.positive("inverse_reference", inverse_reference)
+    total = tight_fading_sum if variant == "exact" else fading_sum
+    m = 2 * problem.local_steps**3 * problem.gradient_bound**2 * total(problem.shift, recovery)
+    a, last = problem.shift, checks.whole("rounds", rounds, at_least=2)
+    growth = problem.least_rate**2 * (problem.constant + m * both + m * both.mean())
+    harmonic = float((1 / (a + np.arange(1, last))).sum())
+    return np.asarray((a * problem.start + growth * harmonic) / (last + a - 1))

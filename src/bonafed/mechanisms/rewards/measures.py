@@ -1,0 +1,162 @@
+"""Contribution measures: functions (history) -> (N,), which the reward rates are made from (spec C.5).
+
+    measure                   what it sees                       who can fool it
+    data_size                 the sizes clients state            whoever states more
+    standalone_accuracy(a)    accuracies the caller measured     whoever measures
+    participation_rate        who was there                      whoever sends anything at all
+    individual_effort(e, c)   effort over own capacity           whoever understates its capacity
+    cosine_gradient(...)      directions of the updates (CGSV)   whoever copies the mean
+    leave_one_out             worth of updates on a validation set
+    federated_shapley(...)    the same, for all coalitions       (copies share what the original was worth)
+
+The last two value the updates of every round t by v_t(S) = score(theta_ref + mean over S of g_j) and
+v_t(nobody) = score(theta_ref), among those present in the round, and sum over rounds (Wang et al., 2020).
+The mean is equally weighted, as in the aggregation of rewards. They can be negative: an update may do harm.
+Reward rates need contributions of at least 0; `at_least_zero` turns a measure into one that counts harm as
+nothing.
+
+`contributions` is the one door: it calls a measure, the user's own included, and checks what comes back.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bonafed import checks
+from bonafed.checks import Floats
+from bonafed.economics import contribution
+from bonafed.economics.contribution import Masks, ShapleyValues
+from bonafed.errors import InvalidValue
+from bonafed.mechanisms.rewards.history import History, Measure, Round
+
+_AT_ONCE = 64  # models scored in one call: bounds the memory for large models
+
+
+def contributions(history: History, measure: Measure) -> Floats:
+    """(N,) what the measure says, refused unless it is one finite number per client."""
+    return checks.vector("contributions", measure(history), sign="any", length=history.clients)
+
+
+def at_least_zero(measure: Measure) -> Measure:
+    """The measure with harm counted as nothing."""
+    return lambda history: np.maximum(contributions(history, measure), 0.0)
+
+
+def data_size(history: History) -> Floats:
+    """Records each client says it trains on."""
+    return history.sizes
+
+
+def standalone_accuracy(accuracies: ArrayLike) -> Measure:
+    """Accuracies of the clients' own models, fixed before training.
+
+    Which data they were measured on is part of the result (see `metrics`): the paper takes the test set.
+    """
+    return _given("accuracies", accuracies)
+
+
+def participation_rate(history: History) -> Floats:
+    """Share of the rounds so far in which each client was present."""
+    if not history.rounds:
+        raise InvalidValue("history", "must have a round to count participation", "0 rounds")
+    return np.asarray(np.mean([one.present for one in history.rounds], axis=0))
+
+
+def individual_effort(effort: ArrayLike, capacity: ArrayLike) -> Measure:
+    """Effort as a share of what the client could do at most: equal for all that do their best (E.10)."""
+    most = checks.vector("capacity", capacity, sign="positive")
+    given = checks.vector("effort", effort, length=most.size)
+    if (given > most).any():
+        who = int(np.flatnonzero(given > most)[0])
+        raise InvalidValue("effort", "must not exceed capacity", f"{given[who]:g} at position {who}")
+    return _given("effort", given / most)
+
+
+def _given(name: str, values: ArrayLike) -> Measure:
+    fixed = checks.vector(name, values)
+
+    def measure(history: History) -> Floats:
+        return checks.vector(name, fixed, length=history.clients)
+
+    return measure
+
+
+def cosine_gradient(*, scale: float = 0.5, memory: float = 0.95, least: float = 1e-3) -> Measure:
+    """CGSV: importance after all rounds so far, from the cosine of each update with the weighted mean.
+
+    An absent client counts as one that sent zeros (cosine 0).
+    """
+
+    def measure(history: History) -> Floats:
+        importance: Floats | None = None
+        for one in history.rounds:
+            importance = contribution.cosine_step(
+                one.updates, importance, history.sizes, scale=scale, memory=memory, least=least
+            ).importance
+        if importance is None:
+            raise InvalidValue("history", "must have a round to compare updates", "0 rounds")
+        return importance
+
+    return measure
+
+
+def leave_one_out(history: History) -> Floats:
+    """How much the validation score of the reference model loses without a client's update, over rounds."""
+    total = np.zeros(history.clients)
+    for one in history.rounds:
+        who = np.flatnonzero(one.present)
+        if who.size:
+            total[who] += contribution.leave_one_out(_RoundValue(history, one), who.size)
+    return total
+
+
+def shapley_over_rounds(history: History, *, orders: int = 100, seed: int = 0) -> ShapleyValues:
+    """Federated Shapley values with standard errors; exact in rounds with at most 10 clients present.
+
+    Every round has its own generator, from the seed and its number, so a longer history does not change
+    what was found for its beginning; the errors of rounds are independent and add in squares.
+    """
+    total, variance = np.zeros(history.clients), np.zeros(history.clients)
+    asked, exact = 0, True
+    for t, one in enumerate(history.rounds):
+        who = np.flatnonzero(one.present)
+        if who.size:
+            found = contribution.shapley(
+                _RoundValue(history, one), who.size, orders=orders, rng=np.random.default_rng([seed, t])
+            )
+            total[who] += found.value
+            variance[who] += found.error**2
+            asked, exact = asked + found.evaluations, exact and found.exact
+    return ShapleyValues(total, np.sqrt(variance), asked, exact)
+
+
+def federated_shapley(*, orders: int = 100, seed: int = 0) -> Measure:
+    """`shapley_over_rounds` as a measure."""
+    return lambda history: shapley_over_rounds(history, orders=orders, seed=seed).value
+
+
+class _RoundValue:
+    """v_t: the validation score of the reference model after the mean update of a coalition."""
+
+    def __init__(self, history: History, one: Round) -> None:
+        if history.score is None:
+            raise InvalidValue("history.score", "must be given: this measure needs a validation set", None)
+        self._score, self._reference = history.score, one.reference
+        self._updates = one.updates[one.present]
+
+    def __call__(self, coalitions: Masks) -> Floats:
+        found = np.empty(coalitions.shape[0])
+        for start in range(0, coalitions.shape[0], _AT_ONCE):
+            part = coalitions[start : start + _AT_ONCE]
+            share = part / np.maximum(part.sum(1, keepdims=True), 1)  # nobody: no change
+            # einsum, not `@`: BLAS splits sums by threads and kernels, and contributions decide rewards.
+            change = np.einsum("ij,jp->ip", share.astype(self._updates.dtype), self._updates)
+            models = self._reference + change
+            worth = np.asarray(self._score(models), dtype=np.float64)
+            if worth.shape != (part.shape[0],):
+                raise InvalidValue(
+                    "history.score", f"must return {part.shape[0]} scores", f"shape {worth.shape}"
+                )
+            found[start : start + _AT_ONCE] = worth
+        return found

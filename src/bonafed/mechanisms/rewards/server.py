@@ -1,0 +1,173 @@
+"""The server's step of model rewards (Procedure 2, spec C.1 and C.2), a pure function of its arguments.
+
+    S_i      = {i} + a uniform sample, without replacement, of ceil(gamma_i (n-1)) of the others present
+    reward_i = mean of g_j over S_i                              own="paper"
+             = g_i/n + (n-1)/n times the mean over S_i \\ {i}     own="unbiased"
+    S_ref    = a uniform sample of ceil(gamma'_ref n) of those present; the reference moves by their mean
+
+with n clients present. An absent client neither sends nor receives: it is in no set, and its reward is
+zero.
+
+The paper's rule gives the own update the weight 1/|S_i| > 1/n, so rewards are not unbiased: on average
+
+    reward = W g,   W_ii = 1/|S_i|,   W_ij = (1 - 1/|S_i|)/(n-1)          (`expected_weights`)
+
+and W is positive definite if at most one client has |S_i| = n. Without recovery the only fixed point is
+then g = 0: every client drifts to the optimum of its own data (spec C.2; Lemma D.2 of the paper, which
+says otherwise, holds for gamma = 1 or homogeneous data only). own="unbiased" has W_ij = 1/n throughout, at
+the price of a random walk of the models, which recovery (q > 0) keeps in check. A client whose set holds
+nobody else gets its own update whole under both rules: there is nothing to be unbiased with.
+
+Draws are a fixed function of (seed, round, client): one generator per round and purpose draws for all,
+present or not, and client i has the i-th row. Every client has a random place in it, and the first ones are
+taken: a client with a higher rate receives all it would have received with a lower one, and more. Sums are
+taken in the order of the clients and without BLAS, so digits depend neither on threads nor on libraries.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bonafed import checks
+from bonafed.checks import Floats
+from bonafed.errors import InvalidValue
+from bonafed.mechanisms.rewards.history import Models
+from bonafed.mechanisms.rewards.rates import Counts, Reference, reference_size, set_sizes
+
+Own = Literal["paper", "unbiased"]
+Bools = NDArray[np.bool_]
+_SETS, _REFERENCE, _RECOVERY, _PRESENCE = 31, 32, 33, 34  # keep these generators apart, and from others
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ServerStep:
+    """What the server makes of a round's uploads."""
+
+    rewards: Models  # (N, P) what each client's model moves by; zeros for the absent
+    reference: Models  # (P,) what the reference model moves by
+    sets: Bools  # (N, N) row i: whose updates are in client i's reward (S_i); no one for the absent
+    reference_set: Bools  # (N,) whose are in the reference (S_ref)
+
+
+def server_step(
+    updates: Models,
+    rates: ArrayLike,
+    *,
+    seed: int,
+    round_number: int,
+    own: Own = "paper",
+    reference: Reference = "max",
+    present: Bools | None = None,
+) -> ServerStep:
+    """Rewards and reference update from uploads (N, P) and rates (N,); everybody is present by default."""
+    checks.literal("own", own, Own)
+    clients = updates.shape[0]
+    gamma = checks.vector("rates", rates, length=clients)
+    here = np.ones(clients, dtype=bool) if present is None else present
+    sets = draw_sets(gamma, here, seed=seed, round_number=round_number)
+    size = reference_size(gamma[here], int(here.sum()), reference) if here.any() else 0
+    place = _generator(_REFERENCE, seed, round_number).random((1, clients))
+    chosen = _first(place, here, np.array([size]))
+    rewards = combine(reward_weights(sets, here, own), updates)
+    return ServerStep(rewards, combine(mean_weights(chosen), updates)[0], sets, chosen[0])
+
+
+def draw_sets(rates: Floats, present: Bools, *, seed: int, round_number: int) -> Bools:
+    """(N, N) the sets S_i as rows; empty for the absent."""
+    n, everybody = int(present.sum()), present.size
+    if n == 0:
+        return np.zeros((everybody, everybody), dtype=bool)
+    place = _generator(_SETS, seed, round_number).random((everybody, everybody))
+    np.fill_diagonal(place, -1.0)  # the own update comes first, and is counted in |S_i|
+    sets = _first(place, present, set_sizes(rates, n))
+    sets[~present] = False
+    return sets
+
+
+def reward_weights(sets: Bools, present: Bools, own: Own = "paper") -> Floats:
+    """(N, N) the weight of each client's update in each client's reward."""
+    if own == "paper":
+        return mean_weights(sets)
+    others = sets & ~np.eye(present.size, dtype=bool)
+    alone: Bools = ~np.asarray(others.any(1))
+    n = max(int(present.sum()), 1)
+    weights = (n - 1) / n * mean_weights(others)
+    at = np.flatnonzero(sets.any(1))
+    weights[at, at] = np.where(alone[at], 1.0, 1 / n)
+    return weights
+
+
+def mean_weights(sets: Bools) -> Floats:
+    """(m, N) weights of the mean over each row's set; zeros for an empty set."""
+    return np.asarray(sets / np.maximum(sets.sum(1, keepdims=True), 1))
+
+
+def combine(weights: Floats, updates: Models) -> Models:
+    """(m, P) weighted sums of the updates, in their precision; added in the order of the clients."""
+    # Not `@`: BLAS splits sums by threads and kernels. This takes 50 ms for 50 updates of 44,000 numbers.
+    found: Models = np.einsum("ij,jp->ip", weights.astype(updates.dtype), np.ascontiguousarray(updates))
+    return found
+
+
+def expected_weights(sizes: ArrayLike, own: Own = "paper") -> Floats:
+    """(N, N) the expectation W of the weights for set sizes |S_i| in 1..N, all present (spec C.2)."""
+    checks.literal("own", own, Own)
+    s: Counts = np.asarray(sizes, dtype=np.int64)
+    n = s.size
+    if n == 0 or s.min() < 1 or s.max() > n:
+        raise InvalidValue("sizes", f"must be in 1..{n}", s.tolist())
+    if n == 1:
+        return np.ones((1, 1))
+    share = 1 / s if own == "paper" else np.where(s == 1, 1.0, 1 / n)  # alone: the own update whole
+    weights = np.repeat(((1 - share) / (n - 1))[:, None], n, axis=1)
+    np.fill_diagonal(weights, share)
+    return weights
+
+
+def recovered(recovery: float, present: Bools, *, seed: int, round_number: int) -> Bools:
+    """(N,) who is handed the reference model in this round: each one present with probability q."""
+    draws = _generator(_RECOVERY, seed, round_number).random(present.size)
+    return np.asarray((draws < recovery) & present)
+
+
+def who_is_present(
+    participation: Floats | Bools | None, clients: int, *, seed: int, round_number: int
+) -> Bools:
+    """(N,) A_t: all; or each client by its rate (N,); or row t - 1 of a schedule (rounds, N)."""
+    if participation is None:
+        return np.ones(clients, dtype=bool)
+    if participation.ndim == 2:
+        return np.asarray(participation[round_number - 1], dtype=bool)
+    return np.asarray(_generator(_PRESENCE, seed, round_number).random(clients) < participation)
+
+
+def checked_participation(participation: ArrayLike | None, clients: int) -> Floats | Bools | None:
+    """Rates in (0, 1] or a schedule of booleans, refused if they are neither."""
+    if participation is None:
+        return None
+    given = np.asarray(participation)
+    if given.ndim == 2:
+        if given.dtype != np.bool_ or given.shape[1] != clients:
+            rule = f"must be booleans of shape (rounds, {clients}) if a schedule"
+            raise InvalidValue("participation", rule, f"{given.dtype} of shape {given.shape}")
+        return np.asarray(given, dtype=bool)
+    rates = checks.vector("participation", participation, sign="positive", length=clients)
+    if rates.max() > 1:
+        raise InvalidValue("participation", "must not exceed 1", float(rates.max()))
+    return rates
+
+
+def _first(place: Floats, among: Bools, sizes: Counts) -> Bools:
+    """(m, N) the first sizes[k] of those in `among` by their place in row k."""
+    order = np.argsort(np.where(among, place, np.inf), axis=1, kind="stable")  # places are below 1
+    found = np.zeros(place.shape, dtype=bool)
+    np.put_along_axis(found, order, np.arange(place.shape[1]) < sizes[:, None], axis=1)
+    return found
+
+
+def _generator(purpose: int, seed: int, round_number: int) -> np.random.Generator:
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(purpose, round_number)))

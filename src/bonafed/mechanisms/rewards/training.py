@@ -1,0 +1,326 @@
+"""Incentive-aware federated learning: every client is rewarded with a model of its own (Algorithm 1, spec
+C.1).
+
+A round t = 1..T is told in five steps:
+
+    (1) A_t, who is there
+    (2) each i in A_t trains from its own theta_i and uploads g_i, what changed; theta_i stays
+    (3) contributions p_i, given or measured from what the server has seen, become reward rates gamma_i
+    (4) the server's step (`server.py`): reward_i for every i in A_t, and theta_ref moves
+    (5) each i in A_t: with probability q theta_i = theta_ref (recovery), else theta_i += reward_i
+
+The printed algorithm puts (4) and (5) at the start of the next round, and so never delivers the uploads of
+the last one; here a round is complete in itself and the last upload is not lost. A client that is absent
+in a round neither sends nor receives; N is then the number of those present, while the ceiling stays the
+largest contribution of all. A round in which nobody is present changes nothing, and nothing is measured in
+it. Recovery may happen in the last round as in any other: a longer run begins like a shorter one.
+
+Recovery is what makes models converge to the common optimum: with q = 0 they drift to the optimum of each
+client's own data (`server.py`). The tables of the paper use kappa = 0 and q = 0 for 50 rounds; the
+defaults here are kappa = 0.5 and q = 0.01.
+
+Local training is any function (models (N, P), round, present (N,)) -> updates (N, P). All randomness comes
+from (seed, round, client), and what passes between rounds is one frozen value, so a run that was stopped
+continues as if it had not been.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Protocol, TypeVar, cast
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bonafed import checks
+from bonafed.checks import Floats
+from bonafed.errors import InvalidValue
+from bonafed.mechanisms.rewards.history import History, Measure, Models, Round
+from bonafed.mechanisms.rewards.rates import Reference, reward_rates
+from bonafed.mechanisms.rewards.running import RunningMeasure
+from bonafed.mechanisms.rewards.server import (
+    Bools,
+    Own,
+    checked_participation,
+    recovered,
+    server_step,
+    who_is_present,
+)
+
+Local = Callable[[Models, int, Bools], Models]
+# (models (N, P), round number from 1, present (N,)) -> updates (N, P); rows of the absent are not looked at
+Contributions = ArrayLike | Measure | RunningMeasure  # given, or measured from all rounds or the last
+Arrays = Mapping[str, NDArray[Any]]
+
+
+class State(Protocol):
+    """What passes from round to round, whatever the method."""
+
+    @property
+    def models(self) -> Models:
+        """(N, P) the client models."""
+
+    @property
+    def round_number(self) -> int:
+        """Rounds done."""
+
+
+S = TypeVar("S", bound=State)
+
+
+class Method(Protocol[S]):
+    """A way to train one model per client: IAFL and every baseline, driven by the same loop."""
+
+    def begin(self, start: Models) -> S:
+        """The state before round 1; `start` (P,) is everybody's model."""
+
+    def advance(self, state: S, local: Local) -> S:
+        """One more round."""
+
+    def finish(self, state: S, local: Local) -> Models:
+        """(N, P) the models the clients end up with."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RewardsState:
+    """All that passes from round to round; t rounds are done."""
+
+    models: Models  # (N, P) theta_i
+    reference: Models  # (P,) theta_ref
+    contributions: Floats  # (t, N) p_i of each round, >= 0; NaN in a round nobody attended
+    rates: Floats  # (t, N) gamma_i of each round, in [0, 1]; 0 in a round nobody attended
+    present: Bools  # (t, N) A_t
+    recovered: Bools  # (t, N) who was handed the reference model
+    history: tuple[Round, ...] = ()  # what a measure looks at, oldest first; none if p is given
+
+    def __post_init__(self) -> None:
+        for name in self.__dataclass_fields__:
+            if name != "history":
+                object.__setattr__(self, name, read_only(getattr(self, name)))
+
+    @property
+    def round_number(self) -> int:
+        """Rounds done."""
+        return int(self.present.shape[0])
+
+    @property
+    def average_rates(self) -> Floats:
+        """(N,) reward rate of each client, mean over the rounds it was present in; NaN if it never was."""
+        there = self.present.sum(0)
+        found = np.full(there.size, np.nan)
+        np.divide((self.rates * self.present).sum(0), there, out=found, where=there > 0)
+        return found
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The state as named arrays, for a checkpoint (`numpy.savez`)."""
+        found = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "history"}
+        for name in _ROUND_FIELDS if self.history else ():
+            found[f"history_{name}"] = np.stack([getattr(one, name) for one in self.history])
+        return found
+
+    @classmethod
+    def from_arrays(cls, arrays: Arrays) -> RewardsState:
+        """The state that `arrays` came from, to the bit."""
+        history: tuple[Round, ...] = ()
+        if "history_present" in arrays:
+            parts = [arrays[f"history_{name}"] for name in _ROUND_FIELDS]
+            history = tuple(Round(*one) for one in zip(*parts, strict=True))
+        names = (f.name for f in fields(cls) if f.name != "history")
+        return cls(**{name: arrays[name] for name in names}, history=history)
+
+
+_ROUND_FIELDS = tuple(f.name for f in fields(Round))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ModelRewards:
+    """IAFL: the rules of a federation that rewards contributions with models."""
+
+    contributions: Contributions  # (N,) p_i fixed before training, or measured after every round
+    sizes: ArrayLike | None = None  # (N,) records of each client; a measure needs them
+    sharing: float = 0.5  # kappa in [0, 1]: 0 rewards in proportion, 1 gives everybody everything
+    recovery: float = 0.01  # q in [0, 1]: probability of being handed the reference model, per round
+    ceiling: float | None = None  # p_ceil > 0: what earns everything; None: the largest contribution
+    reference: Reference = "max"  # which induced rate the reference model gets
+    own: Own = "paper"  # weight of the own update; "unbiased": as much as anybody else's on average
+    participation: ArrayLike | None = None  # (N,) rates in (0, 1], or (rounds, N) booleans; None: everybody
+    seed: int = 0
+    score: Callable[[Models], Floats] | None = None  # (m, P) models -> (m,) validation accuracy
+    keep: int | None = (
+        None  # a measure sees this many of the last rounds; None: all (N P numbers each, twice)
+    )
+    clients: int = field(init=False)  # N
+
+    def __post_init__(self) -> None:
+        given = not (callable(self.contributions) or isinstance(self.contributions, RunningMeasure))
+        if not given and self.sizes is None:
+            raise InvalidValue("sizes", "must be given if contributions are measured", None)
+        sizes = None if self.sizes is None else checks.vector("sizes", self.sizes, sign="positive")
+        if given:
+            length = None if sizes is None else sizes.size
+            p = checks.vector("contributions", cast("ArrayLike", self.contributions), length=length)
+            object.__setattr__(self, "contributions", p)
+            sizes = np.ones(p.size) if sizes is None else sizes
+            reward_rates(p, sharing=self.sharing, ceiling=self.ceiling)  # refuses what cannot be a rate
+        assert sizes is not None
+        checks.between("sharing", self.sharing, 0.0, 1.0)
+        checks.between("recovery", self.recovery, 0.0, 1.0)
+        if self.ceiling is not None:
+            checks.positive("ceiling", self.ceiling)
+        checks.literal("reference", self.reference, Reference)
+        checks.literal("own", self.own, Own)
+        checks.whole("seed", self.seed, at_least=0)
+        if self.keep is not None:
+            checks.whole("keep", self.keep)
+        object.__setattr__(self, "sizes", sizes)
+        object.__setattr__(self, "clients", sizes.size)
+        object.__setattr__(self, "participation", checked_participation(self.participation, sizes.size))
+
+    def begin(self, start: Models) -> RewardsState:
+        """Everybody, and the reference, at `start` (P,)."""
+        model, n = checked_start(start), self.clients
+        none, nobody = np.empty((0, n)), np.empty((0, n), dtype=bool)
+        return RewardsState(np.tile(model, (n, 1)), model, none, none, nobody, nobody)
+
+    def advance(self, state: RewardsState, local: Local) -> RewardsState:
+        """One more round."""
+        t = state.round_number + 1
+        present = presence(self.participation, self.clients, self.seed, t)  # (1)
+        updates = uploads(local, state.models, t, present)  # (2)
+        latest = Round(updates, present, state.models, state.reference)
+        history = self._remember(state, latest)
+        models, reference = state.models, state.reference
+        p, gamma = np.full(self.clients, np.nan), np.zeros(self.clients)
+        given = np.zeros(self.clients, dtype=bool)
+        if present.any():
+            p = self._measure(state, latest, history)  # (3)
+            name = f"contributions in round {t}"
+            gamma = reward_rates(p, sharing=self.sharing, ceiling=self.ceiling, name=name)
+            done = server_step(
+                updates, gamma, seed=self.seed, round_number=t, own=self.own, reference=self.reference,
+                present=present,
+            )  # fmt: skip
+            reference = reference + done.reference  # (4)
+            given = recovered(self.recovery, present, seed=self.seed, round_number=t)
+            models = np.where(given[:, None], reference, models + done.rewards)  # (5)
+        return RewardsState(
+            models,
+            reference,
+            np.vstack([state.contributions, p]),
+            np.vstack([state.rates, gamma]),
+            np.vstack([state.present, present]),
+            np.vstack([state.recovered, given]),
+            history,
+        )
+
+    def finish(self, state: RewardsState, local: Local) -> Models:
+        """The models as they are: every upload was delivered in its own round."""
+        return state.models
+
+    def _remember(self, state: RewardsState, one: Round) -> tuple[Round, ...]:
+        if not callable(self.contributions):
+            return ()
+        rounds = (*state.history, one)
+        return rounds if self.keep is None else rounds[-self.keep :]
+
+    def _measure(self, state: RewardsState, latest: Round, history: tuple[Round, ...]) -> Floats:
+        sizes = np.asarray(self.sizes)
+        if isinstance(self.contributions, RunningMeasure):
+            attended = np.flatnonzero(state.present.any(1))
+            before = state.contributions[attended[-1]] if attended.size else None
+            found = self.contributions.step(before, latest, sizes)
+        elif callable(self.contributions):
+            found = self.contributions(History(sizes, history, self.score))
+        else:
+            return np.asarray(self.contributions, dtype=np.float64)
+        name = f"contributions in round {state.round_number + 1}"
+        return checks.vector(name, found, length=self.clients)
+
+
+def run(
+    method: Method[S],
+    local: Local,
+    start: Models,
+    *,
+    rounds: int,
+    state: S | None = None,
+    on_round: Callable[[S], None] | None = None,
+) -> tuple[Models, S]:
+    """Train for so many rounds in all; the clients' models (N, P) and the last state.
+
+    To go on with a run that was stopped, pass the `state` it was left in; `start` is then not looked at.
+    """
+    last = checks.whole("rounds", rounds, at_least=0)
+    now = method.begin(start) if state is None else state
+    for _ in range(now.round_number, last):
+        now = method.advance(now, local)
+        if on_round is not None:
+            on_round(now)
+    return method.finish(now, local), now
+
+
+def train_with_rewards(
+    local: Local,
+    start: Models,
+    contributions: Contributions,
+    *,
+    rounds: int,
+    state: RewardsState | None = None,
+    on_round: Callable[[RewardsState], None] | None = None,
+    **rules: Any,
+) -> RewardsState:
+    """IAFL in one call: the state after all rounds; `rules` are the fields of `ModelRewards`.
+
+    >>> targets = np.array([[-1.0], [0.0], [1.0]])  # client i's best model
+    >>> def local(models, round_number, present):
+    ...     return 0.5 * (targets - models)
+    >>> done = train_with_rewards(local, np.zeros(1), [0.2, 0.6, 1.0], rounds=20, sharing=1.0)
+    >>> done.rates[-1].tolist(), done.models.ravel().round(6).tolist()  # kappa = 1: federated averaging
+    ([1.0, 1.0, 1.0], [0.0, 0.0, 0.0])
+    """
+    method = ModelRewards(contributions, **rules)
+    return run(method, local, start, rounds=rounds, state=state, on_round=on_round)[1]
+
+
+def read_only(values: NDArray[Any]) -> NDArray[Any]:
+    """The same numbers, not to be written through: local training and measures look at states."""
+    view = values.view()
+    view.setflags(write=False)
+    return view
+
+
+def checked_start(start: Models) -> Models:
+    """(P,) finite numbers in single or double precision, which all models then have."""
+    model = np.array(start)
+    if model.ndim != 1 or model.size == 0:
+        raise InvalidValue("start", "must be one-dimensional and not empty", f"shape {model.shape}")
+    if model.dtype not in (np.float32, np.float64):
+        raise InvalidValue("start", "must be in single or double precision", model.dtype)
+    if not np.isfinite(model).all():
+        raise InvalidValue("start", "must be finite", "NaN or inf")
+    return model
+
+
+def presence(participation: ArrayLike | None, clients: int, seed: int, round_number: int) -> Bools:
+    """(N,) A_t from a checked participation."""
+    known = None if participation is None else np.asarray(participation)
+    if known is not None and known.ndim == 2 and round_number > known.shape[0]:
+        raise InvalidValue("participation", f"must say who is present in round {round_number}", "nothing")
+    return who_is_present(known, clients, seed=seed, round_number=round_number)
+
+
+def uploads(local: Local, models: Models, round_number: int, present: Bools) -> Models:
+    """(N, P) what the clients send, in the precision of the models; zeros from the absent."""
+    if not present.any():
+        return np.zeros_like(models)
+    found = np.asarray(local(models, round_number, present))
+    if found.shape != models.shape:
+        raise InvalidValue("updates", f"must have shape {models.shape}", f"shape {found.shape}")
+    updates = np.where(present[:, None], found, 0.0).astype(models.dtype)
+    bad = np.flatnonzero(~np.isfinite(updates).all(1))
+    if bad.size:
+        raise InvalidValue(
+            f"update of client {bad[0]} in round {round_number}", "must be finite", "NaN or inf"
+        )
+    return updates

@@ -1,0 +1,177 @@
+"""What a run of model rewards was asked to do.
+
+[data]       name, folder; the test samples are split into validation and test
+[partition]  kind, clients, and the options of that kind
+[model]      name
+[training]   rounds, batch_size, epochs or steps, learning_rate, learning_rate_decay, optimizer, ...
+[rewards]    measure, sharing, recovery, ceiling, reference, own, presence, baselines, agents, ...
+[run]        seed, folder, checkpoint_every, evaluate_every, threads
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal
+
+from bonafed import checks
+from bonafed.errors import InvalidValue
+from bonafed.mechanisms.rewards.cheats import Cheat, amplify, copy_update, free_ride, send_noise
+from bonafed.mechanisms.rewards.rates import Reference
+from bonafed.mechanisms.rewards.server import Own
+from bonafed.runs.sections import Data, Model, Partition, Run, Section, Training, key
+
+MeasureName = Literal[
+    "standalone", "data size", "participation", "cosine", "leave one out", "shapley"
+]  # how contributions are found
+Baseline = Literal["fedavg-ft", "lg-fedavg", "cgsv", "rank"]
+_BASELINES: tuple[Baseline, ...] = ("fedavg-ft", "lg-fedavg", "cgsv", "rank")
+_CHEATS: Mapping[str, tuple[str, Callable[[float, int], Cheat]]] = {
+    "free-ride": ("", lambda _x, _seed: free_ride()),
+    "noise": ("SCALE", lambda x, seed: send_noise(seed, x)),
+    "amplify": ("FACTOR", lambda x, _seed: amplify(x)),
+    "copy": ("CLIENT", lambda x, _seed: copy_update(checks.whole("client", x, at_least=0))),
+}  # what follows the kind, and its maker
+
+
+def parse_cheat(name: str, text: object) -> tuple[int, str, float]:
+    """Client, kind and argument of `NUMBER KIND [ARGUMENT]`, e.g. "3 free-ride"."""
+    words = text.split() if isinstance(text, str) else []
+    if len(words) < 2 or not words[0].isdigit() or words[1] not in _CHEATS:
+        known = ", ".join(f"{kind} {follows}".strip() for kind, (follows, _) in _CHEATS.items())
+        raise InvalidValue(name, f"must be like '3 free-ride'; known are {known}", repr(text))
+    wanted = bool(_CHEATS[words[1]][0])
+    if len(words) != 2 + wanted:
+        rule = f"must have {'one argument' if wanted else 'no argument'} after {words[1]}"
+        raise InvalidValue(name, rule, repr(text))
+    try:
+        return int(words[0]), words[1], float(words[2]) if wanted else 0.0
+    except ValueError as error:
+        raise InvalidValue(name, f"must have a number after {words[1]}", repr(text)) from error
+
+
+def cheats_from(texts: Sequence[str], clients: int, seed: int) -> dict[int, Cheat]:
+    """By client."""
+    found = {}
+    for text in texts:
+        client, kind, argument = parse_cheat("agents", text)
+        if client >= clients or (kind == "copy" and not 0 <= argument < clients):
+            raise InvalidValue("agents", f"must be clients 0..{clients - 1}", repr(text))
+        found[client] = _CHEATS[kind][1](argument, seed)
+    return found
+
+
+def _agents(name: str, value: object) -> tuple[str, ...]:
+    seen: dict[int, str] = {}
+    for item in _texts(name, value, '["3 free-ride"]'):
+        client, _, _ = parse_cheat(name, item)
+        if client in seen:
+            raise InvalidValue(name, f"must name client {client} once", f"{seen[client]!r} and {item!r}")
+        seen[client] = item
+    return tuple(seen.values())
+
+
+def _baselines(name: str, value: object) -> tuple[str, ...]:
+    wanted = _BASELINES if value == "all" else _texts(name, value, '["fedavg-ft", "rank"], or "all"')
+    for item in wanted:
+        checks.literal(name, item, Baseline)
+    return tuple(dict.fromkeys(wanted))
+
+
+def _texts(name: str, value: object, example: str) -> Sequence[str]:
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise InvalidValue(name, f"must be a list such as {example}", repr(value))
+    return value
+
+
+def _unit(name: str, value: object) -> float:
+    return checks.between(name, value, 0.0, 1.0)
+
+
+def _open_unit(name: str, value: object) -> float:
+    share = checks.number(name, value)
+    if not 0 < share < 1:
+        raise InvalidValue(name, "must be between 0 and 1, ends excluded", share)
+    return share
+
+
+@dataclass(frozen=True)
+class Rewards(Section):
+    """Who is given how good a model (`bonafed.mechanisms.rewards`)."""
+
+    measure: str = key(lambda name, v: checks.literal(name, v, MeasureName), "standalone")
+    sharing: float = key(_unit, 0.5)  # kappa: 0 rewards in proportion, 1 gives everybody everything
+    recovery: float = key(_unit, 0.01)  # q: probability of being handed the reference model, per round
+    ceiling: float | None = key(checks.positive, None)  # contribution that earns all; None: the largest
+    reference: str = key(lambda name, v: checks.literal(name, v, Reference), "max")  # or "median"
+    own: str = key(lambda name, v: checks.literal(name, v, Own), "paper")  # or "unbiased"
+    presence: float = key(lambda name, v: _unit(name, checks.positive(name, v)), 1.0)
+    # rates at which clients take part rise evenly from `presence` to 1; 0.5 in the paper's 6.3
+    baselines: Sequence[str] = field(default=(), metadata={"check": _baselines})
+    agents: Sequence[str] = field(default=(), metadata={"check": _agents})  # who cheats: "3 free-ride"
+    validation: float = key(_open_unit, 0.2)  # share of the test samples that measures may look at
+    shapley_orders: int = key(checks.whole, 20)  # drawn for "shapley", with more than ten clients
+
+    def table(self) -> dict[str, Any]:
+        return {**super().table(), "baselines": list(self.baselines), "agents": list(self.agents)}
+
+
+@dataclass(frozen=True)
+class RewardsRun(Run):
+    """A round leaves one model per client: checkpoints and evaluations are farther apart."""
+
+    checkpoint_every: int = key(checks.whole, 5)  # rounds
+    evaluate_every: int = key(checks.whole, 10)  # rounds
+
+
+@dataclass(frozen=True)
+class RewardsConfig:
+    """A run of model rewards; made by `config.read` or `config.from_tables`, or directly."""
+
+    SECTIONS: ClassVar[Mapping[str, type[Section]]] = {
+        "data": Data,
+        "partition": Partition,
+        "model": Model,
+        "training": Training,
+        "rewards": Rewards,
+        "run": RewardsRun,
+    }
+    OPTIONAL: ClassVar[Sequence[str]] = ("run",)
+
+    data: Data
+    partition: Partition
+    model: Model
+    training: Training
+    rewards: Rewards
+    run: RewardsRun = field(default_factory=RewardsRun)
+
+    def __post_init__(self) -> None:
+        given = self.training
+        for name, default, instead in (
+            ("participation", 1.0, "rewards.presence says who is there"),
+            ("on_bad_update", "raise", "an update that is not finite stops the run"),
+        ):
+            if getattr(given, name) != default:
+                value = repr(getattr(given, name))
+                raise InvalidValue(f"training.{name}", f"must not be given with rewards: {instead}", value)
+        if isinstance(given.learning_rate, str):
+            rule = "must be a number with rewards"
+            raise InvalidValue("training.learning_rate", rule, repr(given.learning_rate))
+        if given.weight_decay is None:
+            object.__setattr__(self, "training", replace(given, weight_decay=0.0))
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """What is trained, one after the other; "honest" is the same federation without the cheats."""
+        honest = ("honest",) if self.rewards.agents else ()
+        return ("standalone", "rewards", *honest, *self.rewards.baselines)
+
+    @property
+    def rounds(self) -> int:
+        """Of all methods together."""
+        return self.training.rounds * len(self.methods)
+
+    @property
+    def scheme(self) -> str:
+        """In one word, for lists of runs."""
+        return "model rewards"

@@ -1,0 +1,152 @@
+"""Free riders and cheats: what they upload, what they receive, who sees them."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+from tests.oracles.rewards import digits_federation, quadratic
+
+from bonafed.errors import InvalidValue
+from bonafed.mechanisms.faithful import agents
+from bonafed.mechanisms.rewards import FederatedAveraging, Standalone, run, train_with_rewards
+from bonafed.mechanisms.rewards import cheats as c
+from bonafed.mechanisms.rewards.measures import cosine_gradient
+
+TARGETS = np.array([[1.0, 2.0], [3.0, -1.0], [0.5, 0.5]])
+LOCAL = quadratic(TARGETS, 1.0)
+MODELS = np.array([[0.0, 0.0], [1.0, 1.0], [2.0, 2.0]])
+EVERYBODY = np.ones(3, dtype=bool)
+HONEST = TARGETS - MODELS
+
+
+def sent(cheat, client=1, round_number=1, models=MODELS):
+    found = c.cheating(LOCAL, {client: cheat})(models, round_number, EVERYBODY)
+    others = np.arange(3) != client
+    assert (found[others] == (TARGETS - models)[others]).all()
+    return found[client]
+
+
+def test_what_each_cheat_uploads():
+    assert sent(c.free_ride()).tolist() == [0, 0]
+    assert sent(c.amplify(3.0)) == pytest.approx(3 * HONEST[1])
+    assert sent(c.amplify(-1.0)) == pytest.approx(-HONEST[1])
+    assert sent(c.copy_update(2)) == pytest.approx(HONEST[2])
+    noise = sent(c.send_noise(seed=4, scale=2.0))
+    assert np.linalg.norm(noise) == pytest.approx(2 * np.linalg.norm(HONEST[1]))
+    assert sent(c.as_cheat(agents.shrink(0.5))) == pytest.approx(0.5 * HONEST[1])
+
+
+def test_noise_is_new_every_round_and_the_same_again():
+    cheat = c.send_noise(seed=4)
+    first, second = sent(cheat), sent(cheat, round_number=2)
+    assert np.abs(first - second).max() > 0.1
+    assert (sent(c.send_noise(seed=4)) == first).all()
+
+
+def test_a_stale_client_repeats_its_first_update():
+    cheat = c.stale()
+    first = sent(cheat)
+    assert first == pytest.approx(HONEST[1])
+    assert sent(cheat, round_number=2, models=MODELS + 5) == pytest.approx(first)
+
+
+def test_an_absent_cheat_sends_nothing():
+    local = c.cheating(lambda m, t, a: np.where(a[:, None], TARGETS, 0.0), {1: c.copy_update(2)})
+    assert local(MODELS, 1, np.array([True, False, True]))[1].tolist() == [0, 0]
+
+
+def test_bad_input():
+    with pytest.raises(InvalidValue, match=r"cheats must be clients 0\.\.2, got 3"):
+        c.cheating(LOCAL, {3: c.free_ride()})(MODELS, 1, EVERYBODY)
+    with pytest.raises(InvalidValue, match="upload of client 1 in round 2 must be given"):
+        sent(c.as_cheat(agents.drop_out(0)), round_number=2)
+    with pytest.raises(InvalidValue, match=r"scale must not be negative, got -1\.0"):
+        c.send_noise(seed=0, scale=-1)
+
+
+CHEATS = {
+    "zeros": c.free_ride,
+    "noise": lambda: c.send_noise(seed=1),
+    "opposite": lambda: c.amplify(-1.0),
+    "amplified": lambda: c.amplify(3.0),
+    "copy": lambda: c.copy_update(0),
+}
+CHEAT = 7  # the one that cheats
+
+
+@cache
+def reports(partition, measured):
+    """Every cheat in a digits federation, seed 0; contributions by cosine or fixed before training."""
+    fed = digits_federation(partition, 0)
+    alone = run(Standalone(sizes=fed.sizes), fed.local, np.zeros(650), rounds=20)[0]
+    p = cosine_gradient(scale=2.0) if measured else fed.accuracy(alone)
+
+    def train(local):
+        return train_with_rewards(
+            local, np.zeros(650), p, rounds=20, sizes=fed.sizes, sharing=0.0, recovery=0.0, seed=0
+        )
+
+    found = c.examine(
+        train, fed.local, CHEATS, CHEAT, accuracy=fed.accuracy, standalone=fed.accuracy(alone)
+    )
+    return {one.name: one for one in found}
+
+
+def test_contributions_fixed_before_training_see_no_cheat():
+    found = reports("C3", measured=False)
+    assert list(found) == list(CHEATS)
+    for one in found.values():
+        assert one.rate == one.honest_rate
+        assert one.share == one.honest_share
+        assert not one.seen
+        assert one.client == CHEAT
+    # The free rider keeps the others' work: far better than alone, though it did nothing.
+    assert found["zeros"].still_joins
+    assert found["zeros"].accuracy > found["zeros"].standalone_accuracy + 0.15
+
+
+def test_the_cosine_measure_sees_cheats_where_data_are_alike():
+    found = reports("iid", measured=True)
+    for name in ("zeros", "noise", "opposite"):
+        assert found[name].seen, name
+        assert found[name].rate < 0.1 < 0.9 < found[name].honest_rate
+        assert found[name].gain < -0.01
+    assert not found["opposite"].still_joins
+    # Directions only: length is normalised away, and a copy points as well as its original.
+    for name in ("amplified", "copy"):
+        assert not found[name].seen
+        assert found[name].rate == pytest.approx(found[name].honest_rate, abs=0.03)
+    harm = {name: one.others_honest_accuracy - one.others_accuracy for name, one in found.items()}
+    assert harm["opposite"] > 0.01 > max(harm["zeros"], harm["copy"])
+
+
+def test_the_cosine_measure_rewards_a_copy_where_data_differ():
+    """Three classes each: an honest update points away from the mean of all, a popular one towards it."""
+    found = reports("C3", measured=True)
+    assert found["zeros"].seen
+    copy = found["copy"]
+    assert not copy.seen
+    assert copy.rate > 0.9 > 0.2 > copy.honest_rate
+    assert copy.gain > 0.03  # honesty was not its best choice
+
+
+def test_cheats_act_on_baselines_too():
+    method = FederatedAveraging(sizes=np.ones(3), fine_tuning=False)
+    models, _ = run(method, c.cheating(LOCAL, {0: c.free_ride()}), np.zeros(2), rounds=1)
+    assert models[0] == pytest.approx((TARGETS[1] + TARGETS[2]) / 3)
+
+
+def test_bad_examinations():
+    def train(local):
+        return train_with_rewards(local, np.zeros(2), [1, 1, 1], rounds=1)
+
+    options = {"accuracy": lambda m: m[:, 0], "standalone": [0, 0, 0]}
+    with pytest.raises(InvalidValue, match=r"client must be in 0\.\.2, got 3"):
+        c.examine(train, LOCAL, {}, 3, **options)
+    with pytest.raises(InvalidValue, match="standalone must have 3 values, got 1"):
+        c.examine(train, LOCAL, {}, 0, **{**options, "standalone": [0.5]})
+    with pytest.raises(InvalidValue, match="tolerance must be between 0 and 1"):
+        c.examine(train, LOCAL, {}, 0, tolerance=2, **options)
+    nobody = train_with_rewards(LOCAL, np.zeros(2), [1, 1, 1], rounds=1, participation=[[False] * 3])
+    with pytest.raises(InvalidValue, match="state must have a round that somebody attended"):
+        c.contribution_shares(nobody)
