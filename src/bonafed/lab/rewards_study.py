@@ -68,13 +68,13 @@ class RoundTimes:
     engine: Cost  # on all threads
     engine_alone: Cost  # on one thread
     loop: Cost  # client after client, with the best number of threads for it
-    difference: float  # largest difference between the updates of engine and loop
+    difference: float  # between the updates of engine and loop, over the updates (Euclidean norms)
 
     def __str__(self) -> str:
         times = self.loop.seconds / self.engine.seconds
         return (
             f"one round of all clients, by threads: engine {self.engine}, {self.engine_alone}; loop over "
-            f"clients {self.loop}, {times:.1f} times the engine's; updates differ by {self.difference:.1e}"
+            f"clients {self.loop}, {times:.1f} times the engine's; updates equal to {self.difference:.1e}"
         )
 
 
@@ -98,7 +98,8 @@ def time_round(cell: Cell, threads: int, repeats: int = 3) -> RoundTimes:
             cost = Cost(time.perf_counter() - began, time.process_time() - cpu, way[1])
             fastest[way] = min(cost, fastest.get(way, cost), key=lambda one: one.seconds)
     loop = min(fastest["loop", threads], fastest["loop", 1], key=lambda one: one.seconds)
-    difference = float(np.abs(updates["engine", threads] - updates["loop", 1]).max())
+    one, other = updates["engine", threads], updates["loop", 1]
+    difference = float(np.linalg.norm(one - other) / np.linalg.norm(other))
     return RoundTimes(fastest["engine", threads], fastest["engine", 1], loop, difference)
 
 

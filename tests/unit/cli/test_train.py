@@ -89,7 +89,10 @@ BAD = [
     ([], "CONFIG.toml or --resume must be given, got nothing"),
     (["none.toml"], "none.toml: No such file or directory"),
     (["--resume", "none"], "--resume must be a folder that holds a run (config.toml), got none"),
-    (["--write-example", "x"], "--write-example must be one of faithful, fedavg, jsam, rewards, sampling, got 'x'"),
+    (
+        ["--write-example", "x"],
+        "--write-example must be one of faithful, fedavg, jsam, rewards, sampling, got 'x'",
+    ),
     (
         ["c.toml", "--set", "training.rounds=0"],
         "training.rounds must be a whole number of at least 1, got 0",
