@@ -16,7 +16,9 @@ from bonafed.economics import NormalMixture
 from bonafed.lab.figures import contract_figure
 from bonafed.lab.jsam_figures import money_by_weight_figure
 from bonafed.lab.jsam_studies import Population, money_by_weight
+from bonafed.lab.rewards_figures import behaviour_figure
 from bonafed.lab.style import render
+from bonafed.mechanisms.rewards.game import game, with_ceiling
 from bonafed.mechanisms.sampling import plan
 
 HERE = Path(__file__).parent
@@ -50,6 +52,9 @@ def main() -> None:
     picture.write_bytes(render(contract_figure(contract), picture))
     picture = HERE / "pictures" / "jsam_money.png"
     picture.write_bytes(render(money_by_weight_figure(money_by_weight(Population())), picture))
+    picture = HERE / "pictures" / "rewards_game.png"
+    clients = game([0.1, 0.2, 0.3, 0.5])
+    picture.write_bytes(render(behaviour_figure(clients, with_ceiling(2.0, 0.0)), picture))
 
 
 if __name__ == "__main__":

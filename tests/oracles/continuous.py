@@ -1,7 +1,7 @@
 """Continuous priors the slow way: 60-digit formulas, adaptive quadrature, root bracketing.
 
 A `Slow` prior is a density and a cdf as mpmath functions of the cost, and (for quadrature) as plain
-Python floats. Everything else is done from these two by the definitions of spec A2 to A4.
+Python floats. Everything else is done from these two by the definitions of theory A2 to A4.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def lognormal(s, low, high):
 
 
 class SlowMenu:
-    """The contract of spec A4 by quadrature, from float functions pdf, cdf and given pools.
+    """The contract of theory A4 by quadrature, from float functions pdf, cdf and given pools.
 
     q = min(1, tau/sqrt(phibar)), spend = S(x) + tau A(x) with x the cut-off of tau; tau by bracketing
     its logarithm. S(x) = x G(x) outside pools (it telescopes); all else is adaptive quadrature.

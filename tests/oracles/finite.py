@@ -71,7 +71,7 @@ def expected_payments(costs, q):
 
 
 def threshold_budgets(costs, masses):
-    """H(m), m = 0..K-1 (spec A4): the budgets at which one more level becomes certain."""
+    """H(m), m = 0..K-1 (theory A4): the budgets at which one more level becomes certain."""
     with mpmath.workdps(50):
         f, phibar = [to_mp(v) for v in exact(masses)], [to_mp(v) for v in hull_slopes(costs, masses)]
         return [
@@ -82,7 +82,7 @@ def threshold_budgets(costs, masses):
 
 
 def optimum(costs, masses, budget):
-    """The closed form of spec A4 at 50 digits: probabilities q_k."""
+    """The closed form of theory A4 at 50 digits: probabilities q_k."""
     with mpmath.workdps(50):
         f = [to_mp(v) for v in exact(masses)]
         phibar = [to_mp(v) for v in hull_slopes(costs, masses)]

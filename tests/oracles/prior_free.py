@@ -1,4 +1,4 @@
-"""Algorithm 1' of spec A6, transcribed line by line: one client at a time, bisection, no arrays."""
+"""Algorithm 1' of theory A6, transcribed line by line: one client at a time, bisection, no arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The benchmark of known costs (spec A5): optimality conditions, written out."""
+"""The benchmark of known costs (theory A5): optimality conditions, written out."""
 
 import numpy as np
 import pytest

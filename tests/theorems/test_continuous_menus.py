@@ -1,4 +1,4 @@
-"""Theorem 2 for continuous priors against quadrature and root bracketing (spec A4)."""
+"""Theorem 2 for continuous priors against quadrature and root bracketing (theory A4)."""
 
 import itertools
 import math
@@ -173,7 +173,7 @@ def test_more_money_never_lowers_a_probability(kind, one, other):
 
 @given(st.sampled_from(KINDS), powers_of_ten(-3, 0))
 def test_never_worse_than_uniform_sampling(kind, share):
-    """E[q*] >= 1/E[1/q*] >= budget/highest (spec A5)."""
+    """E[q*] >= 1/E[1/q*] >= budget/highest (theory A5)."""
     menu = optimal_menu(kind.prior, share * kind.prior.high)
     harmonic = 1 / menu.expected_inverse_probability
     assert menu.expected_probability >= harmonic * (1 - 1e-10)

@@ -1,4 +1,4 @@
-"""Continuous priors of every kind against 60-digit twins (spec A2 to A4)."""
+"""Continuous priors of every kind against 60-digit twins (theory A2 to A4)."""
 
 import itertools
 import math

@@ -1,4 +1,4 @@
-"""Theorem 2 for finite priors, regular and not (spec A1 to A4)."""
+"""Theorem 2 for finite priors, regular and not (theory A1 to A4)."""
 
 import numpy as np
 import pytest
@@ -115,7 +115,7 @@ def test_no_other_truthful_contract_is_better(prior, share):
 
 @CASES
 def test_never_worse_than_uniform_sampling(prior, share):
-    """E[q*] >= 1/E[1/q*] >= budget/highest for budgets up to the highest cost (spec A5)."""
+    """E[q*] >= 1/E[1/q*] >= budget/highest for budgets up to the highest cost (theory A5)."""
     budget = min(share, 1.0) * prior.high
     menu = optimal_menu(prior, budget)
     harmonic = 1 / menu.expected_inverse_probability

@@ -1,4 +1,4 @@
-"""Public data weights and priors per client (spec A4, end): one common tau, truthful for each."""
+"""Public data weights and priors per client (theory A4, end): one common tau, truthful for each."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Virtual cost and ironing of finite priors against exact fractions (spec A2, A3)."""
+"""Virtual cost and ironing of finite priors against exact fractions (theory A2, A3)."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""Prior-free sampling (spec A6): the promises (T), (B), (F) for every realisation."""
+"""Prior-free sampling (theory A6): the promises (T), (B), (F) for every realisation."""
 
 import numpy as np
 import pytest

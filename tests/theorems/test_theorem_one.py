@@ -1,4 +1,4 @@
-"""Theorem 1 (spec A1), both directions: monotone q with payments (3) is all there is."""
+"""Theorem 1 (theory A1), both directions: monotone q with payments (3) is all there is."""
 
 import numpy as np
 from hypothesis import assume, given

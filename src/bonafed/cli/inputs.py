@@ -138,7 +138,7 @@ def read_one_per_client(path: Path, option: str, what: str, clients: int) -> Flo
 
 
 def empirical_prior(path: Path, highest: float | None) -> Empirical:
-    """The prior estimated from a file of past costs (spec A6, "plus")."""
+    """The prior estimated from a file of past costs (theory A6, "plus")."""
     costs = read_costs(path)
     return Empirical(costs, float(costs.max()) if highest is None else highest)
 

@@ -1,6 +1,6 @@
 """Contracts as frozen values: what is offered, what was allocated, what was settled.
 
-Theorem 1 (spec A1). A pair (q, t) is truthful and individually rational on [low, high] if and only if
+Theorem 1 (theory A1). A pair (q, t) is truthful and individually rational on [low, high] if and only if
 
     (a) q does not rise in the report, and
     (b) t(c) = c q(c) + int_c^high q(z) dz + u0, with u0 >= 0 the utility of the highest cost.
@@ -155,7 +155,7 @@ class Menu(ABC):
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class StepMenu(Menu):
-    """Finitely many terms; a report is rounded up to the next cost level (spec A2)."""
+    """Finitely many terms; a report is rounded up to the next cost level (theory A2)."""
 
     prior: Prior
     budget: float
@@ -235,8 +235,8 @@ class CurveMenu(Menu):
 
     prior: ContinuousPrior
     budget: float
-    scale: float  # tau of spec A4 (times sqrt(s_n) for a client of data weight s_n)
-    cutoff: float  # threshold of spec A4; the lowest cost in Case 1
+    scale: float  # tau of theory A4 (times sqrt(s_n) for a client of data weight s_n)
+    cutoff: float  # threshold of theory A4; the lowest cost in Case 1
 
     def price(self, c: ArrayLike) -> tuple[Floats, Floats]:
         reports = admitted(c, self.prior.high)
@@ -258,7 +258,7 @@ class CurveMenu(Menu):
             q = np.where(c <= self.cutoff, 1.0, q)
         with np.errstate(divide="ignore", invalid="ignore"):
             r = z + self.scale * rent / q
-        # r <= high because q does not rise; also where q = 0, at the highest cost (spec A4)
+        # r <= high because q does not rise; also where q = 0, at the highest cost (theory A4)
         r = np.fmin(r, high)
         return q, r
 

@@ -133,7 +133,7 @@ def cosine_step(
     memory: float = 0.95,
     least: float = 1e-3,
 ) -> CosineStep:
-    """u_i = scale d_i/(|d_i| + 1e-7), aggregate = sum w_i u_i, r <- memory r + (1 - memory) cos (spec C.5).
+    """u_i = scale d_i/(|d_i| + 1e-7), aggregate = sum w_i u_i, r <- memory r + (1 - memory) cos (CGSV).
 
     In the first round (`importance` is None) w = sizes/sum and r starts from 0; later w = r. r is raised
     to `least` and made to sum to 1. An update of zeros (an absent client, a free rider) has cosine 0, so

@@ -67,7 +67,7 @@ class SmoothCurve(Curve):
 @final
 @dataclass(frozen=True, slots=True)
 class UniformVirtualCurve(SmoothCurve):
-    """Closed forms for U[a, b], psi = 2c - a (spec A4)."""
+    """Closed forms for U[a, b], psi = 2c - a (theory A4)."""
 
     a: float
     b: float
@@ -147,7 +147,7 @@ class TabulatedCurve(SmoothCurve):
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class StepCurve(Curve):
-    """Sums instead of integrals: psi_k and masses f_k on finitely many costs (spec A4)."""
+    """Sums instead of integrals: psi_k and masses f_k on finitely many costs (theory A4)."""
 
     costs: Floats  # (K,) increasing
     root: Floats  # (K,) sqrt(psi_k), non-decreasing
@@ -191,7 +191,7 @@ def virtual_roots(prior: FinitePrior) -> Floats:
 
 @lru_cache(maxsize=64)
 def cost_curve(prior: Prior) -> Curve:
-    """The curve of the cost itself: what complete information would allow (spec A5)."""
+    """The curve of the cost itself: what complete information would allow (theory A5)."""
     if isinstance(prior, FinitePrior):
         return step_curve(prior.costs, prior.masses, prior.costs)
     smooth = _with_density(prior)
@@ -251,7 +251,7 @@ Function = Callable[[Floats], Floats]
 def _virtual_index(
     prior: ContinuousPrior, pools: tuple[IronedInterval, ...]
 ) -> tuple[Function, Function, Function]:
-    """psi = virtual cost pooled as given: value, root density, and S in closed form (spec A4)."""
+    """psi = virtual cost pooled as given: value, root density, and S in closed form (theory A4)."""
 
     def value(c: Floats) -> Floats:
         return prior.ironed_virtual_cost(c) if pools else prior.virtual_cost(c)

@@ -1,6 +1,6 @@
 """Priors with finitely many costs: known, or estimated from past reports.
 
-With costs c_1 < ... < c_K, masses f_k and F_k = f_1 + ... + f_k (spec A2, equation (14)):
+With costs c_1 < ... < c_K, masses f_k and F_k = f_1 + ... + f_k (theory A2, equation (14)):
 
     phi_1 = c_1,   phi_k = c_k + (c_k - c_{k-1}) F_{k-1} / f_k,
 
@@ -35,7 +35,7 @@ def virtual_costs(costs: Floats, masses: Floats) -> Floats:
 
 
 def pool(phi: Floats, masses: Floats) -> Floats:
-    """Ironing (spec A3): the isotonic regression of phi with weights f is its optimal pooling."""
+    """Ironing (theory A3): the isotonic regression of phi with weights f is its optimal pooling."""
     if phi.size < 2 or np.all(phi[1:] >= phi[:-1]):
         return phi
     from scipy.optimize import isotonic_regression  # heavy import, only irregular priors need it
@@ -144,7 +144,7 @@ class Discrete(FinitePrior):
 class Empirical(FinitePrior):
     """A prior estimated from past costs; `highest` is the highest cost the server admits.
 
-    `plus` (default, spec A6): n samples and one more atom at `highest`, each of mass 1/(n+1);
+    `plus` (default, theory A6): n samples and one more atom at `highest`, each of mass 1/(n+1);
     the next cost falls into each of these round-up cells with probability 1/(n+1).
     `mle`: mass 1/n per sample, the largest moved up to `highest` so that nobody is left out.
     """
@@ -184,7 +184,7 @@ class Empirical(FinitePrior):
 
 
 def estimate(sorted_reports: Floats, highest: float, estimator: Estimator) -> tuple[Floats, Floats]:
-    """Support and masses estimated from sorted reports (spec A6); no reports: all at `highest`."""
+    """Support and masses estimated from sorted reports (theory A6); no reports: all at `highest`."""
     if estimator == "plus" or sorted_reports.size == 0:
         values = np.append(sorted_reports, highest)
     else:

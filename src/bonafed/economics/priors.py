@@ -2,13 +2,13 @@
 
 A prior is a frozen description of a distribution on [low, high]; everything Theorem 2 needs from
 it is exposed as the theorem's own quantity, in a form that keeps its digits at the ends of the
-support (spec A2, A4):
+support (theory A2, A4):
 
     hazard term     G(c)/g(c), never computed as G divided by g where that loses digits
     virtual cost    phi(c) = c + G(c)/g(c)
     root density    sqrt(phi(c)) g(c) = sqrt(c g(c)^2 + G(c) g(c)), finite where g vanishes
 
-Pooling of irregular priors (ironing, spec A3) is in `virtual.py`; finite supports in `discrete.py`.
+Pooling of irregular priors (ironing, theory A3) is in `virtual.py`; finite supports in `discrete.py`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ JSONObject = dict[str, Any]
 
 
 class IronedInterval(NamedTuple):
-    """One pool of the ironed virtual cost (spec A3)."""
+    """One pool of the ironed virtual cost (theory A3)."""
 
     left: float  # first cost of the pool
     right: float  # last cost of the pool
@@ -68,7 +68,7 @@ class Prior(ABC):
 
     @abstractmethod
     def ironed_virtual_cost(self, c: ArrayLike) -> Floats:
-        """The pooled, non-decreasing version of phi (spec A3); equal to phi for regular priors."""
+        """The pooled, non-decreasing version of phi (theory A3); equal to phi for regular priors."""
 
     @property
     @abstractmethod
@@ -97,7 +97,7 @@ class ContinuousPrior(Prior):
         """Density g(c); 0 outside the support."""
 
     def hazard_term(self, c: ArrayLike) -> Floats:
-        """G(c)/g(c) on the support; 0 at `low`, which is its limit (spec A4)."""
+        """G(c)/g(c) on the support; 0 at `low`, which is its limit (theory A4)."""
         cost = np.asarray(c, dtype=np.float64)
         density, mass = self.pdf(cost), self.cdf(cost)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -204,7 +204,7 @@ class Uniform(ContinuousPrior):
 class TruncatedExponential(ContinuousPrior):
     """Density proportional to exp(-rate (c - low)) on [low, high].
 
-    phi(c) = c + (exp(rate (c - low)) - 1)/rate: the truncation cancels (spec A4).
+    phi(c) = c + (exp(rate (c - low)) - 1)/rate: the truncation cancels (theory A4).
     """
 
     rate: float  # per unit of money, > 0

@@ -1,6 +1,6 @@
-"""Ironing of continuous priors (spec A3), and the inverse of a cdf.
+"""Ironing of continuous priors (theory A3), and the inverse of a cdf.
 
-Claim (proved in spec A3). Let phibar be the slope of the lower convex hull of the curve
+Claim (proved in theory A3). Let phibar be the slope of the lower convex hull of the curve
 (G(c), c G(c)). Replacing phi by phibar and dropping monotonicity relaxes the server's problem, and
 the relaxed optimum is feasible; so ironing is optimal, whatever the budget.
 

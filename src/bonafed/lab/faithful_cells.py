@@ -11,7 +11,7 @@ sample's gradient has norm at most sqrt(2) and private training clips nothing. S
     local        every agent minimises its own loss (11)
 
 An agent is tested on its own distribution: with weight Delta on the test samples of its own class, and
-1 - Delta on all of them (spec A.6). Minima are found to a certified distance, not by a number of steps.
+1 - Delta on all of them (theory C0). Minima are found to a certified distance, not by a number of steps.
 
 Each finished cell is a line of a file; a study that is stopped goes on where it was.
 """

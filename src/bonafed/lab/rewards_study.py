@@ -68,7 +68,7 @@ class RoundTimes:
     engine: Cost  # on all threads
     engine_alone: Cost  # on one thread
     loop: Cost  # client after client, with the best number of threads for it
-    difference: float  # between the updates of engine and loop, over the updates (Euclidean norms)
+    difference: float  # of the updates of engine and loop, relative (Euclidean norms), median over clients
 
     def __str__(self) -> str:
         times = self.loop.seconds / self.engine.seconds
@@ -99,7 +99,8 @@ def time_round(cell: Cell, threads: int, repeats: int = 3) -> RoundTimes:
             fastest[way] = min(cost, fastest.get(way, cost), key=lambda one: one.seconds)
     loop = min(fastest["loop", threads], fastest["loop", 1], key=lambda one: one.seconds)
     one, other = updates["engine", threads], updates["loop", 1]
-    difference = float(np.linalg.norm(one - other) / np.linalg.norm(other))
+    # Not the largest: with Adam, roundings in single precision grow for some clients within one round.
+    difference = float(np.median(np.linalg.norm(one - other, axis=1) / np.linalg.norm(other, axis=1)))
     return RoundTimes(fastest["engine", threads], fastest["engine", 1], loop, difference)
 
 

@@ -43,10 +43,12 @@ METHODS = {
     "cgsv": "CGSV",
     "rank": "Rank",
     "iafl": "IAFL",
+    "fedavg-first-rate": "FedAvg-FT, at the first learning rate",
     "iafl-defaults": "IAFL, kappa 0.5, q 0.01",
     "iafl-validation": "IAFL, rewards by validation accuracy",
 }
 _ORDER = ("fedavg", "lg-fedavg", "cgsv", "rank", "iafl")  # columns of the paper's tables
+_ALSO = {"fedavg-first-rate": "fedavg"}  # another reading of a column
 
 _IPR_ACCURACY = """
 mnist          dirichlet  0.85  0.96  0.95  0.79  1.00
@@ -178,11 +180,12 @@ def rows(found: Sequence[Finding]) -> list[Row]:
     groups: dict[tuple[str, str, str, float], list[Finding]] = {}
     for one in found:
         groups.setdefault((one.data, one.partition, one.method, one.learning_rate), []).append(one)
-    printed = published()
-    return [
-        Row(*key, summarise([scores(one.run) for one in members]), printed.get(key[:3], {}))
-        for key, members in groups.items()
-    ]
+    printed, table = published(), []
+    for (data, partition, method, rate), members in groups.items():
+        measured = summarise([scores(one.run) for one in members])
+        paper = printed.get((data, partition, _ALSO.get(method, method)), {})
+        table.append(Row(data, partition, method, rate, measured, paper))
+    return table
 
 
 def as_markdown(found: Sequence[Row]) -> str:

@@ -311,7 +311,7 @@ def _padded(parts: list[NDArray[np.int64]]) -> tuple[Tensor, Tensor]:
 
 
 def _add_noise(grad: Tensor, runs: list[_Run], importance: Tensor, spec: LocalTraining) -> None:
-    """Gaussian noise of the job's multiplier times the sensitivity 2 clip / batch (spec B5)."""
+    """Gaussian noise of the job's multiplier times the sensitivity 2 clip / batch (theory B5)."""
     if spec.clip is None:
         return
     sizes = importance.sum(1)

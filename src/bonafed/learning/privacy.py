@@ -1,4 +1,4 @@
-"""Exact noise for Gaussian releases (spec B5).
+"""Exact noise for Gaussian releases (theory B5).
 
 T releases of the same record-level sensitivity, each with noise of standard deviation sigma times that
 sensitivity, are together exactly one Gaussian release with noise multiplier sigma/sqrt(T). So

@@ -6,7 +6,7 @@ run that was stopped in any method ends with the same digits as one that was not
 
 Standalone comes first: with `measure = "standalone"` its accuracies are the contributions. As in the paper
 they are measured on the test set, on which the models are judged as well; rho is therefore shown a second
-time with accuracies on the validation set (spec C.5).
+time with accuracies on the validation set (theory D7).
 """
 
 from __future__ import annotations

@@ -180,6 +180,17 @@ class TestRunning:
         with pytest.raises(InvalidValue, match=r"^alone must be given for method iafl"):
             lab.method_for(replace(SMALL, method="iafl"), ready, None)
 
+    def test_fine_tuning_may_be_at_the_first_learning_rate(self, ready):
+        models, everybody = np.tile(ready.start, (4, 1)), np.ones(4, dtype=bool)
+        cell = replace(SMALL, method="fedavg-first-rate")
+        local = lab.local_for(cell, ready)
+        np.testing.assert_array_equal(local(models, 3, everybody), ready.local(models, 3, everybody))
+        tuned, slower = local(models, 4, everybody), ready.local(models, 4, everybody)
+        full = replace(ready.local, spec=replace(ready.local.spec, learning_rate=0.01 / 0.977**3))
+        np.testing.assert_allclose(tuned, full(models, 4, everybody), atol=1e-6)
+        assert np.abs(tuned - slower).max() > 1e-4
+        assert lab.local_for(replace(cell, method="fedavg"), ready) is ready.local
+
     def test_lg_fedavg_shares_the_three_dense_layers(self, ready):
         shared = lab.method_for(replace(SMALL, method="lg-fedavg"), ready, None).shared
         dense = [part for part in ready.module if isinstance(part, torch.nn.Linear)]
@@ -188,7 +199,9 @@ class TestRunning:
 
     def test_methods_differ(self, finished):
         _, wanted, done = finished
-        trained = [cell for cell in wanted if cell.method in (*lab.TABLES, "standalone", "iafl-defaults")]
+        trained = [
+            cell for cell in wanted if cell.method in (*lab.TABLES, "standalone", "fedavg-first-rate")
+        ]
         assert len({done[cell].loss for cell in trained}) == 7
         for cell in wanted:
             assert (done[cell].validation_accuracy is not None) == (cell.method == "standalone")
@@ -310,6 +323,8 @@ class TestTables:
         assert float(line["rho_test"]) == pytest.approx(0.5)
         assert float(line["rho_test_paper"]) == 0.59
         assert float(line["increase"]) == pytest.approx(0.2)
+        also = tables.rows([finding("fedavg-first-rate")])[0]
+        assert also.paper == tables.published()["mnist", "classes", "fedavg"]
         assert line["rho_validation_paper"] == line["average_error"] == ""
 
     def test_the_figure_has_a_dot_for_every_client_and_method(self):

@@ -48,7 +48,7 @@ def test_the_unit_of_contribution_does_not_matter(p, unit):
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=20), st.integers(1, 200))
 def test_both_forms_of_the_set_size_agree(rates, clients):
-    """1 + ceil(gamma (N-1)) = ceil(gamma' N), spec C.1."""
+    """1 + ceil(gamma (N-1)) = ceil(gamma' N), theory D1."""
     sizes = set_sizes(rates, clients)
     induced = induced_rates(rates, clients)
     assert sizes.tolist() == [math.ceil(g * clients - 1e-9) for g in induced]

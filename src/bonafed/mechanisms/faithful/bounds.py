@@ -245,7 +245,7 @@ def integration_error_bound(
 
 
 def payment_upper_bound(weight: float, gradient_bound: float, strong_convexity: float) -> float:
-    """P_k <= p_k L_f^2/(2 (1 - p_k) mu): payments are O(1/K) (spec A.2, fact 4)."""
+    """P_k <= p_k L_f^2/(2 (1 - p_k) mu): payments are O(1/K) (theory C1.3)."""
     p = checks.between("weight", weight, 0.0, 1 - 1e-12)
     return p * gradient_bound**2 / (2 * (1 - p) * checks.positive("strong_convexity", strong_convexity))
 
@@ -258,7 +258,7 @@ def steps_needed(
     epsilon: float,
     step_share: float = 1.0,
 ) -> int:
-    """Payment steps until the residual test is sure to hold, from |grad f_-k(w*)| (spec A.2, fact 7)."""
+    """Payment steps until the residual test is sure to hold, from |grad f_-k(w*)| (theory C3.2)."""
     p, mu = checks.between("weight", weight, 1e-300, 1 - 1e-12), checks.positive("mu", strong_convexity)
     gap = gradient_norm**2 / (2 * (1 - p) * mu * p)
     if gap <= checks.positive("epsilon", epsilon):

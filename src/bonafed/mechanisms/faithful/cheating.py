@@ -1,7 +1,7 @@
 """Does cheating pay? Agents deviate from the protocol in many ways, and what they end up with is compared.
 
 What agent k minimises is J_k = F_k(w) + P_k. If the others report the truth, its payment is made of their
-reports alone, whatever k does, so that for ANY deviation, leading to ANY model w (spec A.1)
+reports alone, whatever k does, so that for ANY deviation, leading to ANY model w (theory C1)
 
     J_k = [F(w) - f_-k*]/p_k + (P_k - VCG_k(w)),
 
@@ -213,7 +213,7 @@ class Deviation(NamedTuple):
 
 
 def safe_factor(problem: Problem, agent: int) -> float:
-    """Training with step 1/L_g is sure to converge for factors up to this (spec A.2, fact 6)."""
+    """Training with step 1/L_g is sure to converge for factors up to this (theory C3)."""
     return 1 + 1 / float(problem.weights[agent])
 
 

@@ -2,7 +2,7 @@
 
     faithfulness    no single deviation gains more than the certificate allows (see `cheating`)
     efficiency      F(w*) - min F <= epsilon min p_k, so no overall loss is off by more than epsilon
-    participation   J_k <= F_k(w_-k): joining is not worse than using the others' model (spec A.2, fact 5)
+    participation   J_k <= F_k(w_-k): joining is not worse than using the others' model (theory C1.4)
     budget balance  sum P_k >= 0; with one leave-one-out model per agent every P_k >= 0. Clusters lose it
                     (erratum D11)
 

@@ -1,4 +1,4 @@
-"""Faithful learning with differential privacy (Algorithm 2, corrected; spec B.1).
+"""Faithful learning with differential privacy (Algorithm 2, corrected; theory C6).
 
     phase I    w <- w - eta_1 (sum_k p_k gbar_k(w) + N(0, sigma^2)), gbar: gradients per sample clipped to C
     phase II   for every cluster l, from W = w*, with eta_l = 1/((1 - p(C_l)) L_g):

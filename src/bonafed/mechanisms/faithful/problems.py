@@ -9,7 +9,7 @@ for many models at once, W of shape (m, P), and for weighted sums over agents, v
     expand(W, v)     both at once, and products of sum_j v_ij Hessian of F_j(W_i) with vectors
 
 so that the K leave-one-out problems of a payment are one batch: v_ij = p_j for j != i and 0 for j = i. For
-the softmax there is one pass over the samples per call, whatever the number of agents (spec A.3): a product
+the softmax there is one pass over the samples per call, whatever the number of agents: a product
 of the features with the models side by side, (n, d) x (d, C m), and one back, tile by tile of samples. The
 sums are added tile by tile, so another size of batch or tile moves a result by rounding, and only so.
 """

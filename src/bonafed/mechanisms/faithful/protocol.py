@@ -1,4 +1,4 @@
-"""Faithful federated learning: training and payments by gradient reports alone (Algorithm 1, spec A.2).
+"""Faithful federated learning: training and payments by gradient reports alone (Algorithm 1, theory C3).
 
     phase I    w <- w - eta_1 sum_k p_k report_k(w), the shared model w*
     phase II   for every k at once, from W = w*:  W <- W - eta_2 G,  G = sum_{j != k} p_j report_j(W),
@@ -6,7 +6,7 @@
                                 or    (W - W')'G / p_k            (left)
                until at least T_2 steps are done AND |G|^2/(2 (1 - p_k) mu) <= p_k epsilon.
 
-The residual test makes 0 <= VCG - [f_-k(w*) - f_-k(W)]/p_k <= epsilon (spec A.2, fact 3). The printed
+The residual test makes 0 <= VCG - [f_-k(w*) - f_-k(W)]/p_k <= epsilon (theory C3.1). The printed
 algorithm has the sign of the payment wrong (E1), a step K times too small for its rate (E3) and stops after
 T_2 steps; with it an agent gains by overstating its gradient. `variant="printed"` is that one with the sign
 corrected.
@@ -16,7 +16,7 @@ securely. Agents see only the models they are sent.
 
 An agent whose report cannot be used stops the protocol or, with `on_bad_report="leave out"`, is left out
 and training begins again without it. It owes nothing and may use the others' model, which is never better
-for it than the truth: F_k(w_-k) >= J_k(truth) (spec A.2, fact 5). It has seen models on the way, though.
+for it than the truth: F_k(w_-k) >= J_k(truth) (theory C1.4). It has seen models on the way, though.
 Should it keep the last one, w, it owes what the protocol asks for that, P_k(w) from the others' reports:
 its overall loss is then [F(w) - min f_-k]/p_k, never better than the truth either. `LeftOut.due` says it.
 
@@ -224,7 +224,7 @@ def train(
         if not math.isfinite(norm) or norm > 1e6 * max(first, 1.0):
             raise Diverged(
                 f"training diverges at step {t + 1}: the reports grow from {first:.3g} to {norm:.3g}; "
-                "an agent that multiplies its gradient by more than 1 + 1/p_k does that (spec A.2, fact 6)"
+                "an agent that multiplies its gradient by more than 1 + 1/p_k does that (theory C3)"
             )
         w = w - g / problem.smoothness
         if on_step is not None:
@@ -311,7 +311,7 @@ def _halving(problem: Problem, theta: float) -> int:
     """Steps in which the residual of true gradients at least halves.
 
     The gap f_-k - min f_-k is at most the residual, shrinks by 1 - theta mu/L_g in a step, and the residual
-    is at most L_g/mu times the gap (compare spec A.2, fact 7). Doubled, for reports that are gradients of
+    is at most L_g/mu times the gap (compare theory C3.2). Doubled, for reports that are gradients of
     something a little less convex.
     """
     mu, l_g = problem.regulariser, problem.smoothness

@@ -2,7 +2,7 @@
 
 An agent's row: its loss F_k under the shared model, its payment, the sum of both, and two losses to hold
 them against: F_k(w_-k), had it only used the others' model, and F_k(w_k), had it stayed alone. On its own
-samples staying alone always looks better, since w_k is made for them (spec A.2, fact 5), so where fresh
+samples staying alone always looks better, since w_k is made for them (theory C1.4), so where fresh
 samples are at hand the comparison is made on those.
 
     efficiency      F(w*) - min F <= |grad F(w*)|^2/(2 mu)

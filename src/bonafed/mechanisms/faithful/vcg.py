@@ -1,4 +1,4 @@
-"""Exact payments: what each agent's presence costs the others (equation (10), spec A.1, A.3).
+"""Exact payments: what each agent's presence costs the others (equation (10), theory C1, C4).
 
     P_k = [f_-k(w*) - min f_-k]/p_k >= 0,      f_-k = sum_{j != k} p_j F_j
 
@@ -8,7 +8,7 @@ what k reports, so k wants what the federation wants, and reporting the truth is
     exact         Newton's method for every f_-k, started at w*, all in one batch (`newton`), to rounding or
                   to a certified error
     two steps     two Newton steps, each with its own Hessian; the LOSS DIFFERENCE at the end, not the
-                  quadratic model (spec A.3). A model that is off by delta makes the payment off by delta^2,
+                  quadratic model. A model that is off by delta makes the payment off by delta^2,
                   so that the linear systems need not be solved exactly either
     ridge         one linear solve per agent
 

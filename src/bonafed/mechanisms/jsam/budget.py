@@ -78,7 +78,7 @@ def eta_for_expected_budget(
 ) -> float:
     """The eta at which the expected payments are the budget, over `samples` draws of all costs.
 
-    Expected payments equal the expected sum of epsilon times virtual cost (spec B3), which needs no
+    Expected payments equal the expected sum of epsilon times virtual cost (theory B3), which needs no
     integrals. The same draws serve every eta, so the search is over one increasing function.
     """
     money, n = checks.positive("budget", budget), checks.whole("clients", clients)

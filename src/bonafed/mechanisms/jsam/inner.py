@@ -1,4 +1,4 @@
-"""How much to spend on privacy for a given selection, in closed form (spec B1).
+"""How much to spend on privacy for a given selection, in closed form (theory B1).
 
 Problem 3 of the paper: the server chooses selection probabilities p and privacy budgets epsilon to
 
@@ -96,10 +96,10 @@ def objective(
 def noise_scale(
     delta: float, dimension: int, rounds: int, smoothness: float, c2: float = math.sqrt(2.0)
 ) -> float:
-    """Q = 2 c2^2 log(1/delta) D sqrt(T) L from its ingredients (spec B1; erratum J9).
+    """Q = 2 c2^2 log(1/delta) D sqrt(T) L from its ingredients (theory B1; erratum J9).
 
     c2 is the constant of Lemma 1; sqrt(2) is its value for small epsilon under zCDP. It is not a
-    constant (spec B5), which is why the noise of the training itself is calibrated exactly.
+    constant (theory B5), which is why the noise of the training itself is calibrated exactly.
 
     >>> round(noise_scale(delta=1e-5, dimension=10, rounds=100, smoothness=0.5), 3)
     2302.585

@@ -1,6 +1,6 @@
-"""The best threshold, also when one client reports something else (spec B2, B3).
+"""The best threshold, also when one client reports something else (theory B2, B3).
 
-By Theorem 3 and its corollary in spec B2 the optimum for sorted virtual costs v_1 <= ... <= v_N is
+By Theorem 3 and its corollary in theory B2 the optimum for sorted virtual costs v_1 <= ... <= v_N is
 
     (1)  for some h in 1..N:  p_1 = (N-h+1)/N,  p_2 = ... = p_h = 1/N,  the rest 0;  l = 2 (N-h)/N,
     (2)  W_h = N^(-2/3) ((N-h+1)^(2/3) w_1 + w_2 + ... + w_h),   w = v^(2/3).
@@ -14,7 +14,7 @@ minimum over all h, after looking at a small part of them.
 
 A question "what if client k reported virtual cost x" changes one number of the sorted list; W_h for the
 changed list comes from the prefix sums of the original in constant time. V_k(x), the least J, is concave
-in x, and its slope is the client's privacy budget (envelope theorem, spec B3).
+in x, and its slope is the client's privacy budget (envelope theorem, theory B3).
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class _Moved:
         self._lead = np.where(self.place == 0, self._w, first)
 
     def _where(self, clients: Ints, x: Floats) -> Ints:
-        """Others before k: cheaper, or equal with a smaller number (a fixed order, spec B4)."""
+        """Others before k: cheaper, or equal with a smaller number (a fixed order, theory B4)."""
         base = self._base
         low = np.searchsorted(base.sorted_costs, x, side="left")
         high = np.searchsorted(base.sorted_costs, x, side="right")

@@ -1,4 +1,4 @@
-"""What every client is paid for its privacy, so that the truth is its best report (spec B3).
+"""What every client is paid for its privacy, so that the truth is its best report (theory B3).
 
     (i)   pi_k = c_k epsilon_k(c) + int_{c_k}^{c_max} epsilon_k(z, c_-k) dz
 
@@ -122,7 +122,7 @@ class Admitted(NamedTuple):
 
     clients: Ints  # their places among the reports
     costs: Floats  # their reports, those below the floor lifted to it
-    virtual_costs: Floats  # ironed (spec B4)
+    virtual_costs: Floats  # ironed (theory B4)
 
 
 def admit(reports: ArrayLike, prior: Prior | Sequence[Prior]) -> Admitted:
@@ -222,7 +222,7 @@ class _Group:
         self.virtual = self.virtual_of(self.costs)
 
     def virtual_of(self, costs: Floats) -> Floats:
-        """(n,) ironed virtual costs, each under its client's prior (spec B4)."""
+        """(n,) ironed virtual costs, each under its client's prior (theory B4)."""
         result = np.empty(costs.size)
         for members in self._alike.values():
             result[members] = self.priors[members[0]].ironed_virtual_cost(costs[members])

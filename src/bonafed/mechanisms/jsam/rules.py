@@ -2,7 +2,7 @@
 
 A rule is truthful with the payments of `payments.py` if V_k(x), the objective as a function of the client's
 own virtual cost x, is concave with slope epsilon_k. That holds for every rule that minimises the objective
-of Problem 3 over a set of selections that does not depend on the reports (spec B3), and so for
+of Problem 3 over a set of selections that does not depend on the reports (theory B3), and so for
 
     Jsam            all selections: the exact optimum
     Fixed           one selection, made before anyone reports: USBM (all alike), BBM (largest losses)

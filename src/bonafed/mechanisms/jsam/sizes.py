@@ -1,4 +1,4 @@
-"""Clients with unequal amounts of data: p^u = shares that are not uniform (spec B2, last lines).
+"""Clients with unequal amounts of data: p^u = shares that are not uniform (theory B2, last lines).
 
 What carries over: J(p) is least at a vertex, so p_k is 0 or its share u_k for all but one client, the
 leader, who takes what the excluded leave. What does not: who is excluded need not follow from the virtual

@@ -10,7 +10,7 @@
              complete information  JSAM-CI: the server knows every cost and pays cost times epsilon
          at a given weight eta, or at the largest weight that a sum of money allows;
     (3)  the whole schedule is drawn before training: m clients per round, with replacement, by p. T_k is
-         how often client k is drawn, with multiplicity, and known before the first gradient (spec B5);
+         how often client k is drawn, with multiplicity, and known before the first gradient (theory B5);
     (4)  every gradient of client k carries the noise that makes all T_k of them together
          (epsilon_k, delta)-private, exactly; a client drawn twice in a round releases twice;
     (5)  the round's change is the mean of what was received;

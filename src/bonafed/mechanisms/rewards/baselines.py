@@ -1,4 +1,4 @@
-"""What model rewards are compared with (paper, appendix E.1; spec C.5), driven by the same loop.
+"""What model rewards are compared with (paper, appendix E.1; theory D7), driven by the same loop.
 
     FederatedAveraging   one model, moved by the mean of updates weighted by n_i/n; at the end every client
                          trains it once more on its own data (fine-tuning)

@@ -1,4 +1,4 @@
-"""Convergence bounds of model rewards: Theorems 1 and 2, Proposition 2, with corrected terms (spec C.3).
+"""Convergence bounds of model rewards: Theorems 1 and 2, Proposition 2, with corrected terms (theory D3).
 
 With L-smooth, mu-strongly convex losses, tau local steps, gradients bounded by G, variance Sigma^2,
 Gamma = F* - mean of F_i*, D_1 = E|theta_1 - theta*|^2, and induced reward rates gamma'_{i,t} in [1/N, 1]:
@@ -24,8 +24,8 @@ says B. I8: (55) has a spurious 1/T, so Proposition 2 needs o(t/log t), not o(t^
 
 These are the paper's theorems; they do not hold for its own algorithm as it stands. Lemma D.2 needs every
 reward to be an unbiased sample of all updates. The own update has weight 1/|S_i|, more than 1/N, so that is
-false unless gamma = 1 or the data are alike (spec C.2): with q = 0 clients drift to their own optima, which
-no bound shows.
+false unless gamma = 1 or the data are alike (theory D2): with q = 0 clients drift to their own optima,
+which no bound shows.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The contribution game: what a reward rule makes clients do (paper 4.1, Appendix B; spec C.4).
+"""The contribution game: what a reward rule makes clients do (paper 4.1, Appendix B; theory D4).
 
 Client i contributes p_i >= 0 (data, rounds, effort) at a cost c_i each, and is rewarded by a share s_i of
 what the others contribute:

@@ -1,4 +1,4 @@
-"""How well a federation rewarded its clients: IPR, correlation with contribution, accuracy (spec C.5).
+"""How well a federation rewarded its clients: IPR, correlation with contribution, accuracy (theory D7).
 
     IPR_accu   share of clients whose model is at least as accurate as their standalone model
     IPR_loss   share whose loss is at most that of their standalone model; ties count as not worse in both

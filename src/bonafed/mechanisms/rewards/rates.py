@@ -10,7 +10,7 @@ kappa:
 
 kappa = 0 rewards in proportion, kappa = 1 gives everybody everything (federated averaging). The ceilings
 are taken of x - 1e-9, because .07 * 100 is 7.000000000000001 in floating point. The paper does not say
-what p_ceil its experiments use; the largest contribution is taken unless one is given (spec C.1).
+what p_ceil its experiments use; the largest contribution is taken unless one is given (theory D1).
 """
 
 from __future__ import annotations

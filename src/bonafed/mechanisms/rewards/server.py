@@ -1,4 +1,4 @@
-"""The server's step of model rewards (Procedure 2, spec C.1 and C.2), a pure function of its arguments.
+"""The server's step of model rewards (Procedure 2, theory D1 and D2), a pure function of its arguments.
 
     S_i      = {i} + a uniform sample, without replacement, of ceil(gamma_i (n-1)) of the others present
     reward_i = mean of g_j over S_i                              own="paper"
@@ -13,7 +13,7 @@ The paper's rule gives the own update the weight 1/|S_i| > 1/n, so rewards are n
     reward = W g,   W_ii = 1/|S_i|,   W_ij = (1 - 1/|S_i|)/(n-1)          (`expected_weights`)
 
 and W is positive definite if at most one client has |S_i| = n. Without recovery the only fixed point is
-then g = 0: every client drifts to the optimum of its own data (spec C.2; Lemma D.2 of the paper, which
+then g = 0: every client drifts to the optimum of its own data (theory D2; Lemma D.2 of the paper, which
 says otherwise, holds for gamma = 1 or homogeneous data only). own="unbiased" has W_ij = 1/n throughout, at
 the price of a random walk of the models, which recovery (q > 0) keeps in check. A client whose set holds
 nobody else gets its own update whole under both rules: there is nothing to be unbiased with.
@@ -114,7 +114,7 @@ def combine(weights: Floats, updates: Models) -> Models:
 
 
 def expected_weights(sizes: ArrayLike, own: Own = "paper") -> Floats:
-    """(N, N) the expectation W of the weights for set sizes |S_i| in 1..N, all present (spec C.2)."""
+    """(N, N) the expectation W of the weights for set sizes |S_i| in 1..N, all present (theory D2)."""
     checks.literal("own", own, Own)
     s: Counts = np.asarray(sizes, dtype=np.int64)
     n = s.size

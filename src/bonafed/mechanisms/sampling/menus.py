@@ -1,6 +1,6 @@
 """Optimal, uniform and complete-information client sampling for a known prior.
 
-Theorem 2, corrected (spec A4; the printed H(x) lacks the factor sqrt(phi(x)), erratum E1). With
+Theorem 2, corrected (theory A4; the printed H(x) lacks the factor sqrt(phi(x)), erratum E1). With
 phibar the ironed virtual cost, the contract of least E[1/q] among all truthful and individually
 rational ones that spend at most `budget` per client and round is
 
@@ -118,7 +118,7 @@ def solve_scale(spend_parts: Callable[[float], tuple[float, float]], budget: flo
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompleteInformation:
-    """The benchmark in which the server knows every cost and pays exactly that (spec A5)."""
+    """The benchmark in which the server knows every cost and pays exactly that (theory A5)."""
 
     probability: Floats  # (n,) of being sampled in a round
     payment: Floats  # (n,) money per participation: the cost

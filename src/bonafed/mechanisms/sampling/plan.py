@@ -1,6 +1,6 @@
 """The contract in the operator's units: total budget, clients, rounds.
 
-Clients may differ in public ways, a data weight s_n and a prior each (spec A4, end). Then
+Clients may differ in public ways, a data weight s_n and a prior each (theory A4, end). Then
 
     q_n(c) = min(1, tau sqrt(s_n/phibar_n(c)))
 
@@ -307,7 +307,7 @@ def benchmarks(contract: SamplingPlan, model: ConvergenceModel | None = None) ->
 
 
 def _complete_information(groups: Sequence[Group], per_round: float) -> tuple[float, Floats, Floats]:
-    """Spend per round, E[q] and E[1/q] per group if the server knew every cost (spec A5)."""
+    """Spend per round, E[q] and E[1/q] per group if the server knew every cost (theory A5)."""
     cheapest = sum(g.clients * g.prior.mean for g in groups)
     if per_round >= cheapest:
         return cheapest, np.ones(len(groups)), np.ones(len(groups))

@@ -4,7 +4,7 @@ Theorem 2 (errata E1, E2): the printed threshold solves H(x) = S(x) + A(x) = bud
 factor sqrt(phi(x)) on A. The printed probability above it, (budget - S)/A / sqrt(phi), is then
 1/sqrt(phi): it may exceed 1, and for many budgets there is no threshold at all. No ironing.
 
-Algorithm 1 (spec A6, failures 1 to 4): the maximum-likelihood estimate without ironing, payments (3)
+Algorithm 1 (theory A6, failures 1 to 4): the maximum-likelihood estimate without ironing, payments (3)
 up to the highest cost, the budget test of line 8 on the SMALLEST expected payment, and line 16.
 """
 

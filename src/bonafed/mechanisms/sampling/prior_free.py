@@ -1,6 +1,6 @@
 """Client sampling when nothing is known about the costs but their upper end.
 
-Algorithm 1' (spec A6), the safe form of the paper's Algorithm 1. Clients are approached one after
+Algorithm 1' (theory A6), the safe form of the paper's Algorithm 1. Clients are approached one after
 the other, in an order the server draws at random. Each is shown a menu made only from the reports
 of those before it, so that its own report cannot change its menu:
 
@@ -50,7 +50,7 @@ class Offer(NamedTuple):
 
     @property
     def dearest(self) -> float:
-        """t at the lowest level, the largest expected payment of a menu (spec A1)."""
+        """t at the lowest level, the largest expected payment of a menu (theory A1)."""
         return float(self.costs[0] * self.probabilities[0] + self.rents[0])
 
 
@@ -218,7 +218,7 @@ class PriorFreeState:
 
     @property
     def shrink(self) -> float:
-        """Factor kappa of spec A6 for the next client."""
+        """Factor kappa of theory A6 for the next client."""
         slack, excess = self.slack_and_excess()
         return 1.0 if excess <= slack else slack / excess
 
