@@ -3,8 +3,8 @@
 With p_k >= f for all k the threshold structure stays: for a fixed distance l and sign pattern W is concave
 in p, so its optimum is a vertex, with one client above 1/N and at most one strictly between f and 1/N; by
 rearrangement they are ordered by virtual cost (theory B2 (a)). That the one in between is at an end does
-NOT carry over: the proof of B2 (b) needs p_h to reach 0. So for every threshold h the best p_h in [f, 1/N] is
-searched, exactly: l falls in p_h, W is concave in p_h, J grows with both, hence on an interval [a, b]
+NOT carry over: the proof of B2 (b) needs p_h to reach 0. So for every threshold h the best p_h in [f, 1/N]
+is searched, exactly: l falls in p_h, W is concave in p_h, J grows with both, hence on an interval [a, b]
 
     J(p_h) >= J(l(b), min(W(a), W(b))),
 
