@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import SymmetricalLogLocator
 
 from bonafed.checks import Floats
 from bonafed.lab.faithful_studies import Curves, Tradeoffs, break_even
@@ -107,7 +108,8 @@ def tradeoff_figure(table: Tradeoffs) -> Figure:
     for panel in (steps, loss):
         panel.set(xscale="log", xlabel=_AXES["alpha"])
         panel.xaxis.set_major_formatter("{x:g}")
-    steps.legend(frameon=False, fontsize=8, loc="upper left")
+    lines, names = steps.get_legend_handles_labels()
+    figure.legend(lines, names, loc="outside lower center", ncols=3, frameon=False, fontsize=8)
     loss.legend(frameon=False, fontsize=8)
     return figure
 
@@ -128,6 +130,9 @@ def _bars(axes: Axes, x: Floats, y: Average, colour: str, style: str = "-") -> N
 def _signed(axes: Axes, linear: float) -> None:
     """Numbers of all sizes and both signs."""
     axes.set_yscale("symlog", linthresh=linear)
+    low, high = axes.get_ylim()
+    if max(abs(low), abs(high)) < 100 * linear:  # powers of ten alone would be too few to read by
+        axes.yaxis.set_major_locator(SymmetricalLogLocator(base=10, linthresh=linear, subs=[1.0, 2.0, 5.0]))
     axes.yaxis.set_major_formatter("{x:g}")
     if axes.get_ylim()[0] < 0:
         axes.axhline(0, color="black", lw=0.6)

@@ -27,8 +27,10 @@ import json
 import os
 import time
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -336,28 +338,47 @@ def study(
 ) -> dict[Cell, Outcome]:
     """The outcome of every cell; those in `results` are read, the others trained and added to it."""
     checks.whole("every", every)
-    done = read_results(results)
-    dataset: Dataset | None = None
-    ready: Federation | None = None
-    of: Cell | None = None  # the setting that is ready
-    for cell in wanted:
-        if cell in done:
-            continue
-        if dataset is None or dataset.name != cell.data:
-            from bonafed.learning import datasets
-
-            dataset = datasets.load(cell.data)
-        if ready is None or of != cell.alone:
-            ready, of = federation(cell, dataset, threads), cell.alone
-        checkpoint = Checkpoint(states_beside(results), cell)
-        done[cell] = run_cell(
-            cell, ready, done.get(cell.alone), checkpoint=checkpoint, every=every, on_round=on_round
-        )
-        _append(results, cell, done[cell])
-        checkpoint.remove()
-        if on_cell is not None:
-            on_cell(cell, done[cell])
+    if (known := read_results(results)).keys() >= set(wanted):
+        return {cell: known[cell] for cell in wanted}
+    with _held(results):
+        done = read_results(results)
+        for cell in wanted:
+            if cell in done:
+                continue
+            ready = _prepared(cell.alone, threads)
+            checkpoint = Checkpoint(states_beside(results), cell)
+            done[cell] = run_cell(
+                cell, ready, done.get(cell.alone), checkpoint=checkpoint, every=every, on_round=on_round
+            )
+            _append(results, cell, done[cell])
+            checkpoint.remove()
+            if on_cell is not None:
+                on_cell(cell, done[cell])
     return {cell: done[cell] for cell in wanted}
+
+
+@lru_cache(maxsize=1)
+def _prepared(setting: Cell, threads: int) -> Federation:
+    """The setting of a standalone cell; the methods of a setting follow each other."""
+    from bonafed.learning import datasets
+
+    return federation(setting, datasets.load(setting.data), threads)
+
+
+@contextmanager
+def _held(path: Path) -> Iterator[None]:
+    """Inside, no other process trains for this file."""
+    with path.open("ab") as file:
+        try:
+            import fcntl  # not on every system
+        except ImportError:
+            yield
+            return
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise InvalidValue("results", "must not be in use by another process", path) from error
+        yield
 
 
 def states_beside(results: Path) -> Path:

@@ -235,6 +235,16 @@ class TestResuming:
         results, wanted, done = finished
         assert lab.study(wanted, results, on_round=pytest.fail) == done
 
+    def test_two_studies_do_not_write_to_one_file(self, finished, tmp_path):
+        fcntl = pytest.importorskip("fcntl")
+        copy = tmp_path / "copy.jsonl"
+        copy.write_bytes(finished[0].read_bytes())
+        with copy.open("ab") as other:
+            fcntl.flock(other, fcntl.LOCK_EX)
+            with pytest.raises(InvalidValue, match=r"^results must not be in use by another process"):
+                lab.study([replace(SMALL, rounds=1)], copy)
+            assert lab.study(finished[1], copy) == finished[2]  # to read them is always possible
+
     def test_another_setting_in_the_same_file_is_left_alone(self, finished, tmp_path):
         results, _, done = finished
         copy = tmp_path / "copy.jsonl"

@@ -96,6 +96,8 @@ def test_a_coalition_is_the_problem_of_its_members_alone():
     assert part.gradient(models, mix) == pytest.approx(alone.gradient(models, mix), abs=1e-12)
     assert part.losses(models) == pytest.approx(alone.losses(models), abs=1e-12)
     assert part.hessian(models[0], mix[0]) == pytest.approx(alone.hessian(models[0], mix[0]), abs=1e-12)
+    exact, alone_exact = vcg_payments(part, models[0]), vcg_payments(alone, models[0])
+    assert exact.amount == pytest.approx(alone_exact.amount, abs=1e-9)
     product = part.hessian_product(models[0], mix[0], models[1])
     assert product == pytest.approx(part.hessian(models[0], mix[0]) @ models[1], abs=1e-12)
 

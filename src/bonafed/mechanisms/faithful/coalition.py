@@ -7,13 +7,15 @@ share set to zero. `member` numbers are those of the whole problem.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import final
 
 import numpy as np
 
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
-from bonafed.mechanisms.faithful.problems import Problem
+from bonafed.mechanisms.faithful.precondition import Precondition
+from bonafed.mechanisms.faithful.problems import Expansion, Problem
 
 
 @final
@@ -42,6 +44,17 @@ class Coalition(Problem):
 
     def gradient(self, models: Floats, mix: Floats) -> Floats:
         return self._whole.gradient(models, self._spread(mix))
+
+    @property
+    def together(self) -> int:
+        return self._whole.together
+
+    def expand(self, models: Floats, mix: Floats) -> Expansion:
+        found = self._whole.expand(models, self._spread(mix))
+        return replace(found, losses=found.losses[:, self.members])
+
+    def preconditioner(self, model: Floats, mix: Floats) -> Precondition | None:
+        return self._whole.preconditioner(model, self._spread(mix))
 
     def losses(self, models: Floats) -> Floats:
         return np.asarray(self._whole.losses(models)[:, self.members])
