@@ -56,7 +56,7 @@ def test_a_study_is_taken_up_where_it_was_left(tmp_path, monkeypatch, capsys):
     assert out.startswith("| s | money | JSAM (clients) | USBM (clients) | JSAM - USBM |\n|---|")
     assert out.count("±") == 6
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
-    assert lab.study(wanted, results) | first == lab.read_results(results)
+    assert lab.study(wanted, results) | first == lab.read_cells(results)
     assert len(trained) == 5  # nothing twice
 
 
@@ -74,7 +74,7 @@ def test_what_is_no_study_is_refused(tmp_path, capsys):
     path = tmp_path / "cells.jsonl"
     path.write_text("{}\n")
     with pytest.raises(UnreadableFile, match=r"cells\.jsonl, line 1: must be the result of a cell"):
-        lab.read_results(path)
+        lab.read_cells(path)
     assert lab.main(["--money", "-1", "--results", str(path)]) == 2
     assert capsys.readouterr().err == "error: money must be positive, got -1.0\n"
     assert lab.main(["--schemes", "best", "--results", str(Path(tmp_path) / "new")]) == 2

@@ -18,9 +18,7 @@ Each finished cell is a line of a file; a study that is stopped goes on where it
 
 from __future__ import annotations
 
-import json
 import math
-import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -34,7 +32,8 @@ from scipy.special import logsumexp
 
 from bonafed import checks
 from bonafed.checks import Floats
-from bonafed.errors import InvalidValue, NoSolution, UnreadableFile
+from bonafed.errors import InvalidValue, NoSolution
+from bonafed.lab.results import append_result, read_results
 from bonafed.learning.partition import typicality
 from bonafed.mechanisms.faithful import SoftmaxRegression, private_faithful, random_clusters
 from bonafed.mechanisms.faithful.bounds import amplified_weights
@@ -298,7 +297,7 @@ class Store:
 
     def __init__(self, path: Path | None = None, on_cell: OnCell | None = None) -> None:
         self._path, self._on_cell = path, on_cell
-        self._known = {} if path is None else read_results(path)
+        self._known = {} if path is None else read_cells(path)
 
     def outcomes(self, wanted: Sequence[Cell]) -> dict[Cell, Outcome]:
         """The outcome of every cell, in the order wanted."""
@@ -307,38 +306,21 @@ class Store:
             if cell not in self._known:
                 self._known[cell] = run_cell(cell)
                 if self._path is not None:
-                    _append(self._path, cell, self._known[cell])
+                    append_result(self._path, asdict(cell), asdict(self._known[cell]))
                 if self._on_cell is not None:
                     done = sum(one in self._known for one in cells)
                     self._on_cell(cell, self._known[cell], done, len(cells))
         return {cell: self._known[cell] for cell in cells}
 
 
-def read_results(path: Path) -> dict[Cell, Outcome]:
-    """The finished cells of a file; a last line cut short is not one."""
-    if not path.exists():
-        return {}
-    found = {}
-    whole = path.read_bytes()
-    for number, line in enumerate(whole[: whole.rfind(b"\n") + 1].splitlines(), 1):
-        try:
-            record: dict[str, Any] = json.loads(line)
-            cell, outcome = record["cell"], record["outcome"]
-            for name, kind in (("privacy", Privacy), ("manipulation", Manipulation)):
-                cell[name] = cell[name] and kind(**cell[name])
-            per_agent = ("loss", "payment", "test_loss", "accuracy")
-            outcome |= {name: tuple(outcome[name]) for name in per_agent}
-            found[Cell(**cell)] = Outcome(**outcome)
-        except (ValueError, KeyError, TypeError) as error:
-            raise UnreadableFile(path, f"must be the result of a cell: {error}", number) from error
-    return found
+def read_cells(path: Path) -> dict[Cell, Outcome]:
+    """The finished cells of a file."""
+    return read_results(path, _understand)
 
 
-def _append(path: Path, cell: Cell, outcome: Outcome) -> None:
-    """Add a line, forced to disk; a piece of a line left by a kill goes first."""
-    with path.open("ab") as file:
-        file.truncate(path.read_bytes().rfind(b"\n") + 1)
-        record = {"cell": asdict(cell), "outcome": asdict(outcome)}
-        file.write((json.dumps(record, allow_nan=False) + "\n").encode())
-        file.flush()
-        os.fsync(file.fileno())
+def _understand(cell: dict[str, Any], outcome: dict[str, Any]) -> tuple[Cell, Outcome]:
+    for name, kind in (("privacy", Privacy), ("manipulation", Manipulation)):
+        cell[name] = cell[name] and kind(**cell[name])
+    per_agent = ("loss", "payment", "test_loss", "accuracy")
+    outcome |= {name: tuple(outcome[name]) for name in per_agent}
+    return Cell(**cell), Outcome(**outcome)

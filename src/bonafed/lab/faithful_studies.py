@@ -31,10 +31,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from bonafed import checks
 from bonafed.checks import Floats
-from bonafed.errors import BonafedError, InvalidValue
+from bonafed.errors import InvalidValue
 from bonafed.files import require_writable, write_together
 from bonafed.lab.faithful_cells import Cell, Manipulation, Outcome, Privacy, Store, model_size
 from bonafed.lab.jsam_studies import Average, Row, Table, as_csv
+from bonafed.lab.results import run_command
 from bonafed.mechanisms.faithful.bounds import Tradeoff, privacy_tradeoff
 
 if TYPE_CHECKING:
@@ -335,26 +336,21 @@ def main(words: Sequence[str] | None = None) -> int:
     """Write the studies; 0 if all is well, 2 if the input is not."""
     given = _parser().parse_args(words)
     results: Path = given.results or given.folder / "faithful_cells.jsonl"
-    try:
-        base = replace(
-            BASE, data=given.data, samples=given.samples, agents=given.agents, delta=given.delta,
-            regulariser=given.regulariser, seed=given.seed,
-        )  # fmt: skip
-        require_writable(given.folder / "faithful_tradeoff.csv")  # before the work, not after it
-        require_writable(results)
-        store = Store(results, _say)
-        files = studies(
-            store, base, seeds=given.seeds, sizes=given.sizes,
-            progress=lambda name: print(f"{name}: done", file=sys.stderr, flush=True),
-        )  # fmt: skip
-        write_together({given.folder / name: data for name, data in files.items()})
-    except BonafedError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print(f"stopped; the same command goes on from {results}", file=sys.stderr)
-        return 130
-    return 0
+    return run_command(lambda: _main(given, results), results)
+
+
+def _main(given: argparse.Namespace, results: Path) -> None:
+    base = replace(
+        BASE, data=given.data, samples=given.samples, agents=given.agents, delta=given.delta,
+        regulariser=given.regulariser, seed=given.seed,
+    )  # fmt: skip
+    require_writable(given.folder / "faithful_tradeoff.csv")  # before the work, not after it
+    require_writable(results)
+    files = studies(
+        Store(results, _say), base, seeds=given.seeds, sizes=given.sizes,
+        progress=lambda name: print(f"{name}: done", file=sys.stderr, flush=True),
+    )  # fmt: skip
+    write_together({given.folder / name: data for name, data in files.items()})
 
 
 def _say(cell: Cell, outcome: Outcome, done: int, of: int) -> None:

@@ -15,22 +15,20 @@ goes on where it was, and other settings in the same file are left alone.
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.economics.priors import Uniform
-from bonafed.errors import BonafedError, UnreadableFile
 from bonafed.files import require_writable, write_together
+from bonafed.lab.results import append_result, read_results, run_command
 from bonafed.learning.privacy import Ledger
 from bonafed.mechanisms.jsam import training as jsam
 
@@ -198,7 +196,7 @@ def study(
     wanted: Sequence[Cell], results: Path, *, threads: int = 1, on_cell: OnCell | None = None
 ) -> dict[Cell, Outcome]:
     """The outcome of every cell; those in `results` are read, the others trained and added to it."""
-    known = read_results(results)
+    known = read_cells(results)
     done = {cell: known[cell] for cell in wanted if cell in known}
     dataset: Dataset | None = None
     for cell in wanted:
@@ -209,36 +207,15 @@ def study(
 
             dataset = datasets.load(cell.data)
         done[cell] = run_cell(cell, dataset, threads)
-        _append(results, cell, done[cell])
+        append_result(results, asdict(cell), asdict(done[cell]))
         if on_cell is not None:
             on_cell(cell, done[cell], len(done), len(wanted))
     return {cell: done[cell] for cell in wanted}
 
 
-def read_results(path: Path) -> dict[Cell, Outcome]:
-    """The finished cells of a file; a last line cut short is not one."""
-    if not path.exists():
-        return {}
-    found = {}
-    whole = path.read_bytes()
-    for number, line in enumerate(whole[: whole.rfind(b"\n") + 1].splitlines(), 1):
-        try:
-            record: dict[str, Any] = json.loads(line)
-            found[Cell(**record["cell"])] = Outcome(**record["outcome"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise UnreadableFile(path, f"must be the result of a cell: {error}", number) from error
-    return found
-
-
-def _append(path: Path, cell: Cell, outcome: Outcome) -> None:
-    """Add a line, forced to disk; a piece of a line left by a kill goes first."""
-    with path.open("ab") as file:
-        end = path.read_bytes().rfind(b"\n") + 1
-        file.truncate(end)
-        record = {"cell": asdict(cell), "outcome": asdict(outcome)}
-        file.write((json.dumps(record, allow_nan=False) + "\n").encode())
-        file.flush()
-        os.fsync(file.fileno())
+def read_cells(path: Path) -> dict[Cell, Outcome]:
+    """The finished cells of a file."""
+    return read_results(path, lambda cell, outcome: (Cell(**cell), Outcome(**outcome)))
 
 
 def points(outcomes: dict[Cell, Outcome]) -> list[Point]:
@@ -334,15 +311,7 @@ def figure(found: Sequence[Point]) -> Figure:
 def main(words: Sequence[str] | None = None) -> int:
     """The command line; 0 if all went well."""
     given = _parser().parse_args(words)
-    try:
-        _main(given)
-    except BonafedError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print(f"stopped; the same command goes on from {given.results}", file=sys.stderr)
-        return 130
-    return 0
+    return run_command(lambda: _main(given), given.results)
 
 
 def _main(given: argparse.Namespace) -> None:
@@ -359,7 +328,7 @@ def _main(given: argparse.Namespace) -> None:
     )
     for path in filter(None, (given.results, given.plot)):
         require_writable(path)
-    known = read_results(given.results)
+    known = read_cells(given.results)
     began, found_before = time.monotonic(), sum(cell in known for cell in wanted)
 
     def say(cell: Cell, outcome: Outcome, done: int, of: int) -> None:

@@ -24,7 +24,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
 import time
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
@@ -41,6 +40,7 @@ from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue, UnreadableFile
 from bonafed.files import write_together
+from bonafed.lab.results import append_result, read_results
 from bonafed.lab.rewards_tables import METHODS, PARTITIONS
 from bonafed.mechanisms.rewards import (
     BaselineState,
@@ -338,10 +338,10 @@ def study(
 ) -> dict[Cell, Outcome]:
     """The outcome of every cell; those in `results` are read, the others trained and added to it."""
     checks.whole("every", every)
-    if (known := read_results(results)).keys() >= set(wanted):
+    if (known := read_cells(results)).keys() >= set(wanted):
         return {cell: known[cell] for cell in wanted}
     with _held(results):
-        done = read_results(results)
+        done = read_cells(results)
         for cell in wanted:
             if cell in done:
                 continue
@@ -350,7 +350,7 @@ def study(
             done[cell] = run_cell(
                 cell, ready, done.get(cell.alone), checkpoint=checkpoint, every=every, on_round=on_round
             )
-            _append(results, cell, done[cell])
+            append_result(results, asdict(cell), asdict(done[cell]))
             checkpoint.remove()
             if on_cell is not None:
                 on_cell(cell, done[cell])
@@ -386,28 +386,11 @@ def states_beside(results: Path) -> Path:
     return results.with_name(results.name + ".states")
 
 
-def read_results(path: Path) -> dict[Cell, Outcome]:
-    """The finished cells of a file; a last line cut short is not one."""
-    if not path.exists():
-        return {}
-    found = {}
-    whole = path.read_bytes()
-    for number, line in enumerate(whole[: whole.rfind(b"\n") + 1].splitlines(), 1):
-        try:
-            record: dict[str, Any] = json.loads(line)
-            parts = record["outcome"].items()
-            values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in parts}
-            found[Cell(**record["cell"])] = Outcome(**values)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise UnreadableFile(path, f"must be the result of a cell: {error}", number) from error
-    return found
+def read_cells(path: Path) -> dict[Cell, Outcome]:
+    """The finished cells of a file."""
+    return read_results(path, _understand)
 
 
-def _append(path: Path, cell: Cell, outcome: Outcome) -> None:
-    """Add a line, forced to disk; a piece of a line left by a kill goes first."""
-    with path.open("ab") as file:
-        file.truncate(path.read_bytes().rfind(b"\n") + 1)
-        record = {"cell": asdict(cell), "outcome": asdict(outcome)}
-        file.write((json.dumps(record, allow_nan=False) + "\n").encode())
-        file.flush()
-        os.fsync(file.fileno())
+def _understand(cell: dict[str, Any], outcome: dict[str, Any]) -> tuple[Cell, Outcome]:
+    values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in outcome.items()}
+    return Cell(**cell), Outcome(**values)

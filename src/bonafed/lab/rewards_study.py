@@ -21,8 +21,8 @@ from pathlib import Path
 import numpy as np
 
 from bonafed import checks
-from bonafed.errors import BonafedError
 from bonafed.files import require_writable, write_together
+from bonafed.lab.results import run_command
 from bonafed.lab.rewards_cells import (
     TABLES,
     Cell,
@@ -30,7 +30,7 @@ from bonafed.lab.rewards_cells import (
     Outcome,
     cells,
     federation,
-    read_results,
+    read_cells,
     study,
 )
 from bonafed.lab.rewards_tables import METHODS, PARTITIONS, Finding, as_csv, as_markdown, figure, rows
@@ -172,15 +172,7 @@ def _duration(seconds: float) -> str:
 def main(words: Sequence[str] | None = None) -> int:
     """The command line; 0 if all went well."""
     given = _parser().parse_args(words)
-    try:
-        _main(given)
-    except BonafedError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print(f"\nstopped; the same command goes on from {given.results}", file=sys.stderr)
-        return 130
-    return 0
+    return run_command(lambda: _main(given), given.results)
 
 
 def _main(given: argparse.Namespace) -> None:
@@ -193,7 +185,7 @@ def _main(given: argparse.Namespace) -> None:
         require_writable(path)
     if given.against_loop:
         print(time_round(wanted[0], given.threads), flush=True)
-    progress = _Progress(wanted, read_results(given.results))
+    progress = _Progress(wanted, read_cells(given.results))
     outcomes = study(
         wanted, given.results, threads=given.threads, every=given.keep_every,
         on_round=progress.round, on_cell=progress.cell,

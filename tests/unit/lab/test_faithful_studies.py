@@ -241,7 +241,7 @@ class TestStore:
         first = Store(path).outcomes(wanted[:2])
         whole = path.read_bytes()
         path.write_bytes(whole[:-20])
-        assert list(cells.read_results(path)) == wanted[:1]
+        assert list(cells.read_cells(path)) == wanted[:1]
         again = Store(path).outcomes(wanted[:2])
         assert again[wanted[1]].payment == first[wanted[1]].payment
         assert len(path.read_text().splitlines()) == 2
@@ -252,7 +252,7 @@ class TestStore:
         Store(path).outcomes(wanted[:1])
         path.write_text(path.read_text() + bad + "\n")
         with pytest.raises(UnreadableFile, match=r"line 2.*must be the result of a cell"):
-            cells.read_results(path)
+            cells.read_cells(path)
 
     def test_the_file_is_plain(self, wanted, tmp_path):
         path = tmp_path / "cells.jsonl"
@@ -463,7 +463,7 @@ class TestTheCommand:
 
         monkeypatch.setattr(cells, "run_cell", stop)
         assert lab.main(words) == 130
-        assert capsys.readouterr().err.startswith("stopped; the same command goes on from ")
+        assert capsys.readouterr().err.startswith("\nstopped; the same command goes on from ")
 
     @pytest.mark.parametrize(
         ("more", "message"),

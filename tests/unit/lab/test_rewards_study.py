@@ -251,14 +251,14 @@ class TestResuming:
         copy.write_bytes(results.read_bytes())
         other = replace(SMALL, rounds=1)
         lab.study([other], copy)
-        assert lab.read_results(copy).keys() == {*done, other}
+        assert lab.read_cells(copy).keys() == {*done, other}
 
     def test_a_line_cut_short_is_dropped_and_written_anew(self, finished, tmp_path):
         results, wanted, done = finished
         lines = results.read_bytes().splitlines(keepends=True)
         cut = tmp_path / "cut.jsonl"
         cut.write_bytes(b"".join(lines[:-1]) + lines[-1][:50])
-        assert list(lab.read_results(cut)) == wanted[:-1]
+        assert list(lab.read_cells(cut)) == wanted[:-1]
         again = lab.study(wanted, cut)
         assert without_clocks(again[wanted[-1]]) == without_clocks(done[wanted[-1]])
         assert len(cut.read_bytes().splitlines()) == len(wanted)
@@ -272,7 +272,7 @@ class TestResuming:
         bad = tmp_path / "bad.jsonl"
         bad.write_bytes(results.read_bytes().splitlines(keepends=True)[0] + line.encode() + b"\n")
         with pytest.raises(UnreadableFile, match="line 2: must be the result of a cell"):
-            lab.read_results(bad)
+            lab.read_cells(bad)
 
     def test_a_broken_checkpoint_is_named(self, ready, tmp_path):
         checkpoint = Checkpoint(tmp_path, SMALL)

@@ -5,7 +5,7 @@ import pytest
 
 from bonafed.cli.inputs import parse_prior
 from bonafed.learning.datasets import from_arrays
-from bonafed.runs import config, toml
+from bonafed.runs import config, folder, toml
 
 TABLES = {
     "data": {"name": "small"},
@@ -17,16 +17,50 @@ TABLES = {
 
 
 @pytest.fixture
-def make():
-    """make("training.rounds=2", ...): the config of the small federation with changes."""
+def make(request):
+    """make("training.rounds=2", ...): the config of the small federation with changes.
+
+    A module with TABLES of its own has those instead.
+    """
 
     def made(*changes):
-        tables = TABLES
+        tables = getattr(request.module, "TABLES", TABLES)
         for change in changes:
             tables = toml.override(tables, change)
         return config.from_tables(tables, parse_prior)
 
     return made
+
+
+@pytest.fixture
+def ending():
+    """ending(folder): what a run left there, but for the time it took."""
+
+    def left(place):
+        summary = {**folder.read_json(place, folder.SUMMARY), "seconds": 0}
+        lines = [{**line, "seconds": 0} for line in folder.read_rounds(place)]
+        return summary, lines, (place / folder.MODEL).read_bytes()
+
+    return left
+
+
+class Killed(Exception):
+    """Stands for the end of the process."""
+
+
+@pytest.fixture
+def kill_in():
+    """kill_in(7): to be called after every round; ends the process, so to say, after the seventh."""
+
+    def killer(moment):
+        def after(record):
+            if record.round == moment:
+                raise Killed
+
+        return after
+
+    killer.error = Killed
+    return killer
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ from torch import nn
 from bonafed.errors import InvalidValue
 from bonafed.learning.datasets import from_arrays
 from bonafed.mechanisms.faithful import BadReport, Diverged, RidgeRegression, faithful, vcg_payments
-from bonafed.runs import config, folder, listing, toml
+from bonafed.runs import config, folder, listing
 from bonafed.runs.faithful import train_faithful
 from bonafed.runs.faithful_setting import fresh_losses, prepare_faithful
 
@@ -21,17 +21,6 @@ TABLES = {
     "faithful": {"regulariser": 0.05, "training_steps": 200, "epsilon": 1e-4},
     "run": {"seed": 3},
 }
-
-
-@pytest.fixture
-def make():
-    def made(*changes):
-        tables = TABLES
-        for change in changes:
-            tables = toml.override(tables, change)
-        return config.from_tables(tables)
-
-    return made
 
 
 @pytest.fixture
@@ -161,32 +150,19 @@ def test_a_model_that_is_not_convex_pays_without_promises(make, small, tmp_path)
     assert set(state) == {"0.weight", "0.bias", "2.weight", "2.bias"}
 
 
-class _Killed(Exception):
-    """Stands for the end of the process."""
-
-
 @pytest.mark.parametrize(
     "changes",
     [[], ["faithful.payments=newton"], ['faithful.agents=["1 stale"]'],
      ["privacy.epsilon=5", "privacy.delta=1e-3"]],
 )  # fmt: skip
 @pytest.mark.parametrize("moment", [3, 77, 200])
-def test_a_run_resumed_ends_with_the_same_bits(make, small, tmp_path, changes, moment):
+def test_a_run_resumed_ends_with_the_same_bits(make, small, tmp_path, kill_in, ending, changes, moment):
     setting = prepare_faithful(make(*changes, "run.checkpoint_every=20"), dataset=small)
-    whole = train_faithful(setting, tmp_path / "whole")
-
-    def kill(record):
-        if record.round == moment:
-            raise _Killed
-
-    with pytest.raises(_Killed):
-        train_faithful(setting, tmp_path / "killed", on_round=kill)
-    resumed = train_faithful(setting, tmp_path / "killed", resume=True)
-    assert {**resumed, "seconds": 0} == {**whole, "seconds": 0}
-    assert (tmp_path / "killed" / "model.pt").read_bytes() == (tmp_path / "whole" / "model.pt").read_bytes()
-    lines = [folder.read_rounds(tmp_path / name) for name in ("whole", "killed")]
-    one, other = ([{**line, "seconds": 0} for line in part] for part in lines)
-    assert one == other
+    train_faithful(setting, tmp_path / "whole")
+    with pytest.raises(kill_in.error):
+        train_faithful(setting, tmp_path / "killed", on_round=kill_in(moment))
+    train_faithful(setting, tmp_path / "killed", resume=True)
+    assert ending(tmp_path / "killed") == ending(tmp_path / "whole")
 
 
 def test_faithful_runs_are_listed_beside_others(make, small, tmp_path):
