@@ -20,7 +20,7 @@ from bonafed.errors import InvalidValue
 from bonafed.mechanisms.faithful.agents import agent_kind
 from bonafed.mechanisms.faithful.private import PrivateCalibration
 from bonafed.mechanisms.faithful.protocol import BadReportPolicy, PaymentRule, ProtocolVariant
-from bonafed.runs.sections import Check, Data, Model, Partition, Run, Section, key, natural
+from bonafed.runs.sections import Check, Data, Model, Partition, Run, Section, deviations, key, natural
 
 PaymentMethod = Literal["gradients", "newton", "exact"]
 WeightRule = Literal["equal", "samples"]
@@ -31,16 +31,7 @@ def _one_of(options: object) -> Check:
 
 
 def _agents(name: str, value: object) -> tuple[str, ...]:
-    """Deviations `NUMBER KIND [ARGUMENT]`, e.g. "3 amplify 5"."""
-    if isinstance(value, str) or not isinstance(value, Sequence):
-        raise InvalidValue(name, 'must be a list such as ["3 amplify 5"]', repr(value))
-    seen: dict[int, str] = {}
-    for item in value:
-        number, _ = agent_kind(name, item)
-        if number in seen:
-            raise InvalidValue(name, f"must name agent {number} once", f"{seen[number]!r} and {item!r}")
-        seen[number] = item
-    return tuple(value)
+    return deviations(name, value, agent_kind, "3 amplify 5")
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,11 @@ from typing import Any, ClassVar, Literal
 
 from bonafed import checks
 from bonafed.errors import InvalidValue
+from bonafed.mechanisms.deviations import Deviation, parse_deviation
 from bonafed.mechanisms.rewards.cheats import Cheat, amplify, copy_update, free_ride, send_noise
 from bonafed.mechanisms.rewards.rates import Reference
 from bonafed.mechanisms.rewards.server import Own
-from bonafed.runs.sections import Data, Model, Partition, Run, Section, Training, key
+from bonafed.runs.sections import Data, Model, Partition, Run, Section, Training, deviations, key, texts
 
 MeasureName = Literal[
     "standalone", "data size", "participation", "cosine", "leave one out", "shapley"
@@ -34,20 +35,11 @@ _CHEATS: Mapping[str, tuple[str, Callable[[float, int], Cheat]]] = {
 }  # what follows the kind, and its maker
 
 
-def parse_cheat(name: str, text: object) -> tuple[int, str, float]:
-    """Client, kind and argument of `NUMBER KIND [ARGUMENT]`, e.g. "3 free-ride"."""
-    words = text.split() if isinstance(text, str) else []
-    if len(words) < 2 or not words[0].isdigit() or words[1] not in _CHEATS:
-        known = ", ".join(f"{kind} {follows}".strip() for kind, (follows, _) in _CHEATS.items())
-        raise InvalidValue(name, f"must be like '3 free-ride'; known are {known}", repr(text))
-    wanted = bool(_CHEATS[words[1]][0])
-    if len(words) != 2 + wanted:
-        rule = f"must have {'one argument' if wanted else 'no argument'} after {words[1]}"
-        raise InvalidValue(name, rule, repr(text))
-    try:
-        return int(words[0]), words[1], float(words[2]) if wanted else 0.0
-    except ValueError as error:
-        raise InvalidValue(name, f"must have a number after {words[1]}", repr(text)) from error
+def parse_cheat(name: str, text: object) -> Deviation:
+    """Client, kind and argument of a text such as "3 free-ride"; refused under `name`."""
+    return parse_deviation(
+        name, text, {kind: follows for kind, (follows, _) in _CHEATS.items()}, "3 free-ride"
+    )
 
 
 def cheats_from(texts: Sequence[str], clients: int, seed: int) -> dict[int, Cheat]:
@@ -62,26 +54,14 @@ def cheats_from(texts: Sequence[str], clients: int, seed: int) -> dict[int, Chea
 
 
 def _agents(name: str, value: object) -> tuple[str, ...]:
-    seen: dict[int, str] = {}
-    for item in _texts(name, value, '["3 free-ride"]'):
-        client, _, _ = parse_cheat(name, item)
-        if client in seen:
-            raise InvalidValue(name, f"must name client {client} once", f"{seen[client]!r} and {item!r}")
-        seen[client] = item
-    return tuple(seen.values())
+    return deviations(name, value, parse_cheat, "3 free-ride")
 
 
 def _baselines(name: str, value: object) -> tuple[str, ...]:
-    wanted = _BASELINES if value == "all" else _texts(name, value, '["fedavg-ft", "rank"], or "all"')
+    wanted = _BASELINES if value == "all" else texts(name, value, '["fedavg-ft", "rank"], or "all"')
     for item in wanted:
         checks.literal(name, item, Baseline)
     return tuple(dict.fromkeys(wanted))
-
-
-def _texts(name: str, value: object, example: str) -> Sequence[str]:
-    if isinstance(value, str) or not isinstance(value, Sequence):
-        raise InvalidValue(name, f"must be a list such as {example}", repr(value))
-    return value
 
 
 def _unit(name: str, value: object) -> float:

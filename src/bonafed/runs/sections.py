@@ -7,7 +7,7 @@ dotted name, `run.seed must be a whole number of at least 0, got -1`.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 from bonafed import checks
 from bonafed.errors import InvalidValue
 from bonafed.learning.partition import options_of
+from bonafed.mechanisms.deviations import Deviation
 
 PROPOSITION_1 = "proposition-1"  # the learning rate that follows the convergence theorem
 Check = Callable[[str, Any], Any]
@@ -37,6 +38,26 @@ def word(name: str, value: object) -> str:
 def natural(name: str, value: object) -> int:
     """0, 1, 2, ..."""
     return checks.whole(name, value, at_least=0)
+
+
+def texts(name: str, value: object, example: str) -> Sequence[str]:
+    """A list."""
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise InvalidValue(name, f"must be a list such as {example}", repr(value))
+    return value
+
+
+def deviations(
+    name: str, value: object, parse: Callable[[str, object], Deviation], example: str
+) -> tuple[str, ...]:
+    """Who does not follow the protocol, in the words `parse` understands; nobody twice."""
+    seen: dict[int, str] = {}
+    for item in texts(name, value, f'["{example}"]'):
+        number = parse(name, item).number
+        if number in seen:
+            raise InvalidValue(name, f"must name {number} once", f"{seen[number]!r} and {item!r}")
+        seen[number] = item
+    return tuple(seen.values())
 
 
 def key(check: Check, default: Any = MISSING) -> Any:

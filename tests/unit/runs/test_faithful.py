@@ -190,7 +190,7 @@ BAD = [
     ('faithful.agents=["3 amplify"]', r"faithful\.agents must have one argument after amplify"),
     ('faithful.agents=["3 amplify x"]', r"faithful\.agents must have a number after amplify"),
     ('faithful.agents=["3 stale 2"]', r"faithful\.agents must have no argument after stale"),
-    ('faithful.agents=["3 stale", "3 amplify 2"]', r"faithful\.agents must name agent 3 once"),
+    ('faithful.agents=["3 stale", "3 amplify 2"]', r"faithful\.agents must name 3 once"),
 ]  # fmt: skip
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
+from bonafed.mechanisms.deviations import Deviation, parse_deviation
 from bonafed.mechanisms.faithful.problems import Problem
 
 Agent = Callable[[Floats, Floats], Floats | None]  # None: no report
@@ -163,32 +164,19 @@ _KINDS: dict[str, tuple[str, Callable[[float, Problem, np.random.Generator], Age
 }  # what follows the kind, and its maker
 
 
-def agent_kind(name: str, text: object) -> tuple[int, list[str]]:
-    """The agent's number and what it does, from `NUMBER KIND [ARGUMENT]`; refused under `name`."""
-    words = text.split() if isinstance(text, str) else []
-    if len(words) < 2 or not words[0].isdigit() or words[1] not in _KINDS:
-        rule = "must be like '3 amplify 5'; known are " + ", ".join(
-            f"{kind} {follows}".strip() for kind, (follows, _) in _KINDS.items()
-        )
-        raise InvalidValue(name, rule, repr(text))
-    wanted = 3 if _KINDS[words[1]][0] else 2
-    if len(words) != wanted:
-        rule = f"must have {'one argument' if wanted == 3 else 'no argument'} after {words[1]}"
-        raise InvalidValue(name, rule, repr(text))
-    if wanted == 3:
-        try:
-            float(words[2])
-        except ValueError as error:
-            raise InvalidValue(name, f"must have a number after {words[1]}", repr(text)) from error
-    return int(words[0]), words[1:]
+def agent_kind(name: str, text: object) -> Deviation:
+    """Agent, kind and argument of a text such as "3 amplify 5"; refused under `name`."""
+    return parse_deviation(
+        name, text, {kind: follows for kind, (follows, _) in _KINDS.items()}, "3 amplify 5"
+    )
 
 
 def agents_from(texts: Sequence[str], problem: Problem, rng: np.random.Generator) -> dict[int, Agent]:
     """Deviating agents from texts such as "3 amplify 5"; noise comes from one stream per agent."""
     found = {}
     for text, stream in zip(texts, rng.spawn(len(texts)), strict=True):
-        number, (kind, *argument) = agent_kind("agents", text)
+        number, kind, argument = agent_kind("agents", text)
         if number >= problem.agents:
             raise InvalidValue("agents", f"must be numbered 0..{problem.agents - 1}", repr(text))
-        found[number] = _KINDS[kind][1](float(argument[0]) if argument else 0.0, problem, stream)
+        found[number] = _KINDS[kind][1](argument, problem, stream)
     return found

@@ -1,0 +1,40 @@
+"""How a deviation from a protocol is written: `NUMBER KIND [ARGUMENT]`, e.g. "3 amplify 5"."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from bonafed import checks
+from bonafed.errors import InvalidValue
+
+
+class Deviation(NamedTuple):
+    """Who does what."""
+
+    number: int  # of the agent or client
+    kind: str
+    argument: float  # 0 for kinds without one
+
+
+def parse_deviation(name: str, text: object, kinds: Mapping[str, str], example: str) -> Deviation:
+    """A deviation of one of the `kinds`, each with the name of its argument or ""; refused under `name`.
+
+    >>> parse_deviation("agents", "3 amplify 5", {"amplify": "FACTOR", "stale": ""}, "3 stale")
+    Deviation(number=3, kind='amplify', argument=5.0)
+    """
+    words = text.split() if isinstance(text, str) else []
+    if len(words) < 2 or not words[0].isdigit() or words[1] not in kinds:
+        known = ", ".join(f"{kind} {argument}".strip() for kind, argument in kinds.items())
+        raise InvalidValue(name, f"must be like '{example}'; known are {known}", repr(text))
+    number, kind = int(words[0]), words[1]
+    if len(words) != 2 + bool(kinds[kind]):
+        rule = f"must have {'one argument' if kinds[kind] else 'no argument'} after {kind}"
+        raise InvalidValue(name, rule, repr(text))
+    if not kinds[kind]:
+        return Deviation(number, kind, 0.0)
+    try:
+        argument = float(words[2])
+    except ValueError as error:
+        raise InvalidValue(name, f"must have a number after {kind}", repr(text)) from error
+    return Deviation(number, kind, checks.number(name, argument))
