@@ -36,7 +36,7 @@ from bonafed.errors import InvalidValue
 from bonafed.learning.privacy import Ledger, Release, noise_multiplier
 from bonafed.mechanisms.faithful.clusters import Clusters, cluster_of
 from bonafed.mechanisms.faithful.problems import SoftmaxRegression
-from bonafed.mechanisms.faithful.protocol import OnStep
+from bonafed.mechanisms.faithful.protocol import Aggregation, OnStep
 
 PrivateCalibration = Literal["exact", "zcdp", "printed"]
 
@@ -136,10 +136,12 @@ def private_faithful(
     split: float = 0.5,
     calibration: PrivateCalibration = "exact",
     on_step: OnStep | None = None,
+    reports: Aggregation | None = None,
 ) -> PrivateOutcome:
     """Train and pay privately. For features of norm at most 1 a clip of sqrt(2) clips nothing.
 
     `on_step` hears of every step of phase I, with the norm of the noisy sum: nothing that is not released.
+    `reports` is where sums over agents come from, computed here if not given.
     """
     of, count = cluster_of(clusters, problem.agents), len(clusters)
     if count < 2:
@@ -152,11 +154,11 @@ def private_faithful(
         n, p, clip=c, alpha=alpha, beta=beta, training_steps=turns, payment_steps=payment_turns,
         clusters=count, split=split, calibration=calibration,
     )  # fmt: skip
-    books = _Books(p, n, c, noise)
+    books, sums = _Books(p, n, c, noise), reports or Aggregation(problem)
 
     def noisy(model: Floats, mix: Floats) -> Floats:
         books.gradient(mix)
-        exact = problem.clipped_gradient(model[None], mix[None], c)[0]
+        exact = sums.clipped_sum(model, mix, c)
         return np.asarray(exact + noise.gradient * rng.standard_normal(problem.size))
 
     w = np.zeros(problem.size)
@@ -172,24 +174,25 @@ def private_faithful(
         for _ in range(payment_turns):
             at = at - step * noisy(at, mix)
         models[members] = at
-        payments[members] = _pay(problem, w, at, members, c, bound, noise, rng, books)
+        payments[members] = _pay(problem, sums, w, at, members, c, bound, noise, rng, books)
     return PrivateOutcome(w, payments, models, noise, books.ledger(), beta)
 
 
 def _pay(
-    problem: SoftmaxRegression, shared: Floats, without: Floats, members: NDArray[np.int64], clip: float,
-    bound: float, noise: Noise, rng: np.random.Generator, books: _Books,
+    problem: SoftmaxRegression, sums: Aggregation, shared: Floats, without: Floats,
+    members: NDArray[np.int64], clip: float, bound: float, noise: Noise, rng: np.random.Generator,
+    books: _Books,
 ) -> Floats:  # fmt: skip
     p, mu = problem.weights, problem.regulariser
     limit = min(bound, clip * float(np.linalg.norm(shared - without)))
-    change = problem.clipped_differences(shared, without, limit)  # (K,) dbar
     data_free = mu / 2 * float(shared @ shared - without @ without)
     found = np.empty(len(members))
     for place, k in enumerate(members):
         mix = p.copy()
         mix[k] = 0.0
         books.payment(int(k))
-        others = float(mix @ change) / p[k] + (1 - p[k]) / p[k] * data_free
+        change = sums.loss_change(shared, without, mix, limit)  # sum of p_j dbar_j, j != k
+        others = change / p[k] + (1 - p[k]) / p[k] * data_free
         found[place] = others + noise.payment * limit * rng.standard_normal()
     return found
 

@@ -39,7 +39,7 @@ from bonafed.checks import Floats
 from bonafed.errors import BonafedError, InvalidValue
 from bonafed.mechanisms.faithful.agents import Agent
 from bonafed.mechanisms.faithful.coalition import Coalition
-from bonafed.mechanisms.faithful.problems import Problem
+from bonafed.mechanisms.faithful.problems import Problem, SoftmaxRegression
 from bonafed.mechanisms.faithful.vcg import Payments
 
 PaymentRule = Literal["trapezoid", "left"]
@@ -91,10 +91,12 @@ class Outcome:
 
 
 class Aggregation:
-    """Weighted sums of reports; the only thing the server sees.
+    """Weighted sums over agents; the only thing the server sees, of gradients and of losses.
 
-    Agents that follow the protocol are computed in one pass over all samples; the others are asked one by
-    one. `agents` holds the deviating ones by number.
+    This is where a deployment puts its secure aggregation: everything the protocol and its private form ask
+    agents for goes through `sum`, `clipped_sum` and `loss_change`, and nothing leaves them agent by agent.
+    Here the sums are computed. Agents that follow the protocol are computed in one pass over all samples;
+    the others are asked one by one. `agents` holds the deviating ones by number.
     """
 
     def __init__(self, problem: Problem, agents: Mapping[int, Agent] | None = None) -> None:
@@ -119,6 +121,22 @@ class Aggregation:
                 report = self._ask(k, agent, models[asked], where)
                 total[asked] += mix[asked, k][:, None] * report
         return total
+
+    def clipped_sum(self, model: Floats, mix: Floats, clip: float) -> Floats:
+        """(P,) sum_j mix_j times j's gradient, every sample's part scaled to norm `clip` at most."""
+        return np.asarray(self._clipping().clipped_gradient(model[None], mix[None], clip)[0])
+
+    def loss_change(self, first: Floats, second: Floats, mix: Floats, limit: float) -> float:
+        """sum_j mix_j times the mean change of j's losses from `second` to `first`, each within +-limit."""
+        return float(mix @ self._clipping().clipped_differences(first, second, limit))
+
+    def _clipping(self) -> SoftmaxRegression:
+        if not isinstance(self._problem, SoftmaxRegression) or self._agents:
+            rule = (
+                "must be softmax regression with agents that follow the protocol where samples are clipped"
+            )
+            raise InvalidValue("problem", rule, type(self._problem).__name__)
+        return self._problem
 
     def _ask(self, k: int, agent: Agent, models: Floats, where: str) -> Floats:
         own = np.tile(self._problem.one(k), (models.shape[0], 1))
