@@ -196,7 +196,8 @@ def _private(
         on_step=on_step,
     )
     tell("comparing with every agent alone")
-    return outcome, private_statement(problem, outcome, clusters=count, fresh=fresh_losses(setting))
+    bound, fresh = promise.loss_bound, fresh_losses(setting)
+    return outcome, private_statement(problem, outcome, clusters=count, loss_bound=bound, fresh=fresh)
 
 
 def _summarise(

@@ -108,7 +108,12 @@ def statement(
 
 
 def private_statement(
-    problem: Problem, outcome: PrivateOutcome, *, clusters: int, fresh: FreshLosses | None = None
+    problem: Problem,
+    outcome: PrivateOutcome,
+    *,
+    clusters: int,
+    loss_bound: float = 1.0,
+    fresh: FreshLosses | None = None,
 ) -> Statement:
     """The accounts of a private run; losses are what only the simulation knows.
 
@@ -119,11 +124,11 @@ def private_statement(
     others = problem.losses(outcome.models).diagonal()
     g = problem.gradient(outcome.model[None], problem.weights[None])[0]
     gap = float(g @ g) / (2 * problem.regulariser)
-    deviation, total = outcome.noise.payment, float(outcome.payments.sum())
+    deviation, total = outcome.noise.payment * loss_bound, float(outcome.payments.sum())
     balance = f"payments sum to {total:.4g}, with noise"
     found = (
         Check("efficiency", None, f"up to noise: the loss is at most {gap:.2g} above its minimum"),
-        Check("faithfulness", None, f"on average: noise of a payment is up to {deviation:.2g} times B"),
+        Check("faithfulness", None, f"on average: a payment's noise has sd {deviation:.2g} at most"),
         Check("participation", None, "on average over the noise only"),
         Check("budget balance", total >= 0, balance if clusters == k else balance + " and clusters"),
     )
