@@ -11,6 +11,7 @@ from __future__ import annotations
 import io
 import math
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -21,6 +22,7 @@ import torch
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
 from bonafed.learning.federation import evaluate
+from bonafed.learning.privacy import Ledger
 from bonafed.learning.programs import load_parameters
 from bonafed.mechanisms.faithful import (
     Outcome,
@@ -234,8 +236,20 @@ def _summarise(
             "delta": found.beta,
             "epsilon_per_agent": given,
             "noise": {"gradient": found.noise.gradient, "payment": found.noise.payment},
+            "releases": _releases(found.ledger),
         }
     return summary
+
+
+def _releases(ledger: Ledger) -> list[JSONObject]:
+    """Every release of every agent's samples, those at equal noise counted together."""
+    times: Counter[tuple[int, float]] = Counter()
+    for release in ledger.releases:
+        times[release.client, release.multiplier] += release.times
+    return [
+        {"agent": agent, "noise_multiplier": noise, "times": count}
+        for (agent, noise), count in sorted(times.items())
+    ]
 
 
 def _rows(accounts: Statement, problem: Problem) -> list[JSONObject]:

@@ -9,6 +9,7 @@ from torch import nn
 
 from bonafed.errors import InvalidValue
 from bonafed.learning.datasets import from_arrays
+from bonafed.learning.privacy import Ledger, Release
 from bonafed.mechanisms.faithful import BadReport, Diverged, RidgeRegression, faithful, vcg_payments
 from bonafed.runs import config, folder, listing
 from bonafed.runs.faithful import train_faithful
@@ -129,7 +130,12 @@ def test_a_private_run_states_what_was_given_away(run):
     said = run("privacy.epsilon=5", "privacy.delta=1e-3", "faithful.training_steps=20")
     assert said["mechanism"] == "private faithful"
     assert 0 < said["epsilon"] <= 5
-    assert len(said["epsilon_per_agent"]) == 4
+    for agent, stated in enumerate(said["epsilon_per_agent"]):  # is what the record says
+        own = [row for row in said["releases"] if row["agent"] == agent]
+        releases = [Release(agent, 1, row["noise_multiplier"], row["times"]) for row in own]
+        assert stated == pytest.approx(Ledger(tuple(releases)).epsilon(agent, 1e-3), rel=1e-9)
+        # D6: T1 + (L - 1) T2 sums of gradients, and the payments of the three others
+        assert sum(row["times"] for row in own) == 20 + 3 * 20 + 3
     assert [check["holds"] for check in said["checks"]][:3] == [None] * 3
     again = run("privacy.epsilon=5", "privacy.delta=1e-3", "faithful.training_steps=20")
     assert {**said, "seconds": 0} == {**again, "seconds": 0}
