@@ -23,6 +23,16 @@ def write_together(contents: Mapping[Path, bytes]) -> None:
             partial.unlink(missing_ok=True)
 
 
+PICTURES = (".png", ".svg", ".pdf")
+
+
+def require_picture(path: Path) -> None:
+    """A figure can be put there."""
+    if path.suffix.lower() not in PICTURES:
+        raise InvalidValue("--plot", "must end in .png, .svg or .pdf", path)
+    require_writable(path)
+
+
 def require_writable(path: Path) -> None:
     """A file can be put there: its folder exists and it is not a folder itself."""
     if not path.parent.is_dir():

@@ -85,15 +85,20 @@ def test_the_statement_checks_the_promises(problem, truth):
 
 
 def test_the_statement_names_broken_promises(problem, truth):
-    printed = faithful(problem, training_steps=40, variant="printed")
-    found = {check.name: check for check in statement(problem, printed, epsilon=1e-3).checks}
-    assert found["efficiency"].holds is False
+    hasty = faithful(problem, training_steps=40)
+    found = {check.name: check for check in statement(problem, hasty, epsilon=1e-3).checks}
+    assert [found[name].holds for name in ("efficiency", "faithfulness", "participation")] == [False] * 3
     assert "too few steps" in found["efficiency"].text
+    assert "without efficiency a report may gain" in found["faithfulness"].text
+    printed = faithful(problem, training_steps=STEPS, variant="printed")
+    found = {check.name: check for check in statement(problem, printed, epsilon=1e-3).checks}
+    assert found["efficiency"].holds is True
     assert found["faithfulness"].holds is False
     assert "overstating may pay" in found["faithfulness"].text
     clusters = random_clusters(problem.agents, 2, np.random.default_rng(7))
     few = replace(truth, payments=cluster_payments(problem, truth.model, clusters))
-    balance = statement(problem, few, epsilon=1e-3, balanced=False).checks[-1]
+    _, incentive, _, balance = statement(problem, few, epsilon=1e-3, clustered=True).checks
+    assert incentive.holds is True  # Groves: the pivot does not depend on the own report
     assert balance.holds is False
     assert "the server pays, which clusters do not exclude" in balance.text
 

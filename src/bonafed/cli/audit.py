@@ -25,7 +25,7 @@ from bonafed.cli.quote import (
 )
 from bonafed.economics.audit import AuditReport, MenuLike, audit
 from bonafed.errors import InvalidValue
-from bonafed.files import require_writable, write_together
+from bonafed.files import require_picture, write_together
 from bonafed.mechanisms.sampling.controls import PayAsBid
 from bonafed.mechanisms.sampling.menus import optimal_menu, uniform_menu
 from bonafed.mechanisms.sampling.prior_free import PriorFreeSampling
@@ -80,7 +80,7 @@ def sampling(
     Example: bonafed audit sampling --prior uniform:0.5,1.5 --clients 100 --rounds 200 --budget 10000
     """
     if plot is not None:
-        require_writable(plot)
+        require_picture(plot)
     people, turns, money = inputs.required_numbers(clients, rounds, budget)
     per_round = money / turns
     if prior_free:

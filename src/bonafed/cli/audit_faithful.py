@@ -18,7 +18,7 @@ from bonafed.cli import tables
 from bonafed.cli.quote import Json, Plot
 from bonafed.economics.priors import JSONObject
 from bonafed.errors import InvalidValue
-from bonafed.files import require_writable, write_together
+from bonafed.files import require_picture, write_together
 
 if TYPE_CHECKING:  # the mechanism and the data sets are loaded when the command runs, not for every command
     from bonafed.learning.datasets import Dataset
@@ -104,7 +104,7 @@ def faithful(
     Example: bonafed audit faithful --delta 0.9 --plot cheating.png
     """
     if plot is not None:
-        require_writable(plot)
+        require_picture(plot)
     from bonafed.mechanisms.faithful.cheating import Terms, attack, prepare
     from bonafed.mechanisms.faithful.cheating_claims import collusion, verdicts
     from bonafed.mechanisms.faithful.clusters import random_clusters
@@ -311,7 +311,8 @@ def _notes(case: Case, tried: Sequence[Attempt]) -> list[str]:
     notes += [f"Agent {a.agent}, {a.name}: {a.end}." for a in tried if a.end]
     if case.terms.variant != "fedavg":
         notes.append(
-            "Whoever leaves keeps the models it was sent; so the payment has to be secured before training."
+            "Silence does not pay for whoever drops the models it was sent. Should it keep the last one, "
+            "it owes the payment for that (bonafed train says how much), to be secured before training."
         )
     own, k = alone(case), tried[0].agent
     joined = float(case.losses[k] + case.honest[k].amount)

@@ -17,7 +17,7 @@ from bonafed.cli.quote import Json, Plot
 from bonafed.economics.audit import AuditReport, Claim, RespondingLike, audit
 from bonafed.economics.priors import Prior
 from bonafed.errors import InvalidValue
-from bonafed.files import require_writable, write_together
+from bonafed.files import require_picture, write_together
 from bonafed.mechanisms.jsam import Cheapest, JsamMechanism, unbiased
 from bonafed.mechanisms.jsam.controls import PayAsBid, PrintedMechanism
 from bonafed.mechanisms.jsam.training import draw_costs
@@ -92,7 +92,7 @@ def jsam(
     Example: bonafed audit jsam --prior uniform:0,1 --eta 5 --noise-scale 1
     """
     if plot is not None:
-        require_writable(plot)
+        require_picture(plot)
     weight = checks.positive("eta", eta)
     parts = (delta, dimension, rounds, smoothness, c2)
     given = _NOISE_SCALE if noise is None and all(part is None for part in parts) else noise

@@ -15,7 +15,7 @@ from bonafed.cli.jsam_describe import PlanOnly, Quote, Weight, describe, describ
 from bonafed.cli.quote import Json, Plot
 from bonafed.economics.priors import Prior
 from bonafed.errors import InvalidValue
-from bonafed.files import require_writable, write_together
+from bonafed.files import require_picture, write_together
 from bonafed.mechanisms.jsam import (
     Admitted,
     admit,
@@ -125,7 +125,7 @@ def quote(
     Example: bonafed jsam quote --costs sensitivities.csv --prior uniform:0,1 --eta 5 --noise-scale 1
     """
     if plot is not None:
-        require_writable(plot)
+        require_picture(plot)
     way = inputs.exactly_one(eta=eta, budget=budget, expected_budget=expected_budget)
     money = {"eta": eta, "budget": budget, "expected_budget": expected_budget}[way]
     scale = noise_scale_of(noise, delta, dimension, rounds, smoothness, c2)

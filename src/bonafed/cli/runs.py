@@ -10,7 +10,7 @@ import numpy as np
 import typer
 
 from bonafed.cli.quote import Json, Plot
-from bonafed.files import require_writable, write_together
+from bonafed.files import require_picture, write_together
 
 if TYPE_CHECKING:
     from bonafed.lab.run_figures import RunCurve
@@ -31,7 +31,7 @@ def runs(
     Example: bonafed runs runs/optimal runs/uniform --plot curves.png
     """
     if plot is not None:
-        require_writable(plot)
+        require_picture(plot)
     from bonafed.runs import listing
 
     found = [listing.overview(path) for path in listing.find(folders or [Path("runs")])]
@@ -72,6 +72,7 @@ def _show(found: list[dict[str, Any]]) -> None:
         "name": [row["name"] for row in found],
         "data": [Path(row["data"]).name for row in found],
         "model": [row["model"] for row in found],
+        "terms": [row["scheme"] or "" for row in found],
         "clients": [f"{row['clients']:,}" for row in found],
         "rounds": [_rounds(row) for row in found],
         "accuracy": [_cell(row["test_accuracy"], ".2%") for row in found],
@@ -82,7 +83,7 @@ def _show(found: list[dict[str, Any]]) -> None:
     }
     shown = {name: cells for name, cells in columns.items() if any(cells)}
     for name in shown:
-        text = name in ("name", "data", "model")
+        text = name in ("name", "data", "model", "terms")
         table.add_column(name, justify="left" if text else "right", overflow="fold", no_wrap=not text)
     for cells in zip(*shown.values(), strict=True):
         table.add_row(*cells)

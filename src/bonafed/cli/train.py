@@ -126,12 +126,14 @@ def _train(asked: AnyConfig, place: Path, resume: bool, compare: bool, as_json: 
     on_progress = terminal.print if terminal.is_terminal else None
     setting: Any
     run: Callable[..., dict[str, Any]]
+    more: dict[str, Any] = {}
     if isinstance(asked, FaithfulConfig):
         from bonafed.runs.faithful import train_faithful
         from bonafed.runs.faithful_setting import prepare_faithful
 
         asked = replace(asked, run=replace(asked.run, folder=str(place)))
         setting, run = prepare_faithful(asked, on_progress=on_progress), train_faithful
+        more["on_phase"] = on_progress
     elif isinstance(asked, RewardsConfig):
         from bonafed.runs.rewards import train_rewards
         from bonafed.runs.rewards_setting import prepare_rewards
@@ -153,7 +155,7 @@ def _train(asked: AnyConfig, place: Path, resume: bool, compare: bool, as_json: 
             typer.echo(f"note: the run began with {name} {then}, this is {now}", err=True)
     try:
         with _progress(setting.config.rounds, place, terminal) as on_round:
-            summary = run(setting, place, resume=resume, on_round=on_round)
+            summary = run(setting, place, resume=resume, on_round=on_round, **more)
     except KeyboardInterrupt:
         typer.echo(f"stopped by the user; continue with: bonafed train --resume {place}", err=True)
         raise typer.Exit(_INTERRUPTED) from None
@@ -201,9 +203,10 @@ def _progress(rounds: int, place: Path, terminal: Any) -> Iterator[Callable[[Rou
         last = read_checkpoint(place)
         done = last.round if last is not None else 0
         task = bar.add_task("", total=rounds, completed=done, state="")
-        parts = {"loss": "", "accuracy": ""}
+        parts = {"method": "", "loss": "", "accuracy": ""}
 
         def on_round(record: RoundRecord) -> None:
+            parts["method"] = getattr(record, "method", "")
             if record.train_loss is not None:
                 parts["loss"] = f"loss {record.train_loss:.4f}"
             if record.test_accuracy is not None:

@@ -64,7 +64,10 @@ def _overview(summary: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _statement(summary: dict[str, Any]) -> Table:
-    caption = "in units of loss; alone: with a model of its own, which fits its own samples best"
+    caption = (
+        "in units of loss, regulariser included; alone: with a model of its own, which always fits its own "
+        "samples best"
+    )
     columns = ["agent", "loss", "payment", "overall loss", "with the others' model", "alone"]
     keys = ("loss", "payment", "overall_loss", "loss_with_the_others_model", "loss_alone")
     rows = [[str(row["agent"]), *(f"{row[key]:.4f}" for key in keys)] for row in summary["agents"]]
@@ -72,7 +75,7 @@ def _statement(summary: dict[str, Any]) -> Table:
 
 
 def _fresh(summary: dict[str, Any]) -> Table:
-    caption = "test samples, weighted by the agent's share of every class"
+    caption = "test samples, weighted by the agent's share of every class; losses without the regulariser"
     rows = []
     for row in summary["agents"]:
         shared, alone = row["fresh_loss"], row["fresh_loss_alone"]

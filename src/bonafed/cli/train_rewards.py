@@ -10,6 +10,7 @@ from bonafed.cli.tables import plain_table
 if TYPE_CHECKING:
     from rich.table import Table
 
+_DUST = 1e-12  # of a contribution: what rounding leaves of nothing
 _NAMES = {
     "rewards": "model rewards",
     "honest": "  all honest",
@@ -57,16 +58,26 @@ def _clients(summary: dict[str, Any]) -> Table:
             [
                 str(row["client"]),
                 f"{row['samples']:,}",
-                f"{row['contribution']:.4g}",
+                f"{row['contribution']:.4g}" if row["contribution"] > _DUST else "0",
                 _rate(row["reward_rate"]),
                 f"{row['standalone_accuracy']:.2%}",
                 f"{row['accuracy']:.2%}",
-                "yes" if row["joining_pays"] else "no",
+                _verdict(row),
             ]
         )
-    columns = ["client", "samples", "contributes", "reward rate", "alone", "together", "joining paid"]
-    caption = "alone and together: accuracy of its own model, and of the one the federation gave it"
+    columns = ["client", "samples", "gives", "rate", "alone", "together", "joining paid"]
+    caption = (
+        "gives: its contribution as measured last; rate: its reward rate, mean over the rounds it was in; "
+        "alone and together: accuracy of its own model, and of the one the federation gave it"
+    )
     return plain_table("What every client was given", caption, columns, rows)
+
+
+def _verdict(row: dict[str, Any]) -> str:
+    """Whoever has what it had alone counts as not worse off, in IPR as well."""
+    if row["accuracy"] == row["standalone_accuracy"]:
+        return "no change"
+    return "yes" if row["joining_pays"] else "no"
 
 
 def _methods(summary: dict[str, Any]) -> Table:
@@ -113,6 +124,6 @@ def _cheats(summary: dict[str, Any]) -> Table:
                 f"{row['others_accuracy']:.2%} ({row['others_honest_accuracy']:.2%})",
             ]
         )
-    columns = ["client", "cheat", "accuracy", "reward rate", "contributes", "seen", "others' accuracy"]
+    columns = ["client", "cheat", "accuracy", "rate", "share", "seen", "others' accuracy"]
     caption = "in brackets: had everybody been honest; seen: its share of contributions is a tenth lower"
     return plain_table("Cheats", caption, columns, rows, left=(0, 1))

@@ -9,11 +9,11 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from bonafed.errors import InvalidValue
+from bonafed.files import PICTURES
 
 BLUE, RED, GREY, GREEN = "#1f6f8b", "#c8553d", "#8a8a8a", "#4a7c59"
 COLOURS = (BLUE, RED, GREEN, "#8e6c8a", "#d49a3a", GREY)
 STYLES = ("-", "--", ":", "-.")
-_FORMATS = (".png", ".svg", ".pdf")
 
 
 def sheet(width: float, height: float) -> Figure:
@@ -26,7 +26,7 @@ def sheet(width: float, height: float) -> Figure:
 def render(figure: Figure, path: Path) -> bytes:
     """The figure as the content of a file of the path's format; the same bytes every time."""
     kind = path.suffix.lower()
-    if kind not in _FORMATS:
+    if kind not in PICTURES:
         raise InvalidValue("--plot", "must end in .png, .svg or .pdf", path)
     buffer = io.BytesIO()
     metadata = {".png": {"Software": None}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}

@@ -254,7 +254,8 @@ def _look_up(name: str, folder: Path | None, say: Progress) -> Dataset:
         except (OSError, ValueError, ImportError, http.client.HTTPException) as error:
             reason = f"OpenML gave no data: {str(error) or type(error).__name__}"
     needed = ", ".join(f"{file}[.gz]" for file in source.files)
-    raise UnreadableFile(places[0], f"{name} not found: put {needed} there ({reason})")
+    elsewhere = "or say with $BONAFED_DATA or `folder` where they are"
+    raise UnreadableFile(places[0], f"{name} not found: put {needed} there, {elsewhere} ({reason})")
 
 
 def _in_folder(name: str, folder: Path) -> tuple[Path, Arrays] | None:

@@ -211,8 +211,9 @@ def from_tables(tables: Mapping[str, Any], read_prior: ReadPrior | None = None) 
 
 def _not_here(kind: type[AnyConfig], name: str, value: object) -> InvalidValue:
     """Why a table cannot be in the file of such a run."""
+    elsewhere = {*Config.SECTIONS, *(section for such in _KINDS.values() for section in such.SECTIONS)}
     for other, such in _KINDS.items():
-        if such is kind and name in Config.SECTIONS:
+        if such is kind and name in elsewhere:
             return InvalidValue(name, f"must not be given with {other}", f"a section [{name}]")
     return unknown("", name, value, [*kind.SECTIONS, *(_KINDS if kind is Config else ())])
 

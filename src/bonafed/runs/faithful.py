@@ -20,7 +20,6 @@ from typing import Any, cast
 import torch
 
 from bonafed.checks import Floats
-from bonafed.errors import InvalidValue
 from bonafed.learning.federation import evaluate
 from bonafed.learning.privacy import Ledger
 from bonafed.learning.programs import load_parameters
@@ -136,6 +135,14 @@ def _exact(
 ) -> tuple[Outcome, Statement]:
     config, problem, given = setting.config, setting.problem, setting.config.faithful
     left = config.rounds - done
+    if not left:
+        tell("computing payments")
+
+    def heard(step: int, model: Floats, norm: float) -> None:
+        on_step(step, model, norm)
+        if step == left:
+            tell("computing payments")
+
     if given.payments == "gradients" and given.clusters is None:
         outcome = faithful(
             problem,
@@ -148,11 +155,10 @@ def _exact(
             variant=cast(ProtocolVariant, given.variant),
             start=start,
             on_bad_report=cast(BadReportPolicy, given.on_bad_report),
-            on_step=on_step,
+            on_step=heard,
         )
     else:
-        w, _ = train(problem, None, left, start, on_step)
-        tell("computing payments")
+        w, _ = train(problem, None, left, start, heard)
         if given.clusters is not None:
             rng = generator(config, CLUSTERS)
             owed = cluster_payments(problem, w, random_clusters(problem.agents, given.clusters, rng))
@@ -167,7 +173,7 @@ def _exact(
         problem,
         outcome,
         epsilon=given.epsilon,
-        balanced=given.clusters is None,
+        clustered=given.clusters is not None,
         cheating=[agent_kind("agents", text)[0] for text in given.agents],
         fresh=fresh_losses(setting),
         start=setting.start,
@@ -179,8 +185,7 @@ def _private(
 ) -> tuple[PrivateOutcome, Statement]:
     config, problem, promise = setting.config, setting.problem, setting.config.privacy
     assert promise is not None
-    if not isinstance(problem, SoftmaxRegression):
-        raise InvalidValue("data.name", "must have classes in a private run", config.data.name)
+    assert isinstance(problem, SoftmaxRegression)  # checked by `prepare_faithful`
     count = config.faithful.clusters or problem.agents
     groups = random_clusters(problem.agents, count, generator(config, CLUSTERS))
     outcome = private_faithful(

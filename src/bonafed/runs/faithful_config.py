@@ -118,7 +118,7 @@ class FaithfulConfig:
         ):  # fmt: skip
             if getattr(self.faithful, name) != default:
                 rule = "must not be given in a private run, whose payments are noisy loss differences"
-                raise InvalidValue(f"faithful.{name}", rule, repr(getattr(self.faithful, name)))
+                raise InvalidValue(f"faithful.{name}", rule, repr(self.faithful.table()[name]))
         if not self.faithful.payment_steps:
             raise InvalidValue("faithful.payment_steps", "must be at least 1 in a private run", 0)
 

@@ -14,7 +14,7 @@ from bonafed.errors import InvalidValue
 from bonafed.learning.datasets import Dataset
 from bonafed.learning.engine import Samples, single_threaded
 from bonafed.learning.programs import Loss, Program, flat_parameters, program_for
-from bonafed.mechanisms.faithful import Problem, RidgeRegression, SoftmaxRegression
+from bonafed.mechanisms.faithful import Problem, RidgeRegression, SoftmaxRegression, privacy_loss
 from bonafed.mechanisms.faithful.agents import agents_from
 from bonafed.mechanisms.faithful.modules import ModuleProblem
 from bonafed.runs.faithful_config import FaithfulConfig
@@ -49,12 +49,11 @@ def prepare_faithful(
     """Load, split, build; a `module` of the user's own is taken to be not convex."""
     held = hold(config, dataset, on_progress)
     config = held.config
-    with named("partition"):
-        if len(held.parts) < 2:
-            raise InvalidValue("clients", "must be at least 2 for faithful learning", len(held.parts))
-        if config.faithful.clusters is not None and config.faithful.clusters > len(held.parts):
-            rule = f"must be at most the number of agents, {len(held.parts)}"
-            raise InvalidValue("faithful.clusters", rule, config.faithful.clusters)
+    if len(held.parts) < 2:
+        raise InvalidValue("partition.clients", "must be at least 2 for faithful learning", len(held.parts))
+    if config.faithful.clusters is not None and config.faithful.clusters > len(held.parts):
+        rule = f"must be at most the number of agents, {len(held.parts)}"
+        raise InvalidValue("faithful.clusters", rule, config.faithful.clusters)
     linear = module is None and config.model.name == "softmax"
     if module is None:
         module = held.module()
@@ -71,9 +70,20 @@ def prepare_faithful(
         start, to_module = problem.start, _as_they_are
     with named("faithful"):
         agents_from(config.faithful.agents, problem, generator(config, AGENTS))  # refuses bad ones
+    _require_private(config, problem)
     return FaithfulSetting(
         config, problem, start, module, program, to_module, held.test, shares, notes, held.digest
     )
+
+
+def _require_private(config: FaithfulConfig, problem: Problem) -> None:
+    """A private run needs classes, and a promise that noise can keep."""
+    if config.privacy is None:
+        return
+    if not isinstance(problem, SoftmaxRegression):
+        raise InvalidValue("data.name", "must have classes in a private run", config.data.name)
+    with named("privacy", alpha="epsilon", beta="delta"):
+        privacy_loss(config.privacy.epsilon, config.privacy.delta)
 
 
 def _weights(held: Holdings[FaithfulConfig]) -> Floats:
@@ -146,6 +156,11 @@ def _notes(held: Holdings[FaithfulConfig], linear: bool) -> tuple[str, ...]:
         )
     if held.config.faithful.agents:
         found.append("not following the protocol: agents " + ", ".join(held.config.faithful.agents))
+    if held.config.privacy is not None:
+        found.append(
+            "private payments are not only noisy: noise lengthens the models without an agent, which "
+            "lowers its payment, and training that is not finished goes on in them, which raises it"
+        )
     if held.config.faithful.clusters is not None:
         found.append("payments by clusters may sum to less than zero; one cluster per agent is safe")
     return tuple(found)

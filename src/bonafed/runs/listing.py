@@ -11,6 +11,7 @@ from bonafed.errors import InvalidValue, UnreadableFile
 from bonafed.runs import folder as folders
 from bonafed.runs.config import AnyConfig, Config, from_tables
 from bonafed.runs.folder import JSONObject
+from bonafed.runs.rewards_config import RewardsConfig
 
 
 def find(places: Sequence[Path]) -> list[Path]:
@@ -42,7 +43,12 @@ def overview(folder: Path) -> JSONObject:
         raise UnreadableFile(folder / folders.METRICS, f"must have the keys of a run ({error})") from error
 
 
-def _overview(folder: Path, config: AnyConfig, rounds: list[JSONObject]) -> JSONObject:
+def _overview(folder: Path, config: AnyConfig, written: list[JSONObject]) -> JSONObject:
+    rounds = written
+    if isinstance(config, RewardsConfig):  # several methods follow each other; this is the one asked for
+        own = [record for record in written if record["method"] == "rewards"]
+        rounds = [{**record, "round": number} for number, record in enumerate(own, 1)]
+
     def last(key: str) -> Any:
         return next((r[key] for r in reversed(rounds) if r[key] is not None), None)
 
@@ -57,14 +63,14 @@ def _overview(folder: Path, config: AnyConfig, rounds: list[JSONObject]) -> JSON
         "model": config.model.name,
         "clients": config.partition.clients,
         "scheme": config.scheme,
-        "rounds": len(rounds),
+        "rounds": len(written),
         "planned_rounds": config.rounds,
         "finished": folders.is_finished(folder),
         "test_accuracy": last("test_accuracy"),
         "test_loss": last("test_loss"),
         "spend": None if spends is None else (spends[-1] if spends else 0.0),
         "epsilon": last("epsilon"),
-        "seconds": round(sum(record["seconds"] for record in rounds), 3),
+        "seconds": round(sum(record["seconds"] for record in written), 3),
         "curves": {
             "round": [record["round"] for record in rounds],
             "test_accuracy": [record["test_accuracy"] for record in rounds],

@@ -100,13 +100,18 @@ def _train(setting: RewardsSetting, method: str, found: Found, inside: Vectors, 
     if method == "standalone":
         kept["validation"] = setting.score(models)
     if isinstance(state, RewardsState):
-        kept["contribution"] = np.nanmean(state.contributions, axis=0)
+        kept["contribution"] = _last(state.contributions)
         kept["share"] = contribution_shares(state)
         kept["rate"] = state.average_rates
         kept["reference"] = state.reference
     if method == "rewards":
         kept["models"] = models
     return kept
+
+
+def _last(contributions: Floats) -> Floats:
+    """(N,) as measured in the last round that somebody attended; measures look back at all before."""
+    return np.asarray(contributions[np.isfinite(contributions).all(1)][-1])
 
 
 def _from_checkpoint(more: Mapping[str, NDArray[Any]]) -> tuple[Found, Vectors]:

@@ -49,6 +49,8 @@ def cheats_from(texts: Sequence[str], clients: int, seed: int) -> dict[int, Chea
         client, kind, argument = parse_cheat("agents", text)
         if client >= clients or (kind == "copy" and not 0 <= argument < clients):
             raise InvalidValue("agents", f"must be clients 0..{clients - 1}", repr(text))
+        if kind == "copy" and argument == client:
+            raise InvalidValue("agents", "must copy another client", repr(text))
         found[client] = _CHEATS[kind][1](argument, seed)
     return found
 

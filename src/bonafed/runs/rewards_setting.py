@@ -135,7 +135,8 @@ def _shared(module: nn.Module) -> slice:
     """The last two layers are averaged by LG-FedAvg; the last one where there are only two."""
     count = sum(1 for part in module.modules() if any(True for _ in part.parameters(recurse=False)))
     if count < 2:
-        raise InvalidValue("rewards.baselines", "must not have lg-fedavg: the model has one layer", count)
+        rule = "must not have lg-fedavg, which needs a model of two layers or more"
+        raise InvalidValue("rewards.baselines", rule, "one layer")
     return last_layers(module, min(2, count - 1))
 
 
@@ -183,6 +184,9 @@ def prepare_rewards(
 def _judges(config: RewardsConfig, samples: Samples) -> tuple[Samples, Samples]:
     """Test and validation samples: together those the data keep for testing."""
     n = len(samples.labels)
+    if not n:
+        rule = "must have test samples, by which models are judged (a column `test` of a CSV)"
+        raise InvalidValue("data.name", rule, config.data.name)
     kept = round(config.rewards.validation * n)
     if not 0 < kept < n:
         rule = f"must leave test and validation samples of {n} kept for testing"

@@ -178,5 +178,7 @@ def agents_from(texts: Sequence[str], problem: Problem, rng: np.random.Generator
         number, kind, argument = agent_kind("agents", text)
         if number >= problem.agents:
             raise InvalidValue("agents", f"must be numbered 0..{problem.agents - 1}", repr(text))
+        if kind == "copy" and argument == number:
+            raise InvalidValue("agents", "must copy another agent", repr(text))
         found[number] = _KINDS[kind][1](argument, problem, stream)
     return found

@@ -285,7 +285,7 @@ def attack(case: Case, agent: int, seed: int = 0) -> list[Attempt]:
         raise InvalidValue("agent", f"must be in 0..{case.problem.agents - 1}", k)
     best = best_factor(case, k)
     tried = [
-        Deviation(f"best found, {best:.4g} x", lambda: cheats.amplify(best), best),
+        Deviation(f"best to 10, {best:.4g} x", lambda: cheats.amplify(best), best),
         *deviations(case, k, seed),
     ]
     return attempts(case, k, tried)

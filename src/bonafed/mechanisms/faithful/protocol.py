@@ -55,7 +55,10 @@ class BadReport(BonafedError):
     def __init__(self, agent: int, where: str, problem: str, model: Floats) -> None:
         self.agent, self.where, self.problem = agent, where, problem
         self.model = model  # (P,) the last one of the training that the agent was sent
-        super().__init__(f"report of agent {agent} in {where} must be a finite gradient, got {problem}")
+        super().__init__(
+            f"report of agent {agent} in {where} must be a finite gradient, got {problem} "
+            '(on_bad_report = "leave out" goes on without it)'
+        )
 
 
 class Diverged(BonafedError):
@@ -292,7 +295,7 @@ def pay(
             if not by_steps and (residual[active] > standing[active] / 2).any():
                 raise Diverged(
                     f"payments do not converge to epsilon = {close:g}: true gradients halve their residual "
-                    f"in {window:,} steps; some agent reports something else, such as noise"
+                    f"in {window:,} steps; some agent reports something else, such as noise or a multiple"
                 )
             mark, standing = steps + window, residual.copy()
         moved = models[active] - eta[active, None] * g[active]

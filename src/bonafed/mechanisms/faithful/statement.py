@@ -76,32 +76,32 @@ def statement(
     outcome: Outcome,
     *,
     epsilon: float,
-    balanced: bool = True,
+    clustered: bool = False,
     cheating: Collection[int] = (),
     fresh: FreshLosses | None = None,
     start: Floats | None = None,
 ) -> Statement:
     """The accounts of what the protocol came to.
 
-    `balanced` is false for payments that do not promise balance (clusters), `cheating` are those who do
-    not follow the protocol. Models alone are trained from `start` with as many steps as the shared one if
-    the problem is not strongly convex.
+    `clustered` says that payments are by clusters, which give up balance and VCG but no incentive, and
+    `cheating` who does not follow the protocol. Models alone are trained from `start` with as many steps
+    as the shared one if the problem is not strongly convex.
     """
     own = models_alone(problem, steps=outcome.training_steps, start=start)
     at_home = problem.losses(own).diagonal()
     others = problem.losses(outcome.payments.models).diagonal().copy()
     gone = [out.agent for out in outcome.left_out]
     others[gone] = outcome.losses[gone]  # the shared model is that of the others
-    gap = _gap(problem, outcome)
-    slack = _slack(problem, outcome, gap, epsilon)
+    gap, smallest = _gap(problem, outcome), _smallest(problem, outcome)
+    slack = gap / smallest + epsilon + 2 * outcome.integration_error
     honest = [k for k in range(problem.agents) if k not in cheating]
     seen = None if fresh is None else fresh(outcome.model[None])[0]
     seen_alone = None if fresh is None else fresh(own).diagonal()
     found = (
-        _efficiency(problem, gap, epsilon),
-        _faithfulness(problem, outcome, epsilon, slack),
-        _participation(problem, outcome, others, slack, honest),
-        _balance(outcome, balanced),
+        _efficiency(problem, gap, epsilon * smallest),
+        _faithfulness(problem, outcome, epsilon, slack, gap <= epsilon * smallest, clustered),
+        _participation(problem, outcome, others, epsilon + 2 * outcome.integration_error, honest),
+        _balance(problem, outcome, clustered),
     )
     amount, error = outcome.payments.amount, outcome.payments.error
     return Statement(outcome.losses, amount, error, others, at_home, seen, seen_alone, found)
@@ -130,7 +130,7 @@ def private_statement(
         Check("efficiency", None, f"up to noise: the loss is at most {gap:.2g} above its minimum"),
         Check("faithfulness", None, f"on average: a payment's noise has sd {deviation:.2g} at most"),
         Check("participation", None, "on average over the noise only"),
-        Check("budget balance", total >= 0, balance if clusters == k else balance + " and clusters"),
+        Check("budget balance", None, balance if clusters == k else balance + " and clusters"),
     )
     seen = None if fresh is None else fresh(outcome.model[None])[0]
     seen_alone = None if fresh is None else fresh(own).diagonal()
@@ -181,26 +181,36 @@ def _gap(problem: Problem, outcome: Outcome) -> float:
     return float(g @ g) / (2 * problem.regulariser)
 
 
-def _slack(problem: Problem, outcome: Outcome, gap: float, epsilon: float) -> float:
-    """What the best report can gain at most."""
+def _smallest(problem: Problem, outcome: Outcome) -> float:
+    """Least weight of a member: what is left of F counts for it the most, divided by its weight."""
     weights = _members(problem, outcome)
-    return gap / float(weights[weights > 0].min()) + epsilon + 2 * outcome.integration_error
+    return float(weights[weights > 0].min())
 
 
-def _efficiency(problem: Problem, gap: float, epsilon: float) -> Check:
+def _efficiency(problem: Problem, gap: float, allowed: float) -> Check:
     if not problem.strongly_convex:
         text = "not promised: the loss is not convex, training ends at some stationary point"
         return Check("efficiency", None, text)
     text = f"the federation's loss is at most {gap:.2g} above its minimum"
-    if gap > epsilon:
-        text += f", more than {epsilon:g}: too few steps, or somebody does not report the truth"
-    return Check("efficiency", gap <= epsilon, text)
+    if gap > allowed:
+        text += f", more than {allowed:.2g}: too few steps, or somebody does not report the truth"
+    return Check("efficiency", gap <= allowed, text)
 
 
-def _faithfulness(problem: Problem, outcome: Outcome, epsilon: float, slack: float) -> Check:
+def _faithfulness(
+    problem: Problem, outcome: Outcome, epsilon: float, slack: float, trained: bool, clustered: bool
+) -> Check:
     if not problem.strongly_convex:
         text = "not promised: without convexity the steps without an agent may end in another valley"
         return Check("faithfulness", None, text)
+    if not trained:
+        text = f"without efficiency a report may gain an agent up to {slack:.2g}"
+        return Check("faithfulness", False, text)
+    if clustered:
+        text = (
+            f"payments are below VCG, by the same whatever one reports: nothing gains more than {slack:.2g}"
+        )
+        return Check("faithfulness", True, text)
     short = float(outcome.payments.error.max())
     if short <= epsilon * (1 + 1e-9):
         return Check("faithfulness", True, f"no report gains an agent more than {slack:.2g}")
@@ -215,20 +225,23 @@ def _participation(
     worst = max(honest, key=lambda k: float(better[k]), default=0)
     if not problem.strongly_convex:
         count = int((better <= 0).sum())
-        text = f"not promised; here {count} of {problem.agents} do better than with the others' model"
+        text = f"not promised; here joining beats using the others' model for {count} of {problem.agents}"
         return Check("participation", None, text)
     if float(better[worst]) <= slack:
-        return Check("participation", True, "nobody does better with the others' model and no payment")
+        who = "nobody" if len(honest) == problem.agents else "nobody who follows the protocol"
+        return Check("participation", True, f"{who} does better with the others' model and no payment")
     text = f"agent {worst} would do better by {better[worst]:.2g} with the others' model"
     return Check("participation", False, text)
 
 
-def _balance(outcome: Outcome, balanced: bool) -> Check:
+def _balance(problem: Problem, outcome: Outcome, clustered: bool) -> Check:
     total = outcome.payments.total
+    if not problem.strongly_convex:
+        return Check("budget balance", None, f"not promised; here payments sum to {total:.4g}")
     holds = total >= 0
     text = f"payments sum to {total:.4g}"
     if not holds:
         text += ": the server pays"
-        if not balanced:
+        if clustered:
             text += ", which clusters do not exclude"
     return Check("budget balance", holds, text)
