@@ -46,7 +46,8 @@ def test_bought_privacy_is_shown_with_its_price(bonafed):
         2,
         "error: jsam.budget must not be given with eta, got 60.0\n",
     )
-    assert " jsam" not in bonafed("runs", "a")[1]
+    assert not Path("runs", "jsam").exists()  # refused before anything is written
+    assert " jsam" in bonafed("runs", "a")[1]  # the terms
     assert json.loads(bonafed("runs", "a", "--json")[1])[0]["spend"] <= 0.1
 
 

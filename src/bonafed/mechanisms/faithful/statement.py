@@ -207,9 +207,7 @@ def _faithfulness(
         text = f"without efficiency a report may gain an agent up to {slack:.2g}"
         return Check("faithfulness", False, text)
     if clustered:
-        text = (
-            f"payments are below VCG, by the same whatever one reports: nothing gains more than {slack:.2g}"
-        )
+        text = f"payments are below VCG, but no report gains an agent more than {slack:.2g}"
         return Check("faithfulness", True, text)
     short = float(outcome.payments.error.max())
     if short <= epsilon * (1 + 1e-9):
