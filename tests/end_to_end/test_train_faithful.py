@@ -22,8 +22,8 @@ def test_the_example_ends_with_a_statement_and_four_promises(trained):
 
 def test_a_printed_protocol_says_what_it_does_not_keep(trained):
     trained("--write-example", "faithful")
-    wrong = ["--set", "faithful.variant=printed", "--set", "faithful.training_steps=100"]
-    said = trained("faithful.toml", *wrong, "--set", "partition.delta=0.5")
+    wrong = ["--set", "faithful.variant=printed", "--set", "faithful.training_steps=400"]
+    said = trained("faithful.toml", *wrong, "--set", "faithful.regulariser=0.02")
     assert "DOES NOT HOLD" in said
     assert "overstating may pay" in said
 
