@@ -6,8 +6,8 @@ import sys
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")  # before NumPy is loaded: tests run in parallel as it is
 
-import pytest  # noqa: E402
-from hypothesis import HealthCheck, settings  # noqa: E402
+import pytest  # noqa: E402  # after the variables above, which NumPy reads when it is loaded
+from hypothesis import HealthCheck, settings  # noqa: E402  # likewise
 
 _COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("fast", max_examples=60, derandomize=True, **_COMMON)

@@ -31,7 +31,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -162,7 +162,7 @@ def federation(cell: Cell, dataset: Dataset, threads: int = 1) -> Federation:
     import torch
 
     from bonafed.learning import models
-    from bonafed.learning.engine import LocalTraining, Samples
+    from bonafed.learning.engine import LocalTraining, Optimizer, Samples
     from bonafed.learning.partition import add_feature_noise, feature_noise_levels, partition
     from bonafed.learning.programs import flat_parameters, program_for
     from bonafed.mechanisms.rewards.local import EngineLocal
@@ -188,7 +188,7 @@ def federation(cell: Cell, dataset: Dataset, threads: int = 1) -> Federation:
 
     validation = samples((dataset.features[held] - mean) / sd, dataset.labels[held])
     some = slice(cell.ranking)
-    spec = LocalTraining(cell.batch_size, cell.learning_rate, optimizer=cell.optimizer)  # type: ignore[arg-type]  # checked there
+    spec = LocalTraining(cell.batch_size, cell.learning_rate, optimizer=cast(Optimizer, cell.optimizer))
     local = EngineLocal(
         program_for(module), samples(train, labels), parts, spec, cell.seed, cell.decay, threads
     )
@@ -268,7 +268,7 @@ class Checkpoint:
     def save(self, state: RewardsState | BaselineState, spent: Floats) -> None:
         """Replace the file as a whole."""
         buffer = io.BytesIO()
-        np.savez(buffer, spent=spent, **state.arrays())  # type: ignore[arg-type]  # taken for allow_pickle
+        np.savez(buffer, allow_pickle=False, spent=spent, **state.arrays())
         self.path.parent.mkdir(exist_ok=True)
         write_together({self.path: buffer.getvalue()})
 

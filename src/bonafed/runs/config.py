@@ -70,7 +70,7 @@ class Privacy(Section):
 class Contract(Section):
     """Who is sampled how often for what money (`bonafed.mechanisms.sampling.training`)."""
 
-    prior: Prior = key(_prior)  # noqa: RUF009  # of a client's cost per participation
+    prior: Prior = key(_prior)  # of a client's cost per participation
     total_budget: float = key(checks.positive)  # money, whole run
     scheme: str = key(word, "optimal")  # "uniform", "complete information"
     cost_seed: int = key(natural, 0)  # the costs are drawn from the prior
@@ -84,7 +84,7 @@ class Contract(Section):
 class Jsam(Section):
     """Whose privacy is bought, how much of it, for what money (`bonafed.mechanisms.jsam.training`)."""
 
-    prior: Prior = key(_prior)  # noqa: RUF009  # of a client's cost per unit of epsilon
+    prior: Prior = key(_prior)  # of a client's cost per unit of epsilon
     noise_scale: float = key(checks.positive)  # Q: how much noise harms the training
     clip: float = key(checks.positive)  # largest norm of one record's gradient
     eta: float | None = key(checks.positive, None)  # weight of the training loss against money; or

@@ -19,7 +19,7 @@ from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
 from bonafed.learning.datasets import Dataset
-from bonafed.learning.engine import LocalTraining, Samples
+from bonafed.learning.engine import LocalTraining, Optimizer, Samples
 from bonafed.learning.federation import BadUpdatePolicy, Participation, evaluate, weighted_mean
 from bonafed.learning.privacy import Calibration, noise_multiplier
 from bonafed.learning.programs import Program, flat_parameters, program_for
@@ -160,7 +160,7 @@ def local_training(given: Training, learning_rate: float, clip: float | None = N
             learning_rate=learning_rate,
             epochs=given.epochs,
             steps=given.steps,
-            optimizer=given.optimizer,  # type: ignore[arg-type]  # checked by LocalTraining
+            optimizer=cast(Optimizer, given.optimizer),  # checked by LocalTraining
             momentum=given.momentum,
             weight_decay=given.weight_decay or 0.0,
             clip=clip,

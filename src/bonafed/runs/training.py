@@ -13,6 +13,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import torch
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bonafed.errors import BonafedError, InvalidValue
-from bonafed.learning.federation import evaluate, run_round
+from bonafed.learning.federation import BadUpdatePolicy, evaluate, run_round
 from bonafed.learning.privacy import Ledger, Release
 from bonafed.learning.programs import load_parameters
 from bonafed.mechanisms.jsam.training import PrivacyTerms
@@ -59,7 +60,7 @@ def train(
             log.begin(to_toml(setting.config), versions(setting.config.run.seed, setting.digest))
         last = folders.read_checkpoint(folder) if resume else None
         done, length = (last.round, last.metrics_length) if last else (0, 0)
-        weights = torch.tensor(last.weights) if last else setting.start
+        begin = torch.tensor(last.weights) if last else setting.start
         log.cut(length)
         records = folders.read_rounds(folder)
         if len(records) != done:
@@ -67,7 +68,8 @@ def train(
             raise InvalidValue(str(folder / folders.METRICS), rule, len(records))
         accounts = Accounts(setting)
         accounts.add(_releases(records))
-        for record, weights in play(setting, weights, done, accounts, clock):  # noqa: B020
+        weights = begin
+        for record, weights in play(setting, begin, done, accounts, clock):
             log.append(record)
             records.append(_as_read(record))
             if record.round % setting.config.run.checkpoint_every == 0 or record.round == _rounds(setting):
@@ -101,7 +103,7 @@ def play(
             round_number=number,
             noise_multipliers=setting.noise_multipliers,
             threads=setting.config.run.threads,
-            on_bad_update=setting.config.training.on_bad_update,  # type: ignore[arg-type]  # checked
+            on_bad_update=cast(BadUpdatePolicy, setting.config.training.on_bad_update),
         )
         weights = result.weights
         if not bool(torch.isfinite(weights).all()):

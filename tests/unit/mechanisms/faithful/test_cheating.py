@@ -40,7 +40,7 @@ from bonafed.mechanisms.faithful.cheating import (
 )
 from bonafed.mechanisms.faithful.cheating_claims import alone, collusion, verdicts
 
-VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "faithful.json").read_text())["faithfulness"]
+VECTORS = json.loads((Path(__file__).parents[3] / "vectors" / "faithful.json").read_text())["faithfulness"]
 seeds = st.integers(0, 10_000)
 
 
