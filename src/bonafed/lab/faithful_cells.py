@@ -35,18 +35,22 @@ from bonafed.checks import Floats
 from bonafed.errors import InvalidValue, NoSolution
 from bonafed.lab.results import append_result, read_results
 from bonafed.learning.partition import typicality
-from bonafed.mechanisms.faithful import SoftmaxRegression, private_faithful, random_clusters
+from bonafed.mechanisms.faithful import (
+    SoftmaxRegression,
+    cluster_payments,
+    minimise,
+    private_faithful,
+    random_clusters,
+)
 from bonafed.mechanisms.faithful.bounds import amplified_weights
-from bonafed.mechanisms.faithful.clusters import cluster_of
 from bonafed.mechanisms.faithful.private import PrivateCalibration
-from bonafed.mechanisms.faithful.vcg import payments_from
 
 if TYPE_CHECKING:
     from bonafed.learning.datasets import Dataset, Features
 
 CellScheme = Literal["faithful", "private", "manipulated", "local"]
 OnCell = Callable[["Cell", "Outcome", int, int], None]  # with how many are done, and of how many
-_CLOSE = 1e-7  # a minimum is found when its loss is certified to be within this of the least
+_CLOSE = 1e-9  # a minimum is found when its loss is certified to be within this of the least
 
 
 @dataclass(frozen=True)
@@ -182,36 +186,28 @@ def model_size(cell: Cell) -> int:
     return int(np.prod(data.features.shape[1:])) * data.classes
 
 
-def optimum(
-    problem: SoftmaxRegression, mix: Floats, start: Floats | None = None, close: float = _CLOSE
-) -> Floats:
+def optimum(problem: SoftmaxRegression, mix: Floats, close: float = _CLOSE) -> Floats:
     """(P,) the model that minimises sum_j mix_j F_j, its loss certified to be within `close` of the least.
 
-    By L-BFGS, which needs gradients only: the Hessian has 7840 x 7840 numbers for MNIST. The certificate is
-    that of strong convexity, f(w) - min f <= |grad f(w)|^2/(2 mu sum mix).
+    By strong convexity, f(w) - min f <= |grad f(w)|^2/(2 mu sum mix).
     """
-    from scipy.optimize import minimize
+    enough = _norm(problem, float(mix.sum()), close)
+    found = minimise(problem, mix, tolerance=enough)
+    if float(np.linalg.norm(problem.gradient(found[None], mix[None]))) > enough:  # rounding came first
+        raise NoSolution(f"a minimum was not found to {close:g}")
+    return found
 
-    def both(w: Floats) -> tuple[float, Floats]:
-        return problem.value(w, mix), problem.gradient(w[None], mix[None])[0]
 
-    small = math.sqrt(2 * problem.regulariser * float(mix.sum()) * close)  # |grad f| that is enough
-    begin = np.zeros(problem.size) if start is None else start
-    found = minimize(
-        both, begin, jac=True, method="L-BFGS-B",
-        options={"gtol": small / math.sqrt(problem.size), "ftol": 0.0, "maxcor": 20, "maxiter": 5000},
-    )  # fmt: skip
-    if float(np.linalg.norm(found.jac)) > small:
-        raise NoSolution(f"a minimum was not found to {close:g}: {found.message}")
-    return np.asarray(found.x, dtype=np.float64)
+def _norm(problem: SoftmaxRegression, weight: float, close: float = _CLOSE) -> float:
+    """Of a gradient that is small enough for that."""
+    return math.sqrt(2 * problem.regulariser * weight * close)
 
 
 def _exact_payments(cell: Cell, problem: SoftmaxRegression, model: Floats) -> Floats:
     """(K,) what the others lose by each agent's presence, or by its cluster's (Definition 5)."""
-    of = cluster_of(_clusters(cell), cell.agents)
-    mixes = [np.where(of == number, 0.0, problem.weights) for number in range(int(of.max()) + 1)]
-    models = np.stack([optimum(problem, mix, model) for mix in mixes])
-    return payments_from(problem, model, models[of], steps=0).amount
+    groups = _clusters(cell)
+    least = 1 - max(float(problem.weights[members].sum()) for members in groups)
+    return cluster_payments(problem, model, groups, _norm(problem, least)).amount
 
 
 def _clusters(cell: Cell) -> list[NDArray[np.int64]]:

@@ -9,7 +9,7 @@ and deviating from w* to w gains  [F(w*) - F(w)]/p_k + (P - VCG)(w*) - (P - VCG)
 allows therefore follows from three promises:
 
     training     [F(w*) - min F]/p_k <= |grad F(w*)|^2/(2 mu p_k) <= epsilon, the residual test of phase I
-    truncation   VCG - epsilon <= D <= VCG, D the loss difference that is integrated (A.2, fact 3)
+    truncation   VCG - epsilon <= D <= VCG, D the loss difference that is integrated (theory C3.1)
     integration  trapezoid |P - D| <= I; the left rule asks more by what it differs from the trapezoid
 
 A gain is a violation only above 2 epsilon + I(w*) + I(w); for the left rule plus what it asks more at w*
@@ -42,10 +42,10 @@ from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
 from bonafed.mechanisms.faithful import agents as cheats
 from bonafed.mechanisms.faithful.agents import Agent
-from bonafed.mechanisms.faithful.clusters import Clusters, cluster_of
+from bonafed.mechanisms.faithful.clusters import Clusters, cluster_payments
 from bonafed.mechanisms.faithful.problems import Ints, Problem, RidgeRegression, SoftmaxRegression
-from bonafed.mechanisms.faithful.protocol import Aggregation, Diverged, pay, train
-from bonafed.mechanisms.faithful.vcg import minimise
+from bonafed.mechanisms.faithful.protocol import GROWTH, Aggregation, Diverged, pay, train
+from bonafed.mechanisms.faithful.vcg import minima, minimise
 
 Variant = Literal["corrected", "left", "printed", "fedavg", "clusters"]
 FACTORS = (0.25, 0.5, 1.5, 2.0, 3.0, 5.0, 10.0)  # of the gradient, those that keep training stable
@@ -53,7 +53,6 @@ _AT_ONCE = 4  # deviations trained in one batch: more would not fit the processo
 _LOOK = 10  # steps of the truthful training between two looks at its residual
 _MOST_STEPS = 100_000
 CLOSE = 1e-8  # gradient at which a search takes a minimum for reached: its loss is off by CLOSE^2/(2 mu)
-DIVERGED = 1e6  # growth of the reports at which `protocol.train` gives up
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -167,20 +166,15 @@ def prepare(holdings: Holdings, terms: Terms) -> Case:
     problem = holdings.problem()
     if problem.agents < 2:
         raise InvalidValue("agents", "must be at least 2", problem.agents)
-    if len(terms.clusters) == 1:
-        raise InvalidValue("clusters", "must be at least 2: without everybody there is no model", 1)
     limit = 2 * problem.regulariser * float(problem.weights.min()) * terms.epsilon
     w, steps = np.zeros(problem.size), 0
     while float((problem.gradient(w[None], problem.weights[None]) ** 2).sum()) > limit:
         if steps >= _MOST_STEPS:
             raise Diverged(f"training does not reach epsilon = {terms.epsilon:g} in {_MOST_STEPS:,} steps")
         w, steps = train(problem, None, _LOOK, w)[0], steps + _LOOK
-    without = np.stack([minimise(problem, mix, w) for mix in problem.without_each()])
-    pivots = without
+    without = pivots = minima(problem, problem.without_each(), w)
     if terms.variant == "clusters":
-        of = cluster_of(terms.clusters, problem.agents)
-        mixes = [np.where(of == number, 0.0, problem.weights) for number in range(len(terms.clusters))]
-        pivots = np.stack([minimise(problem, mix, w) for mix in mixes])[of]
+        pivots = cluster_payments(problem, w, terms.clusters).models
     return Case(holdings, terms, problem, steps, w, problem.losses(w[None])[0], without, pivots)
 
 
@@ -358,7 +352,7 @@ def train_each(case: Case, agent: int, deviating: Sequence[Agent]) -> list[Train
             g = total[row] + p * report[0]
             norm = float(np.linalg.norm(g))
             first[i] = norm if t == 0 else first[i]
-            if not math.isfinite(norm) or norm > DIVERGED * max(first[i], 1.0):
+            if not math.isfinite(norm) or norm > GROWTH * max(first[i], 1.0):
                 ends[i] = Trained(at[row], "diverged", t + 1)
                 continue
             models[i] = at[row] - g / problem.smoothness

@@ -6,7 +6,7 @@
     budget balance  sum P_k >= 0; with one leave-one-out model per agent every P_k >= 0. Clusters lose it
                     (erratum D11)
 
-The second half of fact 5 is no claim but a limit of all of them: J_k >= F_k(w*) >= F_k(alone), so on its
+A limit of all of them (theory C1.5): J_k >= F_k(w*) >= F_k(alone), so on its
 own samples nobody ever gains against learning alone.
 
 VCG payments are not proof against groups. If k and j both report the mean of their two gradients, training
@@ -29,7 +29,7 @@ from bonafed.mechanisms.faithful.cheating import CLOSE, Attempt, Case
 from bonafed.mechanisms.faithful.clusters import cluster_of
 from bonafed.mechanisms.faithful.problems import Problem
 from bonafed.mechanisms.faithful.protocol import train
-from bonafed.mechanisms.faithful.vcg import minimise
+from bonafed.mechanisms.faithful.vcg import minima, minimise
 
 _PAIR_FACTORS = (1.0, 2.0)  # of the joint gradient
 _ROUNDING = 1e-9
@@ -106,8 +106,8 @@ def _budget(case: Case, payments: Floats) -> Verdict:
 
 def alone(case: Case) -> Floats:
     """(K,) F_k of the model each agent would learn alone: never above F_k(w*), so never above J_k."""
-    own = [case.holdings.of(k) for k in range(case.problem.agents)]
-    return np.array([one.value(minimise(one, one.weights), one.weights) for one in own])
+    own = minima(case.problem, np.eye(case.problem.agents), case.model)
+    return np.asarray(case.problem.losses(own).diagonal())
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
 from bonafed.mechanisms.faithful.problems import Problem
-from bonafed.mechanisms.faithful.vcg import Payments, minimise, payments_from
+from bonafed.mechanisms.faithful.vcg import Payments, minima, payments_from
 
 Clusters = Sequence[NDArray[np.int64]]
 
@@ -56,11 +56,8 @@ def cluster_payments(
     of = cluster_of(clusters, problem.agents)
     if len(clusters) == 1:
         raise InvalidValue("clusters", "must be at least 2: without everybody there is no model", 1)
-    models = np.stack([
-        minimise(problem, np.where(of == number, 0.0, problem.weights), model, tolerance)
-        for number in range(len(clusters))
-    ])  # fmt: skip
-    return payments_from(problem, model, models[of], steps=0)
+    mixes = np.where(of == np.arange(len(clusters))[:, None], 0.0, problem.weights)
+    return payments_from(problem, model, minima(problem, mixes, model, tolerance)[of], steps=0)
 
 
 def cluster_count(

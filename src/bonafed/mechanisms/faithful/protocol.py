@@ -46,6 +46,7 @@ PaymentRule = Literal["trapezoid", "left"]
 ProtocolVariant = Literal["corrected", "printed"]
 BadReportPolicy = Literal["raise", "leave out"]
 OnStep = Callable[[int, Floats, float], None]  # step 1, 2, ..., the model after it, norm of the sum before
+GROWTH = 1e6  # of the sum of reports, against the first: training is given up as divergent
 _FAR = 1e100  # an entry of a sum of reports, whose square still is a number
 
 
@@ -242,7 +243,7 @@ def train(
         g = reports.sum(w, mix, f"training step {t + 1}")
         norm = float(np.linalg.norm(g))
         first = norm if first is None else first
-        if not math.isfinite(norm) or norm > 1e6 * max(first, 1.0):
+        if not math.isfinite(norm) or norm > GROWTH * max(first, 1.0):
             raise Diverged(
                 f"training diverges at step {t + 1}: the reports grow from {first:.3g} to {norm:.3g}; "
                 "an agent that multiplies its gradient by more than 1 + 1/p_k does that (theory C3)"

@@ -28,13 +28,12 @@ import numpy as np
 
 from bonafed import checks
 from bonafed.checks import Floats
-from bonafed.errors import NoSolution
 from bonafed.mechanisms.faithful.private import PrivateOutcome
 from bonafed.mechanisms.faithful.problems import Problem
 from bonafed.mechanisms.faithful.protocol import Outcome
+from bonafed.mechanisms.faithful.vcg import minima
 
 FreshLosses = Callable[[Floats], Floats]  # models (m, P) -> (m, K) every agent's loss on fresh samples
-_MOST_STEPS = 20_000
 
 
 class Check(NamedTuple):
@@ -144,28 +143,17 @@ def models_alone(
 ) -> Floats:
     """(K, P) the model of each agent on its own, all in one batch.
 
-    Strongly convex: accelerated gradient steps until F_k is certified within `tolerance` of its minimum.
-    Otherwise `steps` plain ones from `start`.
+    Strongly convex: F_k is certified to be within `tolerance` of its minimum. Otherwise `steps` plain
+    gradient steps from `start`.
     """
-    k, mix = problem.agents, np.eye(problem.agents)
-    w = np.tile(np.zeros(problem.size) if start is None else start, (k, 1))
-    if not problem.strongly_convex:
-        for _ in range(steps):
-            w = w - problem.gradient(w, mix) / problem.smoothness
-        return np.asarray(w)
-    close = checks.positive("tolerance", tolerance)
-    root = float(np.sqrt(problem.regulariser / problem.smoothness))
-    carry, ahead, active = (1 - root) / (1 + root), w.copy(), np.arange(k)
-    for _ in range(_MOST_STEPS):
-        g = problem.gradient(ahead[active], mix[active])
-        done = (g**2).sum(1) <= 2 * problem.regulariser * close
-        moving = active[~done]
-        if not moving.size:
-            return ahead
-        moved = ahead[moving] - g[~done] / problem.smoothness
-        ahead[moving] = moved + carry * (moved - w[moving])
-        w[moving], active = moved, moving
-    raise NoSolution(f"the models alone did not converge in {_MOST_STEPS:,} steps")
+    mix = np.eye(problem.agents)
+    if problem.strongly_convex:
+        norm = float(np.sqrt(2 * problem.regulariser * checks.positive("tolerance", tolerance)))
+        return minima(problem, mix, start, norm)
+    w = np.tile(np.zeros(problem.size) if start is None else start, (problem.agents, 1))
+    for _ in range(steps):
+        w = w - problem.gradient(w, mix) / problem.smoothness
+    return np.asarray(w)
 
 
 def _members(problem: Problem, outcome: Outcome) -> Floats:

@@ -53,13 +53,20 @@ def minimise(
 
     `tolerance` is the norm of the gradient at which it stops, or earlier where rounding ends progress.
     """
+    return np.asarray(minima(problem, mix[None], start, tolerance)[0])
+
+
+def minima(
+    problem: Problem, mixes: Floats, start: Floats | None = None, tolerance: float = 1e-12
+) -> Floats:
+    """(m, P) the same for every row of mixes (m, K), all in one batch."""
     if isinstance(problem, RidgeRegression):
-        return problem.minimiser(mix)
+        return np.stack([problem.minimiser(mix) for mix in mixes])
     begin = np.zeros(problem.size) if start is None else start
-    return np.asarray(_minima(problem, mix[None], begin, np.array([tolerance])).models[0])
+    return _descents(problem, mixes, begin, np.full(len(mixes), tolerance)).models
 
 
-def _minima(problem: Problem, mixes: Floats, start: Floats, tolerance: Floats) -> Descent:
+def _descents(problem: Problem, mixes: Floats, start: Floats, tolerance: Floats) -> Descent:
     found = descend(problem, mixes, start, steps=_STEPS, tolerance=tolerance)
     if not found.converged:
         raise NoSolution(f"Newton's method did not converge in {_STEPS} steps")
@@ -76,11 +83,11 @@ def vcg_payments(
     """
     mixes = problem.without_each()
     if isinstance(problem, RidgeRegression):
-        return payments_from(problem, model, np.stack([problem.minimiser(mix) for mix in mixes]), steps=1)
+        return payments_from(problem, model, minima(problem, mixes), steps=1)
     norms = np.full(problem.agents, checks.positive("tolerance", tolerance))
     if epsilon is not None:
         norms = np.sqrt(checks.positive("epsilon", epsilon) / _certificate(problem))
-    return _paid(problem, model, _minima(problem, mixes, model, norms))
+    return _paid(problem, model, _descents(problem, mixes, model, norms))
 
 
 def newton_payments(problem: Problem, model: Floats, steps: int = 2, tolerance: float = 1e-10) -> Payments:
