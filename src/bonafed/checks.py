@@ -28,6 +28,11 @@ def number(name: str, value: object) -> float:
     return result
 
 
+def finite_or_none(value: float) -> float | None:
+    """The number, or None for NaN and infinity, which JSON does not have."""
+    return float(value) if math.isfinite(value) else None
+
+
 def positive(name: str, value: object) -> float:
     """A finite number above 0."""
     result = number(name, value)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from bonafed import checks
+from bonafed.checks import finite_or_none
 from bonafed.cli import tables
 from bonafed.cli.quote import Json, Plot
 from bonafed.economics.priors import JSONObject
@@ -347,7 +348,7 @@ def _as_json(
         "training_steps": case.steps,
         "findings": [
             {
-                "claim": v.claim, "holds": v.holds, "tries": v.tries, "largest": _finite(v.largest),
+                "claim": v.claim, "holds": v.holds, "tries": v.tries, "largest": finite_or_none(v.largest),
                 "allowed": v.allowed, "text": v.text,
             }
             for v in found
@@ -358,9 +359,9 @@ def _as_json(
         ],
         "deviations": [
             {
-                "agent": a.agent, "name": a.name, "factor": a.factor, "loss": _finite(a.loss),
-                "payment": _finite(a.payment), "gain": _finite(a.gain), "allowed": a.allowed,
-                "pays": a.pays, "gain_under_fedavg": _finite(a.gain_unpaid),
+                "agent": a.agent, "name": a.name, "factor": a.factor, "loss": finite_or_none(a.loss),
+                "payment": finite_or_none(a.payment), "gain": finite_or_none(a.gain), "allowed": a.allowed,
+                "pays": a.pays, "gain_under_fedavg": finite_or_none(a.gain_unpaid),
                 "pays_under_fedavg": a.gain_unpaid > case.terms.epsilon, "end": a.end or None,
             }
             for a in tried
@@ -374,7 +375,3 @@ def _as_json(
         ],
         "notes": _notes(case, tried),
     }  # fmt: skip
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
 import typer
 
+from bonafed.checks import finite_or_none
 from bonafed.cli import tables
 from bonafed.economics.audit import AuditReport
 from bonafed.economics.priors import JSONObject
@@ -40,8 +40,8 @@ def _as_json(name: str, report: AuditReport) -> JSONObject:
                 if f.witness is None
                 else {
                     "text": f.witness.text,
-                    "true_cost": _finite(f.witness.true_cost),
-                    "report": _finite(f.witness.report),
+                    "true_cost": finite_or_none(f.witness.true_cost),
+                    "report": finite_or_none(f.witness.report),
                     "gain": f.witness.gain,
                     "client": f.witness.client,
                     "reports": f.witness.others,
@@ -50,7 +50,3 @@ def _as_json(name: str, report: AuditReport) -> JSONObject:
             for f in report.findings
         ],
     }
-
-
-def _finite(value: float) -> float | None:
-    return value if np.isfinite(value) else None

@@ -19,7 +19,7 @@ from typing import Any, cast
 
 import torch
 
-from bonafed.checks import Floats
+from bonafed.checks import Floats, finite_or_none
 from bonafed.learning.federation import evaluate
 from bonafed.learning.privacy import Ledger
 from bonafed.learning.programs import load_parameters
@@ -40,11 +40,10 @@ from bonafed.mechanisms.faithful.private import PrivateCalibration, PrivateOutco
 from bonafed.mechanisms.faithful.protocol import BadReportPolicy, OnStep, PaymentRule, ProtocolVariant
 from bonafed.mechanisms.faithful.statement import Statement, private_statement, statement
 from bonafed.runs import folder as folders
-from bonafed.runs.config import to_toml
 from bonafed.runs.faithful_setting import FaithfulSetting, fresh_losses
 from bonafed.runs.folder import JSONObject, Log, RoundRecord
 from bonafed.runs.holdings import AGENTS, CLUSTERS, PRIVACY, generator
-from bonafed.runs.versions import require_same, versions
+from bonafed.runs.versions import begin_or_resume
 
 OnRound = Callable[[RoundRecord], None]
 Clock = Callable[[], float]
@@ -62,10 +61,7 @@ def train_faithful(
     """Train and compute what is owed, in a new folder or resuming the run in it; the summary."""
     config = setting.config
     with Log(folder, new=not resume) as log:
-        if resume:
-            require_same(setting.digest, folder)
-        else:
-            log.begin(to_toml(config), versions(config.run.seed, setting.digest))
+        begin_or_resume(log, folder, config, setting.digest, resume)
         repeatable = not config.faithful.agents and config.privacy is None
         last = folders.read_checkpoint(folder) if resume and repeatable else None
         log.cut(last.metrics_length if last else 0)
@@ -110,9 +106,9 @@ class _Writer:
         now = self._clock()
         record = RoundRecord(
             round=at,
-            train_loss=_finite(train_loss),
-            test_loss=_finite(test_loss),
-            test_accuracy=_finite(accuracy),
+            train_loss=finite_or_none(train_loss),
+            test_loss=finite_or_none(test_loss),
+            test_accuracy=finite_or_none(accuracy),
             participants=list(range(setting.problem.agents)),
             skipped=[],
             steps=setting.problem.agents,
@@ -231,7 +227,7 @@ def _summarise(
     if isinstance(found, Outcome):
         summary |= {
             "payment_steps": found.payments.steps,
-            "certified_error": _finite(float(found.payments.error.max())),
+            "certified_error": finite_or_none(float(found.payments.error.max())),
             "left_out": [asdict(out) for out in found.left_out],
         }
     else:
@@ -266,7 +262,7 @@ def _rows(accounts: Statement, problem: Problem) -> list[JSONObject]:
             "weight": float(problem.weights[k]),
             "loss": float(accounts.loss[k]),
             "payment": float(accounts.payment[k]),
-            "payment_error": _finite(float(accounts.error[k])),
+            "payment_error": finite_or_none(float(accounts.error[k])),
             "overall_loss": float(accounts.overall[k]),
             "loss_with_the_others_model": float(accounts.others[k]),
             "loss_alone": float(accounts.alone[k]),
@@ -280,10 +276,6 @@ def _rows(accounts: Statement, problem: Problem) -> list[JSONObject]:
 
 def _entry(values: Floats | None, k: int) -> float | None:
     return None if values is None else float(values[k])
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def _model_bytes(setting: FaithfulSetting, model: Floats) -> bytes:

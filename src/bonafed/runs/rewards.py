@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bonafed.checks import Floats
+from bonafed.checks import Floats, finite_or_none
 from bonafed.learning.programs import load_parameters
 from bonafed.mechanisms.rewards import BaselineState, RewardsState
 from bonafed.mechanisms.rewards.cheats import contribution_shares
@@ -30,11 +30,10 @@ from bonafed.mechanisms.rewards.history import Models
 from bonafed.mechanisms.rewards.local import evaluate_models
 from bonafed.mechanisms.rewards.metrics import Evaluation, scores
 from bonafed.runs import folder as folders
-from bonafed.runs.config import to_toml
 from bonafed.runs.folder import JSONObject, Log, RoundRecord
 from bonafed.runs.rewards_config import parse_cheat
 from bonafed.runs.rewards_setting import RewardsSetting
-from bonafed.runs.versions import require_same, versions
+from bonafed.runs.versions import begin_or_resume
 
 OnRound = Callable[[RoundRecord], None]
 Clock = Callable[[], float]
@@ -62,10 +61,7 @@ def train_rewards(
     """Train everything in a new folder, or go on with the run in it; the summary."""
     config = setting.config
     with Log(folder, new=not resume) as log:
-        if resume:
-            require_same(setting.digest, folder)
-        else:
-            log.begin(to_toml(config), versions(config.run.seed, setting.digest))
+        begin_or_resume(log, folder, config, setting.digest, resume)
         last = folders.read_checkpoint(folder) if resume else None
         log.cut(last.metrics_length if last else 0)
         found, inside = _from_checkpoint(last.more) if last else ({}, {})
@@ -211,7 +207,7 @@ def _summarise(setting: RewardsSetting, found: Found, lines: list[JSONObject]) -
                 "client": k,
                 "samples": int(setting.sizes[k]),
                 "contribution": float(own["contribution"][k]),
-                "reward_rate": _number(own["rate"][k]),
+                "reward_rate": finite_or_none(own["rate"][k]),
                 "standalone_accuracy": float(alone["accuracy"][k]),
                 "accuracy": float(own["accuracy"][k]),
                 "joining_pays": bool(own["accuracy"][k] >= alone["accuracy"][k]),
@@ -238,8 +234,8 @@ def _cheats(setting: RewardsSetting, found: Found) -> list[JSONObject]:
                 "accuracy": float(with_it["accuracy"][k]),
                 "honest_accuracy": float(without["accuracy"][k]),
                 "standalone_accuracy": float(found["standalone"]["accuracy"][k]),
-                "reward_rate": _number(with_it["rate"][k]),
-                "honest_reward_rate": _number(without["rate"][k]),
+                "reward_rate": finite_or_none(with_it["rate"][k]),
+                "honest_reward_rate": finite_or_none(without["rate"][k]),
                 "share": float(with_it["share"][k]),
                 "honest_share": float(without["share"][k]),
                 "seen": bool(with_it["share"][k] < (1 - _SEEN) * without["share"][k]),
@@ -266,10 +262,6 @@ def _notes(setting: RewardsSetting) -> list[str]:
     if given.agents:
         found.append("not following the protocol: clients " + ", ".join(given.agents))
     return found
-
-
-def _number(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None
 
 
 def _npz(arrays: Mapping[str, Models | Floats]) -> bytes:

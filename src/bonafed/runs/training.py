@@ -20,6 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from bonafed.checks import finite_or_none
 from bonafed.errors import BonafedError, InvalidValue
 from bonafed.learning.federation import BadUpdatePolicy, evaluate, run_round
 from bonafed.learning.privacy import Ledger, Release
@@ -27,10 +28,9 @@ from bonafed.learning.programs import load_parameters
 from bonafed.mechanisms.jsam.training import PrivacyTerms
 from bonafed.mechanisms.sampling.training import SampledTerms
 from bonafed.runs import folder as folders
-from bonafed.runs.config import to_toml
 from bonafed.runs.folder import JSONObject, Log, RoundRecord
 from bonafed.runs.setting import Setting
-from bonafed.runs.versions import require_same, versions
+from bonafed.runs.versions import begin_or_resume
 
 OnRound = Callable[[RoundRecord], None]
 Clock = Callable[[], float]
@@ -54,10 +54,7 @@ def train(
 ) -> JSONObject:
     """Train from the beginning in a new folder, or resume the run in it; the summary."""
     with Log(folder, new=not resume) as log:
-        if resume:
-            require_same(setting.digest, folder)
-        else:
-            log.begin(to_toml(setting.config), versions(setting.config.run.seed, setting.digest))
+        begin_or_resume(log, folder, setting.config, setting.digest, resume)
         last = folders.read_checkpoint(folder) if resume else None
         done, length = (last.round, last.metrics_length) if last else (0, 0)
         begin = torch.tensor(last.weights) if last else setting.start
@@ -116,9 +113,9 @@ def play(
         # (4) what to write down
         record = RoundRecord(
             round=number,
-            train_loss=_finite(result.loss),
-            test_loss=_finite(test_loss),
-            test_accuracy=_finite(accuracy),
+            train_loss=finite_or_none(result.loss),
+            test_loss=finite_or_none(test_loss),
+            test_accuracy=finite_or_none(accuracy),
             participants=sorted(who.clients.tolist()),
             skipped=list(result.skipped),
             steps=result.steps,
@@ -181,10 +178,6 @@ def _as_read(record: RoundRecord) -> JSONObject:
 
 def _rounds(setting: Setting) -> int:
     return setting.config.training.rounds
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def _array(weights: Tensor) -> NDArray[np.float32]:

@@ -9,7 +9,8 @@ from pathlib import Path
 from bonafed import __version__
 from bonafed.errors import InvalidValue
 from bonafed.runs import folder as folders
-from bonafed.runs.folder import JSONObject
+from bonafed.runs.config import AnyConfig, to_toml
+from bonafed.runs.folder import JSONObject, Log
 
 
 def versions(seed: int, digest: str) -> JSONObject:
@@ -34,8 +35,11 @@ def changed_versions(seed: int, digest: str, folder: Path) -> dict[str, tuple[st
     }
 
 
-def require_same(digest: str, folder: Path) -> None:
-    """The data and the partition are those the run began with."""
+def begin_or_resume(log: Log, folder: Path, config: AnyConfig, digest: str, resume: bool) -> None:
+    """Set up a new run, or make sure that data and partition are those the run began with."""
+    if not resume:
+        log.begin(to_toml(config), versions(config.run.seed, digest))
+        return
     began = folders.read_json(folder, folders.VERSIONS).get("data")
     if began != digest:
         rule = f"must be the data and the partition the run began with ({str(began)[:12]}...)"
