@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from bonafed.errors import InvalidValue
-from bonafed.learning import models
+from bonafed.learning import engine, models
 from bonafed.learning.engine import BadUpdate, Job, LocalTraining, Samples, batches, job_rng, run_jobs
 from bonafed.learning.federation import (
     Participation,
@@ -197,6 +197,27 @@ def test_results_do_not_depend_on_grouping_threads_or_order(name):
         reference = run_jobs(program, start, samples, jobs, spec, seed=1, round_number=0)
         for a, b in zip(grouped, reference, strict=True):
             assert float((a.change - b.change).abs().max()) <= 1e-7
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("clients", [1, 3])
+def test_a_batch_of_more_than_a_call_holds_is_a_group_of_its_own(clients, threads):
+    """One client per group, and an odd number of them."""
+    size = MOST_SAMPLES + 8
+    samples, spec = image_samples(clients * size, side=4), LocalTraining(size, 0.1)
+    jobs = make_jobs(split([size] * clients), np.arange(clients))
+    assert_same(*both(make("softmax", side=4), samples, jobs, spec, threads=threads), 1e-6)
+
+
+@pytest.mark.parametrize("least", [1, 2])
+def test_groups_are_about_equal_and_an_even_number_where_there_is_a_choice(least):
+    for jobs, most in itertools.product(range(1, 30), range(1, 12)):
+        groups = engine._in_groups(list(range(jobs)), most, least)
+        assert list(itertools.chain(*groups)) == list(range(jobs))
+        sizes = [len(group) for group in groups]
+        assert 1 <= min(sizes) <= max(sizes) <= min(most, min(sizes) + 1)
+        assert len(groups) % 2 == 0 or len(groups) in (1, jobs)
+        assert len(groups) >= min(least, jobs)
 
 
 def test_one_model_per_client():
