@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatch
-from itertools import product
+from itertools import groupby, product
 from pathlib import Path
 
 import numpy as np
@@ -454,6 +454,33 @@ def _cell(turn: Turn) -> str:
     return f"{turn.wall:.3g} ({turn.cpu:.3g}, {turn.peak / 1e6:.0f})"
 
 
+def overview(found: Sequence[Row]) -> str:
+    """One line per case: ratios of wall times, bold where a target is met, italic where one is missed."""
+    names = [peer.name for peer in PEERS]
+    lines = [
+        "| case | bonafed, s | MB | " + " | ".join(names) + " |",
+        "|---" * (3 + len(names)) + "|",
+    ]
+    for case in dict.fromkeys(row.case for row in found):
+        beside = {row.peer: row for row in found if row.case == case}
+        alone = next(row.bonafed for row in beside.values() if row.peer != FLOWER.name)
+        cells = [_short(beside.get(name)) for name in names]
+        memory = _marked(f"{alone.peak / 1e6:.0f}", beside["memory"].met if "memory" in beside else None)
+        lines.append(f"| {case} | {alone.wall:.3g} | {memory} | " + " | ".join(cells) + " |")
+    aims = [row.met for row in found if row.met is not None]
+    return "\n".join([*lines, "", f"{sum(aims)} of {len(aims)} targets met"])
+
+
+def _short(row: Row | None) -> str:
+    if row is None or row.ratio is None:
+        return "" if row is None else "-"
+    return _marked(("~" if row.note else "") + f"{row.ratio:.3g}", row.met)
+
+
+def _marked(text: str, met: bool | None) -> str:
+    return {None: text, True: f"**{text}**", False: f"*{text}*"}[met]
+
+
 def say(text: str) -> None:
     """Progress."""
     print(text, file=sys.stderr, flush=True)
@@ -475,11 +502,24 @@ def run(
             print(line(row), flush=True)
         if kept is not None:
             kept.write_text(_saved(found))
+    print("\n" + overview(found))
 
 
 def _saved(found: Sequence[Row]) -> str:
     about = {"cores": os.cpu_count(), "machine": platform.machine(), "torch": torch.__version__}
     return json.dumps({"about": about, "rows": [asdict(row) for row in found]}, indent=1) + "\n"
+
+
+def _read(path: Path) -> list[Row]:
+    """The rows `_saved` wrote."""
+
+    def turn(value: dict[str, float] | None) -> Turn | None:
+        return None if value is None else Turn(**value)
+
+    return [
+        Row(**{**row, "bonafed": turn(row["bonafed"]), "measured": turn(row["measured"])})
+        for row in json.loads(path.read_text())["rows"]
+    ]
 
 
 def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
@@ -492,6 +532,8 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--patience", type=float, default=120.0, metavar="SECONDS",
                         help="a peer whose first round takes longer runs no other (120)")  # fmt: skip
     parser.add_argument("--json", type=Path, metavar="FILE", help="also save all rows")
+    parser.add_argument("--show", type=Path, nargs="+", metavar="FILE",
+                        help="only print the tables of saved rows; later files replace cases")  # fmt: skip
     parser.add_argument("--list", action="store_true", help="name the cases and leave")
     return parser.parse_args(given)
 
@@ -504,6 +546,14 @@ def main() -> None:
         chosen = [s for s in chosen if any(fnmatch(s.name, pattern) for pattern in asked.cases)]
     if asked.list:
         print("\n".join(s.name for s in chosen))
+        return
+    if asked.show:
+        cases: dict[str, list[Row]] = {}
+        for path in asked.show:
+            for case, rows_of in groupby(_read(path), key=lambda row: row.case):
+                cases[case] = list(rows_of)
+        found = [row for kept in cases.values() for row in kept]
+        print("\n".join([HEAD, *map(line, found), "", overview(found)]))
         return
     peers = [p for p in PEERS if asked.peers is None or p.name in asked.peers]
     began = time.perf_counter()
