@@ -25,13 +25,12 @@ from numpy.typing import NDArray
 from bonafed.checks import Floats, finite_or_none
 from bonafed.learning.programs import load_parameters
 from bonafed.mechanisms.rewards import BaselineState, RewardsState
-from bonafed.mechanisms.rewards.cheats import contribution_shares
+from bonafed.mechanisms.rewards.cheats import Standing, contribution_shares, parse_cheat, report
 from bonafed.mechanisms.rewards.history import Models
 from bonafed.mechanisms.rewards.local import evaluate_models
 from bonafed.mechanisms.rewards.metrics import Evaluation, scores
 from bonafed.runs import folder as folders
 from bonafed.runs.folder import JSONObject, Log, RoundRecord
-from bonafed.runs.rewards_config import parse_cheat
 from bonafed.runs.rewards_setting import RewardsSetting
 from bonafed.runs.versions import begin_or_resume
 
@@ -40,7 +39,6 @@ Clock = Callable[[], float]
 Vectors = dict[str, NDArray[Any]]  # of one method, by name
 Found = dict[str, Vectors]  # by method
 CLIENTS = "clients.npz"  # every client's final model
-_SEEN = 0.1  # a cheat is seen if its share of all contributions falls by more than this part
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,27 +220,17 @@ def _summarise(setting: RewardsSetting, found: Found, lines: list[JSONObject]) -
 
 def _cheats(setting: RewardsSetting, found: Found) -> list[JSONObject]:
     """What every cheat did to the client that tried it, beside the same federation with all honest."""
+
+    def standing(method: str) -> Standing:
+        return Standing(*(found[method][name] for name in ("accuracy", "rate", "share")))
+
     rows = []
     for text in setting.config.rewards.agents:
-        k, _, _ = parse_cheat("agents", text)
-        with_it, without = found["rewards"], found["honest"]
-        others = np.arange(setting.clients) != k
-        rows.append(
-            {
-                "client": k,
-                "cheat": text.split(" ", 1)[1],
-                "accuracy": float(with_it["accuracy"][k]),
-                "honest_accuracy": float(without["accuracy"][k]),
-                "standalone_accuracy": float(found["standalone"]["accuracy"][k]),
-                "reward_rate": finite_or_none(with_it["rate"][k]),
-                "honest_reward_rate": finite_or_none(without["rate"][k]),
-                "share": float(with_it["share"][k]),
-                "honest_share": float(without["share"][k]),
-                "seen": bool(with_it["share"][k] < (1 - _SEEN) * without["share"][k]),
-                "others_accuracy": float(with_it["accuracy"][others].mean()),
-                "others_honest_accuracy": float(without["accuracy"][others].mean()),
-            }
-        )
+        client, what = parse_cheat("agents", text).number, text.split(" ", 1)[1]
+        alone = found["standalone"]["accuracy"]
+        row = asdict(report(client, what, standing("rewards"), standing("honest"), alone))
+        rates = {key: finite_or_none(row[key]) for key in ("reward_rate", "honest_reward_rate")}
+        rows.append(row | rates)
     return rows
 
 

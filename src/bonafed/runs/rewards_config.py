@@ -10,14 +10,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 from bonafed import checks
 from bonafed.errors import InvalidValue
-from bonafed.mechanisms.deviations import Deviation, parse_deviation
-from bonafed.mechanisms.rewards.cheats import Cheat, amplify, copy_update, free_ride, send_noise
+from bonafed.mechanisms.rewards.cheats import parse_cheat
 from bonafed.mechanisms.rewards.rates import Reference
 from bonafed.mechanisms.rewards.server import Own
 from bonafed.runs.sections import Data, Model, Partition, Run, Section, Training, deviations, key, texts
@@ -27,32 +26,6 @@ MeasureName = Literal[
 ]  # how contributions are found
 Baseline = Literal["fedavg-ft", "lg-fedavg", "cgsv", "rank"]
 _BASELINES: tuple[Baseline, ...] = ("fedavg-ft", "lg-fedavg", "cgsv", "rank")
-_CHEATS: Mapping[str, tuple[str, Callable[[float, int], Cheat]]] = {
-    "free-ride": ("", lambda _x, _seed: free_ride()),
-    "noise": ("SCALE", lambda x, seed: send_noise(seed, x)),
-    "amplify": ("FACTOR", lambda x, _seed: amplify(x)),
-    "copy": ("CLIENT", lambda x, _seed: copy_update(checks.whole("client", x, at_least=0))),
-}  # what follows the kind, and its maker
-
-
-def parse_cheat(name: str, text: object) -> Deviation:
-    """Client, kind and argument of a text such as "3 free-ride"; refused under `name`."""
-    return parse_deviation(
-        name, text, {kind: follows for kind, (follows, _) in _CHEATS.items()}, "3 free-ride"
-    )
-
-
-def cheats_from(texts: Sequence[str], clients: int, seed: int) -> dict[int, Cheat]:
-    """By client."""
-    found = {}
-    for text in texts:
-        client, kind, argument = parse_cheat("agents", text)
-        if client >= clients or (kind == "copy" and not 0 <= argument < clients):
-            raise InvalidValue("agents", f"must be clients 0..{clients - 1}", repr(text))
-        if kind == "copy" and argument == client:
-            raise InvalidValue("agents", "must copy another client", repr(text))
-        found[client] = _CHEATS[kind][1](argument, seed)
-    return found
 
 
 def _agents(name: str, value: object) -> tuple[str, ...]:

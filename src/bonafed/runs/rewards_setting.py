@@ -22,17 +22,19 @@ from bonafed.mechanisms.rewards import (
     Measure,
     ModelRewards,
     RankRewards,
+    RunningMeasure,
     Standalone,
     measures,
+    running_cosine,
 )
-from bonafed.mechanisms.rewards.cheats import cheating
+from bonafed.mechanisms.rewards.cheats import cheating, cheats_from
 from bonafed.mechanisms.rewards.history import Models
 from bonafed.mechanisms.rewards.local import EngineLocal, evaluate_models, last_layers, layer_slices
 from bonafed.mechanisms.rewards.rates import Reference
 from bonafed.mechanisms.rewards.server import Own
 from bonafed.mechanisms.rewards.training import Local
 from bonafed.runs.holdings import VALIDATION, generator, hold, with_threads
-from bonafed.runs.rewards_config import RewardsConfig, cheats_from
+from bonafed.runs.rewards_config import RewardsConfig
 from bonafed.runs.sections import named
 from bonafed.runs.setting import local_training, require_fit
 
@@ -114,7 +116,7 @@ class RewardsSetting:
             )
 
 
-def _measure(config: RewardsConfig, standalone: Floats | None) -> Floats | Measure:
+def _measure(config: RewardsConfig, standalone: Floats | None) -> Floats | Measure | RunningMeasure:
     given = config.rewards
     if given.measure == "standalone":
         assert standalone is not None  # trained first
@@ -124,7 +126,7 @@ def _measure(config: RewardsConfig, standalone: Floats | None) -> Floats | Measu
     if given.measure == "participation":
         return measures.participation_rate
     if given.measure == "cosine":
-        return measures.cosine_gradient()
+        return running_cosine()  # nothing to keep of earlier rounds
     if given.measure == "leave one out":
         return measures.at_least_zero(measures.leave_one_out)
     orders = given.shapley_orders

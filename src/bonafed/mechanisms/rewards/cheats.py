@@ -19,8 +19,9 @@ falls by what the missing update would have taught the federation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -28,6 +29,7 @@ from numpy.typing import ArrayLike
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
+from bonafed.mechanisms.deviations import Deviation, parse_deviation
 from bonafed.mechanisms.faithful import agents
 from bonafed.mechanisms.faithful.agents import Agent
 from bonafed.mechanisms.rewards.history import Models
@@ -36,6 +38,7 @@ from bonafed.mechanisms.rewards.training import Local, RewardsState
 
 Cheat = Callable[[int, Models, Models, int], Models]
 # (client, models (N, P), honest updates (N, P), round number) -> (P,) what the client uploads
+SEEN = 0.1  # a cheat is seen if its share of all contributions falls by more than this part
 _NOISE = 41  # keeps this generator apart from others
 
 
@@ -93,6 +96,34 @@ def copy_update(other: int) -> Cheat:
     return lambda _client, _models, updates, _round_number: updates[other]
 
 
+_KINDS: Mapping[str, tuple[str, Callable[[float, int], Cheat]]] = {
+    "free-ride": ("", lambda _x, _seed: free_ride()),
+    "noise": ("SCALE", lambda x, seed: send_noise(seed, x)),
+    "amplify": ("FACTOR", lambda x, _seed: amplify(x)),
+    "copy": ("CLIENT", lambda x, _seed: copy_update(checks.whole("client", x, at_least=0))),
+}  # what follows the kind, and its maker
+
+
+def parse_cheat(name: str, text: object) -> Deviation:
+    """Client, kind and argument of a text such as "3 free-ride"; refused under `name`."""
+    return parse_deviation(
+        name, text, {kind: follows for kind, (follows, _) in _KINDS.items()}, "3 free-ride"
+    )
+
+
+def cheats_from(texts: Sequence[str], clients: int, seed: int) -> dict[int, Cheat]:
+    """By client, from texts such as "3 free-ride"."""
+    found = {}
+    for text in texts:
+        client, kind, argument = parse_cheat("agents", text)
+        if client >= clients or (kind == "copy" and not 0 <= argument < clients):
+            raise InvalidValue("agents", f"must be clients 0..{clients - 1}", repr(text))
+        if kind == "copy" and argument == client:
+            raise InvalidValue("agents", "must copy another client", repr(text))
+        found[client] = _KINDS[kind][1](argument, seed)
+    return found
+
+
 def cheating(local: Local, cheats: Mapping[int, Cheat]) -> Local:
     """The local training, with what some clients (by number) upload replaced by what they send instead."""
 
@@ -114,18 +145,18 @@ def cheating(local: Local, cheats: Mapping[int, Cheat]) -> Local:
 class CheatReport:
     """What a cheat did to one client, beside the same federation with everybody honest."""
 
-    name: str
     client: int
+    cheat: str
     accuracy: float  # of the model it ends up with
     honest_accuracy: float  # of the one it would have had
     standalone_accuracy: float  # of the one it has without a federation
-    rate: float  # its reward rate, mean over the rounds it was in
-    honest_rate: float
+    reward_rate: float  # mean over the rounds it was in
+    honest_reward_rate: float
     share: float  # its share of all contributions, mean over rounds
     honest_share: float
+    seen: bool  # its share fell by more than the tolerance
     others_accuracy: float  # mean over the other clients
     others_honest_accuracy: float
-    seen: bool  # its share fell by more than the tolerance
 
     @property
     def gain(self) -> float:
@@ -138,6 +169,35 @@ class CheatReport:
         return self.accuracy >= self.standalone_accuracy
 
 
+class Standing(NamedTuple):
+    """How the clients of a federation stand at its end."""
+
+    accuracy: Floats  # (N,)
+    reward_rate: Floats  # (N,)
+    share: Floats  # (N,) of all contributions
+
+
+def report(
+    client: int, cheat: str, now: Standing, honest: Standing, standalone: Floats, tolerance: float = SEEN
+) -> CheatReport:
+    """The client beside itself in the honest federation; `standalone` (N,) are accuracies without one."""
+    others = np.arange(standalone.size) != client
+    return CheatReport(
+        client=client,
+        cheat=cheat,
+        accuracy=float(now.accuracy[client]),
+        honest_accuracy=float(honest.accuracy[client]),
+        standalone_accuracy=float(standalone[client]),
+        reward_rate=float(now.reward_rate[client]),
+        honest_reward_rate=float(honest.reward_rate[client]),
+        share=float(now.share[client]),
+        honest_share=float(honest.share[client]),
+        seen=bool(now.share[client] < (1 - tolerance) * honest.share[client]),
+        others_accuracy=float(now.accuracy[others].mean()),
+        others_honest_accuracy=float(honest.accuracy[others].mean()),
+    )
+
+
 def examine(
     train: Callable[[Local], RewardsState],
     local: Local,
@@ -146,7 +206,7 @@ def examine(
     *,
     accuracy: Callable[[Models], Floats],
     standalone: ArrayLike,
-    tolerance: float = 0.1,
+    tolerance: float = SEEN,
 ) -> list[CheatReport]:
     """One report per cheat, all by the same client; the honest run is made once.
 
@@ -156,33 +216,19 @@ def examine(
     contributions fell by more than the `tolerance`, relative to its share when honest.
     """
     limit = checks.between("tolerance", tolerance, 0.0, 1.0)
-    honest = train(local)
-    alone = checks.vector("standalone", standalone, length=honest.models.shape[0])
+
+    def standing(state: RewardsState) -> Standing:
+        judged = np.asarray(accuracy(state.models))
+        return Standing(judged, state.average_rates, contribution_shares(state))
+
+    honest = standing(train(local))
+    alone = checks.vector("standalone", standalone, length=honest.accuracy.size)
     if not 0 <= client < alone.size:
         raise InvalidValue("client", f"must be in 0..{alone.size - 1}", client)
-    others = np.arange(alone.size) != client
-    before, share = np.asarray(accuracy(honest.models)), contribution_shares(honest)[client]
-    reports = []
-    for name, make in cheats.items():
-        state = train(cheating(local, {client: make()}))
-        after, now = np.asarray(accuracy(state.models)), contribution_shares(state)[client]
-        reports.append(
-            CheatReport(
-                name=name,
-                client=client,
-                accuracy=float(after[client]),
-                honest_accuracy=float(before[client]),
-                standalone_accuracy=float(alone[client]),
-                rate=float(state.average_rates[client]),
-                honest_rate=float(honest.average_rates[client]),
-                share=float(now),
-                honest_share=float(share),
-                others_accuracy=float(after[others].mean()),
-                others_honest_accuracy=float(before[others].mean()),
-                seen=bool(now < (1 - limit) * share),
-            )
-        )
-    return reports
+    return [
+        report(client, name, standing(train(cheating(local, {client: make()}))), honest, alone, limit)
+        for name, make in cheats.items()
+    ]
 
 
 def contribution_shares(state: RewardsState) -> Floats:

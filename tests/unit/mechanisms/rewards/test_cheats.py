@@ -89,14 +89,14 @@ def reports(partition, measured):
     found = c.examine(
         train, fed.local, CHEATS, CHEAT, accuracy=fed.accuracy, standalone=fed.accuracy(alone)
     )
-    return {one.name: one for one in found}
+    return {one.cheat: one for one in found}
 
 
 def test_contributions_fixed_before_training_see_no_cheat():
     found = reports("C3", measured=False)
     assert list(found) == list(CHEATS)
     for one in found.values():
-        assert one.rate == one.honest_rate
+        assert one.reward_rate == one.honest_reward_rate
         assert one.share == one.honest_share
         assert not one.seen
         assert one.client == CHEAT
@@ -109,13 +109,13 @@ def test_the_cosine_measure_sees_cheats_where_data_are_alike():
     found = reports("iid", measured=True)
     for name in ("zeros", "noise", "opposite"):
         assert found[name].seen, name
-        assert found[name].rate < 0.1 < 0.9 < found[name].honest_rate
+        assert found[name].reward_rate < 0.1 < 0.9 < found[name].honest_reward_rate
         assert found[name].gain < -0.01
     assert not found["opposite"].still_joins
     # Directions only: length is normalised away, and a copy points as well as its original.
     for name in ("amplified", "copy"):
         assert not found[name].seen
-        assert found[name].rate == pytest.approx(found[name].honest_rate, abs=0.03)
+        assert found[name].reward_rate == pytest.approx(found[name].honest_reward_rate, abs=0.03)
     harm = {name: one.others_honest_accuracy - one.others_accuracy for name, one in found.items()}
     assert harm["opposite"] > 0.01 > max(harm["zeros"], harm["copy"])
 
@@ -126,7 +126,7 @@ def test_the_cosine_measure_rewards_a_copy_where_data_differ():
     assert found["zeros"].seen
     copy = found["copy"]
     assert not copy.seen
-    assert copy.rate > 0.9 > 0.2 > copy.honest_rate
+    assert copy.reward_rate > 0.9 > 0.2 > copy.honest_reward_rate
     assert copy.gain > 0.03  # honesty was not its best choice
 
 
