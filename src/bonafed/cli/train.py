@@ -65,10 +65,12 @@ def train(
     if resume is not None:
         if folder is not None:
             raise InvalidValue("--folder", "must not be given with --resume", folder)
-        from bonafed.runs.folder import SUMMARY, is_finished, read_json
+        from bonafed.runs.config import read
+        from bonafed.runs.folder import CONFIG, SUMMARY, is_finished, read_json
 
         if is_finished(resume):
-            _show(place, read_json(resume, SUMMARY), as_json, "finished before; nothing to do")
+            summary, how = read_json(resume, SUMMARY), "finished before; nothing to do"
+            _show(read(resume / CONFIG), place, summary, as_json, how)
             return
     _train(asked, place, resume is not None, config is not None, as_json)
 
@@ -159,7 +161,7 @@ def _train(asked: AnyConfig, place: Path, resume: bool, compare: bool, as_json: 
     except KeyboardInterrupt:
         typer.echo(f"stopped by the user; continue with: bonafed train --resume {place}", err=True)
         raise typer.Exit(_INTERRUPTED) from None
-    _show(place, summary, as_json, "resumed and finished" if resume else "finished")
+    _show(asked, place, summary, as_json, "resumed and finished" if resume else "finished")
 
 
 def _require_known_data(asked: AnyConfig) -> None:
@@ -217,20 +219,23 @@ def _progress(rounds: int, place: Path, terminal: Any) -> Iterator[Callable[[Rou
         yield on_round
 
 
-def _show(place: Path, summary: dict[str, Any], as_json: bool, how: str) -> None:
+def _show(asked: AnyConfig, place: Path, summary: dict[str, Any], as_json: bool, how: str) -> None:
+    from bonafed.cli.train_faithful import show_faithful
+    from bonafed.cli.train_rewards import show_rewards
+    from bonafed.runs.faithful_config import FaithfulConfig
+    from bonafed.runs.rewards_config import RewardsConfig
+
     if as_json:
         typer.echo(json.dumps({"folder": str(place), **summary}, indent=1))
-        return
-    if "per_client" in summary:
-        from bonafed.cli.train_rewards import show_rewards
-
-        show_rewards(place, summary, how)
-        return
-    if "mechanism" in summary:
-        from bonafed.cli.train_faithful import show_faithful
-
+    elif isinstance(asked, FaithfulConfig):
         show_faithful(place, summary, how)
-        return
+    elif isinstance(asked, RewardsConfig):
+        show_rewards(place, summary, how)
+    else:
+        _show_training(place, summary, how)
+
+
+def _show_training(place: Path, summary: dict[str, Any], how: str) -> None:
     from rich.console import Console
     from rich.table import Table
 
