@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bonafed.mechanisms.faithful import random_clusters
-from bonafed.mechanisms.faithful.cheating import Case, Charge, Holdings, Terms, attack, prepare
+from bonafed.mechanisms.faithful.cheating import AgentData, Case, Charge, Terms, attack, prepare
 from bonafed.mechanisms.faithful.cheating_claims import verdicts
 
 FAITHFUL, EFFICIENT, JOINING, BALANCED = "faithfulness", "efficiency", "participation", "budget balance"
@@ -25,10 +25,10 @@ def holdings(kind, weights=None, seed=0):
     if kind == "ridge":
         x[:, 0] *= 0.3  # few steps do not get far along a feature that varies little
         x /= np.linalg.norm(x, axis=1).max()
-        return Holdings(x, x[:, 1] + 4 * x[:, 0] * owner, owner, 0, 0.005, weights)
+        return AgentData(x, x[:, 1] + 4 * x[:, 0] * owner, owner, 0, 0.005, weights)
     x /= np.linalg.norm(x, axis=1).max()
     labels = np.where(rng.random(60) < 0.6, owner % 3, rng.integers(0, 3, 60))
-    return Holdings(x, labels, owner, 3, 0.02, weights)
+    return AgentData(x, labels, owner, 3, 0.02, weights)
 
 
 def terms(variant):

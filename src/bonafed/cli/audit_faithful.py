@@ -23,7 +23,7 @@ from bonafed.files import require_picture, write_together
 
 if TYPE_CHECKING:  # the mechanism and the data sets are loaded when the command runs, not for every command
     from bonafed.learning.datasets import Dataset
-    from bonafed.mechanisms.faithful.cheating import Attempt, Case, Holdings
+    from bonafed.mechanisms.faithful.cheating import AgentData, Attempt, Case
     from bonafed.mechanisms.faithful.cheating_claims import Collusion, Verdict
 
 Variant = Literal["corrected", "left", "printed", "fedavg", "clusters"]
@@ -162,10 +162,10 @@ def _holdings(
     delta: float | None,
     regulariser: float,
     seed: int,
-) -> Holdings:
+) -> AgentData:
     """Samples with their owners: those the data names, or by label as far as delta says."""
     from bonafed.learning import datasets, partition
-    from bonafed.mechanisms.faithful.cheating import Holdings
+    from bonafed.mechanisms.faithful.cheating import AgentData
 
     heterogeneity = checks.between("delta", _DELTA if delta is None else delta, 0.0, 1.0)
     count = checks.whole("agents", _AGENTS if agents is None else agents, at_least=2)
@@ -182,15 +182,14 @@ def _holdings(
         if count < present:
             raise InvalidValue("--agents", f"must be at least the number of classes, {present}", count)
         parts = partition.typicality(y, count, np.random.default_rng([seed, 1]), heterogeneity)
-    owner = np.empty(y.size, dtype=np.int64)
-    for k, part in enumerate(parts):
-        owner[part] = k
     targets = y.astype(np.int64) if source.classes else y.astype(np.float64)
-    return Holdings(_features(source, rows, side), targets, owner, source.classes, mu)
+    return AgentData(_features(source, rows, side), targets, partition.owners(parts), source.classes, mu)
 
 
 def _features(source: Dataset, rows: NDArray[np.int64], side: int) -> checks.Floats:
     """(n, d) of some samples: pooled, with a constant, the largest row of norm 1."""
+    from bonafed.mechanisms.faithful.problems import scaled_features
+
     if source.vocabulary:
         raise InvalidValue("--data", "must be images or numbers, not text", source.name)
     x = source.features[rows].astype(np.float64)
@@ -200,8 +199,7 @@ def _features(source: Dataset, rows: NDArray[np.int64], side: int) -> checks.Flo
         if height % small or width % small:
             raise InvalidValue("side", f"must divide {height} and {width}", small)
         x = x.reshape(n, channels, small, height // small, small, width // small).mean((3, 5))
-    x = np.column_stack([x.reshape(len(x), -1), np.ones(len(x))])
-    return np.asarray(x / np.linalg.norm(x, axis=1).max())
+    return scaled_features(x)[0]
 
 
 def _draw(plot: Path, case: Case, tried: Sequence[Attempt], variant: str) -> None:

@@ -34,7 +34,7 @@ from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue, NoSolution
 from bonafed.lab.results import append_result, read_results
-from bonafed.learning.partition import typicality
+from bonafed.learning.partition import owners, typicality
 from bonafed.mechanisms.faithful import (
     SoftmaxRegression,
     cluster_payments,
@@ -262,13 +262,11 @@ def draw(cell: Cell) -> Share:
     taken = _rng(cell, "samples").permutation(data.labels.size)[: cell.samples]  # a smaller n is a part
     labels = data.labels[taken].astype(np.int64)
     parts = typicality(labels, cell.agents, _rng(cell, "partition"), cell.delta)
-    owner = np.empty(labels.size, dtype=np.int64)
-    for k, part in enumerate(parts):
-        owner[part] = k
     test = data.test_labels.astype(np.int64)
     if np.bincount(test, minlength=data.classes).min() == 0:
         raise InvalidValue("data", "must have test samples of every class", cell.data)
-    return Share(_unit(data.features[taken]), labels, owner, _unit(data.test_features), test, data.classes)
+    features, fresh = _unit(data.features[taken]), _unit(data.test_features)
+    return Share(features, labels, owners(parts), fresh, test, data.classes)
 
 
 @lru_cache(maxsize=1)

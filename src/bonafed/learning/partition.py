@@ -231,12 +231,12 @@ def natural(groups: ArrayLike) -> Parts:
     >>> natural([7, 3, 7])
     [array([1]), array([0, 2])]
     """
-    owners = np.asarray(groups)
-    if owners.ndim != 1 or owners.size == 0:
-        raise InvalidValue("groups", "must be a non-empty list of owners", f"shape {owners.shape}")
-    if not np.issubdtype(owners.dtype, np.integer):
-        raise InvalidValue("groups", "must be whole numbers", owners.dtype)
-    names, owner = np.unique(owners, return_inverse=True)
+    given = np.asarray(groups)
+    if given.ndim != 1 or given.size == 0:
+        raise InvalidValue("groups", "must be a non-empty list of owners", f"shape {given.shape}")
+    if not np.issubdtype(given.dtype, np.integer):
+        raise InvalidValue("groups", "must be whole numbers", given.dtype)
+    names, owner = np.unique(given, return_inverse=True)
     return _by_owner(owner.astype(np.int64), names.size)
 
 
@@ -328,6 +328,18 @@ def _classes(values: NDArray[Any], targets: bool = False) -> list[Indices]:
         return [np.arange(values.size)]
     _, counts = np.unique(values, return_counts=True)
     return np.split(np.argsort(values, kind="stable"), np.cumsum(counts)[:-1])
+
+
+def owners(parts: Parts) -> Indices:
+    """(n,) the client of each sample, where every sample has one.
+
+    >>> owners([np.array([1]), np.array([0, 2])])
+    array([1, 0, 1])
+    """
+    found = np.empty(sum(part.size for part in parts), dtype=np.int64)
+    for client, part in enumerate(parts):
+        found[part] = client
+    return found
 
 
 def _by_owner(owner: Indices, clients: int) -> Parts:

@@ -17,6 +17,7 @@ from bonafed.learning.programs import Loss, Program, flat_parameters, program_fo
 from bonafed.mechanisms.faithful import Problem, RidgeRegression, SoftmaxRegression, privacy_loss
 from bonafed.mechanisms.faithful.agents import agents_from
 from bonafed.mechanisms.faithful.modules import ModuleProblem
+from bonafed.mechanisms.faithful.problems import scaled_features
 from bonafed.runs.faithful_config import FaithfulConfig
 from bonafed.runs.holdings import AGENTS, Holdings, generator, hold
 from bonafed.runs.sections import named
@@ -99,16 +100,14 @@ def _linear(held: Holdings[FaithfulConfig]) -> tuple[Problem, Callable[[Floats],
     if given.learning_rate is not None:
         rule = "must not be given for softmax, whose step is 1/L_g"
         raise InvalidValue("faithful.learning_rate", rule, given.learning_rate)
-    flat = np.asarray(held.features, dtype=np.float64).reshape(len(held.features), -1)
-    x = np.hstack([flat, np.ones((len(flat), 1))])
-    scale = float(np.linalg.norm(x, axis=1).max())
+    x, scale = scaled_features(held.features)
     classes, mu, weights = held.dataset.classes, given.regulariser, _weights(held)
     problem: Problem
     if classes:
-        problem = SoftmaxRegression(x / scale, held.dataset.labels, held.owner, classes, mu, weights)
+        problem = SoftmaxRegression(x, held.dataset.labels, held.owner, classes, mu, weights)
     else:
         targets = np.asarray(held.dataset.labels, dtype=np.float64).ravel()
-        problem = RidgeRegression(x / scale, targets, held.owner, mu, weights)
+        problem = RidgeRegression(x, targets, held.owner, mu, weights)
 
     def to_module(models: Floats) -> Tensor:
         """The scale goes into the weights, so that the module takes features as they are."""

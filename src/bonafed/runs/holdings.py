@@ -50,10 +50,7 @@ class Holdings(Generic[C]):
     @property
     def owner(self) -> NDArray[np.int64]:
         """(n,) the client of each sample."""
-        found = np.empty(len(self.dataset.labels), dtype=np.int64)
-        for client, part in enumerate(self.parts):
-            found[part] = client
-        return found
+        return partitions.owners(self.parts)
 
     def module(self) -> nn.Module:
         """The model of the config with its initial weights."""

@@ -56,7 +56,7 @@ CLOSE = 1e-8  # gradient at which a search takes a minimum for reached: its loss
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Holdings:
+class AgentData:
     """Who holds which samples, and what they want to learn from them."""
 
     features: Floats  # (n, d)
@@ -120,7 +120,7 @@ class Charge(NamedTuple):
 class Case:
     """A federation after truthful training, ready to be attacked."""
 
-    holdings: Holdings
+    holdings: AgentData
     terms: Terms
     problem: Problem
     steps: int  # T_1: training steps until the residual test holds; deviating runs get as many
@@ -161,7 +161,7 @@ class Case:
         return float(self.problem.without_each()[agent] @ change / self.problem.weights[agent])
 
 
-def prepare(holdings: Holdings, terms: Terms) -> Case:
+def prepare(holdings: AgentData, terms: Terms) -> Case:
     """Truthful training until [F(w) - min F]/p_k <= epsilon for all k, certified by the gradient."""
     problem = holdings.problem()
     if problem.agents < 2:
@@ -198,7 +198,7 @@ class Attempt:
         return self.gain > self.allowed
 
 
-class Deviation(NamedTuple):
+class Trick(NamedTuple):
     """A way to cheat, before it is tried."""
 
     name: str
@@ -211,21 +211,21 @@ def safe_factor(problem: Problem, agent: int) -> float:
     return 1 + 1 / float(problem.weights[agent])
 
 
-def deviations(case: Case, agent: int, seed: int = 0) -> list[Deviation]:
+def deviations(case: Case, agent: int, seed: int = 0) -> list[Trick]:
     """The ways to cheat that `attack` tries, besides the best factor."""
     limit, data = safe_factor(case.problem, agent), case.holdings
     other = (agent + 1) % case.problem.agents
     factors = [f for f in FACTORS if f <= limit] + [3 * limit]
     flipped, copied = data.of(agent, tampered=True), data.of(other)
     return [
-        *(Deviation(f"{f:g} x its gradient", partial(cheats.amplify, f), f) for f in factors),
-        Deviation("minus its gradient", cheats.flip_sign, -1.0),
-        Deviation("zeros", cheats.free_ride, 0.0),
-        Deviation("its first gradient", cheats.stale),
-        Deviation("gradient plus noise", lambda: cheats.add_noise(1.0, np.random.default_rng(seed))),
-        Deviation("flipped labels", lambda: cheats.on_other_data(flipped, 0)),
-        Deviation(f"agent {other}'s gradient", lambda: cheats.on_other_data(copied, 0)),
-        Deviation("silent half-way on", lambda: cheats.drop_out(case.steps // 2)),
+        *(Trick(f"{f:g} x its gradient", partial(cheats.amplify, f), f) for f in factors),
+        Trick("minus its gradient", cheats.flip_sign, -1.0),
+        Trick("zeros", cheats.free_ride, 0.0),
+        Trick("its first gradient", cheats.stale),
+        Trick("gradient plus noise", lambda: cheats.add_noise(1.0, np.random.default_rng(seed))),
+        Trick("flipped labels", lambda: cheats.on_other_data(flipped, 0)),
+        Trick(f"agent {other}'s gradient", lambda: cheats.on_other_data(copied, 0)),
+        Trick("silent half-way on", lambda: cheats.drop_out(case.steps // 2)),
     ]
 
 
@@ -279,13 +279,13 @@ def attack(case: Case, agent: int, seed: int = 0) -> list[Attempt]:
         raise InvalidValue("agent", f"must be in 0..{case.problem.agents - 1}", k)
     best = best_factor(case, k)
     tried = [
-        Deviation(f"best to 10, {best:.4g} x", lambda: cheats.amplify(best), best),
+        Trick(f"best to 10, {best:.4g} x", lambda: cheats.amplify(best), best),
         *deviations(case, k, seed),
     ]
     return attempts(case, k, tried)
 
 
-def attempts(case: Case, agent: int, tried: Sequence[Deviation]) -> list[Attempt]:
+def attempts(case: Case, agent: int, tried: Sequence[Trick]) -> list[Attempt]:
     """The outcome of given deviations of one agent, the others truthful."""
     honest, own = case.honest[agent], float(case.losses[agent])
     done = []

@@ -37,6 +37,14 @@ _KEPT = 1 << 24  # numbers an expansion keeps
 _TOP = 600  # rows of the part of a Hessian that is factorised where the whole is too large
 
 
+def scaled_features(features: NDArray[np.floating]) -> tuple[Floats, float]:
+    """(n, d) samples flattened, with a constant, over the largest norm of a row; and that norm."""
+    flat = np.asarray(features, dtype=np.float64).reshape(len(features), -1)
+    rows = np.hstack([flat, np.ones((len(flat), 1))])
+    largest = float(np.linalg.norm(rows, axis=1).max())
+    return rows / largest, largest
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Expansion:
     """m weighted sums of the agents' losses around m models, to second order."""

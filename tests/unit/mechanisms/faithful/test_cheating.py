@@ -25,9 +25,9 @@ from bonafed.mechanisms.faithful import (
 )
 from bonafed.mechanisms.faithful import agents as cheats
 from bonafed.mechanisms.faithful.cheating import (
-    Deviation,
-    Holdings,
+    AgentData,
     Terms,
+    Trick,
     attack,
     attempts,
     best_factor,
@@ -50,14 +50,14 @@ def softmax_holdings(seed=0, agents=4, mu=0.1, weights=None):
     x /= np.linalg.norm(x, axis=1).max()
     owner = np.concatenate([np.arange(agents), rng.integers(0, agents, 40 - agents)])
     y = np.where(rng.random(40) < 0.7, owner % 3, rng.integers(0, 3, 40))
-    return Holdings(x, y, owner, 3, mu, weights)
+    return AgentData(x, y, owner, 3, mu, weights)
 
 
 def ridge_holdings(seed=0, agents=4, mu=0.1, weights=None):
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((40, 3))
     owner = np.concatenate([np.arange(agents), rng.integers(0, agents, 40 - agents)])
-    return Holdings(x, x @ [1.0, -1.0, 0.5] + owner / agents, owner, 0, mu, weights)
+    return AgentData(x, x @ [1.0, -1.0, 0.5] + owner / agents, owner, 0, mu, weights)
 
 
 HOLDINGS = {"softmax": softmax_holdings, "ridge": ridge_holdings}
@@ -66,7 +66,7 @@ kinds = pytest.mark.parametrize("kind", HOLDINGS)
 
 def digits_holdings(delta):
     x, y, _, _ = rows()
-    return Holdings(x, y, owners(y, delta), 10, MU)
+    return AgentData(x, y, owners(y, delta), 10, MU)
 
 
 @pytest.mark.parametrize("delta", [0.05, 0.5, 0.9])
@@ -104,7 +104,7 @@ def test_runs_of_the_protocol_are_those_of_the_vectors(variant, row):
 @kinds
 def test_side_by_side_every_run_is_that_of_the_protocol_alone(kind):
     case = prepare(HOLDINGS[kind](3), Terms())
-    ways = [*deviations(case, 1), Deviation("far too much", lambda: cheats.amplify(1000.0))]
+    ways = [*deviations(case, 1), Trick("far too much", lambda: cheats.amplify(1000.0))]
     ends = train_each(case, 1, [way.make() for way in ways])
     seen = set()
     for way, end in zip(ways, ends, strict=True):
@@ -160,7 +160,7 @@ def test_no_report_whatsoever_gains_more_than_the_certificate_allows(seed, gain,
     )
     groups = random_clusters(4, 2, np.random.default_rng(seed)) if variant == "clusters" else ()
     case = prepare(held, Terms(variant, 1e-4, clusters=groups))
-    tried = attempts(case, seed % 4, [Deviation("any", lambda: any_report(seed, gain, pull, push))])
+    tried = attempts(case, seed % 4, [Trick("any", lambda: any_report(seed, gain, pull, push))])
     assert not any(attempt.pays for attempt in tried), tried
 
 
@@ -213,7 +213,7 @@ def test_truthful_training_stops_when_certified():
 
 def test_who_falls_silent_never_pays_and_has_the_others_model():
     case = prepare(softmax_holdings(1), Terms())
-    (tried,) = attempts(case, 2, [Deviation("silent", lambda: cheats.drop_out(7))])
+    (tried,) = attempts(case, 2, [Trick("silent", lambda: cheats.drop_out(7))])
     assert (tried.payment, tried.pays) == (0.0, False)
     assert "training step 8;" in tried.end
     outcome = faithful(
@@ -225,7 +225,7 @@ def test_who_falls_silent_never_pays_and_has_the_others_model():
 
 def test_divergence_is_an_outcome_not_a_number():
     case = prepare(ridge_holdings(0), Terms())
-    (tried,) = attempts(case, 0, [Deviation("too much", lambda: cheats.amplify(50.0), 50.0)])
+    (tried,) = attempts(case, 0, [Trick("too much", lambda: cheats.amplify(50.0), 50.0)])
     assert tried.end.startswith("training diverges at step ")
     assert math.isnan(tried.loss)
     assert tried.gain == -math.inf
