@@ -31,7 +31,7 @@ from torch import Tensor
 
 from bonafed import checks
 from bonafed.errors import BonafedError, InvalidValue
-from bonafed.learning.programs import MOST_SAMPLES, Program
+from bonafed.learning.programs import Program
 from bonafed.learning.workspace import array, reused_memory, start_reuse
 
 Optimizer = Literal["sgd", "momentum", "adam"]
@@ -154,7 +154,7 @@ def run_jobs(
     most = program.samples_per_call(samples.features[0], spec.clip is not None)
     longest = min(spec.batch_size, max(job.samples.size for job in jobs))
     size = max(1, min(most // longest, group_bytes // (copies * 4 * program.size)))
-    groups = _in_groups(runs, size, least=2 if most < MOST_SAMPLES else 1)
+    groups = _in_groups(runs, size)
 
     def train(group: list[_Run]) -> list[tuple[int, Update]]:
         return _train_group(program, start, samples, group, spec, most)
@@ -170,13 +170,9 @@ def run_jobs(
         yield done.pop(place)
 
 
-def _in_groups(runs: list[_Run], most: int, least: int) -> list[list[_Run]]:
-    """Groups of at most so many, about equal, an even number of them: two cores finish together.
-
-    `least` is the number of groups wanted even if one would do: two where a call is long, for two threads;
-    one where it is so short that threads would spend their time waiting for the interpreter.
-    """
-    count = max(least, math.ceil(len(runs) / most))
+def _in_groups(runs: list[_Run], most: int) -> list[list[_Run]]:
+    """Groups of at most so many, about equal, an even number of them: two cores finish together."""
+    count = math.ceil(len(runs) / most)
     count += count > 1 and count % 2
     count = min(count, len(runs))
     return [runs[len(runs) * k // count : len(runs) * (k + 1) // count] for k in range(count)]
