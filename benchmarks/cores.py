@@ -2,9 +2,9 @@
 
 Two processes that share nothing run the same round of the engine, one thread each: first one of them alone,
 then both at the same time. Had each core its own way to memory, both would take as long as one does alone,
-and two cores would give twice the rounds. What is missing from two is lost in the machine, whatever
-threads or processes a program is split into, so the target for two threads of `training.py` has to be read
-beside this figure. Medians over several turns.
+and two cores would give twice the rounds. What is missing from two is lost in the machine, whatever a
+program is split into; what two threads of `training.py` miss beyond that, they lose inside the process.
+Medians over several turns.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatch
-from itertools import groupby, product
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -533,8 +533,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--patience", type=float, default=120.0, metavar="SECONDS",
                         help="a peer whose first round takes longer runs no other (120)")  # fmt: skip
     parser.add_argument("--json", type=Path, metavar="FILE", help="also save all rows")
-    parser.add_argument("--show", type=Path, nargs="+", metavar="FILE",
-                        help="only print the tables of saved rows; later files replace cases")  # fmt: skip
+    parser.add_argument("--show", type=Path, metavar="FILE", help="only print the tables of saved rows")
     parser.add_argument("--list", action="store_true", help="name the cases and leave")
     return parser.parse_args(given)
 
@@ -549,11 +548,7 @@ def main() -> None:
         print("\n".join(s.name for s in chosen))
         return
     if asked.show:
-        cases: dict[str, list[Row]] = {}
-        for path in asked.show:
-            for case, rows_of in groupby(_read(path), key=lambda row: row.case):
-                cases[case] = list(rows_of)
-        found = [row for kept in cases.values() for row in kept]
+        found = _read(asked.show)
         print("\n".join([HEAD, *map(line, found), "", overview(found)]))
         return
     peers = [p for p in PEERS if asked.peers is None or p.name in asked.peers]
