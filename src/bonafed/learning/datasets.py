@@ -215,8 +215,7 @@ def synthetic(
 
 def _digits() -> Dataset:
     """The digits of scikit-learn; every fifth sample of a class, in their order, is for testing."""
-    # heavy, only needed here; scikit-learn has no types
-    from sklearn.datasets import load_digits
+    from sklearn.datasets import load_digits  # heavy, only needed here
 
     pixels, labels = load_digits(return_X_y=True)
     images = (pixels / 16).astype(np.float32).reshape(-1, 1, 8, 8)
@@ -322,7 +321,6 @@ def _download(name: str, source: _Source, cache: Path, say: Progress) -> Arrays:
         "test_labels": labels[source.training :],
     }
     buffer = io.BytesIO()
-    # its stub reads the mapping as if it could also hold the flag allow_pickle
     np.savez(buffer, allow_pickle=False, **arrays)
     files.write_together({cache / f"{name}.npz": buffer.getvalue()})
     say(f"saved {name} to {cache}")
