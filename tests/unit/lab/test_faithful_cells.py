@@ -1,0 +1,236 @@
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bonafed.errors import InvalidValue, NoSolution, UnreadableFile
+from bonafed.lab import faithful_cells as cells
+from bonafed.lab.faithful_cells import Cell, Manipulation, Privacy, Store, run_cell
+from bonafed.mechanisms.faithful import SoftmaxRegression, minimise, random_clusters, train, vcg_payments
+from bonafed.mechanisms.faithful.agents import amplify
+
+
+def problem_of(cell):
+    share = cells.draw(cell)
+    return SoftmaxRegression(share.features, share.labels, share.owner, 3, cell.regulariser, agents=4)
+
+
+class TestDraw:
+    def test_rows_have_norm_one_and_every_agent_has_samples(self, base):
+        share = cells.draw(base)
+        np.testing.assert_allclose(np.linalg.norm(share.features, axis=1), 1)
+        np.testing.assert_allclose(np.linalg.norm(share.test_features, axis=1), 1)
+        assert np.bincount(share.owner, minlength=4).min() > 0
+
+    def test_fewer_samples_are_a_part_of_more(self, base):
+        few, many = cells.draw(replace(base, samples=60)), cells.draw(base)
+        np.testing.assert_array_equal(few.features, many.features[:60])
+
+    def test_the_seed_decides(self, base):
+        again, other = cells.draw(base), cells.draw(replace(base, seed=1))
+        np.testing.assert_array_equal(again.owner, cells.draw(base).owner)
+        assert not np.array_equal(again.features, other.features)
+
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"samples": 241}, r"^samples must be at most the 240 there are, got 241"),
+            ({"data": "synthetic-ridge"}, r"^data must be images or numbers with classes"),
+            ({"agents": 2}, r"^clients must be at least the number of classes, 3"),
+        ],
+    )
+    def test_what_the_data_cannot_give_is_refused(self, base, changes, message):
+        with pytest.raises(InvalidValue, match=message):
+            cells.draw(replace(base, **changes))
+
+    def test_a_class_without_test_samples_is_refused(self, tmp_path):
+        path = tmp_path / "half.npz"
+        labels = np.arange(30) % 3
+        np.savez(
+            path, features=np.eye(30, 4), labels=labels, test_features=np.eye(2, 4), test_labels=[0, 1]
+        )
+        with pytest.raises(InvalidValue, match=r"^data must have test samples of every class"):
+            cells.draw(Cell("local", samples=30, data=str(path), agents=3))
+
+
+class TestOptimum:
+    def test_it_is_newtons(self, base):
+        problem = problem_of(base)
+        for mix in (problem.weights, problem.without_each()[1]):
+            exact = minimise(problem, mix)
+            found = cells.optimum(problem, mix, close=1e-10)
+            assert 0 <= problem.value(found, mix) - problem.value(exact, mix) <= 1e-10
+            np.testing.assert_allclose(found, exact, atol=1e-4)
+
+    def test_what_is_not_found_is_said(self, base):
+        with pytest.raises(NoSolution, match="was not found to 1e-40"):
+            cells.optimum(problem_of(base), np.full(4, 0.25), close=1e-40)
+
+
+class TestSchemes:
+    def test_faithful_payments_are_vcg(self, base):
+        problem, found = problem_of(base), run_cell(base)
+        shared = minimise(problem, problem.weights)
+        exact = vcg_payments(problem, shared)
+        np.testing.assert_allclose(found.payment, exact.amount, atol=1e-5)
+        np.testing.assert_allclose(found.loss, problem.losses(shared[None])[0], atol=1e-4)
+        assert min(found.payment) > 0.001  # far above the tolerance
+        np.testing.assert_allclose(found.overall, np.add(found.loss, found.payment))
+        assert found.smallest == problem.counts.min()
+
+    def test_manipulation_is_the_fixed_point_of_amplified_reports(self, base):
+        cell = replace(base, scheme="manipulated", manipulation=Manipulation(2, 3.0))
+        problem = problem_of(cell)
+        reached, _ = train(problem, {2: amplify(3.0)}, 3000)
+        np.testing.assert_allclose(run_cell(cell).loss, problem.losses(reached[None])[0], atol=1e-3)
+
+    def test_it_serves_the_one_and_harms_the_federation(self, base):
+        honest = run_cell(base)
+        for factor in (3.0, 30.0):
+            cell = replace(base, scheme="manipulated", manipulation=Manipulation(2, factor))
+            cheated = run_cell(cell)
+            assert cheated.loss[2] < honest.loss[2]
+            assert np.mean(cheated.loss) > np.mean(honest.loss)
+            assert set(cheated.payment) == {0.0}
+
+    def test_local_learning_is_never_worse_on_the_training_loss(self, base):
+        """Spec A.2, fact 5: J_k >= F_k(w*) >= min F_k, for every agent."""
+        local, shared = run_cell(replace(base, scheme="local")), run_cell(base)
+        assert np.all(np.less(local.loss, shared.loss))
+        assert np.all(np.less(shared.loss, shared.overall))
+
+    def test_local_losses_are_each_agents_own_minimum(self, base):
+        problem = problem_of(base)
+        least = [problem.value(minimise(problem, problem.one(k)), problem.one(k)) for k in range(4)]
+        np.testing.assert_allclose(run_cell(replace(base, scheme="local")).loss, least, atol=1e-6)
+
+    def test_cluster_payments_are_at_most_vcg(self, base):
+        """Erratum D11: the cluster's model is not the best one without k."""
+        exact, pairs = run_cell(base), run_cell(replace(base, clusters=2))
+        assert pairs.loss == exact.loss
+        assert np.all(np.less(pairs.payment, exact.payment))
+        problem = problem_of(base)
+        shared = minimise(problem, problem.weights)
+        groups = random_clusters(4, 2, np.random.default_rng(np.random.SeedSequence(0, spawn_key=(2,))))
+        for members in groups:
+            outside = np.where(np.isin(np.arange(4), members), 0.0, 0.25)
+            model = minimise(problem, outside)
+            change = problem.losses(np.stack([shared, model])) @ (1 - np.eye(4)[members]).T
+            np.testing.assert_allclose(np.take(pairs.payment, members), change[0] - change[1], atol=1e-4)
+
+    def test_private_training_keeps_its_promise_and_repeats_itself(self, base):
+        cell = replace(base, scheme="private", privacy=Privacy(2.0, 0.01, 10, 3))
+        found = run_cell(cell)
+        assert 1.99 < found.epsilon <= 2.0 * (1 + 1e-9)
+        assert replace(run_cell(cell), seconds=0.0) == replace(found, seconds=0.0)
+        assert run_cell(replace(cell, seed=1)).loss != found.loss
+
+    def test_without_privacy_to_speak_of_it_is_gradient_descent(self, base):
+        cell = replace(base, scheme="private", privacy=Privacy(1e9, 0.01, 50, 5))
+        problem = problem_of(base)
+        reached, _ = train(problem, None, 50)
+        np.testing.assert_allclose(run_cell(cell).loss, problem.losses(reached[None])[0], atol=1e-3)
+
+
+class TestFreshSamples:
+    @pytest.mark.parametrize("scheme", ["faithful", "local"])
+    def test_an_agent_is_tested_on_its_own_distribution(self, base, scheme):
+        """The slow way: every test sample's loss, weighted by how likely the agent is to draw it."""
+        cell = replace(base, scheme=scheme)
+        share, problem = cells.draw(cell), problem_of(cell)
+        found = run_cell(cell)
+        for k in range(4):
+            mix = problem.weights if scheme == "faithful" else problem.one(k)
+            model = minimise(problem, mix).reshape(-1, 3)
+            loss = right = 0.0
+            home = sum(1 for y in share.test_labels if y == k % 3)
+            for x, y in zip(share.test_features, share.test_labels, strict=True):
+                chance = 0.6 / len(share.test_labels) + (0.4 / home if y == k % 3 else 0.0)
+                z = x @ model
+                loss += chance * (math.log(sum(math.exp(v) for v in z)) - z[y])
+                right += chance * (int(np.argmax(z)) == y)
+            assert found.test_loss[k] == pytest.approx(loss, abs=1e-4)
+            assert found.accuracy[k] == pytest.approx(right, abs=1e-9)
+
+
+class TestBadCells:
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"scheme": "vcg"}, r"^scheme must be one of faithful"),
+            ({"agents": 1}, r"^agents must be a whole number of at least 2"),
+            ({"samples": 3}, r"^samples must be a whole number of at least 4"),
+            ({"delta": 1.5}, r"^delta must be"),
+            ({"regulariser": 0.0}, r"^regulariser must be positive"),
+            ({"seed": -1}, r"^seed must be"),
+            ({"clusters": 1}, r"^clusters must be in 2\.\.4, got 1"),
+            ({"clusters": 5}, r"^clusters must be in 2\.\.4, got 5"),
+            ({"scheme": "private"}, r'^privacy must be given for "private", and only then, got None'),
+            ({"privacy": Privacy()}, r"^privacy must be given"),
+            ({"scheme": "manipulated"}, r'^manipulation must be given for "manipulated"'),
+            (
+                {"scheme": "manipulated", "manipulation": Manipulation(4)},
+                r"^agent must be in 0\.\.3, got 4",
+            ),
+        ],
+    )
+    def test_are_refused_by_name(self, base, changes, message):
+        with pytest.raises(InvalidValue, match=message):
+            replace(base, **changes)
+
+    @pytest.mark.parametrize(
+        ("kind", "name", "value"),
+        [
+            (Privacy, "alpha", 0.0), (Privacy, "beta", 1.0), (Privacy, "beta", 0.0),
+            (Privacy, "training_steps", 0), (Privacy, "payment_steps", 1.5), (Privacy, "calibration", "b"),
+            (Manipulation, "factor", -1.0), (Manipulation, "agent", -1),
+        ],
+    )  # fmt: skip
+    def test_so_are_bad_parts(self, kind, name, value):
+        with pytest.raises(InvalidValue, match=f"^{name} must be"):
+            kind(**{name: value})
+
+
+class TestStore:
+    @pytest.fixture
+    def wanted(self, base):
+        return [
+            base,
+            replace(base, clusters=2),
+            replace(base, scheme="private", privacy=Privacy(5.0, 0.01, 3, 1)),
+            replace(base, scheme="manipulated", manipulation=Manipulation(1, 2.0)),
+        ]
+
+    def test_finished_cells_are_read_not_run(self, wanted, tmp_path, monkeypatch):
+        path, seen = tmp_path / "cells.jsonl", []
+        first = Store(path, lambda cell, outcome, done, of: seen.append((cell, done, of))).outcomes(wanted)
+        assert seen == [(cell, i + 1, 4) for i, cell in enumerate(wanted)]
+        monkeypatch.setattr(cells, "run_cell", lambda cell: pytest.fail("was done before"))
+        assert Store(path).outcomes(wanted) == first
+
+    def test_a_line_cut_short_is_done_again(self, wanted, tmp_path):
+        path = tmp_path / "cells.jsonl"
+        first = Store(path).outcomes(wanted[:2])
+        whole = path.read_bytes()
+        path.write_bytes(whole[:-20])
+        assert list(cells.read_cells(path)) == wanted[:1]
+        again = Store(path).outcomes(wanted[:2])
+        assert again[wanted[1]].payment == first[wanted[1]].payment
+        assert len(path.read_text().splitlines()) == 2
+
+    @pytest.mark.parametrize("bad", ["{", "{}", '{"cell": {"scheme": "best"}, "outcome": {}}'])
+    def test_a_bad_line_is_named(self, wanted, tmp_path, bad):
+        path = tmp_path / "cells.jsonl"
+        Store(path).outcomes(wanted[:1])
+        path.write_text(path.read_text() + bad + "\n")
+        with pytest.raises(UnreadableFile, match=r"line 2.*must be the result of a cell"):
+            cells.read_cells(path)
+
+    def test_the_file_is_plain(self, wanted, tmp_path):
+        path = tmp_path / "cells.jsonl"
+        Store(path).outcomes(wanted[2:3])
+        record = json.loads(path.read_text())
+        assert record["cell"]["privacy"]["alpha"] == 5.0
+        assert len(record["outcome"]["payment"]) == 4
