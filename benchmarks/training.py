@@ -30,7 +30,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from bonafed.learning.engine import Job, LocalTraining, batches, job_rng
+from bonafed.learning.jobs import Job, LocalTraining, batches, job_rng
 from bonafed.learning.models import build
 from bonafed.learning.partition import quantity_dirichlet
 from bonafed.learning.programs import flat_parameters, program_for

@@ -6,8 +6,8 @@ from functools import partial
 import numpy as np
 from common import Gate, build, load_case
 
-from bonafed.learning.engine import LocalTraining, Samples
 from bonafed.learning.federation import run_round, weighted_mean
+from bonafed.learning.jobs import LocalTraining, Samples
 from bonafed.learning.programs import program_for
 
 

@@ -6,8 +6,8 @@ from functools import partial
 import numpy as np
 from common import Gate, build, load_case
 
-from bonafed.learning.engine import LocalTraining, Samples
 from bonafed.learning.federation import make_jobs
+from bonafed.learning.jobs import LocalTraining, Samples
 from bonafed.learning.sequential import run_jobs_sequentially
 
 

@@ -19,7 +19,7 @@ partition = {kind = "natural"}
 model = {name = "softmax"}
 training = {rounds = 80, learning_rate = "proposition-1", steps = 4, batch_size = 16}
 contract = {prior = "uniform:0.5,1.5", total_budget = 1000}
-run = {checkpoint_every = 3, threads = 2}
+run = {checkpoint_every = 3, cores = 2}
 """
 KILLS = 3
 START = [sys.executable, "-c", "from bonafed.cli import main; main()", "train"]

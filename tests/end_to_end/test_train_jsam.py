@@ -65,7 +65,7 @@ def test_a_cell_is_the_same_every_time():
 
     data = datasets.load("digits")
     cell = replace(BASE, scheme="cheapest", members=5, money=30.0)
-    one, two = (replace(lab.run_cell(cell, data, threads), seconds=0.0) for threads in (1, 2))
+    one, two = (replace(lab.run_cell(cell, data, cores), seconds=0.0) for cores in (1, 2))
     assert one == two
     assert one.selected == 5
 

@@ -131,13 +131,14 @@ def cells(
     ]
 
 
-def run_cell(cell: Cell, dataset: Dataset, threads: int = 1) -> Outcome:
+def run_cell(cell: Cell, dataset: Dataset, cores: int = 1) -> Outcome:
     """Buy, draw, train, measure."""
     import torch
 
     from bonafed.learning import models
-    from bonafed.learning.engine import LocalTraining, Samples
+    from bonafed.learning.crew import Crew
     from bonafed.learning.federation import evaluate, run_round
+    from bonafed.learning.jobs import LocalTraining, Samples
     from bonafed.learning.partition import partition
     from bonafed.learning.programs import flat_parameters, program_for
 
@@ -147,22 +148,24 @@ def run_cell(cell: Cell, dataset: Dataset, threads: int = 1) -> Outcome:
     shape = dataset.features.shape[1:]
     module = models.build(cell.model, shape, dataset.classes, cell.seed, dataset.vocabulary)
     program, weights = program_for(module, "cross-entropy"), flat_parameters(module)
-    x, y = torch.tensor(dataset.features), torch.tensor(dataset.labels)
+    samples = Samples(torch.tensor(dataset.features), torch.tensor(dataset.labels))
     losses = None
     if cell.scheme == "largest losses":
+        x, y = samples.features, samples.labels
         losses = [evaluate(program, weights, Samples(x[part], y[part]))[0] for part in parts]
     terms = _terms(cell, losses)
     noise = jsam.noise_multipliers(terms, cell.delta)
     everything = max(part.size for part in parts)
     spec = LocalTraining(everything, cell.learning_rate, epochs=None, steps=1, clip=cell.clip)
     ledger = Ledger()
-    for number in range(1, cell.rounds + 1):
-        who = jsam.participation(terms, number)
-        done = run_round(
-            program, weights, Samples(x, y), parts, who, spec, seed=cell.seed, round_number=number,
-            noise_multipliers=noise, threads=threads,
-        )  # fmt: skip
-        weights, ledger = done.weights, ledger.add(done.releases)
+    with Crew(program, samples, cores) as crew:
+        for number in range(1, cell.rounds + 1):
+            who = jsam.participation(terms, number)
+            done = run_round(
+                program, weights, samples, parts, who, spec, seed=cell.seed, round_number=number,
+                noise_multipliers=noise, crew=crew,
+            )  # fmt: skip
+            weights, ledger = done.weights, ledger.add(done.releases)
     test = Samples(torch.tensor(dataset.test_features), torch.tensor(dataset.test_labels))
     loss, accuracy = evaluate(program, weights, test)
     plan = terms.settlement.allocation
@@ -193,7 +196,7 @@ def _terms(cell: Cell, losses: Sequence[float] | None) -> jsam.PrivacyTerms:
 
 
 def study(
-    wanted: Sequence[Cell], results: Path, *, threads: int = 1, on_cell: OnCell | None = None
+    wanted: Sequence[Cell], results: Path, *, cores: int = 1, on_cell: OnCell | None = None
 ) -> dict[Cell, Outcome]:
     """The outcome of every cell; those in `results` are read, the others trained and added to it."""
     known = read_cells(results)
@@ -206,7 +209,7 @@ def study(
             from bonafed.learning import datasets
 
             dataset = datasets.load(cell.data)
-        done[cell] = run_cell(cell, dataset, threads)
+        done[cell] = run_cell(cell, dataset, cores)
         append_result(results, asdict(cell), asdict(done[cell]))
         if on_cell is not None:
             on_cell(cell, done[cell], len(done), len(wanted))
@@ -341,7 +344,7 @@ def _main(given: argparse.Namespace) -> None:
             flush=True,
         )
 
-    found = points(study(wanted, given.results, threads=given.threads, on_cell=say))
+    found = points(study(wanted, given.results, cores=given.cores, on_cell=say))
     print(table(found), end="")
     if given.plot is not None:
         from bonafed.lab.style import render
@@ -365,7 +368,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--members", type=int, help="of cheapest and largest losses")
     parser.add_argument("--results", type=Path, default=Path("jsam_accuracy.jsonl"), help="finished cells")
     parser.add_argument("--plot", type=Path, help="figure to write: .png, .svg or .pdf")
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--cores", type=int, default=1)
     return parser
 
 

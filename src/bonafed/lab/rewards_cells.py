@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from bonafed.learning.datasets import Dataset
-    from bonafed.learning.engine import Samples
+    from bonafed.learning.jobs import Samples
     from bonafed.mechanisms.rewards.local import EngineLocal, ModelScores
 
 TABLES = ("fedavg", "lg-fedavg", "cgsv", "rank", "iafl")  # the methods of the paper's tables
@@ -135,7 +135,7 @@ class Federation:
         """Loss and accuracy of each model."""
         from bonafed.mechanisms.rewards.local import evaluate_models
 
-        return evaluate_models(self.local.program, models, samples, threads=self.local.threads)
+        return evaluate_models(self.local.program, models, samples, cores=self.local.cores)
 
 
 def cells(
@@ -157,12 +157,12 @@ def cells(
     ]
 
 
-def federation(cell: Cell, dataset: Dataset, threads: int = 1) -> Federation:
+def federation(cell: Cell, dataset: Dataset, cores: int = 1) -> Federation:
     """Hold out, split, standardise, perhaps add noise; all by the cell's seed."""
     import torch
 
     from bonafed.learning import models
-    from bonafed.learning.engine import LocalTraining, Optimizer, Samples
+    from bonafed.learning.jobs import LocalTraining, Optimizer, Samples
     from bonafed.learning.partition import add_feature_noise, feature_noise_levels, partition
     from bonafed.learning.programs import flat_parameters, program_for
     from bonafed.mechanisms.rewards.local import EngineLocal
@@ -190,7 +190,7 @@ def federation(cell: Cell, dataset: Dataset, threads: int = 1) -> Federation:
     some = slice(cell.ranking)
     spec = LocalTraining(cell.batch_size, cell.learning_rate, optimizer=cast(Optimizer, cell.optimizer))
     local = EngineLocal(
-        program_for(module), samples(train, labels), parts, spec, cell.seed, cell.decay, threads
+        program_for(module), samples(train, labels), parts, spec, cell.seed, cell.decay, cores
     )
     return Federation(
         module,
@@ -331,7 +331,7 @@ def study(
     wanted: Sequence[Cell],
     results: Path,
     *,
-    threads: int = 1,
+    cores: int = 1,
     every: int = 5,
     on_round: OnRound | None = None,
     on_cell: OnCell | None = None,
@@ -345,7 +345,7 @@ def study(
         for cell in wanted:
             if cell in done:
                 continue
-            ready = _prepared(cell.alone, threads)
+            ready = _prepared(cell.alone, cores)
             checkpoint = Checkpoint(states_beside(results), cell)
             done[cell] = run_cell(
                 cell, ready, done.get(cell.alone), checkpoint=checkpoint, every=every, on_round=on_round
@@ -358,11 +358,11 @@ def study(
 
 
 @lru_cache(maxsize=1)
-def _prepared(setting: Cell, threads: int) -> Federation:
+def _prepared(setting: Cell, cores: int) -> Federation:
     """The setting of a standalone cell; the methods of a setting follow each other."""
     from bonafed.learning import datasets
 
-    return federation(setting, datasets.load(setting.data), threads)
+    return federation(setting, datasets.load(setting.data), cores)
 
 
 @contextmanager

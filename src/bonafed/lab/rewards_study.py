@@ -1,11 +1,11 @@
 """The command for the tables of the rewards paper: progress, resumption, tables, figures, and its speed.
 
-    python -m bonafed.lab.rewards_study --data mnist fashion-mnist --results build/rewards.jsonl --threads 2
+    python -m bonafed.lab.rewards_study --data mnist fashion-mnist --results build/rewards.jsonl --cores 2
 
 What is trained, and how, is in `rewards_cells`; what the tables hold in `rewards_tables`. With
-`--against-loop` one round of the first setting is timed three ways first: by the engine on all threads, by
+`--against-loop` one round of the first setting is timed three ways first: by the engine on all cores, by
 the engine on one, and by a loop over clients in plain PyTorch (`learning.sequential`) with whatever number
-of threads up to those given is best for it.
+of threads up to the cores given is best for it.
 """
 
 from __future__ import annotations
@@ -55,38 +55,38 @@ class Cost:
 
     seconds: float  # that passed
     cpu_seconds: float  # of processors, which other work on the machine hardly changes
-    threads: int
+    cores: int
 
     def __str__(self) -> str:
-        return f"{self.seconds:.2f} s on {self.threads} (processors {self.cpu_seconds:.2f} s)"
+        return f"{self.seconds:.2f} s on {self.cores} (processors {self.cpu_seconds:.2f} s)"
 
 
 @dataclass(frozen=True, slots=True)
 class RoundTimes:
     """The same round computed in different ways, the fastest repetition of each."""
 
-    engine: Cost  # on all threads
-    engine_alone: Cost  # on one thread
+    engine: Cost  # on all cores
+    engine_alone: Cost  # on one core
     loop: Cost  # client after client, with the best number of threads for it
     difference: float  # of the updates of engine and loop, relative (Euclidean norms), median over clients
 
     def __str__(self) -> str:
         times = self.loop.seconds / self.engine.seconds
         return (
-            f"one round of all clients, by threads: engine {self.engine}, {self.engine_alone}; loop over "
+            f"one round of all clients, by cores: engine {self.engine}, {self.engine_alone}; loop over "
             f"clients {self.loop}, {times:.1f} times the engine's; updates equal to {self.difference:.1e}"
         )
 
 
-def time_round(cell: Cell, threads: int, repeats: int = 3) -> RoundTimes:
+def time_round(cell: Cell, cores: int, repeats: int = 3) -> RoundTimes:
     """Round 1 of a setting by the engine and by the loop, in turn."""
     from bonafed.learning import datasets
 
-    ready = federation(cell, datasets.load(cell.data), threads)
+    ready = federation(cell, datasets.load(cell.data), cores)
     models = np.tile(ready.start, (cell.clients, 1))
     ways: dict[tuple[str, int], Callable[[], Models]] = {}
-    for n in dict.fromkeys((threads, 1)):
-        by_engine = replace(ready.local, threads=n)
+    for n in dict.fromkeys((cores, 1)):
+        by_engine = replace(ready.local, cores=n)
         ways["engine", n] = partial(by_engine, models, 1, np.ones(cell.clients, dtype=bool))
         ways["loop", n] = partial(_loop, ready, n)
     fastest: dict[tuple[str, int], Cost] = {}
@@ -97,11 +97,11 @@ def time_round(cell: Cell, threads: int, repeats: int = 3) -> RoundTimes:
             updates[way] = run()
             cost = Cost(time.perf_counter() - began, time.process_time() - cpu, way[1])
             fastest[way] = min(cost, fastest.get(way, cost), key=lambda one: one.seconds)
-    loop = min(fastest["loop", threads], fastest["loop", 1], key=lambda one: one.seconds)
-    one, other = updates["engine", threads], updates["loop", 1]
+    loop = min(fastest["loop", cores], fastest["loop", 1], key=lambda one: one.seconds)
+    one, other = updates["engine", cores], updates["loop", 1]
     # Not the largest: with Adam, roundings in single precision grow for some clients within one round.
     difference = float(np.median(np.linalg.norm(one - other, axis=1) / np.linalg.norm(other, axis=1)))
-    return RoundTimes(fastest["engine", threads], fastest["engine", 1], loop, difference)
+    return RoundTimes(fastest["engine", cores], fastest["engine", 1], loop, difference)
 
 
 def _loop(ready: Federation, threads: int) -> Models:
@@ -184,10 +184,10 @@ def _main(given: argparse.Namespace) -> None:
     for path in filter(None, (given.results, given.csv)):
         require_writable(path)
     if given.against_loop:
-        print(time_round(wanted[0], given.threads), flush=True)
+        print(time_round(wanted[0], given.cores), flush=True)
     progress = _Progress(wanted, read_cells(given.results))
     outcomes = study(
-        wanted, given.results, threads=given.threads, every=given.keep_every,
+        wanted, given.results, cores=given.cores, every=given.keep_every,
         on_round=progress.round, on_cell=progress.cell,
     )  # fmt: skip
     found = findings(outcomes)
@@ -236,7 +236,7 @@ def _parser() -> argparse.ArgumentParser:
             add(f"--{name.replace('_', '-')}", type=kind, default=getattr(Cell, name))
     add("--results", type=Path, default=Path("rewards.jsonl"), help="finished cells")
     add("--keep-every", type=int, default=5, help="rounds between checkpoints of the cell under way")
-    add("--threads", type=int, default=2)
+    add("--cores", type=int, default=2)
     add("--csv", type=Path, help="file to write the table to")
     add("--figure", type=Path, help="folder to draw a figure per data set in")
     add("--against-loop", action="store_true", help="time a round against a loop over clients first")

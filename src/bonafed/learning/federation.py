@@ -24,7 +24,9 @@ from torch import Tensor
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
-from bonafed.learning.engine import BadUpdate, Job, LocalTraining, Samples, run_jobs, single_threaded
+from bonafed.learning.crew import Crew
+from bonafed.learning.engine import run_jobs, single_threaded
+from bonafed.learning.jobs import BadUpdate, Job, LocalTraining, Samples
 from bonafed.learning.privacy import Release
 from bonafed.learning.programs import Program
 
@@ -78,17 +80,17 @@ def run_round(
     seed: int,
     round_number: int,
     noise_multipliers: ArrayLike | None = None,
-    threads: int = 1,
+    crew: Crew | None = None,
     on_bad_update: BadUpdatePolicy = "raise",
 ) -> RoundResult:
-    """One round from one shared model; `parts[n]` are client n's samples."""
+    """One round from one shared model, on the cores of the crew; `parts[n]` are client n's samples."""
     checks.literal("on_bad_update", on_bad_update, BadUpdatePolicy)
     order = np.argsort(participation.clients, kind="stable")  # the sum does not depend on it
     jobs = make_jobs(parts, participation.clients[order], noise_multipliers)
     change, used_weight = torch.zeros(weights.shape, dtype=torch.float64), 0.0
     loss, steps, skipped, releases = 0.0, 0, [], []
     updates = run_jobs(
-        program, weights, samples, jobs, spec, seed=seed, round_number=round_number, threads=threads
+        program, weights, samples, jobs, spec, seed=seed, round_number=round_number, crew=crew
     )
     for job, weight, update in zip(jobs, participation.weights[order], updates, strict=True):
         steps += update.steps

@@ -16,6 +16,7 @@ the mean is taken.
 from __future__ import annotations
 
 import copy
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Literal, final
@@ -288,7 +289,8 @@ class VmapProgram(Program):
 
     def __init__(self, module: nn.Module, loss: Loss) -> None:
         self.loss = loss
-        self._module = copy.deepcopy(module)
+        self._original = copy.deepcopy(module)
+        self._copies = threading.local()
         self._shapes = [(name, p.shape, p.numel()) for name, p in module.named_parameters()]
         self.size = sum(n for _, _, n in self._shapes)
         one = torch.func.grad_and_value(self._mean_loss)
@@ -298,6 +300,14 @@ class VmapProgram(Program):
             torch.func.vmap(sample, in_dims=(None, 0, 0))
         )
         self._run: Callable[..., Any] = torch.func.vmap(self._call)
+
+    @property
+    def _module(self) -> nn.Module:
+        """A copy of this thread's own: while it runs, it holds the parameters of the call."""
+        found: nn.Module | None = getattr(self._copies, "module", None)
+        if found is None:
+            found = self._copies.module = copy.deepcopy(self._original)
+        return found
 
     def numbers_kept(self, sample: Tensor, clip: bool) -> int:
         found = [0]

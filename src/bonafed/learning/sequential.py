@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor, nn
 
-from bonafed.learning.engine import Job, LocalTraining, Samples, Update, batches, job_rng
+from bonafed.learning.jobs import Job, LocalTraining, Samples, Update, batches, job_rng
 from bonafed.learning.programs import Loss, flat_parameters, load_parameters
 
 

@@ -7,7 +7,7 @@
     [privacy]    optional: clip, epsilon, delta, calibration
     [contract]   optional: prior, total_budget, scheme, cost_seed, confidence
     [jsam]       optional: prior, eta or budget or expected_budget, noise_scale, clip, delta, scheme, ...
-    [run]        seed, folder, checkpoint_every, evaluate_every, threads
+    [run]        seed, folder, checkpoint_every, evaluate_every, cores
 
 A file with a table [faithful] or [rewards] is another kind of run (`faithful_config`, `rewards_config`). An
 unknown key, a missing one and an impossible value are refused under their dotted name, `training.rounds
@@ -178,7 +178,7 @@ class Config:
 AnyConfig = Config | FaithfulConfig | RewardsConfig
 # the table that makes a file another kind of run
 _KINDS: Mapping[str, type[AnyConfig]] = {"faithful": FaithfulConfig, "rewards": RewardsConfig}
-_HARMLESS = (("run", "folder"), ("run", "threads"), ("run", "checkpoint_every"))
+_HARMLESS = (("run", "folder"), ("run", "cores"), ("run", "checkpoint_every"))
 
 
 def read(path: Path, changes: Sequence[str] = (), read_prior: ReadPrior | None = None) -> AnyConfig:

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
 from bonafed.learning.datasets import Dataset
-from bonafed.learning.engine import Samples, single_threaded
+from bonafed.learning.engine import single_threaded
+from bonafed.learning.jobs import Samples
 from bonafed.learning.programs import Loss, Program, flat_parameters, program_for
 from bonafed.mechanisms.faithful import Problem, RidgeRegression, SoftmaxRegression, privacy_loss
 from bonafed.mechanisms.faithful.agents import agents_from

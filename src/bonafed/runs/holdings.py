@@ -18,7 +18,7 @@ from bonafed.errors import InvalidValue
 from bonafed.learning import datasets, models
 from bonafed.learning import partition as partitions
 from bonafed.learning.datasets import Dataset
-from bonafed.learning.engine import Samples
+from bonafed.learning.jobs import Samples
 from bonafed.runs.config import AnyConfig
 from bonafed.runs.sections import named
 
@@ -74,13 +74,13 @@ def hold(
     return Holdings(config, dataset, features, parts, _digest(features, dataset, parts))
 
 
-def with_threads(config: C) -> C:
-    """As many threads as there are cores unless said otherwise."""
+def with_cores(config: C) -> C:
+    """All cores unless said otherwise."""
     run = config.run
-    if run.threads:
+    if run.cores:
         return config
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    filled: Any = replace(run, threads=cores)  # of the same kind, which the type of a union does not say
+    filled: Any = replace(run, cores=cores)  # of the same kind, which the type of a union does not say
     return replace(config, run=filled)
 
 

@@ -89,7 +89,7 @@ def _train(setting: RewardsSetting, method: str, found: Found, inside: Vectors, 
         state = rules.advance(state, local)
         writer.round(method, state)
     models = rules.finish(state, local)
-    judged = evaluate_models(setting.program, models, setting.test, threads=setting.config.run.threads)
+    judged = evaluate_models(setting.program, models, setting.test, cores=setting.config.run.cores)
     kept: Vectors = {"accuracy": judged.accuracy, "loss": judged.loss}
     if method == "standalone":
         kept["validation"] = setting.score(models)
@@ -143,7 +143,7 @@ class _Writer:
         run, rounds = setting.config.run, setting.config.training.rounds
         loss = accuracy = None
         if inside % run.evaluate_every == 0 or inside == rounds:
-            judged = evaluate_models(setting.program, state.models, setting.test, threads=run.threads)
+            judged = evaluate_models(setting.program, state.models, setting.test, cores=run.cores)
             loss, accuracy = float(judged.loss.mean()), float(judged.accuracy.mean())
         now = self._clock()
         present = state.present[-1] if isinstance(state, RewardsState) else np.ones(setting.clients, bool)

@@ -5,7 +5,7 @@
 [model]      name
 [training]   rounds, batch_size, epochs or steps, learning_rate, learning_rate_decay, optimizer, ...
 [rewards]    measure, sharing, recovery, ceiling, reference, own, presence, baselines, agents, ...
-[run]        seed, folder, checkpoint_every, evaluate_every, threads
+[run]        seed, folder, checkpoint_every, evaluate_every, cores
 """
 
 from __future__ import annotations

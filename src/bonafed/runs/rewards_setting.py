@@ -13,7 +13,7 @@ from torch import nn
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
 from bonafed.learning.datasets import Dataset
-from bonafed.learning.engine import Samples
+from bonafed.learning.jobs import Samples
 from bonafed.learning.programs import Program, flat_parameters, program_for
 from bonafed.mechanisms.rewards import (
     CosineRewards,
@@ -33,7 +33,7 @@ from bonafed.mechanisms.rewards.local import EngineLocal, evaluate_models, last_
 from bonafed.mechanisms.rewards.rates import Reference
 from bonafed.mechanisms.rewards.server import Own
 from bonafed.mechanisms.rewards.training import Local
-from bonafed.runs.holdings import VALIDATION, generator, hold, with_threads
+from bonafed.runs.holdings import VALIDATION, generator, hold, with_cores
 from bonafed.runs.rewards_config import RewardsConfig
 from bonafed.runs.sections import named
 from bonafed.runs.setting import local_training, require_fit
@@ -79,9 +79,7 @@ class RewardsSetting:
 
     def score(self, models: Models) -> Floats:
         """(m,) validation accuracy."""
-        return evaluate_models(
-            self.program, models, self.validation, threads=self.config.run.threads
-        ).accuracy
+        return evaluate_models(self.program, models, self.validation, cores=self.config.run.cores).accuracy
 
     def method(self, name: str, standalone: Floats | None) -> Any:
         """What is trained under this name; `standalone` (N,) are the accuracies of models trained alone."""
@@ -150,7 +148,7 @@ def prepare_rewards(
     on_progress: Callable[[str], None] | None = None,
 ) -> RewardsSetting:
     """Load, split, build; `dataset` and `module` may be the user's own."""
-    held = hold(with_threads(config), dataset, on_progress)
+    held = hold(with_cores(config), dataset, on_progress)
     config = held.config
     if not held.dataset.classes:
         raise InvalidValue(
@@ -176,7 +174,7 @@ def prepare_rewards(
         local_training(config.training, rate),
         config.run.seed,
         config.training.learning_rate_decay,
-        config.run.threads,
+        config.run.cores,
     )
     test, validation = _judges(config, held.test)
     sizes = np.array([part.size for part in held.parts], dtype=np.float64)

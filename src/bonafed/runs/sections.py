@@ -194,7 +194,7 @@ class Run(Section):
     folder: str = key(text, "")  # empty: runs/<name of the config file>
     checkpoint_every: int = key(checks.whole, 1)  # rounds
     evaluate_every: int = key(checks.whole, 1)  # rounds
-    threads: int = key(natural, 0)  # 0: one per core; changes the time, not the result
+    cores: int = key(natural, 0)  # to train on; 0: all; changes the time, not the result
 
 
 @contextmanager

@@ -19,8 +19,8 @@ from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
 from bonafed.learning.datasets import Dataset
-from bonafed.learning.engine import LocalTraining, Optimizer, Samples
 from bonafed.learning.federation import BadUpdatePolicy, Participation, evaluate, weighted_mean
+from bonafed.learning.jobs import LocalTraining, Optimizer, Samples
 from bonafed.learning.privacy import Calibration, noise_multiplier
 from bonafed.learning.programs import Program, flat_parameters, program_for
 from bonafed.mechanisms.jsam import training as jsam
@@ -28,7 +28,7 @@ from bonafed.mechanisms.jsam.training import PrivacyTerms
 from bonafed.mechanisms.sampling import training as sampling
 from bonafed.mechanisms.sampling.training import SampledTerms, Scheme
 from bonafed.runs.config import Config
-from bonafed.runs.holdings import WHO, generator, hold, with_threads
+from bonafed.runs.holdings import WHO, generator, hold, with_cores
 from bonafed.runs.sections import PROPOSITION_1, Training, named
 
 Terms = SampledTerms | PrivacyTerms
@@ -80,7 +80,7 @@ def prepare(
     on_progress: Callable[[str], None] | None = None,
 ) -> Setting:
     """Load, split, build and plan; `dataset` and `module` may be the user's own."""
-    held = hold(with_threads(config), dataset, on_progress)
+    held = hold(with_cores(config), dataset, on_progress)
     config, dataset, parts, samples = held.config, held.dataset, held.parts, held.samples
     if module is None:
         module = held.module()

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from bonafed.checks import finite_or_none
 from bonafed.errors import BonafedError, InvalidValue
+from bonafed.learning.crew import Crew
 from bonafed.learning.federation import BadUpdatePolicy, evaluate, run_round
 from bonafed.learning.privacy import Ledger, Release
 from bonafed.learning.programs import load_parameters
@@ -82,50 +83,58 @@ def play(
     setting: Setting, weights: Tensor, done: int, accounts: Accounts, clock: Clock = time.perf_counter
 ) -> Iterator[tuple[RoundRecord, Tensor]]:
     """The rounds after `done`: what to write down about each, and the model after it."""
-    every = setting.config.run.evaluate_every
-    for number in range(done + 1, _rounds(setting) + 1):
-        began = clock()
-        # (1) who takes part
-        who = setting.participation(number)
-        spec = setting.local_training(number)
-        # (2) their local training, the sum
-        result = run_round(
-            setting.program,
-            weights,
-            setting.samples,
-            setting.parts,
-            who,
-            spec,
-            seed=setting.config.run.seed,
-            round_number=number,
-            noise_multipliers=setting.noise_multipliers,
-            threads=setting.config.run.threads,
-            on_bad_update=cast(BadUpdatePolicy, setting.config.training.on_bad_update),
-        )
-        weights = result.weights
-        if not bool(torch.isfinite(weights).all()):
-            raise BadModel(number)
-        accounts.add(result.releases)
-        # (3) a look at the model
-        test_loss = accuracy = math.nan
-        if number % every == 0 or number == _rounds(setting):
-            test_loss, accuracy = evaluate(setting.program, weights, setting.test)
-        # (4) what to write down
-        record = RoundRecord(
-            round=number,
-            train_loss=finite_or_none(result.loss),
-            test_loss=finite_or_none(test_loss),
-            test_accuracy=finite_or_none(accuracy),
-            participants=sorted(who.clients.tolist()),
-            skipped=list(result.skipped),
-            steps=result.steps,
-            learning_rate=spec.learning_rate,
-            spend=setting.spend(number, who),
-            epsilon=accounts.largest_epsilon,
-            releases=[(r.client, r.multiplier, r.times) for r in result.releases],
-            seconds=round(clock() - began, 6),
-        )
-        yield record, weights
+    with Crew(setting.program, setting.samples, setting.config.run.cores) as crew:
+        for number in range(done + 1, _rounds(setting) + 1):
+            record, weights = _round(setting, weights, number, accounts, crew, clock)
+            yield record, weights
+
+
+def _round(
+    setting: Setting, weights: Tensor, number: int, accounts: Accounts, crew: Crew, clock: Clock
+) -> tuple[RoundRecord, Tensor]:
+    """One of them."""
+    began = clock()
+    # (1) who takes part
+    who = setting.participation(number)
+    spec = setting.local_training(number)
+    # (2) their local training, the sum
+    result = run_round(
+        setting.program,
+        weights,
+        setting.samples,
+        setting.parts,
+        who,
+        spec,
+        seed=setting.config.run.seed,
+        round_number=number,
+        noise_multipliers=setting.noise_multipliers,
+        crew=crew,
+        on_bad_update=cast(BadUpdatePolicy, setting.config.training.on_bad_update),
+    )
+    weights = result.weights
+    if not bool(torch.isfinite(weights).all()):
+        raise BadModel(number)
+    accounts.add(result.releases)
+    # (3) a look at the model
+    test_loss = accuracy = math.nan
+    if number % setting.config.run.evaluate_every == 0 or number == _rounds(setting):
+        test_loss, accuracy = evaluate(setting.program, weights, setting.test)
+    # (4) what to write down
+    record = RoundRecord(
+        round=number,
+        train_loss=finite_or_none(result.loss),
+        test_loss=finite_or_none(test_loss),
+        test_accuracy=finite_or_none(accuracy),
+        participants=sorted(who.clients.tolist()),
+        skipped=list(result.skipped),
+        steps=result.steps,
+        learning_rate=spec.learning_rate,
+        spend=setting.spend(number, who),
+        epsilon=accounts.largest_epsilon,
+        releases=[(r.client, r.multiplier, r.times) for r in result.releases],
+        seconds=round(clock() - began, 6),
+    )
+    return record, weights
 
 
 class Accounts:

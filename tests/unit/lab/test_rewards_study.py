@@ -15,7 +15,7 @@ from bonafed.lab import rewards_study as command
 from bonafed.lab import rewards_tables as tables
 from bonafed.lab.rewards_cells import Cell, Checkpoint, Outcome
 from bonafed.learning import datasets
-from bonafed.learning.engine import Job, LocalTraining, batches, job_rng
+from bonafed.learning.jobs import Job, LocalTraining, batches, job_rng
 from bonafed.learning.programs import load_parameters
 from bonafed.mechanisms.rewards import ModelRewards
 from bonafed.mechanisms.rewards.metrics import Evaluation
@@ -33,7 +33,7 @@ SMALL = Cell(
 )
 OPTIONS = [
     "--data", "digits", "--clients", "4", "--rounds", "2", "--validation", "1100", "--ranking", "50",
-    "--threads", "1", "--partitions", "iid",
+    "--cores", "1", "--partitions", "iid",
 ]  # fmt: skip
 
 
@@ -206,8 +206,8 @@ class TestRunning:
         for cell in wanted:
             assert (done[cell].validation_accuracy is not None) == (cell.method == "standalone")
 
-    def test_threads_do_not_matter(self, digits, alone):
-        two = lab.run_cell(SMALL, lab.federation(SMALL, digits, threads=2))
+    def test_cores_do_not_matter(self, digits, alone):
+        two = lab.run_cell(SMALL, lab.federation(SMALL, digits, cores=2))
         assert without_clocks(two) == without_clocks(alone)
 
 
@@ -412,11 +412,11 @@ class TestCommand:
         assert shown.count("\n") == 1
 
     def test_the_loop_does_the_same_round(self):
-        found = command.time_round(replace(SMALL, clients=3, validation=1300), threads=2, repeats=1)
+        found = command.time_round(replace(SMALL, clients=3, validation=1300), cores=2, repeats=1)
         assert 0 < found.difference < 1e-4
         for cost in (found.engine, found.engine_alone, found.loop):
             assert min(cost.seconds, cost.cpu_seconds) > 0
-        assert (found.engine.threads, found.engine_alone.threads) == (2, 1)
+        assert (found.engine.cores, found.engine_alone.cores) == (2, 1)
         assert f"{found.loop.seconds / found.engine.seconds:.1f} times" in str(found)
 
 

@@ -1,4 +1,4 @@
-"""The engine against its readable twin, and its independence of grouping, threads and order."""
+"""The engine against its readable twin, and its independence of grouping and order."""
 
 import itertools
 
@@ -9,7 +9,7 @@ from torch import nn
 
 from bonafed.errors import InvalidValue
 from bonafed.learning import engine, models
-from bonafed.learning.engine import BadUpdate, Job, LocalTraining, Samples, batches, job_rng, run_jobs
+from bonafed.learning.engine import run_jobs
 from bonafed.learning.federation import (
     Participation,
     evaluate,
@@ -18,6 +18,7 @@ from bonafed.learning.federation import (
     unbiased,
     weighted_mean,
 )
+from bonafed.learning.jobs import BadUpdate, Job, LocalTraining, Samples, batches, job_rng
 from bonafed.learning.programs import (
     MOST_SAMPLES,
     LayerProgram,
@@ -174,21 +175,16 @@ def test_noise_has_the_stated_size():
 
 
 @pytest.mark.parametrize("name", ["softmax", "small-cnn"])
-def test_results_do_not_depend_on_grouping_threads_or_order(name):
+def test_results_do_not_depend_on_grouping_or_order(name):
     module, samples = make(name), image_samples(sum(SIZES))
     parts, start, program = split(SIZES), flat_parameters(make(name)), program_for(module)
     spec = LocalTraining(5, 0.1)
     everyone = weighted_mean(np.arange(len(SIZES)), SIZES)
 
-    def end(participation, **options):
-        options = {"threads": 1, **options}
-        return run_round(
-            program, start, samples, parts, participation, spec, seed=1, round_number=0, **options
-        )
+    def end(participation):
+        return run_round(program, start, samples, parts, participation, spec, seed=1, round_number=0)
 
     one = end(everyone).weights
-    assert torch.equal(end(everyone, threads=2).weights, one)
-    assert torch.equal(end(everyone, threads=5).weights, one)
     shuffled = np.random.default_rng(0).permutation(len(SIZES))
     assert torch.equal(end(Participation(shuffled, everyone.weights[shuffled])).weights, one)
     jobs = make_jobs(parts, np.arange(len(SIZES)))
@@ -199,14 +195,13 @@ def test_results_do_not_depend_on_grouping_threads_or_order(name):
             assert float((a.change - b.change).abs().max()) <= 1e-7
 
 
-@pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("clients", [1, 3])
-def test_a_batch_of_more_than_a_call_holds_is_a_group_of_its_own(clients, threads):
+def test_a_batch_of_more_than_a_call_holds_is_a_group_of_its_own(clients):
     """One client per group, and an odd number of them."""
     size = MOST_SAMPLES + 8
     samples, spec = image_samples(clients * size, side=4), LocalTraining(size, 0.1)
     jobs = make_jobs(split([size] * clients), np.arange(clients))
-    assert_same(*both(make("softmax", side=4), samples, jobs, spec, threads=threads), 1e-6)
+    assert_same(*both(make("softmax", side=4), samples, jobs, spec), 1e-6)
 
 
 def test_groups_are_about_equal_and_an_even_number_where_there_is_a_choice():

@@ -12,7 +12,7 @@ TABLES = {
     "partition": {"kind": "iid", "clients": 4},
     "model": {"name": "softmax"},
     "training": {"rounds": 5, "learning_rate": 0.5, "batch_size": 8},
-    "run": {"threads": 1, "seed": 3},
+    "run": {"cores": 1, "seed": 3},
 }
 
 

@@ -141,7 +141,7 @@ BAD = [
         "training.participation must be left to the contract, got 0.5",
     ),
     (["run.seed=-1"], "run.seed must be a whole number of at least 0, got -1"),
-    (["run.threads=-1"], "run.threads must be a whole number of at least 0, got -1"),
+    (["run.cores=-1"], "run.cores must be a whole number of at least 0, got -1"),
     (["rounds=3"], "--set must be SECTION.KEY=VALUE, got 'rounds=3'"),
     (["training.rounds"], "--set must be SECTION.KEY=VALUE, got 'training.rounds'"),
     (["data.name.first=1"], "--set must name a key, and name is not a table, got data.name.first"),

@@ -22,7 +22,7 @@ TABLES = {
     "model": {"name": "softmax"},
     "training": {"rounds": 6, "learning_rate": 0.3, "batch_size": 8, "learning_rate_decay": 0.9},
     "rewards": {"sharing": 0.3, "recovery": 0.2},
-    "run": {"threads": 1, "seed": 3, "checkpoint_every": 2, "evaluate_every": 3},
+    "run": {"cores": 1, "seed": 3, "checkpoint_every": 2, "evaluate_every": 3},
 }
 
 
@@ -115,9 +115,9 @@ def test_a_run_resumed_ends_with_the_same_bits(make, small, tmp_path, kill_in, e
         assert np.array_equal(one["rewards"], other["rewards"])
 
 
-def test_threads_change_no_digit(run):
-    one, two = (run(f"run.threads={threads}", "rewards.baselines=all", "model.name=softmax",
-                    'rewards.baselines=["rank"]') for threads in (1, 2))  # fmt: skip
+def test_cores_change_no_digit(run):
+    one, two = (run(f"run.cores={cores}", "rewards.baselines=all", "model.name=softmax",
+                    'rewards.baselines=["rank"]') for cores in (1, 2))  # fmt: skip
     assert {**one, "seconds": 0} == {**two, "seconds": 0}
 
 

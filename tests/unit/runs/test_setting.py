@@ -105,11 +105,11 @@ def test_an_own_module_must_fit(make, small):
 
 def test_everything_open_is_resolved(make, small):
     data = replace(small, groups=np.arange(120) % 6)
-    tables = config.to_tables(make("partition.kind=natural", "run.threads=0"))
+    tables = config.to_tables(make("partition.kind=natural", "run.cores=0"))
     del tables["partition"]["clients"]
     made = setting.prepare(config.from_tables(tables), dataset=data).config
     assert made.partition.clients == 6
-    assert made.run.threads >= 1
+    assert made.run.cores >= 1
     assert made.training.weight_decay == 0.0
 
 

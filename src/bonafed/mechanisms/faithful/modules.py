@@ -27,7 +27,8 @@ from torch import Tensor, nn
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
-from bonafed.learning.engine import Samples, single_threaded
+from bonafed.learning.engine import single_threaded
+from bonafed.learning.jobs import Samples
 from bonafed.learning.programs import Loss, flat_parameters, program_for
 from bonafed.mechanisms.faithful.problems import Problem
 

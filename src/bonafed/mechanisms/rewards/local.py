@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -21,8 +21,10 @@ from torch import Tensor, nn
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
-from bonafed.learning.engine import LocalTraining, Samples, run_jobs, single_threaded
+from bonafed.learning.crew import Crew
+from bonafed.learning.engine import run_jobs, single_threaded
 from bonafed.learning.federation import make_jobs
+from bonafed.learning.jobs import LocalTraining, Samples
 from bonafed.learning.programs import Program
 from bonafed.mechanisms.rewards.history import Models
 from bonafed.mechanisms.rewards.server import Bools
@@ -41,11 +43,12 @@ class EngineLocal:
     spec: LocalTraining  # what a client does in the first round
     seed: int = 0
     decay: float = DECAY  # factor on the learning rate from round to round, in (0, 1]
-    threads: int = 1
+    cores: int = 1
+    crew: Crew = field(init=False)
 
     def __post_init__(self) -> None:
         checks.between("decay", checks.positive("decay", self.decay), 0.0, 1.0)
-        checks.whole("threads", self.threads)
+        object.__setattr__(self, "crew", Crew(self.program, self.samples, self.cores))
         checks.whole("seed", self.seed, at_least=0)
 
     def __call__(self, models: Models, round_number: int, present: Bools) -> Models:
@@ -63,7 +66,7 @@ class EngineLocal:
             replace(self.spec, learning_rate=rate),
             seed=self.seed,
             round_number=round_number,
-            threads=self.threads,
+            crew=self.crew,
         )
         for i, update in zip(who, done, strict=True):
             found[i] = update.change.numpy()
@@ -83,8 +86,8 @@ class ModelScores(NamedTuple):
     accuracy: Floats  # (m,) share of samples classified rightly; NaN for regression
 
 
-def evaluate_models(program: Program, models: Models, samples: Samples, *, threads: int = 1) -> ModelScores:
-    """Loss and accuracy of each row of `models` (m, P); digits do not depend on `threads`."""
+def evaluate_models(program: Program, models: Models, samples: Samples, *, cores: int = 1) -> ModelScores:
+    """Loss and accuracy of each row of `models` (m, P); digits do not depend on `cores`."""
     n, m = samples.features.shape[0], models.shape[0]
     if n == 0:
         raise InvalidValue("samples", "must not be empty", "0 samples")
@@ -98,10 +101,10 @@ def evaluate_models(program: Program, models: Models, samples: Samples, *, threa
         return _score(program, group, samples, length)
 
     with single_threaded():
-        if threads == 1:
+        if cores == 1:
             done = [score(group) for group in groups]
         else:
-            with ThreadPoolExecutor(checks.whole("threads", threads)) as pool:
+            with ThreadPoolExecutor(checks.whole("cores", cores)) as pool:
                 done = list(pool.map(score, groups))
     loss, correct = (torch.cat(parts).numpy() / n for parts in zip(*done, strict=True))
     return ModelScores(loss, correct if program.loss == "cross-entropy" else np.full(m, np.nan))

@@ -9,8 +9,8 @@ from torch import nn
 
 from bonafed.errors import InvalidValue
 from bonafed.learning import models as architectures
-from bonafed.learning.engine import LocalTraining, Samples
 from bonafed.learning.federation import evaluate, make_jobs
+from bonafed.learning.jobs import LocalTraining, Samples
 from bonafed.learning.programs import flat_parameters, load_parameters, program_for
 from bonafed.learning.sequential import run_jobs_sequentially
 from bonafed.mechanisms.rewards import LocalGlobal, ModelRewards, run
@@ -53,9 +53,9 @@ def test_every_client_trains_from_its_own_model(round_number):
     assert np.abs(found[0] - found[2]).max() > 1e-3
 
 
-def test_training_does_not_depend_on_threads_and_can_be_stopped():
+def test_training_does_not_depend_on_cores_and_can_be_stopped():
     module, one = federation()
-    _, two = federation(threads=2)
+    _, two = federation(cores=2)
     start = flat_parameters(module).numpy()
     method = ModelRewards([0.2, 0.5, 0.7, 1.0], recovery=0.3, participation=[0.6, 0.8, 1.0, 1.0], seed=2)
     whole, end = run(method, one, start, rounds=4)
@@ -85,7 +85,7 @@ def test_models_are_scored_like_one_by_one():
     module, local = federation()
     models = different_models(module, seed=2)
     found = evaluate_models(local.program, models, local.samples)
-    assert (evaluate_models(local.program, models, local.samples, threads=2).loss == found.loss).all()
+    assert (evaluate_models(local.program, models, local.samples, cores=2).loss == found.loss).all()
     for k, row in enumerate(models):
         loss, accuracy = evaluate(local.program, torch.from_numpy(row), local.samples)
         assert found.loss[k] == pytest.approx(loss, abs=1e-6)
@@ -133,8 +133,8 @@ def test_bad_input():
         local(np.zeros((3, 5), dtype=np.float32), 1, np.ones(3, dtype=bool))
     with pytest.raises(InvalidValue, match=r"decay must be between 0 and 1, got 1\.5"):
         federation(decay=1.5)
-    with pytest.raises(InvalidValue, match="threads must be a whole number of at least 1, got 0"):
-        federation(threads=0)
+    with pytest.raises(InvalidValue, match="cores must be a whole number of at least 1, got 0"):
+        federation(cores=0)
     nothing = Samples(torch.zeros(0, 1, 12, 12), torch.zeros(0, dtype=torch.long))
     with pytest.raises(InvalidValue, match="samples must not be empty"):
         evaluate_models(local.program, different_models(module), nothing)

@@ -1,0 +1,331 @@
+"""The processes that train the groups of a round at the same time.
+
+A group is some thousand short operations, and threads hand the interpreter's lock to each other between
+them: two threads gain little where two processes gain nearly all (`docs/decisions/0009-crews.md`). A crew
+is this process and others forked from it, which therefore hold program and samples without a copy:
+
+    what to do      start models in memory that all share; the plan by a pipe to each
+    who does what   a ticket per group in a pipe that all read: whoever is free takes the next
+    what came out   changes in the shared memory; losses and counts by the pipe back
+
+A forked process lives until the crew is closed or no longer used, or until this process dies, however it
+dies, which ends its pipe. Where forking is not safe (systems other than Linux, and processes that may have
+no children) the members are threads. Who trained a group has no effect on its result.
+"""
+
+from __future__ import annotations
+
+import mmap
+import multiprocessing
+import os
+import pickle
+import signal
+import sys
+import traceback
+import warnings
+import weakref
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkProcess
+from types import TracebackType
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bonafed import checks
+from bonafed.errors import BonafedError
+from bonafed.learning.groups import Plan, train_group
+from bonafed.learning.jobs import Job, Samples, Update
+from bonafed.learning.programs import Program
+from bonafed.learning.workspace import reused_memory, start_reuse
+
+_MOST_TICKETS = 4096  # two bytes each: a pipe holds them all
+Updates = dict[int, Update]  # by place in the plan's jobs
+
+
+class MemberLost(BonafedError):
+    """A process of the crew ended before its work was done."""
+
+    def __init__(self, exit_code: int | None) -> None:
+        super().__init__(
+            f"a process that trains clients ended with code {exit_code} before its work was done; "
+            "if memory is short, fewer cores need less"
+        )
+
+
+class Crew:
+    """Trains the groups of rounds of one program on one set of samples, on several cores.
+
+    Processes are started at the first round that has work for them and wait between rounds. `with` ends
+    them at its end; without it they end when nobody refers to the crew.
+    """
+
+    def __init__(self, program: Program, samples: Samples, cores: int = 1) -> None:
+        self.program, self.samples = program, samples
+        self.cores = checks.whole("cores", cores)
+        self._others: _Others | None = None
+
+    def train(self, start: Tensor, plan: Plan) -> Updates:
+        """All updates of a round, from one start model (P,) or one per job (len(plan.jobs), P)."""
+        numbers = range(len(plan.groups))
+        if self.cores == 1 or len(plan.groups) == 1:
+            with reused_memory():
+                return dict(self._trained(start, plan, numbers))
+        if not _forking_is_safe():
+            with ThreadPoolExecutor(self.cores, initializer=start_reuse) as pool:
+                parts = pool.map(lambda number: list(self._trained(start, plan, [number])), numbers)
+                return dict(pair for part in parts for pair in part)
+        try:
+            return self._with_others(start, plan)
+        except BaseException:
+            self.close()  # what is left in the pipes is of no use
+            raise
+
+    def close(self) -> None:
+        """End the other processes; a later round starts new ones."""
+        if self._others is not None:
+            self._others.end()
+            self._others = None
+
+    def __enter__(self) -> Crew:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _trained(self, start: Tensor, plan: Plan, numbers: Iterable[int]) -> Iterator[tuple[int, Update]]:
+        for number in numbers:
+            yield from train_group(self.program, self.samples, start, plan, plan.groups[number])
+
+    def _with_others(self, start: Tensor, plan: Plan) -> Updates:
+        room = start.nbytes + len(plan.jobs) * self.program.size * start.itemsize
+        if self._others is None or not self._others.can_serve(room):
+            self.close()
+            self._others = _Others(self, self.cores - 1, 2 * room)
+        others = self._others
+        changes = others.begin(start, plan)
+        with reused_memory():
+            done = dict(self._trained(start, plan, others.my_share(plan)))
+        for report in others.reports():
+            client, change = plan.jobs[report.place].client, changes[report.place].clone()
+            done[report.place] = Update(client, change, report.loss, report.steps, report.releases)
+        return done
+
+
+class _Report(NamedTuple):
+    """An update whose change lies in the shared memory."""
+
+    place: int
+    loss: float
+    steps: int
+    releases: int
+
+
+class _Order(NamedTuple):
+    """A round as sent to a process; jobs as a few arrays, since a thousand small ones take long to send."""
+
+    plan: Plan  # without jobs
+    clients: list[tuple[int, int, float]]  # client, copy, noise multiplier
+    sizes: list[int]
+    samples: np.ndarray  # of all jobs
+    shape: torch.Size  # of the start models
+    precision: torch.dtype
+
+    @classmethod
+    def of(cls, start: Tensor, plan: Plan) -> _Order:
+        return cls(
+            Plan([], plan.groups, plan.spec, plan.seed, plan.round_number, plan.most),
+            [(job.client, job.copy, job.noise_multiplier) for job in plan.jobs],
+            [job.samples.size for job in plan.jobs],
+            np.concatenate([job.samples for job in plan.jobs]),
+            start.shape,
+            start.dtype,
+        )
+
+    def full_plan(self) -> Plan:
+        parts = np.split(self.samples, np.cumsum(self.sizes)[:-1])
+        jobs = [
+            Job(client, part, copy, noise)
+            for (client, copy, noise), part in zip(self.clients, parts, strict=True)
+        ]
+        bare = self.plan
+        return Plan(jobs, bare.groups, bare.spec, bare.seed, bare.round_number, bare.most)
+
+
+class _Others:
+    """The forked processes of a crew, and what they share with this one."""
+
+    def __init__(self, crew: Crew, count: int, room: int) -> None:
+        self._pid = os.getpid()
+        self._memory = mmap.mmap(-1, room)  # anonymous: nothing to be cleaned up, no limit of /dev/shm
+        self._tickets, self._ticket_office = os.pipe()
+        os.set_blocking(self._tickets, False)
+        self._members: list[tuple[ForkProcess, Connection]] = []
+        pipes = (self._tickets, self._ticket_office)
+        self.end = weakref.finalize(self, _end, self._pid, self._members, pipes)
+        for _ in range(count):
+            self._members.append(_fork(crew.program, crew.samples, self._memory, self._tickets))
+
+    def can_serve(self, room: int) -> bool:
+        """Whether a round that needs so many bytes fits; not in a process that was itself forked since."""
+        return self._pid == os.getpid() and room <= len(self._memory)
+
+    def begin(self, start: Tensor, plan: Plan) -> Tensor:
+        """Let all begin; (len(plan.jobs), P) where changes will be."""
+        order = _Order.of(start, plan)
+        models, changes = _arrays(self._memory, order)
+        models.copy_(start)
+        os.write(self._ticket_office, b"".join(k.to_bytes(2, "little") for k in range(_ticket_count(plan))))
+        message = pickle.dumps(order)
+        for process, pipe in self._members:
+            try:
+                pipe.send_bytes(message)
+            except OSError:
+                raise _lost(process) from None
+        return changes
+
+    def my_share(self, plan: Plan) -> Iterator[int]:
+        """Numbers of groups, one after the other, until all are taken."""
+        return _share(self._tickets, plan)
+
+    def reports(self) -> Iterator[_Report]:
+        """What the others did, when all are done."""
+        for process, pipe in self._members:
+            try:
+                answer = pipe.recv()
+            except (EOFError, OSError):
+                raise _lost(process) from None
+            if isinstance(answer, Exception):
+                raise answer
+            yield from answer
+
+
+def _lost(process: ForkProcess) -> MemberLost:
+    process.join()
+    return MemberLost(process.exitcode)
+
+
+def _ticket_count(plan: Plan) -> int:
+    return min(len(plan.groups), _MOST_TICKETS)
+
+
+def _share(tickets: int, plan: Plan) -> Iterator[int]:
+    """Groups by the tickets this process draws: ticket k of m stands for groups k, k + m, ..."""
+    while True:
+        try:
+            ticket = int.from_bytes(os.read(tickets, 2), "little")
+        except BlockingIOError:  # all drawn
+            return
+        yield from range(ticket, len(plan.groups), _ticket_count(plan))
+
+
+def _arrays(memory: mmap.mmap, order: _Order) -> tuple[Tensor, Tensor]:
+    """Start models and changes in the shared memory."""
+    size, kind = order.shape[-1], order.precision
+    models = torch.frombuffer(memory, dtype=kind, count=order.shape.numel()).view(order.shape)
+    changes = torch.frombuffer(
+        memory, dtype=kind, count=len(order.clients) * size, offset=models.nbytes
+    )  # fmt: skip
+    return models, changes.view(-1, size)
+
+
+def _forking_is_safe() -> bool:
+    return sys.platform == "linux" and not multiprocessing.current_process().daemon
+
+
+def _fork(
+    program: Program, samples: Samples, memory: mmap.mmap, tickets: int
+) -> tuple[ForkProcess, Connection]:
+    """A process that serves until it is ended or its pipe is; it inherits everything, nothing is sent."""
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe()
+    process = context.Process(
+        target=_serve, args=(program, samples, memory, tickets, ours, theirs), daemon=True
+    )
+    with warnings.catch_warnings():
+        # Python 3.12 warns of forks where there are threads: the child uses no lock of theirs.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        process.start()
+    theirs.close()
+    return process, ours
+
+
+def _serve(
+    program: Program,
+    samples: Samples,
+    memory: mmap.mmap,
+    tickets: int,
+    ours: Connection,
+    theirs: Connection,
+) -> None:
+    """The life of a forked process: rounds, until its pipe ends."""
+    ours.close()  # or the pipe would not end with the first process
+    _close_files_but(tickets, theirs.fileno())
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process decides what an interruption means
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    torch.set_num_threads(1)
+    start_reuse()
+    while True:
+        try:
+            order: _Order = theirs.recv()
+        except (EOFError, ConnectionResetError):
+            return
+        answer: list[_Report] | Exception
+        try:
+            answer = list(_reports(program, samples, memory, tickets, order))
+        except Exception as error:
+            answer = _sendable(error)
+        try:
+            theirs.send(answer)
+        except BrokenPipeError:
+            return
+
+
+def _close_files_but(*kept: int) -> None:
+    """Give back all inherited files: a lock on one would outlive the process that took it."""
+    after = 3
+    for descriptor in sorted(kept):
+        os.closerange(after, descriptor)
+        after = descriptor + 1
+    os.closerange(after, os.sysconf("SC_OPEN_MAX"))
+
+
+def _reports(
+    program: Program, samples: Samples, memory: mmap.mmap, tickets: int, order: _Order
+) -> Iterator[_Report]:
+    """Train this process' share of a round."""
+    plan, first = order.full_plan(), os.getppid()
+    models, changes = _arrays(memory, order)
+    for number in _share(tickets, plan):
+        if os.getppid() != first:
+            return  # nobody waits for the rest
+        for place, update in train_group(program, samples, models, plan, plan.groups[number]):
+            changes[place] = update.change
+            yield _Report(place, update.loss, update.steps, update.releases)
+
+
+def _sendable(error: Exception) -> Exception:
+    """The error with its traceback as a note, or what it says if it cannot be sent."""
+    error.add_note("".join(traceback.format_exception(error)))
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return RuntimeError(f"{type(error).__name__}: {error}")
+    return error
+
+
+def _end(pid: int, members: list[tuple[ForkProcess, Connection]], pipes: tuple[int, int]) -> None:
+    """End processes, at once: they hold nothing that could be lost."""
+    if os.getpid() != pid:
+        return  # a process forked from the one that they serve
+    for process, pipe in members:
+        process.kill()
+        process.join()
+        pipe.close()
+    for end in pipes:
+        os.close(end)

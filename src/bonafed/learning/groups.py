@@ -1,0 +1,179 @@
+"""Local training of a group of clients, step by step, as one program.
+
+A step runs the jobs of the group that still have a batch. Batches of unequal length share a call only if at
+most `MOST_PADDING` of what is computed is padding, and padding has weight zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bonafed.learning.jobs import Job, LocalTraining, Samples, Update, batches, job_rng
+from bonafed.learning.programs import Program
+from bonafed.learning.workspace import array
+
+MOST_PADDING = 0.125  # share of padding among the samples of one call, at most
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Plan:
+    """A round's jobs and how they are put together: the same for whoever trains a group of them."""
+
+    jobs: Sequence[Job]
+    groups: Sequence[Sequence[int]]  # of places in `jobs`, those with most steps first
+    spec: LocalTraining
+    seed: int
+    round_number: int
+    most: int  # samples of one call
+
+
+class _Run:
+    """A job with its batches drawn."""
+
+    __slots__ = ("batches", "job", "noise", "place")
+
+    def __init__(self, place: int, plan: Plan) -> None:
+        self.place, self.job = place, plan.jobs[place]
+        rng = job_rng(plan.seed, plan.round_number, self.job)
+        self.batches = batches(self.job, plan.spec, rng)
+        self.noise = (
+            torch.Generator().manual_seed(int(rng.integers(2**63))) if self.job.noise_multiplier else None
+        )
+
+
+def train_group(
+    program: Program, samples: Samples, start: Tensor, plan: Plan, places: Sequence[int]
+) -> list[tuple[int, Update]]:
+    """The updates of the jobs at these places; `start` is one model (P,), or one per job."""
+    spec, group = plan.spec, [_Run(place, plan) for place in places]
+    before = start[list(places)] if start.dim() == 2 else start.expand(len(group), -1)
+    weights = before.clone()
+    state = _OptimizerState(weights, spec)
+    losses = torch.zeros(len(group), dtype=torch.float64)
+    plain = (
+        spec.optimizer == "sgd"
+        and not spec.weight_decay
+        and not any(run.job.noise_multiplier for run in group)
+    )
+    for step in range(len(group[0].batches)):  # the longest comes first
+        active = sum(len(run.batches) > step for run in group)
+        lengths = [group[k].batches[step].size for k in range(active)]
+        for rows in _calls(lengths, plan.most):
+            index, importance = _padded([group[k].batches[step] for k in rows])
+            where = _as_slice(rows)
+            x, y = _take(samples.features, index), _take(samples.labels, index)
+            if plain:
+                current = weights[where]
+                loss = program.descend(current, x, y, importance, spec.clip, spec.learning_rate)
+                if not isinstance(where, slice):  # a slice is a view, an index a copy
+                    weights[where] = current
+            else:
+                loss, grad = program.gradients(weights[where], x, y, importance, spec.clip)
+                _add_noise(grad, [group[k] for k in rows], importance, spec)
+                state.step(weights, where, grad)
+            losses[where] += loss.double()
+    weights -= before
+    return [
+        (
+            run.place,
+            Update(
+                run.job.client,
+                weights[k],
+                float(losses[k]) / len(run.batches),
+                len(run.batches),
+                len(run.batches) if run.job.noise_multiplier else 0,
+            ),
+        )
+        for k, run in enumerate(group)
+    ]
+
+
+def _calls(lengths: list[int], most: int) -> list[list[int]]:
+    """Group jobs for one call each: similar batch lengths, a bounded number of samples."""
+    if len(set(lengths)) == 1 and lengths[0] * len(lengths) <= most:
+        return [list(range(len(lengths)))]
+    calls: list[list[int]] = []
+    used = longest = 0
+    for k in sorted(range(len(lengths)), key=lambda k: (-lengths[k], k)):
+        computed = longest * (len(calls[-1]) + 1) if calls else 0
+        if calls and computed <= most and used + lengths[k] >= (1 - MOST_PADDING) * computed:
+            calls[-1].append(k)
+            used += lengths[k]
+        else:
+            calls.append([k])
+            used = longest = lengths[k]
+    return [sorted(call) for call in calls]
+
+
+def _take(values: Tensor, index: Tensor) -> Tensor:
+    """values[index] for a (K, B) index, copied row by row."""
+    rows = array(values, "taken", (index.numel(), *values.shape[1:]), values)
+    return torch.index_select(values, 0, index.view(-1), out=rows).view(*index.shape, *values.shape[1:])
+
+
+def _as_slice(rows: list[int]) -> slice | Tensor:
+    """Consecutive rows as a slice, which is a view; others as an index."""
+    if rows[-1] - rows[0] + 1 == len(rows):
+        return slice(rows[0], rows[-1] + 1)
+    return torch.tensor(rows)
+
+
+def _padded(parts: list[NDArray[np.int64]]) -> tuple[Tensor, Tensor]:
+    """(K, B) sample indices and weights; padding repeats the first sample with weight zero."""
+    longest = max(part.size for part in parts)
+    if all(part.size == longest for part in parts):
+        return torch.from_numpy(np.stack(parts)), torch.ones(len(parts), longest)
+    index = np.empty((len(parts), longest), dtype=np.int64)
+    importance = np.ones((len(parts), longest), dtype=np.float32)
+    for k, part in enumerate(parts):
+        index[k, : part.size] = part
+        index[k, part.size :] = part[0]
+        importance[k, part.size :] = 0.0
+    return torch.from_numpy(index), torch.from_numpy(importance)
+
+
+def _add_noise(grad: Tensor, runs: list[_Run], importance: Tensor, spec: LocalTraining) -> None:
+    """Gaussian noise of the job's multiplier times the sensitivity 2 clip / batch (theory B5)."""
+    if spec.clip is None:
+        return
+    sizes = importance.sum(1)
+    for k, run in enumerate(runs):
+        if run.job.noise_multiplier:
+            sd = run.job.noise_multiplier * 2 * spec.clip / float(sizes[k])
+            grad[k] += sd * torch.randn(grad.shape[1], generator=run.noise)
+
+
+class _OptimizerState:
+    """Momentum or Adam state of a group of jobs; plain SGD keeps none."""
+
+    def __init__(self, weights: Tensor, spec: LocalTraining) -> None:
+        self._spec = spec
+        self._mean = torch.zeros_like(weights) if spec.optimizer != "sgd" else None
+        self._square = torch.zeros_like(weights) if spec.optimizer == "adam" else None
+        self._count = torch.zeros(weights.shape[0], 1, dtype=torch.float64)
+
+    def step(self, weights: Tensor, where: slice | Tensor, grad: Tensor) -> None:
+        spec = self._spec
+        if spec.weight_decay:
+            grad = grad + spec.weight_decay * weights[where]
+        if self._mean is None:
+            weights[where] -= spec.learning_rate * grad
+            return
+        self._count[where] += 1
+        if self._square is None:
+            mean = spec.momentum * self._mean[where] + grad
+            self._mean[where] = mean
+            weights[where] -= spec.learning_rate * mean
+            return
+        mean = 0.9 * self._mean[where] + 0.1 * grad
+        square = 0.999 * self._square[where] + 0.001 * grad.square()
+        self._mean[where], self._square[where] = mean, square
+        t = self._count[where]
+        corrected = (square / (1 - 0.999**t).to(square.dtype)).sqrt() + 1e-8
+        weights[where] -= (spec.learning_rate / (1 - 0.9**t)).to(mean.dtype) * mean / corrected
