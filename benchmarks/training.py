@@ -85,10 +85,10 @@ class Peer:
 
 
 ENGINE = Peer("bonafed", "engine_rounds.py", argument="1")
-THREADS = Peer("bonafed, 2 threads", "engine_rounds.py", argument="2")
+CORES = Peer("bonafed, 2 cores", "engine_rounds.py", argument="2")
 FLOWER = Peer("Flower", "flower_rounds.py", "flower")
 PEERS = (
-    THREADS,
+    CORES,
     Peer("loop", "loop_rounds.py"),
     Peer("pfl", "pfl_rounds.py", "pfl", private=False),
     Peer("Opacus", "opacus_rounds.py", "opacus", plain=False),
@@ -317,7 +317,9 @@ def _one(worker: Worker, turns: dict[str, list[Turn]], missing: dict[str, str]) 
         turn = worker.round()
         if turn.wall < SHORT:
             more = 1 if worker.peer is FLOWER else math.ceil(SHORT / turn.wall)
-            turn = _median([worker.round() for _ in range(more)])
+            several = [worker.round() for _ in range(more)]
+            # of several processes, CPU seconds are counted in steps of 0.01: only their mean means anything
+            turn = replace(_median(several), cpu=statistics.fmean(t.cpu for t in several))
         turns[worker.peer.name].append(turn)
     except NotMeasured as problem:
         missing[worker.peer.name] = str(problem)
@@ -372,7 +374,7 @@ def _bounds(setting: Setting, peer: str) -> tuple[float | None, float | None]:
     cnn, ragged = setting.model == "small-cnn", (setting.batch, setting.sizes) == (64, "dirichlet")
     if peer == "Flower":
         return 10.0, None
-    if peer == THREADS.name:
+    if peer == CORES.name:
         return 1.6, None
     if ragged:
         return (1.0 if peer == "loop" else None), (1.5 if peer == "limit" and cnn else None)
@@ -390,8 +392,8 @@ def rows(setting: Setting, measured: Measured) -> Iterator[Row]:
     for peer in PEERS:
         wanted, test = target(setting, peer.name)
         # Flower runs a client on every core, so what stands beside it may use them too
-        with_all_cores = peer is FLOWER and THREADS.name in measured.turns
-        ours = measured.turns[THREADS.name if with_all_cores else ENGINE.name]
+        with_all_cores = peer is FLOWER and CORES.name in measured.turns
+        ours = measured.turns[CORES.name if with_all_cores else ENGINE.name]
         middle = _median(ours)
         row = Row(setting.name, peer.name, middle, target=wanted)
         if peer.name in measured.missing:
@@ -414,8 +416,8 @@ def rows(setting: Setting, measured: Measured) -> Iterator[Row]:
 
 
 def _ratio(peer: str, ours: float, theirs: float) -> float:
-    """How many times bonafed's a peer's figure is; for the limit and two threads the other way round."""
-    return ours / theirs if peer in ("limit", THREADS.name) else theirs / ours
+    """How many times bonafed's a peer's figure is; for the limit and two cores the other way round."""
+    return ours / theirs if peer in ("limit", CORES.name) else theirs / ours
 
 
 def _median(turns: Sequence[Turn]) -> Turn:

@@ -1,4 +1,4 @@
-"""Worker: bonafed's engine; the argument is the number of threads."""
+"""Worker: bonafed's engine; the argument is the number of cores."""
 
 import sys
 from functools import partial
@@ -6,12 +6,13 @@ from functools import partial
 import numpy as np
 from common import Gate, build, load_case
 
+from bonafed.learning.crew import Crew
 from bonafed.learning.federation import run_round, weighted_mean
 from bonafed.learning.jobs import LocalTraining, Samples
 from bonafed.learning.programs import program_for
 
 
-def main(path: str, out: str, threads: int) -> None:
+def main(path: str, out: str, cores: int) -> None:
     """Rounds through `run_round`, which draws the batches itself, from the same seed."""
     case = load_case(path)
     ends = np.cumsum(case.sizes)
@@ -19,10 +20,11 @@ def main(path: str, out: str, threads: int) -> None:
     spec = LocalTraining(batch_size=case.batch, learning_rate=case.rate, clip=case.clip)
     program, samples = program_for(build(case.model)), Samples(case.features, case.labels)
     everyone = weighted_mean(np.arange(len(parts)), case.sizes)
-    gate, weights = Gate(out), case.start
+    gate, weights = Gate(out, processes=cores > 1), case.start
     one = partial(run_round, program, samples=samples, parts=parts, participation=everyone, spec=spec)
-    while gate.ready(weights):
-        weights = one(weights=weights, seed=case.seed, round_number=0, threads=threads).weights
+    with Crew(program, samples, cores) as crew:
+        while gate.ready(weights):
+            weights = one(weights=weights, seed=case.seed, round_number=0, crew=crew).weights
 
 
 if __name__ == "__main__":

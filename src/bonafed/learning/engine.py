@@ -28,6 +28,7 @@ from bonafed.learning.jobs import Job, LocalTraining, Samples, Update, step_coun
 from bonafed.learning.programs import Program
 
 GROUP_BYTES = 256 << 20  # of parameters, gradients and optimizer state per member of a crew
+WORTH_TWO = 1 << 20  # numbers of intermediate results in a call, of which half keeps a core busy
 
 
 def run_jobs(
@@ -77,9 +78,12 @@ def _plan(
     """Jobs of similar size together, as many as are worth computing at once."""
     places = sorted(range(len(jobs)), key=lambda place: _rank(jobs[place], spec))
     copies = {"sgd": 3, "momentum": 4, "adam": 5}[spec.optimizer]
-    most = program.samples_per_call(samples.features[0], spec.clip is not None)
+    sample, clip = samples.features[0], spec.clip is not None
+    most = program.samples_per_call(sample, clip)
     longest = min(spec.batch_size, max(job.samples.size for job in jobs))
     size = max(1, min(most // longest, group_bytes // (copies * 4 * program.size)))
+    if 1 < len(jobs) <= size and len(jobs) * longest * program.numbers_kept(sample, clip) >= WORTH_TWO:
+        size = math.ceil(len(jobs) / 2)
     return Plan(jobs, _in_groups(places, size), spec, seed, round_number, most)
 
 

@@ -213,6 +213,18 @@ def test_groups_are_about_equal_and_an_even_number_where_there_is_a_choice():
         assert len(groups) % 2 == 0 or len(groups) in (1, jobs)
 
 
+def test_few_clients_are_two_groups_where_the_work_is_worth_it():
+    def groups(name, clients):
+        program, samples = program_for(make(name, side=28)), image_samples(10 * clients, side=28)
+        jobs = make_jobs(split([10] * clients), np.arange(clients))
+        plan = engine._plan(program, samples, jobs, LocalTraining(10, 0.1), 0, 0, engine.GROUP_BYTES)
+        return [len(group) for group in plan.groups]
+
+    assert groups("small-cnn", 10) == [5, 5]
+    assert groups("softmax", 10) == [10]
+    assert groups("small-cnn", 1) == [1]
+
+
 def test_one_model_per_client():
     module, samples = make("softmax"), image_samples(sum(SIZES))
     jobs = make_jobs(split(SIZES), np.arange(len(SIZES)))
