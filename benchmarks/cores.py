@@ -3,8 +3,8 @@
 Two processes that share nothing run the same round of the engine, one thread each: first one of them alone,
 then both at the same time. Had each core its own way to memory, both would take as long as one does alone,
 and two cores would give twice the rounds. What is missing from two is lost in the machine, whatever a
-program is split into; what `bonafed, 2 cores` of `training.py` misses beyond that is lost in dealing out work.
-Medians over several turns.
+program is split into; what `bonafed, 2 cores` of `training.py` misses beyond that is lost in dealing out
+work. Medians over several turns.
 """
 
 from __future__ import annotations

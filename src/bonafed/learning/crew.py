@@ -26,6 +26,7 @@ import warnings
 import weakref
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkProcess
 from types import TracebackType
@@ -60,7 +61,8 @@ class Crew:
     """Trains the groups of rounds of one program on one set of samples, on several cores.
 
     Processes are started at the first round that has work for them and wait between rounds. `with` ends
-    them at its end; without it they end when nobody refers to the crew.
+    them at its end; without it they end when nobody refers to the crew. A crew runs one round at a time; it
+    is not for use by several threads at once.
     """
 
     def __init__(self, program: Program, samples: Samples, cores: int = 1) -> None:
@@ -139,7 +141,7 @@ class _Order(NamedTuple):
     @classmethod
     def of(cls, start: Tensor, plan: Plan) -> _Order:
         return cls(
-            Plan([], plan.groups, plan.spec, plan.seed, plan.round_number, plan.most),
+            replace(plan, jobs=()),
             [(job.client, job.copy, job.noise_multiplier) for job in plan.jobs],
             [job.samples.size for job in plan.jobs],
             np.concatenate([job.samples for job in plan.jobs]),
@@ -153,8 +155,7 @@ class _Order(NamedTuple):
             Job(client, part, copy, noise)
             for (client, copy, noise), part in zip(self.clients, parts, strict=True)
         ]
-        bare = self.plan
-        return Plan(jobs, bare.groups, bare.spec, bare.seed, bare.round_number, bare.most)
+        return replace(self.plan, jobs=jobs)
 
 
 class _Others:
@@ -206,7 +207,7 @@ class _Others:
 
 
 def _lost(process: ForkProcess) -> MemberLost:
-    process.join()
+    process.join(10)  # it is ending: its pipe is closed
     return MemberLost(process.exitcode)
 
 
