@@ -490,12 +490,18 @@ def say(text: str) -> None:
 
 
 def run(
-    chosen: Sequence[Setting], peers: Sequence[Peer], repeats: int, patience: float, kept: Path | None
+    chosen: Sequence[Setting],
+    peers: Sequence[Peer],
+    repeats: int,
+    patience: float,
+    kept: Path | None,
+    found: list[Row],
 ) -> None:
-    """Measure the cases one after the other; a line is printed and kept as soon as it is known."""
-    print(HEAD, flush=True)
-    found: list[Row] = []
+    """Measure the cases not found yet, one after the other; a line is printed and kept once it is known."""
+    print("\n".join([HEAD, *map(line, found)]), flush=True)
     for number, setting in enumerate(chosen):
+        if any(row.case == setting.name for row in found):
+            continue
         say(f"[{number + 1}/{len(chosen)}] {setting.name} (load {os.getloadavg()[0]:.1f})")
         applies = [p for p in peers if (p.private if setting.private else p.plain)]
         with tempfile.TemporaryDirectory() as folder:
@@ -534,7 +540,9 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--repeats", type=int, default=5, help="warm rounds (default 5)")
     parser.add_argument("--patience", type=float, default=120.0, metavar="SECONDS",
                         help="a peer whose first round takes longer runs no other (120)")  # fmt: skip
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also save all rows")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also save all rows, after every case")
+    parser.add_argument("--resume", action="store_true",
+                        help="keep the cases in the --json file, measure the others")  # fmt: skip
     parser.add_argument("--show", type=Path, metavar="FILE", help="only print the tables of saved rows")
     parser.add_argument("--list", action="store_true", help="name the cases and leave")
     return parser.parse_args(given)
@@ -549,13 +557,18 @@ def main() -> None:
     if asked.list:
         print("\n".join(s.name for s in chosen))
         return
+    if asked.resume and asked.json is None:
+        raise SystemExit("--resume needs --json FILE")
+    if asked.show and not asked.show.exists():
+        raise SystemExit(f"{asked.show} must be a file of saved rows, got no such file")
     if asked.show:
         found = _read(asked.show)
         print("\n".join([HEAD, *map(line, found), "", overview(found)]))
         return
     peers = [p for p in PEERS if asked.peers is None or p.name in asked.peers]
     began = time.perf_counter()
-    run(chosen, peers, asked.repeats, asked.patience, asked.json)
+    found = _read(asked.json) if asked.resume and asked.json.exists() else []
+    run(chosen, peers, asked.repeats, asked.patience, asked.json, found)
     say(f"{len(chosen)} cases in {(time.perf_counter() - began) / 60:.1f} minutes")
 
 
