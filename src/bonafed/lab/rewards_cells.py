@@ -59,6 +59,7 @@ from bonafed.mechanisms.rewards.history import Models
 if TYPE_CHECKING:
     from torch import nn
 
+    from bonafed.learning.crew import Crew
     from bonafed.learning.datasets import Dataset
     from bonafed.learning.jobs import Samples
     from bonafed.mechanisms.rewards.local import EngineLocal, ModelScores
@@ -293,17 +294,17 @@ def run_cell(
     state, spent = None, np.zeros(2)
     if checkpoint is not None:
         state, spent = checkpoint.load(RewardsState if isinstance(method, ModelRewards) else BaselineState)
-    clock = _clock()
+    clock = _clock(ready.local.crew)
 
     def after(now: RewardsState | BaselineState) -> None:
         nonlocal spent, clock
-        took = _clock() - clock
+        took = _clock(ready.local.crew) - clock
         spent = spent + took
         if checkpoint is not None and now.round_number % every == 0 and now.round_number < cell.rounds:
             checkpoint.save(now, spent)
         if on_round is not None:
             on_round(cell, now.round_number, float(took[0]))
-        clock = _clock()
+        clock = _clock(ready.local.crew)
 
     local = local_for(cell, ready)
     models, _ = run(method, local, ready.start, rounds=cell.rounds, state=state, on_round=after)
@@ -316,15 +317,15 @@ def run_cell(
         tuple(found.accuracy.tolist()),
         tuple(found.loss.tolist()),
         validation,
-        round(float(spent[0] + (_clock() - clock)[0]), 3),
+        round(float(spent[0] + (_clock(ready.local.crew) - clock)[0]), 3),
         round(seconds, 4),
         round(cpu, 4),
     )
 
 
-def _clock() -> Floats:
+def _clock(crew: Crew) -> Floats:
     """(2,) seconds that passed, and of processors."""
-    return np.array([time.perf_counter(), time.process_time()])
+    return np.array([time.perf_counter(), time.process_time() + crew.cpu_seconds_of_others])
 
 
 def study(

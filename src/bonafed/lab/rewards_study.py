@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -36,6 +37,9 @@ from bonafed.lab.rewards_cells import (
 from bonafed.lab.rewards_tables import METHODS, PARTITIONS, Finding, as_csv, as_markdown, figure, rows
 from bonafed.mechanisms.rewards.history import Models
 from bonafed.mechanisms.rewards.metrics import Evaluation
+
+if TYPE_CHECKING:
+    from bonafed.learning.crew import Crew
 
 
 def findings(outcomes: dict[Cell, Outcome]) -> list[Finding]:
@@ -85,23 +89,29 @@ def time_round(cell: Cell, cores: int, repeats: int = 3) -> RoundTimes:
     ready = federation(cell, datasets.load(cell.data), cores)
     models = np.tile(ready.start, (cell.clients, 1))
     ways: dict[tuple[str, int], Callable[[], Models]] = {}
+    crews = []
     for n in dict.fromkeys((cores, 1)):
         by_engine = replace(ready.local, cores=n)
+        crews.append(by_engine.crew)
         ways["engine", n] = partial(by_engine, models, 1, np.ones(cell.clients, dtype=bool))
         ways["loop", n] = partial(_loop, ready, n)
     fastest: dict[tuple[str, int], Cost] = {}
     updates = {}
     for _ in range(checks.whole("repeats", repeats)):
         for way, run in ways.items():
-            began, cpu = time.perf_counter(), time.process_time()
+            began, cpu = time.perf_counter(), _cpu_seconds(crews)
             updates[way] = run()
-            cost = Cost(time.perf_counter() - began, time.process_time() - cpu, way[1])
+            cost = Cost(time.perf_counter() - began, _cpu_seconds(crews) - cpu, way[1])
             fastest[way] = min(cost, fastest.get(way, cost), key=lambda one: one.seconds)
     loop = min(fastest["loop", cores], fastest["loop", 1], key=lambda one: one.seconds)
     one, other = updates["engine", cores], updates["loop", 1]
     # Not the largest: with Adam, roundings in single precision grow for some clients within one round.
     difference = float(np.median(np.linalg.norm(one - other, axis=1) / np.linalg.norm(other, axis=1)))
     return RoundTimes(fastest["engine", cores], fastest["engine", 1], loop, difference)
+
+
+def _cpu_seconds(crews: Sequence[Crew]) -> float:
+    return time.process_time() + sum(crew.cpu_seconds_of_others for crew in crews)
 
 
 def _loop(ready: Federation, threads: int) -> Models:

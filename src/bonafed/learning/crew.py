@@ -21,6 +21,7 @@ import os
 import pickle
 import signal
 import sys
+import time
 import traceback
 import warnings
 import weakref
@@ -68,6 +69,7 @@ class Crew:
     def __init__(self, program: Program, samples: Samples, cores: int = 1) -> None:
         self.program, self.samples = program, samples
         self.cores = checks.whole("cores", cores)
+        self.cpu_seconds_of_others = 0.0  # in all rounds; not in `time.process_time()` of this process
         self._others: _Others | None = None
 
     def train(self, start: Tensor, plan: Plan) -> Updates:
@@ -113,9 +115,11 @@ class Crew:
         changes = others.begin(start, plan)
         with reused_memory():
             done = dict(self._trained(start, plan, others.my_share(plan)))
-        for report in others.reports():
-            client, change = plan.jobs[report.place].client, changes[report.place].clone()
-            done[report.place] = Update(client, change, report.loss, report.steps, report.releases)
+        for answer in others.answers():
+            self.cpu_seconds_of_others += answer.cpu_seconds
+            for place, loss, steps, releases in answer.reports:
+                change = changes[place].clone()
+                done[place] = Update(plan.jobs[place].client, change, loss, steps, releases)
         return done
 
 
@@ -126,6 +130,13 @@ class _Report(NamedTuple):
     loss: float
     steps: int
     releases: int
+
+
+class _Answer(NamedTuple):
+    """What a forked process did in a round."""
+
+    reports: list[_Report]
+    cpu_seconds: float
 
 
 class _Order(NamedTuple):
@@ -194,8 +205,8 @@ class _Others:
         """Numbers of groups, one after the other, until all are taken."""
         return _share(self._tickets, plan)
 
-    def reports(self) -> Iterator[_Report]:
-        """What the others did, when all are done."""
+    def answers(self) -> Iterator[_Answer]:
+        """What the others did, when they are done."""
         for process, pipe in self._members:
             try:
                 answer = pipe.recv()
@@ -203,7 +214,7 @@ class _Others:
                 raise _lost(process) from None
             if isinstance(answer, Exception):
                 raise answer
-            yield from answer
+            yield answer
 
 
 def _lost(process: ForkProcess) -> MemberLost:
@@ -276,9 +287,11 @@ def _serve(
             order: _Order = theirs.recv()
         except (EOFError, ConnectionResetError):
             return
-        answer: list[_Report] | Exception
+        answer: _Answer | Exception
+        began = time.process_time()
         try:
-            answer = list(_reports(program, samples, memory, tickets, order))
+            reports = list(_reports(program, samples, memory, tickets, order))
+            answer = _Answer(reports, time.process_time() - began)
         except Exception as error:
             answer = _sendable(error)
         try:

@@ -130,7 +130,11 @@ def test_another_process_really_trains(elsewhere, tmp_path):
     crew, run = elsewhere((tmp_path / "was here").touch)
     with crew:
         run()
-    assert (tmp_path / "was here").exists()
+        assert (tmp_path / "was here").exists()
+        used = crew.cpu_seconds_of_others
+        assert used > 0
+        run()
+        assert crew.cpu_seconds_of_others > used
 
 
 @needs_forks
