@@ -134,7 +134,8 @@ class Gate:
             return False
         if self._left is not None:
             self._left -= 1
-        self._started = (time.perf_counter(), self._cpu())
+        used = self._cpu()  # takes milliseconds for several processes: not part of the round
+        self._started = (time.perf_counter(), used)
         return True
 
     def _say(self, what: dict[str, object]) -> None:
