@@ -328,7 +328,7 @@ def _sendable(error: Exception) -> Exception:
     error.add_note("".join(traceback.format_exception(error)))
     try:
         pickle.loads(pickle.dumps(error))
-    except Exception:
+    except Exception:  # errors of users' modules may raise anything when they are made again
         return RuntimeError(f"{type(error).__name__}: {error}")
     return error
 

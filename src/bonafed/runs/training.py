@@ -92,7 +92,7 @@ def play(
 def _round(
     setting: Setting, weights: Tensor, number: int, accounts: Accounts, crew: Crew, clock: Clock
 ) -> tuple[RoundRecord, Tensor]:
-    """One of them."""
+    """One round: what to write down about it, and the model after it."""
     began = clock()
     # (1) who takes part
     who = setting.participation(number)
