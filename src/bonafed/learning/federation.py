@@ -1,8 +1,8 @@
 """Rounds of federated averaging with any participation pattern.
 
 A round is told in four steps: who takes part and with what weight; local training of all of them as one
-program; a look at what came back; the weighted sum of the changes. Participation may repeat a client (drawn
-with replacement) and weights are free, so that the same round serves
+program; the weighted sum of the changes; where that is not finite, a look at who sent what. Participation
+may repeat a client (drawn with replacement) and weights are free, so that the same round serves
 
     weighted mean       weights n_k / sum of n_k over the participants
     unbiased sampling   weights 1 / (N q_n): the expected change is the mean change of all N clients
@@ -12,8 +12,9 @@ with replacement) and weights are free, so that the same round serves
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import Literal
 
 import numpy as np
@@ -26,7 +27,7 @@ from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
 from bonafed.learning.crew import Crew
 from bonafed.learning.engine import run_jobs, single_threaded
-from bonafed.learning.jobs import BadUpdate, Job, LocalTraining, Samples
+from bonafed.learning.jobs import BadUpdate, Job, LocalTraining, Samples, Update
 from bonafed.learning.privacy import Release
 from bonafed.learning.programs import Program
 
@@ -87,33 +88,39 @@ def run_round(
     checks.literal("on_bad_update", on_bad_update, BadUpdatePolicy)
     order = np.argsort(participation.clients, kind="stable")  # the sum does not depend on it
     jobs = make_jobs(parts, participation.clients[order], noise_multipliers)
-    change, used_weight = torch.zeros(weights.shape, dtype=torch.float64), 0.0
-    loss, steps, skipped, releases = 0.0, 0, [], []
-    updates = run_jobs(
-        program, weights, samples, jobs, spec, seed=seed, round_number=round_number, crew=crew
+    shares = participation.weights[order].tolist()
+    updates = list(
+        run_jobs(program, weights, samples, jobs, spec, seed=seed, round_number=round_number, crew=crew)
     )
-    for job, weight, update in zip(jobs, participation.weights[order], updates, strict=True):
-        steps += update.steps
-        if update.releases:  # given away whether or not it can be used
-            releases.append(Release(job.client, round_number, job.noise_multiplier, update.releases))
-        if not _finite(update.change):
-            if on_bad_update == "raise":
-                raise BadUpdate(job.client, round_number)
-            skipped.append(job.client)
-            continue
-        change.add_(update.change, alpha=float(weight))
-        used_weight += float(weight)
-        loss += update.loss
-    used = len(jobs) - len(skipped)
-    if participation.is_mean and skipped and used:
-        change /= used_weight
+    change, good = _sum(updates, shares, weights), [True] * len(jobs)
+    if not _finite(change):  # then an update is not; to look at each in every round would take longer
+        good = [_finite(update.change) for update in updates]
+        if on_bad_update == "raise" and not all(good):
+            raise BadUpdate(jobs[good.index(False)].client, round_number)
+        shares = list(compress(shares, good))
+        change = _sum(compress(updates, good), shares, weights)
+        if participation.is_mean and shares:
+            change /= sum(shares)
+    losses = [update.loss for update in compress(updates, good)]
     return RoundResult(
         (weights.double() + change).to(weights.dtype),
-        loss / used if used else float("nan"),
-        steps,
-        tuple(skipped),
-        tuple(releases),
+        sum(losses) / len(losses) if losses else float("nan"),
+        sum(update.steps for update in updates),
+        tuple(job.client for job, used in zip(jobs, good, strict=True) if not used),
+        tuple(  # given away whether or not it can be used
+            Release(job.client, round_number, job.noise_multiplier, update.releases)
+            for job, update in zip(jobs, updates, strict=True)
+            if update.releases
+        ),
     )
+
+
+def _sum(updates: Iterable[Update], shares: Sequence[float], weights: Tensor) -> Tensor:
+    """Changes times shares, added one by one in double precision; of none, zeros like `weights`."""
+    total = torch.zeros(weights.shape, dtype=torch.float64)
+    for update, share in zip(updates, shares, strict=True):
+        total.add_(update.change, alpha=share)
+    return total
 
 
 def _finite(change: Tensor) -> bool:

@@ -277,6 +277,12 @@ def test_a_bad_update_is_named_or_skipped():
     assert kept.skipped == (0,)
     alone = run_round(*arguments[:4], weighted_mean([1], [10, 10]), arguments[5], seed=0, round_number=7)
     assert torch.equal(kept.weights, alone.weights)  # the mean of those that are left
+    assert (kept.loss, kept.steps) == (alone.loss, 2 * alone.steps)
+    only = (*arguments[:4], weighted_mean([0], [10, 10]), arguments[5])
+    nobody = run_round(*only, seed=0, round_number=7, on_bad_update="skip")
+    assert torch.equal(nobody.weights, start)
+    assert np.isnan(nobody.loss)
+    assert nobody.skipped == (0,)
 
 
 def test_bad_requests_are_refused():
