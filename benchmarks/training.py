@@ -498,6 +498,7 @@ def run(
     found: list[Row],
 ) -> None:
     """Measure the cases not found yet, one after the other; a line is printed and kept once it is known."""
+    place = {setting.name: k for k, setting in enumerate(settings())}
     print("\n".join([HEAD, *map(line, found)]), flush=True)
     for number, setting in enumerate(chosen):
         if any(row.case == setting.name for row in found):
@@ -509,6 +510,7 @@ def run(
         for row in rows(setting, measured):
             found.append(row)
             print(line(row), flush=True)
+        found.sort(key=lambda row: place[row.case])
         if kept is not None:
             kept.write_text(_saved(found))
     print("\n" + overview(found))
