@@ -8,8 +8,9 @@ does not depend on it:
         depends on the jobs alone, not on cores or order;
     (3) updates are added up in the order of the jobs, one by one, in double precision.
 
-Groups are trained by a crew (`crew.py`), each of whose members computes single-threaded. Memory grows with
-the crew, not with clients, but for the updates themselves, which wait for their turn in the sum.
+Groups are trained by a crew (`crew.py`), each of whose members computes single-threaded. The memory of
+intermediate results grows with the crew, not with clients; that of the updates, which wait for their turn
+in the sum, grows with clients, and is needed twice where processes share them.
 """
 
 from __future__ import annotations
@@ -53,6 +54,9 @@ def run_jobs(
         return
     if crew is not None and (crew.program is not program or crew.samples is not samples):
         raise InvalidValue("crew", "must be of this program and these samples", "one of others")
+    if start.shape not in ((program.size,), (len(jobs), program.size)):
+        rule = f"must be ({program.size},) or, a model per job, ({len(jobs)}, {program.size})"
+        raise InvalidValue("shape of the start models", rule, tuple(start.shape))
     for job in jobs:
         if job.samples.size == 0:
             raise InvalidValue(f"client {job.client} in round {round_number}", "must have samples", 0)

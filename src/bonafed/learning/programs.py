@@ -3,8 +3,8 @@
 A program maps flat parameters (K, P), one row per client, and a batch per client to the loss and the
 flat gradient of each client. `program_for(module)` chooses
 
-    layer program   nn.Sequential of Linear, Conv2d (stride 1), ReLU, Tanh, MaxPool2d(2), Flatten: written
-                    out by hand (`layers.py`), the fastest;
+    layer program   nn.Sequential of exactly Linear, Conv2d (stride 1), ReLU, Tanh, MaxPool2d(2), Flatten:
+                    written out by hand (`layers.py`), the fastest;
     vmap program    any other module, through torch.func.
 
 Parameters are flattened in the order of `module.named_parameters()`. Samples carry weights, so that a
@@ -16,6 +16,7 @@ the mean is taken.
 from __future__ import annotations
 
 import copy
+import io
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -31,6 +32,8 @@ from bonafed.learning.workspace import array
 Loss = Literal["cross-entropy", "squared"]
 MOST_SAMPLES = 512  # per call; beyond, nothing is gained
 CALL_NUMBERS = 1 << 22  # of intermediate results per call (16 MB in single precision)
+DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
+GRADIENT_NUMBERS = 1 << 26  # of samples' gradients kept at once (256 MB), where a sample's fits
 
 
 class Program(ABC):
@@ -38,6 +41,7 @@ class Program(ABC):
 
     size: int  # P, parameters of one model
     loss: Loss
+    uses_autograd: bool  # or has its gradients written out
 
     @abstractmethod
     def gradients(
@@ -82,21 +86,49 @@ def load_parameters(module: nn.Module, flat: Tensor) -> nn.Module:
     return result
 
 
+def saved_model(module: nn.Module, flat: Tensor) -> bytes:
+    """A file for `module.load_state_dict(torch.load(...))`, with the parameters of the vector."""
+    buffer = io.BytesIO()
+    torch.save(load_parameters(module, flat).state_dict(), buffer)
+    return buffer.getvalue()
+
+
 def program_for(module: nn.Module, loss: Loss = "cross-entropy") -> Program:
     """The fastest program for a module."""
-    if any(True for _ in module.buffers()):
-        raise InvalidValue(
-            "model", "must have no buffers (use group norm instead of batch norm)", type(module).__name__
-        )
+    _require_trainable(module)
+    found = _stack(module)
+    if found is None or sum(layer.size for layer in found) != sum(p.numel() for p in module.parameters()):
+        return VmapProgram(module, loss)  # a layer used twice has its parameters once
+    return LayerProgram(found, loss)
+
+
+def _require_trainable(module: nn.Module) -> None:
+    """What clients train and send is the vector of all parameters, and nothing else may change."""
     if not any(True for _ in module.parameters()):
         raise InvalidValue("model", "must have parameters", type(module).__name__)
-    found = _stack(module)
-    return VmapProgram(module, loss) if found is None else LayerProgram(found, loss)
+    broken = {
+        "must have no buffers (use group norm instead of batch norm)": [
+            n for n, _ in module.named_buffers()
+        ],
+        "must draw no random numbers while it trains": [
+            f"{type(part).__name__} ({name})"
+            for name, part in module.named_modules()
+            if isinstance(part, DROPOUT) and part.training and part.p
+        ],
+        "must train all its parameters": [
+            f"{name} with requires_grad=False"
+            for name, parameter in module.named_parameters()
+            if not parameter.requires_grad
+        ],
+    }
+    for rule, found in broken.items():
+        if found:
+            raise InvalidValue("model", rule, found[0])
 
 
 def _stack(module: nn.Module) -> list[stacked.Layer] | None:
     """The module as stacked layers, or None if one of them is not known."""
-    if not isinstance(module, nn.Sequential):
+    if type(module) is not nn.Sequential or _has_hooks(module):
         return None
     found: list[stacked.Layer] = []
     for part in module:
@@ -127,20 +159,37 @@ def _pooled_in_blocks(parts: list[stacked.Layer]) -> list[stacked.Layer]:
 
 
 def _layer(part: nn.Module) -> stacked.Layer | None:
-    if isinstance(part, nn.Linear) and part.bias is not None:
+    """Only what is exactly the layer: a subclass may compute something else."""
+    if _has_hooks(part):
+        return None
+    if type(part) is nn.Linear and part.bias is not None:
         return stacked.Linear(part.in_features, part.out_features)
-    if isinstance(part, nn.Conv2d) and _plain_convolution(part):
+    if type(part) is nn.Conv2d and _plain_convolution(part):
         assert isinstance(part.padding[0], int)
         return stacked.Conv2d(part.in_channels, part.out_channels, part.kernel_size[0], part.padding[0])
-    if isinstance(part, nn.MaxPool2d) and (part.kernel_size, part.stride, part.padding) == (2, 2, 0):
+    if type(part) is nn.MaxPool2d and _plain_pool(part):
         return stacked.MaxPool2()
-    simple: dict[type[nn.Module], type[stacked.Layer]] = {
-        nn.ReLU: stacked.Relu,
-        nn.Tanh: stacked.Tanh,
-        nn.Flatten: stacked.Flatten,
-    }
+    if type(part) is nn.Flatten and (part.start_dim, part.end_dim) == (1, -1):
+        return stacked.Flatten()
+    simple: dict[type[nn.Module], type[stacked.Layer]] = {nn.ReLU: stacked.Relu, nn.Tanh: stacked.Tanh}
     kind = simple.get(type(part))
     return None if kind is None else kind()
+
+
+def _has_hooks(part: nn.Module) -> bool:
+    """Whether something is computed before or after the layer (older weight norm, for one)."""
+    return bool(part._forward_pre_hooks or part._forward_hooks)
+
+
+def _plain_pool(part: nn.MaxPool2d) -> bool:
+    return (
+        part.kernel_size in (2, (2, 2))
+        and part.stride in (2, (2, 2))
+        and part.padding in (0, (0, 0))
+        and part.dilation in (1, (1, 1))
+        and not part.ceil_mode
+        and not part.return_indices
+    )
 
 
 def _plain_convolution(part: nn.Conv2d) -> bool:
@@ -171,6 +220,8 @@ def output_gradient(loss: Loss, z: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 @final
 class LayerProgram(Program):
     """Stacked layers with their gradients written out."""
+
+    uses_autograd = False
 
     def __init__(self, parts: list[stacked.Layer], loss: Loss) -> None:
         self.loss = loss
@@ -287,6 +338,8 @@ def _shares(importance: Tensor, weights: Tensor) -> Tensor:
 class VmapProgram(Program):
     """Any module through torch.func: gradients of K models by vmap."""
 
+    uses_autograd = True
+
     def __init__(self, module: nn.Module, loss: Loss) -> None:
         self.loss = loss
         self._original = copy.deepcopy(module)
@@ -317,10 +370,12 @@ class VmapProgram(Program):
 
         watched = [m.register_forward_hook(count) for m in self._module.modules()]
         kind = sample.dtype if sample.is_floating_point() else next(self._module.parameters()).dtype
-        with torch.no_grad():
-            self._call(torch.zeros(self.size, dtype=kind), sample[None])
-        for hook in watched:
-            hook.remove()
+        try:
+            with torch.no_grad():
+                self._call(torch.zeros(self.size, dtype=kind), sample[None])
+        finally:
+            for hook in watched:
+                hook.remove()
         return found[0] + self.size * clip
 
     def _call(self, flat: Tensor, x: Tensor) -> Tensor:
@@ -355,6 +410,12 @@ class VmapProgram(Program):
         if clip is None:
             grad, value = self._batched(weights, x, y, share)
             return value.detach(), grad
-        each, losses = self._per_sample(weights, x, y)  # (K, B, P), (K, B)
-        scale = share * (clip / each.norm(dim=2).clamp_min(1e-12)).clamp_max(1.0)
-        return (losses.detach() * share).sum(1), torch.einsum("kb,kbp->kp", scale, each)
+        at_once = max(1, GRADIENT_NUMBERS // weights.numel())  # samples of each client
+        value, grad = torch.zeros_like(share[:, 0]), torch.zeros_like(weights)
+        for first in range(0, x.shape[1], at_once):
+            some = (slice(None), slice(first, first + at_once))
+            each, losses = self._per_sample(weights, x[some], y[some])  # (K, b, P), (K, b)
+            scale = share[some] * (clip / each.norm(dim=2).clamp_min(1e-12)).clamp_max(1.0)
+            value += (losses.detach() * share[some]).sum(1)
+            grad += torch.einsum("kb,kbp->kp", scale, each)
+        return value, grad

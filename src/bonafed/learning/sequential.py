@@ -1,7 +1,7 @@
 """The readable twin of the engine: one client after the other, with ordinary PyTorch.
 
 Slow and obvious. Same seeds, same batches, same weights as the engine (to rounding); the tests compare
-the two for every model and option, and the benchmarks measure against it.
+the two for every model and option, and the benchmarks measure against it where nothing is clipped.
 """
 
 from __future__ import annotations

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils.parametrize import register_parametrization
 
 from bonafed.errors import InvalidValue
-from bonafed.learning import engine, models
+from bonafed.learning import engine, models, programs
 from bonafed.learning.engine import run_jobs
 from bonafed.learning.federation import (
     Participation,
@@ -153,6 +154,77 @@ def test_any_module_and_any_arrays_work_the_same_way():
         assert_same(*both(ridge, samples, jobs, LocalTraining(4, 0.05, clip=clip), loss="squared"), 1e-6)
 
 
+class _Residual(nn.Linear):
+    def forward(self, x):
+        return super().forward(x) + x
+
+
+class _Doubled(nn.Sequential):
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+def _hooked():
+    layer = nn.Linear(81, 4)
+    layer.register_forward_hook(lambda _module, _inputs, output: output.square())
+    return layer
+
+
+class _Odd(nn.Module):
+    def forward(self, weight):
+        return weight - weight.flip(1)
+
+
+def _odd():
+    return register_parametrization(nn.Linear(81, 4), "weight", _Odd())
+
+
+def _twice(layer):
+    return nn.Sequential(nn.Flatten(), layer, nn.Tanh(), layer, nn.Linear(81, 4))
+
+
+def _pooled(**options):
+    return nn.Sequential(nn.MaxPool2d(2, **options), nn.Flatten(), nn.LazyLinear(4))
+
+
+LOOKALIKES = {
+    "dilated pool": lambda: _pooled(dilation=2),
+    "pool of partial windows": lambda: _pooled(ceil_mode=True),
+    "subclass of a layer": lambda: nn.Sequential(nn.Flatten(), _Residual(81, 81), nn.Linear(81, 4)),
+    "subclass of a sequence": lambda: _Doubled(nn.Flatten(), nn.Linear(81, 4)),
+    "hook": lambda: nn.Sequential(nn.Flatten(), _hooked()),
+    "parametrised": lambda: nn.Sequential(nn.Flatten(), _odd()),
+    "layer used twice": lambda: _twice(nn.Linear(81, 81)),
+    "partly flattened": lambda: nn.Sequential(nn.Flatten(2), nn.Flatten(), nn.Linear(81, 4)),
+}
+
+
+@pytest.mark.parametrize("make_module", LOOKALIKES.values(), ids=LOOKALIKES)
+def test_what_only_looks_like_a_known_layer_computes_what_it_computes(make_module):
+    torch.manual_seed(0)
+    module, samples = make_module(), image_samples(7, side=9)
+    module(samples.features)  # lazy layers take their shape
+    assert isinstance(program_for(module), VmapProgram)
+    jobs = make_jobs(split((4, 3)), np.arange(2))
+    for clip in (None, 0.5):
+        assert_same(*both(module, samples, jobs, LocalTraining(3, 0.1, clip=clip)), 1e-6)
+
+
+def test_pools_may_be_given_by_pairs():
+    pool = nn.MaxPool2d((2, 2), stride=(2, 2))
+    assert isinstance(program_for(nn.Sequential(pool, nn.Flatten(), nn.Linear(16, 4))), LayerProgram)
+
+
+def test_gradients_of_samples_in_several_parts_are_those_in_one(monkeypatch):
+    module, samples = nn.Sequential(nn.Flatten(), nn.Sigmoid(), nn.Linear(144, 4)), image_samples(20)
+    jobs, spec = make_jobs(split((11, 9)), np.arange(2)), LocalTraining(11, 0.1, clip=0.5)
+    whole, _ = both(module, samples, jobs, spec)
+    monkeypatch.setattr(programs, "GRADIENT_NUMBERS", 4 * flat_parameters(module).numel())
+    parts, slow = both(module, samples, jobs, spec)
+    assert_same(parts, whole, 1e-7)
+    assert_same(parts, slow, 1e-6)
+
+
 def test_noise_is_the_same_as_the_twins_and_every_noisy_step_is_a_release():
     module, samples = make("softmax"), image_samples(sum(SIZES))
     jobs = make_jobs(split(SIZES), np.arange(len(SIZES)), np.linspace(0, 2, len(SIZES)))
@@ -283,6 +355,34 @@ def test_a_bad_update_is_named_or_skipped():
     assert torch.equal(nobody.weights, start)
     assert np.isnan(nobody.loss)
     assert nobody.skipped == (0,)
+
+
+def test_models_that_cannot_be_trained_as_one_vector_are_refused():
+    frozen = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 2))
+    frozen[0].weight.requires_grad_(False)
+    for module, problem in (
+        (frozen, r"must train all its parameters, got 0\.weight with requires_grad=False"),
+        (
+            nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5)),
+            r"must draw no random numbers .* got Dropout \(1\)",
+        ),
+        (nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)), "must have no buffers .* got 1.running_mean"),
+        (nn.Sequential(nn.Flatten()), "must have parameters, got Sequential"),
+    ):
+        with pytest.raises(InvalidValue, match=f"^model {problem}"):
+            program_for(module)
+    program_for(nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5)).eval())  # off
+
+
+def test_start_models_of_another_shape_are_refused():
+    samples, jobs = image_samples(20), make_jobs(split((10, 10)), np.arange(2))
+    program = program_for(make("softmax"))
+    for shape in ((program.size - 1,), (3, program.size), (2, program.size + 1)):
+        with pytest.raises(
+            InvalidValue, match=rf"^shape of the start models must be .*, got \({shape[0]},"
+        ):
+            list(run_jobs(program, torch.zeros(shape), samples, jobs, LocalTraining(5, 0.1), seed=0,
+                          round_number=0))  # fmt: skip
 
 
 def test_bad_requests_are_refused():
