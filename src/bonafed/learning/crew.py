@@ -9,8 +9,9 @@ is this process and others forked from it, which therefore hold program and samp
     what came out   changes in the shared memory; losses and counts by the pipe back
 
 A forked process lives until the crew is closed or no longer used, or until this process dies, however it
-dies, which ends its pipe. Where forking is not safe (systems other than Linux, and processes that may have
-no children) the members are threads. Who trained a group has no effect on its result.
+dies, which ends its pipe. Where forking is not safe (systems other than Linux, processes that may have no
+children, automatic differentiation where there is an accelerator) the members are threads. Who trained a
+group has no effect on its result.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkProcess
+from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
@@ -58,6 +60,15 @@ class MemberLost(BonafedError):
         )
 
 
+class CrewNotStarted(BonafedError):
+    """The system gives no process or memory."""
+
+    def __init__(self, cores: int, problem: OSError) -> None:
+        super().__init__(
+            f"no processes to train clients on {cores} cores: {problem.strerror}; fewer cores need less"
+        )
+
+
 class Crew:
     """Trains the groups of rounds of one program on one set of samples, on several cores.
 
@@ -78,7 +89,7 @@ class Crew:
         if self.cores == 1 or len(plan.groups) == 1:
             with reused_memory():
                 return dict(self._trained(start, plan, numbers))
-        if not _forking_is_safe():
+        if not _forking_is_safe(self.program):
             with ThreadPoolExecutor(self.cores, initializer=start_reuse) as pool:
                 parts = pool.map(lambda number: list(self._trained(start, plan, [number])), numbers)
                 return dict(pair for part in parts for pair in part)
@@ -108,14 +119,18 @@ class Crew:
 
     def _with_others(self, start: Tensor, plan: Plan) -> Updates:
         room = start.nbytes + len(plan.jobs) * self.program.size * start.itemsize
-        if self._others is None or not self._others.can_serve(room):
+        count = min(self.cores, len(plan.groups)) - 1
+        if self._others is None or not self._others.can_serve(room, count):
             self.close()
-            self._others = _Others(self, self.cores - 1, 2 * room)
+            try:
+                self._others = _Others(self, count, 2 * room)
+            except OSError as problem:
+                raise CrewNotStarted(count + 1, problem) from problem
         others = self._others
-        changes = others.begin(start, plan)
+        changes = others.begin(start, plan, count)
         with reused_memory():
             done = dict(self._trained(start, plan, others.my_share(plan)))
-        for answer in others.answers():
+        for answer in others.answers(count):
             self.cpu_seconds_of_others += answer.cpu_seconds
             for place, loss, steps, releases in answer.reports:
                 change = changes[place].clone()
@@ -183,18 +198,18 @@ class _Others:
         for _ in range(count):
             self._members.append(_fork(crew.program, crew.samples, self._memory, self._tickets))
 
-    def can_serve(self, room: int) -> bool:
-        """Whether a round that needs so many bytes fits; not in a process that was itself forked since."""
-        return self._pid == os.getpid() and room <= len(self._memory)
+    def can_serve(self, room: int, count: int) -> bool:
+        """Whether they are enough and a round of so many bytes fits; not in a process forked since."""
+        return self._pid == os.getpid() and room <= len(self._memory) and count <= len(self._members)
 
-    def begin(self, start: Tensor, plan: Plan) -> Tensor:
-        """Let all begin; (len(plan.jobs), P) where changes will be."""
+    def begin(self, start: Tensor, plan: Plan, count: int) -> Tensor:
+        """Let so many begin; (len(plan.jobs), P) where changes will be."""
         order = _Order.of(start, plan)
         models, changes = _arrays(self._memory, order)
         models.copy_(start)
         os.write(self._ticket_office, b"".join(k.to_bytes(2, "little") for k in range(_ticket_count(plan))))
         message = pickle.dumps(order)
-        for process, pipe in self._members:
+        for process, pipe in self._members[:count]:
             try:
                 pipe.send_bytes(message)
             except OSError:
@@ -205,9 +220,9 @@ class _Others:
         """Numbers of groups, one after the other, until all are taken."""
         return _share(self._tickets, plan)
 
-    def answers(self) -> Iterator[_Answer]:
-        """What the others did, when they are done."""
-        for process, pipe in self._members:
+    def answers(self, count: int) -> Iterator[_Answer]:
+        """What they did, when they are done."""
+        for process, pipe in self._members[:count]:
             try:
                 answer = pipe.recv()
             except (EOFError, OSError):
@@ -230,10 +245,12 @@ def _share(tickets: int, plan: Plan) -> Iterator[int]:
     """Groups by the tickets this process draws: ticket k of m stands for groups k, k + m, ..."""
     while True:
         try:
-            ticket = int.from_bytes(os.read(tickets, 2), "little")
+            ticket = os.read(tickets, 2)
         except BlockingIOError:  # all drawn
             return
-        yield from range(ticket, len(plan.groups), _ticket_count(plan))
+        if not ticket:  # nobody left to deal them out
+            return
+        yield from range(int.from_bytes(ticket, "little"), len(plan.groups), _ticket_count(plan))
 
 
 def _arrays(memory: mmap.mmap, order: _Order) -> tuple[Tensor, Tensor]:
@@ -246,8 +263,13 @@ def _arrays(memory: mmap.mmap, order: _Order) -> tuple[Tensor, Tensor]:
     return models, changes.view(-1, size)
 
 
-def _forking_is_safe() -> bool:
-    return sys.platform == "linux" and not multiprocessing.current_process().daemon
+def _forking_is_safe(program: Program) -> bool:
+    """PyTorch's differentiation starts threads for accelerators, and refuses to run in a fork of them."""
+    return (
+        sys.platform == "linux"
+        and not multiprocessing.current_process().daemon
+        and not (program.uses_autograd and torch.accelerator.is_available())
+    )
 
 
 def _fork(
@@ -257,7 +279,7 @@ def _fork(
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe()
     process = context.Process(
-        target=_serve, args=(program, samples, memory, tickets, ours, theirs), daemon=True
+        target=_serve, args=(program, samples, memory, tickets, ours, theirs, os.getpid()), daemon=True
     )
     with warnings.catch_warnings():
         # Python 3.12 warns of forks where there are threads: the child uses no lock of theirs.
@@ -274,6 +296,7 @@ def _serve(
     tickets: int,
     ours: Connection,
     theirs: Connection,
+    first: int,
 ) -> None:
     """The life of a forked process: rounds, until its pipe ends."""
     ours.close()  # or the pipe would not end with the first process
@@ -290,7 +313,7 @@ def _serve(
         answer: _Answer | Exception
         began = time.process_time()
         try:
-            reports = list(_reports(program, samples, memory, tickets, order))
+            reports = list(_reports(program, samples, memory, tickets, order, first))
             answer = _Answer(reports, time.process_time() - began)
         except Exception as error:
             answer = _sendable(error)
@@ -302,18 +325,16 @@ def _serve(
 
 def _close_files_but(*kept: int) -> None:
     """Give back all inherited files: a lock on one would outlive the process that took it."""
-    after = 3
-    for descriptor in sorted(kept):
-        os.closerange(after, descriptor)
-        after = descriptor + 1
-    os.closerange(after, os.sysconf("SC_OPEN_MAX"))
+    for descriptor in [int(path.name) for path in Path("/proc/self/fd").iterdir()]:
+        if descriptor > 2 and descriptor not in kept:
+            os.closerange(descriptor, descriptor + 1)  # also where it was that of the listing itself
 
 
 def _reports(
-    program: Program, samples: Samples, memory: mmap.mmap, tickets: int, order: _Order
+    program: Program, samples: Samples, memory: mmap.mmap, tickets: int, order: _Order, first: int
 ) -> Iterator[_Report]:
-    """Train this process' share of a round."""
-    plan, first = order.full_plan(), os.getppid()
+    """Train this process' share of a round, while the process numbered `first` waits for it."""
+    plan = order.full_plan()
     models, changes = _arrays(memory, order)
     for number in _share(tickets, plan):
         if os.getppid() != first:

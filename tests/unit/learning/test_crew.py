@@ -1,5 +1,6 @@
 """Crews: the same digits whoever trains a group, and no process left behind."""
 
+import errno
 import fcntl
 import gc
 import os
@@ -17,9 +18,10 @@ from torch import nn
 from bonafed.errors import InvalidValue
 from bonafed.learning import crew as crews
 from bonafed.learning import models
-from bonafed.learning.crew import Crew, MemberLost
+from bonafed.learning.crew import Crew, CrewNotStarted, MemberLost
 from bonafed.learning.engine import run_jobs
 from bonafed.learning.federation import make_jobs
+from bonafed.learning.groups import Plan
 from bonafed.learning.jobs import LocalTraining, Samples
 from bonafed.learning.programs import flat_parameters, program_for
 
@@ -98,6 +100,10 @@ def children():
     return Path(f"/proc/{HERE}/task/{HERE}/children").read_text().split()
 
 
+def open_files():
+    return {path.name for path in Path("/proc/self/fd").iterdir()}
+
+
 @pytest.mark.parametrize("forks", [pytest.param(True, marks=needs_forks), False])
 @pytest.mark.parametrize(
     ("name", "shape", "precision", "spec", "noise"),
@@ -109,7 +115,7 @@ def children():
     ],
 )
 def test_digits_do_not_depend_on_who_trains(monkeypatch, name, shape, precision, spec, noise, forks):
-    monkeypatch.setattr(crews, "_forking_is_safe", lambda: forks)
+    monkeypatch.setattr(crews, "_forking_is_safe", lambda _program: forks)
     module = (Residual() if name == "residual" else models.build(name, shape, 2, seed=3)).to(precision)
     program, samples, parts = federation(module, shape, precision)
     some, everyone = np.arange(2), np.arange(len(parts))
@@ -171,6 +177,59 @@ def test_processes_end_with_the_crew(elsewhere):
     del crew, run
     gc.collect()
     assert children() == before
+
+
+@needs_forks
+def test_no_more_processes_than_groups():
+    before = children()
+    module = models.build("softmax", (1, 6, 6), 2, seed=3)
+    program, samples, parts = federation(module, (1, 6, 6))
+    with Crew(program, samples, 4) as crew:
+        for clients, others in ((2, 1), (3, 2), (7, 3), (2, 3)):  # those that are there stay
+            jobs = make_jobs(parts, np.arange(clients))
+            found = changes(crew, jobs, flat_parameters(module), LocalTraining(5, 0.1))
+            assert len(children()) == len(before) + others
+            expected = changes(Crew(program, samples), jobs, flat_parameters(module), LocalTraining(5, 0.1))
+            assert_same(found, expected)
+
+
+@needs_forks
+def test_what_the_system_refuses_is_told_with_advice(elsewhere, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+
+    before, open_before = children(), open_files()
+    _, run = elsewhere(lambda: None)
+    for name, owner in (("mmap", crews.mmap), ("_fork", crews)):
+        with monkeypatch.context() as patched:
+            patched.setattr(owner, name, refuse)
+            with pytest.raises(
+                CrewNotStarted, match="on 2 cores: Cannot allocate memory; fewer cores need"
+            ):
+                run()
+        gc.collect()
+        assert children() == before
+        assert open_files() == open_before
+    assert len(run()) == len(SIZES)
+
+
+def test_tickets_end_with_whoever_deals_them_out():
+    tickets, office = os.pipe()
+    os.write(office, (1).to_bytes(2, "little"))
+    os.close(office)
+    plan = Plan((), [[0], [1]], LocalTraining(5, 0.1), 0, 0, 1)
+    assert list(crews._share(tickets, plan)) == [1]
+    os.close(tickets)
+
+
+@needs_forks
+def test_what_needs_autograd_is_not_forked_beside_an_accelerator(elsewhere, monkeypatch):
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    before = children()
+    _, run = elsewhere(fail)  # in another process
+    assert len(run()) == len(SIZES)
+    assert children() == before
+    assert crews._forking_is_safe(program_for(nn.Sequential(nn.Linear(4, 2))))  # gradients by hand
 
 
 class Unsendable(Exception):
@@ -247,6 +306,7 @@ import test_crew
 from pathlib import Path
 
 test_crew.HERE = os.getpid()
+import errno
 import fcntl
 lock = open({lock!r}, "w")
 fcntl.flock(lock, fcntl.LOCK_EX)
