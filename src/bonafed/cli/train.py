@@ -72,7 +72,7 @@ def train(
             summary, how = read_json(resume, SUMMARY), "finished before; nothing to do"
             _show(read(resume / CONFIG), place, summary, as_json, how)
             return
-    _train(asked, place, resume is not None, config is not None, as_json)
+    _train(asked, place, resume is not None, config is not None or bool(changes), as_json)
 
 
 def _write_example(name: str) -> None:
@@ -98,9 +98,7 @@ def _asked(path: Path | None, changes: list[str], resume: Path | None) -> AnyCon
         return configs.read(path, changes, inputs.parse_prior)
     if resume is None:
         raise InvalidValue("CONFIG.toml", "or --resume must be given", "nothing")
-    if changes:
-        raise InvalidValue("--set", "must not be given with --resume: a run keeps its config", changes[0])
-    return configs.read(resume / CONFIG)
+    return configs.read(resume / CONFIG, changes, inputs.parse_prior)
 
 
 def _new_folder(asked: AnyConfig, path: Path | None, folder: Path | None) -> Path:
@@ -120,7 +118,7 @@ def _train(asked: AnyConfig, place: Path, resume: bool, compare: bool, as_json: 
     _require_known_data(asked)
     from bonafed.runs.config import Config, read
     from bonafed.runs.faithful_config import FaithfulConfig
-    from bonafed.runs.folder import CONFIG
+    from bonafed.runs.folder import CONFIG, rounds_done
     from bonafed.runs.rewards_config import RewardsConfig
     from bonafed.runs.versions import changed_versions
 
@@ -156,7 +154,8 @@ def _train(asked: AnyConfig, place: Path, resume: bool, compare: bool, as_json: 
         for name, (then, now) in changed.items():
             typer.echo(f"note: the run began with {name} {then}, this is {now}", err=True)
     try:
-        with _progress(setting.config.rounds, place, terminal) as on_round:
+        anew = not resume or (isinstance(asked, FaithfulConfig) and asked.begins_anew)
+        with _progress(setting.config.rounds, 0 if anew else rounds_done(place), terminal) as on_round:
             summary = run(setting, place, resume=resume, on_round=on_round, **more)
     except KeyboardInterrupt:
         typer.echo(f"stopped by the user; continue with: bonafed train --resume {place}", err=True)
@@ -184,14 +183,12 @@ def _require_equal(now: AnyConfig, began: AnyConfig) -> None:
 
 
 @contextmanager
-def _progress(rounds: int, place: Path, terminal: Any) -> Iterator[Callable[[RoundRecord], None] | None]:
+def _progress(rounds: int, done: int, terminal: Any) -> Iterator[Callable[[RoundRecord], None] | None]:
     """A bar with rounds, loss, accuracy and time left on a terminal; nothing elsewhere."""
     if not terminal.is_terminal:
         yield None
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    from bonafed.runs.folder import read_checkpoint
 
     columns = (
         TextColumn("round"),
@@ -202,8 +199,6 @@ def _progress(rounds: int, place: Path, terminal: Any) -> Iterator[Callable[[Rou
         TextColumn("left"),
     )
     with Progress(*columns, console=terminal) as bar:
-        last = read_checkpoint(place)
-        done = last.round if last is not None else 0
         task = bar.add_task("", total=rounds, completed=done, state="")
         parts = {"method": "", "loss": "", "accuracy": ""}
 

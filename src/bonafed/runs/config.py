@@ -34,9 +34,9 @@ from bonafed.runs.faithful_config import FaithfulConfig
 from bonafed.runs.rewards_config import RewardsConfig
 from bonafed.runs.sections import (
     Data,
+    EngineRun,
     Model,
     Partition,
-    Run,
     Section,
     Training,
     key,
@@ -125,7 +125,7 @@ class Config:
         "privacy": Privacy,
         "contract": Contract,
         "jsam": Jsam,
-        "run": Run,
+        "run": EngineRun,
     }
     OPTIONAL: ClassVar[Sequence[str]] = ("privacy", "contract", "jsam", "run")
 
@@ -136,7 +136,7 @@ class Config:
     privacy: Privacy | None = None
     contract: Contract | None = None
     jsam: Jsam | None = None
-    run: Run = field(default_factory=Run)
+    run: EngineRun = field(default_factory=EngineRun)
 
     def __post_init__(self) -> None:
         paid = self.contract is not None or self.jsam is not None

@@ -8,21 +8,18 @@ with the same digits.
 
 from __future__ import annotations
 
-import io
 import math
 import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, cast
-
-import torch
+from typing import cast
 
 from bonafed.checks import Floats, finite_or_none
 from bonafed.learning.federation import evaluate
 from bonafed.learning.privacy import Ledger
-from bonafed.learning.programs import load_parameters
+from bonafed.learning.programs import saved_model
 from bonafed.mechanisms.faithful import (
     Outcome,
     Problem,
@@ -41,12 +38,9 @@ from bonafed.mechanisms.faithful.protocol import BadReportPolicy, OnStep, Paymen
 from bonafed.mechanisms.faithful.statement import Statement, private_statement, statement
 from bonafed.runs import folder as folders
 from bonafed.runs.faithful_setting import FaithfulSetting, fresh_losses
-from bonafed.runs.folder import JSONObject, Log, RoundRecord
+from bonafed.runs.folder import Clock, JSONObject, Log, OnRound, RoundRecord
 from bonafed.runs.holdings import AGENTS, CLUSTERS, PRIVACY, generator
 from bonafed.runs.versions import begin_or_resume
-
-OnRound = Callable[[RoundRecord], None]
-Clock = Callable[[], float]
 
 
 def train_faithful(
@@ -62,8 +56,7 @@ def train_faithful(
     config = setting.config
     with Log(folder, new=not resume) as log:
         begin_or_resume(log, folder, config, setting.digest, resume)
-        repeatable = not config.faithful.agents and config.privacy is None
-        last = folders.read_checkpoint(folder) if resume and repeatable else None
+        last = folders.read_checkpoint(folder) if resume and not config.begins_anew else None
         log.cut(last.metrics_length if last else 0)
         done, start = (last.round, last.weights) if last else (0, setting.start)
         writer = _Writer(setting, log, done, on_round, clock)
@@ -74,7 +67,7 @@ def train_faithful(
         else:
             found, accounts = _exact(setting, start, done, writer.step, tell)
         summary = _summarise(setting, found, accounts, folders.read_rounds(folder))
-        log.finish(_model_bytes(setting, found.model), summary)
+        log.finish(saved_model(setting.module, setting.to_module(found.model[None])[0]), summary)
     return summary
 
 
@@ -100,7 +93,8 @@ class _Writer:
         run, last = setting.config.run, at == setting.config.rounds
         train_loss = test_loss = accuracy = math.nan
         if at % run.evaluate_every == 0 or last:
-            train_loss = setting.problem.value(model, setting.problem.weights)
+            if setting.config.privacy is None:
+                train_loss = setting.problem.value(model, setting.problem.weights)
             weights = setting.to_module(model[None])[0]
             test_loss, accuracy = evaluate(setting.program, weights, setting.test)
         now = self._clock()
@@ -276,11 +270,3 @@ def _rows(accounts: Statement, problem: Problem) -> list[JSONObject]:
 
 def _entry(values: Floats | None, k: int) -> float | None:
     return None if values is None else float(values[k])
-
-
-def _model_bytes(setting: FaithfulSetting, model: Floats) -> bytes:
-    buffer = io.BytesIO()
-    module = load_parameters(setting.module, setting.to_module(model[None])[0])
-    state: dict[str, Any] = module.state_dict()
-    torch.save(state, buffer)
-    return buffer.getvalue()

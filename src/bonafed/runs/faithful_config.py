@@ -108,6 +108,11 @@ class FaithfulConfig:
     privacy: FaithfulPrivacy | None = None
     run: FaithfulRun = field(default_factory=FaithfulRun)
 
+    @property
+    def begins_anew(self) -> bool:
+        """When resumed: cheats have a memory and noise comes from one stream, which no checkpoint keeps."""
+        return bool(self.faithful.agents) or self.privacy is not None
+
     def __post_init__(self) -> None:
         if self.privacy is None:
             return

@@ -20,7 +20,7 @@ import json
 import os
 import tomllib
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -44,7 +44,8 @@ class RoundRecord:
     """One line of metrics.jsonl."""
 
     round: int  # 1, 2, ...
-    train_loss: float | None  # mean over the participants' local steps; None if nobody took part
+    train_loss: float | None  # mean over the participants' local steps; None if nobody took part, and
+    # where privacy was promised: no noise hides anybody in it
     test_loss: float | None  # None in rounds without evaluation, or without test data
     test_accuracy: float | None  # likewise; None for regression
     participants: list[int]  # client numbers, repeated if drawn more than once
@@ -55,6 +56,10 @@ class RoundRecord:
     epsilon: float | None  # largest of any client so far; None if not private
     releases: list[tuple[int, float, int]]  # (client, noise multiplier, how many) of this round
     seconds: float
+
+
+OnRound = Callable[[RoundRecord], None]
+Clock = Callable[[], float]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -202,12 +207,18 @@ def read_checkpoint(folder: Path) -> Checkpoint | None:
         raise UnreadableFile(path, f"not a checkpoint: {error}") from error
 
 
-def read_rounds(folder: Path, length: int | None = None) -> list[JSONObject]:
-    """The lines of metrics.jsonl, up to `length` bytes; a last line still being written is left out."""
+def rounds_done(folder: Path) -> int:
+    """Rounds before the last checkpoint; 0 if there is none."""
+    last = read_checkpoint(folder)
+    return 0 if last is None else last.round
+
+
+def read_rounds(folder: Path) -> list[JSONObject]:
+    """The lines of metrics.jsonl; a last line still being written is left out."""
     path = folder / METRICS
     if not path.is_file():
         return []
-    whole = path.read_bytes()[:length]
+    whole = path.read_bytes()
     lines = whole[: whole.rfind(b"\n") + 1].splitlines()
     found = []
     for number, line in enumerate(lines, 1):

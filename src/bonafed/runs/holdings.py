@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -72,16 +71,6 @@ def hold(
     features = _features(config, dataset, parts)
     _require_labels(dataset, parts)
     return Holdings(config, dataset, features, parts, _digest(features, dataset, parts))
-
-
-def with_cores(config: C) -> C:
-    """All cores unless said otherwise."""
-    run = config.run
-    if run.cores:
-        return config
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    filled: Any = replace(run, cores=cores)  # of the same kind, which the type of a union does not say
-    return replace(config, run=filled)
 
 
 def generator(config: AnyConfig, purpose: int, round_number: int = 0) -> np.random.Generator:

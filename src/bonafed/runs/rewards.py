@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import io
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -23,19 +23,17 @@ import torch
 from numpy.typing import NDArray
 
 from bonafed.checks import Floats, finite_or_none
-from bonafed.learning.programs import load_parameters
+from bonafed.learning.programs import saved_model
 from bonafed.mechanisms.rewards import BaselineState, RewardsState
 from bonafed.mechanisms.rewards.cheats import Standing, contribution_shares, parse_cheat, report
 from bonafed.mechanisms.rewards.history import Models
 from bonafed.mechanisms.rewards.local import evaluate_models
 from bonafed.mechanisms.rewards.metrics import Evaluation, scores
 from bonafed.runs import folder as folders
-from bonafed.runs.folder import JSONObject, Log, RoundRecord
+from bonafed.runs.folder import Clock, JSONObject, Log, OnRound, RoundRecord
 from bonafed.runs.rewards_setting import RewardsSetting
 from bonafed.runs.versions import begin_or_resume
 
-OnRound = Callable[[RoundRecord], None]
-Clock = Callable[[], float]
 Vectors = dict[str, NDArray[Any]]  # of one method, by name
 Found = dict[str, Vectors]  # by method
 CLIENTS = "clients.npz"  # every client's final model
@@ -58,7 +56,7 @@ def train_rewards(
 ) -> JSONObject:
     """Train everything in a new folder, or go on with the run in it; the summary."""
     config = setting.config
-    with Log(folder, new=not resume) as log:
+    with Log(folder, new=not resume) as log, setting.local.crew:
         begin_or_resume(log, folder, config, setting.digest, resume)
         last = folders.read_checkpoint(folder) if resume else None
         log.cut(last.metrics_length if last else 0)
@@ -74,7 +72,8 @@ def train_rewards(
         summary = _summarise(setting, found, lines)
         models = {name: vectors["models"] for name, vectors in found.items() if "models" in vectors}
         folders.write(folder / CLIENTS, _npz(models))
-        log.finish(_model_bytes(setting, found["rewards"]["reference"]), summary)
+        reference = torch.from_numpy(np.array(found["rewards"]["reference"]))
+        log.finish(saved_model(setting.module, reference), summary)
     return summary
 
 
@@ -89,7 +88,7 @@ def _train(setting: RewardsSetting, method: str, found: Found, inside: Vectors, 
         state = rules.advance(state, local)
         writer.round(method, state)
     models = rules.finish(state, local)
-    judged = evaluate_models(setting.program, models, setting.test, cores=setting.config.run.cores)
+    judged = evaluate_models(setting.program, models, setting.test, cores=setting.config.run.cores_here)
     kept: Vectors = {"accuracy": judged.accuracy, "loss": judged.loss}
     if method == "standalone":
         kept["validation"] = setting.score(models)
@@ -143,7 +142,7 @@ class _Writer:
         run, rounds = setting.config.run, setting.config.training.rounds
         loss = accuracy = None
         if inside % run.evaluate_every == 0 or inside == rounds:
-            judged = evaluate_models(setting.program, state.models, setting.test, cores=run.cores)
+            judged = evaluate_models(setting.program, state.models, setting.test, cores=run.cores_here)
             loss, accuracy = float(judged.loss.mean()), float(judged.accuracy.mean())
         now = self._clock()
         present = state.present[-1] if isinstance(state, RewardsState) else np.ones(setting.clients, bool)
@@ -255,11 +254,4 @@ def _notes(setting: RewardsSetting) -> list[str]:
 def _npz(arrays: Mapping[str, Models | Floats]) -> bytes:
     buffer = io.BytesIO()
     np.savez(buffer, allow_pickle=False, **{name: np.asarray(values) for name, values in arrays.items()})
-    return buffer.getvalue()
-
-
-def _model_bytes(setting: RewardsSetting, reference: Models) -> bytes:
-    buffer = io.BytesIO()
-    module = load_parameters(setting.module, torch.from_numpy(np.array(reference)))
-    torch.save(module.state_dict(), buffer)
     return buffer.getvalue()

@@ -19,7 +19,17 @@ from bonafed.errors import InvalidValue
 from bonafed.mechanisms.rewards.cheats import parse_cheat
 from bonafed.mechanisms.rewards.rates import Reference
 from bonafed.mechanisms.rewards.server import Own
-from bonafed.runs.sections import Data, Model, Partition, Run, Section, Training, deviations, key, texts
+from bonafed.runs.sections import (
+    Data,
+    EngineRun,
+    Model,
+    Partition,
+    Section,
+    Training,
+    deviations,
+    key,
+    texts,
+)
 
 MeasureName = Literal[
     "standalone", "data size", "participation", "cosine", "leave one out", "shapley"
@@ -72,7 +82,7 @@ class Rewards(Section):
 
 
 @dataclass(frozen=True)
-class RewardsRun(Run):
+class RewardsRun(EngineRun):
     """A round leaves one model per client: checkpoints and evaluations are farther apart."""
 
     checkpoint_every: int = key(checks.whole, 5)  # rounds

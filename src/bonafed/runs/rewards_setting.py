@@ -33,7 +33,7 @@ from bonafed.mechanisms.rewards.local import EngineLocal, evaluate_models, last_
 from bonafed.mechanisms.rewards.rates import Reference
 from bonafed.mechanisms.rewards.server import Own
 from bonafed.mechanisms.rewards.training import Local
-from bonafed.runs.holdings import VALIDATION, generator, hold, with_cores
+from bonafed.runs.holdings import VALIDATION, generator, hold
 from bonafed.runs.rewards_config import RewardsConfig
 from bonafed.runs.sections import named
 from bonafed.runs.setting import local_training, require_fit
@@ -79,7 +79,9 @@ class RewardsSetting:
 
     def score(self, models: Models) -> Floats:
         """(m,) validation accuracy."""
-        return evaluate_models(self.program, models, self.validation, cores=self.config.run.cores).accuracy
+        return evaluate_models(
+            self.program, models, self.validation, cores=self.config.run.cores_here
+        ).accuracy
 
     def method(self, name: str, standalone: Floats | None) -> Any:
         """What is trained under this name; `standalone` (N,) are the accuracies of models trained alone."""
@@ -148,7 +150,7 @@ def prepare_rewards(
     on_progress: Callable[[str], None] | None = None,
 ) -> RewardsSetting:
     """Load, split, build; `dataset` and `module` may be the user's own."""
-    held = hold(with_cores(config), dataset, on_progress)
+    held = hold(config, dataset, on_progress)
     config = held.config
     if not held.dataset.classes:
         raise InvalidValue(
@@ -174,7 +176,7 @@ def prepare_rewards(
         local_training(config.training, rate),
         config.run.seed,
         config.training.learning_rate_decay,
-        config.run.cores,
+        config.run.cores_here,
     )
     test, validation = _judges(config, held.test)
     sizes = np.array([part.size for part in held.parts], dtype=np.float64)

@@ -7,6 +7,7 @@ dotted name, `run.seed must be a whole number of at least 0, got -1`.
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, field, fields
@@ -194,7 +195,20 @@ class Run(Section):
     folder: str = key(text, "")  # empty: runs/<name of the config file>
     checkpoint_every: int = key(checks.whole, 1)  # rounds
     evaluate_every: int = key(checks.whole, 1)  # rounds
-    cores: int = key(natural, 0)  # to train on; 0: all; changes the time, not the result
+
+
+@dataclass(frozen=True)
+class EngineRun(Run):
+    """Of a run whose clients are trained by the engine, which can use several cores."""
+
+    cores: int = key(natural, 0)  # to train on; 0: all; changes time and memory, not the result
+
+    @property
+    def cores_here(self) -> int:
+        """The cores, where all are wanted those that this machine gives the process."""
+        if self.cores:
+            return self.cores
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager

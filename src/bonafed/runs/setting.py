@@ -28,7 +28,7 @@ from bonafed.mechanisms.jsam.training import PrivacyTerms
 from bonafed.mechanisms.sampling import training as sampling
 from bonafed.mechanisms.sampling.training import SampledTerms, Scheme
 from bonafed.runs.config import Config
-from bonafed.runs.holdings import WHO, generator, hold, with_cores
+from bonafed.runs.holdings import WHO, generator, hold
 from bonafed.runs.sections import PROPOSITION_1, Training, named
 
 Terms = SampledTerms | PrivacyTerms
@@ -80,7 +80,7 @@ def prepare(
     on_progress: Callable[[str], None] | None = None,
 ) -> Setting:
     """Load, split, build and plan; `dataset` and `module` may be the user's own."""
-    held = hold(with_cores(config), dataset, on_progress)
+    held = hold(config, dataset, on_progress)
     config, dataset, parts, samples = held.config, held.dataset, held.parts, held.samples
     if module is None:
         module = held.module()
@@ -109,13 +109,13 @@ def prepare(
 
 
 def require_fit(program: Program, weights: Tensor, samples: Samples, classes: int) -> None:
-    """The model takes a sample and has an output for every class."""
+    """The model runs on a sample and has an output for every class."""
     try:
         with torch.no_grad():
             outputs = program.outputs(weights[None], samples.features[None, :1]).shape[2]
     except (RuntimeError, IndexError) as error:
         shape = tuple(samples.features.shape[1:])
-        raise InvalidValue("model", f"must take samples of shape {shape}", error) from error
+        raise InvalidValue("model", f"must run on samples of shape {shape}", error) from error
     if outputs < classes or (not classes and outputs != 1):
         raise InvalidValue("model", f"must have {classes or 1} outputs", outputs)
 

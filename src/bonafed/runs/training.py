@@ -8,10 +8,9 @@
 
 from __future__ import annotations
 
-import io
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -25,16 +24,13 @@ from bonafed.errors import BonafedError, InvalidValue
 from bonafed.learning.crew import Crew
 from bonafed.learning.federation import BadUpdatePolicy, evaluate, run_round
 from bonafed.learning.privacy import Ledger, Release
-from bonafed.learning.programs import load_parameters
+from bonafed.learning.programs import saved_model
 from bonafed.mechanisms.jsam.training import PrivacyTerms
 from bonafed.mechanisms.sampling.training import SampledTerms
 from bonafed.runs import folder as folders
-from bonafed.runs.folder import JSONObject, Log, RoundRecord
+from bonafed.runs.folder import Clock, JSONObject, Log, OnRound, RoundRecord
 from bonafed.runs.setting import Setting
 from bonafed.runs.versions import begin_or_resume
-
-OnRound = Callable[[RoundRecord], None]
-Clock = Callable[[], float]
 
 
 class BadModel(BonafedError):
@@ -75,7 +71,7 @@ def train(
             if on_round is not None:
                 on_round(record)
         summary = summarise(setting, records, accounts)
-        log.finish(_model_bytes(setting, weights), summary)
+        log.finish(saved_model(setting.module, weights), summary)
     return summary
 
 
@@ -83,7 +79,7 @@ def play(
     setting: Setting, weights: Tensor, done: int, accounts: Accounts, clock: Clock = time.perf_counter
 ) -> Iterator[tuple[RoundRecord, Tensor]]:
     """The rounds after `done`: what to write down about each, and the model after it."""
-    with Crew(setting.program, setting.samples, setting.config.run.cores) as crew:
+    with Crew(setting.program, setting.samples, setting.config.run.cores_here) as crew:
         for number in range(done + 1, _rounds(setting) + 1):
             record, weights = _round(setting, weights, number, accounts, crew, clock)
             yield record, weights
@@ -122,7 +118,7 @@ def _round(
     # (4) what to write down
     record = RoundRecord(
         round=number,
-        train_loss=finite_or_none(result.loss),
+        train_loss=finite_or_none(result.loss) if setting.config.clip is None else None,
         test_loss=finite_or_none(test_loss),
         test_accuracy=finite_or_none(accuracy),
         participants=sorted(who.clients.tolist()),
@@ -158,8 +154,7 @@ class Accounts:
         mine = tuple(self._times.get(client, {}).items())
         if mine not in self._known:
             ledger = Ledger(tuple(Release(client, 0, noise, times) for noise, times in mine))
-            with np.errstate(divide="ignore"):  # on the way of the root search, to minus infinity
-                self._known[mine] = ledger.epsilon(client, self._delta)
+            self._known[mine] = ledger.epsilon(client, self._delta)
         return self._known[mine]
 
     @property
@@ -191,12 +186,6 @@ def _rounds(setting: Setting) -> int:
 
 def _array(weights: Tensor) -> NDArray[np.float32]:
     return np.asarray(weights.numpy(), dtype=np.float32)
-
-
-def _model_bytes(setting: Setting, weights: Tensor) -> bytes:
-    buffer = io.BytesIO()
-    torch.save(load_parameters(setting.module, weights).state_dict(), buffer)
-    return buffer.getvalue()
 
 
 def summarise(setting: Setting, records: Sequence[JSONObject], accounts: Accounts) -> JSONObject:
@@ -272,11 +261,12 @@ def notes(setting: Setting, records: Sequence[JSONObject]) -> list[str]:
     found = []
     if setting.config.jsam is not None and setting.config.jsam.scheme == "largest losses":
         found.append("local losses were asked in clear: no ledger counts them")
-    losses = [loss for record in records if (loss := record["train_loss"]) is not None]
-    if losses and losses[-1] > losses[0]:
-        noise = "" if setting.noise_multipliers is None else " for this noise"
-        grew = f"the training loss grew from {losses[0]:.4g} to {losses[-1]:.4g}"
-        found.append(f"{grew}: the learning rate may be too large{noise}")
+    private = setting.config.clip is not None
+    losses = [record["test_loss" if private else "train_loss"] for record in records]
+    known = [loss for loss in losses if loss is not None]
+    if known and known[-1] > known[0]:
+        grew = f"the {'test' if private else 'training'} loss grew from {known[0]:.4g} to {known[-1]:.4g}"
+        found.append(f"{grew}: the learning rate may be too large{' for this noise' if private else ''}")
     if not any(record["participants"] for record in records):
         found.append("nobody took part in any round, the model is as it began: the budget buys too little")
     return found

@@ -137,6 +137,7 @@ def test_a_private_run_states_what_was_given_away(run):
         # D6: T1 + (L - 1) T2 sums of gradients, and the payments of the three others
         assert sum(row["times"] for row in own) == 20 + 3 * 20 + 3
     assert [check["holds"] for check in said["checks"]][:3] == [None] * 3
+    assert said["train_loss"] is None  # no noise hides anybody in it
     again = run("privacy.epsilon=5", "privacy.delta=1e-3", "faithful.training_steps=20")
     assert {**said, "seconds": 0} == {**again, "seconds": 0}
 
@@ -185,6 +186,7 @@ def test_a_config_survives_its_own_text(make):
 
 
 BAD = [
+    ("run.cores=2", r"run\.cores must not be given, it is unknown"),
     ("faithful.regulariser=0", r"faithful\.regulariser must be positive, got 0"),
     ("faithful.regularizer=1", r"faithful\.regularizer must not be given, it is unknown \(did you"),
     ("training.rounds=3", r"training must not be given with faithful, got a section \[training\]"),

@@ -1,6 +1,7 @@
 """Runs of model rewards: configs, what is said of clients and methods, cheats, resumption."""
 
 import json
+import multiprocessing
 
 import numpy as np
 import pytest
@@ -119,6 +120,7 @@ def test_cores_change_no_digit(run):
     one, two = (run(f"run.cores={cores}", "rewards.baselines=all", "model.name=softmax",
                     'rewards.baselines=["rank"]') for cores in (1, 2))  # fmt: skip
     assert {**one, "seconds": 0} == {**two, "seconds": 0}
+    assert not multiprocessing.active_children()  # the crew went home
 
 
 def test_reward_runs_are_listed_beside_others(make, small, tmp_path):

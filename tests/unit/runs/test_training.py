@@ -102,6 +102,9 @@ def test_a_private_run_keeps_its_promise(make, small, tmp_path, extra):
         assert math.isclose(said[client], ledger.epsilon(client, 1e-5), rel_tol=1e-9, abs_tol=0)
     if "privacy.calibration=printed" not in extra:  # the printed route adds more noise than needed
         assert math.isclose(summary["epsilon"], 2.0, rel_tol=1e-6)
+    assert (
+        {record["train_loss"] for record in records} == {summary["train_loss"]} == {None}
+    )  # no noise hides it
     epsilons = [record["epsilon"] for record in records]
     assert epsilons == sorted(epsilons)
 

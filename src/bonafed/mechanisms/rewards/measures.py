@@ -1,4 +1,4 @@
-"""Contribution measures: functions (history) -> (N,), which the reward rates are made from (theory D7).
+"""Contribution measures: functions (history) -> (N,), which the reward rates are made from (theory D6).
 
     measure                   what it sees                       who can fool it
     data_size                 the sizes clients state            whoever states more
