@@ -268,3 +268,65 @@ def test_payments_that_diverge_say_so_before_numbers_overflow():
     noise = cheats.add_noise(0.5, np.random.default_rng(0))
     with pytest.raises(Diverged, match=r"payments do not converge to epsilon = 1e-08: .* such as noise"):
         faithful(problem, agents={1: noise}, training_steps=100, epsilon=1e-8)
+
+
+@pytest.mark.parametrize(("agents", "later"), [(5, 2), (4, 3)])
+def test_whoever_falls_silent_when_another_is_billed_is_left_out_by_its_own_number(agents, later):
+    """Agent `later` answers all of training and payments, and not when the last model of agent 0 is."""
+    outcome = faithful(
+        softmax_problem(1, agents), agents={0: cheats.drop_out(0), later: cheats.drop_out(35)},
+        training_steps=10, payment_steps=20, epsilon=1e9, on_bad_report="leave out",
+    )  # fmt: skip
+    assert [out.agent for out in outcome.left_out] == [0, later]
+    assert np.flatnonzero(outcome.payments.amount == 0).tolist() == [0, later]
+
+
+def test_the_last_but_one_agent_cannot_be_left_out():
+    bad = {0: cheats.drop_out(3), 2: cheats.drop_out(3)}
+    with pytest.raises(
+        BadReport, match=r"^report of agent 2 in .* \(leaving it out would leave one agent alone"
+    ):
+        faithful(softmax_problem(1, 3), agents=bad, training_steps=10, on_bad_report="leave out")
+
+
+def test_payments_that_have_arrived_are_not_taken_for_lies():
+    """After a few steps the residual is rounding, and cannot halve; the least number of steps goes on."""
+    problem = softmax_problem(0, mu=10.0)
+    found = faithful(problem, training_steps=50, payment_steps=60).payments
+    assert found.steps == 60
+    assert found.amount == pytest.approx(vcg_payments(problem, minimise(problem, problem.weights)).amount)
+
+
+@kinds
+def test_one_agent_has_nobody_to_pay_for(kind):
+    problem = PROBLEMS[kind](0, agents=1)
+    model = np.zeros(problem.size)
+    for bill in (
+        lambda: faithful(problem),
+        lambda: vcg_payments(problem, model),
+        lambda: newton_payments(problem, model),
+    ):
+        with pytest.raises(InvalidValue, match=r"^problem must have two agents or more.* got 1$"):
+            bill()
+
+
+def test_private_steps_tell_nothing_of_the_longest_sample():
+    """Samples longer than the clip allows change nothing but their own, clipped, gradients."""
+    rng = np.random.default_rng(0)
+    x, y, owner = rng.standard_normal((40, 3)) / 4, rng.integers(0, 3, 40), np.arange(40) % 4
+    longer = x.copy()
+    longer[7] *= 1e6
+
+    def trained(features, heard):
+        problem = SoftmaxRegression(features, y, owner, 3, 0.1)
+        return private_faithful(
+            problem, random_clusters(4, 4, np.random.default_rng(0)), np.random.default_rng(1), alpha=5.0,
+            beta=1e-3, training_steps=1, payment_steps=1, on_noise=heard.append,
+        )  # fmt: skip
+
+    heard = []
+    one, other = trained(x, heard), trained(longer, heard)
+    limit = 2 * 2**0.5 * 0.25 / 10 / (0.1 + 0.5)  # sensitivity 2 C p/n, step 1/(mu + C^2/4)
+    assert 0 < np.linalg.norm(one.model - other.model) <= limit
+    assert np.array_equal(heard[0], heard[1])
+    assert heard[0] == pytest.approx(one.noise.gradient / (2 * 2**0.5 * 0.25 / 10))

@@ -70,8 +70,16 @@ def _statement(summary: dict[str, Any]) -> Table:
     )
     columns = ["agent", "loss", "payment", "overall loss", "with the others' model", "alone"]
     keys = ("loss", "payment", "overall_loss", "loss_with_the_others_model", "loss_alone")
-    rows = [[str(row["agent"]), *(f"{row[key]:.4f}" for key in keys)] for row in summary["agents"]]
+    if summary["agents"][0]["loss"] is None:
+        paid = [[str(row["agent"]), f"{row['payment']:.4f}"] for row in summary["agents"]]
+        caption = "in units of loss; what losses were is private: for whoever simulates in simulation.json"
+        return plain_table("Statement of every agent", caption, ["agent", "payment"], paid)
+    rows = [[str(row["agent"]), *(_number(row[key]) for key in keys)] for row in summary["agents"]]
     return plain_table("Statement of every agent, on its own samples", caption, columns, rows)
+
+
+def _number(value: float | None) -> str:
+    return "not finite" if value is None else f"{value:.4f}"
 
 
 def _fresh(summary: dict[str, Any]) -> Table:
@@ -80,7 +88,7 @@ def _fresh(summary: dict[str, Any]) -> Table:
     for row in summary["agents"]:
         shared, alone = row["fresh_loss"], row["fresh_loss_alone"]
         verdict = "yes" if row["joining_pays"] else "no"
-        cells = (shared, shared + row["payment"], alone)
-        rows.append([str(row["agent"]), *(f"{value:.4f}" for value in cells), verdict])
+        cells = (shared, None if shared is None else shared + row["payment"], alone)
+        rows.append([str(row["agent"]), *map(_number, cells), verdict])
     columns = ["agent", "loss", "with payment", "alone", "joining pays"]
     return plain_table("Was it worth joining? On fresh samples", caption, columns, rows)

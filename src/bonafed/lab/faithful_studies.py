@@ -7,7 +7,7 @@
     tradeoff          figure 2   Proposition 11: steps and bound against alpha, printed and corrected (D9)
 
 Loss is the federation's F = sum p_k F_k with everybody's own model, overall loss adds the payments. On the
-training loss nobody ever gains against learning alone, J_k >= F_k(w*) >= min F_k (theory C1.4), so the
+training loss nobody ever gains against learning alone, J_k >= F_k(w*) >= min F_k (theory C1.5), so the
 paper's comparison (figure 4a) can only be of expected losses: both are in the tables. The error of a
 payment is its distance from the exact one, (10), of the same agents without noise or clusters.
 

@@ -252,7 +252,7 @@ class Checkpoint:
 
     def __init__(self, folder: Path, cell: Cell) -> None:
         name = hashlib.sha256(json.dumps(asdict(cell), sort_keys=True).encode()).hexdigest()[:16]
-        self.path = folder / f"{cell.data}-{cell.partition}-{cell.method}-{name}.npz"
+        self.path = folder / f"{Path(cell.data).stem}-{cell.partition}-{cell.method}-{name}.npz"
 
     def load(self, kind: type[RewardsState] | type[BaselineState]) -> tuple[Any, Floats]:
         """The state and (2,) seconds and processor seconds of its rounds; None and zeros without a file."""

@@ -18,7 +18,7 @@ from typing import cast
 
 from bonafed.checks import Floats, finite_or_none
 from bonafed.learning.federation import evaluate
-from bonafed.learning.privacy import Ledger
+from bonafed.learning.privacy import Ledger, Release
 from bonafed.learning.programs import saved_model
 from bonafed.mechanisms.faithful import (
     Outcome,
@@ -42,6 +42,8 @@ from bonafed.runs.folder import Clock, JSONObject, Log, OnRound, RoundRecord
 from bonafed.runs.holdings import AGENTS, CLUSTERS, PRIVACY, generator
 from bonafed.runs.versions import begin_or_resume
 
+_SIMULATED = "exact losses of private data: known to the simulation only, covered by no epsilon"
+
 
 def train_faithful(
     setting: FaithfulSetting,
@@ -63,10 +65,13 @@ def train_faithful(
         tell = on_phase or (lambda _text: None)
         found: Outcome | PrivateOutcome
         if config.privacy is not None:
-            found, accounts = _private(setting, writer.step, tell)
+            found, accounts = _private(setting, writer, tell)
         else:
             found, accounts = _exact(setting, start, done, writer.step, tell)
         summary = _summarise(setting, found, accounts, folders.read_rounds(folder))
+        if config.privacy is not None:
+            known = {"note": _SIMULATED, "agents": _rows(accounts, setting.problem)}
+            folders.write(folder / folders.SIMULATION, folders.to_json(known))
         log.finish(saved_model(setting.module, setting.to_module(found.model[None])[0]), summary)
     return summary
 
@@ -84,6 +89,22 @@ class _Writer:
     ) -> None:
         self._setting, self._log, self._done = setting, log, done
         self._on_round, self._clock, self._last = on_round, clock, clock()
+        self._multipliers: Floats | None = None  # (K,) of the noise in every step, if private
+
+    def expect_noise(self, multipliers: Floats) -> None:
+        """Every step is a release of all agents' samples, with this much noise."""
+        self._multipliers = multipliers
+
+    def _released(self, steps: int) -> tuple[float | None, list[tuple[int, float, int]]]:
+        """Epsilon of whoever gave away most in so many steps, and the releases of one."""
+        promise = self._setting.config.privacy
+        if promise is None or self._multipliers is None:
+            return None, []
+        least = int(self._multipliers.argmin())
+        so_far = Ledger((Release(least, 1, float(self._multipliers[least]), steps),))
+        return so_far.epsilon(least, promise.delta), [
+            (k, float(m), 1) for k, m in enumerate(self._multipliers)
+        ]
 
     def step(self, number: int, model: Floats, _norm: float) -> None:
         """Step 1, 2, ... of this part of the run; 1 again when an agent was left out."""
@@ -97,6 +118,7 @@ class _Writer:
                 train_loss = setting.problem.value(model, setting.problem.weights)
             weights = setting.to_module(model[None])[0]
             test_loss, accuracy = evaluate(setting.program, weights, setting.test)
+        epsilon, releases = self._released(at)
         now = self._clock()
         record = RoundRecord(
             round=at,
@@ -108,8 +130,8 @@ class _Writer:
             steps=setting.problem.agents,
             learning_rate=1 / setting.problem.smoothness,
             spend=None,
-            epsilon=None,
-            releases=[],
+            epsilon=epsilon,
+            releases=releases,
             seconds=round(now - self._last, 6),
         )
         self._last = now
@@ -171,7 +193,7 @@ def _exact(
 
 
 def _private(
-    setting: FaithfulSetting, on_step: OnStep, tell: Callable[[str], None]
+    setting: FaithfulSetting, writer: _Writer, tell: Callable[[str], None]
 ) -> tuple[PrivateOutcome, Statement]:
     config, problem, promise = setting.config, setting.problem, setting.config.privacy
     assert promise is not None
@@ -190,7 +212,8 @@ def _private(
         loss_bound=promise.loss_bound,
         split=promise.split,
         calibration=cast(PrivateCalibration, promise.calibration),
-        on_step=on_step,
+        on_noise=writer.expect_noise,
+        on_step=writer.step,
     )
     tell("comparing with every agent alone")
     bound, fresh = promise.loss_bound, fresh_losses(setting)
@@ -213,7 +236,7 @@ def _summarise(
         "test_loss": last["test_loss"],
         "test_accuracy": last["test_accuracy"],
         "seconds": round(sum(line["seconds"] for line in lines), 3),
-        "agents": _rows(accounts, problem),
+        "agents": _rows(accounts, problem, private=isinstance(found, PrivateOutcome)),
         "total_payment": float(accounts.payment.sum()),
         "checks": [check._asdict() for check in accounts.checks],
         "notes": list(setting.notes),
@@ -221,7 +244,8 @@ def _summarise(
     if isinstance(found, Outcome):
         summary |= {
             "payment_steps": found.payments.steps,
-            "certified_error": finite_or_none(float(found.payments.error.max())),
+            "certified_error": finite_or_none(float(accounts.error.max())),
+            "integration_error": found.integration_error,
             "left_out": [asdict(out) for out in found.left_out],
         }
     else:
@@ -247,26 +271,29 @@ def _releases(ledger: Ledger) -> list[JSONObject]:
     ]
 
 
-def _rows(accounts: Statement, problem: Problem) -> list[JSONObject]:
-    """The statement of every agent."""
+def _rows(accounts: Statement, problem: Problem, *, private: bool = False) -> list[JSONObject]:
+    """The statement of every agent; if private, without what is known of nobody's samples but one's own."""
     pays = accounts.joining_pays
+    losses = {
+        "loss": accounts.loss,
+        "overall_loss": accounts.overall,
+        "loss_with_the_others_model": accounts.others,
+        "loss_alone": accounts.alone,
+        "fresh_loss": accounts.fresh,
+        "fresh_loss_alone": accounts.fresh_alone,
+    }
     return [
         {
             "agent": k,
             "weight": float(problem.weights[k]),
-            "loss": float(accounts.loss[k]),
             "payment": float(accounts.payment[k]),
             "payment_error": finite_or_none(float(accounts.error[k])),
-            "overall_loss": float(accounts.overall[k]),
-            "loss_with_the_others_model": float(accounts.others[k]),
-            "loss_alone": float(accounts.alone[k]),
-            "fresh_loss": _entry(accounts.fresh, k),
-            "fresh_loss_alone": _entry(accounts.fresh_alone, k),
-            "joining_pays": None if pays is None else pays[k],
+            **{name: None if private else _entry(values, k) for name, values in losses.items()},
+            "joining_pays": None if private or pays is None else pays[k],
         }
         for k in range(problem.agents)
     ]
 
 
 def _entry(values: Floats | None, k: int) -> float | None:
-    return None if values is None else float(values[k])
+    return None if values is None else finite_or_none(float(values[k]))

@@ -59,7 +59,13 @@ class Faithful(Section):
                     rule = f'must not be given with payments = "{self.payments}", which asks for no reports'
                     raise InvalidValue(name, rule, repr(getattr(self, name)))
         if self.clusters is not None:
-            for name, default in (("payments", "gradients"), ("variant", "corrected"), ("agents", ())):
+            given = (
+                ("payments", "gradients"),
+                ("variant", "corrected"),
+                ("agents", ()),
+                ("rule", "trapezoid"),
+            )
+            for name, default in given:
                 if getattr(self, name) != default:
                     raise InvalidValue(name, "must not be given with clusters", repr(getattr(self, name)))
 
@@ -120,6 +126,7 @@ class FaithfulConfig:
             raise InvalidValue("model.name", "must be softmax in a private run", repr(self.model.name))
         for name, default in (
             ("payments", "gradients"), ("rule", "trapezoid"), ("variant", "corrected"), ("agents", ()),
+            ("step_share", 1.0), ("on_bad_report", "raise"),
         ):  # fmt: skip
             if getattr(self.faithful, name) != default:
                 rule = "must not be given in a private run, whose payments are noisy loss differences"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bonafed.checks import Floats
@@ -18,7 +21,7 @@ from bonafed.learning.programs import Loss, Program, flat_parameters, program_fo
 from bonafed.mechanisms.faithful import Problem, RidgeRegression, SoftmaxRegression, privacy_loss
 from bonafed.mechanisms.faithful.agents import agents_from
 from bonafed.mechanisms.faithful.modules import ModuleProblem
-from bonafed.mechanisms.faithful.problems import scaled_features
+from bonafed.mechanisms.faithful.problems import scaled_features, shortened_features
 from bonafed.runs.faithful_config import FaithfulConfig
 from bonafed.runs.holdings import AGENTS, Holdings, generator, hold
 from bonafed.runs.sections import named
@@ -49,7 +52,7 @@ def prepare_faithful(
     on_progress: Callable[[str], None] | None = None,
 ) -> FaithfulSetting:
     """Load, split, build; a `module` of the user's own is taken to be not convex."""
-    held = hold(config, dataset, on_progress)
+    held = _shortened(hold(config, dataset, on_progress))
     config = held.config
     if len(held.parts) < 2:
         raise InvalidValue("partition.clients", "must be at least 2 for faithful learning", len(held.parts))
@@ -78,6 +81,16 @@ def prepare_faithful(
     )
 
 
+def _shortened(held: Holdings[FaithfulConfig]) -> Holdings[FaithfulConfig]:
+    """Features of norm 1 at most in a private run, each by itself; those of the test alike."""
+    if held.config.privacy is None or held.dataset.vocabulary:
+        return held
+    test = shortened_features(cast(NDArray[np.float32], held.dataset.test_features))
+    return replace(
+        held, features=shortened_features(held.features), dataset=replace(held.dataset, test_features=test)
+    )
+
+
 def _require_private(config: FaithfulConfig, problem: Problem) -> None:
     """A private run needs classes, and a promise that noise can keep."""
     if config.privacy is None:
@@ -101,7 +114,8 @@ def _linear(held: Holdings[FaithfulConfig]) -> tuple[Problem, Callable[[Floats],
     if given.learning_rate is not None:
         rule = "must not be given for softmax, whose step is 1/L_g"
         raise InvalidValue("faithful.learning_rate", rule, given.learning_rate)
-    x, scale = scaled_features(held.features)
+    # of private samples nothing is looked at: their norm is 1 at most, that of the constant 1
+    x, scale = scaled_features(held.features, None if held.config.privacy is None else math.sqrt(2))
     classes, mu, weights = held.dataset.classes, given.regulariser, _weights(held)
     problem: Problem
     if classes:
@@ -161,6 +175,7 @@ def _notes(held: Holdings[FaithfulConfig], linear: bool) -> tuple[str, ...]:
             "private payments are not only noisy: noise lengthens the models without an agent, which "
             "lowers its payment, and training that is not finished goes on in them, which raises it"
         )
+        found.append("features were shortened to norm 1, each sample's by itself: the model wants them so")
     if held.config.faithful.clusters is not None:
         found.append("payments by clusters may sum to less than zero; one cluster per agent is safe")
     return tuple(found)

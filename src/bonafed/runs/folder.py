@@ -35,6 +35,7 @@ from bonafed.errors import InvalidValue, UnreadableFile
 JSONObject = dict[str, Any]
 CONFIG, VERSIONS, METRICS = "config.toml", "versions.json", "metrics.jsonl"
 CHECKPOINT, MODEL, SUMMARY = "checkpoint.npz", "model.pt", "summary.json"
+SIMULATION = "simulation.json"  # what only a simulation knows; no promise of privacy covers it
 _MORE = "more_"  # before the names of those arrays in the file
 _LEFTOVERS = (VERSIONS, VERSIONS + ".partial", CONFIG + ".partial")
 
@@ -111,7 +112,8 @@ def write(path: Path, data: bytes) -> None:
             os.close(handle)
 
 
-def _json(value: Mapping[str, Any]) -> bytes:
+def to_json(value: Mapping[str, Any]) -> bytes:
+    """Of a file in a run's folder."""
     return (json.dumps(value, indent=1, allow_nan=False) + "\n").encode()
 
 
@@ -136,7 +138,7 @@ class Log:
 
     def begin(self, config_text: str, versions: Mapping[str, Any]) -> None:
         """Set up a new run."""
-        write(self._folder / VERSIONS, _json(versions))
+        write(self._folder / VERSIONS, to_json(versions))
         write(self._folder / CONFIG, config_text.encode())
 
     def cut(self, length: int) -> None:
@@ -183,7 +185,7 @@ class Log:
     def finish(self, model: bytes, summary: Mapping[str, Any]) -> None:
         """Write the final model and, last of all, the summary."""
         write(self._folder / MODEL, model)
-        write(self._folder / SUMMARY, _json(summary))
+        write(self._folder / SUMMARY, to_json(summary))
 
     def __enter__(self) -> Log:
         return self

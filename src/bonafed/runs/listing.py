@@ -52,7 +52,7 @@ def _overview(folder: Path, config: AnyConfig, written: list[JSONObject]) -> JSO
     def last(key: str) -> Any:
         return next((r[key] for r in reversed(rounds) if r[key] is not None), None)
 
-    spends = None
+    finished, spends = folders.is_finished(folder), None
     if isinstance(config, Config) and config.scheme is not None:
         spends = list(itertools.accumulate(record["spend"] for record in rounds))
     return {
@@ -65,11 +65,14 @@ def _overview(folder: Path, config: AnyConfig, written: list[JSONObject]) -> JSO
         "scheme": config.scheme,
         "rounds": len(written),
         "planned_rounds": config.rounds,
-        "finished": folders.is_finished(folder),
+        "finished": finished,
         "test_accuracy": last("test_accuracy"),
         "test_loss": last("test_loss"),
         "spend": None if spends is None else (spends[-1] if spends else 0.0),
-        "epsilon": last("epsilon"),
+        # the lines of a private faithful run do not count its payments, the summary does
+        "epsilon": folders.read_json(folder, folders.SUMMARY).get("epsilon")
+        if finished
+        else last("epsilon"),
         "seconds": round(sum(record["seconds"] for record in written), 3),
         "curves": {
             "round": [record["round"] for record in rounds],

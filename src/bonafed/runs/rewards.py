@@ -29,6 +29,7 @@ from bonafed.mechanisms.rewards.cheats import Standing, contribution_shares, par
 from bonafed.mechanisms.rewards.history import Models
 from bonafed.mechanisms.rewards.local import evaluate_models
 from bonafed.mechanisms.rewards.metrics import Evaluation, scores
+from bonafed.mechanisms.rewards.server import Bools
 from bonafed.runs import folder as folders
 from bonafed.runs.folder import Clock, JSONObject, Log, OnRound, RoundRecord
 from bonafed.runs.rewards_setting import RewardsSetting
@@ -86,8 +87,11 @@ def _train(setting: RewardsSetting, method: str, found: Found, inside: Vectors, 
     state = kind.from_arrays(inside) if inside else rules.begin(setting.start)
     for _ in range(state.round_number, setting.config.training.rounds):
         state = rules.advance(state, local)
-        writer.round(method, state)
-    models = rules.finish(state, local)
+        present = (
+            state.present[-1] if isinstance(state, RewardsState) else rules.present(state.round_number)
+        )
+        writer.round(method, state, present)
+    models = rules.finish(state, setting.local)  # fine-tuning is at home, where nobody is cheated
     judged = evaluate_models(setting.program, models, setting.test, cores=setting.config.run.cores_here)
     kept: Vectors = {"accuracy": judged.accuracy, "loss": judged.loss}
     if method == "standalone":
@@ -135,7 +139,7 @@ class _Writer:
         self._setting, self._log, self._done, self._found = setting, log, done, found
         self._on_round, self._clock, self._last = on_round, clock, clock()
 
-    def round(self, method: str, state: RewardsState | BaselineState) -> None:
+    def round(self, method: str, state: RewardsState | BaselineState, present: Bools) -> None:
         """After a round of a method."""
         setting, inside = self._setting, state.round_number
         self._done += 1
@@ -143,9 +147,9 @@ class _Writer:
         loss = accuracy = None
         if inside % run.evaluate_every == 0 or inside == rounds:
             judged = evaluate_models(setting.program, state.models, setting.test, cores=run.cores_here)
-            loss, accuracy = float(judged.loss.mean()), float(judged.accuracy.mean())
+            loss, accuracy = (finite_or_none(float(values.mean())) for values in judged)
         now = self._clock()
-        present = state.present[-1] if isinstance(state, RewardsState) else np.ones(setting.clients, bool)
+        steps = [setting.config.training.local_steps(int(size)) for size in setting.sizes[present]]
         rate = setting.local.spec.learning_rate * setting.local.decay ** (inside - 1)
         record = RewardsRecord(
             round=self._done,
@@ -154,7 +158,7 @@ class _Writer:
             test_accuracy=accuracy,
             participants=np.flatnonzero(present).tolist(),
             skipped=[],
-            steps=0,
+            steps=sum(steps),
             learning_rate=rate,
             spend=None,
             epsilon=None,

@@ -60,6 +60,14 @@ def _open_unit(name: str, value: object) -> float:
     return share
 
 
+def _pairs(name: str, value: Any) -> int:
+    """An even number: orders are drawn in pairs, and their spread needs two."""
+    count = checks.whole(name, value, at_least=4)
+    if count % 2:
+        raise InvalidValue(name, "must be even", count)
+    return count
+
+
 @dataclass(frozen=True)
 class Rewards(Section):
     """Who is given how good a model (`bonafed.mechanisms.rewards`)."""
@@ -75,7 +83,7 @@ class Rewards(Section):
     baselines: Sequence[str] = field(default=(), metadata={"check": _baselines})
     agents: Sequence[str] = field(default=(), metadata={"check": _agents})  # who cheats: "3 free-ride"
     validation: float = key(_open_unit, 0.2)  # share of the test samples that measures may look at
-    shapley_orders: int = key(checks.whole, 20)  # drawn for "shapley", with more than ten clients
+    shapley_orders: int = key(_pairs, 20)  # drawn for "shapley", with more than ten clients
 
     def table(self) -> dict[str, Any]:
         return {**super().table(), "baselines": list(self.baselines), "agents": list(self.agents)}

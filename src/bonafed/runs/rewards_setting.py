@@ -68,7 +68,8 @@ class RewardsSetting:
         least = self.config.rewards.presence
         if least == 1:
             return None
-        return np.asarray(least + (1 - least) * np.arange(1, self.clients + 1) / self.clients)
+        rates = least + (1 - least) * np.arange(1, self.clients + 1) / self.clients
+        return np.asarray(np.minimum(rates, 1.0))  # rounding may end above
 
     def uploads(self, method: str) -> Local:
         """Local training as the server sees it; cheats are at work wherever there is something to gain."""

@@ -171,6 +171,10 @@ class Training(Section):
     participation: float = key(_share, 1.0)  # share of the clients in a round, at least one client
     on_bad_update: str = key(word, "raise")  # or "skip": leave the client out of that round
 
+    def local_steps(self, size: int) -> int:
+        """Of a client of `size` samples in a round."""
+        return self.steps or (self.epochs or 1) * -(-size // self.batch_size)
+
     def _agree(self) -> None:
         if self.epochs is not None and self.steps is not None:
             raise InvalidValue("steps", "must not be given with epochs", self.steps)

@@ -87,7 +87,7 @@ def prepare(
     with named("model", model="name"):
         program = program_for(module, "cross-entropy" if dataset.classes else "squared")
     require_fit(program, flat_parameters(module), samples, dataset.classes)
-    steps = [_steps(config.training, part.size) for part in parts]
+    steps = [config.training.local_steps(part.size) for part in parts]
     config, rates = _rates(config, dataset, max(steps))
     spec = local_training(config.training, float(rates[0]), config.clip)
     terms: Terms | None = _terms(config, len(parts))
@@ -118,11 +118,6 @@ def require_fit(program: Program, weights: Tensor, samples: Samples, classes: in
         raise InvalidValue("model", f"must run on samples of shape {shape}", error) from error
     if outputs < classes or (not classes and outputs != 1):
         raise InvalidValue("model", f"must have {classes or 1} outputs", outputs)
-
-
-def _steps(training: Training, size: int) -> int:
-    """Local steps of a client of `size` samples in a round."""
-    return training.steps or (training.epochs or 1) * -(-size // training.batch_size)
 
 
 def _rates(config: Config, dataset: Dataset, local_steps: int) -> tuple[Config, Floats]:

@@ -40,7 +40,9 @@ def _text(value: str) -> str:
 def _value(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, int | float):
+    if isinstance(value, float):
+        return repr(float(value))  # NumPy's are floats that call themselves otherwise
+    if isinstance(value, int):
         return repr(value)
     if isinstance(value, str):
         return _text(value)

@@ -1,6 +1,7 @@
 """Runs of faithful learning: configs, statements, resumption, cheats, privacy, other models."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -138,8 +139,42 @@ def test_a_private_run_states_what_was_given_away(run):
         assert sum(row["times"] for row in own) == 20 + 3 * 20 + 3
     assert [check["holds"] for check in said["checks"]][:3] == [None] * 3
     assert said["train_loss"] is None  # no noise hides anybody in it
+    assert (
+        {row["loss"] for row in said["agents"]} == {row["fresh_loss"] for row in said["agents"]} == {None}
+    )
     again = run("privacy.epsilon=5", "privacy.delta=1e-3", "faithful.training_steps=20")
     assert {**said, "seconds": 0} == {**again, "seconds": 0}
+
+
+def test_the_lines_of_a_private_run_count_its_releases(make, small, tmp_path):
+    asked = make("privacy.epsilon=5", "privacy.delta=1e-3", "faithful.training_steps=20")
+    said = train_faithful(prepare_faithful(asked, dataset=small), tmp_path / "run")
+    lines = folder.read_rounds(tmp_path / "run")
+    for agent in range(4):
+        noise = {row["noise_multiplier"] for row in said["releases"] if row["agent"] == agent}
+        released = [line["releases"][agent] for line in lines]
+        assert {tuple(one) for one in released} <= {(agent, multiplier, 1) for multiplier in noise}
+    epsilons = [line["epsilon"] for line in lines]
+    assert epsilons == sorted(epsilons)
+    assert (
+        0 < epsilons[-1] < said["epsilon"] == listing.overview(tmp_path / "run")["epsilon"]
+    )  # and payments
+    simulated = folder.read_json(tmp_path / "run", folder.SIMULATION)
+    assert "covered by no epsilon" in simulated["note"]
+    assert all(row["loss"] > 0 for row in simulated["agents"])
+
+
+def test_in_a_private_run_one_sample_changes_no_other(make, small):
+    asked = make("privacy.epsilon=5", "privacy.delta=1e-3")
+    features = small.features.copy()
+    features[7] *= 1000
+    one, other = (
+        prepare_faithful(asked, dataset=replace(small, features=x)) for x in (small.features, features)
+    )
+    models = np.random.default_rng(0).standard_normal((1, one.problem.size))
+    same = one.problem.losses(models)[0] == other.problem.losses(models)[0]
+    assert same.sum() >= 3  # of the agents: all but its owner
+    assert float(np.linalg.norm(one.test.features.numpy(), axis=1).max()) <= 1 + 1e-6
 
 
 def test_a_model_that_is_not_convex_pays_without_promises(make, small, tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 import multiprocessing
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from bonafed.mechanisms.rewards.local import evaluate_models
 from bonafed.runs import config, folder, listing
 from bonafed.runs.rewards import CLIENTS, train_rewards
 from bonafed.runs.rewards_setting import prepare_rewards
+from bonafed.runs.sections import Partition
 
 TABLES = {
     "data": {"name": "small"},
@@ -116,6 +118,50 @@ def test_a_run_resumed_ends_with_the_same_bits(make, small, tmp_path, kill_in, e
         assert np.array_equal(one["rewards"], other["rewards"])
 
 
+def test_nothing_is_earned_in_a_round_in_which_nobody_helped(make, small, tmp_path):
+    """Clients with the same data: leaving one out changes nothing."""
+    features, labels = np.tile(small.features[:20], (2, 1)), np.tile(small.labels[:20], 2)
+    twins = from_arrays(
+        "twins", features, labels, test_features=small.test_features, test_labels=small.test_labels,
+        groups=np.repeat([0, 1], 20),
+    )  # fmt: skip
+    asked = make("rewards.measure=leave one out", "training.batch_size=20")
+    asked = replace(asked, partition=Partition("natural", 2))
+    said = train_rewards(prepare_rewards(asked, dataset=twins), tmp_path / "run")
+    assert [row["contribution"] for row in said["per_client"]] == [0.0, 0.0]
+    assert [row["reward_rate"] for row in said["per_client"]] == [0.0, 0.0]
+
+
+def test_a_cheat_fine_tunes_at_home_like_everybody(make, small, tmp_path):
+    """One round, one cheat that uploads nothing: its own last training is the honest one all the same."""
+    changes = ('rewards.baselines=["fedavg-ft"]', "training.rounds=1", 'rewards.agents=["1 free-ride"]')
+    setting = prepare_rewards(make(*changes), dataset=small)
+    train_rewards(setting, tmp_path / "run")
+    rules = setting.method("fedavg-ft", None)
+    state = rules.advance(rules.begin(setting.start), setting.uploads("fedavg-ft"))
+    tuned = state.models + setting.local(state.models, 2, np.ones(4, dtype=bool))
+    found = folder.read_checkpoint(tmp_path / "run").more["fedavg-ft/loss"]
+    assert found == pytest.approx(evaluate_models(setting.program, tuned, setting.test).loss)
+    assert found[1] != pytest.approx(evaluate_models(setting.program, state.models, setting.test).loss[1])
+
+
+def test_lines_tell_who_was_there_in_baselines_too(make, small, tmp_path):
+    asked = make('rewards.baselines=["fedavg-ft"]', "rewards.presence=0.3")
+    train_rewards(prepare_rewards(asked, dataset=small), tmp_path / "run")
+    lines = folder.read_rounds(tmp_path / "run")
+    there = {
+        name: [r["participants"] for r in lines if r["method"] == name] for name in ("rewards", "fedavg-ft")
+    }
+    assert there["rewards"] == there["fedavg-ft"]
+    assert any(len(who) < 4 for who in there["rewards"])
+    assert all((line["steps"] > 0) == bool(line["participants"]) for line in lines)
+
+
+def test_rates_of_presence_do_not_exceed_one(make, small):
+    asked = replace(make("rewards.presence=0.1"), partition=Partition("iid", 13))
+    assert prepare_rewards(asked, dataset=small).presence[-1] == 1.0
+
+
 def test_cores_change_no_digit(run):
     one, two = (run(f"run.cores={cores}", "rewards.baselines=all", "model.name=softmax",
                     'rewards.baselines=["rank"]') for cores in (1, 2))  # fmt: skip
@@ -136,6 +182,7 @@ def test_a_config_survives_its_own_text(make):
 
 
 BAD = [
+    ("rewards.shapley_orders=5", r"rewards\.shapley_orders must be even, got 5"),
     ("rewards.sharing=1.5", r"rewards\.sharing must be between 0 and 1, got 1.5"),
     ("rewards.recovery=-0.1", r"rewards\.recovery must be between 0 and 1"),
     ("rewards.ceiling=0", r"rewards\.ceiling must be positive, got 0"),

@@ -263,7 +263,8 @@ def steps_needed(
     gap = gradient_norm**2 / (2 * (1 - p) * mu * p)
     if gap <= checks.positive("epsilon", epsilon):
         return 0
-    return math.ceil(math.log(gap / epsilon) / -math.log(1 - step_share * mu / smoothness))
+    shrinking = step_share * mu / smoothness
+    return 1 if shrinking >= 1 else math.ceil(math.log(gap / epsilon) / -math.log1p(-shrinking))
 
 
 class Tradeoff(NamedTuple):

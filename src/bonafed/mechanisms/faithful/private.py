@@ -8,7 +8,8 @@
 dbar_j is the mean over j's samples of the loss difference l(w*) - l(W), clipped to +-B_l with
 B_l = min(B, C |w* - W|), which is free of private data given what was released. Losses are never sent in
 clear: only the sum over j != k leaves the aggregation (erratum D3). The regulariser knows no data, so it is
-neither clipped nor noised.
+neither clipped nor noised. Nor may a step length: the L_g of the samples at hand would tell their largest
+norm, so steps are 1/(mu + C^2/4), which is 1/L_g for features of norm C/sqrt(2) at most.
 
 Composition (D6): agent k is not asked in the run of its own cluster, so a sample enters T_1 + (L-1) T_2
 noisy gradient sums and K - 1 payments. Calibration (D8), for replacing one sample: sums have sensitivity
@@ -24,6 +25,7 @@ Every release is recorded per agent; the statement at the end is computed from t
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -39,6 +41,7 @@ from bonafed.mechanisms.faithful.problems import SoftmaxRegression
 from bonafed.mechanisms.faithful.protocol import Aggregation, OnStep
 
 PrivateCalibration = Literal["exact", "zcdp", "printed"]
+OnNoise = Callable[[Floats], None]  # (K,) noise multipliers
 
 
 class Noise(NamedTuple):
@@ -135,12 +138,15 @@ def private_faithful(
     loss_bound: float = 1.0,
     split: float = 0.5,
     calibration: PrivateCalibration = "exact",
+    on_noise: OnNoise | None = None,
     on_step: OnStep | None = None,
     reports: Aggregation | None = None,
 ) -> PrivateOutcome:
-    """Train and pay privately. For features of norm at most 1 a clip of sqrt(2) clips nothing.
+    """Train and pay privately. For features of norm at most clip/sqrt(2) nothing is clipped.
 
-    `on_step` hears of every step of phase I, with the norm of the noisy sum: nothing that is not released.
+    `on_noise` hears before the first step how much noise a sum of gradients will have, for every agent over
+    what one of its samples moves it by. `on_step` hears of every step of phase I, with the norm of the
+    noisy sum: nothing that is not released.
     `reports` is where sums over agents come from, computed here if not given.
     """
     of, count = cluster_of(clusters, problem.agents), len(clusters)
@@ -155,22 +161,24 @@ def private_faithful(
         clusters=count, split=split, calibration=calibration,
     )  # fmt: skip
     books, sums = _Books(p, n, c, noise), reports or Aggregation(problem)
+    if on_noise is not None:
+        on_noise(books.gradient_multipliers)
 
     def noisy(model: Floats, mix: Floats) -> Floats:
         books.gradient(mix)
         exact = sums.clipped_sum(model, mix, c)
         return np.asarray(exact + noise.gradient * rng.standard_normal(problem.size))
 
-    w = np.zeros(problem.size)
+    w, smoothness = np.zeros(problem.size), problem.regulariser + c**2 / 4
     for step in range(turns):
         g = noisy(w, p)
-        w = w - g / problem.smoothness
+        w = w - g / smoothness
         if on_step is not None:
             on_step(step + 1, w, float(np.linalg.norm(g)))
     payments, models = np.empty(problem.agents), np.empty((problem.agents, problem.size))
     for number, members in enumerate(clusters):
         mix = np.where(of == number, 0.0, p)
-        step, at = 1 / (mix.sum() * problem.smoothness), w
+        step, at = 1 / (mix.sum() * smoothness), w
         for _ in range(payment_turns):
             at = at - step * noisy(at, mix)
         models[members] = at
@@ -205,6 +213,11 @@ class _Books:
         self._gradients = np.zeros(p.size, dtype=np.int64)
         self._payments: list[int] = []
 
+    @property
+    def gradient_multipliers(self) -> Floats:
+        """(K,) noise of a sum of gradients over what one sample of each agent moves it by."""
+        return np.asarray(self._noise.gradient / (2 * self._clip * self._p / self._n))
+
     def gradient(self, mix: Floats) -> None:
         """One noisy sum of the agents in the mix."""
         self._gradients += mix > 0
@@ -216,10 +229,9 @@ class _Books:
     def ledger(self) -> Ledger:
         """All of it."""
         found = []
-        for j in range(self._p.size):
-            own = 2 * self._clip * self._p[j] / self._n[j]
+        for j, multiplier in enumerate(self.gradient_multipliers.tolist()):
             if self._gradients[j]:
-                found.append(Release(j, 1, self._noise.gradient / own, int(self._gradients[j])))
+                found.append(Release(j, 1, multiplier, int(self._gradients[j])))
             for k in self._payments:
                 if k != j:
                     own = 2 * self._p[j] / (self._p[k] * self._n[j])

@@ -37,12 +37,19 @@ _KEPT = 1 << 24  # numbers an expansion keeps
 _TOP = 600  # rows of the part of a Hessian that is factorised where the whole is too large
 
 
-def scaled_features(features: NDArray[np.floating]) -> tuple[Floats, float]:
-    """(n, d) samples flattened, with a constant, over the largest norm of a row; and that norm."""
+def scaled_features(features: NDArray[np.floating], norm: float | None = None) -> tuple[Floats, float]:
+    """(n, d) samples flattened, with a constant, over the largest norm of a row or `norm`; and that."""
     flat = np.asarray(features, dtype=np.float64).reshape(len(features), -1)
     rows = np.hstack([flat, np.ones((len(flat), 1))])
-    largest = float(np.linalg.norm(rows, axis=1).max())
+    largest = float(np.linalg.norm(rows, axis=1).max()) if norm is None else norm
     return rows / largest, largest
+
+
+def shortened_features(features: NDArray[np.floating]) -> NDArray[np.floating]:
+    """Every sample over its norm where that is above 1: for private samples, which must not set a scale."""
+    flat = features.reshape(len(features), -1)
+    norm = np.linalg.norm(flat, axis=1, keepdims=True)
+    return np.asarray(flat / np.maximum(norm, 1.0), dtype=features.dtype).reshape(features.shape)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -144,6 +151,14 @@ class _Data:
         starts = np.cumsum(self.counts) - self.counts
         total = np.add.reduceat(values[self.order], starts, axis=0)
         return np.asarray((total / self.counts[:, None]).T)
+
+
+def require_others(problem: Problem) -> None:
+    """Payments are what an agent costs the others."""
+    if problem.agents < 2:
+        raise InvalidValue(
+            "problem", "must have two agents or more, for there to be others", problem.agents
+        )
 
 
 def _data(features: ArrayLike, owner: ArrayLike, agents: int | None) -> _Data:

@@ -39,7 +39,7 @@ from bonafed.checks import Floats
 from bonafed.errors import BonafedError, InvalidValue
 from bonafed.mechanisms.faithful.agents import Agent
 from bonafed.mechanisms.faithful.coalition import Coalition
-from bonafed.mechanisms.faithful.problems import Problem, SoftmaxRegression
+from bonafed.mechanisms.faithful.problems import Problem, SoftmaxRegression, require_others
 from bonafed.mechanisms.faithful.vcg import Payments
 
 PaymentRule = Literal["trapezoid", "left"]
@@ -53,12 +53,18 @@ _FAR = 1e100  # an entry of a sum of reports, whose square still is a number
 class BadReport(BonafedError):
     """An agent's report cannot be used; says which agent, when, and why."""
 
-    def __init__(self, agent: int, where: str, problem: str, model: Floats) -> None:
+    def __init__(
+        self,
+        agent: int,
+        where: str,
+        problem: str,
+        model: Floats,
+        advice: str = 'on_bad_report = "leave out" goes on without it',
+    ) -> None:
         self.agent, self.where, self.problem = agent, where, problem
         self.model = model  # (P,) the last one of the training that the agent was sent
         super().__init__(
-            f"report of agent {agent} in {where} must be a finite gradient, got {problem} "
-            '(on_bad_report = "leave out" goes on without it)'
+            f"report of agent {agent} in {where} must be a finite gradient, got {problem} ({advice})"
         )
 
 
@@ -106,6 +112,8 @@ class Aggregation:
     def __init__(self, problem: Problem, agents: Mapping[int, Agent] | None = None) -> None:
         self._problem, self._agents = problem, dict(agents or {})
         self._seen = np.zeros(problem.size)
+        # errors name agents by their numbers in the whole problem
+        self._numbers = problem.members if isinstance(problem, Coalition) else np.arange(problem.agents)
         for k in self._agents:
             if not 0 <= k < problem.agents:
                 raise InvalidValue("agents", f"must be in 0..{problem.agents - 1}", k)
@@ -144,14 +152,14 @@ class Aggregation:
 
     def _ask(self, k: int, agent: Agent, models: Floats, where: str) -> Floats:
         own = np.tile(self._problem.one(k), (models.shape[0], 1))
-        report = agent(models.copy(), self._problem.gradient(models, own))
+        report, number = agent(models.copy(), self._problem.gradient(models, own)), int(self._numbers[k])
         if report is None:
-            raise BadReport(k, where, "nothing", self._seen)
+            raise BadReport(number, where, "nothing", self._seen)
         found = np.asarray(report, dtype=np.float64)
         if found.shape != models.shape:
-            raise BadReport(k, where, f"shape {found.shape} instead of {models.shape}", self._seen)
+            raise BadReport(number, where, f"shape {found.shape} instead of {models.shape}", self._seen)
         if not np.isfinite(found).all():
-            raise BadReport(k, where, "NaN or inf", self._seen)
+            raise BadReport(number, where, "NaN or inf", self._seen)
         return found
 
 
@@ -191,9 +199,12 @@ def faithful(
             left = tuple(_left_out(problem, acting, members, k, bad, terms) for k, bad in gone.items())
             break
         except BadReport as bad:
-            if on_bad_report == "raise" or len(members) <= 2:
+            if on_bad_report == "raise":
                 raise
-            gone[members[bad.agent]] = bad
+            if len(members) <= 2:
+                advice = "leaving it out would leave one agent alone"
+                raise BadReport(bad.agent, bad.where, bad.problem, bad.model, advice) from bad
+            gone[bad.agent] = bad
     certified = float(rest @ rest) / (2 * part.regulariser) if part.strongly_convex else math.nan
     if gone:
         payments = _for_all(payments, members, problem.agents, nothing=0.0)
@@ -275,6 +286,7 @@ def pay(
     least = checks.whole("payment_steps", payment_steps, at_least=0)
     close = checks.positive("epsilon", epsilon)
     theta = checks.between("step_share", checks.positive("step_share", step_share), 0.0, 1.0)
+    require_others(problem)
     who = _payers(payers, problem.agents)
     k, p = who.size, problem.weights[who]
     rest, mixes = 1 - p, problem.without_each()[who]
@@ -293,7 +305,8 @@ def pay(
     while (active := np.flatnonzero((taken < least) | (~by_steps & (residual > close)))).size:
         steps += 1
         if steps > mark:
-            if not by_steps and (residual[active] > standing[active] / 2).any():
+            open_ones = active[residual[active] > close]  # the others have arrived, if only at rounding
+            if not by_steps and (residual[open_ones] > standing[open_ones] / 2).any():
                 raise Diverged(
                     f"payments do not converge to epsilon = {close:g}: true gradients halve their residual "
                     f"in {window:,} steps; some agent reports something else, such as noise or a multiple"
@@ -337,7 +350,10 @@ def _halving(problem: Problem, theta: float) -> int:
     something a little less convex.
     """
     mu, l_g = problem.regulariser, problem.smoothness
-    return 2 * math.ceil(math.log(2 * l_g / mu) / -math.log1p(-theta * mu / l_g))
+    shrinking = theta * mu / l_g
+    if shrinking >= 1:  # one step and it is there; problems that are not convex state any L_g
+        return 2
+    return 2 * math.ceil(math.log(2 * l_g / mu) / -math.log1p(-shrinking))
 
 
 def _payers(payers: Sequence[int] | None, agents: int) -> NDArray[np.int64]:

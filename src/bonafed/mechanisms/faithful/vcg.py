@@ -26,7 +26,7 @@ from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import NoSolution
 from bonafed.mechanisms.faithful.newton import Descent, descend
-from bonafed.mechanisms.faithful.problems import Problem, RidgeRegression
+from bonafed.mechanisms.faithful.problems import Problem, RidgeRegression, require_others
 
 _STEPS = 100
 
@@ -81,6 +81,7 @@ def vcg_payments(
     `tolerance` is the norm of the gradient of f_-k at which the model without k counts as found; `epsilon`,
     in units of loss, takes its place with the norm that certifies it.
     """
+    require_others(problem)
     mixes = problem.without_each()
     if isinstance(problem, RidgeRegression):
         return payments_from(problem, model, minima(problem, mixes), steps=1)
@@ -95,6 +96,7 @@ def newton_payments(problem: Problem, model: Floats, steps: int = 2, tolerance: 
 
     `tolerance` is the relative residual at which a step's linear system counts as solved.
     """
+    require_others(problem)
     turns, close = checks.whole("steps", steps), checks.positive("tolerance", tolerance)
     mixes, never = problem.without_each(), np.zeros(problem.agents)
     return _paid(

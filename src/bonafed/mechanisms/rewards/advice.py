@@ -180,6 +180,8 @@ def recommend(
     checks.literal("goal", goal, Goal)
     optimum = social_optimum(played)
     kappa = np.unique(checks.vector("sharing", np.linspace(0, 1, 11) if sharing is None else sharing))
+    if ceilings is None and not optimum.total:
+        raise NoSolution("contributing pays for nobody, so no rule is better than another")
     if ceilings is None:
         fair = optimum.total / played.clients
         grid = np.unique([fair, *np.geomspace(fair / 8, 4 * optimum.total, 24)])

@@ -9,7 +9,9 @@
     Standalone           no federation: each client on its own data, with as many local steps
 
 Every one takes the same local training and has `begin`, `advance` and `finish`. Those absent in a round
-neither send nor receive; CGSV counts them as having sent zeros, so that their importance fades.
+send nothing and get no reward; what FedAvg and LG-FedAvg share is one model, which waits for them, and CGSV
+counts them as having sent zeros, so that their importance fades. In LG-FedAvg the layers that stay a
+client's own move by what it uploads, also if that is made up.
 
 CGSV as its authors' program runs it, with Gamma `scale`, alpha `memory`, beta `sharpness`: after the step
 of `economics.contribution.cosine_step`, q_i = tanh(beta r_i)/max_j tanh(beta r_j), and of every layer of n
@@ -86,11 +88,15 @@ class Baseline(ABC):
     def advance(self, state: BaselineState, local: Local) -> BaselineState:
         """One more round."""
         t = state.round_number + 1
-        present = presence(self.participation, self.clients, self.seed, t)
+        present = self.present(t)
         if not present.any():
             return replace(state, round_number=t)
         updates = uploads(local, state.models, t, present)
         return replace(self._deliver(state, updates, present), round_number=t)
+
+    def present(self, round_number: int) -> Bools:
+        """(N,) who is there."""
+        return presence(self.participation, self.clients, self.seed, round_number)
 
     @abstractmethod
     def _deliver(self, state: BaselineState, updates: Models, present: Bools) -> BaselineState:

@@ -232,8 +232,11 @@ def examine(
 
 
 def contribution_shares(state: RewardsState) -> Floats:
-    """(N,) each client's share of all contributions, mean over the rounds that had any."""
+    """(N,) each client's share of all contributions, mean over the rounds that had any, if one had."""
     measured = state.contributions[np.isfinite(state.contributions).all(1)]
     if not measured.size:
         raise InvalidValue("state", "must have a round that somebody attended", "none")
-    return np.asarray((measured / measured.sum(1, keepdims=True)).mean(0))
+    some = measured[measured.any(1)]
+    if not some.size:
+        return np.zeros(measured.shape[1])
+    return np.asarray((some / some.sum(1, keepdims=True)).mean(0))

@@ -35,17 +35,21 @@ def reward_rates(
     sharing: float = 0.5,
     ceiling: float | None = None,
     name: str = "contributions",
+    measured: bool = False,
 ) -> Floats:
     """(N,) gamma_i in [0, 1]; `name` is what a refused contribution is called in the message.
+
+    Contributions that were `measured` may all be zero, in a round in which nobody's update helped: nobody
+    earned anything then. Given ones may not, as they would for the whole training.
 
     >>> reward_rates([0.2, 0.5, 0.8, 1.0, 1.3], sharing=0, ceiling=1.0).tolist()
     [0.2, 0.5, 0.8, 1.0, 1.0]
     """
     p = checks.vector(name, contributions)
     kappa = checks.between("sharing", sharing, 0.0, 1.0)
-    if not p.any():
+    if not measured and not p.any():
         raise InvalidValue(name, "must not all be zero", f"{p.size} zeros")
-    top = float(p.max()) if ceiling is None else checks.positive("ceiling", ceiling)
+    top = (float(p.max()) or 1.0) if ceiling is None else checks.positive("ceiling", ceiling)
     return np.asarray((np.minimum(p, top) / top) ** (1 - kappa))  # the minimum first: no overflow
 
 

@@ -1,5 +1,5 @@
-"""Incentive-aware federated learning: every client is rewarded with a model of its own (Algorithm 1, spec
-C.1).
+"""Incentive-aware federated learning: every client is rewarded with a model of its own (Algorithm 1,
+theory D1).
 
 A round t = 1..T is told in five steps:
 
@@ -196,7 +196,7 @@ class ModelRewards:
         if present.any():
             p = self._measure(state, latest, history)  # (3)
             name = f"contributions in round {t}"
-            gamma = reward_rates(p, sharing=self.sharing, ceiling=self.ceiling, name=name)
+            gamma = reward_rates(p, sharing=self.sharing, ceiling=self.ceiling, name=name, measured=True)
             done = server_step(
                 updates, gamma, seed=self.seed, round_number=t, own=self.own, reference=self.reference,
                 present=present,

@@ -84,6 +84,13 @@ def test_a_network_is_paid_by_gradients_without_a_certificate():
     assert outcome.payments.amount == pytest.approx(difference, rel=0.02, abs=1e-5)
 
 
+def test_a_regulariser_above_the_stated_smoothness_is_paid_by_steps():
+    """What is not convex may state any smoothness; the number of steps decides, not convergence."""
+    module = nn.Sequential(nn.Linear(D, 6), nn.Tanh(), nn.Linear(6, CLASSES))
+    problem = ModuleProblem(module, SAMPLES, OWNER, 2.0, smoothness=2.0)
+    assert faithful(problem, training_steps=3, payment_steps=4, start=problem.start).payments.steps == 4
+
+
 def test_a_coalition_is_the_problem_of_its_members_alone():
     members = [0, 2]
     inside = np.isin(OWNER, members)

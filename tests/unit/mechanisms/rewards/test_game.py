@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from bonafed.errors import InvalidValue
+from bonafed.errors import InvalidValue, NoSolution
 from bonafed.mechanisms.rewards.advice import predict, recommend
 from bonafed.mechanisms.rewards.game import (
     Rule,
@@ -102,6 +102,11 @@ def test_a_search_that_was_cut_short_says_so():
     cut = equilibria(game([0.1, 0.2, 0.3]), with_ceiling(2.0, 0.0), sweeps=2)
     assert not any(one.converged for one in cut)
     assert max(one.gain for one in cut) > 1e-9
+
+
+def test_there_is_no_advice_where_contributing_pays_for_nobody():
+    with pytest.raises(NoSolution, match="contributing pays for nobody"):
+        recommend(game([2.0]))
 
 
 def test_advice_weighs_the_worst_equilibrium():

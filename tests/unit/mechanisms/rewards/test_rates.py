@@ -25,6 +25,13 @@ def test_rates_are_those_of_the_formula(p, kappa, ceiling):
     assert found.max() <= 1
 
 
+def test_measured_zeros_earn_nothing_and_given_ones_are_refused():
+    assert reward_rates([0, 0], sharing=0.5, measured=True).tolist() == [0.0, 0.0]
+    assert reward_rates([0, 0], sharing=1.0, measured=True).tolist() == [1.0, 1.0]
+    with pytest.raises(InvalidValue, match="contributions must not all be zero, got 2 zeros"):
+        reward_rates([0, 0], sharing=0.5)
+
+
 @given(contributions, sharing, st.floats(1e-3, 1e3))
 def test_more_contribution_never_earns_less(p, kappa, ceiling):
     ordered = reward_rates(sorted(p), sharing=kappa, ceiling=ceiling)
