@@ -3,11 +3,13 @@
 Bad mechanisms as such are the controls of `test_mechanism_laws.py`.
 """
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
 from bonafed.economics import Allocation, Discrete, Uniform
-from bonafed.economics.audit import audit, merge
+from bonafed.economics.audit import audit, largest_gain, merge
 from bonafed.economics.contracts import StepMenu
 from bonafed.errors import InvalidValue
 from bonafed.mechanisms.jsam import JsamMechanism
@@ -69,6 +71,34 @@ def test_the_search_zooms_in_between_grid_points():
     finding = audit(Window(), 0.0, 1.0, claims=("truthful",), points=41)["truthful"]
     assert finding.largest == pytest.approx(0.05, rel=1e-3)
     assert finding.witness.report == pytest.approx(0.5137, abs=1e-3)
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_the_best_of_all_pairs_is_found_in_parts(same):
+    """Enough pairs for several parts; the whole table says which is the first of the best."""
+    rng = np.random.default_rng(0)
+    costs, quantity = np.sort(rng.random(1500)), rng.random(1500)
+    for transfer in (rng.random(1500), 0.5 * quantity):
+        honest = transfer - costs * quantity
+        gain = transfer[None, :] - costs[:, None] * quantity[None, :] - honest[:, None]
+        if same:
+            np.fill_diagonal(gain, -np.inf)
+        best = np.unravel_index(gain.argmax(), gain.shape)
+        assert largest_gain(costs, honest, quantity, transfer, same=same) == (gain[best], *best)
+    none = np.zeros(1500)
+    assert largest_gain(costs, none, none, none, same=same) == (0.0, 0, int(same))
+
+
+def test_a_fine_sweep_takes_little_memory():
+    tracemalloc.start()
+    try:
+        finding = audit(MENU, 0.5, 1.5, claims=("truthful",), points=3000)["truthful"]
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert finding.holds
+    assert finding.tries >= 3000**2
+    assert peak < 4e7  # all pairs at once are 7.2e7 bytes, and that several times
 
 
 def test_a_menu_is_checked_against_the_budget_it_is_given():

@@ -45,6 +45,7 @@ PRIORS = {
     "u-shaped beta": lambda: ScaledBeta(0.5, 0.5, 0.5, 1.5),
     "mixture": lambda: NormalMixture([0.5, 0.5], [0.6, 1.5], [0.1, 0.15], 0.2, 2.0),
     "discrete": lambda: Discrete([0.3, 0.5, 0.9, 1.0, 1.4, 2.0], [0.3, 0.02, 0.08, 0.35, 0.05, 0.2]),
+    "discrete from zero": lambda: Discrete([0.0, 0.5, 0.9, 2.0], [0.4, 0.1, 0.3, 0.2]),
     "empirical": lambda: Empirical(np.random.default_rng(0).uniform(0.5, 1.4, 40), 1.5),
     "empirical mle": lambda: Empirical(np.random.default_rng(1).uniform(0.5, 1.4, 40), 1.5, "mle"),
     "scipy": gamma,
@@ -101,7 +102,9 @@ def jsam_subject(*names, rule=None, eta=0.8, clients=(0, 3)):
     return Subject(mechanism, low, high, options, CLAIMS[:4])
 
 
-JSAM_PRIORS = ("uniform", "uniform from zero", "exponential", "beta", "mixture", "discrete")
+JSAM_PRIORS = (
+    "uniform", "uniform from zero", "exponential", "beta", "mixture", "discrete", "discrete from zero"
+)  # fmt: skip
 JSAM_RULES = {
     "JSAM": None,
     "USBM": unbiased(4),

@@ -178,7 +178,8 @@ def payment(v, k, cost, prior, eta, q, candidates=None, panels=12):
 def stepwise_payment(v, k, cost, prior, eta, q, candidates=None):
     """The same for a finite prior: a report counts as the next cost of the prior."""
     levels = np.asarray(prior.costs)
-    epsilon = own_curve(v, k, prior.ironed_virtual_cost(levels), eta, q, candidates)[0]
+    virtual = np.maximum(prior.ironed_virtual_cost(levels), 1e-6 * prior.high)  # never 0
+    epsilon = own_curve(v, k, virtual, eta, q, candidates)[0]
     at = int(np.searchsorted(levels, cost))
     rent = (levels[at] - cost) * epsilon[at]
     for j in range(at + 1, levels.size):

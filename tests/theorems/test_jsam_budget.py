@@ -80,6 +80,17 @@ def test_expected_budget(rule, budget):
     assert error < 0.08 * budget
 
 
+@pytest.mark.parametrize("rule", [None, unbiased(10)])
+def test_expected_budget_with_an_atom_at_zero(rule):
+    prior, rng = Discrete([0.0, 1.0], [0.5, 0.5]), np.random.default_rng(5)
+    eta = eta_for_expected_budget(prior, 10, 10.0, 1.0, rule=rule, samples=300)
+    done = [settle(prior.sample(rng, 10), prior, eta, 1.0, rule=rule) for _ in range(300)]
+    spent, totals = [d.spend for d in done], [d.allocation.total for d in done]
+    error = np.sqrt((np.var(spent, ddof=1) + np.var(totals, ddof=1)) / 300)
+    assert abs(np.mean(spent) - 10) <= 4 * error
+    assert error < 0.3
+
+
 def test_expected_budget_on_its_own_draws_is_met_to_the_last_digits():
     eta = eta_for_expected_budget(UNIFORM, 6, 3.0, 0.7, rule=unbiased(6), samples=50, seed=5)
     rng = np.random.default_rng(np.random.SeedSequence(5))

@@ -1,9 +1,12 @@
 """JSAM payments: the definition's integral by quadrature, no lie pays, nobody loses, expected cost is B."""
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.optimize import brentq
 
 from bonafed.economics import (
     Discrete,
@@ -33,6 +36,7 @@ PRIORS = {
     "ironed mixture": NormalMixture([0.5, 0.5], [0.6, 1.5], [0.1, 0.15], 0.2, 2.0),
     "no density at the top": ScaledBeta(2.0, 3.0, 0.5, 1.5),
     "discrete": Discrete([0.3, 0.5, 0.9, 1.0, 1.4, 2.0], [0.3, 0.02, 0.08, 0.35, 0.05, 0.2]),
+    "an atom at zero": Discrete([0.0, 0.5, 0.9, 2.0], [0.4, 0.1, 0.3, 0.2]),
 }
 RULES = {
     "jsam": (None, oracle.vertices(4)),
@@ -45,8 +49,12 @@ assert not PRIORS["ironed mixture"].is_regular
 assert not PRIORS["discrete"].is_regular
 
 
+def counted(prior, costs):
+    return np.maximum(prior.ironed_virtual_cost(costs), FLOOR * prior.high)
+
+
 def expected_payments(costs, priors, eta, q, candidates):
-    virtual = [float(p.ironed_virtual_cost(c)) for c, p in zip(costs, priors, strict=True)]
+    virtual = [float(counted(p, c)) for c, p in zip(costs, priors, strict=True)]
     return np.array([
         (oracle.stepwise_payment if isinstance(p, Discrete) else oracle.payment)(
             virtual, k, c, p, eta, q, candidates
@@ -78,6 +86,24 @@ def test_payments_are_within_the_stated_error(name, cells):
     assert np.all(np.abs(done.payment - expected) <= done.payment_error + 1e-12 * expected)
 
 
+@pytest.mark.parametrize("share", [0.1, 0.4])
+def test_the_stated_error_holds_where_v_bends_both_ways(share):
+    """The first half-cell begins so that v half way through it is on its chord, and epsilon jumps in it."""
+    prior = NormalMixture([0.5, 0.5], [0.8, 1.3], [0.2, 0.2], 0.2, 2.0)
+
+    def sag(cost):
+        left, middle, right = prior.virtual_cost(cost + (prior.high - cost) * np.array([0.0, 0.25, 0.5]))
+        return middle - (left + right) / 2
+
+    cost = brentq(sag, 0.7, 0.85, xtol=1e-15)
+    costs = [cost, cost + share * (prior.high - cost)]  # from there on the first is not the cheapest
+    done = settle(costs, prior, 1.0, 0.6, rule=Cheapest(1), cells=1)
+    expected = expected_payments(costs, [prior] * 2, 1.0, 0.6, oracle.subsets(2, 1))
+    off = np.abs(done.payment - expected)
+    assert np.all(off <= done.payment_error + 1e-12 * expected)
+    assert off.max() <= 1e-9 * expected.max()
+
+
 def test_more_cells_state_a_smaller_error():
     prior, costs = PRIORS["exponential"], drawn(PRIORS["exponential"], 5)
     coarse, fine = (settle(costs, prior, 1.0, 0.6, cells=n) for n in (20, 200))
@@ -107,7 +133,7 @@ def test_uniform_payments_are_the_integral(costs, eta, q):
 
 
 @pytest.mark.parametrize("rule", ["jsam", "everybody alike", "the two cheapest", "largest losses"])
-@pytest.mark.parametrize("name", ["uniform", "discrete"])
+@pytest.mark.parametrize("name", ["uniform", "discrete", "an atom at zero"])
 def test_no_lie_pays(name, rule):
     prior = PRIORS[name]
     mechanism = JsamMechanism(prior, 0.9, 0.5, RULES[rule][0])
@@ -119,7 +145,9 @@ def test_no_lie_pays(name, rule):
 
 
 @pytest.mark.parametrize("rule", ["jsam", "everybody alike", "the two cheapest"])
-@pytest.mark.parametrize("name", ["uniform", "ironed mixture", "no density at the top", "discrete"])
+@pytest.mark.parametrize(
+    "name", ["uniform", "ironed mixture", "no density at the top", "discrete", "an atom at zero"]
+)
 def test_what_an_audit_sees_is_what_is_settled(name, rule):
     """`respond` answers for one client what `allocate` says report by report, refused ones included."""
     prior, costs = PRIORS[name], drawn(PRIORS[name], 6)
@@ -173,7 +201,7 @@ def test_nobody_loses_and_the_unselected_get_nothing(name, rule, seed, eta):
 @pytest.mark.parametrize("name", PRIORS)
 def test_the_allocation_is_the_one_for_ironed_virtual_costs(name):
     prior, costs = PRIORS[name], drawn(PRIORS[name], 2, clients=9)
-    done, plan = settle(costs, prior, 1.0, 0.4), allocate(prior.ironed_virtual_cost(costs), 1.0, 0.4)
+    done, plan = settle(costs, prior, 1.0, 0.4), allocate(counted(prior, costs), 1.0, 0.4)
     assert done.allocation.selection.tolist() == plan.selection.tolist()
     assert done.allocation.privacy.tolist() == plan.privacy.tolist()
     assert done.admitted.all()
@@ -238,6 +266,31 @@ def test_expected_payments_are_the_expected_total(name, rule):
         gaps.append(done.spend - done.allocation.total)
     assert abs(np.mean(gaps)) <= 4 * np.std(gaps, ddof=1) / np.sqrt(len(gaps))
     assert np.std(gaps) > 1e-3  # it is not so for every draw
+
+
+@pytest.mark.parametrize("rule", [None, unbiased(3), Cheapest(2)])
+@pytest.mark.parametrize("name", ["discrete", "an atom at zero"])
+def test_expected_payments_over_all_profiles(name, rule):
+    """Finitely many costs: the sum over all profiles, with no sampling error. The floor is in B only."""
+    prior, paid, planned, counted_as = PRIORS[name], 0.0, 0.0, 0.0
+    for profile in itertools.product(range(prior.costs.size), repeat=3):
+        costs, weight = prior.costs[list(profile)], prior.masses[list(profile)].prod()
+        done = settle(costs, prior, 1.0, 0.5, rule=rule)
+        paid += weight * done.spend
+        planned += weight * (done.allocation.privacy @ prior.ironed_virtual_cost(costs))
+        counted_as += weight * done.allocation.total
+    assert paid == pytest.approx(planned, rel=1e-12)
+    assert paid == pytest.approx(counted_as, rel=2e-3)
+    assert paid <= counted_as * (1 + 1e-12)
+
+
+def test_an_atom_at_zero_is_not_taken_for_the_next_cost():
+    prior = Discrete([0.0, 1.0], [0.5, 0.5])
+    done, plan = settle([0.0, 1.0], prior, 1.0, 1.0), allocate([FLOOR, 2.0], 1.0, 1.0)
+    assert done.allocation.privacy.tolist() == plan.privacy.tolist()
+    nearly = settle([1e-9, 1.0], prior, 1.0, 1.0)  # rounded up
+    assert nearly.payment[0] == pytest.approx(done.payment[0], rel=1e-14)
+    assert nearly.allocation.privacy[0] < done.allocation.privacy[0] / 10
 
 
 @pytest.mark.parametrize("floor", [None, 0.25])

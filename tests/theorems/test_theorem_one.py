@@ -1,12 +1,12 @@
 """Theorem 1 (theory A1), both directions: monotone q with payments (3) is all there is."""
 
 import numpy as np
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from bonafed.economics import Discrete, Uniform, audit
 from bonafed.economics.contracts import StepMenu, step_payments
-from tests.oracles import finite
 
 COSTS = st.lists(st.floats(0.01, 10), min_size=2, max_size=8, unique=True).map(sorted)
 
@@ -37,32 +37,49 @@ def test_if(case, bonus):
     assert np.all(t - costs * q >= -1e-13 * t.max())
 
 
-@given(levels(falling=False))
-def test_only_if_monotone(case):
+@st.composite
+def whole_levels(draw, falling):
+    """Costs that an even grid of reports hits."""
+    costs = draw(st.lists(st.integers(1, 20), min_size=2, max_size=8, unique=True))
+    q = np.array(draw(st.lists(st.floats(0.01, 1), min_size=len(costs), max_size=len(costs))))
+    return np.array(sorted(costs), float), np.sort(q)[::-1] if falling else q
+
+
+def audited(costs, q, t):
+    """Every level and three costs between each whole number and the next, as types and as reports."""
+    prior = Discrete(costs, np.full(costs.size, 1 / costs.size))
+    menu = StepMenu(prior, 1.0, costs, q, t / q)
+    points = 4 * int(costs[-1] - costs[0]) + 1
+    claims = ("truthful", "individually rational", "monotone")
+    return audit(menu, costs[0], costs[-1], claims=claims, points=points)
+
+
+@given(whole_levels(falling=False), st.lists(st.floats(0, 5), min_size=8, max_size=8))
+def test_only_if_monotone(case, extra):
     """If q rises somewhere, NO transfers make it truthful: two types want to trade places."""
     costs, q = case
     rises = np.diff(q)
-    assume(rises.max() > 1e-3)
     k = int(np.argmax(rises))
-    # Truthfulness of k against k+1 and of k+1 against k bound t[k] - t[k+1] from both sides.
-    at_least = costs[k] * (q[k] - q[k + 1])
-    at_most = costs[k + 1] * (q[k] - q[k + 1])
-    assert at_least > at_most
-    t = np.array(finite.expected_payments(costs, q))
-    assert largest_gain(costs, q, t) > 0
+    assume(rises[k] > 1e-3)
+    found = audited(costs, q, q * step_payments(costs, q) + extra[: costs.size])
+    assert found["monotone"].witness.gain == pytest.approx(rises[k], rel=1e-12)
+    # What k gains as k+1 and what k+1 gains as k add up to this product, whatever is paid.
+    both = (costs[k + 1] - costs[k]) * rises[k]
+    assert found["truthful"].witness.gain >= both / 2 * (1 - 1e-9)
 
 
-@given(levels(falling=True), st.integers(0, 7), st.floats(1e-3, 1))
+@given(whole_levels(falling=True), st.integers(0, 7), st.floats(0.01, 1))
 def test_only_if_payments(case, where, change):
-    """Paying one level more, or a level of positive rent less, breaks truthfulness or rationality."""
+    """Every type is indifferent to the next level: paying that more, or its own less, makes a lie pay."""
     costs, q = case
-    k = where % costs.size
-    t = np.array(finite.expected_payments(costs, q))
-    gap = np.diff(costs).min()
-    more = t.copy()
-    more[k:] -= change * gap * q.min() * 2  # utilities above k fall below those of Theorem 1
-    loses = np.min(more - costs * q) < 0
-    assert loses or largest_gain(costs, q, more) > 0
+    k, last = where % costs.size, costs.size - 1
+    t = q * step_payments(costs, q)
+    assert audited(costs, q, t).passed
+    less = audited(costs, q, t - change * (np.arange(costs.size) == k))
+    broken = less["individually rational" if k == last else "truthful"]  # the highest has no next level
+    assert broken.witness.gain >= change * (1 - 1e-9)
+    more = audited(costs, q, t + change * (np.arange(costs.size) == max(k, 1)))
+    assert more["truthful"].witness.gain >= change * (1 - 1e-9)
 
 
 @given(levels(falling=True))

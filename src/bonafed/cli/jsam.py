@@ -24,14 +24,13 @@ from bonafed.mechanisms.jsam import (
     noise_scale,
     settle,
 )
-from bonafed.mechanisms.jsam.training import draw_costs
+from bonafed.mechanisms.jsam.training import DRAWS, draw_costs
 
 jsam_app = typer.Typer(
     help="Joint client selection and privacy compensation: buy privacy, and pay for it truthfully.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-_DRAWS = 100  # of all costs, for an expectation over them
 _GRID = 1e-4  # step of p_h in the printed algorithm
 
 Sensitivity = Annotated[
@@ -211,9 +210,9 @@ def _weight(way: str, money: float, request: Quote, seed: int) -> Weight:
         return Weight(found.eta, "budget", money)
     number = checks.whole("seed", seed, at_least=0)
     eta = eta_for_expected_budget(
-        request.prior, request.reports.size, money, request.noise_scale, samples=_DRAWS, seed=number
+        request.prior, request.reports.size, money, request.noise_scale, samples=DRAWS, seed=number
     )
-    return Weight(eta, "expected budget", money, _DRAWS)
+    return Weight(eta, "expected budget", money, DRAWS)
 
 
 def _plan_only(

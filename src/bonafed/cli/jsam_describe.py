@@ -25,6 +25,7 @@ from bonafed.mechanisms.jsam import (
     settle,
     unbiased,
 )
+from bonafed.mechanisms.jsam.payments import spread_out
 
 
 class Quote(NamedTuple):
@@ -95,16 +96,16 @@ def _baselines(
     request: Quote, eta: float, members: list[int], losses: Floats | None
 ) -> Iterator[JSONObject]:
     """Every baseline for the clients that are admitted."""
-    clients, costs, _ = request.group
+    clients, lifted, _ = request.group
     rules: dict[str, Rule] = {"USBM": unbiased(clients.size)}
     for m in members:
         rules[f"FSBM-{m}"] = Cheapest(m)
     for m in [] if losses is None else members:
         rules[f"BBM-{m}"] = largest_losses(np.asarray(losses)[clients], m)
     for name, rule in rules.items():
-        done = settle(costs, request.prior, eta, request.noise_scale, rule=rule)
+        done = settle(request.reports[clients], request.prior, eta, request.noise_scale, rule=rule)
         yield _compared(name, done.allocation, done.spend)
-    known = complete_information(costs, eta, request.noise_scale)
+    known = complete_information(lifted, eta, request.noise_scale)
     yield _compared("JSAM-CI", known.allocation, known.spend)
 
 
@@ -140,7 +141,7 @@ def describe_plan(request: Quote, eta: float, wanted: PlanOnly) -> JSONObject:
         "kind": wanted.kind,
         **more,
         "payments": None,
-        "terms": _rows(request, _for_all(plan, request)),
+        "terms": _rows(request, spread_out(plan, request.group.clients, request.reports.size)),
         "comparison": [_compared(name, other, None) for name, other in compared],
     }
 
@@ -152,13 +153,6 @@ def _printed(v: Floats, eta: float, noise_scale: float, grid: float | None) -> P
     plan = allocate(v[order], eta, noise_scale, "printed", grid=step)
     selection, privacy = np.empty(v.size), np.empty(v.size)
     selection[order], privacy[order] = plan.selection, plan.privacy
-    return Plan(selection, privacy, plan.total, plan.objective, plan.threshold, plan.distance, plan.eta)
-
-
-def _for_all(plan: Plan, request: Quote) -> Plan:
-    """A plan for the admitted in the places of all."""
-    selection, privacy = np.zeros(request.reports.size), np.zeros(request.reports.size)
-    selection[request.group.clients], privacy[request.group.clients] = plan.selection, plan.privacy
     return Plan(selection, privacy, plan.total, plan.objective, plan.threshold, plan.distance, plan.eta)
 
 

@@ -42,6 +42,7 @@ CLAIMS: tuple[Claim, ...] = (
 _ZOOM_POINTS = 31  # per side of the square the search zooms into
 _PATIENCE = 2  # zooms without a better lie before the search stops
 _MOST_TRIES = 20  # ... and in any case after so many times the size of the first grid
+_PAIRS = 1 << 20  # of true cost and report, tried together
 
 
 @runtime_checkable
@@ -286,24 +287,49 @@ def _best_lie(swept: _Swept, _limit: float) -> _Result:
     fruitless = 0
     while fruitless < _PATIENCE and tries < _MOST_TRIES * grid.size**2:
         honest = truth[1] - costs * truth[0]
-        gain = transfer[None, :] - costs[:, None] * quantity[None, :] - honest[:, None]
-        if reports is costs:
-            np.fill_diagonal(gain, -np.inf)  # the truth is not a lie
-        tries += gain.size
-        i, j = np.unravel_index(int(np.argmax(gain)), gain.shape)
+        gain, i, j = largest_gain(costs, honest, quantity, transfer, same=reports is costs)
+        tries += costs.size * reports.size
         fruitless += 1
-        if gain[i, j] > best[0]:
-            if gain[i, j] > best[0] + 1e-12 * np.abs(transfer).max():
+        if gain > best[0]:
+            if gain > best[0] + 1e-12 * np.abs(transfer).max():
                 fruitless = 0
-            best = (float(gain[i, j]), float(costs[i]), float(reports[j]))
-        costs = _around(costs, int(i), best[1])
-        reports = _around(reports, int(j), best[2])
+            best = (gain, float(costs[i]), float(reports[j]))
+        costs = _around(costs, i, best[1])
+        reports = _around(reports, j, best[2])
         truth, (quantity, transfer) = case.respond(costs), case.respond(reports)
     gain_found, cost, lie = best
     digits = next((d for d in (6, 9, 12) if f"{cost:.{d}g}" != f"{lie:.{d}g}"), 17)  # tell them apart
     gains = f"gains {gain_found:.6g} {case.unit}"
     text = f"a client of cost {cost:.{digits}g} {gains} by reporting {lie:.{digits}g}"
     return tries, _witness(case, text, cost, lie, gain_found)
+
+
+class Gain(NamedTuple):
+    """What the best lie wins, and which it is."""
+
+    amount: float
+    cost: int  # place of the true cost
+    report: int  # place of the lie
+
+
+def largest_gain(costs: Floats, honest: Floats, quantity: Floats, transfer: Floats, *, same: bool) -> Gain:
+    """The largest transfer_j - cost_i quantity_j - honest_i over all pairs; the first among equals.
+
+    `honest` (n,) is what the truth wins for each of the costs (n,); quantity and transfer (m,) are the
+    outcomes of the reports. `same` says that report i is cost i: the truth, and no lie. Some costs are
+    tried at a time: all pairs of 50,000 would take 20 GB.
+    """
+    rows = max(1, _PAIRS // quantity.size)
+    found: list[Gain] = []
+    for start in range(0, costs.size, rows):
+        part = slice(start, start + rows)
+        gain = transfer[None, :] - costs[part, None] * quantity[None, :] - honest[part, None]
+        if same:
+            own = np.arange(gain.shape[0])
+            gain[own, start + own] = -np.inf
+        i, j = divmod(int(np.argmax(gain)), quantity.size)
+        found.append(Gain(float(gain[i, j]), start + i, j))
+    return found[int(np.argmax([best.amount for best in found]))]
 
 
 def _around(points: Floats, at: int, centre: float) -> Floats:

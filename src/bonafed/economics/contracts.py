@@ -218,11 +218,15 @@ def step_payments(costs: Floats, probabilities: Floats) -> Floats:
 
     Where q_k = 0 only the expected payment is defined; the payment is then the highest cost.
     """
-    gains = probabilities[1:] * np.diff(costs)
-    rent = np.concatenate([np.cumsum(gains[::-1])[::-1], [0.0]])
     with np.errstate(divide="ignore", invalid="ignore"):
-        payments = costs + rent / probabilities
+        payments = costs + step_rents(costs, probabilities) / probabilities
     return np.where(probabilities > 0, payments, costs[-1])
+
+
+def step_rents(costs: Floats, probabilities: Floats) -> Floats:
+    """(K,) sum over j > k of q_j (c_j - c_{j-1}): what (16) pays beyond the cost, money per round."""
+    gains = probabilities[1:] * np.diff(costs)
+    return np.concatenate([np.cumsum(gains[::-1])[::-1], [0.0]])
 
 
 @final

@@ -55,12 +55,6 @@ class FinitePrior(Prior):
         """k(c) = min{k: c_k >= c}: the level a report is rounded up to (K where above `high`)."""
         return np.asarray(np.searchsorted(self.costs, np.asarray(c, dtype=np.float64)))
 
-    def mass(self, c: ArrayLike) -> Floats:
-        """P(cost = c); 0 between the support points."""
-        cost = np.asarray(c, dtype=np.float64)
-        at = np.minimum(self.index(cost), self.costs.size - 1)
-        return np.where(self.costs[at] == cost, self.masses[at], 0.0)
-
     def cdf(self, c: ArrayLike) -> Floats:
         cost = np.asarray(c, dtype=np.float64)
         upto = np.searchsorted(self.costs, cost, side="right")

@@ -40,7 +40,7 @@ from bonafed.economics.priors import Prior, Uniform
 from bonafed.errors import BonafedError, InvalidValue
 from bonafed.files import require_writable, write_together
 from bonafed.mechanisms.jsam import Cheapest, Jsam, Plan, Rule, allocate, largest_losses, settle, unbiased
-from bonafed.mechanisms.jsam.payments import FLOOR
+from bonafed.mechanisms.jsam.payments import lowest_cost, virtual_costs_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -73,10 +73,10 @@ class Population:
         checks.whole("seed", self.seed, at_least=0)
 
     def costs(self) -> Floats:
-        """(draws, clients) sensitivities, ascending in each row, lifted to the floor of `settle`."""
+        """(draws, clients) sensitivities, ascending in each row."""
         rng = np.random.default_rng(np.random.SeedSequence(self.seed))
         drawn = np.array([self.prior.sample(rng, self.clients) for _ in range(self.draws)])
-        return np.sort(np.maximum(drawn, FLOOR * self.prior.high), axis=1)
+        return np.sort(drawn, axis=1)
 
     def losses(self) -> Floats:
         """(draws, clients) local losses for BBM, drawn without regard to the sensitivities."""
@@ -159,8 +159,12 @@ def money_by_weight(population: Population, etas: ArrayLike | None = None) -> Mo
 
 
 def _virtual(population: Population) -> Floats:
-    costs = population.costs()
-    return population.prior.ironed_virtual_cost(costs.ravel()).reshape(costs.shape)
+    return virtual_costs_of(population.costs(), population.prior)
+
+
+def _known(population: Population) -> Floats:
+    """Costs in the place of virtual costs (JSAM-CI), lifted to the floor of `settle`."""
+    return np.maximum(population.costs(), lowest_cost(population.prior))
 
 
 # Clients against money
@@ -205,7 +209,7 @@ def selected_by_money(
         return np.array([0.0, *(plan.threshold for plan in plans)])[within]
 
     virtual = np.array([reached(v) for v in _virtual(population)])
-    known = np.array([reached(c) for c in population.costs()])
+    known = np.array([reached(c) for c in _known(population)])
     return SelectedByMoney(sums, _average(virtual), _average(known))
 
 
@@ -294,7 +298,7 @@ def mechanism_curves(population: Population, etas: ArrayLike | None = None) -> M
     n, scale = population.clients, population.noise_scale
     members = {share: max(1, round(n * share)) for share in (0.5, 0.75)}
     rows: list[list[list[Plan]]] = []
-    drawn = zip(population.costs(), _virtual(population), population.losses(), strict=True)
+    drawn = zip(_known(population), _virtual(population), population.losses(), strict=True)
     for costs, v, losses in drawn:
         rules: list[tuple[Rule, Floats]] = [
             (Jsam(), v),

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bonafed.economics import Uniform
+from bonafed.economics import Discrete, Uniform
 from bonafed.mechanisms import jsam
 from bonafed.mechanisms.jsam.training import draw_costs
 
@@ -86,6 +86,16 @@ def test_every_baseline_is_compared_at_the_same_weight(quoted):
     assert min(rows[name]["objective"] for name in rules) == rows["JSAM"]["objective"]
 
 
+def test_an_atom_at_zero_is_a_type_of_its_own_in_every_row(quoted):
+    Path("three.csv").write_text("0\n1\n1\n")
+    words = ["--prior", "discrete:0,0.5,1,0.5", "--costs", "three.csv", "--noise-scale", "1", "--eta", "1"]
+    said = quoted(*words)
+    assert column(said, "virtual_cost") == [1e-6, 2.0, 2.0]
+    done = jsam.settle([0, 1, 1], Discrete([0, 1], [0.5, 0.5]), 1, 1, rule=jsam.unbiased(3))
+    row = next(row for row in said["comparison"] if row["name"] == "USBM")
+    assert (row["objective"], row["payments"]) == (done.allocation.objective, done.spend)
+
+
 def test_reports_above_the_highest_cost_are_not_admitted(quote, quoted):
     Path("more.csv").write_text("".join(f"{c}\n" for c in [1.4, *COSTS]))
     words = [*PRIOR, "--costs", "more.csv", "--noise-scale", "1", "--eta", "1"]
@@ -117,7 +127,7 @@ def test_a_hard_budget_holds_and_says_what_is_lost(quote, quoted):
 
 
 def test_an_expected_budget_does_not_depend_on_the_reports(quote, quoted, monkeypatch):
-    monkeypatch.setattr("bonafed.cli.jsam._DRAWS", 8)
+    monkeypatch.setattr("bonafed.cli.jsam.DRAWS", 8)
     said = quoted(*FIVE, "--expected-budget", "2")
     found = jsam.eta_for_expected_budget(Uniform(0, 1), 5, 2, 1, samples=8)
     assert (said["eta"], said["draws"]) == (found, 8)

@@ -26,7 +26,7 @@ from bonafed.economics.priors import Prior
 from bonafed.errors import InvalidValue, NoSolution
 from bonafed.mechanisms.jsam.inner import inner
 from bonafed.mechanisms.jsam.ladder import distance_of, spread_of
-from bonafed.mechanisms.jsam.payments import FLOOR, PrivacySettlement, settle
+from bonafed.mechanisms.jsam.payments import PrivacySettlement, settle, virtual_costs_of
 from bonafed.mechanisms.jsam.rules import Jsam, Rule
 
 _CLOSE = 1e-9  # relative, of eta
@@ -79,7 +79,8 @@ def eta_for_expected_budget(
     """The eta at which the expected payments are the budget, over `samples` draws of all costs.
 
     Expected payments equal the expected sum of epsilon times virtual cost (theory B3), which needs no
-    integrals. The same draws serve every eta, so the search is over one increasing function.
+    integrals. (They are a little less where the floor of `settle` stands for a virtual cost of 0.) The
+    same draws serve every eta, so the search is over one increasing function.
     """
     money, n = checks.positive("budget", budget), checks.whole("clients", clients)
     rng = np.random.default_rng(np.random.SeedSequence(checks.whole("seed", seed, at_least=0)))
@@ -87,7 +88,7 @@ def eta_for_expected_budget(
         raise InvalidValue("prior", "must be a prior", repr(prior)[:60])
     size = checks.whole("samples", samples)
     drawn = np.array([prior.sample(rng, n) for _ in range(size)])
-    virtual = prior.ironed_virtual_cost(np.maximum(drawn, FLOOR * prior.high))
+    virtual = virtual_costs_of(drawn, prior)
     scale = checks.positive("noise_scale", noise_scale)
     if rule is None or isinstance(rule, Jsam):
         return optimal_weight(virtual, scale, money)

@@ -33,7 +33,7 @@ from bonafed.economics.priors import ContinuousPrior, Prior, Uniform
 from bonafed.errors import InvalidValue
 from bonafed.mechanisms.jsam.inner import inner
 from bonafed.mechanisms.jsam.ladder import Ints, ladder
-from bonafed.mechanisms.jsam.payments import FLOOR, admit
+from bonafed.mechanisms.jsam.payments import admit, lowest_cost
 
 Rent = Literal["objective", "integral"]
 _SWEEP = 2000  # points among which jumps of epsilon are looked for
@@ -117,13 +117,9 @@ def _case(prior: Prior, reports: Floats, client: int, own: Floats) -> _Case:
     everyone = np.array(reports)
     everyone[client] = prior.high
     group = admit(everyone, prior)
-    lifted = np.clip(own, _lowest(prior), prior.high)
+    lifted = np.clip(own, lowest_cost(prior), prior.high)
     place = int(np.searchsorted(group.clients, client))
     return _Case(place, group.costs, group.virtual_costs, lifted, own <= prior.high)
-
-
-def _lowest(prior: Prior) -> float:
-    return max(prior.low, FLOOR * prior.high)
 
 
 class _Printed(NamedTuple):
@@ -150,7 +146,7 @@ class _Others:
     @cached_property
     def _jumps(self) -> Floats:
         """Where epsilon_k is not smooth, found by bisection to the last digit."""
-        sweep = np.linspace(_lowest(self._mechanism.prior), self._mechanism.prior.high, _SWEEP + 1)
+        sweep = np.linspace(lowest_cost(self._mechanism.prior), self._mechanism.prior.high, _SWEEP + 1)
         states = self.at(sweep).state
         changed = np.flatnonzero(np.diff(states))
         left, right = sweep[changed], sweep[changed + 1]
@@ -194,7 +190,7 @@ class _Others:
 
     def integral_rent(self, start: Floats) -> Floats:
         """(m,) the integral of epsilon_k from each own report to the highest cost."""
-        low, high = _lowest(self._mechanism.prior), self._mechanism.prior.high
+        low, high = lowest_cost(self._mechanism.prior), self._mechanism.prior.high
         graded = low * 4.0 ** np.arange(math.ceil(math.log(high / low, 4)))  # epsilon is steep near 0
         edges = np.unique(np.concatenate([graded, self._jumps, start, [high]]))
         half, middle = np.diff(edges) / 2, (edges[1:] + edges[:-1]) / 2

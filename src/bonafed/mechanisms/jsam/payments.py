@@ -12,14 +12,21 @@ V_k(x) the objective as a function of the own virtual cost x = v(z), epsilon_k =
     (iv)  where v is constant (ironed pools, finitely many costs) epsilon is, and adds epsilon times dz.
 
 With g = z(x) minus its chord, what the secant alone lacks is the integral of g over the fall of epsilon: it
-lies between 0 and that fall times the largest g, whatever epsilon does inside the cell (the error bracket).
-A cell is halved until its halves add up to it or, where epsilon jumps, until the bracket is small. As
-epsilon does not rise, a cell adds between epsilon at its right and at its left end times dz.
+lies between that fall times the least and times the largest g, whatever epsilon does inside the cell. The
+error bracket is the fall times twice the largest |g| of three, half way and at both quarters: where v bends
+both ways g may vanish half way. A cell is halved until its halves add up to it or, where epsilon jumps,
+until the bracket is small. As epsilon does not rise, a cell adds between epsilon at its right and at its
+left end times dz.
 
 Reports above the highest cost are not admitted: such a client is outside, with nothing sold and nothing
-paid, and N counts the others. Reports below the floor count as the floor, since epsilon is unbounded at
-cost 0. `variant="bayesian"` is the paper's interim payment, the mean of (i) over the others' costs, by
-Monte Carlo. It is truthful on average over the others only.
+paid, and N counts the others. Epsilon is unbounded at virtual cost 0, so there is a floor. Where costs have
+a density, reports below it count as the floor. Where they are finitely many, a report moved up would be
+rounded up to the next of them, so it stays, and its virtual cost counts as at least the floor. Either way
+what counts does not fall in the own report, which is all that (i) needs. At an atom at cost 0 epsilon is
+largest and the payment that of the next cost: all the same to who minds nothing, a loss to everyone else.
+
+`variant="bayesian"` is the paper's interim payment, the mean of (i) over the others' costs, by Monte Carlo.
+It is truthful on average over the others only.
 """
 
 from __future__ import annotations
@@ -43,13 +50,14 @@ from bonafed.mechanisms.jsam.ladder import Ints, Own
 from bonafed.mechanisms.jsam.rules import Jsam, Rule
 
 PaymentVariant = Literal["ex-post", "bayesian"]
-FLOOR = 1e-6  # of the highest cost: reports below count as this
+FLOOR = 1e-6  # of the highest cost: reports, or finitely many virtual costs, below count as this
 _CELLS = 128  # of (iii) to begin with
 _CHUNK = 1 << 18  # nodes asked at a time
 _DEAREST = 1e300  # virtual cost where the density ends at 0
 _AGREE = 1e-11  # of the payment: two sizes of cells agree
 _SKEW = 0.25  # of the fall of epsilon in a cell: more is no even fall
 _DEPTH = 48  # halvings of a cell
+_QUARTERS = np.array([[0.25], [0.5], [0.75]])  # of a cell, where v is looked at
 Ask = Callable[[Ints, Floats], Own]
 
 
@@ -60,7 +68,7 @@ class PrivacySettlement:
     reports: Floats  # (n,) money per unit of epsilon
     admitted: NDArray[np.bool_]  # (n,) False for reports above the highest cost
     allocation: Plan  # selection and privacy (n,), 0 for those not admitted
-    payment: Floats  # (n,) money for the whole run, >= report times epsilon
+    payment: Floats  # (n,) money for the whole run, >= report times epsilon; "bayesian": on average
     payment_error: Floats  # (n,) the payment is within this of (i); standard error for "bayesian"
 
     def utility(self, true_costs: ArrayLike) -> Floats:
@@ -113,7 +121,7 @@ def settle(
         source = rng if rng is not None else np.random.default_rng(0)
         amount, error = _interim(group, choice, weight, scale, checks.whole("samples", samples, 2), source)
     return PrivacySettlement(
-        c, inside, _spread_out(plan, who, c.size), _fill(amount, who, c.size), _fill(error, who, c.size)
+        c, inside, spread_out(plan, who, c.size), _fill(amount, who, c.size), _fill(error, who, c.size)
     )
 
 
@@ -134,7 +142,8 @@ def admit(reports: ArrayLike, prior: Prior | Sequence[Prior]) -> Admitted:
     """
     c = checks.vector("reports", reports)
     inside, group = _admitted(c, _priors(prior, c.size), None, cells=1)
-    return Admitted(np.flatnonzero(inside), group.costs, group.virtual)
+    lifted = np.maximum(group.costs, [lowest_cost(belief) for belief in group.priors])
+    return Admitted(np.flatnonzero(inside), lifted, group.virtual)
 
 
 @dataclass(frozen=True)
@@ -165,7 +174,7 @@ class JsamMechanism:
 
         k = np.full(own.size, np.count_nonzero(inside[:client]))
         start = np.clip(own, group.lowest[k], belief.high)
-        now = ask(k, np.minimum(belief.ironed_virtual_cost(start), _DEAREST))
+        now = ask(k, virtual_costs_of(start, belief))
         rent, _ = group.rent(ask, k, start, now.value)
         payment = start * now.privacy + np.maximum(rent, 0.0)
         admitted = own <= belief.high
@@ -187,7 +196,7 @@ def _fill(values: Floats, who: Ints, n: int) -> Floats:
     return result
 
 
-def _spread_out(plan: Plan, who: Ints, n: int) -> Plan:
+def spread_out(plan: Plan, who: Ints, n: int) -> Plan:
     """A plan for the admitted in the places of all."""
     if who.size == n:
         return plan
@@ -213,9 +222,12 @@ class _Group:
     """Admitted clients with their priors; equal priors are worked on together."""
 
     def __init__(self, priors: list[Prior], reports: Floats, floor: float | None, cells: int) -> None:
-        self.priors, self._cells = priors, cells
-        self.lowest = np.array([_lowest(belief, floor) for belief in priors])
-        self.costs = np.maximum(reports, self.lowest)  # lifted to the floor
+        self.priors, self._floor, self._cells = priors, floor, cells
+        self.lowest = np.array([
+            belief.low if isinstance(belief, FinitePrior) else lowest_cost(belief, floor)
+            for belief in priors
+        ])  # fmt: skip
+        self.costs = np.maximum(reports, self.lowest)  # below, the terms are those at the lowest
         self._alike: dict[int, list[int]] = {}
         for k, belief in enumerate(priors):
             self._alike.setdefault(id(belief), []).append(k)
@@ -225,8 +237,8 @@ class _Group:
         """(n,) ironed virtual costs, each under its client's prior (theory B4)."""
         result = np.empty(costs.size)
         for members in self._alike.values():
-            result[members] = self.priors[members[0]].ironed_virtual_cost(costs[members])
-        return np.minimum(result, _DEAREST)
+            result[members] = virtual_costs_of(costs[members], self.priors[members[0]], self._floor)
+        return result
 
     def payments(self, rule: Rule, others: Floats, eta: float, noise_scale: float) -> tuple[Floats, Floats]:
         """(i) for every client, the others at virtual costs `others`; and how far off it may be."""
@@ -249,7 +261,8 @@ class _Group:
             top = ask(k, np.full(k.size, float(belief.virtual_cost(belief.high)))).value
             return (top - value) / 2, 8 * np.finfo(float).eps * top
         if isinstance(belief, FinitePrior):
-            return _levels(ask, belief, k, start), np.zeros(k.size)
+            virtual = virtual_costs_of(belief.costs, belief, self._floor)
+            return _levels(ask, belief.costs, virtual, k, start), np.zeros(k.size)
         step = max(1, _CHUNK // (self._cells + 1))
         parts = [
             _cells(ask, belief, k[i : i + step], start[i : i + step], self._cells)
@@ -258,17 +271,24 @@ class _Group:
         return np.concatenate([p[0] for p in parts]), np.concatenate([p[1] for p in parts])
 
 
-def _lowest(belief: Prior, floor: float | None) -> float:
+def lowest_cost(belief: Prior, floor: float | None = None) -> float:
+    """Costs below count as this: the lowest of the prior, or the floor where that is higher."""
     bottom = FLOOR * belief.high if floor is None else checks.positive("floor", floor)
     if bottom > belief.high:
         raise InvalidValue("floor", f"must be at most the highest cost {belief.high:g}", bottom)
     return max(belief.low, bottom)
 
 
-def _levels(ask: Ask, belief: FinitePrior, k: Ints, start: Floats) -> Floats:
+def virtual_costs_of(reports: Floats, belief: Prior, floor: float | None = None) -> Floats:
+    """What a unit of epsilon counts at these reports: the ironed virtual cost, kept from 0 and infinity."""
+    bottom = lowest_cost(belief, floor)
+    if isinstance(belief, FinitePrior):  # a report lifted from an atom below would count as the next one
+        return np.clip(belief.ironed_virtual_cost(reports), bottom, _DEAREST)
+    return np.minimum(belief.ironed_virtual_cost(np.maximum(reports, bottom)), _DEAREST)
+
+
+def _levels(ask: Ask, costs: Floats, virtual: Floats, k: Ints, start: Floats) -> Floats:
     """(iv) for finitely many costs: a report is rounded up to the next of them."""
-    costs = belief.costs
-    virtual = belief.ironed_virtual_cost(costs)
     rent = np.zeros(k.size)
     for j in range(costs.size):
         width = np.clip(costs[j] - np.maximum(start, costs[j - 1] if j else 0.0), 0.0, None)
@@ -300,19 +320,26 @@ def _cells(ask: Ask, belief: Prior, k: Ints, start: Floats, cells: int) -> tuple
     def virtual(cost: Floats) -> Floats:
         return np.minimum(belief.ironed_virtual_cost(cost), _DEAREST)
 
+    def look(a: _Span, b: _Span, half_way: Floats | None = None) -> Floats:
+        """(3, m) virtual costs at the quarters of cells; those half way may be known."""
+        middle = (a.cost + b.cost) / 2
+        first, last = virtual(np.stack([a.cost + middle, middle + b.cost]) / 2)
+        return np.stack([first, virtual(middle) if half_way is None else half_way, last])
+
     z = _edges(belief, start, cells)
     who, x = np.repeat(np.arange(k.size), z.shape[1]), virtual(z.ravel())
     nodes = _Span(*(part.reshape(z.shape) for part in (z, x, *ask(k[who], x))))
     a, b = (_Span(*(part[:, cut].ravel() for part in nodes)) for cut in (np.s_[:-1], np.s_[1:]))
-    who, x = np.repeat(np.arange(k.size), z.shape[1] - 1), virtual((a.cost + b.cost) / 2)
-    part, _ = _piece(a, b, x)
+    who, inside = np.repeat(np.arange(k.size), z.shape[1] - 1), look(a, b)
+    part, _ = _piece(a, b, inside)
     size = start * nodes.privacy[:, 0] + np.bincount(who, part, k.size)
     rent, bracket = np.zeros(k.size), np.zeros(k.size)
-    for depth in range(1, _DEPTH + 1):  # every cell is measured by its halves; x is half way in each
+    for depth in range(1, _DEPTH + 1):  # every cell is measured by its halves
+        first, x, last = inside
         middle = _Span((a.cost + b.cost) / 2, x, *ask(k[who], x))
         ends = a.then(middle), middle.then(b)
-        x = virtual((ends[0].cost + ends[1].cost) / 2)
-        half, off = _piece(*ends, x)
+        inside = look(*ends, half_way=np.concatenate([first, last]))
+        half, off = _piece(*ends, inside)
         both, bound = half.reshape(2, -1).sum(0), off.reshape(2, -1).sum(0)
         skew = np.abs(a.privacy + b.privacy - 2 * middle.privacy)
         even = skew <= _SKEW * np.abs(a.privacy - b.privacy)  # else epsilon jumps, and agreement is chance
@@ -323,7 +350,7 @@ def _cells(ask: Ask, belief: Prior, k: Ints, start: Floats, cells: int) -> tuple
         if settled.all():
             break
         again = np.tile(~settled, 2)
-        who, x, part = np.tile(who, 2)[again], x[again], half[again]
+        who, inside, part = np.tile(who, 2)[again], inside[:, again], half[again]
         a, b = (end.take(again) for end in ends)
     return rent, bracket
 
@@ -338,13 +365,14 @@ def _edges(belief: Prior, start: Floats, cells: int) -> Floats:
     return np.sort(np.concatenate([z, inside], axis=1), axis=1)
 
 
-def _piece(a: _Span, b: _Span, middle: Floats) -> tuple[Floats, Floats]:
-    """(iii) for one cell each, given the virtual cost half way; and how far off it may be."""
+def _piece(a: _Span, b: _Span, inside: Floats) -> tuple[Floats, Floats]:
+    """(iii) for one cell each, given virtual costs (3, m) at its quarters; and how far off it may be."""
     dz, dx, fall = b.cost - a.cost, b.virtual - a.virtual, a.privacy - b.privacy
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         secant = (b.value - a.value) * (dz / dx)
-        sag = dz * ((middle - a.virtual) / dx - 0.5)  # of v below its chord, seen along z
-        off = 2 * np.abs(sag) * fall  # the gap of z to its chord is widest near the middle
+        gaps = dz * ((inside - a.virtual) / dx - _QUARTERS)  # -g: of z below its chord
+        sag = gaps[1]
+        off = 2 * np.abs(gaps).max(0) * fall  # twice, as g may be larger between, and sag is taken off
     steep, most = np.isfinite(secant) & (dx > 0), np.abs(fall) * dz
     low, high = np.minimum(a.privacy, b.privacy) * dz, np.maximum(a.privacy, b.privacy) * dz
     value = np.where(steep, np.clip(secant - sag * fall * (2 / 3), low, high), a.privacy * dz)

@@ -43,7 +43,7 @@ from bonafed.mechanisms.jsam.budget import (
     optimal_weight,
 )
 from bonafed.mechanisms.jsam.complete import complete_information
-from bonafed.mechanisms.jsam.payments import FLOOR, PrivacySettlement, settle
+from bonafed.mechanisms.jsam.payments import PrivacySettlement, lowest_cost, settle
 from bonafed.mechanisms.jsam.rules import Cheapest, Jsam, Rule, largest_losses, unbiased
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 Scheme = Literal["jsam", "unbiased", "cheapest", "complete information", "largest losses"]
 WITH_MEMBERS = ("cheapest", "largest losses")
 _SCHEDULE, _COSTS = 21, 22  # keep these generators apart from those of the learning
-_DRAWS = 100  # of all costs, for an expectation over them
+DRAWS = 100  # of all costs, for an expectation over them
 _ALIKE = 1e-5  # relative: losses this close differ by rounding only
 
 
@@ -130,7 +130,7 @@ def settle_scheme(
     if budget is not None:
         return eta_for_budget(c, prior, budget, scale, rule=rule).settlement
     if expected_budget is not None:
-        eta = eta_for_expected_budget(prior, c.size, expected_budget, scale, rule=rule, samples=_DRAWS)
+        eta = eta_for_expected_budget(prior, c.size, expected_budget, scale, rule=rule, samples=DRAWS)
     assert eta is not None
     return settle(c, prior, eta, scale, rule=rule)
 
@@ -178,9 +178,9 @@ def _rule(scheme: Scheme, clients: int, members: int | None, losses: ArrayLike |
 
 
 def _draws(prior: Prior, clients: int) -> Floats:
-    """(_DRAWS, clients) costs, those of `eta_for_expected_budget`."""
+    """(DRAWS, clients) costs, those of `eta_for_expected_budget`."""
     rng = np.random.default_rng(np.random.SeedSequence(0))
-    return np.maximum([prior.sample(rng, clients) for _ in range(_DRAWS)], FLOOR * prior.high)
+    return np.maximum([prior.sample(rng, clients) for _ in range(DRAWS)], lowest_cost(prior))
 
 
 def draw_schedule(

@@ -140,7 +140,7 @@ def complete_information(
 ) -> CompleteInformation:
     """Known costs: q_n = min(1, tau sqrt(s_n/c_n)) with total spend n * budget per round."""
     c = checks.vector("costs", costs)
-    s = np.ones(c.size) if weights is None else _data_weights(weights, c.size)
+    s = data_weights(weights, c.size)
     total = checks.positive("budget", budget) * c.size
     with np.errstate(divide="ignore"):
         per_scale = np.sqrt(s / c)  # q_n per unit of tau; infinite for a cost of zero
@@ -211,6 +211,8 @@ def complete_information_population(prior: Prior, budget: float) -> CompleteInfo
     )
 
 
-def _data_weights(weights: ArrayLike, clients: int) -> Floats:
-    """Public data weights s_n > 0, one per client."""
+def data_weights(weights: ArrayLike | None, clients: int) -> Floats:
+    """(clients,) public data weights s_n > 0; 1 each if not given."""
+    if weights is None:
+        return np.ones(clients)
     return checks.vector("weights", weights, sign="positive", length=clients)

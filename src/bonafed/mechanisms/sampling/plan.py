@@ -28,7 +28,7 @@ from bonafed.economics.expectation import expectation
 from bonafed.economics.priors import Prior
 from bonafed.errors import InvalidValue
 from bonafed.mechanisms.sampling.convergence import ConvergenceModel
-from bonafed.mechanisms.sampling.menus import menu_at_scale, single_term, solve_scale
+from bonafed.mechanisms.sampling.menus import data_weights, menu_at_scale, single_term, solve_scale
 from bonafed.mechanisms.sampling.spend import (
     Lottery,
     SpendDistribution,
@@ -168,12 +168,8 @@ def _group(
     each: Sequence[Prior] = [prior] * clients if prior is not None else list(priors or ())
     if len(each) != clients:
         raise InvalidValue("priors", f"must have {clients} entries", len(each))
-    s = (
-        np.ones(clients)
-        if weights is None
-        else checks.vector("weights", weights, sign="positive", length=clients)
-    )
     index: dict[tuple[Prior, float], int] = {}
+    s = data_weights(weights, clients)
     keys = [index.setdefault((p, float(w)), len(index)) for p, w in zip(each, s, strict=True)]
     membership = np.array(keys)
     counts = np.bincount(membership)

@@ -28,7 +28,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bonafed import checks
 from bonafed.checks import Floats
-from bonafed.economics.contracts import Allocation, Settlement, StepMenu
+from bonafed.economics.contracts import Allocation, Settlement, StepMenu, step_rents
 from bonafed.economics.discrete import Discrete, Estimator, estimate, pool, virtual_costs
 from bonafed.errors import InvalidValue, ReportRefused
 from bonafed.mechanisms.sampling.menus import solve_scale
@@ -56,9 +56,7 @@ class Offer(NamedTuple):
 
 def offer(support: Floats, masses: Floats, target: float, costs: Floats, probabilities: Floats) -> Offer:
     """The truthful terms for given probabilities: the rents of equation (16)."""
-    gains = probabilities[1:] * np.diff(costs)
-    rents = np.concatenate([np.cumsum(gains[::-1])[::-1], [0.0]])
-    return Offer(support, masses, target, costs, probabilities, rents)
+    return Offer(support, masses, target, costs, probabilities, step_rents(costs, probabilities))
 
 
 def one_term_offer(highest: float, probability: float) -> Offer:

@@ -86,7 +86,7 @@ def test_an_expected_budget_fixes_the_weight_before_anyone_reports():
 
 
 def test_the_quick_search_for_the_weight_is_the_slow_one(monkeypatch):
-    monkeypatch.setattr(jsam, "_DRAWS", 4)
+    monkeypatch.setattr(jsam, "DRAWS", 4)
     rng = np.random.default_rng(np.random.SeedSequence(0))
     virtual = [BELIEF.virtual_cost(BELIEF.sample(rng, 3)) for _ in range(4)]
     slow = largest_weight(lambda eta: np.mean([allocate(v, eta, 1.0).total for v in virtual]) <= 2.0)

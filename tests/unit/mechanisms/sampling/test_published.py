@@ -2,6 +2,7 @@
 
 import copy
 import json
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -56,6 +57,23 @@ def test_an_honest_contract_passes(curve, steps):
     assert np.array_equal(again.membership, different.membership)
     assert again.expected_spend == different.expected_spend
     assert failed(published(plan(Uniform(0.5, 1.5), 1000, 20, 50, confidence=0.95))) == set()
+
+
+def test_many_levels_are_compared_in_little_memory():
+    costs = np.linspace(0.5, 1.5, 3000)
+    data = published(plan(Discrete(costs, np.full(3000, 1 / 3000)), 10_000, 100, 200))
+    bad = tampered(data, lambda d, m, at: at["payment"].__setitem__(2000, at["payment"][2000] * 1.2))
+    tracemalloc.start()
+    try:
+        good, found = ({c.name: c for c in verify(each)}["published levels"] for each in (data, bad))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert good.holds
+    assert "9,000,000 pairs" in good.detail
+    assert not found.holds
+    assert f"by claiming {costs[2000]:.6g}" in found.detail
+    assert peak < 4e7  # all pairs at once are 7.2e7 bytes, and that several times
 
 
 def levels(data):
