@@ -16,13 +16,17 @@ from bonafed.errors import InvalidValue
 
 Floats = NDArray[np.float64]
 T = TypeVar("T", bound=str)
+_LARGER = "a larger integer"  # its digits may be thousands
 
 
 def number(name: str, value: object) -> float:
     """A finite real number (bool and text are not numbers)."""
     if isinstance(value, (bool, np.bool_, str)) or not isinstance(value, (int, float, np.number)):
         raise InvalidValue(name, "must be a number", repr(value))
-    result = float(value.real)
+    try:
+        result = float(value.real)
+    except OverflowError as error:
+        raise InvalidValue(name, "must be below 1.8e308 in size", _LARGER) from error
     if not math.isfinite(result):
         raise InvalidValue(name, "must be finite", result)
     return result
@@ -52,9 +56,19 @@ def non_negative(name: str, value: object) -> float:
 def whole(name: str, value: object, at_least: int = 1) -> int:
     """A whole number not below `at_least`."""
     result = number(name, value)
-    if result != int(result) or result < at_least:
+    # An integer is kept as it is: above 2**53 its double may be another number.
+    exact = int(value) if isinstance(value, (int, np.integer)) else int(result)
+    if result != int(result) or exact < at_least:
         raise InvalidValue(name, f"must be a whole number of at least {at_least}", value)
-    return int(result)
+    return exact
+
+
+def seed(name: str, value: object) -> int:
+    """A whole number that every generator of random numbers takes."""
+    result = whole(name, value, at_least=0)
+    if result >= 2**64:
+        raise InvalidValue(name, "must be below 2**64", result)
+    return result
 
 
 def between(name: str, value: object, low: float, high: float) -> float:
@@ -79,12 +93,12 @@ def literal(name: str, value: object, kind: object) -> str:
     return one_of(name, value, options)
 
 
-def support(low: object, high: object) -> tuple[float, float]:
-    """A cost interval 0 <= low < high < infinity."""
-    if isinstance(high, (int, float, np.number)) and math.isinf(float(high)):
+def support(low: object, high: object, *, single: bool = False) -> tuple[float, float]:
+    """A cost interval 0 <= low < high < infinity; with `single` also of one cost, low = high."""
+    if isinstance(high, (float, np.floating)) and math.isinf(high):
         raise InvalidValue("high", "must be finite: truncate an unbounded prior", high)
     bottom, top = non_negative("low", low), number("high", high)
-    if bottom >= top:
+    if bottom > top or (bottom == top and not single):
         raise InvalidValue("low", f"must be below high = {top:g}", bottom)
     return bottom, top
 
@@ -99,6 +113,8 @@ def vector(
     """A non-empty one-dimensional array of finite numbers, copied and read-only."""
     try:
         result = np.array(values, dtype=np.float64)
+    except OverflowError as error:
+        raise InvalidValue(name, "must be below 1.8e308 in size", _LARGER) from error
     except (TypeError, ValueError) as error:
         raise InvalidValue(name, "must be a list of numbers", repr(values)[:60]) from error
     if result.ndim != 1:

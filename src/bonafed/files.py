@@ -39,3 +39,9 @@ def require_writable(path: Path) -> None:
         raise InvalidValue("output", "must be in an existing folder", path)
     if path.is_dir():
         raise InvalidValue("output", "must not be a folder", path)
+
+
+def require_different(name: str, path: Path, other: str, taken: Path) -> None:
+    """Two outputs of one command are two files."""
+    if path.resolve() == taken.resolve():
+        raise InvalidValue(name, f"must not be the file of {other}", path)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bonafed.economics import Allocation, Discrete, Uniform
-from bonafed.economics.audit import audit, largest_gain, merge
+from bonafed.economics.audit import CLAIMS, audit, largest_gain, merge
 from bonafed.economics.contracts import StepMenu
 from bonafed.errors import InvalidValue
 from bonafed.mechanisms.jsam import JsamMechanism
@@ -131,6 +131,61 @@ def test_a_quantity_that_is_not_a_number_is_not_feasible():
             return np.full(np.shape(c), 0.5)
 
     assert not audit(Broken(), 0.0, 1.0, claims=("feasible",)).passed
+
+
+class Menu:
+    """Terms given as two functions."""
+
+    def __init__(self, probability, expected_payment):
+        self.probability, self.expected_payment = probability, expected_payment
+
+
+@pytest.mark.parametrize("strange", [np.nan, np.inf, 1e308])
+@pytest.mark.parametrize("which", ["probability", "payment"])
+def test_an_outcome_that_is_not_finite_breaks_every_claim(which, strange):
+    def even(c):
+        return np.full(np.shape(c), 0.5)
+
+    def broken(c):
+        return np.where(np.asarray(c) > 0.9, strange, 0.5)
+
+    menu = Menu(broken, even) if which == "probability" else Menu(even, broken)
+    report = audit(menu, 0.0, 1.0, budget=1.0, prior=Uniform(0, 1))
+    assert [f.claim for f in report.findings] == list(CLAIMS)
+    for finding in report.findings:
+        assert finding.witness.report > 0.9
+        assert "not finite" in finding.witness.text
+    if which == "payment" and not np.isfinite(strange):  # also where nothing else is asked
+        assert not audit(menu, 0.0, 1.0, budget=1.0, prior=Uniform(0, 1), claims=("within budget",)).passed
+
+
+def test_an_outcome_that_is_not_finite_between_grid_points_is_found_by_the_zoom():
+    def payment(c):
+        near = np.abs(np.asarray(c, float) - 0.5137)
+        return np.where(near < 0.002, np.nan, 0.5 + 0.05 * np.maximum(0.0, 1 - near / 0.03))
+
+    finding = audit(Menu(lambda c: np.full(np.shape(c), 0.5), payment), 0.0, 1.0, points=41)["truthful"]
+    assert abs(finding.witness.report - 0.5137) < 0.002
+
+
+def test_a_mechanism_that_spends_nan_is_over_its_budget():
+    mechanism = TwoCheapest(lambda costs: np.where(np.sort(costs)[2] == 0.8, np.nan, costs))
+    assert not audit(mechanism, 0.0, 1.0, budget=2.0, profiles=PROFILES, claims=("within budget",)).passed
+
+
+def test_quantities_are_not_measured_by_money():
+    """A rise by a thousandth, and a probability a thousandth above 1, where payments are a billion."""
+    dear = Menu(lambda c: 1 + 1e-3 * np.asarray(c, float), lambda c: np.full(np.shape(c), 1e9))
+    report = audit(dear, 0.0, 1.0)
+    assert not report["monotone"].holds
+    assert not report["feasible"].holds
+
+
+def test_a_single_cost_leaves_nothing_to_lie_about():
+    prior = Discrete([1.0], [1.0])
+    assert audit(optimal_menu(prior, 0.5), 1.0, 1.0, budget=0.5, prior=prior).passed
+    generous = audit(optimal_menu(prior, 0.5), 1.0, 1.0, budget=0.4, prior=prior)
+    assert not generous["within budget"].holds
 
 
 def test_other_limits_of_the_quantity():

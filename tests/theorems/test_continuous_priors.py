@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import special, stats
 from scipy.integrate import quad
 
 from bonafed.economics import (
@@ -16,8 +17,9 @@ from bonafed.economics import (
     TruncatedExponential,
     TruncatedNormal,
     Uniform,
+    from_scipy,
 )
-from bonafed.economics.priors import ScipyPrior
+from bonafed.economics.priors import ContinuousPrior, ScipyPrior
 from tests.oracles import continuous as slow
 from tests.theorems.kinds import KINDS, NAMES, inner_costs
 from tests.theorems.strategies import powers_of_ten
@@ -69,6 +71,36 @@ def test_quantile_inverts_the_cdf(kind):
 @EVERY
 def test_mean(kind):
     assert kind.prior.mean == pytest.approx(float(kind.twin.mean()), rel=1e-11)
+
+
+class Hidden(ContinuousPrior):
+    """A needle in an even density, which says nothing of where it is."""
+
+    low, high, ironed_intervals = 0.0, 1.0, ()
+
+    def pdf(self, c):
+        return 0.9 + 0.1 * stats.norm.pdf(c, 0.77, 1e-6)
+
+    def cdf(self, c):
+        return 0.9 * np.asarray(c) + 0.1 * stats.norm.cdf(c, 0.77, 1e-6)
+
+    def to_json(self):
+        return {}
+
+
+@pytest.mark.parametrize(
+    ("prior", "mean"),
+    [
+        (TruncatedExponential(1.0, 0.0, 1e6), 1.0),
+        (TruncatedExponential(1.0, 0.0, 1e300), 1.0),
+        (TruncatedNormal(-25.0, 1.0, 0.0, 1e5), 1 / (special.erfcx(25 / 2**0.5) * (np.pi / 2) ** 0.5) - 25),
+        (from_scipy(stats.norm(1.03, 1e-5), 0.0, 2.0), 1.03),
+        (Hidden(), 0.9 * 0.5 + 0.1 * 0.77),
+    ],
+    ids=["exponential", "absurd", "tail", "needle", "hidden"],
+)
+def test_mean_of_a_prior_concentrated_in_a_sliver_of_its_support(prior, mean):
+    assert prior.mean == pytest.approx(mean, rel=1e-9)
 
 
 @EVERY

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bonafed.economics import Discrete, ScaledBeta, TruncatedExponential, Uniform
 from bonafed.economics.contracts import Outcomes
-from bonafed.mechanisms.sampling import exceedance_bound, known_lotteries, plan, spend_distribution
+from bonafed.mechanisms.sampling import exceedance_bound, known_lotteries, plan, spend, spend_distribution
 from bonafed.mechanisms.sampling.spend import Lottery
 from tests.oracles.spend import enumerate_totals, exceedance, simulate
 
@@ -89,6 +89,14 @@ def test_bound_is_not_absurd():
     amount = contract.spend.quantile(0.99)
     bound = exceedance_bound(contract.lotteries(), 50, amount)
     assert contract.spend.probability_above(amount) <= bound <= 0.02
+
+
+@pytest.mark.parametrize("amount", [215, 225])
+def test_bound_holds_where_a_coarse_lattice_wraps_around(monkeypatch, amount):
+    """As for a million clients: rounding each of 400 up shifts the sum by more than the lattice is wide."""
+    monkeypatch.setitem(spend._LARGEST, "up", 7)
+    truth = math.fsum(math.comb(400, k) for k in range(amount + 1, 401)) / 2.0**400
+    assert exceedance_bound(known_lotteries([0.5] * 400, [1.0] * 400), 1, amount) >= truth
 
 
 CONTRACTS = {

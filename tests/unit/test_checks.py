@@ -71,6 +71,7 @@ def test_values_that_pass_come_back_as_plain_numbers():
     assert checks.between("x", 1, 0, 1) == 1.0
     assert checks.one_of("x", "b", ("a", "b")) == "b"
     assert checks.support(0, 1) == (0.0, 1.0)
+    assert checks.support(1, 1, single=True) == (1.0, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -88,6 +89,28 @@ def test_values_that_pass_come_back_as_plain_numbers():
 )
 def test_vectors(values, options, said):
     assert message(lambda: checks.vector("v", values, **options)) == said
+
+
+def test_an_integer_is_not_rounded():
+    assert checks.whole("n", 2**53 + 1) == 2**53 + 1
+    assert checks.whole("n", np.int64(2**53 + 1)) == 2**53 + 1
+    assert type(checks.whole("n", np.int64(7))) is int
+
+
+@pytest.mark.parametrize("digits", [400, 10_000])
+def test_an_integer_no_double_holds_is_refused(digits):
+    large = 10**digits
+    said = "x must be below 1.8e308 in size, got a larger integer"
+    for call in (checks.number, checks.whole, checks.positive):
+        assert message(lambda call=call: call("x", large)) == said
+    assert message(lambda: checks.vector("x", [1.0, large])) == said
+    assert message(lambda: checks.support(0, large)) == said.replace("x", "high", 1)
+
+
+def test_seeds():
+    assert checks.seed("seed", 2**64 - 1) == 2**64 - 1
+    assert message(lambda: checks.seed("seed", 2**64)) == f"seed must be below 2**64, got {2**64}"
+    assert message(lambda: checks.seed("seed", -1)) == "seed must be a whole number of at least 0, got -1"
 
 
 def test_a_vector_is_a_read_only_copy():

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from bonafed.errors import InvalidValue
-from bonafed.files import require_writable, write_together
+from bonafed.files import require_different, require_writable, write_together
 
 
 def test_writes_all(tmp_path):
@@ -27,6 +27,13 @@ def test_a_missing_folder_is_noticed_before_anything_is_written(tmp_path):
 def test_a_folder_is_not_a_file(tmp_path):
     with pytest.raises(InvalidValue, match="output must not be a folder, got"):
         require_writable(tmp_path)
+
+
+def test_two_outputs_are_two_files(tmp_path):
+    one = tmp_path / "one.json"
+    require_different("--save", one, "--plot", tmp_path / "two.json")
+    with pytest.raises(InvalidValue, match="--save must not be the file of --plot, got"):
+        require_different("--save", one, "--plot", tmp_path / "." / "one.json")
 
 
 def test_failing_to_write_leaves_everything_as_it_was(tmp_path, monkeypatch):

@@ -137,7 +137,7 @@ def _audit_prior_free(
     rules = PriorFreeSampling(
         clients, per_round, highest, variant="printed" if variant == "printed" else "safe"
     )
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(checks.seed("seed", seed))
     count = checks.whole("profiles", profiles)
     drawn = list(rng.uniform(0.0, rules.highest, (count, clients)))
     with tables.working("playing sequences"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 from rich.console import Console
+from rich.markup import escape
 
 from bonafed import checks
 from bonafed.checks import finite_or_none
@@ -110,7 +110,7 @@ def faithful(
     from bonafed.mechanisms.faithful.cheating_claims import collusion, verdicts
     from bonafed.mechanisms.faithful.clusters import random_clusters
 
-    number = checks.whole("seed", seed, at_least=0)
+    number = checks.seed("seed", seed)
     if clusters is not None and variant != "clusters":
         raise InvalidValue("--clusters", "must not be given without --variant clusters", clusters)
     Terms(epsilon=epsilon)  # refuses what is not an epsilon before data are read
@@ -137,7 +137,7 @@ def faithful(
         _draw(plot, case, tried, variant)
     subject = f"faithful learning ({variant})"
     if as_json:
-        typer.echo(json.dumps(_as_json(subject, case, found, tried, pairs), indent=1, allow_nan=False))
+        tables.say_json(_as_json(subject, case, found, tried, pairs))
     else:
         _show(subject, data, case, found, tried, pairs, plot)
     if not all(verdict.holds for verdict in found):
@@ -236,7 +236,7 @@ def _show(
         claims.add_row(verdict.claim, mark, text)
     console.print(claims)
     console.print(
-        f"{case.problem.agents} agents, {case.holdings.owner.size:,} samples of {data}, "
+        f"{case.problem.agents} agents, {case.holdings.owner.size:,} samples of {escape(data)}, "
         f"{case.problem.size} parameters; {case.steps} training steps. Losses and payments are in units of "
         f"loss. A gain counts above 2 epsilon = {2 * case.terms.epsilon:g} and the integration error of "
         "the payments."
@@ -248,9 +248,9 @@ def _show(
     for pair in pairs if len(pairs) == 1 else ():
         console.print(_pair_text(pair, case.terms.variant))
     for note in _notes(case, tried):
-        console.print(note)
+        console.print(note, markup=False)
     if plot is not None:
-        console.print(f"wrote {plot}", soft_wrap=True)
+        tables.say_written(console, [plot])
 
 
 def _show_attempts(console: Console, case: Case, tried: Sequence[Attempt]) -> None:

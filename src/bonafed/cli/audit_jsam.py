@@ -118,7 +118,7 @@ def _profiles(
     if costs is None:
         people = checks.whole("clients", 8 if clients is None else clients)
         count = checks.whole("profiles", 5 if profiles is None else profiles)
-        both = draw_costs(belief, count * people, checks.whole("seed", seed, at_least=0))
+        both = draw_costs(belief, count * people, checks.seed("seed", seed))
         return list(both.reshape(count, people))
     for name, value in (("--clients", clients), ("--profiles", profiles)):
         if value is not None:
@@ -173,7 +173,9 @@ def _draw(
     client = witness.client if witness is not None and witness.client is not None else 0
     others = np.array(witness.others) if found and witness is not None else profiles[0]
     costs = np.linspace(prior.low, prior.high, 241)
-    epsilon, payment = mechanism.respond(others, client, costs)
-    reach = float(payment.max())  # who understates a high cost may lose far more: not of interest
+    with np.errstate(over="ignore", invalid="ignore"):  # told by the findings
+        epsilon, payment = mechanism.respond(others, client, costs)
+    # Who understates a high cost may lose far more than anyone is paid: not of interest.
+    reach = float(payment[np.isfinite(payment)].max(initial=0.0))
     figure = lie_figure(costs, epsilon, payment, f"{name}, client {client}", "over the run", reach)
     write_together({plot: render(figure, plot)})

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import typer
 
-from bonafed.checks import finite_or_none
 from bonafed.cli import tables
 from bonafed.economics.audit import AuditReport
 from bonafed.economics.priors import JSONObject
@@ -19,7 +17,7 @@ def finish(
     """Say what was found; exit code 1 if a claim fails."""
     if as_json:
         described = _as_json(name, report)
-        typer.echo(json.dumps(described if note is None else {**described, "note": note}, indent=1))
+        tables.say_json(described if note is None else {**described, "note": note})
     else:
         tables.show_audit(name, report, plot, note)
     if not report.passed:
@@ -40,8 +38,8 @@ def _as_json(name: str, report: AuditReport) -> JSONObject:
                 if f.witness is None
                 else {
                     "text": f.witness.text,
-                    "true_cost": finite_or_none(f.witness.true_cost),
-                    "report": finite_or_none(f.witness.report),
+                    "true_cost": f.witness.true_cost,
+                    "report": f.witness.report,
                     "gain": f.witness.gain,
                     "client": f.witness.client,
                     "reports": f.witness.others,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -152,7 +151,7 @@ def quote(
         outputs[plot] = render(quote_figure(description), plot)
     write_together(outputs)
     if as_json:
-        typer.echo(json.dumps(description, indent=1))
+        tables.say_json(description)
     else:
         jsam_tables.show(description, outputs)
 
@@ -198,7 +197,7 @@ def _reports(belief: Prior, costs: Path | None, clients: int | None, seed: int) 
     if inputs.exactly_one(costs=costs, clients=clients) == "costs":
         assert costs is not None
         return inputs.read_costs(costs)
-    return draw_costs(belief, checks.whole("clients", clients), checks.whole("seed", seed, at_least=0))
+    return draw_costs(belief, checks.whole("clients", clients), checks.seed("seed", seed))
 
 
 def _weight(way: str, money: float, request: Quote, seed: int) -> Weight:
@@ -208,7 +207,7 @@ def _weight(way: str, money: float, request: Quote, seed: int) -> Weight:
     if way == "budget":
         found = eta_for_budget(request.reports, request.prior, money, request.noise_scale)
         return Weight(found.eta, "budget", money)
-    number = checks.whole("seed", seed, at_least=0)
+    number = checks.seed("seed", seed)
     eta = eta_for_expected_budget(
         request.prior, request.reports.size, money, request.noise_scale, samples=DRAWS, seed=number
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -16,7 +15,7 @@ from bonafed.economics.contracts import Menu, admitted
 from bonafed.economics.discrete import Empirical, FinitePrior
 from bonafed.economics.priors import JSONObject
 from bonafed.errors import InvalidValue
-from bonafed.files import require_writable, write_together
+from bonafed.files import require_different, require_writable, write_together
 from bonafed.mechanisms.sampling.plan import SamplingPlan, benchmarks, plan
 from bonafed.mechanisms.sampling.published import contract_bytes
 
@@ -84,6 +83,8 @@ def quote(
     for path in (plot, save):
         if path is not None:
             require_writable(path)
+    if plot is not None and save is not None:
+        require_different("--save", save, "--plot", plot)
     levels = None if at is None else np.array(inputs.parse_numbers("--at", at))
     people, turns, money = inputs.required_numbers(clients, rounds, budget)
     if prior_free:
@@ -107,7 +108,7 @@ def quote(
     description = describe(contract, shown)
     write_together(outputs)
     if as_json:
-        typer.echo(json.dumps(description, indent=1))
+        tables.say_json(description)
     else:
         tables.show_quote(contract, description, outputs, estimated=costs is not None)
 

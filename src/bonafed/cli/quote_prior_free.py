@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
-import typer
 
+from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.cli import inputs, tables
 from bonafed.economics.contracts import admitted
@@ -36,7 +35,7 @@ def quote_prior_free(
     if highest is None:
         raise InvalidValue("--highest", "must be given with --prior-free", "nothing")
     rules = PriorFreeSampling(clients, budget / rounds, highest)
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(checks.seed("seed", seed))
     if reports is None:
         example = rng.uniform(0.0, rules.highest, clients)
     elif reports.size == clients:
@@ -57,7 +56,7 @@ def quote_prior_free(
     description = describe(rules, rounds, run, moments, shown, "file" if costs else "uniform")
     write_together(outputs)
     if as_json:
-        typer.echo(json.dumps(description, indent=1))
+        tables.say_json(description)
     else:
         tables.show_prior_free(description, outputs)
 
@@ -83,6 +82,7 @@ def describe(
 ) -> JSONObject:
     """Everything the quote says, as plain data."""
     served = run.probability > 0
+    inverse = 1 / run.probability[served]
     spend = spend_distribution(known_lotteries(run.probability, run.payment), rounds)
     terms = []
     for place, state in moments:
@@ -104,7 +104,7 @@ def describe(
             "standard_deviation_of_coins": spend.sd,
             "not_admitted": int((~served).sum()),
             "mean_probability": float(run.probability.mean()),
-            "mean_inverse_probability": float((1 / run.probability[served]).mean()),
+            "mean_inverse_probability": float(inverse.mean()) if inverse.size else None,
             "uniform_inverse_probability": max(1.0, rules.clients * rules.highest / rules.budget),
         },
     }

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
 
+from bonafed.cli import tables
 from bonafed.cli.quote import Json, Plot
 from bonafed.files import require_picture, write_together
 
@@ -42,7 +42,7 @@ def runs(
         figure = runs_figure([_curve(row) for row in found])
         write_together({plot: render(figure, plot)})
     if as_json:
-        typer.echo(json.dumps(found, indent=1))
+        tables.say_json(found)
         return
     _show(found)
     if plot is not None:
@@ -62,6 +62,7 @@ def _curve(row: dict[str, Any]) -> RunCurve:
 
 def _show(found: list[dict[str, Any]]) -> None:
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     console = Console(highlight=False)
@@ -86,7 +87,7 @@ def _show(found: list[dict[str, Any]]) -> None:
         text = name in ("name", "data", "model", "terms")
         table.add_column(name, justify="left" if text else "right", overflow="fold", no_wrap=not text)
     for cells in zip(*shown.values(), strict=True):
-        table.add_row(*cells)
+        table.add_row(*map(escape, cells))
     console.print(table)
 
 

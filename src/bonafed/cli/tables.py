@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
+from bonafed.checks import finite_or_none
 from bonafed.cli.sketch import sketch
 from bonafed.economics.audit import AuditReport
 from bonafed.economics.priors import JSONObject
@@ -27,6 +31,19 @@ _CASES = {
 def new_console() -> Console:
     """Where tables go."""
     return Console(highlight=False)
+
+
+def say_json(value: JSONObject | list[JSONObject]) -> None:
+    """Plain data for programs; null for NaN and infinity, which JSON does not have."""
+    typer.echo(json.dumps(_finite(value), indent=1, allow_nan=False))
+
+
+def _finite(value: object) -> object:
+    if isinstance(value, float):
+        return finite_or_none(value)
+    if isinstance(value, dict):
+        return {key: _finite(part) for key, part in value.items()}
+    return [_finite(part) for part in value] if isinstance(value, (list, tuple)) else value
 
 
 def new_table(title: str, columns: Sequence[str]) -> Table:
@@ -189,11 +206,12 @@ def show_prior_free(description: JSONObject, written: Mapping[Path, bytes]) -> N
         table.add_row(f"{cost:.3f}", *cells)
     console.print(table)
     total = rules["budget_per_round"] * rules["rounds"]
+    inverse = example["mean_inverse_probability"]
     console.print(
         f"In the example {example['expected_spend']:,.2f} of {total:,.2f} is committed, give or take "
         f"{example['standard_deviation_of_coins']:,.2f} by the sampling coins. Mean 1/probability "
-        f"{example['mean_inverse_probability']:.4f}; uniform sampling of the same budget "
-        f"{example['uniform_inverse_probability']:.4f}."
+        f"{'undefined, nobody is admitted' if inverse is None else f'{inverse:.4f}'}; uniform sampling of "
+        f"the same budget {example['uniform_inverse_probability']:.4f}."
     )
     if example["not_admitted"]:
         console.print(f"{example['not_admitted']} costs above the highest were not admitted.")
@@ -203,7 +221,7 @@ def show_prior_free(description: JSONObject, written: Mapping[Path, bytes]) -> N
 def show_checks(path: Path, checks: Sequence[Check]) -> None:
     """The outcome of `verify`."""
     console = new_console()
-    table = Table(title=f"Verification of {path}", title_justify="left", title_style="bold")
+    table = Table(title=f"Verification of {escape(str(path))}", title_justify="left", title_style="bold")
     for column in ("check", "", "detail"):
         table.add_column(column)
     for check in checks:
@@ -225,17 +243,17 @@ def show_audit(name: str, report: AuditReport, plot: Path | None, note: str | No
     if note is not None:
         console.print(note)
     if plot is not None:
-        console.print(f"wrote {plot}")
+        say_written(console, [plot])
 
 
 def _mark(holds: bool) -> str:
     return "[green]holds[/]" if holds else "[red]FAILS[/]"
 
 
-def say_written(console: Console, written: Mapping[Path, bytes]) -> None:
-    """Which files were written."""
+def say_written(console: Console, written: Iterable[Path]) -> None:
+    """Which files were written; a path is shown as it is, whatever brackets it has."""
     for path in written:
-        console.print(f"wrote {path}", soft_wrap=True)
+        console.print(f"wrote {path}", soft_wrap=True, markup=False)
 
 
 @contextmanager

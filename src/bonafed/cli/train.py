@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import resources
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bonafed.cli import inputs
+from bonafed.cli import inputs, tables
 from bonafed.cli.quote import Json
 from bonafed.errors import InvalidValue
 from bonafed.files import write_together
@@ -221,7 +220,7 @@ def _show(asked: AnyConfig, place: Path, summary: dict[str, Any], as_json: bool,
     from bonafed.runs.rewards_config import RewardsConfig
 
     if as_json:
-        typer.echo(json.dumps({"folder": str(place), **summary}, indent=1))
+        tables.say_json({"folder": str(place), **summary})
     elif isinstance(asked, FaithfulConfig):
         show_faithful(place, summary, how)
     elif isinstance(asked, RewardsConfig):
@@ -232,20 +231,20 @@ def _show(asked: AnyConfig, place: Path, summary: dict[str, Any], as_json: bool,
 
 def _show_training(place: Path, summary: dict[str, Any], how: str) -> None:
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     console = Console(highlight=False)
-    table = Table(
-        title=f"Run {place.name}: {how}", title_justify="left", title_style="bold", show_header=False
-    )
+    title = f"Run {escape(place.name)}: {how}"
+    table = Table(title=title, title_justify="left", title_style="bold", show_header=False)
     table.add_column()
     table.add_column(justify="right")
     for name, value in _rows(summary):
-        table.add_row(name, value)
+        table.add_row(name, escape(value))
     console.print(table)
     for note in summary.get("notes", ()):
-        console.print(f"note: {note}", soft_wrap=True)
-    console.print(f"in {place}", soft_wrap=True)
+        console.print(f"note: {note}", soft_wrap=True, markup=False)
+    console.print(f"in {place}", soft_wrap=True, markup=False)
 
 
 def _rows(summary: dict[str, Any]) -> list[tuple[str, str]]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.markup import escape
+
 from bonafed.cli.tables import plain_table
 
 if TYPE_CHECKING:
@@ -19,7 +21,7 @@ def show_faithful(place: Path, summary: dict[str, Any], how: str) -> None:
     from rich.console import Console
 
     console = Console(highlight=False)
-    title = f"Run {place.name}: {how}"
+    title = f"Run {escape(place.name)}: {how}"
     console.print(plain_table(title, "", ["", ""], [list(row) for row in _overview(summary)]))
     console.print(_statement(summary))
     if summary["agents"][0]["fresh_loss"] is not None:
@@ -38,14 +40,14 @@ def _say(console: Console, place: Path, summary: dict[str, Any]) -> None:
             soft_wrap=True,
         )
     for note in summary["notes"]:
-        console.print(f"note: {note}", soft_wrap=True)
-    console.print(f"in {place}", soft_wrap=True)
+        console.print(f"note: {note}", soft_wrap=True, markup=False)
+    console.print(f"in {place}", soft_wrap=True, markup=False)
 
 
 def _overview(summary: dict[str, Any]) -> list[tuple[str, str]]:
     rows = [
         ("mechanism", summary["mechanism"]),
-        ("data", Path(summary["data"]).name),
+        ("data", escape(Path(summary["data"]).name)),
         ("model", f"{summary['model']}, {summary['parameters']:,} parameters"),
         ("agents", f"{summary['clients']:,}"),
         ("training steps", f"{summary['rounds']:,}"),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.markup import escape
+
 from bonafed.cli.tables import plain_table
 
 if TYPE_CHECKING:
@@ -26,22 +28,22 @@ def show_rewards(place: Path, summary: dict[str, Any], how: str) -> None:
     from rich.console import Console
 
     console = Console(highlight=False)
-    title = f"Run {place.name}: {how}"
+    title = f"Run {escape(place.name)}: {how}"
     console.print(plain_table(title, "", ["", ""], [list(row) for row in _overview(summary)]))
     console.print(_clients(summary))
     console.print(_methods(summary))
     if summary["cheats"]:
         console.print(_cheats(summary))
     for note in summary["notes"]:
-        console.print(f"note: {note}", soft_wrap=True)
-    console.print(f"in {place}", soft_wrap=True)
+        console.print(f"note: {note}", soft_wrap=True, markup=False)
+    console.print(f"in {place}", soft_wrap=True, markup=False)
 
 
 def _overview(summary: dict[str, Any]) -> list[tuple[str, str]]:
     judged = f"{summary['test_samples']:,} test samples, {summary['validation_samples']:,} for validation"
     return [
         ("mechanism", summary["mechanism"]),
-        ("data", Path(summary["data"]).name),
+        ("data", escape(Path(summary["data"]).name)),
         ("model", f"{summary['model']}, {summary['parameters']:,} parameters"),
         ("clients", f"{summary['clients']:,}"),
         ("rounds", f"{summary['rounds']:,}"),

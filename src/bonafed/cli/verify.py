@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -32,7 +31,7 @@ def verify(
     holds = all(check.holds for check in checks)
     if as_json:
         listed = [{"check": c.name, "holds": c.holds, "detail": c.detail} for c in checks]
-        typer.echo(json.dumps({"holds": holds, "checks": listed}, indent=1))
+        tables.say_json({"holds": holds, "checks": listed})
     else:
         tables.show_checks(contract, checks)
     if not holds:

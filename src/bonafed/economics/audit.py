@@ -10,17 +10,19 @@ For fixed reports of the others, what participant i gives, X(z), and gets, T(z),
 alone, so one sweep over z tests every true cost c at once: utility(c, z) = T(z) - c X(z). The sweep is
 a grid of reports; then the search zooms into the best pair (true cost, lie) it found.
 
-A claim that survives is not proved: the finding says how many pairs were tried and the largest gain.
+A claim that survives is not proved: the finding says how many pairs were tried and the largest gain. An
+outcome that is not a finite number breaks every claim.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from bonafed import checks
 from bonafed.checks import Floats
@@ -39,6 +41,7 @@ CLAIMS: tuple[Claim, ...] = (
     "feasible",
     "within budget",
 )
+_OF_QUANTITIES: tuple[Claim, ...] = ("monotone", "feasible")  # the others are about money
 _ZOOM_POINTS = 31  # per side of the square the search zooms into
 _PATIENCE = 2  # zooms without a better lie before the search stops
 _MOST_TRIES = 20  # ... and in any case after so many times the size of the first grid
@@ -182,7 +185,8 @@ def audit(
     For a mechanism, `profiles` are the cost vectors to try and `clients` the participants to let lie
     (default: all). `budget` is money per round: for a menu, of one client in expectation over `prior`;
     for a mechanism, of all together in every profile. The budget claim is left out where there is no
-    budget (or no prior) to check it against. `tolerance` is relative to the largest transfer seen.
+    budget (or no prior) to check it against. `tolerance` is relative to the largest transfer seen; for
+    claims about quantities, to the largest quantity seen or the limit, whichever is less.
     `quantity_limit` is the largest feasible quantity: 1 for a probability. `unit` is what the witness says
     money is counted by.
 
@@ -192,25 +196,32 @@ def audit(
     >>> audit(optimal_menu(prior, 1.0), 0.5, 1.5, budget=1.0, prior=prior).passed
     True
     """
-    bottom, top = checks.support(low, high)
+    bottom, top = checks.support(low, high, single=True)
     size = checks.whole("points", points, at_least=3)
     wanted = [checks.one_of("claim", claim, CLAIMS) for claim in claims]
     relative = checks.positive("tolerance", tolerance)
     if budget is None or (prior is None and not isinstance(subject, MechanismLike)):
         wanted = [claim for claim in wanted if claim != "within budget"]
     swept: list[_Swept] = []
-    scale = 0.0 if budget is None else budget
+    money = amount = 0.0 if budget is None else budget
     if set(wanted) - {"within budget"}:
-        grid = np.linspace(bottom, top, size)
+        grid = np.linspace(bottom, top, size if bottom < top else 2)  # one cost: nothing to lie about
         cases = _cases(subject, profiles, clients, unit)
-        swept = [_Swept(case, grid, *case.respond(grid)) for case in cases]
-        scale = max(float(np.abs(sweep.transfer).max()) for sweep in swept)
+        with np.errstate(over="ignore", invalid="ignore"):  # told by the witness instead
+            swept = [_Swept(case, grid, *case.respond(grid)) for case in cases]
+        broken = next((sweep for sweep in swept if not _finite(sweep).all()), None)
+        if broken is not None:
+            tries, witness = _not_finite(broken)
+            return AuditReport(tuple(Finding(claim, tries, witness.gain, witness) for claim in wanted))
+        money = max(float(np.abs(sweep.transfer).max()) for sweep in swept)
+        amount = min(quantity_limit, max(float(np.abs(sweep.quantity).max()) for sweep in swept))
     findings = []
     for claim in wanted:
         if claim == "within budget":
             tries, witness = _overspend(subject, budget, prior, profiles, unit)
         else:
             tries, witness = _worst([_SEARCHES[claim](sweep, quantity_limit) for sweep in swept])
+        scale = amount if claim in _OF_QUANTITIES else money
         violated = witness.gain > relative * max(scale, 1e-300)
         findings.append(Finding(claim, tries, witness.gain, witness if violated else None))
     return AuditReport(tuple(findings))
@@ -278,6 +289,23 @@ def _witness(case: _Case, text: str, cost: float, report: float, gain: float) ->
     return Witness(who + text, cost, report, gain, case.client, others)
 
 
+def _finite(swept: _Swept) -> NDArray[np.bool_]:
+    """(m,) which outcomes are finite, also when four of them are added up as in a gain."""
+    _, grid, quantity, transfer = swept
+    with np.errstate(over="ignore", invalid="ignore"):
+        worth = 4 * quantity * max(1.0, float(grid[-1]))
+        return np.asarray(np.isfinite(worth) & np.isfinite(4 * transfer))
+
+
+def _not_finite(swept: _Swept) -> _Result:
+    """The first report whose outcome is no finite number."""
+    case, grid, quantity, transfer = swept
+    at = int(np.argmin(_finite(swept)))
+    outcome = f"quantity {quantity[at]:.6g} and money {transfer[at]:.6g} {case.unit}"
+    text = f"the outcome at report {grid[at]:.6g} is {outcome}: not finite, or too large to add up"
+    return grid.size, _witness(case, text, float(grid[at]), float(grid[at]), math.inf)
+
+
 def _best_lie(swept: _Swept, _limit: float) -> _Result:
     """The pair (true cost, report) of largest gain: the grid, then zooming in on its best pair."""
     case, grid, quantity, transfer = swept
@@ -296,7 +324,11 @@ def _best_lie(swept: _Swept, _limit: float) -> _Result:
             best = (gain, float(costs[i]), float(reports[j]))
         costs = _around(costs, i, best[1])
         reports = _around(reports, j, best[2])
-        truth, (quantity, transfer) = case.respond(costs), case.respond(reports)
+        with np.errstate(over="ignore", invalid="ignore"):
+            truth, (quantity, transfer) = case.respond(costs), case.respond(reports)
+        for found in (_Swept(case, costs, *truth), _Swept(case, reports, quantity, transfer)):
+            if not _finite(found).all():
+                return tries, _not_finite(found)[1]
     gain_found, cost, lie = best
     digits = next((d for d in (6, 9, 12) if f"{cost:.{d}g}" != f"{lie:.{d}g}"), 17)  # tell them apart
     gains = f"gains {gain_found:.6g} {case.unit}"
@@ -357,7 +389,7 @@ def _worst_rise(swept: _Swept, _limit: float) -> _Result:
 
 def _outside(swept: _Swept, limit: float) -> _Result:
     case, grid, quantity, _ = swept
-    excess = np.where(np.isnan(quantity), np.inf, np.maximum(quantity - limit, -quantity))
+    excess = np.maximum(quantity - limit, -quantity)
     at = int(np.argmax(excess))
     text = f"the quantity at report {grid[at]:.6g} is {quantity[at]:.6g}, not in [0, {limit:g}]"
     return grid.size, _witness(case, text, float(grid[at]), float(grid[at]), float(excess[at]))
@@ -383,16 +415,21 @@ def _overspend(
         worst = (-np.inf, np.empty(0))
         for profile in profiles or ():
             costs = checks.vector("profile", profile)
-            spent = float(np.sum(subject.allocate(costs).transfer))
+            spent = _or_infinite(float(np.sum(subject.allocate(costs).transfer)))
             if spent - limit > worst[0]:
                 worst = (spent - limit, costs)
         gain, costs = worst
         text = f"{gain + limit:.8g} is spent {unit}, the budget is {limit:.8g}"
         witness = Witness(text, np.nan, np.nan, float(gain), None, tuple(costs.tolist()))
         return len(profiles or ()), witness
-    spent = expected_transfer(subject, prior)
+    spent = _or_infinite(expected_transfer(subject, prior))
     text = f"expected spend {spent:.8g} per client and round, the budget is {limit:.8g}"
     return 1, Witness(text, np.nan, np.nan, spent - limit)
+
+
+def _or_infinite(spent: float) -> float:
+    """What is no number counts as more than any budget."""
+    return spent if math.isfinite(spent) else math.inf
 
 
 def expected_transfer(menu: MenuLike, prior: Prior | None) -> float:
@@ -401,10 +438,17 @@ def expected_transfer(menu: MenuLike, prior: Prior | None) -> float:
         return expectation(prior.masses, menu.expected_payment(prior.costs))
     if not isinstance(prior, ContinuousPrior):
         raise InvalidValue("prior", "must be a continuous or a finite prior", prior)
+    strange: list[float] = []
+
+    def payment(c: Floats) -> Floats:
+        paid = np.asarray(menu.expected_payment(c))
+        strange.extend(paid[~np.isfinite(paid)])  # `fit` would leave them out of the sum
+        return paid
+
     (density,) = fit(
-        lambda c: (menu.expected_payment(c) * prior.pdf(c))[None],
+        lambda c: prior.pdf(c) * np.stack([payment(c), np.ones_like(c)]),
         first_breaks(prior),
-        by_mass=lambda c: menu.expected_payment(c)[None],
+        by_mass=lambda c: payment(c)[None],
         cdf=prior.cdf,
     )
-    return float(density.tail()(np.asarray(prior.low)))
+    return strange[0] if strange else float(density.tail()(np.asarray(prior.low)))

@@ -196,7 +196,7 @@ def cost_curve(prior: Prior) -> Curve:
         return step_curve(prior.costs, prior.masses, prior.costs)
     smooth = _with_density(prior)
     (density,) = fit(
-        lambda c: (c * smooth.pdf(c))[None],
+        lambda c: smooth.pdf(c) * np.stack([c, np.ones_like(c)]),
         first_breaks(smooth),
         by_mass=lambda c: c[None],
         cdf=smooth.cdf,
@@ -294,7 +294,8 @@ def _tabulate(
     def integrands(c: Floats) -> Floats:
         with np.errstate(divide="ignore"):
             w = 1 / np.sqrt(psi(c))
-        return np.stack([w, root_density(c), w * prior.pdf(c)])
+        density = prior.pdf(c)
+        return np.stack([w, root_density(c), w * density, density])
 
     def factors_of_density(c: Floats) -> Floats:
         root = np.sqrt(psi(c))

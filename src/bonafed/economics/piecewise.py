@@ -23,8 +23,10 @@ _TOLERANCE = 4e-14  # of the last two Chebyshev coefficients against the size in
 _PER_EXPONENT = 1e-15  # ... plus this for each factor e it lies below the largest: rounding of exponents
 _VANISHED = 1e-145  # what is smaller is zero: its square is no longer a precise double
 _BLURRED = 1e-9  # relative width of rounding in a panel from which masses replace densities
-_DEEPEST = 60  # halvings of a first panel, towards singular ends of the support
+_DEEPEST = 60  # halvings of a panel, towards singular ends of the support
 _MOST_PANELS = 20_000
+_UNSEEN = 1e-14  # mass in a panel at whose nodes the density vanishes: more than rounding of the cdf
+_MISSED = (1e-8, 1e-6)  # mass of a panel by nodes and by cdf: absolute and relative difference allowed
 
 _NODES = np.cos(np.pi * (np.arange(_DEGREE + 1) + 0.5) / (_DEGREE + 1))
 # (degree+1, nodes): values at the nodes -> Chebyshev coefficients
@@ -37,7 +39,8 @@ _TO_POWERS = np.stack(
     ],
     axis=1,
 )
-_CHUNK = 1 << 14  # reports evaluated at once: what fits into the cache
+# (nodes,) values at the nodes -> integral over [-1, 1]
+_TO_INTEGRAL = np.array([0.0 if k % 2 else 2 / (1 - k * k) for k in range(_DEGREE + 1)]) @ _TO_CHEBYSHEV
 
 
 @final
@@ -80,20 +83,23 @@ def fit(
 ) -> list[Piecewise]:
     """Tabulate m functions on a common mesh.
 
-    `functions` maps costs (k,) to values (m, k), not negative. Each is resolved relative to its own size in
-    each panel, however small that is, because a budget may be decided in a far tail; never finer than
-    what rounding of its argument and exponent does to it. Where an integrable end of the support cannot
-    be resolved by halving, or is blurred by rounding, a function that is `by_mass(c)` times the density
-    is replaced by the constant with the exact mass of the panel (NaN: not such a function).
+    `functions` maps costs (k,) to values (m + 1, k), not negative; the last is the density, which is not
+    tabulated. Each is resolved relative to its own size in each panel, however small that is, because a
+    budget may be decided in a far tail; never finer than what rounding of its argument and exponent does to
+    it. A panel in which the density has not the mass that the cdf says hides a mode between its nodes: it
+    is halved however smooth it looks. Where an integrable end of the support cannot be resolved by halving,
+    or is blurred by rounding, a function that is `by_mass(c)` times the density is replaced by the constant
+    with the exact mass of the panel (NaN: not such a function).
     """
     left, right = breaks[:-1], breaks[1:]
-    depth = 0
+    depth = np.zeros(left.size, dtype=np.int64)  # halvings since the density was seen
     done: list[tuple[Floats, Floats, Floats]] = []
     largest = np.full((1, 1), _VANISHED)
     while left.size:
         half = (right - left) / 2
         nodes = (left + right)[:, None] / 2 + half[:, None] * _NODES
-        values = functions(nodes.ravel()).reshape(-1, left.size, _DEGREE + 1)
+        everything = functions(nodes.ravel()).reshape(-1, left.size, _DEGREE + 1)
+        values, density = everything[:-1], everything[-1]
         finite = np.asarray(np.isfinite(values).all(axis=(0, 2)))
         values = np.where(finite[:, None], values, 0.0)
         coefficients = values @ _TO_CHEBYSHEV.T
@@ -103,8 +109,15 @@ def fit(
         exponent = _PER_EXPONENT * np.log(largest / size)
         allowed = size * (_TOLERANCE + rounding + exponent)
         rest = np.abs(coefficients[:, :, -2:]).max(axis=2)
-        resolved = finite & (rest <= allowed).all(axis=0)
-        stop = resolved | (rounding > 1) | (depth >= _DEEPEST) | (left.size > _MOST_PANELS)
+        smooth = finite & (rest <= allowed).all(axis=0)
+        hidden = smooth.copy()
+        if smooth.any():
+            hidden[smooth] = _hides_mass(
+                density[smooth], left[smooth], right[smooth], rounding[smooth], cdf
+            )
+        resolved = smooth & ~hidden
+        deep = (depth >= _DEEPEST) & ~hidden
+        stop = resolved | (rounding > 1) | deep | (left.size > _MOST_PANELS)
         # So close to an end the density itself is lost to rounding of c; the cdf is not.
         blurred = stop & (~resolved | (rounding > _BLURRED))
         for accept, exact in ((stop & ~blurred, False), (blurred, True)):
@@ -117,12 +130,22 @@ def fit(
                 done.append((left[accept], right[accept], powers))
         middle = (left + right)[~stop] / 2
         left, right = np.concatenate([left[~stop], middle]), np.concatenate([middle, right[~stop]])
-        depth += 1
+        depth = np.tile(np.where(hidden, 0, depth + 1)[~stop], 2)
     lefts = np.concatenate([part[0] for part in done])
     order = np.argsort(lefts)
     borders = np.append(lefts[order], breaks[-1])
     powers = np.concatenate([part[2] for part in done], axis=1)[:, order]
     return [Piecewise(borders, np.ascontiguousarray(table.T)) for table in powers]
+
+
+def _hides_mass(
+    density: Floats, left: Floats, right: Floats, rounding: Floats, cdf: Callable[[Floats], Floats]
+) -> NDArray[np.bool_]:
+    """Whether panels hold mass that the density at their nodes (p, nodes) does not show."""
+    below, above = cdf(np.stack([left, right]))
+    mass, seen = above - below, density @ _TO_INTEGRAL * (right - left) / 2
+    agree = np.abs(seen - mass) <= _MISSED[0] + (_MISSED[1] + 8 * rounding) * mass
+    return np.where(density.max(axis=1, initial=0.0) <= _VANISHED, mass > _UNSEEN, ~agree)
 
 
 def _with_exact_mass(

@@ -89,20 +89,25 @@ def lie_figure(
     `quantity` and `transfer` are what it gives and gets at each of the costs as a report. `reach` is the
     end of the colour scale, the largest gain or loss if not given; losses beyond it are not told apart.
     """
-    gain = transfer[None, :] - costs[:, None] * quantity[None, :]
-    gain = gain - np.diag(gain)[:, None]
+    with np.errstate(over="ignore", invalid="ignore"):  # shown as blanks, and said
+        gain = transfer[None, :] - costs[:, None] * quantity[None, :]
+        gain = gain - np.diag(gain)[:, None]
+    known = gain[np.isfinite(gain)]
     figure = sheet(5.6, 4.4)
     axes = figure.subplots()
-    scale = reach or float(np.abs(gain).max()) or 1.0
-    low, high = float(costs[0]), float(costs[-1])
+    scale = reach or float(np.abs(known).max(initial=0.0)) or 1.0
+    room = 0.0 if costs[0] < costs[-1] else 0.5 * costs[0]  # a single cost has no width of its own
+    low, high = float(costs[0] - room), float(costs[-1] + room)
     picture = axes.imshow(
         gain, origin="lower", extent=(low, high, low, high), aspect="auto", cmap="RdBu_r",
         vmin=-scale, vmax=scale,
     )  # fmt: skip
     axes.plot([low, high], [low, high], color="black", lw=0.8, ls=":")
     axes.set(xlabel="reported cost", ylabel="true cost")
-    best = max(float(gain.max()), 0.0)
+    best = float(known.max(initial=0.0))
     verdict = "no lie pays" if best <= 1e-9 * scale else f"best lie gains {best:.3g} {unit}"
+    if known.size < gain.size:
+        verdict = "outcomes are not finite"
     axes.set_title(f"{name}:\n{verdict}", fontsize=10)
     below = "min" if reach else "neither"
     figure.colorbar(picture, ax=axes, extend=below, label=f"gain of the lie, money {unit}")

@@ -166,7 +166,7 @@ def build(name: str, shape: Sequence[int], outputs: int, seed: int, vocabulary: 
     """A model by name for features of this shape, its initial weights drawn from the seed alone."""
     checks.one_of("model", name, MODELS)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.manual_seed(checks.seed("seed", seed))
         if name == "text-lstm":
             if not vocabulary:
                 raise InvalidValue("model", "text-lstm must be used on text", "other features")

@@ -24,7 +24,7 @@ def parse_deviation(name: str, text: object, kinds: Mapping[str, str], example: 
     Deviation(number=3, kind='amplify', argument=5.0)
     """
     words = text.split() if isinstance(text, str) else []
-    if len(words) < 2 or not words[0].isdigit() or words[1] not in kinds:
+    if len(words) < 2 or not _is_number(words[0]) or words[1] not in kinds:
         known = ", ".join(f"{kind} {argument}".strip() for kind, argument in kinds.items())
         raise InvalidValue(name, f"must be like '{example}'; known are {known}", repr(text))
     number, kind = int(words[0]), words[1]
@@ -38,3 +38,8 @@ def parse_deviation(name: str, text: object, kinds: Mapping[str, str], example: 
     except ValueError as error:
         raise InvalidValue(name, f"must have a number after {kind}", repr(text)) from error
     return Deviation(number, kind, checks.number(name, argument))
+
+
+def _is_number(word: str) -> bool:
+    """Digits 0 to 9, no more than an integer of the machine has."""
+    return word.isascii() and word.isdecimal() and len(word) <= 18

@@ -41,7 +41,6 @@ from bonafed.runs.sections import (
     Training,
     key,
     named,
-    natural,
     unknown,
     word,
 )
@@ -73,7 +72,7 @@ class Contract(Section):
     prior: Prior = key(_prior)  # of a client's cost per participation
     total_budget: float = key(checks.positive)  # money, whole run
     scheme: str = key(word, "optimal")  # "uniform", "complete information"
-    cost_seed: int = key(natural, 0)  # the costs are drawn from the prior
+    cost_seed: int = key(checks.seed, 0)  # the costs are drawn from the prior
     confidence: float | None = key(checks.number, None)  # see `plan`
 
     def table(self) -> dict[str, Any]:
@@ -94,7 +93,7 @@ class Jsam(Section):
     clients_per_round: int = key(checks.whole, 10)  # drawn with replacement
     scheme: str = key(lambda name, v: checks.literal(name, v, JsamScheme), "jsam")
     members: int | None = key(checks.whole, None)  # M of "cheapest" and "largest losses"
-    cost_seed: int = key(natural, 0)  # the costs are drawn from the prior
+    cost_seed: int = key(checks.seed, 0)  # the costs are drawn from the prior
 
     def _agree(self) -> None:
         ways = ("eta", "budget", "expected_budget")

@@ -195,7 +195,7 @@ class Training(Section):
 class Run(Section):
     """Randomness, the folder, and how often something is written."""
 
-    seed: int = key(natural, 0)  # of everything but the costs
+    seed: int = key(checks.seed, 0)  # of everything but the costs
     folder: str = key(text, "")  # empty: runs/<name of the config file>
     checkpoint_every: int = key(checks.whole, 1)  # rounds
     evaluate_every: int = key(checks.whole, 1)  # rounds

@@ -51,6 +51,20 @@ def test_what_is_truthful_passes(audit, words):
     assert "VIOLATED" not in out
 
 
+def test_a_single_cost_is_audited(audit):
+    assert audit(*FEW, "--prior", "discrete:0.5,1")[0] == 0
+
+
+def test_outcomes_beyond_every_number_are_a_violation(audit):
+    code, out, _ = audit(*FEW, "--eta", "1e300", "--noise-scale", "1e300", "--json", "--plot", "lies.png")
+    assert code == 1
+    assert "NaN" not in out
+    assert "Infinity" not in out
+    for finding in findings(out).values():
+        assert not finding["holds"]
+        assert "not finite" in finding["witness"]["text"]
+
+
 def test_costs_of_a_file_are_the_profile(audit):
     Path("costs.csv").write_text("0.12\n0.35\n0.5\n0.71\n1.4\n")  # the last is not admitted
     assert audit("--costs", "costs.csv", "--points", "21")[0] == 0

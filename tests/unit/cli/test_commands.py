@@ -89,6 +89,35 @@ def test_prior_free_quote_plays_the_costs_of_a_file(bonafed):
     assert (code, err) == (2, "error: --costs must hold 100 costs, one per client, got 10\n")
 
 
+def test_prior_free_quote_when_nobody_is_admitted(bonafed):
+    Path("costs.csv").write_text("2\n3\n")
+    numbers = ["--clients", "2", "--rounds", "5", "--budget", "5"]
+    words = ["--prior-free", "--highest", "1", "--costs", "costs.csv", *numbers]
+    code, out, _ = bonafed("quote", *words)
+    assert code == 0
+    assert "nobody is admitted" in " ".join(out.split())
+    said = json.loads(bonafed("quote", *words, "--json")[1])
+    assert said["example"]["mean_inverse_probability"] is None
+
+
+def test_a_contract_for_a_single_cost(bonafed):
+    words = ["--prior", "discrete:1,1", "--clients", "10", "--rounds", "10", "--budget", "50"]
+    assert bonafed("quote", *words, "--save", "c.json")[0] == 0
+    assert bonafed("verify", "c.json")[0] == 0
+    assert bonafed("audit", "sampling", *words, "--plot", "lies.png")[0] == 0
+
+
+def test_a_path_is_printed_as_it_is(bonafed):
+    assert "wrote [red]c.json" in bonafed("quote", *UNIFORM, "--save", "[red]c.json")[1]
+    assert "Verification of [red]c.json" in bonafed("verify", "[red]c.json")[1]
+
+
+def test_json_has_no_infinity():
+    from bonafed.cli import tables
+
+    assert tables._finite({"a": [math.inf, (math.nan, 1.0)], "b": 2}) == {"a": [None, [None, 1.0]], "b": 2}
+
+
 def test_confidence_keeps_realised_spend_within_budget(bonafed):
     said = json.loads(bonafed("quote", *UNIFORM, "--confidence", "0.99", "--json")[1])
     assert said["spend"]["probability_of_exceeding_budget"] <= 0.01
@@ -156,6 +185,11 @@ BAD = [
     ([*UNIFORM, "--at", "cheap"], "--at must be numbers NUMBER,NUMBER,..., got 'cheap'"),
     ([*UNIFORM, "--confidence", "1"], "confidence must be between 0 and 1, ends excluded, got 1.0"),
     ([*UNIFORM, "--plot", "x.gif"], "--plot must end in .png, .svg or .pdf, got x.gif"),
+    ([*UNIFORM, "--plot", "./contract.json"], "--save must not be the file of --plot, got contract.json"),
+    (
+        ["--prior-free", "--highest", "1", *CONTRACT, "--seed", "-1"],
+        "seed must be a whole number of at least 0, got -1",
+    ),
     ([*UNIFORM, "--plot", "no/x.png"], "output must be in an existing folder, got no/x.png"),
     (
         ["--prior", "uniform:0.5,1.5", "--clients", "0", "--rounds", "1", "--budget", "1"],

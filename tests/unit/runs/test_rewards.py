@@ -192,6 +192,7 @@ BAD = [
     ('rewards.baselines=["best"]', r"rewards\.baselines must be"),
     ("rewards.agents=3", r"rewards\.agents must be a list such as"),
     ('rewards.agents=["3 bribe"]', r"rewards\.agents must be like '3 free-ride'; known are"),
+    ('rewards.agents=["² free-ride"]', r"rewards\.agents must be like '3 free-ride'; known are"),
     ('rewards.agents=["3 noise"]', r"rewards\.agents must have one argument after noise"),
     ('rewards.agents=["3 noise x"]', r"rewards\.agents must have a number after noise"),
     ('rewards.agents=["3 free-ride", "3 copy 1"]', r"rewards\.agents must name 3 once"),

@@ -54,14 +54,23 @@ def optimal_menu(prior: Prior, budget: float, variant: Variant = "corrected") ->
         return printed_menu(prior, money)
     if money >= prior.high:
         return single_term(prior, money, 1.0)
+    return _menu_of(prior, money)
+
+
+@np.errstate(over="ignore", invalid="ignore")  # what comes of an overflow is refused below
+def _menu_of(prior: Prior, money: float) -> Menu:
+    """The contract (1) that spends `money` per client and round, less than the highest cost."""
     curve = virtual_curve(prior)
     scale = solve_scale(lambda s: _spend_parts(curve, s), money)
+    require_scale("budget", scale, money)
     menu = menu_at_scale(prior, money, scale)
     step = 4e-16
     while menu.expected_spend > money:  # by rounding only
         scale *= 1 - step
         step = min(2 * step, 0.5)
+        require_scale("budget", scale, money)
         menu = menu_at_scale(prior, money, scale)
+    require_scale("budget", menu.expected_spend, money)
     return menu
 
 
@@ -91,6 +100,12 @@ def menu_at_scale(prior: Prior, budget: float, scale: float) -> Menu:
     if cutoff >= prior.high:  # among several groups one may be worth more than its even share
         return single_term(prior, max(budget, prior.high), 1.0)
     return CurveMenu(prior, budget, scale, cutoff)
+
+
+def require_scale(name: str, value: float, budget: float) -> None:
+    """A scale or spend made from a budget is a number to go on with: not NaN, infinite or 0."""
+    if not 0 < value < math.inf:
+        raise InvalidValue(name, "must not be too far from the costs for doubles to divide", budget)
 
 
 def _spend_parts(curve: Curve, scale: float) -> tuple[float, float]:

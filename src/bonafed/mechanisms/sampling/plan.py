@@ -28,7 +28,13 @@ from bonafed.economics.expectation import expectation
 from bonafed.economics.priors import Prior
 from bonafed.errors import InvalidValue
 from bonafed.mechanisms.sampling.convergence import ConvergenceModel
-from bonafed.mechanisms.sampling.menus import data_weights, menu_at_scale, single_term, solve_scale
+from bonafed.mechanisms.sampling.menus import (
+    data_weights,
+    menu_at_scale,
+    require_scale,
+    single_term,
+    solve_scale,
+)
 from bonafed.mechanisms.sampling.spend import (
     Lottery,
     SpendDistribution,
@@ -177,6 +183,7 @@ def _group(
     return groups, membership
 
 
+@np.errstate(over="ignore", invalid="ignore")  # what comes of an overflow is refused below
 def _plan(
     groups: tuple[Group, ...],
     membership: NDArray[np.int64],
@@ -192,9 +199,12 @@ def _plan(
         return SamplingPlan(money, rounds, groups, everybody, membership, confidence)
     tau, step = common_scale(groups, virtual_curve, per_round), 4e-16
     while True:
+        require_scale("total_budget", tau, money)
         menus = tuple(_menu(g, tau, per_round / len(membership), len(groups)) for g in groups)
         candidate = SamplingPlan(money, rounds, groups, menus, membership, confidence)
-        if candidate.expected_spend <= expected:
+        spend = candidate.expected_spend
+        require_scale("total_budget", spend, money)
+        if spend <= expected:
             return candidate
         tau *= 1 - step  # by rounding only
         step = min(2 * step, 0.5)

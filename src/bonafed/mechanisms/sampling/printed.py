@@ -116,7 +116,8 @@ class PrintedMenu(Menu):
         q = np.where(certain, 1.0, self.scale * w)
         head_start = np.where(certain, self.cutoff - reports, 0.0)
         with np.errstate(divide="ignore", invalid="ignore"):
-            return q, reports + (head_start + self.scale * rent) / q
+            r = reports + (head_start + self.scale * rent) / q
+        return q, np.where(q > 0, r, self.prior.high)  # never paid where q = 0
 
     @property
     def threshold(self) -> float:

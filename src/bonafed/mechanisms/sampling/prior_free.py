@@ -36,6 +36,7 @@ from bonafed.mechanisms.sampling.menus import solve_scale
 PriorFreeVariant = Literal["safe", "printed"]
 # Relative money kept back so that the budget also holds after rounding of the sums.
 ROUNDING_RESERVE = 1e-12
+_NEVER = 2.0**62  # more reports than there will ever be
 
 
 class Offer(NamedTuple):
@@ -272,7 +273,7 @@ class PriorFreeState:
 
 def _next_refresh(reports: int, growth: float) -> int:
     """The number of reports at which the menu made from `reports` is replaced."""
-    return max(reports + 1, int(np.ceil(reports * (1 + growth))))
+    return max(reports + 1, int(min(np.ceil(reports * (1 + growth)), _NEVER)))
 
 
 def _play(state: PriorFreeState, reports: Floats) -> Iterator[PriorFreeRun]:

@@ -5,7 +5,7 @@ payments it recomputes
 
     (1) the probabilities of a curve menu from its rule, without the writer's tables;
     (2) the payments from the probabilities, by Theorem 1, with another quadrature;
-    (3) that probabilities do not rise and payments cover costs;
+    (3) that probabilities are at most 1 and do not rise, and payments cover costs;
     (4) the expected spend, from the published terms alone, against the budget;
     (5) by search, that no lie pays;
     (6) where a confidence is promised, the bound on overspending.
@@ -37,6 +37,8 @@ FORMAT = "bonafed-sampling-contract"
 VERSION = 1
 _RTOL = 1e-8  # published against recomputed terms
 _ATOL = 1e-12  # rounding of a probability
+_MOST_CLIENTS = 10**8  # of a contract: more do not fit into memory
+_MOST_ROUNDS = 10**9
 _NEVER = 1e-100  # a probability at which the payment is never made, and only has to cover the cost
 
 
@@ -66,9 +68,14 @@ def contract_from_json(data: object) -> SamplingPlan:
         raise InvalidValue("contract.version", f"must be {VERSION}", version)
     money = checks.positive("contract.total_budget", field(data, "total_budget", "contract"))
     rounds = checks.whole("contract.rounds", field(data, "rounds", "contract"))
+    if rounds > _MOST_ROUNDS:
+        raise InvalidValue("contract.rounds", f"must not exceed {_MOST_ROUNDS}", rounds)
     confidence = field(data, "confidence", "contract")
     if confidence is not None:
-        confidence = checks.between("contract.confidence", confidence, 0.0, 1.0)
+        confidence = checks.number("contract.confidence", confidence)
+        if not 0 < confidence < 1:
+            rule = "must be between 0 and 1, ends excluded"
+            raise InvalidValue("contract.confidence", rule, confidence)
     entries = field(data, "groups", "contract")
     if not isinstance(entries, list) or not entries:
         raise InvalidValue("contract.groups", "must be a non-empty list", entries)
@@ -87,6 +94,8 @@ def contract_from_json(data: object) -> SamplingPlan:
 
 def _membership(listed: object, groups: tuple[Group, ...]) -> NDArray[np.int64]:
     counts = [g.clients for g in groups]
+    if sum(counts) > _MOST_CLIENTS:
+        raise InvalidValue("group.clients", f"must not exceed {_MOST_CLIENTS} in all", sum(counts))
     if listed is None:
         return np.repeat(np.arange(len(groups)), counts)
     if not isinstance(listed, list) or not all(isinstance(k, int) and 0 <= k < len(groups) for k in listed):
@@ -119,6 +128,10 @@ def read_contract(path: Path) -> JSONObject:
         data = json.loads(text)
     except json.JSONDecodeError as error:
         raise UnreadableFile(path, f"not JSON: {error.msg}", error.lineno) from error
+    except RecursionError as error:
+        raise UnreadableFile(path, "not a contract: too many brackets inside each other") from error
+    except ValueError as error:  # integers of thousands of digits
+        raise UnreadableFile(path, "not a contract: a number has too many digits") from error
     if not isinstance(data, dict):
         raise UnreadableFile(path, "not a contract: the file must hold one JSON object")
     return data
@@ -157,7 +170,7 @@ def verify(data: object) -> list[Check]:
         found.append(
             Check(
                 "overspending",
-                risk <= 1 - contract.confidence + 1e-9,
+                risk <= (1 - contract.confidence) * (1 + _RTOL) + _ATOL,
                 f"probability at most {risk:.3g}, promised {1 - contract.confidence:.3g}",
             )
         )
@@ -176,6 +189,7 @@ def _verify_menu(published: JSONObject, menu: Menu) -> list[Check]:
     return [
         _compare("probabilities", costs, q, q_again),
         _compare("payments", costs, r, r_again),
+        Check("at most 1", bool(np.all(q <= 1)), f"largest probability {np.max(q):.17g}"),
         Check(
             "monotone",
             bool(np.all(np.diff(q) <= _ATOL)),

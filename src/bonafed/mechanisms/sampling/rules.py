@@ -49,7 +49,7 @@ def rules_to_json(rules: PriorFreeSampling, rounds: int) -> JSONObject:
 
 def rules_bytes(rules: PriorFreeSampling, rounds: int) -> bytes:
     """The rules as the content of a file."""
-    return (json.dumps(rules_to_json(rules, rounds), indent=1) + "\n").encode()
+    return (json.dumps(rules_to_json(rules, rounds), indent=1, allow_nan=False) + "\n").encode()
 
 
 def rules_from_json(data: object) -> PriorFreeSampling:

@@ -36,6 +36,7 @@ _SPAN = 24.0  # width of the lattice in standard deviations,
 _RARE = 8  # ... plus so many clients that cost far more than the others
 _MOST_LOTTERIES = 2000  # beyond, the distribution is normal for every practical purpose
 Rounding = Literal["fair", "up"]
+_LARGEST: dict[Rounding, int] = {"fair": 18, "up": 20}  # size of the lattice, as a power of 2
 
 
 class Lottery(NamedTuple):
@@ -104,7 +105,9 @@ def exceedance_bound(lotteries: Sequence[Lottery], rounds: int, amount: float) -
     if len(lotteries) <= _MOST_LOTTERIES:
         sums, cdf = _lattice(lotteries, rounds, mean, sd, "up")
         at = int(np.searchsorted(sums, amount, side="right")) - 1
-        wrapped = _chernoff(lotteries, rounds, float(sums[-1]))
+        # What wraps is the sum rounded up, larger than the spend by up to a step for each client.
+        clients = sum(lottery.clients for lottery in lotteries)
+        wrapped = _chernoff(lotteries, rounds, float(sums[-1] - clients * (sums[1] - sums[0])))
         lattice = (
             1.0 if at < 0 else 1.0 - float(cdf[at]) + wrapped + 1e-12
         )  # rounding, and the binomial tails
@@ -134,7 +137,7 @@ def _lattice(
     # Wide enough for the bulk and for rare clients that are paid often, one at a time.
     width = _SPAN * sd + _RARE * max(_likely_most(o, rounds) for _, o in lotteries)
     finest = 2000.0 * clients if rounding == "up" else 64 * min(width, top) / sd
-    size = 1 << int(np.clip(math.ceil(math.log2(finest)), 14, 20 if rounding == "up" else 18))
+    size = 1 << int(np.clip(math.ceil(math.log2(finest)), 14, _LARGEST[rounding]))
     covers_all = top <= width and size > 2 * clients
     # If the lattice can hold every possible sum (each client rounded up once), nothing wraps.
     step = top / (size - clients - 2) if covers_all else width / size
@@ -180,7 +183,7 @@ def _binomial(n: int, p: float) -> tuple[Floats, Floats]:
         return np.array([n * p]), np.ones(1)
     reach = 10 * math.sqrt(n * p * (1 - p)) + 50
     k = np.arange(max(0, math.floor(n * p - reach)), min(n, math.ceil(n * p + reach)) + 1)
-    # Ratios of neighbours, from the mode outwards: no large logarithms that cancel.
+    # Ratios of neighbours, added up from the lowest: no large logarithms that cancel.
     with np.errstate(under="ignore"):
         steps = np.log((n - k[:-1]) / k[1:]) + (math.log(p) - math.log1p(-p))
         log_pmf = np.concatenate([[0.0], np.cumsum(steps)])

@@ -40,6 +40,12 @@ def model(**changes):
         (lambda: complete_information_population(PRIOR, -1), "budget must be positive, got -1.0"),
         (lambda: plan(PRIOR, 0, 10, 5), "total_budget must be positive, got 0.0"),
         (lambda: plan(PRIOR, 1, 0, 5), "clients must be a whole number of at least 1, got 0"),
+        (
+            lambda: plan(Uniform(0, 1e308), 1, 1, 1),
+            "total_budget must not be too far from the costs for doubles to divide, got 1.0",
+        ),
+        (lambda: plan(PRIOR, 1e-322, 1, 200), "total_budget must not be too far from the costs"),
+        (lambda: optimal_menu(Uniform(0, 1e308), 1), "budget must not be too far from the costs"),
         (lambda: plan(PRIOR, 1, 10, 0.5), "rounds must be a whole number of at least 1, got 0.5"),
         (lambda: plan(None, 1, 10, 5), "prior or priors must be given, not both, got both or none"),
         (lambda: plan(PRIOR, 1, 1, 5, priors=[PRIOR]), "prior or priors must be given, not both"),

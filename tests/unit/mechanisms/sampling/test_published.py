@@ -147,11 +147,59 @@ def test_a_changed_step_contract_fails_the_right_checks(steps, change, checks):
             "group.clients must be a whole number",
         ),
         (lambda d, m, at: d.__setitem__("membership", [7]), "contract.membership must be a list of group"),
+        (
+            lambda d, m, at: d["groups"][0].__setitem__("clients", 1e15),
+            "group.clients must not exceed 100000000 in all, got 1000000000000000",
+        ),
+        (lambda d, m, at: d.__setitem__("rounds", 1e300), "contract.rounds must not exceed 1000000000"),
+        (
+            lambda d, m, at: d.__setitem__("confidence", 0),
+            "contract.confidence must be between 0 and",
+        ),
+        (
+            lambda d, m, at: d.__setitem__("confidence", 1),
+            "contract.confidence must be between 0 and",
+        ),
+        (
+            lambda d, m, at: d.__setitem__("total_budget", 10**400),
+            "contract.total_budget must be below",
+        ),
     ],
 )
 def test_a_malformed_contract_is_refused_by_name(curve, change, message):
     with pytest.raises(InvalidValue, match=message):
         verify(tampered(curve, change))
+
+
+def test_money_is_not_lost_where_the_prior_is_concentrated(steps):
+    """Almost all clients cost about 1, and everybody is promised a million."""
+
+    def change(data, menu, at):
+        menu["prior"] = {"kind": "exponential", "rate": 1, "low": 0, "high": 1e6}
+        menu["levels"] = {"cost": [1e6], "probability": [1.0], "payment": [1e6]}
+
+    assert failed(tampered(steps, change)) == {"expected spend"}
+
+
+def test_a_contract_for_a_single_cost_is_verified():
+    assert failed(published(plan(Discrete([1.0], [1.0]), 50, 10, 10))) == set()
+
+
+def test_a_probability_above_one_is_found_however_dear_the_clients_are():
+    contract = published(plan(Discrete([1e12], [1.0]), 5e13, 10, 10))
+    above = tampered(contract, lambda d, m, at: at["probability"].__setitem__(0, 1 + 1e-15))
+    assert "at most 1" in failed(above)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("[" * 100_000, "too many brackets"), ('{"rounds": ' + "1" * 5000 + "}", "too many digits")],
+)
+def test_a_hostile_file_is_refused_in_one_line(tmp_path, text, said):
+    path = tmp_path / "contract.json"
+    path.write_text(text)
+    with pytest.raises(UnreadableFile, match=f"not a contract: .*{said}"):
+        read_contract(path)
 
 
 def test_files_are_written_whole_and_read_back(curve, tmp_path):
@@ -176,6 +224,11 @@ class TestRules:
         assert all(check.holds for check in verify_rules(data))
         large = PriorFreeSampling(100_000, 50_000.0, 1.5, refresh=0.01)
         assert all(check.holds for check in verify_rules(rules_to_json(large, 10)))
+
+    def test_a_menu_that_is_never_refreshed(self):
+        assert all(
+            check.holds for check in verify_rules({**rules_to_json(self.RULES, 10), "refresh": 1e308})
+        )
 
     def test_impossible_or_printed_rules_are_refused(self):
         data = rules_to_json(self.RULES, 10)
