@@ -241,7 +241,10 @@ def descend(problem, start, mix, steps):
 def test_d1_the_sum_is_over_the_others(solved):
     problem, _, _ = solved
     groups = random_clusters(10, 5, np.random.default_rng(7))
-    options = {"alpha": 1e7, "beta": 1e-5, "calibration": "zcdp", "training_steps": 40, "payment_steps": 30}
+    options = {
+        "alpha": 1e7, "beta": 1e-5, "calibration": "zcdp", "training_steps": 40, "payment_steps": 30,
+        "smoothness": problem.smoothness,
+    }  # fmt: skip
     done = private_faithful(problem, groups, np.random.default_rng(0), loss_bound=10.0, **options)
     shared = descend(problem, np.zeros(problem.size), problem.weights, 40)
     assert done.model == pytest.approx(shared, abs=1e-2)  # next to no noise at this alpha

@@ -145,7 +145,8 @@ def _hides_mass(
     below, above = cdf(np.stack([left, right]))
     mass, seen = above - below, density @ _TO_INTEGRAL * (right - left) / 2
     agree = np.abs(seen - mass) <= _MISSED[0] + (_MISSED[1] + 8 * rounding) * mass
-    return np.where(density.max(axis=1, initial=0.0) <= _VANISHED, mass > _UNSEEN, ~agree)
+    unseen = density.max(axis=1, initial=0.0) <= _VANISHED
+    return np.asarray(np.where(unseen, mass > _UNSEEN, ~agree))
 
 
 def _with_exact_mass(

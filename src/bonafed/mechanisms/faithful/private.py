@@ -8,8 +8,9 @@
 dbar_j is the mean over j's samples of the loss difference l(w*) - l(W), clipped to +-B_l with
 B_l = min(B, C |w* - W|), which is free of private data given what was released. Losses are never sent in
 clear: only the sum over j != k leaves the aggregation (erratum D3). The regulariser knows no data, so it is
-neither clipped nor noised. Nor may a step length: the L_g of the samples at hand would tell their largest
-norm, so steps are 1/(mu + C^2/4), which is 1/L_g for features of norm C/sqrt(2) at most.
+neither clipped nor noised. The step length must know none either: the L_g of the samples at hand would tell
+their largest norm, so in its place stands mu + C^2/4, which is L_g for features of norm C/sqrt(2), unless
+a bound is known from elsewhere.
 
 Composition (D6): agent k is not asked in the run of its own cluster, so a sample enters T_1 + (L-1) T_2
 noisy gradient sums and K - 1 payments. Calibration (D8), for replacing one sample: sums have sensitivity
@@ -138,11 +139,14 @@ def private_faithful(
     loss_bound: float = 1.0,
     split: float = 0.5,
     calibration: PrivateCalibration = "exact",
+    smoothness: float | None = None,
     on_noise: OnNoise | None = None,
     on_step: OnStep | None = None,
     reports: Aggregation | None = None,
 ) -> PrivateOutcome:
     """Train and pay privately. For features of norm at most clip/sqrt(2) nothing is clipped.
+
+    `smoothness` is a bound on L_g that is known without looking at samples; mu + clip^2/4 if not given.
 
     `on_noise` hears before the first step how much noise a sum of gradients will have, for every agent over
     what one of its samples moves it by. `on_step` hears of every step of phase I, with the norm of the
@@ -169,16 +173,18 @@ def private_faithful(
         exact = sums.clipped_sum(model, mix, c)
         return np.asarray(exact + noise.gradient * rng.standard_normal(problem.size))
 
-    w, smoothness = np.zeros(problem.size), problem.regulariser + c**2 / 4
+    w, smooth = np.zeros(problem.size), problem.regulariser + c**2 / 4
+    if smoothness is not None:
+        smooth = checks.positive("smoothness", smoothness)
     for step in range(turns):
         g = noisy(w, p)
-        w = w - g / smoothness
+        w = w - g / smooth
         if on_step is not None:
             on_step(step + 1, w, float(np.linalg.norm(g)))
     payments, models = np.empty(problem.agents), np.empty((problem.agents, problem.size))
     for number, members in enumerate(clusters):
         mix = np.where(of == number, 0.0, p)
-        step, at = 1 / (mix.sum() * smoothness), w
+        step, at = 1 / (mix.sum() * smooth), w
         for _ in range(payment_turns):
             at = at - step * noisy(at, mix)
         models[members] = at
