@@ -65,6 +65,8 @@ def main() -> None:
         _fail(str(error))
     except OSError as error:
         _fail(f"{error.filename or 'file'}: {error.strerror or error}")
+    except MemoryError:
+        _fail("this does not fit into memory; ask for fewer clients, rounds or points")
     except (typer.Abort, KeyboardInterrupt):
         _fail("stopped by the user; nothing was written")
     except Exception as error:

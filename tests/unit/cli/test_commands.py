@@ -251,6 +251,23 @@ def test_verify_finds_a_changed_payment(bonafed):
     assert "The contract fails a check" in out
 
 
+def test_what_does_not_fit_into_memory_is_told_in_one_line(bonafed):
+    code, out, err = bonafed(
+        "jsam",
+        "quote",
+        "--prior",
+        "uniform:0,1",
+        "--clients",
+        str(10**17),
+        "--eta",
+        "5",
+        "--noise-scale",
+        "1",
+    )
+    assert (code, out) == (2, "")
+    assert err == "error: this does not fit into memory; ask for fewer clients, rounds or points\n"
+
+
 def test_help_version_and_unknown_commands(bonafed):
     from bonafed import __version__
 
