@@ -10,7 +10,6 @@ import time
 import numpy as np
 import pytest
 
-from bonafed.cli.inputs import parse_prior
 from bonafed.runs import config, folder, setting, training
 
 CONFIG = """
@@ -34,7 +33,7 @@ def lines(place):
 def test_killed_at_random_moments_it_ends_with_the_same_bits(tmp_path):
     path, place = tmp_path / "c.toml", tmp_path / "killed"
     path.write_text(CONFIG)
-    asked = config.read(path, read_prior=parse_prior)
+    asked = config.read(path)
     whole = tmp_path / "whole"
     training.train(setting.prepare(asked), whole)
     dice = random.Random()  # other moments every time; the claim holds for all of them

@@ -16,6 +16,7 @@ from bonafed.cli.jsam import C2, Delta, Dimension, Reports, Rounds, Smoothness, 
 from bonafed.cli.quote import Json, Plot
 from bonafed.economics.audit import AuditReport, Claim, RespondingLike, audit
 from bonafed.economics.priors import Prior
+from bonafed.economics.spelled import parse_prior
 from bonafed.errors import InvalidValue
 from bonafed.files import require_picture, write_together
 from bonafed.mechanisms.jsam import Cheapest, JsamMechanism, unbiased
@@ -97,7 +98,7 @@ def jsam(
     parts = (delta, dimension, rounds, smoothness, c2)
     given = _NOISE_SCALE if noise is None and all(part is None for part in parts) else noise
     scale = noise_scale_of(given, *parts)
-    belief = inputs.parse_prior(prior)
+    belief = parse_prior(prior)
     drawn = _profiles(belief, costs, clients, profiles, seed)
     mechanism = _mechanism(variant, belief, weight, scale, drawn[0].size, members, grid)
     with tables.working("trying lies"):

@@ -13,6 +13,7 @@ from bonafed.cli import inputs, jsam_tables, tables
 from bonafed.cli.jsam_describe import PlanOnly, Quote, Weight, describe, describe_plan
 from bonafed.cli.quote import Json, Plot
 from bonafed.economics.priors import Prior
+from bonafed.economics.spelled import parse_prior
 from bonafed.errors import InvalidValue
 from bonafed.files import require_picture, write_together
 from bonafed.mechanisms.jsam import (
@@ -160,7 +161,7 @@ def required_prior(prior: str | None) -> Prior:
     """--prior, which cannot be estimated from the reports: they would move their own price."""
     if prior is None:
         raise InvalidValue("--prior", "must be given", "nothing")
-    return inputs.parse_prior(prior)
+    return parse_prior(prior)
 
 
 def noise_scale_of(

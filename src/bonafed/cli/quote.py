@@ -14,6 +14,7 @@ from bonafed.cli.quote_prior_free import quote_prior_free
 from bonafed.economics.contracts import Menu, admitted
 from bonafed.economics.discrete import Empirical, FinitePrior
 from bonafed.economics.priors import JSONObject
+from bonafed.economics.spelled import parse_numbers
 from bonafed.errors import InvalidValue
 from bonafed.files import require_different, require_writable, write_together
 from bonafed.mechanisms.sampling.plan import SamplingPlan, benchmarks, plan
@@ -85,7 +86,7 @@ def quote(
             require_writable(path)
     if plot is not None and save is not None:
         require_different("--save", save, "--plot", plot)
-    levels = None if at is None else np.array(inputs.parse_numbers("--at", at))
+    levels = None if at is None else np.array(parse_numbers("--at", at))
     people, turns, money = inputs.required_numbers(clients, rounds, budget)
     if prior_free:
         if prior is not None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bonafed.cli import inputs, tables
+from bonafed.cli import tables
 from bonafed.cli.quote import Json
 from bonafed.errors import InvalidValue
 from bonafed.files import write_together
@@ -94,10 +94,10 @@ def _asked(path: Path | None, changes: list[str], resume: Path | None) -> AnyCon
     if resume is not None and not holds_run(resume):
         raise InvalidValue("--resume", f"must be a folder that holds a run ({CONFIG})", resume)
     if path is not None:
-        return configs.read(path, changes, inputs.parse_prior)
+        return configs.read(path, changes)
     if resume is None:
         raise InvalidValue("CONFIG.toml", "or --resume must be given", "nothing")
-    return configs.read(resume / CONFIG, changes, inputs.parse_prior)
+    return configs.read(resume / CONFIG, changes)
 
 
 def _new_folder(asked: AnyConfig, path: Path | None, folder: Path | None) -> Path:

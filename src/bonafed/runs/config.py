@@ -18,7 +18,7 @@ whether the model fits) is refused by `bonafed.runs.setting`.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
@@ -26,6 +26,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 from bonafed import checks
 from bonafed.economics.priors import Prior
 from bonafed.economics.published import prior_from_json
+from bonafed.economics.spelled import parse_prior
 from bonafed.errors import InvalidValue, UnreadableFile
 from bonafed.mechanisms.jsam.training import WITH_MEMBERS
 from bonafed.mechanisms.jsam.training import Scheme as JsamScheme
@@ -45,7 +46,6 @@ from bonafed.runs.sections import (
     word,
 )
 
-ReadPrior = Callable[[str], Prior]
 S = TypeVar("S", bound=Section)
 
 
@@ -180,7 +180,7 @@ _KINDS: Mapping[str, type[AnyConfig]] = {"faithful": FaithfulConfig, "rewards": 
 _HARMLESS = (("run", "folder"), ("run", "cores"), ("run", "checkpoint_every"))
 
 
-def read(path: Path, changes: Sequence[str] = (), read_prior: ReadPrior | None = None) -> AnyConfig:
+def read(path: Path, changes: Sequence[str] = ()) -> AnyConfig:
     """The config of a file, with changes `section.key=value`."""
     try:
         tables: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -190,11 +190,11 @@ def read(path: Path, changes: Sequence[str] = (), read_prior: ReadPrior | None =
         raise UnreadableFile(path, f"not TOML: {error}") from error
     for change in changes:
         tables = toml.override(tables, change)
-    return from_tables(tables, read_prior)
+    return from_tables(tables)
 
 
-def from_tables(tables: Mapping[str, Any], read_prior: ReadPrior | None = None) -> AnyConfig:
-    """The config of plain data; `read_prior` understands a prior written as text."""
+def from_tables(tables: Mapping[str, Any]) -> AnyConfig:
+    """The config of plain data."""
     kind = next((_KINDS[name] for name in tables if name in _KINDS), Config)
     for name, value in tables.items():
         if name not in kind.SECTIONS:
@@ -204,7 +204,7 @@ def from_tables(tables: Mapping[str, Any], read_prior: ReadPrior | None = None) 
     given: dict[str, Any] = {}
     for name, section in kind.SECTIONS.items():
         if name in tables or name not in kind.OPTIONAL:
-            given[name] = _section(section, name, _with_defaults(name, tables), read_prior)
+            given[name] = _section(section, name, _with_defaults(name, tables))
     return kind(**given)
 
 
@@ -225,13 +225,13 @@ def _with_defaults(name: str, tables: Mapping[str, Any]) -> Mapping[str, Any]:
     return table
 
 
-def _section(kind: type[S], name: str, table: Mapping[str, Any], read_prior: ReadPrior | None) -> S:
+def _section(kind: type[S], name: str, table: Mapping[str, Any]) -> S:
     values = dict(table)
     if kind is Partition:  # keys of its own, and those of the kind
         options = {key: values.pop(key) for key in table if key not in ("kind", "clients")}
         values["options"] = options
     if kind in (Contract, Jsam) and "prior" in values:
-        values["prior"] = _read_prior(name, values["prior"], read_prior)
+        values["prior"] = _read_prior(name, values["prior"])
     known = {item.name: item for item in fields(kind)}
     for entry, value in values.items():
         if entry not in known:
@@ -243,11 +243,11 @@ def _section(kind: type[S], name: str, table: Mapping[str, Any], read_prior: Rea
         return kind(**values)
 
 
-def _read_prior(section: str, value: object, read_prior: ReadPrior | None) -> object:
+def _read_prior(section: str, value: object) -> object:
     try:
         if isinstance(value, Mapping):
             return prior_from_json(dict(value))
-        return read_prior(value) if isinstance(value, str) and read_prior is not None else value
+        return parse_prior(value) if isinstance(value, str) else value
     except InvalidValue as error:
         raise InvalidValue(f"{section}.prior: {error.name}", error.rule, error.value) from error
 

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from bonafed.cli.inputs import parse_prior
 from bonafed.learning.datasets import from_arrays
 from bonafed.runs import config, folder, toml
 
@@ -27,7 +26,7 @@ def make(request):
         tables = getattr(request.module, "TABLES", TABLES)
         for change in changes:
             tables = toml.override(tables, change)
-        return config.from_tables(tables, parse_prior)
+        return config.from_tables(tables)
 
     return made
 

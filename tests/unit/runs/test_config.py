@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bonafed import Discrete, InvalidValue, NormalMixture, Uniform, UnreadableFile
-from bonafed.cli.inputs import parse_prior
 from bonafed.runs import config, toml
 
 MINIMAL = {
@@ -25,7 +24,7 @@ def changed(*changes):
     tables = MINIMAL
     for change in changes:
         tables = toml.override(tables, change)
-    return config.from_tables(tables, parse_prior)
+    return config.from_tables(tables)
 
 
 def test_defaults_are_filled_in():
@@ -67,7 +66,7 @@ def test_the_text_of_a_config_gives_the_same_config(changes):
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_the_examples_are_configs(path):
-    assert config.read(path, read_prior=parse_prior).rounds > 0
+    assert config.read(path).rounds > 0
 
 
 def test_a_prior_may_be_a_table_or_an_object():
