@@ -1,6 +1,6 @@
 """bonafed: the incentive layer of federated learning.
 
-Contracts under which honesty is every participant's best choice: designed, proved by search, paid.
+Contracts under which honesty is every participant's best choice: designed, tried by search, paid.
 """
 
 from bonafed.economics import (

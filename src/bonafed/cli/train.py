@@ -80,9 +80,13 @@ def _write_example(name: str) -> None:
     if name not in names:
         raise InvalidValue("--write-example", "must be one of " + ", ".join(names), repr(name))
     path = Path(f"{name}.toml")
+    content = resources.files("bonafed.runs").joinpath("examples", path.name).read_bytes()
+    if path.is_file() and path.read_bytes() == content:
+        typer.echo(f"{path} is there already")
+        return
     if path.exists():
-        raise InvalidValue("--write-example", "must not replace a file", path)
-    write_together({path: resources.files("bonafed.runs").joinpath("examples", path.name).read_bytes()})
+        raise InvalidValue("--write-example", "must not replace a file that is another", path)
+    write_together({path: content})
     typer.echo(f"wrote {path}")
 
 

@@ -146,7 +146,7 @@ class _Progress:
 
     def round(self, cell: Cell, number: int, seconds: float) -> None:
         first = self._in_cell is None or self._in_cell[0] != cell
-        self._left -= number if first else 1  # the first may follow rounds done in an earlier session
+        self._left -= number if first else 1  # the first may follow rounds of a cell that was stopped
         self._in_cell = (cell, number)
         self._rounds += 1
         now = time.monotonic()

@@ -21,9 +21,12 @@ def trained(bonafed):
 
 
 def test_train_shows_what_the_summary_says(trained):
+    assert trained("train", "--write-example", "fedavg") == (0, "fedavg.toml is there already\n", "")
+    with Path("fedavg.toml").open("a") as file:
+        file.write("# mine\n")
     assert trained("train", "--write-example", "fedavg")[::2] == (
         2,
-        "error: --write-example must not replace a file, got fedavg.toml\n",
+        "error: --write-example must not replace a file that is another, got fedavg.toml\n",
     )
     code, out, _ = trained("train", "sampling.toml", *QUICK, "--folder", "other", "--json")
     said = json.loads(out)
