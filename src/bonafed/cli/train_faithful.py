@@ -39,6 +39,10 @@ def _say(console: Console, place: Path, summary: dict[str, Any]) -> None:
             f"it owes {out['due']:.4g}",
             soft_wrap=True,
         )
+    if "epsilon" in summary:
+        console.print(
+            "note: losses are private; whoever simulates finds them in simulation.json", soft_wrap=True
+        )
     for note in summary["notes"]:
         console.print(f"note: {note}", soft_wrap=True, markup=False)
     console.print(f"in {place}", soft_wrap=True, markup=False)
@@ -72,10 +76,9 @@ def _statement(summary: dict[str, Any]) -> Table:
     )
     columns = ["agent", "loss", "payment", "overall loss", "with the others' model", "alone"]
     keys = ("loss", "payment", "overall_loss", "loss_with_the_others_model", "loss_alone")
-    if summary["agents"][0]["loss"] is None:
+    if "epsilon" in summary:
         paid = [[str(row["agent"]), f"{row['payment']:.4f}"] for row in summary["agents"]]
-        caption = "in units of loss; what losses were is private: for whoever simulates in simulation.json"
-        return plain_table("Statement of every agent", caption, ["agent", "payment"], paid)
+        return plain_table("Payments", "in units of loss", ["agent", "payment"], paid)
     rows = [[str(row["agent"]), *(_number(row[key]) for key in keys)] for row in summary["agents"]]
     return plain_table("Statement of every agent, on its own samples", caption, columns, rows)
 

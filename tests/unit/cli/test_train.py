@@ -202,3 +202,15 @@ def test_runs_refuses_what_is_not_a_run(bonafed):
     Path("runs/a/config.toml").write_text("[data]\n")
     assert bonafed("runs")[::2] == (2, "error: runs/a/config.toml: data.name must be given, got nothing\n")
     assert bonafed("runs", "--plot", "x.gif")[0] == 2
+
+
+def test_a_private_statement_tells_payments_and_no_loss(bonafed):
+    bonafed("train", "--write-example", "faithful")
+    quick = ("--set", "faithful.training_steps=5", "--set", "faithful.payment_steps=2")
+    promise = ("--set", "privacy.epsilon=10", "--set", "privacy.delta=1e-5")
+    code, out, err = bonafed("train", "faithful.toml", *quick, *promise)
+    assert (code, err) == (0, "")
+    assert "epsilon given away" in out
+    assert "note: losses are private; whoever simulates finds them in simulation.json" in out
+    assert "overall loss" not in out
+    assert Path("runs/faithful/simulation.json").exists()

@@ -124,7 +124,7 @@ def private_statement(
     deviation, total = outcome.noise.payment * loss_bound, float(outcome.payments.sum())
     balance = f"payments sum to {total:.4g}, with noise"
     found = (
-        Check("efficiency", None, "up to noise, and how far that is is private"),
+        Check("efficiency", None, "up to noise; how far that is, nobody is told"),
         Check("faithfulness", None, f"on average: a payment's noise has sd {deviation:.2g} at most"),
         Check("participation", None, "on average over the noise only"),
         Check("budget balance", None, balance if clusters == k else balance + " and clusters"),
