@@ -71,7 +71,7 @@ def train(
             summary, how = read_json(resume, SUMMARY), "finished before; nothing to do"
             _show(read(resume / CONFIG), place, summary, as_json, how)
             return
-    _train(asked, place, resume is not None, config is not None or bool(changes), as_json)
+    _train(asked, place, resume is not None, config is not None, as_json)
 
 
 def _write_example(name: str) -> None:
@@ -101,7 +101,9 @@ def _asked(path: Path | None, changes: list[str], resume: Path | None) -> AnyCon
         return configs.read(path, changes)
     if resume is None:
         raise InvalidValue("CONFIG.toml", "or --resume must be given", "nothing")
-    return configs.read(resume / CONFIG, changes)
+    asked = configs.read(resume / CONFIG, changes)
+    _require_equal(asked, configs.read(resume / CONFIG))
+    return asked
 
 
 def _new_folder(asked: AnyConfig, path: Path | None, folder: Path | None) -> Path:
