@@ -1,0 +1,46 @@
+"""The engine and its readable twin on the same jobs."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+from bonafed.learning import models
+from bonafed.learning.engine import run_jobs
+from bonafed.learning.jobs import Samples
+from bonafed.learning.programs import flat_parameters, program_for
+from bonafed.learning.sequential import run_jobs_sequentially
+
+
+def image_samples(n, side=12, channels=1, classes=4, seed=0):
+    g = torch.Generator().manual_seed(seed)
+    features = torch.rand(n, channels, side, side, generator=g)
+    features[:, :, : side // 2] = 0.0  # flat regions, as in real images: equal values in a pool
+    return Samples(features, torch.randint(0, classes, (n,), generator=g))
+
+
+def split(sizes):
+    return [np.arange(a, b) for a, b in itertools.pairwise(np.cumsum([0, *sizes]))]
+
+
+def make(name, side=12, classes=4):
+    return models.build(name, (3 if name in ("cifar-cnn", "resnet18") else 1, side, side), classes, seed=3)
+
+
+def both(module, samples, jobs, spec, start=None, loss="cross-entropy", **options):
+    start = flat_parameters(module) if start is None else start
+    program = program_for(module, loss)
+    fast = list(run_jobs(program, start, samples, jobs, spec, seed=5, round_number=2, **options))
+    slow = list(
+        run_jobs_sequentially(module, start, samples, jobs, spec, seed=5, round_number=2, loss=loss)
+    )
+    return fast, slow
+
+
+def assert_same(fast, slow, atol):
+    for a, b in zip(fast, slow, strict=True):
+        assert (a.client, a.steps, a.releases) == (b.client, b.steps, b.releases)
+        assert float((a.change - b.change).abs().max()) <= atol
+        assert a.loss == pytest.approx(b.loss, abs=1e-4)
+        assert float(b.change.abs().max()) > 10 * atol  # something was learned
