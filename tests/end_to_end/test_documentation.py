@@ -45,8 +45,18 @@ def test_the_command_line_page_is_what_the_code_says():
     assert (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8") == generate.command_line_page()
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def anchors(page):
+    """The names under which a page's headings can be linked to: lower case, punctuation gone, spaces as hyphens."""
+    titles = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize(
+    "page", [*PAGES, *sorted((ROOT / "benchmarks").glob("*.md")), ROOT / "CHANGELOG.md"], ids=lambda p: p.name
+)
 def test_links_lead_somewhere(page):
-    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8")):
+    for target, anchor in re.findall(r"\]\(([^)#]*)#?([^)]*)\)", page.read_text(encoding="utf-8")):
         if "://" not in target:
-            assert (page.parent / target).exists(), target
+            found = page.parent / target if target else page
+            assert found.exists(), target
+            assert not anchor or anchor in anchors(found), f"{target}#{anchor}"

@@ -16,6 +16,7 @@ from bonafed.mechanisms.faithful.protocol import (
     pay,
     train,
 )
+from bonafed.mechanisms.faithful.remote import RemoteAgents
 from bonafed.mechanisms.faithful.vcg import Payments, minimise, newton_payments, vcg_payments
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "Payments",
     "PrivateOutcome",
     "Problem",
+    "RemoteAgents",
     "RidgeRegression",
     "SoftmaxRegression",
     "calibrate",

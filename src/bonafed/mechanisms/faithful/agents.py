@@ -12,14 +12,38 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from bonafed import checks
 from bonafed.checks import Floats
-from bonafed.errors import InvalidValue
+from bonafed.errors import BonafedError, InvalidValue
 from bonafed.mechanisms.deviations import Deviation, parse_deviation
 from bonafed.mechanisms.faithful.problems import Problem
 
 Agent = Callable[[Floats, Floats], Floats | None]  # None: no report
+
+
+class UnusableReport(BonafedError):
+    """What an agent reported is no gradient; says which agent, and what came instead."""
+
+    def __init__(self, agent: int, problem: str) -> None:
+        self.agent, self.problem = agent, problem
+        super().__init__(f"report of agent {agent} must be a finite gradient, got {problem}")
+
+
+def usable_report(agent: int, report: ArrayLike | None, shape: tuple[int, ...]) -> Floats:
+    """What an agent sent, as numbers, if it can be added to those of the others."""
+    if report is None:
+        raise UnusableReport(agent, "nothing")
+    try:
+        found = np.asarray(report, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise UnusableReport(agent, f"no numbers ({type(report).__name__})") from None
+    if found.shape != shape:
+        raise UnusableReport(agent, f"shape {found.shape} instead of {shape}")
+    if not np.isfinite(found).all():
+        raise UnusableReport(agent, "NaN or inf")
+    return found
 
 
 def truthful(_models: Floats, gradients: Floats) -> Floats:

@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import BonafedError, InvalidValue
-from bonafed.mechanisms.faithful.agents import Agent
+from bonafed.mechanisms.faithful.agents import Agent, UnusableReport, usable_report
 from bonafed.mechanisms.faithful.coalition import Coalition
 from bonafed.mechanisms.faithful.problems import Problem, SoftmaxRegression, require_others
 from bonafed.mechanisms.faithful.vcg import Payments
@@ -126,12 +126,14 @@ class Aggregation:
         """(m, P) sum_j mix_ij report_j(models_i)."""
         honest = mix.copy()
         honest[:, list(self._agents)] = 0.0
-        total = self._problem.gradient(models, honest)
-        for k, agent in self._agents.items():
-            asked = np.flatnonzero(mix[:, k])
-            if asked.size:
-                report = self._ask(k, agent, models[asked], where)
-                total[asked] += mix[asked, k][:, None] * report
+        try:
+            total = self._problem.gradient(models, honest)
+            for k, agent in self._agents.items():
+                asked = np.flatnonzero(mix[:, k])
+                if asked.size:
+                    total[asked] += mix[asked, k][:, None] * self._ask(k, agent, models[asked])
+        except UnusableReport as bad:
+            raise BadReport(bad.agent, where, bad.problem, self._seen) from bad
         return total
 
     def clipped_sum(self, model: Floats, mix: Floats, clip: float) -> Floats:
@@ -150,17 +152,10 @@ class Aggregation:
             raise InvalidValue("problem", rule, type(self._problem).__name__)
         return self._problem
 
-    def _ask(self, k: int, agent: Agent, models: Floats, where: str) -> Floats:
+    def _ask(self, k: int, agent: Agent, models: Floats) -> Floats:
         own = np.tile(self._problem.one(k), (models.shape[0], 1))
-        report, number = agent(models.copy(), self._problem.gradient(models, own)), int(self._numbers[k])
-        if report is None:
-            raise BadReport(number, where, "nothing", self._seen)
-        found = np.asarray(report, dtype=np.float64)
-        if found.shape != models.shape:
-            raise BadReport(number, where, f"shape {found.shape} instead of {models.shape}", self._seen)
-        if not np.isfinite(found).all():
-            raise BadReport(number, where, "NaN or inf", self._seen)
-        return found
+        report = agent(models.copy(), self._problem.gradient(models, own))
+        return usable_report(int(self._numbers[k]), report, models.shape)
 
 
 def faithful(
