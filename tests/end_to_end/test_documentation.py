@@ -46,13 +46,15 @@ def test_the_command_line_page_is_what_the_code_says():
 
 
 def anchors(page):
-    """The names under which a page's headings can be linked to: lower case, punctuation gone, spaces as hyphens."""
+    """The names of a page's headings in links: lower case, punctuation gone, spaces as hyphens."""
     titles = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles}
 
 
 @pytest.mark.parametrize(
-    "page", [*PAGES, *sorted((ROOT / "benchmarks").glob("*.md")), ROOT / "CHANGELOG.md"], ids=lambda p: p.name
+    "page",
+    [*PAGES, *sorted((ROOT / "benchmarks").glob("*.md")), ROOT / "CHANGELOG.md"],
+    ids=lambda p: p.name,
 )
 def test_links_lead_somewhere(page):
     for target, anchor in re.findall(r"\]\(([^)#]*)#?([^)]*)\)", page.read_text(encoding="utf-8")):

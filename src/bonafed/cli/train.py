@@ -64,14 +64,12 @@ def train(
     if resume is not None:
         if folder is not None:
             raise InvalidValue("--folder", "must not be given with --resume", folder)
-        from bonafed.runs.config import read
-        from bonafed.runs.folder import CONFIG, SUMMARY, is_finished, read_json
+        from bonafed.runs.folder import is_finished
 
-        if is_finished(resume):
-            summary, how = read_json(resume, SUMMARY), "finished before; nothing to do"
-            _show(read(resume / CONFIG), place, summary, as_json, how)
+        if config is None and is_finished(resume):
+            _show_finished(asked, resume, as_json)
             return
-    _train(asked, place, resume is not None, config is not None, as_json)
+    _train(asked, place, resume is not None, as_json)
 
 
 def _write_example(name: str) -> None:
@@ -94,6 +92,7 @@ def _asked(path: Path | None, changes: list[str], resume: Path | None) -> AnyCon
     """The config of the file, or of the run that is resumed."""
     from bonafed.runs import config as configs
     from bonafed.runs.folder import CONFIG, holds_run
+    from bonafed.runs.versions import require_same_config
 
     if resume is not None and not holds_run(resume):
         raise InvalidValue("--resume", f"must be a folder that holds a run ({CONFIG})", resume)
@@ -102,7 +101,7 @@ def _asked(path: Path | None, changes: list[str], resume: Path | None) -> AnyCon
     if resume is None:
         raise InvalidValue("CONFIG.toml", "or --resume must be given", "nothing")
     asked = configs.read(resume / CONFIG, changes)
-    _require_equal(asked, configs.read(resume / CONFIG))
+    require_same_config(asked, configs.read(resume / CONFIG))
     return asked
 
 
@@ -115,7 +114,13 @@ def _new_folder(asked: AnyConfig, path: Path | None, folder: Path | None) -> Pat
     return place
 
 
-def _train(asked: AnyConfig, place: Path, resume: bool, compare: bool, as_json: bool) -> None:
+def _show_finished(asked: AnyConfig, place: Path, as_json: bool) -> None:
+    from bonafed.runs.folder import SUMMARY, read_json
+
+    _show(asked, place, read_json(place, SUMMARY), as_json, "finished before; nothing to do")
+
+
+def _train(asked: AnyConfig, place: Path, resume: bool, as_json: bool) -> None:
     from dataclasses import replace
 
     from rich.console import Console
@@ -123,9 +128,9 @@ def _train(asked: AnyConfig, place: Path, resume: bool, compare: bool, as_json: 
     _require_known_data(asked)
     from bonafed.runs.config import Config, read
     from bonafed.runs.faithful_config import FaithfulConfig
-    from bonafed.runs.folder import CONFIG, rounds_done
+    from bonafed.runs.folder import CONFIG, is_finished, rounds_done
     from bonafed.runs.rewards_config import RewardsConfig
-    from bonafed.runs.versions import changed_versions
+    from bonafed.runs.versions import changed_versions, require_same_config
 
     terminal = Console(stderr=True)
     on_progress = terminal.print if terminal.is_terminal else None
@@ -153,8 +158,10 @@ def _train(asked: AnyConfig, place: Path, resume: bool, compare: bool, as_json: 
         asked = replace(asked, run=replace(asked.run, folder=str(place)))
         setting, run = prepare(asked, on_progress=on_progress), training.train
     if resume:
-        if compare:
-            _require_equal(setting.config, read(place / CONFIG))
+        require_same_config(setting.config, read(place / CONFIG))
+        if is_finished(place):
+            _show_finished(setting.config, place, as_json)
+            return
         changed = changed_versions(setting.config.run.seed, setting.digest, place)
         for name, (then, now) in changed.items():
             typer.echo(f"note: the run began with {name} {then}, this is {now}", err=True)
@@ -177,14 +184,6 @@ def _require_known_data(asked: AnyConfig) -> None:
     if name not in datasets.NAMES and Path(name).suffix.lower() not in (".npz", ".csv"):
         with named("data", dataset="name"):
             datasets.load(name)  # refuses it
-
-
-def _require_equal(now: AnyConfig, began: AnyConfig) -> None:
-    """The config given with --resume is the one the run began with."""
-    from bonafed.runs.config import differences
-
-    for key, given, then in differences(now, began):
-        raise InvalidValue(key, f"must be as when the run began, {then!r}", repr(given))
 
 
 @contextmanager

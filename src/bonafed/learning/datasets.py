@@ -137,6 +137,10 @@ def from_arrays(
             missing = "test_features" if test_features is None else "test_labels"
             raise InvalidValue(missing, "must be given with the other half of the test data", "nothing")
     elif np.size(test_features) + np.size(test_labels):
+        if not size and _are_pixels(features) != _are_pixels(test_features):
+            kind = "uint8" if _are_pixels(features) else "not uint8"
+            rule = f"must be {kind} like the features: only pixels of that type are divided by 255"
+            raise InvalidValue("test_features", rule, np.asarray(test_features).dtype)
         test_inputs = _features("test_features", test_features, size)
         if test_inputs.shape[1:] != inputs.shape[1:]:
             rule = f"must have samples of the shape of features, {inputs.shape[1:]}"
@@ -356,6 +360,10 @@ def _sizes_told(folder: Path, say: Progress) -> Iterator[None]:
     finally:
         done.set()
         watcher.join()
+
+
+def _are_pixels(values: ArrayLike) -> bool:
+    return np.asarray(values).dtype == np.uint8
 
 
 def _features(name: str, values: ArrayLike, vocabulary: int) -> Features:

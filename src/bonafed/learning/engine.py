@@ -57,12 +57,10 @@ def run_jobs(
     if start.shape not in ((program.size,), (len(jobs), program.size)):
         rule = f"must be ({program.size},) or, a model per job, ({len(jobs)}, {program.size})"
         raise InvalidValue("shape of the start models", rule, tuple(start.shape))
-    for job in jobs:
-        if job.samples.size == 0:
-            raise InvalidValue(f"client {job.client} in round {round_number}", "must have samples", 0)
-        if job.noise_multiplier and spec.clip is None:
-            raise InvalidValue("clip", "must be given where noise is added", None)
-    _require_labels(program, start, samples, jobs, round_number)
+    if spec.clip is None and any(job.noise_multiplier for job in jobs):
+        raise InvalidValue("clip", "must be given where noise is added", None)
+    for problem in problems(program, start, samples, jobs, round_number).values():
+        raise problem
     plan = _plan(program, samples, jobs, spec, seed, round_number, group_bytes)
     with single_threaded():
         done = (crew or Crew(program, samples)).train(start, plan)
@@ -88,7 +86,9 @@ def _plan(
     size = max(1, min(most // longest, group_bytes // (copies * 4 * program.size)))
     if 1 < len(jobs) <= size and len(jobs) * longest * program.numbers_kept(sample, clip) >= WORTH_TWO:
         size = math.ceil(len(jobs) / 2)
-    return Plan(jobs, _in_groups(places, size), spec, seed, round_number, most)
+    noisy = any(job.noise_multiplier for job in jobs)
+    at_once = most if longest <= most else program.samples_in_memory(sample, clip)
+    return Plan(jobs, _in_groups(places, size), spec, seed, round_number, most, at_once, noisy)
 
 
 def _rank(job: Job, spec: LocalTraining) -> tuple[int, int, int, int]:
@@ -115,20 +115,26 @@ def single_threaded() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _require_labels(
+def problems(
     program: Program, start: Tensor, samples: Samples, jobs: Sequence[Job], round_number: int
-) -> None:
-    """Classes the model has an output for; names the client that holds another."""
-    if program.loss != "cross-entropy":
-        return
+) -> dict[int, InvalidValue]:
+    """Jobs that cannot be trained, by place: clients without samples, or with a class the model lacks."""
+    found = {
+        place: InvalidValue(f"client {job.client} in round {round_number}", "must have samples", 0)
+        for place, job in enumerate(jobs)
+        if job.samples.size == 0
+    }
+    if program.loss != "cross-entropy" or not samples.labels.numel():
+        return found
     with torch.no_grad():
         classes = program.outputs(start.view(-1, program.size)[:1], samples.features[None, :1]).shape[2]
     labels = samples.labels
     if int(labels.min()) >= 0 and int(labels.max()) < classes:
-        return
-    for job in jobs:
+        return found
+    for place, job in enumerate(jobs):
         mine = labels[torch.from_numpy(job.samples)]
         bad = mine[(mine < 0) | (mine >= classes)]
         if bad.numel():
             name = f"label of client {job.client} in round {round_number}"
-            raise InvalidValue(name, f"must be in 0..{classes - 1}", int(bad[0]))
+            found[place] = InvalidValue(name, f"must be in 0..{classes - 1}", int(bad[0]))
+    return dict(sorted(found.items()))

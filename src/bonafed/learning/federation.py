@@ -26,8 +26,8 @@ from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
 from bonafed.learning.crew import Crew
-from bonafed.learning.engine import run_jobs, single_threaded
-from bonafed.learning.jobs import BadUpdate, Job, LocalTraining, Samples, Update
+from bonafed.learning.engine import problems, run_jobs, single_threaded
+from bonafed.learning.jobs import BadModel, BadUpdate, Job, LocalTraining, Samples, Update
 from bonafed.learning.privacy import Release
 from bonafed.learning.programs import Program
 
@@ -66,7 +66,7 @@ class RoundResult:
     weights: Tensor  # (P,) the model after the round
     loss: float  # mean training loss over the participants; NaN if nobody took part
     steps: int  # gradient steps, all participants together
-    skipped: tuple[int, ...]  # clients left out because their update was not finite
+    skipped: tuple[int, ...]  # clients left out: update not finite, no samples, or an unknown class
     releases: tuple[Release, ...]  # private data given away, to be written into the ledger
 
 
@@ -88,7 +88,12 @@ def run_round(
     checks.literal("on_bad_update", on_bad_update, BadUpdatePolicy)
     order = np.argsort(participation.clients, kind="stable")  # the sum does not depend on it
     jobs = make_jobs(parts, participation.clients[order], noise_multipliers)
-    shares = participation.weights[order].tolist()
+    shares, skipped = participation.weights[order].tolist(), list[int]()
+    if on_bad_update == "skip":
+        bad = problems(program, weights, samples, jobs, round_number)
+        skipped = [jobs[place].client for place in bad]
+        jobs = [job for place, job in enumerate(jobs) if place not in bad]
+        shares = [share for place, share in enumerate(shares) if place not in bad]
     updates = list(
         run_jobs(program, weights, samples, jobs, spec, seed=seed, round_number=round_number, crew=crew)
     )
@@ -97,16 +102,20 @@ def run_round(
         good = [_finite(update.change) for update in updates]
         if on_bad_update == "raise" and not all(good):
             raise BadUpdate(jobs[good.index(False)].client, round_number)
+        skipped += [job.client for job, used in zip(jobs, good, strict=True) if not used]
         shares = list(compress(shares, good))
         change = _sum(compress(updates, good), shares, weights)
-        if participation.is_mean and shares:
-            change /= sum(shares)
+    if participation.is_mean and skipped and shares:
+        change /= sum(shares)
+    after = (weights.double() + change).to(weights.dtype)
+    if not _finite(after):
+        raise BadModel(round_number)
     losses = [update.loss for update in compress(updates, good)]
     return RoundResult(
-        (weights.double() + change).to(weights.dtype),
+        after,
         sum(losses) / len(losses) if losses else float("nan"),
         sum(update.steps for update in updates),
-        tuple(job.client for job, used in zip(jobs, good, strict=True) if not used),
+        tuple(sorted(skipped)),
         tuple(  # given away whether or not it can be used
             Release(job.client, round_number, job.noise_multiplier, update.releases)
             for job, update in zip(jobs, updates, strict=True)

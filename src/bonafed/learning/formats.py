@@ -11,6 +11,7 @@ import csv
 import gzip
 import math
 import struct
+import tokenize
 import zipfile
 import zlib
 from array import array
@@ -37,7 +38,11 @@ CIFAR_FILES = (*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin")
 CIFAR_FOLDER = "cifar-10-batches-bin"  # what the official archive unpacks to
 SST_FILES = ("stsa.fine.train", "stsa.fine.test")
 ARRAYS = ("features", "labels", "test_features", "test_labels", "groups", "vocabulary")
-_NPZ_ERRORS = (OSError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
+# what NumPy raises on damaged archives; the header of an array is parsed as Python text
+NPZ_ERRORS = (
+    OSError, ValueError, EOFError, RuntimeError, OverflowError, TypeError, SyntaxError, tokenize.TokenError,
+    zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
 PADDING, UNKNOWN = 0, 1  # token numbers that are no word of the vocabulary
 
 
@@ -150,10 +155,12 @@ def read_npz(path: Path) -> Arrays:
             if not isinstance(archive, np.lib.npyio.NpzFile):
                 raise UnreadableFile(path, "must be an .npz archive, got a single array")
             arrays = {name: archive[name] for name in archive.files}
-    except _NPZ_ERRORS as error:
+    except NPZ_ERRORS as error:
         reason = getattr(error, "strerror", None) or f"not a NumPy archive of numbers: {error}"
         raise UnreadableFile(path, reason) from error
-    for name in arrays:
+    for name, values in arrays.items():
+        if not isinstance(values, np.ndarray):  # a file in the archive that is none of NumPy's
+            raise UnreadableFile(path, f"must hold arrays only, got a file {name!r}")
         if name not in ARRAYS:
             raise UnreadableFile(path, f"arrays must be among {', '.join(ARRAYS)}, got {name!r}")
     for name in ("features", "labels"):
@@ -185,8 +192,10 @@ def read_csv(path: Path) -> Arrays:
         tests.append(_csv_whole(path, line, "test", row[special["test"]], 1) if "test" in special else 0)
         if "client" in special:
             owners.append(row[special["client"]].strip())
+            if not owners[-1]:
+                raise UnreadableFile(path, "client must be named, got nothing", line)
         try:
-            values.extend([float(row[column]) for column in features])
+            values.extend([_csv_number(row[column]) for column in features])
         except ValueError:
             _csv_blame(path, line, header, row, features)
     if not lines:
@@ -287,13 +296,19 @@ def _csv_whole(path: Path, line: int, name: str, text: str, most: int | None) ->
     raise UnreadableFile(path, f"{name} {rule}, got {text[:20]!r}", line)
 
 
+def _csv_number(text: str) -> float:
+    if "_" in text:  # Python's own way of writing numbers
+        raise ValueError
+    return float(text)
+
+
 def _csv_blame(
     path: Path, line: int, header: Sequence[str], row: Sequence[str], features: Sequence[int]
 ) -> None:
     """Name the first cell of the row that is not a number."""
     for column in features:
         try:
-            float(row[column])
+            _csv_number(row[column])
         except ValueError:
             reason = f"{header[column]} must be a finite number, got {row[column][:20]!r}"
             raise UnreadableFile(path, reason, line) from None

@@ -1,7 +1,8 @@
 """Local training of a group of clients, step by step, as one program.
 
 A step runs the jobs of the group that still have a batch. Batches of unequal length share a call only if at
-most `MOST_PADDING` of what is computed is padding, and padding has weight zero.
+most `MOST_PADDING` of what is computed is padding, and padding has weight zero. A batch that would need too
+much memory is computed in pieces, whose gradients are added up.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bonafed.learning.jobs import Job, LocalTraining, Samples, Update, batches, job_rng
+from bonafed.learning.jobs import Job, LocalTraining, Samples, Update, batches, job_rng, noise
 from bonafed.learning.programs import Program
 from bonafed.learning.workspace import array
 
@@ -31,20 +32,19 @@ class Plan:
     seed: int
     round_number: int
     most: int  # samples of one call
+    longest: int  # samples of one batch that are computed at once; at least `most`
+    noisy: bool  # whether any job adds noise
 
 
 class _Run:
     """A job with its batches drawn."""
 
-    __slots__ = ("batches", "job", "noise", "place")
+    __slots__ = ("batches", "job", "place", "rng")
 
     def __init__(self, place: int, plan: Plan) -> None:
         self.place, self.job = place, plan.jobs[place]
-        rng = job_rng(plan.seed, plan.round_number, self.job)
-        self.batches = batches(self.job, plan.spec, rng)
-        self.noise = (
-            torch.Generator().manual_seed(int(rng.integers(2**63))) if self.job.noise_multiplier else None
-        )
+        self.rng = job_rng(plan.seed, plan.round_number, self.job)
+        self.batches = batches(self.job, plan.spec, self.rng)
 
 
 def train_group(
@@ -56,26 +56,20 @@ def train_group(
     weights = before.clone()
     state = _OptimizerState(weights, spec)
     losses = torch.zeros(len(group), dtype=torch.float64)
-    plain = (
-        spec.optimizer == "sgd"
-        and not spec.weight_decay
-        and not any(run.job.noise_multiplier for run in group)
-    )
+    plain = spec.optimizer == "sgd" and not spec.weight_decay and not plan.noisy
     for step in range(len(group[0].batches)):  # the longest comes first
         active = sum(len(run.batches) > step for run in group)
         lengths = [group[k].batches[step].size for k in range(active)]
         for rows in _calls(lengths, plan.most):
-            index, importance = _padded([group[k].batches[step] for k in rows])
-            where = _as_slice(rows)
-            x, y = _take(samples.features, index), _take(samples.labels, index)
-            if plain:
-                current = weights[where]
-                loss = program.descend(current, x, y, importance, spec.clip, spec.learning_rate)
+            where, parts = _as_slice(rows), [group[k].batches[step] for k in rows]
+            if plain and lengths[rows[0]] <= plan.longest:
+                current, batch = weights[where], _batch(samples, parts)
+                loss = program.descend(current, *batch, spec.clip, spec.learning_rate)
                 if not isinstance(where, slice):  # a slice is a view, an index a copy
                     weights[where] = current
             else:
-                loss, grad = program.gradients(weights[where], x, y, importance, spec.clip)
-                _add_noise(grad, [group[k] for k in rows], importance, spec)
+                loss, grad = _gradients(program, samples, weights[where], parts, plan)
+                _add_noise(grad, [group[k] for k in rows], [lengths[k] for k in rows], spec)
                 state.step(weights, where, grad)
             losses[where] += loss.double()
     weights -= before
@@ -111,6 +105,29 @@ def _calls(lengths: list[int], most: int) -> list[list[int]]:
     return [sorted(call) for call in calls]
 
 
+def _batch(samples: Samples, parts: list[NDArray[np.int64]]) -> tuple[Tensor, Tensor, Tensor]:
+    """Features (K, B, ...), labels (K, B) and importance (K, B) of a batch for each job."""
+    index, importance = _padded(parts)
+    return _take(samples.features, index), _take(samples.labels, index), importance
+
+
+def _gradients(
+    program: Program, samples: Samples, weights: Tensor, parts: list[NDArray[np.int64]], plan: Plan
+) -> tuple[Tensor, Tensor]:
+    """Mean losses (K,) and gradients (K, P) of a batch for each job."""
+    if parts[0].size <= plan.longest:
+        return program.gradients(weights, *_batch(samples, parts), plan.spec.clip)
+    whole = parts[0]  # alone in its call
+    loss, grad = torch.zeros(1, dtype=torch.float64), torch.zeros_like(weights)
+    for first in range(0, whole.size, plan.longest):
+        piece = whole[first : first + plan.longest]
+        share = piece.size / whole.size
+        its_loss, its_grad = program.gradients(weights, *_batch(samples, [piece]), plan.spec.clip)
+        loss += share * its_loss.double()
+        grad.add_(its_grad, alpha=share)
+    return loss, grad
+
+
 def _take(values: Tensor, index: Tensor) -> Tensor:
     """values[index] for a (K, B) index, copied row by row."""
     rows = array(values, "taken", (index.numel(), *values.shape[1:]), values)
@@ -138,15 +155,14 @@ def _padded(parts: list[NDArray[np.int64]]) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(index), torch.from_numpy(importance)
 
 
-def _add_noise(grad: Tensor, runs: list[_Run], importance: Tensor, spec: LocalTraining) -> None:
+def _add_noise(grad: Tensor, runs: list[_Run], sizes: list[int], spec: LocalTraining) -> None:
     """Gaussian noise of the job's multiplier times the sensitivity 2 clip / batch (theory B5)."""
     if spec.clip is None:
         return
-    sizes = importance.sum(1)
-    for k, run in enumerate(runs):
+    for k, (run, size) in enumerate(zip(runs, sizes, strict=True)):
         if run.job.noise_multiplier:
-            sd = run.job.noise_multiplier * 2 * spec.clip / float(sizes[k])
-            grad[k] += sd * torch.randn(grad.shape[1], generator=run.noise)
+            sd = run.job.noise_multiplier * 2 * spec.clip / size
+            grad[k] += sd * noise(run.rng, grad[k])
 
 
 class _OptimizerState:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -28,6 +29,14 @@ class BadUpdate(BonafedError):
         super().__init__(
             f"update of client {client} in round {round_number} must be finite, got NaN or inf"
         )
+
+
+class BadModel(BonafedError):
+    """The model is not finite after a round, although every update was; says the round."""
+
+    def __init__(self, round_number: int) -> None:
+        self.round_number = round_number
+        super().__init__(f"model after round {round_number} must be finite, got NaN or inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +92,16 @@ class Update:
 def job_rng(seed: int, round_number: int, job: Job) -> np.random.Generator:
     """The only source of randomness of a job."""
     return np.random.default_rng(np.random.SeedSequence((seed, round_number, job.client, job.copy)))
+
+
+def noise(rng: np.random.Generator, like: Tensor) -> Tensor:
+    """Standard normal numbers, in the shape and precision of a tensor.
+
+    From the job's own generator and no other: PyTorch's takes 32 bits of a seed, so that among some ten
+    thousand jobs two would add the same noise, and a ledger counts releases as independent.
+    """
+    kind = np.float64 if like.dtype == torch.float64 else np.float32
+    return torch.from_numpy(rng.standard_normal(like.shape, dtype=kind))
 
 
 def batches(job: Job, spec: LocalTraining, rng: np.random.Generator) -> list[NDArray[np.int64]]:

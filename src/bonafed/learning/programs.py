@@ -32,6 +32,7 @@ from bonafed.learning.workspace import array
 Loss = Literal["cross-entropy", "squared"]
 MOST_SAMPLES = 512  # per call; beyond, nothing is gained
 CALL_NUMBERS = 1 << 22  # of intermediate results per call (16 MB in single precision)
+BATCH_NUMBERS = 1 << 26  # of those of one client's batch (256 MB); a longer one is computed in pieces
 DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 GRADIENT_NUMBERS = 1 << 26  # of samples' gradients kept at once (256 MB), where a sample's fits
 
@@ -65,6 +66,11 @@ class Program(ABC):
         """Samples like this one worth computing at once: more fall out of the cache, or of memory."""
         return max(1, min(MOST_SAMPLES, CALL_NUMBERS // self.numbers_kept(sample, clip)))
 
+    def samples_in_memory(self, sample: Tensor, clip: bool) -> int:
+        """Samples like this one of one client's batch that are computed at a time: more take memory."""
+        fits = BATCH_NUMBERS // self.numbers_kept(sample, clip)
+        return max(fits, self.samples_per_call(sample, clip))
+
     @abstractmethod
     def outputs(self, weights: Tensor, x: Tensor) -> Tensor:
         """Model outputs (K, B, outputs) for samples (K, B, ...) of each client."""
@@ -93,13 +99,25 @@ def saved_model(module: nn.Module, flat: Tensor) -> bytes:
     return buffer.getvalue()
 
 
-def program_for(module: nn.Module, loss: Loss = "cross-entropy") -> Program:
-    """The fastest program for a module."""
+def program_for(module: nn.Module, loss: Loss = "cross-entropy", sample: Tensor | None = None) -> Program:
+    """The fastest program for a module, on samples like this one (1, ...)."""
     _require_trainable(module)
     found = _stack(module)
     if found is None or sum(layer.size for layer in found) != sum(p.numel() for p in module.parameters()):
         return VmapProgram(module, loss)  # a layer used twice has its parameters once
-    return LayerProgram(found, loss)
+    program = LayerProgram(found, loss)
+    if sample is None or _runs(program, flat_parameters(module), sample):
+        return program
+    return VmapProgram(module, loss)  # PyTorch's layers take more shapes than those written out
+
+
+def _runs(program: Program, weights: Tensor, sample: Tensor) -> bool:
+    try:
+        with torch.no_grad():
+            program.outputs(weights[None], sample[None])
+    except (RuntimeError, IndexError):
+        return False
+    return True
 
 
 def _require_trainable(module: nn.Module) -> None:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bonafed.learning.jobs import Job, LocalTraining, Samples, Update, batches, job_rng
+from bonafed.learning.jobs import Job, LocalTraining, Samples, Update, batches, job_rng, noise
 from bonafed.learning.programs import Loss, flat_parameters, load_parameters
 
 
@@ -31,8 +32,6 @@ def run_jobs_sequentially(
         before = start if start.dim() == 1 else start[place]
         rng = job_rng(seed, round_number, job)
         order = batches(job, spec, rng)
-        noise = torch.Generator()
-        noise.manual_seed(int(rng.integers(2**63)))
         model = load_parameters(module, before)
         optimizer = _optimizer(model, spec)
         total = 0.0
@@ -46,7 +45,7 @@ def run_jobs_sequentially(
             else:
                 total += _clipped_gradient(model, x, y, loss, spec.clip)
                 if job.noise_multiplier:
-                    _add_noise(model, job.noise_multiplier * 2 * spec.clip / len(index), noise)
+                    _add_noise(model, job.noise_multiplier * 2 * spec.clip / len(index), rng)
             optimizer.step()
         change = flat_parameters(model) - before
         releases = len(order) if job.noise_multiplier else 0
@@ -56,7 +55,7 @@ def run_jobs_sequentially(
 def _losses(model: nn.Module, x: Tensor, y: Tensor, loss: Loss) -> Tensor:
     z = model(x)
     if loss == "squared":
-        squared: Tensor = (z - y.view(z.shape)).square().sum(1) / 2
+        squared: Tensor = (z - y.view(z.shape)).square().reshape(len(z), -1).sum(1) / 2
         return squared
     return nn.functional.cross_entropy(z, y, reduction="none")
 
@@ -86,9 +85,8 @@ def _clipped_gradient(model: nn.Module, x: Tensor, y: Tensor, loss: Loss, clip: 
     return value
 
 
-def _add_noise(model: nn.Module, sd: float, noise: torch.Generator) -> None:
-    size = sum(p.numel() for p in model.parameters())
-    drawn = sd * torch.randn(size, generator=noise)
+def _add_noise(model: nn.Module, sd: float, rng: np.random.Generator) -> None:
+    drawn = sd * noise(rng, flat_parameters(model))
     start = 0
     for parameter in model.parameters():
         assert parameter.grad is not None

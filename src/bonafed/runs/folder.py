@@ -19,7 +19,6 @@ import io
 import json
 import os
 import tomllib
-import zipfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -31,13 +30,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.errors import InvalidValue, UnreadableFile
+from bonafed.learning.formats import NPZ_ERRORS
 
 JSONObject = dict[str, Any]
 CONFIG, VERSIONS, METRICS = "config.toml", "versions.json", "metrics.jsonl"
 CHECKPOINT, MODEL, SUMMARY = "checkpoint.npz", "model.pt", "summary.json"
 SIMULATION = "simulation.json"  # what only a simulation knows; no promise of privacy covers it
 _MORE = "more_"  # before the names of those arrays in the file
-_LEFTOVERS = (VERSIONS, VERSIONS + ".partial", CONFIG + ".partial")
+_LEFTOVERS = (VERSIONS, VERSIONS + ".partial", CHECKPOINT, CHECKPOINT + ".partial", CONFIG + ".partial")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Checkpoint:
 
     round: int
     metrics_length: int  # bytes of metrics.jsonl that belong to it
-    weights: NDArray[Any]  # (P,) single precision; double for faithful learning
+    weights: NDArray[Any]  # (P,) in the precision of the model; double for faithful learning
     more: Mapping[str, NDArray[Any]]  # what else the kind of run needs to go on
 
 
@@ -136,9 +136,13 @@ class Log:
             self._file.close()
             raise
 
-    def begin(self, config_text: str, versions: Mapping[str, Any]) -> None:
-        """Set up a new run."""
+    def begin(
+        self, config_text: str, versions: Mapping[str, Any], start: NDArray[Any] | None = None
+    ) -> None:
+        """Set up a new run, with the weights it begins with as its first checkpoint if they are given."""
         write(self._folder / VERSIONS, to_json(versions))
+        if start is not None:
+            self.checkpoint(0, start)
         write(self._folder / CONFIG, config_text.encode())
 
     def cut(self, length: int) -> None:
@@ -197,7 +201,7 @@ class Log:
 
 
 def read_checkpoint(folder: Path) -> Checkpoint | None:
-    """The last checkpoint, None if the run was stopped before the first."""
+    """The last checkpoint, that of round 0 before any other; None if the kind of run has none of that."""
     path = folder / CHECKPOINT
     if not path.is_file():
         return None
@@ -205,7 +209,7 @@ def read_checkpoint(folder: Path) -> Checkpoint | None:
         with np.load(path, allow_pickle=False) as held:
             more = {name.removeprefix(_MORE): held[name] for name in held if name.startswith(_MORE)}
             return Checkpoint(int(held["round"]), int(held["metrics_length"]), held["weights"], more)
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+    except (*NPZ_ERRORS, KeyError) as error:
         raise UnreadableFile(path, f"not a checkpoint: {error}") from error
 
 

@@ -70,6 +70,7 @@ def hold(
     config = replace(config, partition=replace(config.partition, clients=len(parts)))
     features = _features(config, dataset, parts)
     _require_labels(dataset, parts)
+    _require_test_data(dataset)
     return Holdings(config, dataset, features, parts, _digest(features, dataset, parts))
 
 
@@ -127,6 +128,18 @@ def _require_labels(dataset: Dataset, parts: list[NDArray[np.int64]]) -> None:
             rule = f"must be in 0..{dataset.classes - 1}"
             value = f"{dataset.labels[sample]} in sample {sample}"
             raise InvalidValue(f"labels of client {client}", rule, value)
+
+
+def _require_test_data(dataset: Dataset) -> None:
+    """Nobody trains on them, so nothing else would tell: an accuracy would be of something else."""
+    labels, features = dataset.test_labels, dataset.test_features
+    if dataset.classes and labels.size and not 0 <= labels.min() <= labels.max() < dataset.classes:
+        bad = int(np.flatnonzero((labels < 0) | (labels >= dataset.classes))[0])
+        value = f"{labels[bad]} in sample {bad}"
+        raise InvalidValue("test_labels", f"must be in 0..{dataset.classes - 1}", value)
+    bad_rows = np.unique(np.argwhere(~np.isfinite(features))[:, 0])
+    if bad_rows.size:
+        raise InvalidValue("test_features", "must be finite", f"NaN or inf in sample {bad_rows[0]}")
 
 
 def _tensors(features: NDArray[Any], labels: NDArray[Any]) -> Samples:

@@ -162,7 +162,7 @@ def prepare_rewards(
     if module is None:
         module = held.module()
     with named("model", model="name"):
-        program = program_for(module)
+        program = program_for(module, sample=held.samples.features[:1])
     require_fit(program, flat_parameters(module), held.samples, held.dataset.classes)
     with named("rewards"):
         cheats_from(config.rewards.agents, len(held.parts), config.run.seed)  # refuses bad ones

@@ -22,7 +22,7 @@ from bonafed.learning.datasets import Dataset
 from bonafed.learning.federation import BadUpdatePolicy, Participation, evaluate, weighted_mean
 from bonafed.learning.jobs import LocalTraining, Optimizer, Samples
 from bonafed.learning.privacy import Calibration, noise_multiplier
-from bonafed.learning.programs import Program, flat_parameters, program_for
+from bonafed.learning.programs import Loss, Program, flat_parameters, program_for
 from bonafed.mechanisms.jsam import training as jsam
 from bonafed.mechanisms.jsam.training import PrivacyTerms
 from bonafed.mechanisms.sampling import training as sampling
@@ -85,7 +85,8 @@ def prepare(
     if module is None:
         module = held.module()
     with named("model", model="name"):
-        program = program_for(module, "cross-entropy" if dataset.classes else "squared")
+        kind: Loss = "cross-entropy" if dataset.classes else "squared"
+        program = program_for(module, kind, samples.features[:1])
     require_fit(program, flat_parameters(module), samples, dataset.classes)
     steps = [config.training.local_steps(part.size) for part in parts]
     config, rates = _rates(config, dataset, max(steps))
@@ -124,7 +125,8 @@ def _rates(config: Config, dataset: Dataset, local_steps: int) -> tuple[Config, 
     """The learning rate of every round, and the config with the constants it came from."""
     given = config.training
     if given.learning_rate == PROPOSITION_1:
-        smooth = given.smoothness or dataset.smoothness
+        noisy = config.partition.kind == "feature_noise"  # which makes features longer than the data knew
+        smooth = given.smoothness or (None if noisy else dataset.smoothness)
         convex = given.strong_convexity or dataset.strong_convexity
         for name, value in (("smoothness", smooth), ("strong_convexity", convex)):
             if value is None:

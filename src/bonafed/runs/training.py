@@ -12,7 +12,7 @@ import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bonafed.checks import finite_or_none
-from bonafed.errors import BonafedError, InvalidValue
+from bonafed.errors import InvalidValue
 from bonafed.learning.crew import Crew
 from bonafed.learning.federation import BadUpdatePolicy, evaluate, run_round
 from bonafed.learning.privacy import Ledger, Release
@@ -33,14 +33,6 @@ from bonafed.runs.setting import Setting
 from bonafed.runs.versions import begin_or_resume
 
 
-class BadModel(BonafedError):
-    """The model is not finite after a round, although every update was; says the round."""
-
-    def __init__(self, round_number: int) -> None:
-        self.round_number = round_number
-        super().__init__(f"model after round {round_number} must be finite, got NaN or inf")
-
-
 def train(
     setting: Setting,
     folder: Path,
@@ -51,10 +43,10 @@ def train(
 ) -> JSONObject:
     """Train from the beginning in a new folder, or resume the run in it; the summary."""
     with Log(folder, new=not resume) as log:
-        begin_or_resume(log, folder, setting.config, setting.digest, resume)
+        begin_or_resume(log, folder, setting.config, setting.digest, resume, _array(setting.start))
         last = folders.read_checkpoint(folder) if resume else None
         done, length = (last.round, last.metrics_length) if last else (0, 0)
-        begin = torch.tensor(last.weights) if last else setting.start
+        begin = _weights(last, setting) if last else setting.start
         log.cut(length)
         records = folders.read_rounds(folder)
         if len(records) != done:
@@ -108,8 +100,6 @@ def _round(
         on_bad_update=cast(BadUpdatePolicy, setting.config.training.on_bad_update),
     )
     weights = result.weights
-    if not bool(torch.isfinite(weights).all()):
-        raise BadModel(number)
     accounts.add(result.releases)
     # (3) a look at the model
     test_loss = accuracy = math.nan
@@ -184,8 +174,17 @@ def _rounds(setting: Setting) -> int:
     return setting.config.training.rounds
 
 
-def _array(weights: Tensor) -> NDArray[np.float32]:
-    return np.asarray(weights.numpy(), dtype=np.float32)
+def _array(weights: Tensor) -> NDArray[Any]:
+    return np.asarray(weights.numpy())
+
+
+def _weights(last: folders.Checkpoint, setting: Setting) -> Tensor:
+    """Those of a checkpoint, if they are of this model."""
+    found, wanted = torch.tensor(last.weights), setting.start
+    if (found.dtype, found.shape) != (wanted.dtype, wanted.shape):
+        rule = f"must have the weights of the checkpoint, {found.numel():,} of {found.dtype}"
+        raise InvalidValue("model", rule, f"{wanted.numel():,} of {wanted.dtype}")
+    return found
 
 
 def summarise(setting: Setting, records: Sequence[JSONObject], accounts: Accounts) -> JSONObject:

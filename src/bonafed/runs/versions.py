@@ -5,11 +5,14 @@ from __future__ import annotations
 import platform
 from importlib import metadata
 from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
 
 from bonafed import __version__
 from bonafed.errors import InvalidValue
 from bonafed.runs import folder as folders
-from bonafed.runs.config import AnyConfig, to_toml
+from bonafed.runs.config import AnyConfig, differences, read, to_toml
 from bonafed.runs.folder import JSONObject, Log
 
 
@@ -35,11 +38,29 @@ def changed_versions(seed: int, digest: str, folder: Path) -> dict[str, tuple[st
     }
 
 
-def begin_or_resume(log: Log, folder: Path, config: AnyConfig, digest: str, resume: bool) -> None:
-    """Set up a new run, or make sure that data and partition are those the run began with."""
+def require_same_config(now: AnyConfig, began: AnyConfig) -> None:
+    """But for what changes no result: the rest of a run would be of another, its promises of neither."""
+    for key, given, then in differences(now, began):
+        raise InvalidValue(key, f"must be as when the run began, {then!r}", repr(given))
+
+
+def begin_or_resume(
+    log: Log,
+    folder: Path,
+    config: AnyConfig,
+    digest: str,
+    resume: bool,
+    start: NDArray[Any] | None = None,
+) -> None:
+    """Set up a new run, or make sure that config, data and partition are those the run began with.
+
+    `start` are the weights it begins with, kept as the first checkpoint: a user's module may not have
+    the same ones when the run is resumed.
+    """
     if not resume:
-        log.begin(to_toml(config), versions(config.run.seed, digest))
+        log.begin(to_toml(config), versions(config.run.seed, digest), start)
         return
+    require_same_config(config, read(folder / folders.CONFIG))
     began = folders.read_json(folder, folders.VERSIONS).get("data")
     if began != digest:
         rule = f"must be the data and the partition the run began with ({str(began)[:12]}...)"

@@ -40,7 +40,7 @@ def test_train_shows_what_the_summary_says(trained):
 def test_bought_privacy_is_shown_with_its_price(bonafed):
     bonafed("train", "--write-example", "jsam")
     quick = ("--set", "training.rounds=2")
-    code, out, err = bonafed("train", "jsam.toml", *quick, "--folder", "a", "--set", "jsam.budget=0.1")
+    code, out, err = bonafed("train", "jsam.toml", *quick, "--folder", "a", "--set", "jsam.budget=0.01")
     assert (code, err) == (0, "")
     for text in ("clients selected", "of 20", "money paid, before round 1", "given away / sold", "at most"):
         assert text in out
@@ -51,7 +51,7 @@ def test_bought_privacy_is_shown_with_its_price(bonafed):
     )
     assert not Path("runs", "jsam").exists()  # refused before anything is written
     assert " jsam" in bonafed("runs", "a")[1]  # the terms
-    assert json.loads(bonafed("runs", "a", "--json")[1])[0]["spend"] <= 0.1
+    assert json.loads(bonafed("runs", "a", "--json")[1])[0]["spend"] <= 0.01
 
 
 def test_a_finished_run_is_left_alone(trained):
@@ -71,12 +71,13 @@ def test_a_finished_run_is_left_alone(trained):
 def test_resuming_takes_the_config_of_the_run(trained):
     refused = (2, "", "error: run.seed must be as when the run began, 1, got 3\n")
     assert trained("train", "--resume", "runs/fedavg", "--set", "run.seed=3") == refused  # though finished
+    longer = (2, "error: training.rounds must be as when the run began, 2, got 20\n")
+    assert trained("train", "fedavg.toml", "--resume", "runs/fedavg")[::2] == longer
+    code, out, _ = trained("train", "fedavg.toml", *QUICK, "--resume", "runs/fedavg")
+    assert (code, "finished before; nothing to do" in out) == (0, True)
     Path("runs/fedavg/summary.json").unlink()  # as if stopped just before the end
     assert trained("train", "--resume", "runs/fedavg", "--set", "run.seed=3") == refused
-    assert trained("train", "fedavg.toml", "--resume", "runs/fedavg")[::2] == (
-        2,
-        "error: training.rounds must be as when the run began, 2, got 20\n",
-    )
+    assert trained("train", "fedavg.toml", "--resume", "runs/fedavg")[::2] == longer
     code, out, _ = trained("train", "--resume", "runs/fedavg", "--set", "run.cores=1")  # changes no result
     assert code == 0
     assert "resumed and finished" in out

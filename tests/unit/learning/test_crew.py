@@ -217,7 +217,7 @@ def test_tickets_end_with_whoever_deals_them_out():
     tickets, office = os.pipe()
     os.write(office, (1).to_bytes(2, "little"))
     os.close(office)
-    plan = Plan((), [[0], [1]], LocalTraining(5, 0.1), 0, 0, 1)
+    plan = Plan((), [[0], [1]], LocalTraining(5, 0.1), 0, 0, 1, 1, False)
     assert list(crews._share(tickets, plan)) == [1]
     os.close(tickets)
 

@@ -290,6 +290,9 @@ def test_bytes_are_pixels_whole_numbers_are_tokens_and_real_labels_are_targets()
     images = np.full((2, 5, 5), 51, dtype=np.uint8)
     assert from_arrays("own", images, [0, 1]).features.shape == (2, 1, 5, 5)
     assert (from_arrays("own", images, [0, 1]).features == np.float32(0.2)).all()
+    for one, other in ((images, images.astype(np.int64)), (images[:, None] / 255, images[:, None])):
+        with pytest.raises(InvalidValue, match=r"^test_features must be (not )?uint8 like the features"):
+            from_arrays("own", one, [0, 1], test_features=other, test_labels=[0, 1])
     tokens = from_arrays("own", [[3, 0], [1, 2]], [0, 1], vocabulary=4)
     assert tokens.features.dtype == np.int64
     assert tokens.vocabulary == 4

@@ -1,15 +1,17 @@
-"""The engine against its readable twin, and its independence of grouping and order."""
+"""Rounds of the engine: grouping and order, sums, what cannot be used. Its weights: `test_twin.py`."""
 
 import itertools
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.oracles.twins import assert_same, both, image_samples, make, split
 from torch import nn
 
 from bonafed.errors import InvalidValue
-from bonafed.learning import engine, models
+from bonafed.learning import engine, groups, programs
 from bonafed.learning.engine import run_jobs
 from bonafed.learning.federation import (
     Participation,
@@ -19,112 +21,17 @@ from bonafed.learning.federation import (
     unbiased,
     weighted_mean,
 )
-from bonafed.learning.jobs import BadUpdate, Job, LocalTraining, Samples, batches, job_rng
+from bonafed.learning.jobs import BadModel, BadUpdate, Job, LocalTraining, Samples, batches, job_rng
 from bonafed.learning.programs import (
     MOST_SAMPLES,
-    LayerProgram,
     VmapProgram,
     flat_parameters,
     load_parameters,
     program_for,
 )
+from bonafed.learning.sequential import run_jobs_sequentially
 
 SIZES = (7, 12, 3, 20, 12, 1)
-
-
-@pytest.mark.parametrize("clip", [None, 0.5])
-@pytest.mark.parametrize(
-    "spec",
-    [
-        {"optimizer": "sgd"},
-        {"optimizer": "sgd", "weight_decay": 0.1},
-        {"optimizer": "momentum", "momentum": 0.8},
-        {"epochs": None, "steps": 4},
-        {"epochs": 3},
-    ],
-    ids=lambda s: "-".join(f"{k}={v}" for k, v in s.items()),
-)
-@pytest.mark.parametrize(("name", "atol"), [("softmax", 1e-6), ("small-cnn", 1e-5)])
-def test_every_option_gives_the_weights_of_the_twin(name, atol, spec, clip):
-    module = make(name)
-    samples = image_samples(sum(SIZES))
-    jobs = make_jobs(split(SIZES), np.arange(len(SIZES)))
-    training = LocalTraining(**{"batch_size": 5, "learning_rate": 0.1, "clip": clip, **spec})
-    assert_same(*both(module, samples, jobs, training), atol)
-
-
-@pytest.mark.parametrize("clip", [None, 0.5])
-@pytest.mark.parametrize("name", ["softmax", "small-cnn"])
-def test_adam_gives_the_weights_of_the_twin_in_double_precision(name, clip):
-    # Adam's step is a sign where a gradient is tiny, so that single precision decides it by rounding.
-    module, single = make(name).double(), image_samples(sum(SIZES))
-    samples = Samples(single.features.double(), single.labels)
-    jobs = make_jobs(split(SIZES), np.arange(len(SIZES)))
-    training = LocalTraining(5, 0.003, optimizer="adam", clip=clip, weight_decay=0.01)
-    assert_same(*both(module, samples, jobs, training), 1e-8)
-
-
-@pytest.mark.parametrize("clip", [None, 0.5])
-@pytest.mark.parametrize(("name", "side"), [("mnist-cnn", 12), ("cifar-cnn", 8)])
-def test_every_image_model_gives_the_weights_of_the_twin(name, side, clip):
-    module = make(name, side)
-    samples = image_samples(7, side, channels=1 if name == "mnist-cnn" else 3)
-    jobs = make_jobs(split((4, 3)), np.arange(2))
-    training = LocalTraining(3, 0.05, clip=clip)
-    assert_same(*both(module, samples, jobs, training), 1e-5)
-
-
-def test_resnet18_gives_the_weights_of_the_twin():
-    module, samples = make("resnet18", 8), image_samples(3, 8, channels=3)
-    jobs = make_jobs(split((2, 1)), np.arange(2))
-    assert_same(*both(module, samples, jobs, LocalTraining(2, 0.01)), 1e-5)
-
-
-def test_a_small_residual_net_with_group_norm_is_clipped_as_the_twin_does():
-    torch.manual_seed(0)
-    module = nn.Sequential(
-        models._Block(3, 8, 2, 4), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4)
-    )
-    jobs = make_jobs(split((4, 3)), np.arange(2))
-    assert_same(*both(module, image_samples(7, 8, channels=3), jobs, LocalTraining(3, 0.1, clip=0.5)), 1e-5)
-
-
-@pytest.mark.parametrize("clip", [None, 0.5])
-def test_the_text_model_gives_the_weights_of_the_twin(clip):
-    module = models.build("text-lstm", (6,), 5, seed=1, vocabulary=30)
-    g = torch.Generator().manual_seed(0)
-    samples = Samples(torch.randint(0, 30, (7, 6), generator=g), torch.randint(0, 5, (7,), generator=g))
-    jobs = make_jobs(split((4, 3)), np.arange(2))
-    assert_same(*both(module, samples, jobs, LocalTraining(3, 0.1, clip=clip)), 1e-5)
-
-
-def test_any_module_and_any_arrays_work_the_same_way():
-    class Mine(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.a, self.b = nn.Linear(6, 5), nn.Linear(5, 1)
-
-        def forward(self, x):
-            return self.b(torch.sigmoid(self.a(x))) + x[:, :1]
-
-    torch.manual_seed(0)
-    module = Mine()
-    samples = Samples(torch.randn(20, 6), torch.randn(20))
-    jobs = make_jobs(split((9, 11)), np.arange(2))
-    assert isinstance(program_for(module, "squared"), VmapProgram)
-    assert_same(*both(module, samples, jobs, LocalTraining(4, 0.1), loss="squared"), 1e-5)
-    ridge = nn.Sequential(nn.Linear(6, 1))
-    assert isinstance(program_for(ridge, "squared"), LayerProgram)
-    for clip in (None, 0.3):
-        assert_same(*both(ridge, samples, jobs, LocalTraining(4, 0.05, clip=clip), loss="squared"), 1e-6)
-
-
-def test_noise_is_the_same_as_the_twins_and_every_noisy_step_is_a_release():
-    module, samples = make("softmax"), image_samples(sum(SIZES))
-    jobs = make_jobs(split(SIZES), np.arange(len(SIZES)), np.linspace(0, 2, len(SIZES)))
-    fast, slow = both(module, samples, jobs, LocalTraining(5, 0.1, clip=0.5))
-    assert_same(fast, slow, 1e-6)
-    assert [u.releases for u in fast] == [0, *(u.steps for u in fast[1:])]
 
 
 def test_noise_has_the_stated_size():
@@ -138,6 +45,39 @@ def test_noise_has_the_stated_size():
     )
     sd = float((noisy.change - clean.change).std())
     assert sd == pytest.approx(3.0 * 2 * 0.5 / 40, rel=0.1)  # multiplier times sensitivity 2C/n
+
+
+def as_vmap(module):
+    return VmapProgram(module, "cross-entropy")
+
+
+@pytest.mark.parametrize(
+    ("clip", "noise"), [(None, 0.0), (0.5, 0.0), (0.5, 1.0)], ids=["plain", "clipped", "noisy"]
+)
+@pytest.mark.parametrize("optimizer", ["sgd", "momentum"])
+@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("name", "kind"), [("softmax", program_for), ("small-cnn", program_for), ("small-cnn", as_vmap)]
+)
+def test_results_do_not_depend_on_how_much_is_computed_at_once(
+    name, kind, size, optimizer, clip, noise, monkeypatch
+):
+    """To rounding: another size of a product may use another kernel."""
+    module, samples, parts = make(name), image_samples(sum(SIZES)), split(SIZES)
+    start, program = flat_parameters(module), kind(module)
+    jobs = make_jobs(parts, np.arange(len(SIZES)), np.full(len(SIZES), noise))
+    spec = LocalTraining(5, 0.1, clip=clip, optimizer=optimizer)
+
+    def end(**options):
+        return list(run_jobs(program, start, samples, jobs, spec, seed=1, round_number=0, **options))
+
+    reference = end()
+    by_memory = end(group_bytes=5 * size * program.size * 4)
+    numbers = program.numbers_kept(samples.features[0], clip is not None)
+    monkeypatch.setattr(programs, "CALL_NUMBERS", 6 * size * numbers)
+    for found in (by_memory, end()):
+        for a, b in zip(found, reference, strict=True):
+            assert float((a.change - b.change).abs().max()) <= 1e-6
 
 
 @pytest.mark.parametrize("name", ["softmax", "small-cnn"])
@@ -191,25 +131,6 @@ def test_few_clients_are_two_groups_where_the_work_is_worth_it():
     assert groups("small-cnn", 1) == [1]
 
 
-def test_one_model_per_client():
-    module, samples = make("softmax"), image_samples(sum(SIZES))
-    jobs = make_jobs(split(SIZES), np.arange(len(SIZES)))
-    starts = torch.randn(
-        len(SIZES), flat_parameters(module).numel(), generator=torch.Generator().manual_seed(0)
-    )
-    assert_same(*both(module, samples, jobs, LocalTraining(5, 0.1), start=starts), 1e-5)
-
-
-def test_a_client_drawn_twice_makes_two_independent_runs():
-    module, samples = make("softmax"), image_samples(30)
-    jobs = make_jobs([np.arange(30)], np.array([0, 0]))
-    start = flat_parameters(module)
-    a, b = run_jobs(
-        program_for(module), start, samples, jobs, LocalTraining(5, 0.1), seed=0, round_number=0
-    )
-    assert not torch.equal(a.change, b.change)
-
-
 def test_batches_cover_the_data_once_per_epoch_and_go_round_for_steps():
     job = Job(3, np.arange(100, 111))
     rng = job_rng(0, 0, job)
@@ -230,6 +151,64 @@ def test_unbiased_aggregation_has_the_mean_change_as_expectation():
         total[drawn.clients] += drawn.weights
     error = np.sqrt((1 / q - 1) / 16 / draws)
     assert np.all(np.abs(total / draws - 0.25) <= 4.5 * error + 1e-12)
+
+
+@pytest.mark.parametrize("drawn", ["mean", "unbiased", "twice"])
+def test_the_model_after_a_round_is_the_model_before_plus_weights_times_changes(drawn):
+    module, samples, parts = make("softmax"), image_samples(sum(SIZES)), split(SIZES)
+    who = {
+        "mean": weighted_mean([4, 0, 3], SIZES),
+        "unbiased": unbiased(np.random.default_rng(2), [0.9, 0.3, 0.8, 0.5, 1.0, 0.7]),
+        "twice": Participation(np.array([3, 1, 3]), np.array([0.5, 1.5, -0.25])),
+    }[drawn]
+    start, spec = flat_parameters(module), LocalTraining(5, 0.1)
+    after = run_round(program_for(module), start, samples, parts, who, spec, seed=5, round_number=2)
+    expected, seen = start.double().clone(), dict.fromkeys(range(len(SIZES)), 0)
+    for client, weight in zip(who.clients.tolist(), who.weights.tolist(), strict=True):
+        job = Job(client, parts[client], seen[client])
+        seen[client] += 1
+        (update,) = run_jobs_sequentially(module, start, samples, [job], spec, seed=5, round_number=2)
+        expected += weight * update.change
+    assert float((after.weights - expected).abs().max()) <= 1e-6
+    assert float((after.weights - start).abs().max()) > 1e-3
+
+
+def test_a_model_that_is_not_finite_is_not_returned():
+    module, samples = make("softmax"), image_samples(20)
+    heavy = Participation(np.array([0]), np.array([1e6]))
+    spec = LocalTraining(20, 1e36)
+    with pytest.raises(BadModel, match=r"^model after round 7 must be finite"):
+        run_round(
+            program_for(module), flat_parameters(module), samples, split((20,)), heavy, spec,
+            seed=0, round_number=7, on_bad_update="skip",
+        )  # fmt: skip
+
+
+def test_clients_without_samples_or_with_unknown_classes_are_skipped_too():
+    module, samples = make("softmax"), image_samples(30)
+    samples.labels[12] = 9
+    parts = [*split((10, 10, 10)), np.arange(0)]
+    start, program, spec = flat_parameters(module), program_for(module), LocalTraining(5, 0.1)
+    everyone = weighted_mean(np.arange(4), [10, 10, 10, 10])
+    kept = run_round(
+        program, start, samples, parts, everyone, spec, seed=0, round_number=7, on_bad_update="skip"
+    )
+    assert kept.skipped == (1, 3)
+    good = weighted_mean([0, 2], [10, 10, 10])
+    alone = run_round(program, start, samples, parts, good, spec, seed=0, round_number=7)
+    assert torch.allclose(kept.weights, alone.weights, atol=1e-7)
+    assert (kept.loss, kept.steps) == (alone.loss, alone.steps)
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=30), st.integers(1, 200))
+def test_calls_hold_everybody_once_with_little_padding(lengths, most):
+    calls = groups._calls(lengths, most)
+    assert sorted(itertools.chain(*calls)) == list(range(len(lengths)))
+    for call in calls:
+        used = [lengths[k] for k in call]
+        computed = max(used) * len(used)
+        assert len(call) == 1 or computed <= most
+        assert computed - sum(used) <= groups.MOST_PADDING * computed + 1e-9
 
 
 def test_a_bad_update_is_named_or_skipped():

@@ -3,6 +3,7 @@
 import gzip
 import io
 import struct
+import zipfile
 from contextlib import suppress
 
 import numpy as np
@@ -240,6 +241,8 @@ def test_clients_that_are_numbers_are_ordered_as_numbers(tmp_path):
         ("a,label\n1,-1\n", ", line 2: label must be a whole number from 0, got '-1'"),
         ("a,label\n1,0.5\n", ", line 2: label must be a whole number from 0, got '0.5'"),
         ("a,label\n1,\n", ", line 2: label must be a whole number from 0, got ''"),
+        ("a,label\n1_000,0\n", ", line 2: a must be a finite number, got '1_000'"),
+        ("a,label,client\n1,0,x\n1,0, \n", ", line 3: client must be named, got nothing"),
         ("a,label,test\n1,0,yes\n", ", line 2: test must be 0 or 1, got 'yes'"),
         ("a,label,test\n1,0,2\n", ", line 2: test must be 0 or 1, got '2'"),
         ('a,label\n"1,0\n', ", line 2: not a table: unexpected end of data"),
@@ -308,6 +311,27 @@ def archive_bytes():
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **GOOD)
     return buffer.getvalue()
+
+
+def test_a_damaged_header_in_a_long_archive_is_refused(tmp_path):
+    """The sum of a zip entry is checked at its end, so that NumPy parses a damaged header first."""
+    path, rows = tmp_path / "own.npz", 3000
+    np.savez(path, features=np.zeros((rows, 2)), labels=np.zeros(rows, dtype=np.int64))
+    content = path.read_bytes()
+    for good, bad in ((b"), }", b"),  "), (b"'descr'", b"'descr("), (b"(3000, 2)", b"(9" + b"9" * 7)):
+        path.write_bytes(content.replace(good, bad, 1))
+        assert path.read_bytes() != content
+        with pytest.raises(UnreadableFile, match=r"own\.npz: not a NumPy archive of numbers"):
+            load(str(path))
+
+
+def test_an_archive_with_other_files_is_refused(tmp_path):
+    path = tmp_path / "own.npz"
+    np.savez(path, **GOOD)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("vocabulary", "seven")
+    with pytest.raises(UnreadableFile, match="must hold arrays only, got a file 'vocabulary'"):
+        load(str(path))
 
 
 WHOLE = {".npz": archive_bytes(), ".csv": TABLE.encode(), ".gz": gzip.compress(idx(IMAGES))}

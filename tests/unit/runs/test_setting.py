@@ -8,6 +8,7 @@ import torch
 
 from bonafed import InvalidValue, UnreadableFile
 from bonafed.learning.datasets import synthetic
+from bonafed.learning.programs import VmapProgram
 from bonafed.mechanisms.sampling.training import proposition_1_rates
 from bonafed.runs import config, setting
 
@@ -87,11 +88,45 @@ def test_own_files_are_checked_and_found_from_any_folder(make, tmp_path, monkeyp
 def test_a_label_out_of_range_names_the_client(make, small):
     labels = small.labels.copy()
     labels[10] = 7
-    parts = setting.prepare(make(), dataset=small).parts
+    by_size = make("partition.kind=quantity_dirichlet", "partition.beta=100")  # which asks for no label
+    parts = setting.prepare(by_size, dataset=small).parts
     owner = next(k for k, part in enumerate(parts) if 10 in part)
-    with pytest.raises(InvalidValue, match=r"^labels of client \d+ must be in 0\.\.2, got 7 in sample 10$"):
-        setting.prepare(make(), dataset=replace(small, labels=labels))
-    assert 0 <= owner < 4
+    with pytest.raises(
+        InvalidValue, match=rf"^labels of client {owner} must be in 0\.\.2, got 7 in sample 10$"
+    ):
+        setting.prepare(by_size, dataset=replace(small, labels=labels))
+
+
+def test_bad_test_data_are_refused(make, small):
+    labels, features = small.test_labels.copy(), small.test_features.copy()
+    labels[4], features[7, 0] = 3, np.nan
+    for changed, rule in (
+        ({"test_labels": labels}, r"test_labels must be in 0\.\.2, got 3 in sample 4"),
+        ({"test_features": features}, r"test_features must be finite, got NaN or inf in sample 7"),
+    ):
+        with pytest.raises(InvalidValue, match=f"^{rule}$"):
+            setting.prepare(make(), dataset=replace(small, **changed))
+
+
+def test_constants_of_the_data_are_not_those_of_noisy_data(make):
+    changes = ("data.name=synthetic", "training.learning_rate=proposition-1",
+               "partition.kind=feature_noise", "partition.sigma=1.0")  # fmt: skip
+    with pytest.raises(InvalidValue, match=r"^training\.smoothness must be given for proposition-1"):
+        setting.prepare(make(*changes))
+    assert setting.prepare(make(*changes, "training.smoothness=40")).config.training.smoothness == 40
+
+
+def test_layers_on_shapes_that_only_pytorch_takes(make, small):
+    """A linear layer along the last axis of images: PyTorch runs it, the program written out does not."""
+    rows = replace(small, features=small.features.reshape(-1, 1, 2, 3),
+                   test_features=small.test_features.reshape(-1, 1, 2, 3))  # fmt: skip
+    own = torch.nn.Sequential(
+        torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(8, 3)
+    )
+    made = setting.prepare(make(), dataset=rows, module=own)
+    assert isinstance(made.program, VmapProgram)
+    z = made.program.outputs(made.start[None], made.samples.features[None])[0]
+    assert torch.allclose(z, own(made.samples.features), atol=1e-6)
 
 
 def test_an_own_module_must_fit(make, small):

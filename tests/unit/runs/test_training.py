@@ -53,7 +53,7 @@ def test_evaluation_and_checkpoints_come_as_often_as_asked(make, small, tmp_path
     made = setting.prepare(make("run.evaluate_every=2", "run.checkpoint_every=3"), dataset=small)
     seen = []
     training.train(made, tmp_path / "run", on_round=seen.append)
-    assert written == [3, 5]
+    assert written == [0, 3, 5]  # the first holds the weights it begins with
     assert [record.test_loss is None for record in seen] == [True, False, True, False, False]
 
 
@@ -139,7 +139,7 @@ def test_an_exploding_learning_rate_is_told_not_kept(make, small, tmp_path):
     with pytest.raises(BadUpdate, match=r"^update of client 0 in round 1 must be finite"):
         training.train(made, tmp_path / "run")
     assert not folders.is_finished(tmp_path / "run")
-    assert folders.read_checkpoint(tmp_path / "run") is None
+    assert folders.read_checkpoint(tmp_path / "run").round == 0
     made = setting.prepare(make(*exploding, "training.on_bad_update=skip"), dataset=small)
     seen = []
     training.train(made, tmp_path / "skipping", on_round=seen.append)
@@ -170,6 +170,64 @@ def test_two_processes_do_not_train_one_run(make, small, tmp_path):
         log.begin("", versions(made.config.run.seed, made.digest))
         with pytest.raises(InvalidValue, match="must not be in training by another process"):
             training.train(made, tmp_path / "run", resume=True)
+
+
+def test_another_config_does_not_continue_a_run(make, small, tmp_path, kill_in):
+    """Noise for ten rounds would not hide what four rounds with noise for five gave away."""
+    private = ("privacy.clip=1", "privacy.epsilon=2", "privacy.delta=1e-5")
+    with pytest.raises(kill_in.error):
+        training.train(
+            setting.prepare(make(*private), dataset=small), tmp_path / "run", on_round=kill_in(4)
+        )
+    for change, rule in (
+        ("training.rounds=10", r"training\.rounds must be as when the run began, 5, got 10"),
+        ("privacy.epsilon=8", r"privacy\.epsilon must be as when the run began, 2\.0, got 8\.0"),
+    ):
+        other = setting.prepare(make(*private, change), dataset=small)
+        with pytest.raises(InvalidValue, match=f"^{rule}$"):
+            training.train(other, tmp_path / "run", resume=True)
+    cores = setting.prepare(make(*private, "run.cores=2"), dataset=small)
+    summary = training.train(cores, tmp_path / "run", resume=True)
+    assert summary["epsilon"] <= 2.0
+
+
+@pytest.mark.parametrize("precise", [False, True], ids=["single", "double"])
+def test_an_own_module_with_other_weights_is_resumed_with_those_it_began_with(
+    make, small, tmp_path, kill_in, precise
+):
+    def prepared(seed):
+        torch.manual_seed(seed)
+        own = torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.Tanh(), torch.nn.Linear(5, 3))
+        data = small
+        if precise:
+            own = own.double()
+            data = replace(small, features=small.features.astype(float),
+                           test_features=small.test_features.astype(float))  # fmt: skip
+        return setting.prepare(make("run.checkpoint_every=3"), dataset=data, module=own)
+
+    training.train(prepared(1), tmp_path / "whole")
+    for moment in (2, 4):  # before and after the first checkpoint of a round
+        place = tmp_path / f"cut{moment}"
+        with pytest.raises(kill_in.error):
+            training.train(prepared(1), place, on_round=kill_in(moment))
+        training.train(prepared(2), place, resume=True)
+        ended, whole = (folders.read_checkpoint(p).weights for p in (place, tmp_path / "whole"))
+        assert ended.dtype == (np.float64 if precise else np.float32)
+        assert np.array_equal(ended, whole)
+
+
+def test_another_module_does_not_continue_a_run(make, small, tmp_path, kill_in):
+    def prepared(hidden):
+        own = torch.nn.Sequential(torch.nn.Linear(6, hidden), torch.nn.Tanh(), torch.nn.Linear(hidden, 3))
+        return setting.prepare(make(), dataset=small, module=own)
+
+    with pytest.raises(kill_in.error):
+        training.train(prepared(5), tmp_path / "run", on_round=kill_in(2))
+    rule = (
+        r"^model must have the weights of the checkpoint, 53 of torch\.float32, got 43 of torch\.float32$"
+    )
+    with pytest.raises(InvalidValue, match=rule):
+        training.train(prepared(4), tmp_path / "run", resume=True)
 
 
 def test_other_data_do_not_continue_a_run(make, small, tmp_path):

@@ -1,10 +1,10 @@
 """Agents that are asked: the protocol in a federation of one's own, whose data the server never sees.
 
 What a server has to know is what the agents agree on beforehand: their weights, the regulariser mu, and a
-bound L_g on how fast any agent's gradient can change (theory C2; for the softmax on features of norm 1 at
-most, mu + 1/2). The rest it asks for. `ask` is handed the models every agent is sent, (m, P) each, and returns
-what they report, the gradients of their own F_k at those models, mu w included; an agent that does not
-answer is None or missing. It is called once per step, so that all agents can be asked at the same time.
+bound L_g on how fast any agent's gradient can change (theory C0; for the softmax on features of norm 1 at
+most, mu + 1/2). The rest it asks for. `ask` is handed the models every agent is sent, (m, P) each, and
+returns what they report, the gradients of their own F_k at those models, mu w included; an agent that does
+not answer is None or missing. It is called once per step, so that all agents can be asked at the same time.
 
 Losses stay with the agents: those of an `Outcome` are NaN, and each agent adds its payment to its own.
 Payments need no losses, only reports (theory C3). The server sees every report; one that must not needs a
@@ -60,7 +60,9 @@ class RemoteAgents(Problem):
         self.strongly_convex = strongly_convex
         self._smooth = checks.positive("smoothness", smoothness)
         if strongly_convex and self._smooth < self.regulariser:
-            raise InvalidValue("smoothness", f"must be at least the regulariser {regulariser:g}", smoothness)
+            raise InvalidValue(
+                "smoothness", f"must be at least the regulariser {regulariser:g}", smoothness
+            )
 
     @property
     def smoothness(self) -> float:

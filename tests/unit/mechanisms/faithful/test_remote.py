@@ -5,11 +5,11 @@ import pytest
 
 from bonafed.errors import InvalidValue
 from bonafed.mechanisms.faithful import (
+    Aggregation,
     BadReport,
     RemoteAgents,
     SoftmaxRegression,
     faithful,
-    private_faithful,
     vcg_payments,
 )
 from bonafed.mechanisms.faithful import agents as cheats
@@ -115,9 +115,7 @@ def test_what_needs_samples_is_refused(held):
     for call in (
         lambda: vcg_payments(problem, model),
         lambda: problem.hessian(model, WEIGHTS),
-        lambda: private_faithful(
-            problem, [np.arange(2), np.arange(2, 4)], np.random.default_rng(0), alpha=1.0, beta=1e-5
-        ),
+        lambda: Aggregation(problem).clipped_sum(model, WEIGHTS, 1.0),
     ):
         with pytest.raises(InvalidValue, match="problem must"):
             call()
