@@ -14,7 +14,7 @@ prior_from_json"""
 SAMPLING = """Benchmark CompleteInformation ConvergenceModel PriorFreeRun PriorFreeSampling PriorFreeState
 SamplingPlan SpendDistribution benchmarks complete_information complete_information_population
 contract_from_json contract_to_json exceedance_bound known_lotteries optimal_menu plan read_contract
-save_contract spend_distribution uniform_menu verify"""
+save_contract SettledTerms settle_contract settle_rules spend_distribution uniform_menu verify"""
 JSAM = """Admitted BoundedPlan Budgeted Cheapest Fixed FlooredPlan Jsam JsamMechanism Plan PrivacySettlement
 Rule admit allocate allocate_unequal allocate_with_floor complete_information eta_for_budget
 eta_for_expected_budget largest_losses noise_scale objective settle unbiased"""

@@ -101,7 +101,7 @@ def show_quote(
         terms.add_row(*(f"{value:.4f}" for value in row.values()))
     console.print(terms)
     _show_curve(console, contract)
-    _show_spend(console, description)
+    show_spend(console, description)
     same = "expected spend" if contract.confidence is not None else "budget"
     _show_benchmarks(console, f"What the same {same} buys", description["benchmarks"])
     console.print(
@@ -136,7 +136,8 @@ def _show_curve(console: Console, contract: SamplingPlan) -> None:
     )
 
 
-def _show_spend(console: Console, description: JSONObject) -> None:
+def show_spend(console: Console, description: JSONObject) -> None:
+    """What is spent on average, and how far it may stray."""
     spend, budget = description["spend"], description["budget"]
     table = new_table("Money over the whole run", ["", "amount", "of budget"])
     rows = [

@@ -11,6 +11,7 @@ import pytest
 
 CONTRACT = ["--clients", "100", "--rounds", "200", "--budget", "10000"]
 UNIFORM = ["--prior", "uniform:0.5,1.5", *CONTRACT]
+SMALL = ["--clients", "3", "--rounds", "100", "--budget", "120"]
 
 
 def test_quote_shows_terms_money_and_benchmarks(bonafed):
@@ -295,3 +296,69 @@ def test_pricing_a_contract_does_not_import_heavy_packages(program):
         [sys.executable, "-c", f"{program}\n{check}"], capture_output=True, text=True, check=True
     )
     assert done.stdout.splitlines()[-1] == "loaded: []"
+
+
+def test_settle_says_what_each_client_was_promised(bonafed):
+    from bonafed.mechanisms.sampling import contract_from_json
+
+    assert bonafed("quote", "--prior", "uniform:0.5,1.5", *SMALL, "--save", "c.json")[0] == 0
+    Path("stated.csv").write_text("name,cost\nann,0.7\nben,1.6\ncem,1.1\n")
+    code, out, err = bonafed("settle", "c.json", "--reports", "stated.csv", "--save", "terms.csv")
+    assert (code, err) == (0, "")
+    for text in ("3 clients, 100 rounds", "not admitted", "expected spend", "wrote terms.csv"):
+        assert text in out
+    menu = contract_from_json(json.loads(Path("c.json").read_text())).menu
+    said = json.loads(bonafed("settle", "c.json", "--reports", "stated.csv", "--json")[1])
+    assert [row["admitted"] for row in said["clients"]] == [True, False, True]
+    for row in said["clients"]:
+        q, r = menu.price(row["cost"]) if row["admitted"] else (0.0, 0.0)
+        assert (row["probability"], row["payment"]) == (float(q), float(r))
+        assert not row["admitted"] or r >= row["cost"]
+    spend = sum(row["probability"] * row["payment"] for row in said["clients"]) * 100
+    assert said["spend"]["expected"] == pytest.approx(spend, rel=1e-12)
+    lines = Path("terms.csv").read_text().splitlines()
+    assert lines[0] == "client,cost,admitted,probability,payment"
+    assert [float(line.split(",")[4]) for line in lines[1:]] == [row["payment"] for row in said["clients"]]
+    assert json.loads(bonafed("settle", "c.json", "--reports", "terms.csv", "--json")[1]) == said
+
+
+def test_settle_draws_costs_and_plays_rules(bonafed):
+    assert bonafed("quote", "--prior-free", "--highest", "1.5", *SMALL, "--save", "r.json")[0] == 0
+    code, out, _ = bonafed("settle", "r.json", "--draw", "4", "--json", "--save", "terms.csv")
+    assert code == 0
+    said = json.loads(out)
+    assert said["spend"]["expected"] <= said["budget"] == 120
+    assert json.loads(bonafed("settle", "r.json", "--reports", "terms.csv", "--json")[1]) == said
+    assert bonafed("quote", *UNIFORM, "--save", "c.json")[0] == 0
+    one, again, other = (bonafed("settle", "c.json", "--draw", seed)[1] for seed in ("0", "0", "1"))
+    assert one == again != other
+    assert "and 80 clients more" in one
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ([], "input must be one of --reports, --draw, got none"),
+        (["--reports", "s.csv", "--draw", "1"], "input must be one of --reports, --draw, got two"),
+        (["--reports", "none.csv"], "none.csv: No such file or directory"),
+        (["--reports", "s.csv"], "--reports must hold 3 costs, one per client, got 2"),
+        (["--draw", "-1"], "draw must be a whole number of at least 0, got -1"),
+        (["--draw", "1", "--save", "c.json"], "--save must not be the file of the contract, got c.json"),
+        (["--reports", "s.csv", "--save", "s.csv"], "--save must not be the file of --reports, got s.csv"),
+    ],
+)
+def test_settle_refuses_by_name(bonafed, words, reason):
+    assert bonafed("quote", "--prior", "uniform:0.5,1.5", *SMALL, "--save", "c.json")[0] == 0
+    Path("s.csv").write_text("cost\n0.7\n1.1\n")
+    before = sorted(path.name for path in Path().iterdir())
+    assert bonafed("settle", "c.json", *words) == (2, "", f"error: {reason}\n")
+    assert sorted(path.name for path in Path().iterdir()) == before
+
+
+def test_settle_with_rules_refuses_costs_that_are_too_high(bonafed):
+    assert bonafed("quote", "--prior-free", "--highest", "1.5", *SMALL, "--save", "r.json")[0] == 0
+    Path("s.csv").write_text("0.7\n1.6\n1.1\n")
+    assert bonafed("settle", "r.json", "--reports", "s.csv")[::2] == (
+        2,
+        "error: --reports must hold costs of at most 1.5, the highest admitted, got 1.6\n",
+    )

@@ -21,6 +21,7 @@ from bonafed.mechanisms.sampling.published import (
     save_contract,
     verify,
 )
+from bonafed.mechanisms.sampling.settlement import SettledTerms, settle_contract, settle_rules
 from bonafed.mechanisms.sampling.spend import (
     SpendDistribution,
     exceedance_bound,
@@ -36,6 +37,7 @@ __all__ = [
     "PriorFreeSampling",
     "PriorFreeState",
     "SamplingPlan",
+    "SettledTerms",
     "SpendDistribution",
     "benchmarks",
     "complete_information",
@@ -48,6 +50,8 @@ __all__ = [
     "plan",
     "read_contract",
     "save_contract",
+    "settle_contract",
+    "settle_rules",
     "spend_distribution",
     "uniform_menu",
     "verify",

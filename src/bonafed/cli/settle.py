@@ -1,0 +1,151 @@
+"""`bonafed settle`: what a published contract means for the costs that clients state."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from bonafed import checks
+from bonafed.cli import inputs, tables
+from bonafed.cli.quote import QUANTILES, Json
+from bonafed.economics.priors import JSONObject
+from bonafed.economics.published import field
+from bonafed.errors import InvalidValue
+from bonafed.files import require_different, require_writable, write_together
+from bonafed.mechanisms.sampling import published, rules
+from bonafed.mechanisms.sampling.settlement import SettledTerms, settle_contract, settle_rules
+
+_ROWS = 20  # clients shown; all of them are in --json and --save
+
+
+def settle(
+    contract: Annotated[Path, typer.Argument(metavar="CONTRACT.json", hidden=True)],
+    reports: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.csv", help="What each client states as its cost, a row each."),
+    ] = None,
+    draw: Annotated[
+        int | None,
+        typer.Option(
+            metavar="SEED", help="Instead of --reports: draw costs as the contract believes them to be."
+        ),
+    ] = None,
+    save: Annotated[
+        Path | None, typer.Option(metavar="TERMS.csv", help="Write the terms of every client.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Settle a published contract: the terms of every client for the cost it states.
+
+    For each client the probability of being sampled in a round and the payment each time it is; then
+    the money, now that costs are known. A client whose cost is above the highest one that the contract
+    admits does not take part. Rules written by `bonafed quote --prior-free --save` approach
+    clients in the order of the file, which must not depend on what they state. What the contract promises
+    is checked by `bonafed verify`, not here.
+
+    Example: bonafed settle contract.json --reports stated.csv --save terms.csv
+    """
+    inputs.exactly_one(reports=reports, draw=draw)
+    if save is not None:
+        require_different("--save", save, "the contract", contract)
+        if reports is not None:
+            require_different("--save", save, "--reports", reports)
+        require_writable(save)
+    terms = _settled(contract, reports, draw)
+    written = {} if save is None else {save: _csv(terms)}
+    write_together(written)
+    description = _describe(terms)
+    if as_json:
+        tables.say_json(description)
+        return
+    _show(contract, terms, description)
+    tables.say_written(tables.new_console(), written)
+
+
+def _settled(path: Path, reports: Path | None, draw: int | None) -> SettledTerms:
+    data = published.read_contract(path)
+    rng = np.random.default_rng(None if draw is None else checks.seed("draw", draw))
+    if field(data, "format", "contract") == rules.RULES_FORMAT:
+        free = rules.rules_from_json(data)
+        if reports is None:
+            stated = rng.uniform(0.0, free.highest, free.clients)
+        else:
+            stated = inputs.read_one_per_client(reports, "--reports", "cost", free.clients)
+        if stated.max() > free.highest:
+            rule = f"must hold costs of at most {free.highest:g}, the highest admitted"
+            raise InvalidValue("--reports", rule, float(stated.max()))
+        return settle_rules(free, field(data, "rounds", "rules"), stated)
+    contract = published.contract_from_json(data)
+    if reports is not None:
+        stated = inputs.read_one_per_client(reports, "--reports", "cost", contract.clients)
+        return settle_contract(contract, stated)
+    stated = np.empty(contract.clients)
+    for index, group in enumerate(contract.groups):
+        mine = np.flatnonzero(contract.membership == index)
+        stated[mine] = group.prior.sample(rng, mine.size)
+    return settle_contract(contract, stated)
+
+
+def _describe(terms: SettledTerms) -> JSONObject:
+    spend = terms.spend
+    return {
+        "clients": [
+            {"client": k, "cost": float(c), "admitted": bool(a), "probability": float(q), "payment": float(r)}
+            for k, (c, a, q, r) in enumerate(
+                zip(terms.reports, terms.admitted, terms.probability, terms.payment, strict=True)
+            )
+        ],
+        "rounds": terms.rounds,
+        "budget": terms.total_budget,
+        "confidence": None,
+        "expected_participants": float(terms.probability.sum()),
+        "spend": {
+            "expected": spend.mean,
+            "standard_deviation": spend.sd,
+            "quantiles": {str(p): spend.quantile(p) for p in QUANTILES},
+            "probability_of_exceeding_budget": spend.probability_above(terms.total_budget),
+        },
+    }
+
+
+def _csv(terms: SettledTerms) -> bytes:
+    """All digits, a row per client."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["client", "cost", "admitted", "probability", "payment"])
+    for row in _describe(terms)["clients"]:
+        cost, probability, payment = (repr(row[name]) for name in ("cost", "probability", "payment"))
+        writer.writerow([row["client"], cost, int(row["admitted"]), probability, payment])
+    return text.getvalue().encode()
+
+
+def _show(path: Path, terms: SettledTerms, description: JSONObject) -> None:
+    console = tables.new_console()
+    people = description["clients"]
+    console.print(
+        f"{path}: {len(people):,} clients, {terms.rounds:,} rounds; "
+        f"{description['expected_participants']:,.4g} clients per round on average.",
+        markup=False,
+        soft_wrap=True,
+    )
+    rows = [
+        [
+            str(row["client"]),
+            f"{row['cost']:.4f}",
+            f"{row['probability']:.4f}" if row["admitted"] else "not admitted",
+            f"{row['payment']:.4f}",
+            f"{row['probability'] * row['payment']:.4f}",
+        ]
+        for row in people[:_ROWS]
+    ]
+    more = len(people) - len(rows)
+    caption = f"and {more:,} clients more: --save and --json have all of them" if more else ""
+    columns = ["client", "cost", "probability", "payment", "expected per round"]
+    console.print(tables.plain_table("Terms of every client", caption, columns, rows, left=()))
+    tables.show_spend(console, description)
+    console.print("probability: of being sampled in a round; payment: each time it is.")

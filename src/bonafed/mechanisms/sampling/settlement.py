@@ -1,0 +1,76 @@
+"""From a published contract and what clients report to the terms of every client.
+
+A menu is posted: a client's terms follow from the contract and its own report, nobody else's. A client whose
+report is above the highest cost that the contract admits does not take part; the others' terms are as they
+were. Under prior-free rules clients are approached in the order of their reports, and a client's terms
+depend on those before it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bonafed import checks
+from bonafed.checks import Floats
+from bonafed.mechanisms.sampling.plan import SamplingPlan
+from bonafed.mechanisms.sampling.prior_free import PriorFreeSampling
+from bonafed.mechanisms.sampling.spend import SpendDistribution, known_lotteries, spend_distribution
+
+
+@dataclass(frozen=True, eq=False)
+class SettledTerms:
+    """What every client was promised, in the order of the reports."""
+
+    reports: Floats  # (N,) money per participation
+    admitted: NDArray[np.bool_]  # (N,) False for reports above the highest cost: not in any round
+    probability: Floats  # (N,) of being sampled in a round; 0 if not admitted
+    payment: Floats  # (N,) money per participation, at least the report; 0 if not admitted
+    rounds: int
+    total_budget: float  # money, whole run
+
+    @property
+    def expected_spend(self) -> float:
+        """Money over the whole run, in expectation over the sampling coins."""
+        return self.rounds * math.fsum(self.probability * self.payment)
+
+    @cached_property
+    def spend(self) -> SpendDistribution:
+        """The distribution of realised spend: costs are known now, only the coins are left."""
+        if not self.admitted.any():
+            return SpendDistribution(0.0, 0.0, "lattice", np.empty(0), np.empty(0))
+        lotteries = known_lotteries(self.probability[self.admitted], self.payment[self.admitted])
+        return spend_distribution(lotteries, self.rounds)
+
+
+def settle_contract(contract: SamplingPlan, reports: ArrayLike) -> SettledTerms:
+    """The terms of a contract for one report per client.
+
+    >>> from bonafed.economics import Uniform
+    >>> from bonafed.mechanisms.sampling import plan
+    >>> terms = settle_contract(plan(Uniform(0.5, 1.5), 300, clients=3, rounds=100), [0.7, 1.6, 1.1])
+    >>> terms.admitted.tolist(), terms.probability.round(3).tolist()
+    ([True, False, True], [1.0, 0.0, 0.682])
+    """
+    c = checks.vector("reports", reports, length=contract.clients)
+    highest = np.array([menu.prior.high for menu in contract.menus])[contract.membership]
+    inside = c <= highest
+    q, r = np.zeros(c.size), np.zeros(c.size)
+    for index, menu in enumerate(contract.menus):
+        mine = inside & (contract.membership == index)
+        if mine.any():
+            q[mine], r[mine] = menu.price(c[mine])
+    return SettledTerms(c, inside, q, r, contract.rounds, contract.total_budget)
+
+
+def settle_rules(rules: PriorFreeSampling, rounds: int, reports: ArrayLike) -> SettledTerms:
+    """The terms of prior-free rules for reports in the order of approach."""
+    c = checks.vector("reports", reports, length=rules.clients)
+    turns = checks.whole("rounds", rounds)
+    done = rules.run(c)
+    inside = np.ones(c.size, dtype=bool)
+    return SettledTerms(c, inside, done.probability, done.payment, turns, turns * rules.budget)
