@@ -64,10 +64,10 @@ def whole(name: str, value: object, at_least: int = 1) -> int:
 
 
 def seed(name: str, value: object) -> int:
-    """A whole number that every generator of random numbers takes whole: PyTorch's looks at 32 bits."""
+    """A whole number that every generator of random numbers takes."""
     result = whole(name, value, at_least=0)
-    if result >= 2**32:
-        raise InvalidValue(name, "must be below 2**32", result)
+    if result >= 2**64:
+        raise InvalidValue(name, "must be below 2**64", result)
     return result
 
 

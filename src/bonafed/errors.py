@@ -6,7 +6,7 @@
     ├── UnreadableFile                     a file from outside does not parse: path, line, reason
     ├── NoSolution                         a printed formula of a paper has no solution here
     ├── BadUpdate, BadModel, Diverged      training gave NaN or infinity: who, in which round
-    ├── BadReport                          an agent's report cannot be used: whose, when and why
+    ├── BadReport, UnusableReport          an agent's report cannot be used: whose, when and why
     └── MemberLost, CrewNotStarted         the system ended a process that trains, or gave none
 
 The message always says the name, the rule and the value, on one line:

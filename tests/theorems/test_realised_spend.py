@@ -226,3 +226,22 @@ def test_known_lotteries_group_equal_terms():
     lotteries = known_lotteries([0.5, 0.2, 0.5], [1.0, 2.0, 1.0])
     assert sorted(lottery.clients for lottery in lotteries) == [1, 2]
     assert spend_distribution(lotteries, 4).mean == pytest.approx(4 * (0.5 + 0.4 + 0.5), rel=1e-14)
+
+
+@given(
+    st.lists(st.floats(0.01, 0.99), min_size=1, max_size=3), st.floats(0.1, 5.0), st.integers(1, 3), st.data()
+)
+def test_a_budget_of_whole_payments_is_on_one_side_of_them(q, r, rounds, data):
+    """One payment for all: how often it is made is exact, also at a budget of just so many."""
+    lotteries = known_lotteries(q, [r] * len(q))
+    most = len(q) * rounds
+    times = data.draw(st.integers(0, most))
+    found = spend_distribution(lotteries, rounds)
+    assert found.most == pytest.approx(most * r)
+    above = math.fsum(p for x, p in everything(lotteries, rounds) if x > times * r * (1 + 1e-9))
+    assert found.probability_above(times * r) == pytest.approx(above, abs=1e-9)
+
+
+def test_half_of_a_hundred_coins():
+    found = spend_distribution(known_lotteries([0.5], [1.0]), 100)
+    assert found.probability_above(50.0) == pytest.approx(0.4602, abs=1e-4)  # (1 - C(100, 50)/2^100)/2

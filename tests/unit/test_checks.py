@@ -108,8 +108,8 @@ def test_an_integer_no_double_holds_is_refused(digits):
 
 
 def test_seeds():
-    assert checks.seed("seed", 2**32 - 1) == 2**32 - 1
-    assert message(lambda: checks.seed("seed", 2**32)) == f"seed must be below 2**32, got {2**32}"
+    assert checks.seed("seed", 2**64 - 1) == 2**64 - 1
+    assert message(lambda: checks.seed("seed", 2**64)) == f"seed must be below 2**64, got {2**64}"
     assert message(lambda: checks.seed("seed", -1)) == "seed must be a whole number of at least 0, got -1"
 
 

@@ -15,7 +15,6 @@ from bonafed.cli import inputs, tables
 from bonafed.cli.quote import QUANTILES, Json
 from bonafed.economics.priors import JSONObject
 from bonafed.economics.published import field
-from bonafed.errors import InvalidValue
 from bonafed.files import require_different, require_writable, write_together
 from bonafed.mechanisms.sampling import published, rules
 from bonafed.mechanisms.sampling.settlement import SettledTerms, settle_contract, settle_rules
@@ -76,9 +75,6 @@ def _settled(path: Path, reports: Path | None, draw: int | None) -> SettledTerms
             stated = rng.uniform(0.0, free.highest, free.clients)
         else:
             stated = inputs.read_one_per_client(reports, "--reports", "cost", free.clients)
-        if stated.max() > free.highest:
-            rule = f"must hold costs of at most {free.highest:g}, the highest admitted"
-            raise InvalidValue("--reports", rule, float(stated.max()))
         return settle_rules(free, field(data, "rounds", "rules"), stated)
     contract = published.contract_from_json(data)
     if reports is not None:
@@ -108,6 +104,7 @@ def _describe(terms: SettledTerms) -> JSONObject:
             "expected": spend.mean,
             "standard_deviation": spend.sd,
             "quantiles": {str(p): spend.quantile(p) for p in QUANTILES},
+            "method": spend.method,
             "probability_of_exceeding_budget": spend.probability_above(terms.total_budget),
         },
     }

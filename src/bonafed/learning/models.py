@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -166,7 +167,7 @@ def build(name: str, shape: Sequence[int], outputs: int, seed: int, vocabulary: 
     """A model by name for features of this shape, its initial weights drawn from the seed alone."""
     checks.one_of("model", name, MODELS)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(checks.seed("seed", seed))
+        torch.manual_seed(_for_pytorch(checks.seed("seed", seed)))
         if name == "text-lstm":
             if not vocabulary:
                 raise InvalidValue("model", "text-lstm must be used on text", "other features")
@@ -174,6 +175,11 @@ def build(name: str, shape: Sequence[int], outputs: int, seed: int, vocabulary: 
         if vocabulary:
             raise InvalidValue("model", "must be text-lstm on text", name)
         return _IMAGE_MODELS[name](shape, outputs)
+
+
+def _for_pytorch(seed: int) -> int:
+    """Its generators look at the last 32 bits of a seed; a longer one is mixed into as many."""
+    return seed if seed < 2**32 else int(np.random.SeedSequence(seed).generate_state(1)[0])
 
 
 def _image_side(shape: Sequence[int]) -> int:

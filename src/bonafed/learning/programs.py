@@ -115,7 +115,7 @@ def _runs(program: Program, weights: Tensor, sample: Tensor) -> bool:
     try:
         with torch.no_grad():
             program.outputs(weights[None], sample[None])
-    except (RuntimeError, IndexError):
+    except (RuntimeError, IndexError, ValueError):
         return False
     return True
 

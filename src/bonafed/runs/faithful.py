@@ -57,7 +57,8 @@ def train_faithful(
     """Train and compute what is owed, in a new folder or resuming the run in it; the summary."""
     config = setting.config
     with Log(folder, new=not resume) as log:
-        begin_or_resume(log, folder, config, setting.digest, resume, setting.start)
+        first = begin_or_resume(log, folder, config, setting.digest, resume, setting.start)
+        setting = replace(setting, start=first)
         last = folders.read_checkpoint(folder) if resume and not config.begins_anew else None
         log.cut(last.metrics_length if last else 0)
         done, start = (last.round, last.weights) if last else (0, setting.start)

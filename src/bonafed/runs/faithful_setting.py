@@ -63,7 +63,8 @@ def prepare_faithful(
     if module is None:
         module = held.module()
     with named("model", model="name"):
-        program = program_for(module, "cross-entropy" if held.dataset.classes else "squared")
+        kind: Loss = "cross-entropy" if held.dataset.classes else "squared"
+        program = program_for(module, kind, held.samples.features[:1])
     require_fit(program, flat_parameters(module), held.samples, held.dataset.classes)
     shares = _class_shares(held)
     notes = _notes(held, linear)

@@ -2,6 +2,7 @@
 
     config.toml      the resolved config; written last when a run is set up: with it the folder is a run
     versions.json    of bonafed, Python and the libraries; the seed; a digest of data and partition
+    start.npy        the weights it begins with; a user's module may have others when it is resumed
     metrics.jsonl    one line per round, appended as the rounds end
     checkpoint.npz   weights, the round they belong to, and the length of metrics.jsonl at that round
     model.pt         the final weights, as a PyTorch state dict
@@ -34,10 +35,11 @@ from bonafed.learning.formats import NPZ_ERRORS
 
 JSONObject = dict[str, Any]
 CONFIG, VERSIONS, METRICS = "config.toml", "versions.json", "metrics.jsonl"
+START = "start.npy"
 CHECKPOINT, MODEL, SUMMARY = "checkpoint.npz", "model.pt", "summary.json"
 SIMULATION = "simulation.json"  # what only a simulation knows; no promise of privacy covers it
 _MORE = "more_"  # before the names of those arrays in the file
-_LEFTOVERS = (VERSIONS, VERSIONS + ".partial", CHECKPOINT, CHECKPOINT + ".partial", CONFIG + ".partial")
+_LEFTOVERS = (VERSIONS, VERSIONS + ".partial", START, START + ".partial", CONFIG + ".partial")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +92,10 @@ def require_free(folder: Path) -> None:
         raise InvalidValue("run.folder", rule, folder)
     if folder.exists() and not folder.is_dir():
         raise InvalidValue("run.folder", "must be a folder", folder)
+    set_up = (folder / VERSIONS).is_file()  # which is written before the rest
     for path in folder.iterdir() if folder.exists() else ():
         empty_log = path.name == METRICS and path.stat().st_size == 0
-        if not empty_log and path.name not in _LEFTOVERS:
+        if not empty_log and (path.name not in _LEFTOVERS or (path.name == START and not set_up)):
             raise InvalidValue("run.folder", "must be new or empty", f"{folder} with {path.name}")
 
 
@@ -136,13 +139,12 @@ class Log:
             self._file.close()
             raise
 
-    def begin(
-        self, config_text: str, versions: Mapping[str, Any], start: NDArray[Any] | None = None
-    ) -> None:
-        """Set up a new run, with the weights it begins with as its first checkpoint if they are given."""
+    def begin(self, config_text: str, versions: Mapping[str, Any], start: NDArray[Any]) -> None:
+        """Set up a new run that begins with these weights."""
         write(self._folder / VERSIONS, to_json(versions))
-        if start is not None:
-            self.checkpoint(0, start)
+        buffer = io.BytesIO()
+        np.save(buffer, start, allow_pickle=False)
+        write(self._folder / START, buffer.getvalue())
         write(self._folder / CONFIG, config_text.encode())
 
     def cut(self, length: int) -> None:
@@ -201,7 +203,7 @@ class Log:
 
 
 def read_checkpoint(folder: Path) -> Checkpoint | None:
-    """The last checkpoint, that of round 0 before any other; None if the kind of run has none of that."""
+    """The last checkpoint, None if the run was stopped before the first."""
     path = folder / CHECKPOINT
     if not path.is_file():
         return None
@@ -211,6 +213,19 @@ def read_checkpoint(folder: Path) -> Checkpoint | None:
             return Checkpoint(int(held["round"]), int(held["metrics_length"]), held["weights"], more)
     except (*NPZ_ERRORS, KeyError) as error:
         raise UnreadableFile(path, f"not a checkpoint: {error}") from error
+
+
+def read_start(folder: Path) -> NDArray[Any]:
+    """(P,) the weights the run began with."""
+    path = folder / START
+    try:
+        found = np.load(path, allow_pickle=False)
+    except NPZ_ERRORS as error:
+        reason = getattr(error, "strerror", None) or f"not an array of numbers: {error}"
+        raise UnreadableFile(path, reason) from error
+    if not isinstance(found, np.ndarray):
+        raise UnreadableFile(path, "must hold one array")
+    return found
 
 
 def rounds_done(folder: Path) -> int:

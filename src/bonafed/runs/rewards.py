@@ -58,12 +58,12 @@ def train_rewards(
     """Train everything in a new folder, or go on with the run in it; the summary."""
     config = setting.config
     with Log(folder, new=not resume) as log, setting.local.crew:
-        begin_or_resume(log, folder, config, setting.digest, resume, setting.start)
+        start = begin_or_resume(log, folder, config, setting.digest, resume, setting.start)
         last = folders.read_checkpoint(folder) if resume else None
         log.cut(last.metrics_length if last else 0)
         found, inside = _from_checkpoint(last.more) if last else ({}, {})
-        done, start = (last.round, last.weights) if last else (0, setting.start)
-        writer = _Writer(setting, log, done, start, found, on_round, clock)
+        done = last.round if last else 0
+        writer = _Writer(setting, log, done, found, on_round, clock)
         for method in config.methods:
             if method not in found:
                 found[method] = _train(setting, method, start, found, inside, writer)
@@ -134,13 +134,11 @@ class _Writer:
         setting: RewardsSetting,
         log: Log,
         done: int,
-        start: Models,
         found: Found,
         on_round: OnRound | None,
         clock: Clock,
     ) -> None:
         self._setting, self._log, self._done, self._found = setting, log, done, found
-        self._start = start
         self._on_round, self._clock, self._last = on_round, clock, clock()
 
     def round(self, method: str, state: RewardsState | BaselineState, present: Bools) -> None:
@@ -181,7 +179,7 @@ class _Writer:
         """What is finished, and the state of what is not."""
         more = {f"{name}/{k}": v for name, kept in self._found.items() for k, v in kept.items()}
         more |= {f"state/{k}": v for k, v in state.items()}
-        self._log.checkpoint(self._done, self._start, more)  # with which every method begins
+        self._log.checkpoint(self._done, np.empty(0, dtype=np.float32), more)
 
 
 def _summarise(setting: RewardsSetting, found: Found, lines: list[JSONObject]) -> JSONObject:

@@ -114,7 +114,7 @@ def require_fit(program: Program, weights: Tensor, samples: Samples, classes: in
     try:
         with torch.no_grad():
             outputs = program.outputs(weights[None], samples.features[None, :1]).shape[2]
-    except (RuntimeError, IndexError) as error:
+    except (RuntimeError, IndexError, ValueError) as error:
         shape = tuple(samples.features.shape[1:])
         raise InvalidValue("model", f"must run on samples of shape {shape}", error) from error
     if outputs < classes or (not classes and outputs != 1):

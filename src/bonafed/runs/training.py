@@ -43,10 +43,12 @@ def train(
 ) -> JSONObject:
     """Train from the beginning in a new folder, or resume the run in it; the summary."""
     with Log(folder, new=not resume) as log:
-        begin_or_resume(log, folder, setting.config, setting.digest, resume, _array(setting.start))
+        given = setting.start.numpy()
+        start = begin_or_resume(log, folder, setting.config, setting.digest, resume, given)
+        _require_same_choice(setting, start)
         last = folders.read_checkpoint(folder) if resume else None
         done, length = (last.round, last.metrics_length) if last else (0, 0)
-        begin = _weights(last, setting) if last else setting.start
+        begin = torch.tensor(last.weights if last else start)
         log.cut(length)
         records = folders.read_rounds(folder)
         if len(records) != done:
@@ -59,7 +61,7 @@ def train(
             log.append(record)
             records.append(_as_read(record))
             if record.round % setting.config.run.checkpoint_every == 0 or record.round == _rounds(setting):
-                log.checkpoint(record.round, _array(weights))
+                log.checkpoint(record.round, weights.numpy())
             if on_round is not None:
                 on_round(record)
         summary = summarise(setting, records, accounts)
@@ -174,17 +176,13 @@ def _rounds(setting: Setting) -> int:
     return setting.config.training.rounds
 
 
-def _array(weights: Tensor) -> NDArray[Any]:
-    return np.asarray(weights.numpy())
-
-
-def _weights(last: folders.Checkpoint, setting: Setting) -> Tensor:
-    """Those of a checkpoint, if they are of this model."""
-    found, wanted = torch.tensor(last.weights), setting.start
-    if (found.dtype, found.shape) != (wanted.dtype, wanted.shape):
-        rule = f"must have the weights of the checkpoint, {found.numel():,} of {found.dtype}"
-        raise InvalidValue("model", rule, f"{wanted.numel():,} of {wanted.dtype}")
-    return found
+def _require_same_choice(setting: Setting, start: NDArray[Any]) -> None:
+    """Clients chosen by the losses of the first model are chosen again from the module at hand."""
+    jsam = setting.config.jsam
+    if jsam is not None and jsam.scheme == "largest losses":
+        if not np.array_equal(start, setting.start.numpy()):
+            rule = "must have the weights the run began with: clients were chosen by their losses"
+            raise InvalidValue("model", rule, "others")
 
 
 def summarise(setting: Setting, records: Sequence[JSONObject], accounts: Accounts) -> JSONObject:

@@ -50,18 +50,22 @@ def begin_or_resume(
     config: AnyConfig,
     digest: str,
     resume: bool,
-    start: NDArray[Any] | None = None,
-) -> None:
+    start: NDArray[Any],
+) -> NDArray[Any]:
     """Set up a new run, or make sure that config, data and partition are those the run began with.
 
-    `start` are the weights it begins with, kept as the first checkpoint: a user's module may not have
-    the same ones when the run is resumed.
+    `start` are the weights of the model at hand; returned are those the run begins, or began, with.
     """
     if not resume:
         log.begin(to_toml(config), versions(config.run.seed, digest), start)
-        return
+        return start
     require_same_config(config, read(folder / folders.CONFIG))
     began = folders.read_json(folder, folders.VERSIONS).get("data")
     if began != digest:
         rule = f"must be the data and the partition the run began with ({str(began)[:12]}...)"
         raise InvalidValue("data", rule, f"{digest[:12]}...")
+    kept = folders.read_start(folder)
+    if (kept.dtype, kept.shape) != (start.dtype, start.shape):
+        rule = f"must be as when the run began, with {kept.size:,} weights of {kept.dtype}"
+        raise InvalidValue("model", rule, f"{start.size:,} of {start.dtype}")
+    return kept

@@ -355,10 +355,29 @@ def test_settle_refuses_by_name(bonafed, words, reason):
     assert sorted(path.name for path in Path().iterdir()) == before
 
 
-def test_settle_with_rules_refuses_costs_that_are_too_high(bonafed):
+def test_settle_with_rules_passes_over_costs_that_are_too_high(bonafed):
     assert bonafed("quote", "--prior-free", "--highest", "1.5", *SMALL, "--save", "r.json")[0] == 0
     Path("s.csv").write_text("0.7\n1.6\n1.1\n")
-    assert bonafed("settle", "r.json", "--reports", "s.csv")[::2] == (
-        2,
-        "error: --reports must hold costs of at most 1.5, the highest admitted, got 1.6\n",
-    )
+    said = json.loads(bonafed("settle", "r.json", "--reports", "s.csv", "--json")[1])["clients"]
+    assert [row["admitted"] for row in said] == [True, False, True]
+    assert (said[1]["probability"], said[1]["payment"]) == (0, 0)
+
+
+def test_settle_does_not_take_probabilities_above_one(bonafed):
+    prior = "discrete:0.5,0.5,1,0.5"
+    assert bonafed("quote", "--prior", prior, *SMALL, "--save", "c.json")[0] == 0
+    data = json.loads(Path("c.json").read_text())
+    data["groups"][0]["menu"]["probabilities"][0] = 1.2
+    Path("c.json").write_text(json.dumps(data))
+    code, _, err = bonafed("settle", "c.json", "--draw", "0")
+    assert code == 2
+    assert "must" in err
+
+
+def test_settled_spend_never_exceeds_what_can_be_paid(bonafed):
+    """All clients in every round but for rounding: the budget is the most that can be spent."""
+    funded = ["--clients", "3", "--rounds", "100", "--budget", "450"]
+    assert bonafed("quote", "--prior-free", "--highest", "1.5", *funded, "--save", "r.json")[0] == 0
+    said = json.loads(bonafed("settle", "r.json", "--draw", "0", "--json")[1])["spend"]
+    assert said["probability_of_exceeding_budget"] == 0
+    assert said["quantiles"]["0.99"] <= 450

@@ -207,6 +207,28 @@ def test_a_run_resumed_ends_with_the_same_bits(make, small, tmp_path, kill_in, e
     assert ending(tmp_path / "killed") == ending(tmp_path / "whole")
 
 
+@pytest.mark.parametrize("changes", [[], ['faithful.agents=["1 amplify 2"]']], ids=["honest", "cheated"])
+def test_an_own_module_with_other_weights_is_resumed_with_those_it_began_with(
+    make, small, tmp_path, kill_in, ending, changes
+):
+    def prepared(seed, hidden=4):
+        torch.manual_seed(seed)
+        own = nn.Sequential(nn.Linear(6, hidden), nn.Tanh(), nn.Linear(hidden, 3))
+        short = ["faithful.training_steps=30", "faithful.payment_steps=3", "faithful.learning_rate=0.2"]
+        asked = make(*changes, *short, "model.name=own", "run.checkpoint_every=10")
+        return prepare_faithful(asked, dataset=small, module=own)
+
+    train_faithful(prepared(1), tmp_path / "whole")
+    for moment in (4, 14):
+        place = tmp_path / f"cut{moment}"
+        with pytest.raises(kill_in.error):
+            train_faithful(prepared(1), place, on_round=kill_in(moment))
+        with pytest.raises(InvalidValue, match=r"^model must be as when the run began, with 43 weights"):
+            train_faithful(prepared(1, hidden=5), place, resume=True)
+        train_faithful(prepared(2), place, resume=True)
+        assert ending(place) == ending(tmp_path / "whole")
+
+
 def test_faithful_runs_are_listed_beside_others(make, small, tmp_path):
     train_faithful(prepare_faithful(make(), dataset=small), tmp_path / "run")
     seen = listing.overview(tmp_path / "run")

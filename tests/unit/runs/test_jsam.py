@@ -170,3 +170,17 @@ def test_a_budget_that_buys_nobody_is_told(make, small, tmp_path):
     assert summary["notes"] == [
         "nobody took part in any round, the model is as it began: the budget buys too little"
     ]
+
+
+def test_clients_chosen_by_the_first_models_losses_are_not_chosen_again_by_others(make, small, tmp_path):
+    def prepared(seed):
+        torch.manual_seed(seed)
+        own = torch.nn.Sequential(torch.nn.Linear(6, 3))
+        changes = ("jsam.scheme=largest losses", "jsam.members=2")
+        return setting.prepare(make(*JSAM, *MORE, *changes), dataset=small, module=own)
+
+    training.train(prepared(0), tmp_path / "run")
+    (tmp_path / "run" / "summary.json").unlink()
+    with pytest.raises(InvalidValue, match=r"^model must have the weights the run began with: clients"):
+        training.train(prepared(1), tmp_path / "run", resume=True)
+    training.train(prepared(0), tmp_path / "run", resume=True)

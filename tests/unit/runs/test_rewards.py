@@ -118,6 +118,23 @@ def test_a_run_resumed_ends_with_the_same_bits(make, small, tmp_path, kill_in, e
         assert np.array_equal(one["rewards"], other["rewards"])
 
 
+def test_an_own_module_with_other_weights_is_resumed_with_those_it_began_with(
+    make, small, tmp_path, kill_in, ending
+):
+    def prepared(seed):
+        torch.manual_seed(seed)
+        own = nn.Sequential(nn.Linear(6, 4), nn.Tanh(), nn.Linear(4, 3))
+        return prepare_rewards(make('rewards.baselines=["cgsv"]'), dataset=small, module=own)
+
+    train_rewards(prepared(1), tmp_path / "whole")
+    for moment in (1, 9):
+        place = tmp_path / f"cut{moment}"
+        with pytest.raises(kill_in.error):
+            train_rewards(prepared(1), place, on_round=kill_in(moment))
+        train_rewards(prepared(2), place, resume=True)
+        assert ending(place) == ending(tmp_path / "whole")
+
+
 def test_nothing_is_earned_in_a_round_in_which_nobody_helped(make, small, tmp_path):
     """Clients with the same data: leaving one out changes nothing."""
     features, labels = np.tile(small.features[:20], (2, 1)), np.tile(small.labels[:20], 2)

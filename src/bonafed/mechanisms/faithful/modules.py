@@ -50,7 +50,7 @@ class ModuleProblem(Problem):
         strongly_convex: bool = False,
     ) -> None:
         """`smoothness` is the inverse of the training step where the true one is not known."""
-        self._module, self._program = module, program_for(module, loss)
+        self._module, self._program = module, program_for(module, loss, samples.features[:1])
         self._kind = torch.float64 if strongly_convex else torch.float32
         self._samples = Samples(_floats(samples.features, self._kind), _floats(samples.labels, self._kind))
         held = np.asarray(owner)

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bonafed import checks
 from bonafed.checks import Floats
+from bonafed.errors import InvalidValue
 from bonafed.mechanisms.sampling.plan import SamplingPlan
 from bonafed.mechanisms.sampling.prior_free import PriorFreeSampling
 from bonafed.mechanisms.sampling.spend import SpendDistribution, known_lotteries, spend_distribution
@@ -57,13 +58,15 @@ def settle_contract(contract: SamplingPlan, reports: ArrayLike) -> SettledTerms:
     ([True, False, True], [1.0, 0.0, 0.682])
     """
     c = checks.vector("reports", reports, length=contract.clients)
-    highest = np.array([menu.prior.high for menu in contract.menus])[contract.membership]
+    highest = np.array([menu.levels()[-1] for menu in contract.menus])[contract.membership]
     inside = c <= highest
     q, r = np.zeros(c.size), np.zeros(c.size)
     for index, menu in enumerate(contract.menus):
         mine = inside & (contract.membership == index)
         if mine.any():
             q[mine], r[mine] = menu.price(c[mine])
+    if q.max() > 1:
+        raise InvalidValue("contract", "must hold probabilities of at most 1", float(q.max()))
     return SettledTerms(c, inside, q, r, contract.rounds, contract.total_budget)
 
 
@@ -71,6 +74,6 @@ def settle_rules(rules: PriorFreeSampling, rounds: int, reports: ArrayLike) -> S
     """The terms of prior-free rules for reports in the order of approach."""
     c = checks.vector("reports", reports, length=rules.clients)
     turns = checks.whole("rounds", rounds)
-    done = rules.run(c)
-    inside = np.ones(c.size, dtype=bool)
+    done = rules.run(c)  # passes over whoever is not admitted
+    inside = c <= rules.highest
     return SettledTerms(c, inside, done.probability, done.payment, turns, turns * rules.budget)

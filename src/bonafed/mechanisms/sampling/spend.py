@@ -55,6 +55,7 @@ class SpendDistribution:
     method: Literal["lattice", "normal"]
     sums: Floats  # (M,) increasing amounts of money; empty if the normal limit is used
     cdf: Floats  # (M,) probability that the spend is at most that
+    most: float = math.inf  # money that can be spent at all: everybody in every round
 
     def quantile(self, p: float) -> float:
         """The amount that the spend does not exceed with probability p."""
@@ -62,15 +63,19 @@ class SpendDistribution:
         if self.sd == 0:
             return self.mean
         if self.method == "normal":
-            return max(0.0, self.mean + self.sd * float(scipy.special.ndtri(level)))
-        at = int(np.searchsorted(self.cdf, level))
-        return float(self.sums[min(at, self.sums.size - 1)])
+            found = max(0.0, self.mean + self.sd * float(scipy.special.ndtri(level)))
+        else:
+            at = int(np.searchsorted(self.cdf, level))
+            found = float(self.sums[min(at, self.sums.size - 1)])
+        return min(found, self.most)
 
     def probability_above(self, amount: float) -> float:
         """P(spend > amount)."""
         limit = checks.number("amount", amount)
         if self.sd == 0:
             return float(self.mean > limit)
+        if limit >= self.most * (1 - 1e-12):
+            return 0.0
         if self.method == "normal":
             return float(scipy.special.ndtr((self.mean - limit) / self.sd))
         at = int(np.searchsorted(self.sums, limit * (1 + 1e-12), side="right")) - 1
@@ -82,10 +87,11 @@ def spend_distribution(lotteries: Sequence[Lottery], rounds: int) -> SpendDistri
     mean, sd = _moments(lotteries, rounds)
     if sd <= 1e-12 * mean:
         return SpendDistribution(mean, 0.0, "lattice", np.empty(0), np.empty(0))
+    most = _most(lotteries, rounds)
     if len(lotteries) > _MOST_LOTTERIES:
-        return SpendDistribution(mean, sd, "normal", np.empty(0), np.empty(0))
+        return SpendDistribution(mean, sd, "normal", np.empty(0), np.empty(0), most)
     sums, cdf = _lattice(lotteries, rounds, mean, sd, "fair")
-    return SpendDistribution(mean, sd, "lattice", sums, cdf)
+    return SpendDistribution(mean, sd, "lattice", sums, cdf, most)
 
 
 def known_lotteries(probability: ArrayLike, payment: ArrayLike) -> list[Lottery]:
@@ -133,7 +139,7 @@ def _lattice(
 ) -> tuple[Floats, Floats]:
     """Amounts and cdf on an even lattice around the mean; sums are taken modulo its width."""
     clients = sum(lottery.clients for lottery in lotteries)
-    top = rounds * sum(n * float(o.payment.max(initial=0.0)) for n, o in lotteries)
+    top = _most(lotteries, rounds)
     # Wide enough for the bulk and for rare clients that are paid often, one at a time.
     width = _SPAN * sd + _RARE * max(_likely_most(o, rounds) for _, o in lotteries)
     finest = 2000.0 * clients if rounding == "up" else 64 * min(width, top) / sd
@@ -141,6 +147,7 @@ def _lattice(
     covers_all = top <= width and size > 2 * clients
     # If the lattice can hold every possible sum (each client rounded up once), nothing wraps.
     step = top / (size - clients - 2) if covers_all else width / size
+    step = _of_payments(lotteries, step)
     spectrum = np.ones(size // 2 + 1, dtype=np.complex128)
     for count, outcomes in lotteries:
         one = np.fft.rfft(_client_total(outcomes, rounds, step, size, rounding))
@@ -151,6 +158,23 @@ def _lattice(
     pmf = np.roll(pmf, -(first % size))
     sums = np.asarray((first + np.arange(size)) * step, dtype=np.float64)
     return sums, np.asarray(np.minimum(np.cumsum(pmf) / pmf.sum(), 1.0), dtype=np.float64)
+
+
+def _most(lotteries: Sequence[Lottery], rounds: int) -> float:
+    """Money if everybody has the highest payment in every round."""
+    return rounds * sum(n * float(o.payment.max(initial=0.0)) for n, o in lotteries)
+
+
+def _of_payments(lotteries: Sequence[Lottery], step: float) -> float:
+    """The step, or the next larger one of which the payment, if there is only one, is a multiple.
+
+    Sums are then points of the lattice: a budget of just so many payments is on one side of it.
+    """
+    paid = np.unique(np.concatenate([o.payment for _, o in lotteries]))
+    paid = paid[paid > 0]
+    if paid.size != 1 or paid[0] < step:
+        return step
+    return float(paid[0] / math.floor(paid[0] / step))
 
 
 def _likely_most(outcomes: Outcomes, rounds: int) -> float:
