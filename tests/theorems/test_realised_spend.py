@@ -229,7 +229,10 @@ def test_known_lotteries_group_equal_terms():
 
 
 @given(
-    st.lists(st.floats(0.01, 0.99), min_size=1, max_size=3), st.floats(0.1, 5.0), st.integers(1, 3), st.data()
+    st.lists(st.floats(0.01, 0.99), min_size=1, max_size=3),
+    st.floats(0.1, 5.0),
+    st.integers(1, 3),
+    st.data(),
 )
 def test_a_budget_of_whole_payments_is_on_one_side_of_them(q, r, rounds, data):
     """One payment for all: how often it is made is exact, also at a budget of just so many."""

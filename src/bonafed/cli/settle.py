@@ -91,7 +91,13 @@ def _describe(terms: SettledTerms) -> JSONObject:
     spend = terms.spend
     return {
         "clients": [
-            {"client": k, "cost": float(c), "admitted": bool(a), "probability": float(q), "payment": float(r)}
+            {
+                "client": k,
+                "cost": float(c),
+                "admitted": bool(a),
+                "probability": float(q),
+                "payment": float(r),
+            }
             for k, (c, a, q, r) in enumerate(
                 zip(terms.reports, terms.admitted, terms.probability, terms.payment, strict=True)
             )

@@ -179,10 +179,10 @@ def _rounds(setting: Setting) -> int:
 def _require_same_choice(setting: Setting, start: NDArray[Any]) -> None:
     """Clients chosen by the losses of the first model are chosen again from the module at hand."""
     jsam = setting.config.jsam
-    if jsam is not None and jsam.scheme == "largest losses":
-        if not np.array_equal(start, setting.start.numpy()):
-            rule = "must have the weights the run began with: clients were chosen by their losses"
-            raise InvalidValue("model", rule, "others")
+    by_losses = jsam is not None and jsam.scheme == "largest losses"
+    if by_losses and not np.array_equal(start, setting.start.numpy()):
+        rule = "must have the weights the run began with: clients were chosen by their losses"
+        raise InvalidValue("model", rule, "others")
 
 
 def summarise(setting: Setting, records: Sequence[JSONObject], accounts: Accounts) -> JSONObject:

@@ -367,11 +367,10 @@ def test_settle_does_not_take_probabilities_above_one(bonafed):
     prior = "discrete:0.5,0.5,1,0.5"
     assert bonafed("quote", "--prior", prior, *SMALL, "--save", "c.json")[0] == 0
     data = json.loads(Path("c.json").read_text())
-    data["groups"][0]["menu"]["probabilities"][0] = 1.2
+    data["groups"][0]["menu"]["levels"]["probability"] = [1.2, 1.2]
     Path("c.json").write_text(json.dumps(data))
     code, _, err = bonafed("settle", "c.json", "--draw", "0")
-    assert code == 2
-    assert "must" in err
+    assert (code, err) == (2, "error: contract must hold probabilities of at most 1, got 1.2\n")
 
 
 def test_settled_spend_never_exceeds_what_can_be_paid(bonafed):

@@ -24,7 +24,8 @@ def test_a_run_folder_holds_what_it_says(make, small, tmp_path):
     summary = training.train(made, tmp_path / "run")
     names = {path.name for path in (tmp_path / "run").iterdir()}
     assert names == {
-        "config.toml", "versions.json", "metrics.jsonl", "checkpoint.npz", "model.pt", "summary.json"
+        "config.toml", "versions.json", "start.npy", "metrics.jsonl", "checkpoint.npz", "model.pt",
+        "summary.json",
     }  # fmt: skip
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert [line["round"] for line in lines] == [1, 2, 3, 4, 5]
