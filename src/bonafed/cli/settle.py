@@ -55,14 +55,13 @@ def settle(
         if reports is not None:
             require_different("--save", save, "--reports", reports)
         require_writable(save)
-    terms = _settled(contract, reports, draw)
-    written = {} if save is None else {save: _csv(terms)}
+    description = _describe(_settled(contract, reports, draw))
+    written = {} if save is None else {save: _csv(description)}
     write_together(written)
-    description = _describe(terms)
     if as_json:
         tables.say_json(description)
         return
-    _show(contract, terms, description)
+    _show(contract, description)
     tables.say_written(tables.new_console(), written)
 
 
@@ -104,7 +103,6 @@ def _describe(terms: SettledTerms) -> JSONObject:
         ],
         "rounds": terms.rounds,
         "budget": terms.total_budget,
-        "confidence": None,
         "expected_participants": float(terms.probability.sum()),
         "spend": {
             "expected": spend.mean,
@@ -116,22 +114,22 @@ def _describe(terms: SettledTerms) -> JSONObject:
     }
 
 
-def _csv(terms: SettledTerms) -> bytes:
+def _csv(description: JSONObject) -> bytes:
     """All digits, a row per client."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["client", "cost", "admitted", "probability", "payment"])
-    for row in _describe(terms)["clients"]:
+    for row in description["clients"]:
         cost, probability, payment = (repr(row[name]) for name in ("cost", "probability", "payment"))
         writer.writerow([row["client"], cost, int(row["admitted"]), probability, payment])
     return text.getvalue().encode()
 
 
-def _show(path: Path, terms: SettledTerms, description: JSONObject) -> None:
+def _show(path: Path, description: JSONObject) -> None:
     console = tables.new_console()
     people = description["clients"]
     console.print(
-        f"{path}: {len(people):,} clients, {terms.rounds:,} rounds; "
+        f"{path}: {len(people):,} clients, {description['rounds']:,} rounds; "
         f"{description['expected_participants']:,.4g} clients per round on average.",
         markup=False,
         soft_wrap=True,

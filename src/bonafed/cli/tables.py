@@ -154,7 +154,7 @@ def show_spend(console: Console, description: JSONObject) -> None:
         "",
     )
     console.print(table)
-    if description["confidence"] is not None:
+    if description.get("confidence") is not None:  # of a contract whose costs are not known yet
         console.print(
             f"Shrunk so that realised spend stays within the budget with probability "
             f"{description['confidence']:g} or more."

@@ -363,6 +363,15 @@ def test_settle_with_rules_passes_over_costs_that_are_too_high(bonafed):
     assert (said[1]["probability"], said[1]["payment"]) == (0, 0)
 
 
+def test_settle_where_nobody_is_admitted_spends_nothing(bonafed):
+    assert bonafed("quote", "--prior", "uniform:0.5,1.5", *SMALL, "--save", "c.json")[0] == 0
+    Path("s.csv").write_text("2\n3\n4\n")
+    code, out, _ = bonafed("settle", "c.json", "--reports", "s.csv", "--json")
+    said = json.loads(out)
+    assert (code, said["spend"]["expected"], said["expected_participants"]) == (0, 0, 0)
+    assert not any(row["admitted"] for row in said["clients"])
+
+
 def test_settle_does_not_take_probabilities_above_one(bonafed):
     prior = "discrete:0.5,0.5,1,0.5"
     assert bonafed("quote", "--prior", prior, *SMALL, "--save", "c.json")[0] == 0

@@ -121,11 +121,16 @@ class SamplingPlan:
     def allocate(self, reports: ArrayLike) -> Allocation:
         """Probability and expected payment per round of every client, for all reports at once."""
         c = checks.vector("reports", reports, length=self.clients)
-        q, r = np.empty(self.clients), np.empty(self.clients)
-        for index, menu in enumerate(self.menus):
-            mine = self.membership == index
-            q[mine], r[mine] = menu.price(c[mine])
+        q, r = self.price(c, np.arange(self.clients))
         return Allocation(q, q * r)
+
+    def price(self, reports: Floats, clients: NDArray[np.int64]) -> tuple[Floats, Floats]:
+        """Probability and payment per participation of these clients for their reports."""
+        q, r, of = np.empty(clients.size), np.empty(clients.size), self.membership[clients]
+        for index, menu in enumerate(self.menus):
+            mine = of == index
+            q[mine], r[mine] = menu.price(reports[mine])
+        return q, r
 
 
 def plan(

@@ -8,7 +8,6 @@ depend on those before it.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -34,11 +33,6 @@ class SettledTerms:
     rounds: int
     total_budget: float  # money, whole run
 
-    @property
-    def expected_spend(self) -> float:
-        """Money over the whole run, in expectation over the sampling coins."""
-        return self.rounds * math.fsum(self.probability * self.payment)
-
     @cached_property
     def spend(self) -> SpendDistribution:
         """The distribution of realised spend: costs are known now, only the coins are left."""
@@ -61,10 +55,7 @@ def settle_contract(contract: SamplingPlan, reports: ArrayLike) -> SettledTerms:
     highest = np.array([menu.levels()[-1] for menu in contract.menus])[contract.membership]
     inside = c <= highest
     q, r = np.zeros(c.size), np.zeros(c.size)
-    for index, menu in enumerate(contract.menus):
-        mine = inside & (contract.membership == index)
-        if mine.any():
-            q[mine], r[mine] = menu.price(c[mine])
+    q[inside], r[inside] = contract.price(c[inside], np.flatnonzero(inside))
     if q.max() > 1:
         raise InvalidValue("contract", "must hold probabilities of at most 1", float(q.max()))
     return SettledTerms(c, inside, q, r, contract.rounds, contract.total_budget)
