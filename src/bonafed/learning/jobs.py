@@ -97,7 +97,7 @@ def job_rng(seed: int, round_number: int, job: Job) -> np.random.Generator:
 def noise(rng: np.random.Generator, like: Tensor) -> Tensor:
     """Standard normal numbers, in the shape and precision of a tensor.
 
-    From the job's own generator and no other: PyTorch's takes 32 bits of a seed, so that among some ten
+    From the job's own generator and no other: PyTorch's takes 32 bits of a seed, so that among a hundred
     thousand jobs two would add the same noise, and a ledger counts releases as independent.
     """
     kind = np.float64 if like.dtype == torch.float64 else np.float32
