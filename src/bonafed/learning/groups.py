@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bonafed.learning.jobs import Job, LocalTraining, Samples, Update, batches, job_rng, noise
-from bonafed.learning.programs import Program
+from bonafed.learning.programs import Program, together
 from bonafed.learning.workspace import array
 
 MOST_PADDING = 0.125  # share of padding among the samples of one call, at most
@@ -51,34 +51,24 @@ def train_group(
     program: Program, samples: Samples, start: Tensor, plan: Plan, places: Sequence[int]
 ) -> list[tuple[int, Update]]:
     """The updates of the jobs at these places; `start` is one model (P,), or one per job."""
-    spec, group = plan.spec, [_Run(place, plan) for place in places]
+    group = [_Run(place, plan) for place in places]
     before = start[list(places)] if start.dim() == 2 else start.expand(len(group), -1)
-    weights = before.clone()
-    state = _OptimizerState(weights, spec)
     losses = torch.zeros(len(group), dtype=torch.float64)
-    plain = spec.optimizer == "sgd" and not spec.weight_decay and not plan.noisy
+    plain = plan.spec.optimizer == "sgd" and not plan.spec.weight_decay and not plan.noisy
+    models: _Descent | _Optimizer = (_Descent if plain else _Optimizer)(program, samples, plan, before)
     for step in range(len(group[0].batches)):  # the longest comes first
         active = sum(len(run.batches) > step for run in group)
-        lengths = [group[k].batches[step].size for k in range(active)]
-        for rows in _calls(lengths, plan.most):
-            where, parts = _as_slice(rows), [group[k].batches[step] for k in rows]
-            if plain and lengths[rows[0]] <= plan.longest:
-                current, batch = weights[where], _batch(samples, parts)
-                loss = program.descend(current, *batch, spec.clip, spec.learning_rate)
-                if not isinstance(where, slice):  # a slice is a view, an index a copy
-                    weights[where] = current
-            else:
-                loss, grad = _gradients(program, samples, weights[where], parts, plan)
-                _add_noise(grad, [group[k] for k in rows], [lengths[k] for k in rows], spec)
-                state.step(weights, where, grad)
-            losses[where] += loss.double()
-    weights -= before
+        for rows in _calls([run.batches[step].size for run in group[:active]], plan.most):
+            runs = [group[k] for k in rows]
+            where = _as_slice(rows)
+            losses[where] += models.step(where, runs, [run.batches[step] for run in runs]).double()
+    changes = models.weights().sub_(before)
     return [
         (
             run.place,
             Update(
                 run.job.client,
-                weights[k],
+                changes[k],
                 float(losses[k]) / len(run.batches),
                 len(run.batches),
                 len(run.batches) if run.job.noise_multiplier else 0,
@@ -165,17 +155,60 @@ def _add_noise(grad: Tensor, runs: list[_Run], sizes: list[int], spec: LocalTrai
             grad[k] += sd * noise(run.rng, grad[k])
 
 
-class _OptimizerState:
-    """Momentum or Adam state of a group of jobs; plain SGD keeps none."""
+class _Descent:
+    """Models that make plain gradient steps; the program makes them in place."""
 
-    def __init__(self, weights: Tensor, spec: LocalTraining) -> None:
-        self._spec = spec
-        self._mean = torch.zeros_like(weights) if spec.optimizer != "sgd" else None
-        self._square = torch.zeros_like(weights) if spec.optimizer == "adam" else None
-        self._count = torch.zeros(weights.shape[0], 1, dtype=torch.float64)
+    def __init__(self, program: Program, samples: Samples, plan: Plan, before: Tensor) -> None:
+        self._program, self._samples, self._plan = program, samples, plan
+        self._arrays = [
+            array(program, f"weights {k}", view.shape, view).copy_(view)
+            for k, view in enumerate(program.views(before))
+        ]
 
-    def step(self, weights: Tensor, where: slice | Tensor, grad: Tensor) -> None:
-        spec = self._spec
+    def step(self, where: slice | Tensor, runs: list[_Run], parts: list[NDArray[np.int64]]) -> Tensor:
+        """One step of the models at these rows, a batch each; their losses."""
+        program, spec = self._program, self._plan.spec
+        own = [each[where] for each in self._arrays]
+        if parts[0].size <= self._plan.longest:
+            loss = program.descend(own, *_batch(self._samples, parts), spec.clip, spec.learning_rate)
+            if isinstance(where, slice):
+                return loss  # a slice is a view, an index a copy
+        else:
+            weights = together(own)
+            loss, grad = _gradients(program, self._samples, weights, parts, self._plan)
+            own = program.views(weights.sub_(grad, alpha=spec.learning_rate))
+        for each, new in zip(self._arrays, own, strict=True):
+            each[where] = new
+        return loss
+
+    def weights(self) -> Tensor:
+        """(K, P), now."""
+        return together(self._arrays)
+
+
+class _Optimizer:
+    """Models that are trained with noise, weight decay, momentum or Adam."""
+
+    def __init__(self, program: Program, samples: Samples, plan: Plan, before: Tensor) -> None:
+        self._program, self._samples, self._plan = program, samples, plan
+        self._weights, kind = before.clone(), plan.spec.optimizer
+        self._mean = torch.zeros_like(self._weights) if kind != "sgd" else None
+        self._square = torch.zeros_like(self._weights) if kind == "adam" else None
+        self._count = torch.zeros(before.shape[0], 1, dtype=torch.float64)
+
+    def step(self, where: slice | Tensor, runs: list[_Run], parts: list[NDArray[np.int64]]) -> Tensor:
+        """One step of the models at these rows, a batch each; their losses."""
+        loss, grad = _gradients(self._program, self._samples, self._weights[where], parts, self._plan)
+        _add_noise(grad, runs, [part.size for part in parts], self._plan.spec)
+        self._move(where, grad)
+        return loss
+
+    def weights(self) -> Tensor:
+        """(K, P), now."""
+        return self._weights
+
+    def _move(self, where: slice | Tensor, grad: Tensor) -> None:
+        weights, spec = self._weights, self._plan.spec
         if spec.weight_decay:
             grad = grad + spec.weight_decay * weights[where]
         if self._mean is None:

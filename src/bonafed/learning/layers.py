@@ -7,14 +7,17 @@ markedly faster on a CPU, and lets the gradient of the first layer's input be le
 Vectors are laid out (K, B, F), images (K, C, H, W, B): with the batch innermost, every copy runs over
 neighbouring numbers. `backward` gets the gradient of the loss for each sample and returns the gradient for
 the layer's input (None if not wanted); `accumulate` adds the parameter gradient, summed over samples,
-straight into the weights (a gradient step) or into an empty gradient. For private training
+straight into the weights (a gradient step) or into an empty gradient, where each parameter is an array of
+its own. For private training
 `sample_gradients` gives each sample's squared gradient norm, without forming a gradient per sample where
 that can be avoided, and `accumulate_scaled` adds the gradients after clipping.
 """
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
 
@@ -24,22 +27,29 @@ from torch import Tensor
 from bonafed.learning.workspace import array
 
 Cache = Any  # what a layer keeps from its forward pass for the backward pass
+Weights = Sequence[Tensor]  # a layer's parameters, each (K, *shape)
 
 
 class Layer(ABC):
-    """One layer of K models; `weights` is the (K, size) slice of the flat parameters it owns."""
+    """One layer of K models."""
 
     @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Of its parameters in one model."""
+        return ()
+
+    @property
+    @final
     def size(self) -> int:
-        """Number of its parameters."""
-        return 0
+        """How many numbers its parameters hold in one model."""
+        return sum(map(math.prod, self.shapes))
 
     @abstractmethod
-    def forward(self, weights: Tensor, x: Tensor) -> tuple[Tensor, Cache]:
+    def forward(self, weights: Weights, x: Tensor) -> tuple[Tensor, Cache]:
         """Output, and what backward needs."""
 
     @abstractmethod
-    def backward(self, weights: Tensor, cache: Cache, d: Tensor, want_input: bool) -> Tensor | None:
+    def backward(self, weights: Weights, cache: Cache, d: Tensor, want_input: bool) -> Tensor | None:
         """Gradient for the input, given the gradient d for the output."""
 
 
@@ -47,8 +57,8 @@ class WeightedLayer(Layer):
     """A layer with parameters."""
 
     @abstractmethod
-    def accumulate(self, cache: Cache, d: Tensor, out: Tensor, alpha: float) -> None:
-        """Add alpha times the parameter gradient, summed over samples, to `out` (K, size) in place."""
+    def accumulate(self, cache: Cache, d: Tensor, out: Weights, alpha: float) -> None:
+        """Add alpha times the parameter gradient, summed over samples, to `out` in place."""
 
     @abstractmethod
     def sample_gradients(self, cache: Cache, d: Tensor) -> tuple[Tensor, Cache]:
@@ -56,7 +66,7 @@ class WeightedLayer(Layer):
 
     @abstractmethod
     def accumulate_scaled(
-        self, cache: Cache, d: Tensor, kept: Cache, scale: Tensor, out: Tensor, alpha: float
+        self, cache: Cache, d: Tensor, kept: Cache, scale: Tensor, out: Weights, alpha: float
     ) -> None:
         """Like `accumulate`, with each sample's gradient multiplied by its `scale` (K, B)."""
 
@@ -81,30 +91,22 @@ class Linear(WeightedLayer):
     outputs: int
 
     @property
-    def size(self) -> int:
-        return self.outputs * (self.inputs + 1)
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        return (self.outputs, self.inputs), (self.outputs,)
 
-    def _split(self, weights: Tensor) -> tuple[Tensor, Tensor]:
-        cut = self.inputs * self.outputs
-        matrix = weights[:, :cut].view(-1, self.outputs, self.inputs)
-        return matrix, weights[:, cut:]
-
-    def forward(self, weights: Tensor, x: Tensor) -> tuple[Tensor, Cache]:
-        matrix, bias = self._split(weights)
+    def forward(self, weights: Weights, x: Tensor) -> tuple[Tensor, Cache]:
+        matrix, bias = weights
         y = array(self, "output", (*x.shape[:2], self.outputs), x)
         return torch.baddbmm(bias[:, None], x, matrix.transpose(1, 2), out=y), x
 
-    def backward(self, weights: Tensor, cache: Cache, d: Tensor, want_input: bool) -> Tensor | None:
+    def backward(self, weights: Weights, cache: Cache, d: Tensor, want_input: bool) -> Tensor | None:
         if not want_input:
             return None
-        return torch.bmm(
-            d, self._split(weights)[0], out=array(self, "input", (*d.shape[:2], self.inputs), d)
-        )
+        return torch.bmm(d, weights[0], out=array(self, "input", (*d.shape[:2], self.inputs), d))
 
-    def accumulate(self, cache: Cache, d: Tensor, out: Tensor, alpha: float) -> None:
-        matrix, bias = self._split(out)
-        gradient = array(self, "gradient", matrix.shape, d)
-        matrix.add_(torch.bmm(d.transpose(1, 2), cache, out=gradient), alpha=alpha)
+    def accumulate(self, cache: Cache, d: Tensor, out: Weights, alpha: float) -> None:
+        matrix, bias = out
+        matrix.baddbmm_(d.transpose(1, 2), cache, alpha=alpha)
         bias.add_(d.sum(1), alpha=alpha)
 
     def sample_gradients(self, cache: Cache, d: Tensor) -> tuple[Tensor, Cache]:
@@ -112,7 +114,7 @@ class Linear(WeightedLayer):
         return _squared_norms(d) * (_squared_norms(cache) + 1), None
 
     def accumulate_scaled(
-        self, cache: Cache, d: Tensor, kept: Cache, scale: Tensor, out: Tensor, alpha: float
+        self, cache: Cache, d: Tensor, kept: Cache, scale: Tensor, out: Weights, alpha: float
     ) -> None:
         self.accumulate(cache, d * scale[:, :, None], out, alpha)
 
@@ -126,13 +128,8 @@ class Convolution(WeightedLayer):
     padding: int
 
     @property
-    def size(self) -> int:
-        return self.filters * (self.channels * self.kernel**2 + 1)
-
-    def _split(self, weights: Tensor) -> tuple[Tensor, Tensor]:
-        cut = self.filters * self.channels * self.kernel**2
-        matrix = weights[:, :cut].view(-1, self.filters, self.channels, self.kernel, self.kernel)
-        return matrix, weights[:, cut:]
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        return (self.filters, self.channels, self.kernel, self.kernel), (self.filters,)
 
     def _pad(self, x: Tensor) -> Tensor:
         return torch.nn.functional.pad(x, [0, 0, *[self.padding] * 4]) if self.padding else x
@@ -162,10 +159,10 @@ class Convolution(WeightedLayer):
         return _squared_norms(weight) + _squared_norms(bias), (weight, bias)
 
     def accumulate_scaled(
-        self, cache: Cache, d: Tensor, kept: Cache, scale: Tensor, out: Tensor, alpha: float
+        self, cache: Cache, d: Tensor, kept: Cache, scale: Tensor, out: Weights, alpha: float
     ) -> None:
         weight, bias = kept  # (K, B, C k k F), (K, B, F)
-        matrix, intercept = self._split(out)
+        matrix, intercept = out
         mixed = torch.bmm(scale[:, None], weight)
         shape = (-1, self.channels, self.kernel, self.kernel, self.filters)
         matrix.add_(mixed.view(shape).permute(0, 4, 1, 2, 3), alpha=alpha)
@@ -182,7 +179,7 @@ class Conv2d(Convolution):
     kernel: int
     padding: int = 0
 
-    def forward(self, weights: Tensor, x: Tensor) -> tuple[Tensor, Cache]:
+    def forward(self, weights: Weights, x: Tensor) -> tuple[Tensor, Cache]:
         x = self._pad(x)
         k, c, height, width, b = x.shape
         tall, wide = height - self.kernel + 1, width - self.kernel + 1
@@ -191,19 +188,19 @@ class Conv2d(Convolution):
             (k, c, self.kernel, self.kernel, tall, wide, b), (s[0], s[1], s[2], s[3], s[2], s[3], s[4])
         )
         columns = _copy(self, "columns", windows).view(k, c * self.kernel**2, tall * wide * b)
-        matrix, bias = self._split(weights)
+        matrix, bias = weights
         y = array(self, "output", (k, self.filters, tall * wide * b), x)
         torch.baddbmm(bias[:, :, None], matrix.flatten(2), columns, out=y)
         return y.view(k, self.filters, tall, wide, b), (columns, x)
 
-    def backward(self, weights: Tensor, cache: Cache, d: Tensor, want_input: bool) -> Tensor | None:
+    def backward(self, weights: Weights, cache: Cache, d: Tensor, want_input: bool) -> Tensor | None:
         if not want_input:
             return None
         shape = cache[1].shape
         k, c, _, _, b = shape
         tall, wide = d.shape[2:4]
         parts = array(self, "parts", (k, c * self.kernel**2, tall * wide * b), d)
-        torch.bmm(self._split(weights)[0].flatten(2).transpose(1, 2), d.flatten(2), out=parts)
+        torch.bmm(weights[0].flatten(2).transpose(1, 2), d.flatten(2), out=parts)
         parts = parts.view(k, c, self.kernel, self.kernel, tall, wide, b)
         out = array(self, "input", shape, d).zero_()
         for i in range(self.kernel):
@@ -211,8 +208,8 @@ class Conv2d(Convolution):
                 out[:, :, i : i + tall, j : j + wide] += parts[:, :, i, j]
         return self._cropped(out)
 
-    def accumulate(self, cache: Cache, d: Tensor, out: Tensor, alpha: float) -> None:
-        matrix, bias = self._split(out)
+    def accumulate(self, cache: Cache, d: Tensor, out: Weights, alpha: float) -> None:
+        matrix, bias = out
         flat = d.flatten(2)
         matrix.add_(torch.bmm(flat, cache[0].transpose(1, 2)).view(matrix.shape), alpha=alpha)
         bias.add_(flat.sum(2), alpha=alpha)
@@ -244,7 +241,7 @@ class BlockConv2d(Convolution):
     def _patch(self) -> int:
         return self.kernel + 1
 
-    def forward(self, weights: Tensor, x: Tensor) -> tuple[Tensor, Cache]:
+    def forward(self, weights: Weights, x: Tensor) -> tuple[Tensor, Cache]:
         x = self._pad(x)
         k, c, height, width, b = x.shape
         tall, wide, half = (height - self.kernel + 1) // 2, (width - self.kernel + 1) // 2, self._patch // 2
@@ -257,21 +254,21 @@ class BlockConv2d(Convolution):
             (s[0], s[1], s[4], s[2], s[5], s[3], s[4], s[5], s[6]),
         )
         columns = _copy(self, "columns", windows).view(k, c * self._patch**2, tall * wide * b)
-        bias, shifted = self._split(weights)[1].repeat(1, 4)[:, :, None], self._shifted(weights)
+        bias, shifted = weights[1].repeat(1, 4)[:, :, None], self._shifted(weights[0])
         y = array(self, "output", (k, 4 * self.filters, tall * wide * b), x)
         torch.baddbmm(bias, shifted, columns, out=y)
         return y.view(k, 4, self.filters, tall, wide, b), (columns, shifted, x)
 
-    def _shifted(self, weights: Tensor) -> Tensor:
+    def _shifted(self, matrix: Tensor) -> Tensor:
         """(K, 4 F, C (k+1)^2): the kernel at the four places of its patch."""
-        matrix, side = self._split(weights)[0], self.kernel
+        side = self.kernel
         shape = (matrix.shape[0], 4, self.filters, self.channels, self._patch, self._patch)
-        out = array(self, "shifted", shape, weights).zero_()
+        out = array(self, "shifted", shape, matrix).zero_()
         for place, (i, j) in enumerate(_PLACES):
             out[:, place, :, :, i : i + side, j : j + side] = matrix
         return out.view(shape[0], 4 * self.filters, -1)
 
-    def backward(self, weights: Tensor, cache: Cache, d: Tensor, want_input: bool) -> Tensor | None:
+    def backward(self, weights: Weights, cache: Cache, d: Tensor, want_input: bool) -> Tensor | None:
         if not want_input:
             return None
         _, shifted, x = cache
@@ -290,14 +287,14 @@ class BlockConv2d(Convolution):
             even = torch.nn.functional.pad(even, [0, 0, 0, width % 2, 0, height % 2])
         return self._cropped(even)
 
-    def accumulate(self, cache: Cache, d: Tensor, out: Tensor, alpha: float) -> None:
+    def accumulate(self, cache: Cache, d: Tensor, out: Weights, alpha: float) -> None:
         k, side = d.shape[0], self.kernel
         flat = d.view(k, 4 * self.filters, -1)
         shifted = array(self, "gradient", (k, 4 * self.filters, self.channels * self._patch**2), d)
         shifted = torch.bmm(flat, cache[0].transpose(1, 2), out=shifted).view(
             k, 4, self.filters, self.channels, self._patch, self._patch
         )
-        matrix, bias = self._split(out)
+        matrix, bias = out
         for place, (i, j) in enumerate(_PLACES):
             matrix.add_(shifted[:, place, :, :, i : i + side, j : j + side], alpha=alpha)
         bias.add_(d.flatten(3).sum((1, 3)), alpha=alpha)
@@ -340,7 +337,7 @@ class BlockMax(Layer):
     The first of equal values gets the gradient, as in PyTorch.
     """
 
-    def forward(self, weights: Tensor, x: Tensor) -> tuple[Tensor, Cache]:
+    def forward(self, weights: Weights, x: Tensor) -> tuple[Tensor, Cache]:
         shape = x[:, 0].shape
         upper, lower, y, *wins = (array(self, role, shape, x) for role in _ROLES)
         torch.maximum(x[:, 0], x[:, 1], out=upper)
@@ -351,7 +348,7 @@ class BlockMax(Layer):
         torch.sub(lower, upper, out=wins[2])
         return torch.maximum(upper, lower, out=y), wins
 
-    def backward(self, weights: Tensor, cache: Cache, d: Tensor, want_input: bool) -> Tensor | None:
+    def backward(self, weights: Weights, cache: Cache, d: Tensor, want_input: bool) -> Tensor | None:
         if not want_input:
             return None
         right_above, right_below, below = cache
@@ -378,11 +375,11 @@ def _where_positive(d: Tensor, criterion: Tensor, out: Tensor) -> None:
 class Relu(Layer):
     """max(x, 0)."""
 
-    def forward(self, weights: Tensor, x: Tensor) -> tuple[Tensor, Cache]:
+    def forward(self, weights: Weights, x: Tensor) -> tuple[Tensor, Cache]:
         y = torch.clamp_min(x, 0.0, out=array(self, "output", x.shape, x))
         return y, y
 
-    def backward(self, weights: Tensor, cache: Cache, d: Tensor, want_input: bool) -> Tensor | None:
+    def backward(self, weights: Weights, cache: Cache, d: Tensor, want_input: bool) -> Tensor | None:
         if not want_input:
             return None
         out = array(self, "input", d.shape, d)
@@ -395,11 +392,11 @@ class Relu(Layer):
 class Tanh(Layer):
     """tanh(x)."""
 
-    def forward(self, weights: Tensor, x: Tensor) -> tuple[Tensor, Cache]:
+    def forward(self, weights: Weights, x: Tensor) -> tuple[Tensor, Cache]:
         y = torch.tanh(x)
         return y, y
 
-    def backward(self, weights: Tensor, cache: Cache, d: Tensor, want_input: bool) -> Tensor | None:
+    def backward(self, weights: Weights, cache: Cache, d: Tensor, want_input: bool) -> Tensor | None:
         return d * (1 - cache.square()) if want_input else None
 
 
@@ -410,13 +407,13 @@ class MaxPool2(Layer):
 
     over_blocks: BlockMax = field(default_factory=BlockMax)
 
-    def forward(self, weights: Tensor, x: Tensor) -> tuple[Tensor, Cache]:
+    def forward(self, weights: Weights, x: Tensor) -> tuple[Tensor, Cache]:
         tall, wide = x.shape[2] // 2 * 2, x.shape[3] // 2 * 2
         blocks = torch.stack([x[:, :, i:tall:2, j:wide:2] for i, j in _PLACES], 1)
         y, cache = self.over_blocks.forward(weights, blocks)
         return y, (cache, x.shape)
 
-    def backward(self, weights: Tensor, cache: Cache, d: Tensor, want_input: bool) -> Tensor | None:
+    def backward(self, weights: Weights, cache: Cache, d: Tensor, want_input: bool) -> Tensor | None:
         if not want_input:
             return None
         masks, shape = cache
@@ -434,8 +431,8 @@ class MaxPool2(Layer):
 class Flatten(Layer):
     """Images (K, C, H, W, B) to vectors (K, B, C H W)."""
 
-    def forward(self, weights: Tensor, x: Tensor) -> tuple[Tensor, Cache]:
+    def forward(self, weights: Weights, x: Tensor) -> tuple[Tensor, Cache]:
         return _copy(self, "output", x.flatten(1, 3).transpose(1, 2)), x.shape
 
-    def backward(self, weights: Tensor, cache: Cache, d: Tensor, want_input: bool) -> Tensor | None:
+    def backward(self, weights: Weights, cache: Cache, d: Tensor, want_input: bool) -> Tensor | None:
         return _copy(self, "input", d.transpose(1, 2)).view(cache) if want_input else None

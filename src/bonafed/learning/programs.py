@@ -17,9 +17,11 @@ from __future__ import annotations
 
 import copy
 import io
+import math
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from itertools import islice
 from typing import Any, Literal, final
 
 import torch
@@ -50,10 +52,24 @@ class Program(ABC):
     ) -> tuple[Tensor, Tensor]:
         """Weighted mean loss (K,) and its gradient (K, P); x (K, B, ...), importance (K, B)."""
 
+    def views(self, weights: Tensor) -> list[Tensor]:
+        """Flat parameters (K, P) as the arrays (K, ...) that `descend` works on; none is copied."""
+        return [weights]
+
     def descend(
-        self, weights: Tensor, x: Tensor, y: Tensor, importance: Tensor, clip: float | None, rate: float
+        self,
+        arrays: list[Tensor],
+        x: Tensor,
+        y: Tensor,
+        importance: Tensor,
+        clip: float | None,
+        rate: float,
     ) -> Tensor:
-        """One plain gradient step in place; the loss (K,) before it."""
+        """One plain gradient step in place; the loss (K,) before it.
+
+        The arrays are shaped like `views`, each in one piece.
+        """
+        [weights] = arrays
         loss, grad = self.gradients(weights, x, y, importance, clip)
         weights.sub_(grad, alpha=rate)
         return loss
@@ -79,6 +95,11 @@ class Program(ABC):
 def flat_parameters(module: nn.Module) -> Tensor:
     """(P,) a module's parameters in one vector."""
     return torch.cat([p.detach().flatten() for p in module.parameters()]).clone()
+
+
+def together(arrays: list[Tensor]) -> Tensor:
+    """(K, P) flat parameters of a program's `views`, copied."""
+    return torch.cat([each.flatten(1) for each in arrays], 1)
 
 
 def load_parameters(module: nn.Module, flat: Tensor) -> nn.Module:
@@ -244,44 +265,61 @@ class LayerProgram(Program):
     def __init__(self, parts: list[stacked.Layer], loss: Loss) -> None:
         self.loss = loss
         self._parts = parts
-        self._slices: list[slice] = []
-        start = 0
-        for part in parts:
-            self._slices.append(slice(start, start + part.size))
-            start += part.size
-        self.size = start
+        self._shapes = [shape for part in parts for shape in part.shapes]
+        self.size = sum(part.size for part in parts)
         self._first = next(k for k, part in enumerate(parts) if part.size)
 
-    def _forward(self, weights: Tensor, x: Tensor) -> tuple[Tensor, list[stacked.Cache]]:
+    def views(self, weights: Tensor) -> list[Tensor]:
+        found, start = [], 0
+        for shape in self._shapes:
+            end = start + math.prod(shape)
+            found.append(weights[:, start:end].view(-1, *shape))
+            start = end
+        return found
+
+    def _by_layer(self, arrays: list[Tensor]) -> list[stacked.Weights]:
+        """Each layer's parameters."""
+        rest = iter(arrays)
+        return [list(islice(rest, len(part.shapes))) for part in self._parts]
+
+    def _forward(self, weights: list[stacked.Weights], x: Tensor) -> tuple[Tensor, list[stacked.Cache]]:
         if isinstance(self._parts[0], stacked.Flatten):
             value = x.flatten(2)
         else:
             value = _batch_last(self, x) if x.dim() == 5 else x
         caches: list[stacked.Cache] = []
-        for part, where in zip(self._parts, self._slices, strict=True):
+        for part, own in zip(self._parts, weights, strict=True):
             if isinstance(part, stacked.Flatten) and value.dim() == 3:
                 caches.append(None)  # vectors are flat already
                 continue
-            value, cache = part.forward(weights[:, where], value)
+            value, cache = part.forward(own, value)
             caches.append(cache)
         return value, caches
 
     def outputs(self, weights: Tensor, x: Tensor) -> Tensor:
-        return self._forward(weights, x)[0]
+        return self._forward(self._by_layer(self.views(weights)), x)[0]
 
     def gradients(
         self, weights: Tensor, x: Tensor, y: Tensor, importance: Tensor, clip: float | None
     ) -> tuple[Tensor, Tensor]:
-        grad = torch.zeros_like(weights)
-        return self._accumulate(weights, x, y, importance, clip, grad, 1.0), grad
+        views = self.views(weights)
+        grads = [array(self, f"gradient {k}", v.shape, weights).zero_() for k, v in enumerate(views)]
+        loss = self._accumulate(views, x, y, importance, clip, grads, 1.0)
+        return loss, together(grads)
 
     def descend(
-        self, weights: Tensor, x: Tensor, y: Tensor, importance: Tensor, clip: float | None, rate: float
+        self,
+        arrays: list[Tensor],
+        x: Tensor,
+        y: Tensor,
+        importance: Tensor,
+        clip: float | None,
+        rate: float,
     ) -> Tensor:
-        return self._accumulate(weights, x, y, importance, clip, weights, -rate)
+        return self._accumulate(arrays, x, y, importance, clip, arrays, -rate)
 
     def numbers_kept(self, sample: Tensor, clip: bool) -> int:
-        weights = torch.zeros(1, self.size, dtype=sample.dtype)
+        weights = self._by_layer(self.views(torch.zeros(1, self.size, dtype=sample.dtype)))
 
         def kept(samples: int) -> int:
             return _numbers(self._forward(weights, sample.expand(1, samples, *sample.shape)))
@@ -291,22 +329,23 @@ class LayerProgram(Program):
 
     def _accumulate(
         self,
-        weights: Tensor,
+        arrays: list[Tensor],
         x: Tensor,
         y: Tensor,
         importance: Tensor,
         clip: float | None,
-        out: Tensor,
+        out: list[Tensor],
         alpha: float,
     ) -> Tensor:
         """Add alpha times the gradient to `out`, which may be the weights; the loss (K,)."""
+        weights, targets = self._by_layer(arrays), self._by_layer(out)
         z, caches = self._forward(weights, x)
         losses, d = output_gradient(self.loss, z, y)
-        share = _shares(importance, weights)
+        share = _shares(importance, z)
         signals = self._backward(weights, caches, d if clip is not None else d * share[:, :, None])
         owners = [
-            (part, out[:, where], cache, signal)
-            for part, where, cache, signal in zip(self._parts, self._slices, caches, signals, strict=True)
+            (part, target, cache, signal)
+            for part, target, cache, signal in zip(self._parts, targets, caches, signals, strict=True)
             if isinstance(part, stacked.WeightedLayer) and signal is not None
         ]
         if clip is None:
@@ -319,7 +358,9 @@ class LayerProgram(Program):
                 part.accumulate_scaled(cache, signal, keep, scale, target, alpha)
         return (losses * share).sum(1)
 
-    def _backward(self, weights: Tensor, caches: list[stacked.Cache], d: Tensor) -> list[Tensor | None]:
+    def _backward(
+        self, weights: list[stacked.Weights], caches: list[stacked.Cache], d: Tensor
+    ) -> list[Tensor | None]:
         """The gradient for each layer's output, layers before the first parameters left out."""
         signals: list[Tensor | None] = [None] * len(self._parts)
         signal: Tensor | None = d
@@ -328,8 +369,7 @@ class LayerProgram(Program):
             if caches[k] is None:
                 continue
             assert signal is not None
-            part, where = self._parts[k], self._slices[k]
-            signal = part.backward(weights[:, where], caches[k], signal, want_input=k > self._first)
+            signal = self._parts[k].backward(weights[k], caches[k], signal, want_input=k > self._first)
         return signals
 
 
@@ -346,9 +386,9 @@ def _numbers(kept: object) -> int:
     return sum(map(_numbers, kept)) if isinstance(kept, tuple | list) else 0
 
 
-def _shares(importance: Tensor, weights: Tensor) -> Tensor:
+def _shares(importance: Tensor, like: Tensor) -> Tensor:
     """(K, B) weights of the samples in their client's mean, in the precision of the model."""
-    precise = importance.to(weights.dtype)
+    precise = importance.to(like.dtype)
     return precise / precise.sum(1, keepdim=True)
 
 
