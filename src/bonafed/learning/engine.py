@@ -59,10 +59,10 @@ def run_jobs(
         raise InvalidValue("shape of the start models", rule, tuple(start.shape))
     if spec.clip is None and any(job.noise_multiplier for job in jobs):
         raise InvalidValue("clip", "must be given where noise is added", None)
-    for problem in problems(program, start, samples, jobs, round_number).values():
-        raise problem
-    plan = _plan(program, samples, jobs, spec, seed, round_number, group_bytes)
     with single_threaded():
+        for problem in problems(program, start, samples, jobs, round_number).values():
+            raise problem
+        plan = _plan(program, samples, jobs, spec, seed, round_number, group_bytes)
         done = (crew or Crew(program, samples)).train(start, plan)
     for place in range(len(jobs)):
         yield done.pop(place)
@@ -106,7 +106,11 @@ def _in_groups(places: list[int], most: int) -> list[list[int]]:
 
 @contextmanager
 def single_threaded() -> Iterator[None]:
-    """Inside, every PyTorch call computes on one thread, so that digits do not depend on the cores."""
+    """Inside, every PyTorch call computes on one thread, so that digits do not depend on the cores.
+
+    Nor does the time: several threads for a small product wait for each other longer than it takes, with
+    the other cores busy a hundred times as long.
+    """
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

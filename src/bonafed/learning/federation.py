@@ -70,6 +70,7 @@ class RoundResult:
     releases: tuple[Release, ...]  # private data given away, to be written into the ledger
 
 
+@single_threaded()
 def run_round(
     program: Program,
     weights: Tensor,
@@ -153,6 +154,7 @@ def make_jobs(
     return jobs
 
 
+@single_threaded()
 def evaluate(program: Program, weights: Tensor, samples: Samples) -> tuple[float, float]:
     """Mean loss and accuracy (NaN for regression) of one model on samples."""
     n = samples.features.shape[0]
@@ -162,7 +164,7 @@ def evaluate(program: Program, weights: Tensor, samples: Samples) -> tuple[float
     most = min(1000, 4 * program.samples_per_call(samples.features[0], clip=False))  # nothing is kept
     for start in range(0, n, most):
         x, y = samples.features[start : start + most], samples.labels[start : start + most]
-        with torch.no_grad(), single_threaded():
+        with torch.no_grad():
             z = program.outputs(weights[None], x[None])[0]
         if program.loss == "squared":
             loss += float((z - y.view(z.shape)).square().sum()) / 2

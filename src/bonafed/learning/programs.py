@@ -46,6 +46,9 @@ class Program(ABC):
     loss: Loss
     uses_autograd: bool  # or has its gradients written out
 
+    def __init__(self) -> None:
+        self._kept: dict[tuple[torch.Size, torch.dtype, bool], int] = {}
+
     @abstractmethod
     def gradients(
         self, weights: Tensor, x: Tensor, y: Tensor, importance: Tensor, clip: float | None
@@ -74,9 +77,16 @@ class Program(ABC):
         weights.sub_(grad, alpha=rate)
         return loss
 
-    @abstractmethod
     def numbers_kept(self, sample: Tensor, clip: bool) -> int:
         """Numbers of intermediate results that one more sample adds to a call."""
+        key = sample.shape, sample.dtype, clip
+        if key not in self._kept:  # counted in a trial, once
+            self._kept[key] = self._count_kept(sample, clip)
+        return self._kept[key]
+
+    @abstractmethod
+    def _count_kept(self, sample: Tensor, clip: bool) -> int:
+        """What `numbers_kept` says of samples like this one."""
 
     def samples_per_call(self, sample: Tensor, clip: bool) -> int:
         """Samples like this one worth computing at once: more fall out of the cache, or of memory."""
@@ -263,6 +273,7 @@ class LayerProgram(Program):
     uses_autograd = False
 
     def __init__(self, parts: list[stacked.Layer], loss: Loss) -> None:
+        super().__init__()
         self.loss = loss
         self._parts = parts
         self._shapes = [shape for part in parts for shape in part.shapes]
@@ -318,7 +329,7 @@ class LayerProgram(Program):
     ) -> Tensor:
         return self._accumulate(arrays, x, y, importance, clip, arrays, -rate)
 
-    def numbers_kept(self, sample: Tensor, clip: bool) -> int:
+    def _count_kept(self, sample: Tensor, clip: bool) -> int:
         weights = self._by_layer(self.views(torch.zeros(1, self.size, dtype=sample.dtype)))
 
         def kept(samples: int) -> int:
@@ -399,6 +410,7 @@ class VmapProgram(Program):
     uses_autograd = True
 
     def __init__(self, module: nn.Module, loss: Loss) -> None:
+        super().__init__()
         self.loss = loss
         self._original = copy.deepcopy(module)
         self._copies = threading.local()
@@ -420,7 +432,7 @@ class VmapProgram(Program):
             found = self._copies.module = copy.deepcopy(self._original)
         return found
 
-    def numbers_kept(self, sample: Tensor, clip: bool) -> int:
+    def _count_kept(self, sample: Tensor, clip: bool) -> int:
         found = [0]
 
         def count(_module: nn.Module, _inputs: object, output: object) -> None:

@@ -101,6 +101,29 @@ def test_results_do_not_depend_on_grouping_or_order(name):
             assert float((a.change - b.change).abs().max()) <= 1e-7
 
 
+def test_nothing_of_a_round_waits_for_other_threads(monkeypatch):
+    module, samples, parts = make("softmax"), image_samples(sum(SIZES)), split(SIZES)
+    start, program, seen = flat_parameters(module), program_for(module), []
+    forward = programs.LayerProgram._forward
+
+    def watched(*given):
+        seen.append(torch.get_num_threads())
+        return forward(*given)
+
+    monkeypatch.setattr(programs.LayerProgram, "_forward", watched)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        everyone, spec = weighted_mean(np.arange(len(SIZES)), SIZES), LocalTraining(5, 0.1)
+        run_round(program, start, samples, parts, everyone, spec, seed=0, round_number=0)
+        evaluate(program, start, samples)
+        assert len(seen) > 4
+        assert set(seen) == {1}
+        assert torch.get_num_threads() == 2  # theirs again
+    finally:
+        torch.set_num_threads(before)
+
+
 @pytest.mark.parametrize("clients", [1, 3])
 def test_a_batch_of_more_than_a_call_holds_is_a_group_of_its_own(clients):
     """One client per group, and an odd number of them."""

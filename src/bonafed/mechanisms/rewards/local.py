@@ -86,6 +86,7 @@ class ModelScores(NamedTuple):
     accuracy: Floats  # (m,) share of samples classified rightly; NaN for regression
 
 
+@single_threaded()
 def evaluate_models(program: Program, models: Models, samples: Samples, *, cores: int = 1) -> ModelScores:
     """Loss and accuracy of each row of `models` (m, P); digits do not depend on `cores`."""
     n, m = samples.features.shape[0], models.shape[0]
@@ -100,12 +101,11 @@ def evaluate_models(program: Program, models: Models, samples: Samples, *, cores
     def score(group: Tensor) -> tuple[Tensor, Tensor]:
         return _score(program, group, samples, length)
 
-    with single_threaded():
-        if cores == 1:
-            done = [score(group) for group in groups]
-        else:
-            with ThreadPoolExecutor(checks.whole("cores", cores)) as pool:
-                done = list(pool.map(score, groups))
+    if cores == 1:
+        done = [score(group) for group in groups]
+    else:
+        with ThreadPoolExecutor(checks.whole("cores", cores)) as pool:
+            done = list(pool.map(score, groups))
     loss, correct = (torch.cat(parts).numpy() / n for parts in zip(*done, strict=True))
     return ModelScores(loss, correct if program.loss == "cross-entropy" else np.full(m, np.nan))
 
