@@ -62,7 +62,7 @@ _UsageProblem = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "Cli
 def main() -> None:
     """Entry point of the `bonafed` command."""
     try:
-        code = app(standalone_mode=False)
+        code = app(prog_name="bonafed", standalone_mode=False)
     except BonafedError as error:
         _fail(str(error))
     except OSError as error:

@@ -278,6 +278,11 @@ def test_help_version_and_unknown_commands(bonafed):
     code, _, err = bonafed()
     assert code == 2
     assert err.startswith("Usage: bonafed")
+    module = [sys.executable, "-m", "bonafed", "--version"]
+    assert (
+        subprocess.run(module, capture_output=True, check=True).stdout
+        == f"bonafed {__version__}\n".encode()
+    )
 
 
 @pytest.mark.parametrize(
