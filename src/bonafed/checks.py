@@ -17,6 +17,7 @@ from bonafed.errors import InvalidValue
 Floats = NDArray[np.float64]
 T = TypeVar("T", bound=str)
 _LARGER = "a larger integer"  # its digits may be thousands
+_MOST = 10**17  # of anything counted: what fits into memory is decided where it is asked for
 
 
 def number(name: str, value: object) -> float:
@@ -53,22 +54,21 @@ def non_negative(name: str, value: object) -> float:
     return result
 
 
-def whole(name: str, value: object, at_least: int = 1) -> int:
-    """A whole number not below `at_least`."""
+def whole(name: str, value: object, at_least: int = 1, at_most: int = _MOST) -> int:
+    """A whole number not below `at_least` and not above `at_most`."""
     result = number(name, value)
     # An integer is kept as it is: above 2**53 its double may be another number.
     exact = int(value) if isinstance(value, (int, np.integer)) else int(result)
     if result != int(result) or exact < at_least:
         raise InvalidValue(name, f"must be a whole number of at least {at_least}", value)
+    if exact > at_most:
+        raise InvalidValue(name, f"must not exceed {at_most}", exact)
     return exact
 
 
 def seed(name: str, value: object) -> int:
     """A whole number that every generator of random numbers takes."""
-    result = whole(name, value, at_least=0)
-    if result >= 2**64:
-        raise InvalidValue(name, "must be below 2**64", result)
-    return result
+    return whole(name, value, at_least=0, at_most=2**64 - 1)
 
 
 def between(name: str, value: object, low: float, high: float) -> float:

@@ -15,7 +15,10 @@ def write_together(contents: Mapping[Path, bytes]) -> None:
     partials = {path: path.with_name(path.name + ".partial") for path in contents}
     try:
         for path, data in contents.items():
-            partials[path].write_bytes(data)
+            try:
+                partials[path].write_bytes(data)
+            except OSError as error:  # of a file that nobody asked for, or of none
+                raise OSError(error.errno, error.strerror, str(path)) from error
         for path, partial in partials.items():
             partial.replace(path)
     finally:

@@ -97,6 +97,13 @@ def test_an_integer_is_not_rounded():
     assert type(checks.whole("n", np.int64(7))) is int
 
 
+def test_a_number_of_things_is_bounded():
+    assert checks.whole("n", 10**17) == 10**17
+    assert message(lambda: checks.whole("n", 10**17 + 1)) == f"n must not exceed {10**17}, got {10**17 + 1}"
+    assert message(lambda: checks.whole("n", 1e20)) == f"n must not exceed {10**17}, got {10**20}"
+    assert message(lambda: checks.whole("n", 8, at_most=7)) == "n must not exceed 7, got 8"
+
+
 @pytest.mark.parametrize("digits", [400, 10_000])
 def test_an_integer_no_double_holds_is_refused(digits):
     large = 10**digits
@@ -109,7 +116,7 @@ def test_an_integer_no_double_holds_is_refused(digits):
 
 def test_seeds():
     assert checks.seed("seed", 2**64 - 1) == 2**64 - 1
-    assert message(lambda: checks.seed("seed", 2**64)) == f"seed must be below 2**64, got {2**64}"
+    assert message(lambda: checks.seed("seed", 2**64)) == f"seed must not exceed {2**64 - 1}, got {2**64}"
     assert message(lambda: checks.seed("seed", -1)) == "seed must be a whole number of at least 0, got -1"
 
 

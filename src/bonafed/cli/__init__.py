@@ -1,8 +1,8 @@
 """The command line: one file per command, thin.
 
 Errors are one line on standard error, `error: name rule, got value`, and exit code 2; a claim or a
-check that fails is exit code 1. Nothing is written when a command fails, but for the folder of a training
-run that has begun: it can be resumed.
+check that fails is exit code 1, output that nobody reads 141. Nothing is written when a command fails, but
+for the folder of a training run that has kept a round: it can be resumed.
 """
 
 from __future__ import annotations
@@ -55,6 +55,8 @@ def _options(
     """Contracts for federated learning under which honesty is every participant's best choice."""
 
 
+_PIPE_CLOSED = 141  # what shells report of programs that are stopped so; 1 would be a verdict
+
 # The root of the errors Typer reports; newer versions of Typer carry their own copy of Click.
 _UsageProblem = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 
@@ -71,6 +73,8 @@ def main() -> None:
         _fail("this does not fit into memory; ask for fewer clients, rounds or points")
     except (typer.Abort, KeyboardInterrupt):
         _fail("stopped by the user; nothing was written")
+    except SystemExit:  # of Typer and Rich, with 1: nobody reads what they write
+        sys.exit(_PIPE_CLOSED)
     except Exception as error:
         if not isinstance(error, _UsageProblem):
             raise

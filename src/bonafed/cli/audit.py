@@ -113,7 +113,10 @@ def sampling(
             from bonafed.lab.style import render
 
             levels = np.linspace(belief.low, belief.high, 241)
-            figure = lie_figure(levels, menu.probability(levels), menu.expected_payment(levels), name)
+            figure = lie_figure(
+                levels, menu.probability(levels), menu.expected_payment(levels), name,
+                witness=report["truthful"].witness,
+            )  # fmt: skip
             write_together({plot: render(figure, plot)})
     finish(name, report, as_json, plot)
 

@@ -178,5 +178,6 @@ def _draw(
         epsilon, payment = mechanism.respond(others, client, costs)
     # Who understates a high cost may lose far more than anyone is paid: not of interest.
     reach = float(payment[np.isfinite(payment)].max(initial=0.0))
-    figure = lie_figure(costs, epsilon, payment, f"{name}, client {client}", "over the run", reach)
+    title = f"{name}, client {client}"
+    figure = lie_figure(costs, epsilon, payment, title, "over the run", reach, witness)
     write_together({plot: render(figure, plot)})

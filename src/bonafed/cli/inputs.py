@@ -25,23 +25,13 @@ def read_costs(path: Path, what: str = "cost") -> Floats:
 
     `what` is the name of the column: a cost, a loss or a share.
     """
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            rows = [(n, row) for n, row in enumerate(csv.reader(file), 1) if any(map(str.strip, row))]
-    except OSError as error:
-        raise UnreadableFile(path, error.strerror or str(error)) from error
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise UnreadableFile(path, f"not a text file of numbers ({error})") from error
+    rows = _rows(path)
     if not rows:
         raise UnreadableFile(path, f"the file holds no {_SEVERAL[what]}")
     column, start = _column(path, rows[0], what)
-    for line, row in rows:
-        if len(row) != len(rows[0][1]):
-            cells = f"{len(rows[0][1])} cells separated by commas, got {len(row)}"
-            raise UnreadableFile(path, f"a row must have {cells}", line)
     costs = []
     for line, row in rows[start:]:
-        word = row[column].strip() if column < len(row) else ""
+        word = row[column].strip()
         try:
             cost = float(word)
         except ValueError:
@@ -55,12 +45,53 @@ def read_costs(path: Path, what: str = "cost") -> Floats:
     return np.array(costs)
 
 
+def read_clients(path: Path) -> list[str] | None:
+    """The names of the clients of such a file: its column `client`, if it has one; none twice.
+
+    Numbers in order from 0, which are written where there are no names, are none.
+    """
+    rows = _rows(path)
+    names = [cell.strip().lower() for cell in rows[0][1]] if rows else []
+    if "client" not in names:
+        return None
+    seen: dict[str, int] = {}
+    for line, row in rows[1:]:
+        name = row[names.index("client")].strip()
+        if not name:
+            raise UnreadableFile(path, "client must be named", line)
+        if name in seen:
+            raise UnreadableFile(
+                path, f"client must not be there twice, got {name!r} as in line {seen[name]}", line
+            )
+        seen[name] = line
+    return None if list(seen) == list(map(str, range(len(seen)))) else list(seen)
+
+
+def _rows(path: Path) -> list[tuple[int, list[str]]]:
+    """The lines of a CSV file that are not empty, with their numbers, all of as many cells."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            rows = [(n, row) for n, row in enumerate(csv.reader(file), 1) if any(map(str.strip, row))]
+    except OSError as error:
+        raise UnreadableFile(path, error.strerror or str(error)) from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise UnreadableFile(path, f"not a text file of numbers ({error})") from error
+    for line, row in rows[:1]:
+        if any(";" in cell for cell in row):
+            raise UnreadableFile(path, "must separate cells by commas, got ';'", line)
+    for line, row in rows:
+        if len(row) != len(rows[0][1]):
+            cells = f"{len(rows[0][1])} cells separated by commas, got {len(row)}"
+            raise UnreadableFile(path, f"a row must have {cells}", line)
+    return rows
+
+
 def _column(path: Path, first: tuple[int, list[str]], what: str) -> tuple[int, int]:
     """Which column holds the numbers, and at which row they start (1 after a header)."""
     line, cells = first
     names = [cell.strip().lower() for cell in cells]
-    if any(";" in name for name in names):
-        raise UnreadableFile(path, "must separate cells by commas, got ';'", line)
+    if names.count(what) > 1:
+        raise UnreadableFile(path, f"must have one column '{what}', got {names.count(what)}", line)
     if what in names:
         return names.index(what), 1
     if len(cells) > 1:

@@ -10,6 +10,7 @@ import typer
 
 from bonafed.cli import tables
 from bonafed.cli.quote import Json, Plot
+from bonafed.errors import UnreadableFile
 from bonafed.files import require_picture, write_together
 
 if TYPE_CHECKING:
@@ -26,7 +27,8 @@ def runs(
     """List and compare training runs, finished or not.
 
     A FOLDER is a run, or holds runs; if none is given, the folder runs. With --plot, their accuracy
-    and loss are drawn over the rounds and, where clients are paid, over the money spent.
+    and loss are drawn over the rounds and, where clients are paid, over the money spent. Runs that cannot
+    be read are named, and the others listed.
 
     Example: bonafed runs runs/optimal runs/uniform --plot curves.png
     """
@@ -34,7 +36,20 @@ def runs(
         require_picture(plot)
     from bonafed.runs import listing
 
-    found = [listing.overview(path) for path in listing.find(folders or [Path("runs")])]
+    found, damaged = [], []
+    for path in listing.find(folders or [Path("runs")]):
+        try:
+            found.append(listing.overview(path))
+        except UnreadableFile as error:
+            damaged.append(error)
+    _list(found, as_json, plot)
+    for problem in damaged:
+        typer.echo(f"error: {problem}", err=True)
+    if damaged:
+        raise typer.Exit(2)
+
+
+def _list(found: list[dict[str, Any]], as_json: bool, plot: Path | None) -> None:
     if plot is not None:
         from bonafed.lab.run_figures import runs_figure
         from bonafed.lab.style import render
@@ -44,7 +59,8 @@ def runs(
     if as_json:
         tables.say_json(found)
         return
-    _show(found)
+    if found:
+        _show(found)
     if plot is not None:
         typer.echo(f"wrote {plot}")
 
@@ -77,7 +93,7 @@ def _show(found: list[dict[str, Any]]) -> None:
         "clients": [f"{row['clients']:,}" for row in found],
         "rounds": [_rounds(row) for row in found],
         "accuracy": [_cell(row["test_accuracy"], ".2%") for row in found],
-        "loss": [_cell(row["test_loss"], ".4f") for row in found],
+        "loss": ["" if row["test_loss"] is None else tables.loss(row["test_loss"]) for row in found],
         "spend": [_cell(row["spend"], ",.2f") for row in found],
         "epsilon": [_cell(row["epsilon"], ".4g") for row in found],
         "seconds": [f"{row['seconds']:,.2f}" for row in found],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -26,7 +27,10 @@ def settle(
     contract: Annotated[Path, typer.Argument(metavar="CONTRACT.json", hidden=True)],
     reports: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.csv", help="What each client states as its cost, a row each."),
+        typer.Option(
+            metavar="FILE.csv",
+            help="What each client states as its cost, a row each; a column client names them.",
+        ),
     ] = None,
     draw: Annotated[
         int | None,
@@ -55,7 +59,8 @@ def settle(
         if reports is not None:
             require_different("--save", save, "--reports", reports)
         require_writable(save)
-    description = _describe(_settled(contract, reports, draw))
+    names = None if reports is None else inputs.read_clients(reports)
+    description = _describe(_settled(contract, reports, draw), names)
     written = {} if save is None else {save: _csv(description)}
     write_together(written)
     if as_json:
@@ -86,19 +91,21 @@ def _settled(path: Path, reports: Path | None, draw: int | None) -> SettledTerms
     return settle_contract(contract, stated)
 
 
-def _describe(terms: SettledTerms) -> JSONObject:
+def _describe(terms: SettledTerms, names: Sequence[str] | None) -> JSONObject:
+    """Everything that is said, as plain data; clients by name, or numbered from 0."""
     spend = terms.spend
+    clients: Sequence[str | int] = range(terms.reports.size) if names is None else names
     return {
         "clients": [
             {
-                "client": k,
+                "client": client,
                 "cost": float(c),
                 "admitted": bool(a),
                 "probability": float(q),
                 "payment": float(r),
             }
-            for k, (c, a, q, r) in enumerate(
-                zip(terms.reports, terms.admitted, terms.probability, terms.payment, strict=True)
+            for client, c, a, q, r in zip(
+                clients, terms.reports, terms.admitted, terms.probability, terms.payment, strict=True
             )
         ],
         "rounds": terms.rounds,

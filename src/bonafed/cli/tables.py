@@ -33,6 +33,11 @@ def new_console() -> Console:
     return Console(highlight=False)
 
 
+def loss(value: float) -> str:
+    """Four digits after the point; a loss may also be as large as a number can be."""
+    return f"{value:.4f}" if abs(value) < 1e6 else f"{value:.4g}"
+
+
 def say_json(value: JSONObject | list[JSONObject]) -> None:
     """Plain data for programs; null for NaN and infinity, which JSON does not have."""
     typer.echo(json.dumps(_finite(value), indent=1, allow_nan=False))

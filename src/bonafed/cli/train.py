@@ -26,7 +26,11 @@ def train(
     config: Annotated[Path | None, typer.Argument(metavar="[CONFIG.toml]", hidden=True)] = None,
     changes: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="A.B=C", help="Set a key of the config; may be repeated."),
+        typer.Option(
+            "--set",
+            metavar="A.B=C",
+            help="Set a key of the config, or leave it out (A.B=); may be repeated.",
+        ),
     ] = None,
     resume: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Continue the run in this folder.")
@@ -264,7 +268,7 @@ def _rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
         rows.append(("test accuracy", f"{summary['test_accuracy']:.2%} (best {best:.2%})"))
     for key in ("test_loss", "train_loss"):
         if summary[key] is not None:
-            rows.append((key.replace("_", " "), f"{summary[key]:.4f}"))
+            rows.append((key.replace("_", " "), tables.loss(summary[key])))
     if "epsilon_sold" in summary:
         rows += _privacy_rows(summary)
     elif summary["spend"] is not None:
@@ -272,7 +276,9 @@ def _rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
         rows.append(("spend", f"{summary['spend']:,.2f} of {summary['total_budget']:,.10g}"))
         rows.append(("expected for these costs", f"{summary['expected_spend']:,.2f}"))
     if summary["epsilon"] is not None:
-        rows.append(("epsilon", f"{summary['epsilon']:.4g} at delta {summary['delta']:g}"))
+        rows.append(
+            ("largest epsilon of a client", f"{summary['epsilon']:.4g} at delta {summary['delta']:g}")
+        )
     if summary["skipped_updates"]:
         clients = ", ".join(map(str, summary["skipped_clients"][:8]))
         more = ", ..." if len(summary["skipped_clients"]) > 8 else ""

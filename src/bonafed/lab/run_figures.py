@@ -28,7 +28,7 @@ class RunCurve:
 def runs_figure(curves: Sequence[RunCurve]) -> Figure:
     """One row of panels over rounds and, if a run pays, one over money."""
     paid = any(curve.spend is not None for curve in curves)
-    figure = sheet(9, 6.4 if paid else 3.4)
+    figure = sheet(9, (6.4 if paid else 3.4) + 0.2 * np.ceil(len(curves) / 4))
     rows = figure.subplots(2 if paid else 1, 2, squeeze=False)
     for panel, title, what in zip(rows[0], ("Accuracy", "Loss"), ("accuracy", "loss"), strict=True):
         _draw(panel, curves, what, over="rounds")
@@ -37,9 +37,13 @@ def runs_figure(curves: Sequence[RunCurve]) -> Figure:
     for panel, what in zip(rows[1] if paid else (), ("accuracy", "loss"), strict=False):
         _draw(panel, curves, what, over="spend")
         panel.set(xlabel="money spent so far", ylabel=f"test {what}")
-    for k, row in enumerate(rows):
-        if row[0].get_lines():
-            row[k].legend(frameon=False, fontsize=8)
+    drawn = {line.get_label(): line for panel in rows.flat for line in panel.get_lines()}
+    if drawn:
+        names = [name for name in dict.fromkeys(curve.name for curve in curves) if name in drawn]
+        figure.legend(
+            [drawn[name] for name in names], names, loc="outside lower center", frameon=False, fontsize=8,
+            ncols=min(len(names), 4),
+        )  # fmt: skip
     return figure
 
 
@@ -49,7 +53,14 @@ def _draw(axes: Axes, curves: Sequence[RunCurve], what: str, over: str) -> None:
         if x is None:
             continue
         measured = np.isfinite(y)
-        style = STYLES[k // len(COLOURS) % len(STYLES)]
+        if not measured.any():
+            continue
         axes.plot(
-            x[measured], y[measured], style, color=COLOURS[k % len(COLOURS)], lw=1.6, label=curve.name
+            x[measured],
+            y[measured],
+            STYLES[k // len(COLOURS) % len(STYLES)],
+            color=COLOURS[k % len(COLOURS)],
+            lw=1.6,
+            marker="o" if measured.sum() == 1 else None,  # a point has no line
+            label=curve.name,
         )

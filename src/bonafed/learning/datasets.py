@@ -382,8 +382,15 @@ def _features(name: str, values: ArrayLike, vocabulary: int) -> Features:
         return pixels[:, None] if pixels.ndim == 3 else pixels
     with np.errstate(over="ignore"):
         result = given.astype(np.float32)
-    _refuse_samples(name, "must be finite", given, ~np.isfinite(result))
+    _refuse_not_single(name, given, result)
     return result
+
+
+def _refuse_not_single(name: str, given: NDArray[Any], single: NDArray[np.float32]) -> None:
+    """Numbers that are none, or none in single precision."""
+    _refuse_samples(name, "must be finite", given, ~np.isfinite(given))
+    most = np.finfo(np.float32).max
+    _refuse_samples(name, f"must not exceed {most:.3g} in size", given, ~np.isfinite(single))
 
 
 def _labels(name: str, values: ArrayLike, samples: int, classes: int | None) -> tuple[Labels, int]:
@@ -393,8 +400,10 @@ def _labels(name: str, values: ArrayLike, samples: int, classes: int | None) -> 
     if np.issubdtype(given.dtype, np.floating):
         if classes:
             raise InvalidValue(name, f"must be whole numbers below {classes}", given.dtype)
-        _refuse_samples(name, "must be finite", given, ~np.isfinite(given.astype(np.float32)))
-        return given.astype(np.float32), 0
+        with np.errstate(over="ignore"):
+            result = given.astype(np.float32)
+        _refuse_not_single(name, given, result)
+        return result, 0
     if classes == 0:
         raise InvalidValue(name, "must be real numbers like the other labels", given.dtype)
     limit = classes or MOST_CLASSES

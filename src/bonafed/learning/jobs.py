@@ -27,7 +27,8 @@ class BadUpdate(BonafedError):
     def __init__(self, client: int, round_number: int) -> None:
         self.client, self.round_number = client, round_number
         super().__init__(
-            f"update of client {client} in round {round_number} must be finite, got NaN or inf"
+            f"update of client {client} in round {round_number} must be finite, got NaN or inf; "
+            "a smaller learning rate may help, or on_bad_update = 'skip'"
         )
 
 
@@ -36,7 +37,10 @@ class BadModel(BonafedError):
 
     def __init__(self, round_number: int) -> None:
         self.round_number = round_number
-        super().__init__(f"model after round {round_number} must be finite, got NaN or inf")
+        super().__init__(
+            f"model after round {round_number} must be finite, got NaN or inf; "
+            "a smaller learning rate may help"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +58,10 @@ class LocalTraining:
 
     def __post_init__(self) -> None:
         checks.whole("batch_size", self.batch_size)
-        checks.positive("learning_rate", self.learning_rate)
+        _single("learning_rate", checks.positive("learning_rate", self.learning_rate))
         checks.literal("optimizer", self.optimizer, Optimizer)
         checks.between("momentum", self.momentum, 0.0, 1.0)
-        checks.non_negative("weight_decay", self.weight_decay)
+        _single("weight_decay", checks.non_negative("weight_decay", self.weight_decay))
         if (self.epochs is None) == (self.steps is None):
             raise InvalidValue("epochs", "or steps must be given, not both", (self.epochs, self.steps))
         if self.epochs is not None:
@@ -65,7 +69,16 @@ class LocalTraining:
         if self.steps is not None:
             checks.whole("steps", self.steps)
         if self.clip is not None:
-            checks.positive("clip", self.clip)
+            _single("clip", checks.positive("clip", self.clip))
+
+
+def _single(name: str, value: float) -> None:
+    """Models are mostly of single precision."""
+    most = float(np.finfo(np.float32).max)
+    if value > most:
+        raise InvalidValue(
+            name, f"must not exceed {most:.3g}, the largest number of single precision", value
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

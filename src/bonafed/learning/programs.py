@@ -153,6 +153,8 @@ def _runs(program: Program, weights: Tensor, sample: Tensor) -> bool:
 
 def _require_trainable(module: nn.Module) -> None:
     """What clients train and send is the vector of all parameters, and nothing else may change."""
+    if not isinstance(module, nn.Module):
+        raise InvalidValue("model", "must be a torch.nn.Module", type(module).__name__)
     if not any(True for _ in module.parameters()):
         raise InvalidValue("model", "must have parameters", type(module).__name__)
     broken = {

@@ -124,12 +124,13 @@ class Log:
     """A run that is being trained; one process at a time has it open."""
 
     def __init__(self, folder: Path, *, new: bool) -> None:
+        self._made = new and not folder.exists()
         if new:
             require_free(folder)
             folder.mkdir(parents=True, exist_ok=True)
         elif not holds_run(folder):
             raise InvalidValue("--resume", f"must be a folder that holds a run ({CONFIG})", folder)
-        self._folder = folder
+        self._folder, self._new = folder, new
         self._file: IO[bytes] = (folder / METRICS).open("ab")
         try:
             self._lock()
@@ -199,7 +200,18 @@ class Log:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._new and isinstance(error, Exception) and not (self._folder / CHECKPOINT).exists():
+            self._undo()
         self._file.close()
+
+    def _undo(self) -> None:
+        """Take a run back that failed before anything was kept: it could only fail again."""
+        if self._file.tell():
+            return
+        for name in (CONFIG, START, VERSIONS, METRICS):  # the first says that there is a run
+            (self._folder / name).unlink(missing_ok=True)
+        if self._made and not any(self._folder.iterdir()):
+            self._folder.rmdir()
 
 
 def read_checkpoint(folder: Path) -> Checkpoint | None:

@@ -117,8 +117,12 @@ def require_fit(program: Program, weights: Tensor, samples: Samples, classes: in
     except (RuntimeError, IndexError, ValueError) as error:
         shape = tuple(samples.features.shape[1:])
         raise InvalidValue("model", f"must run on samples of shape {shape}", error) from error
-    if outputs < classes or (not classes and outputs != 1):
-        raise InvalidValue("model", f"must have {classes or 1} outputs", outputs)
+    if not classes and outputs != 1:
+        rule = "must have 1 output, as labels are real numbers (whole ones are classes)"
+        raise InvalidValue("model", rule, outputs)
+    if outputs < classes:
+        rule = f"must have {classes} outputs, as the largest label is {classes - 1}"
+        raise InvalidValue("model", rule, outputs)
 
 
 def _rates(config: Config, dataset: Dataset, local_steps: int) -> tuple[Config, Floats]:

@@ -57,20 +57,25 @@ def _value(value: object) -> str:
 def override(tables: Mapping[str, Any], change: str) -> dict[str, Any]:
     """The tables with one key set: `a.b=c`, c in TOML. What is not TOML is text: words need no quotes.
 
+    Nothing after the sign, `a.b=`, leaves the key out.
+
     >>> override({"model": {"name": "softmax"}}, "model.name=small-cnn")
     {'model': {'name': 'small-cnn'}}
+    >>> override({"training": {"rounds": 3, "epochs": 1}}, "training.epochs=")
+    {'training': {'rounds': 3}}
     """
     path, equals, text = change.partition("=")
     keys = [key.strip() for key in path.split(".")]
     if not equals or len(keys) < 2 or not all(keys):
         raise InvalidValue("--set", "must be SECTION.KEY=VALUE", repr(change))
-    return _with(tables, keys, _parsed(text.strip()), path)
+    return _with(tables, keys, _parsed(text.strip()) if text.strip() else None, path)
 
 
 def _with(tables: Mapping[str, Any], keys: list[str], value: object, path: str) -> dict[str, Any]:
     first, *rest = keys
     if not rest:
-        return {**tables, first: value}
+        others = {key: known for key, known in tables.items() if key != first}
+        return others if value is None else {**tables, first: value}
     inner = tables.get(first, {})
     if not isinstance(inner, Mapping):
         raise InvalidValue("--set", f"must name a key, and {first} is not a table", path)

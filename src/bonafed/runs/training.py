@@ -258,12 +258,27 @@ def notes(setting: Setting, records: Sequence[JSONObject]) -> list[str]:
     found = []
     if setting.config.jsam is not None and setting.config.jsam.scheme == "largest losses":
         found.append("local losses were asked in clear: no ledger counts them")
+    if setting.config.jsam is not None and setting.config.jsam.budget is not None:
+        found.append("a hard budget depends on the reports, so that exact truthfulness is lost")
     private = setting.config.clip is not None
     losses = [record["test_loss" if private else "train_loss"] for record in records]
     known = [loss for loss in losses if loss is not None]
-    if known and known[-1] > known[0]:
+    grows = bool(known) and known[-1] > known[0]
+    if grows:
         grew = f"the {'test' if private else 'training'} loss grew from {known[0]:.4g} to {known[-1]:.4g}"
         found.append(f"{grew}: the learning rate may be too large{' for this noise' if private else ''}")
+    last = next((r["test_loss"] for r in reversed(records) if r["test_loss"] is not None), None)
+    if setting.program.loss == "cross-entropy" and last is not None and not grows:
+        guess = math.log(1 + int(setting.samples.labels.max()))
+        if last > 2 * guess:
+            found.append(
+                f"the test loss, {last:.4g}, is above that of guessing, {guess:.4g}: "
+                "the learning rate may be too large"
+            )
+    if any(record["participants"] for record in records) and all(
+        len(record["skipped"]) == len(record["participants"]) for record in records
+    ):
+        found.append("all updates were left out, the model is as it began")
     if not any(record["participants"] for record in records):
         found.append("nobody took part in any round, the model is as it began: the budget buys too little")
     return found

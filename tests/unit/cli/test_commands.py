@@ -269,6 +269,35 @@ def test_what_does_not_fit_into_memory_is_told_in_one_line(bonafed):
     assert err == "error: this does not fit into memory; ask for fewer clients, rounds or points\n"
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["quote", "--prior", "uniform:0.5,1e160", *CONTRACT], "payment must be smaller: the variance"),
+        (["quote", "--prior-free", "--highest", "1e200", *SMALL], "payment must be smaller: the variance"),
+        (["quote", "--costs", "huge.csv", *CONTRACT], "payment must be smaller: the variance"),
+        (["quote", *UNIFORM, "--clients", "1" + 20 * "0"], "clients must not exceed 100000000000000000"),
+        (["quote", *UNIFORM, "--clients", "100000001"], "clients must not exceed 100000000, got 100000001"),
+        (["quote", *UNIFORM, "--rounds", "1000000001"], "rounds must not exceed 1000000000, got"),
+    ],
+)
+def test_numbers_too_large_to_compute_with_are_refused(bonafed, words, message):
+    Path("huge.csv").write_text("cost\n1e308\n1e308\n0.1\n")
+    code, out, err = bonafed(*words)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"error: {message}")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_output_that_nobody_reads_is_no_verdict(bonafed, more):
+    assert bonafed("quote", *UNIFORM, "--save", "c.json")[0] == 0
+    command = [sys.executable, "-m", "bonafed", "verify", "c.json", *more]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait() == 141
+
+
 def test_help_version_and_unknown_commands(bonafed):
     from bonafed import __version__
 
@@ -307,7 +336,7 @@ def test_settle_says_what_each_client_was_promised(bonafed):
     from bonafed.mechanisms.sampling import contract_from_json
 
     assert bonafed("quote", "--prior", "uniform:0.5,1.5", *SMALL, "--save", "c.json")[0] == 0
-    Path("stated.csv").write_text("name,cost\nann,0.7\nben,1.6\ncem,1.1\n")
+    Path("stated.csv").write_text("client,cost\nann,0.7\nben,1.6\ncem,1.1\n")
     code, out, err = bonafed("settle", "c.json", "--reports", "stated.csv", "--save", "terms.csv")
     assert (code, err) == (0, "")
     for text in ("3 clients, 100 rounds", "not admitted", "expected spend", "wrote terms.csv"):
@@ -315,6 +344,8 @@ def test_settle_says_what_each_client_was_promised(bonafed):
     menu = contract_from_json(json.loads(Path("c.json").read_text())).menu
     said = json.loads(bonafed("settle", "c.json", "--reports", "stated.csv", "--json")[1])
     assert [row["admitted"] for row in said["clients"]] == [True, False, True]
+    assert [row["client"] for row in said["clients"]] == ["ann", "ben", "cem"]
+    assert "ben" in out
     for row in said["clients"]:
         q, r = menu.price(row["cost"]) if row["admitted"] else (0.0, 0.0)
         assert (row["probability"], row["payment"]) == (float(q), float(r))
@@ -345,6 +376,12 @@ def test_settle_draws_costs_and_plays_rules(bonafed):
     [
         ([], "input must be one of --reports, --draw, got none"),
         (["--reports", "s.csv", "--draw", "1"], "input must be one of --reports, --draw, got two"),
+        (
+            ["--reports", "twice.csv"],
+            "twice.csv, line 4: client must not be there twice, got 'ann' as in line 2",
+        ),
+        (["--reports", "unnamed.csv"], "unnamed.csv, line 3: client must be named"),
+        (["--reports", "double.csv"], "double.csv, line 1: must have one column 'cost', got 2"),
         (["--reports", "none.csv"], "none.csv: No such file or directory"),
         (["--reports", "s.csv"], "--reports must hold 3 costs, one per client, got 2"),
         (["--draw", "-1"], "draw must be a whole number of at least 0, got -1"),
@@ -355,6 +392,9 @@ def test_settle_draws_costs_and_plays_rules(bonafed):
 def test_settle_refuses_by_name(bonafed, words, reason):
     assert bonafed("quote", "--prior", "uniform:0.5,1.5", *SMALL, "--save", "c.json")[0] == 0
     Path("s.csv").write_text("cost\n0.7\n1.1\n")
+    Path("twice.csv").write_text("client,cost\nann,0.7\nben,1.1\nann,1.2\n")
+    Path("unnamed.csv").write_text("client,cost\nann,0.7\n ,1.1\nben,1.2\n")
+    Path("double.csv").write_text("cost,cost\n1,0.7\n1,1.1\n1,1.2\n")
     before = sorted(path.name for path in Path().iterdir())
     assert bonafed("settle", "c.json", *words) == (2, "", f"error: {reason}\n")
     assert sorted(path.name for path in Path().iterdir()) == before

@@ -150,6 +150,47 @@ def test_ctrl_c_says_how_to_continue(bonafed, monkeypatch):
     assert bonafed("train", "--resume", "runs/fedavg")[0] == 0
 
 
+def test_a_run_that_fails_before_a_round_leaves_nothing_in_the_way(bonafed):
+    bonafed("train", "--write-example", "fedavg")
+    far = ["--set", "model.name=small-cnn", "--set", "training.learning_rate=1e30"]
+    Path("mine").mkdir()
+    for place in ("runs/new", "mine"):
+        code, _, err = bonafed("train", "fedavg.toml", *QUICK, *far, "--folder", place)
+        assert code == 2
+        assert "in round 1 must be finite, got NaN or inf; a smaller learning rate may help" in err
+        assert place == "mine" or not Path(place).exists()
+        assert place != "mine" or list(Path("mine").iterdir()) == []
+        assert bonafed("train", "fedavg.toml", *QUICK, "--folder", place)[0] == 0
+
+
+def test_runs_that_cannot_be_read_are_named_and_the_others_listed(trained):
+    Path("runs/broken").mkdir()
+    Path("runs/broken/config.toml").write_text("[[broken")
+    code, out, err = trained("runs", "--json")
+    assert code == 2
+    assert len(json.loads(out)) >= 1
+    assert err.startswith("error: runs/broken/config.toml: not TOML")
+    code, out, err = trained("runs", "runs/broken")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+
+
+def test_a_key_can_be_left_out(bonafed):
+    bonafed("train", "--write-example", "fedavg")
+    words = ["train", "fedavg.toml", *QUICK, "--set", "training.steps=1"]
+    assert bonafed(*words)[0] == 2  # the file has epochs
+    assert bonafed(*words, "--set", "training.epochs=", "--json")[0] == 0
+
+
+def test_what_went_wrong_is_noted(bonafed):
+    bonafed("train", "--write-example", "fedavg")
+    far = ["--set", "training.learning_rate=1e30"]
+    said = json.loads(bonafed("train", "fedavg.toml", *QUICK, *far, "--json", "--folder", "a")[1])
+    assert any("the learning rate may be too large" in note for note in said["notes"])
+    skip = ["--set", "model.name=small-cnn", "--set", "training.on_bad_update=skip"]
+    said = json.loads(bonafed("train", "fedavg.toml", *QUICK, *far, *skip, "--json", "--folder", "b")[1])
+    assert said["notes"] == ["all updates were left out, the model is as it began"]
+
+
 def test_the_progress_bar_tells_rounds_loss_accuracy():
     from types import SimpleNamespace
 

@@ -309,7 +309,10 @@ OK = {"features": [[1.0], [2.0]], "labels": [0, 1]}
     [
         ({"features": [[1.0], [float("nan")]]}, "features must be finite, got nan in sample 1"),
         ({"features": [[1.0, float("-inf")], [2.0, 3.0]]}, "features must be finite, got -inf in sample 0"),
-        ({"features": [[1.0], [1e39]]}, r"features must be finite, got 1e\+39 in sample 1"),
+        (
+            {"features": [[1.0], [1e39]]},
+            r"features must not exceed 3.4e\+38 in size, got 1e\+39 in sample 1",
+        ),
         (
             {"features": [1.0, 2.0]},
             r"features must hold samples of at least one number each, got shape \(2,\)",

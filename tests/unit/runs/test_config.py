@@ -140,7 +140,7 @@ BAD = [
         "training.participation must be left to the contract, got 0.5",
     ),
     (["run.seed=-1"], "run.seed must be a whole number of at least 0, got -1"),
-    ([f"run.seed={2**64}"], f"run.seed must be below 2**64, got {2**64}"),
+    ([f"run.seed={2**64}"], f"run.seed must not exceed {2**64 - 1}, got {2**64}"),
     (["run.cores=-1"], "run.cores must be a whole number of at least 0, got -1"),
     (["rounds=3"], "--set must be SECTION.KEY=VALUE, got 'rounds=3'"),
     (["training.rounds"], "--set must be SECTION.KEY=VALUE, got 'training.rounds'"),

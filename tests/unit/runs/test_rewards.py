@@ -189,7 +189,7 @@ def test_cores_change_no_digit(run):
 def test_reward_runs_are_listed_beside_others(make, small, tmp_path):
     train_rewards(prepare_rewards(make(), dataset=small), tmp_path / "run")
     seen = listing.overview(tmp_path / "run")
-    assert (seen["scheme"], seen["rounds"], seen["planned_rounds"]) == ("model rewards", 12, 12)
+    assert (seen["scheme"], seen["rounds"], seen["planned_rounds"]) == ("model rewards", 6, 6)
     assert seen["finished"]
 
 

@@ -132,7 +132,9 @@ def test_layers_on_shapes_that_only_pytorch_takes(make, small):
 def test_an_own_module_must_fit(make, small):
     good = torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.Tanh(), torch.nn.Linear(5, 3))
     assert setting.prepare(make(), dataset=small, module=good).program.size == 53
-    with pytest.raises(InvalidValue, match=r"^model must have 3 outputs, got 2$"):
+    with pytest.raises(
+        InvalidValue, match=r"^model must have 3 outputs, as the largest label is 2, got 2$"
+    ):
         setting.prepare(make(), dataset=small, module=torch.nn.Sequential(torch.nn.Linear(6, 2)))
     with pytest.raises(InvalidValue, match=r"^model must run on samples of shape \(6,\)"):
         setting.prepare(make(), dataset=small, module=torch.nn.Sequential(torch.nn.Linear(4, 3)))

@@ -42,6 +42,9 @@ from bonafed.mechanisms.sampling.spend import (
     spend_distribution,
 )
 
+MOST_CLIENTS = 10**8  # of a contract: more do not fit into memory
+MOST_ROUNDS = 10**9
+
 
 class Group(NamedTuple):
     """Clients that see the same menu."""
@@ -155,8 +158,8 @@ def plan(
     10000.0
     """
     money = checks.positive("total_budget", total_budget)
-    n = checks.whole("clients", clients)
-    r = checks.whole("rounds", rounds)
+    n = checks.whole("clients", clients, at_most=MOST_CLIENTS)
+    r = checks.whole("rounds", rounds, at_most=MOST_ROUNDS)
     groups, membership = _group(prior, n, weights, priors)
     if confidence is None:
         return _plan(groups, membership, money, money, r, None)
@@ -176,6 +179,8 @@ def _group(
     """Clients of equal prior and weight, in order of first appearance of the prior."""
     if (prior is None) == (priors is None):
         raise InvalidValue("prior", "or priors must be given, not both", "both or none")
+    if prior is not None and weights is None:  # the usual case: nothing to be told apart
+        return (Group(prior, 1.0, clients),), np.zeros(clients, dtype=np.int64)
     each: Sequence[Prior] = [prior] * clients if prior is not None else list(priors or ())
     if len(each) != clients:
         raise InvalidValue("priors", f"must have {clients} entries", len(each))

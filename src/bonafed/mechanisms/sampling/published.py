@@ -30,15 +30,13 @@ from bonafed.economics.priors import JSONObject
 from bonafed.economics.published import field, menu_from_json, published_levels
 from bonafed.errors import InvalidValue, UnreadableFile
 from bonafed.files import write_together
-from bonafed.mechanisms.sampling.plan import Group, SamplingPlan
+from bonafed.mechanisms.sampling.plan import MOST_CLIENTS, MOST_ROUNDS, Group, SamplingPlan
 from bonafed.mechanisms.sampling.spend import exceedance_bound
 
 FORMAT = "bonafed-sampling-contract"
 VERSION = 1
 _RTOL = 1e-8  # published against recomputed terms
 _ATOL = 1e-12  # rounding of a probability
-_MOST_CLIENTS = 10**8  # of a contract: more do not fit into memory
-_MOST_ROUNDS = 10**9
 _NEVER = 1e-100  # a probability at which the payment is never made, and only has to cover the cost
 
 
@@ -67,9 +65,7 @@ def contract_from_json(data: object) -> SamplingPlan:
     if version != VERSION:
         raise InvalidValue("contract.version", f"must be {VERSION}", version)
     money = checks.positive("contract.total_budget", field(data, "total_budget", "contract"))
-    rounds = checks.whole("contract.rounds", field(data, "rounds", "contract"))
-    if rounds > _MOST_ROUNDS:
-        raise InvalidValue("contract.rounds", f"must not exceed {_MOST_ROUNDS}", rounds)
+    rounds = checks.whole("contract.rounds", field(data, "rounds", "contract"), at_most=MOST_ROUNDS)
     confidence = field(data, "confidence", "contract")
     if confidence is not None:
         confidence = checks.number("contract.confidence", confidence)
@@ -94,8 +90,8 @@ def contract_from_json(data: object) -> SamplingPlan:
 
 def _membership(listed: object, groups: tuple[Group, ...]) -> NDArray[np.int64]:
     counts = [g.clients for g in groups]
-    if sum(counts) > _MOST_CLIENTS:
-        raise InvalidValue("group.clients", f"must not exceed {_MOST_CLIENTS} in all", sum(counts))
+    if sum(counts) > MOST_CLIENTS:
+        raise InvalidValue("group.clients", f"must not exceed {MOST_CLIENTS} in all", sum(counts))
     if listed is None:
         return np.repeat(np.arange(len(groups)), counts)
     if not isinstance(listed, list) or not all(isinstance(k, int) and 0 <= k < len(groups) for k in listed):

@@ -31,6 +31,7 @@ from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.economics.contracts import Outcomes
 from bonafed.economics.expectation import expectation
+from bonafed.errors import InvalidValue
 
 _SPAN = 24.0  # width of the lattice in standard deviations,
 _RARE = 8  # ... plus so many clients that cost far more than the others
@@ -124,13 +125,17 @@ def exceedance_bound(lotteries: Sequence[Lottery], rounds: int, amount: float) -
 def _moments(lotteries: Sequence[Lottery], rounds: int) -> tuple[float, float]:
     """Mean and sd: variance = E[R r^2 q (1 - q)] + R^2 Var(q r), summed over clients."""
     mean = variance = 0.0
-    for clients, (mass, q, r) in lotteries:
-        t = q * r
-        centre = expectation(mass, t)
-        coins = rounds * expectation(mass, r * r * q * (1 - q))
-        costs = rounds * rounds * expectation(mass, (t - centre) ** 2)
-        mean += clients * rounds * centre
-        variance += clients * (coins + costs)
+    with np.errstate(over="ignore", invalid="ignore"):  # refused below
+        for clients, (mass, q, r) in lotteries:
+            t = q * r
+            centre = expectation(mass, t)
+            coins = rounds * expectation(mass, r * r * q * (1 - q))
+            costs = rounds * rounds * expectation(mass, (t - centre) ** 2)
+            mean += clients * rounds * centre
+            variance += clients * (coins + costs)
+    if not math.isfinite(variance):
+        largest = max(float(outcomes.payment.max()) for _, outcomes in lotteries)
+        raise InvalidValue("payment", "must be smaller: the variance of the spend is not finite", largest)
     return mean, math.sqrt(variance)
 
 
