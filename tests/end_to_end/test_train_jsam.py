@@ -16,13 +16,17 @@ def test_twenty_clients_sell_their_privacy_and_the_model_learns(trained):
     quiet = ["--json", "--set", "run.evaluate_every=100", "--set", "run.checkpoint_every=100"]
     said = json.loads(trained("jsam.toml", "--folder", "bought", *quiet))
     assert said["test_accuracy"] >= 0.7
-    assert said["spend"] <= said["budget"] == 60
+    assert said["expected_budget"] == 60
+    assert said["notes"] == []  # exactly truthful
     sold, given = np.array(said["epsilon_sold"]), np.array(said["epsilon_per_client"])
     assert np.all(given <= sold)
     assert said["largest_epsilon_ratio"] <= 1
     assert np.all(np.array(said["payment"]) >= np.array(said["costs"]) * sold * (1 - 1e-12))
     assert sum(said["times_drawn"]) == 60 * 5
-    dear = json.loads(trained("jsam.toml", "--folder", "dear", *quiet, "--set", "jsam.budget=0.5"))
+    hard = ["--set", "jsam.expected_budget=", "--set", "jsam.budget=0.5"]
+    dear = json.loads(trained("jsam.toml", "--folder", "dear", *quiet, *hard))
+    assert dear["spend"] <= dear["budget"] == 0.5
+    assert dear["notes"][0].startswith("a hard budget depends on the reports")
     assert dear["clients_selected"] < said["clients_selected"]
     assert max(dear["times_drawn"]) > 60  # drawn more often than there are rounds
     assert np.all(np.array(dear["epsilon_per_client"]) <= np.array(dear["epsilon_sold"]))
