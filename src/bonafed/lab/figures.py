@@ -54,7 +54,8 @@ def _draw_spend(axes: Axes, contract: SamplingPlan) -> None:
         above = np.array([spend.probability_above(float(x)) for x in edges])
         axes.stairs(-np.diff(above), edges, fill=True, color=GREEN, alpha=0.5)
     axes.axvline(contract.total_budget, color="black", lw=1, ls="--", label="budget")
-    axes.set(xlabel="realised spend of the run", yticks=[], title="How far spend may stray")
+    axes.set(xlabel="realised spend of the run", ylabel="how often", yticks=[])
+    axes.set_title("How far spend may stray")
     axes.xaxis.set_major_locator(MaxNLocator(4))
     axes.legend(frameon=False, fontsize=8)
 

@@ -151,6 +151,9 @@ def read_npz(path: Path) -> Arrays:
     """A NumPy archive with `features` and `labels`, perhaps the other `ARRAYS`, and nothing else."""
     try:
         with path.open("rb") as stream:
+            if stream.read(2) not in (b"PK", b"\x93N"):  # of a zip file, of a single array
+                raise UnreadableFile(path, "not a NumPy archive: must be written by numpy.savez")
+            stream.seek(0)
             archive = np.load(stream, allow_pickle=False)
             if not isinstance(archive, np.lib.npyio.NpzFile):
                 raise UnreadableFile(path, "must be an .npz archive, got a single array")

@@ -17,7 +17,7 @@ from bonafed.errors import InvalidValue
 from bonafed.learning.datasets import Dataset
 from bonafed.learning.engine import single_threaded
 from bonafed.learning.jobs import Samples
-from bonafed.learning.programs import Loss, Program, flat_parameters, program_for
+from bonafed.learning.programs import Loss, Program
 from bonafed.mechanisms.faithful import Problem, RidgeRegression, SoftmaxRegression, privacy_loss
 from bonafed.mechanisms.faithful.agents import agents_from
 from bonafed.mechanisms.faithful.modules import ModuleProblem
@@ -25,7 +25,6 @@ from bonafed.mechanisms.faithful.problems import scaled_features, shortened_feat
 from bonafed.runs.faithful_config import FaithfulConfig
 from bonafed.runs.holdings import AGENTS, Holdings, generator, hold
 from bonafed.runs.sections import named
-from bonafed.runs.setting import require_fit
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,10 +61,7 @@ def prepare_faithful(
     linear = module is None and config.model.name == "softmax"
     if module is None:
         module = held.module()
-    with named("model", model="name"):
-        kind: Loss = "cross-entropy" if held.dataset.classes else "squared"
-        program = program_for(module, kind, held.samples.features[:1])
-    require_fit(program, flat_parameters(module), held.samples, held.dataset.classes)
+    program = held.program(module)
     shares = _class_shares(held)
     notes = _notes(held, linear)
     if linear:

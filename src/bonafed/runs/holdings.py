@@ -18,6 +18,7 @@ from bonafed.learning import datasets, models
 from bonafed.learning import partition as partitions
 from bonafed.learning.datasets import Dataset
 from bonafed.learning.jobs import Samples
+from bonafed.learning.programs import Loss, Program, flat_parameters, program_for
 from bonafed.runs.config import AnyConfig
 from bonafed.runs.sections import named
 
@@ -58,6 +59,26 @@ class Holdings(Generic[C]):
             return models.build(
                 name, self.features.shape[1:], outputs, self.config.run.seed, self.dataset.vocabulary
             )
+
+    def program(self, module: nn.Module) -> Program:
+        """The model as a program; it runs on the samples and has an output for every class."""
+        loss: Loss = "cross-entropy" if self.dataset.classes else "squared"
+        sample = torch.tensor(self.features[:1])
+        program = program_for(module, loss, sample)
+        try:
+            with torch.no_grad():
+                outputs = program.outputs(flat_parameters(module)[None], sample[None]).shape[2]
+        except (RuntimeError, IndexError, ValueError) as error:
+            shape = tuple(self.features.shape[1:])
+            raise InvalidValue("model", f"must run on samples of shape {shape}", error) from error
+        classes = self.dataset.classes
+        if not classes and outputs != 1:
+            rule = "must have 1 output, as labels are real numbers (whole ones are classes)"
+            raise InvalidValue("model", rule, outputs)
+        if outputs < classes:
+            rule = f"must have {classes} outputs, as the largest label is {classes - 1}"
+            raise InvalidValue("model", rule, outputs)
+        return program
 
 
 def hold(

@@ -14,7 +14,7 @@ from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
 from bonafed.learning.datasets import Dataset
 from bonafed.learning.jobs import Samples
-from bonafed.learning.programs import Program, flat_parameters, program_for
+from bonafed.learning.programs import Program, flat_parameters
 from bonafed.mechanisms.rewards import (
     CosineRewards,
     FederatedAveraging,
@@ -36,7 +36,7 @@ from bonafed.mechanisms.rewards.training import Local
 from bonafed.runs.holdings import VALIDATION, generator, hold
 from bonafed.runs.rewards_config import RewardsConfig
 from bonafed.runs.sections import named
-from bonafed.runs.setting import local_training, require_fit
+from bonafed.runs.setting import local_training
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -161,9 +161,7 @@ def prepare_rewards(
         raise InvalidValue("partition.clients", "must be at least 2 for rewards", len(held.parts))
     if module is None:
         module = held.module()
-    with named("model", model="name"):
-        program = program_for(module, sample=held.samples.features[:1])
-    require_fit(program, flat_parameters(module), held.samples, held.dataset.classes)
+    program = held.program(module)
     with named("rewards"):
         cheats_from(config.rewards.agents, len(held.parts), config.run.seed)  # refuses bad ones
     if "lg-fedavg" in config.rewards.baselines:

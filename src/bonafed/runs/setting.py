@@ -22,7 +22,7 @@ from bonafed.learning.datasets import Dataset
 from bonafed.learning.federation import BadUpdatePolicy, Participation, evaluate, weighted_mean
 from bonafed.learning.jobs import LocalTraining, Optimizer, Samples
 from bonafed.learning.privacy import Calibration, noise_multiplier
-from bonafed.learning.programs import Loss, Program, flat_parameters, program_for
+from bonafed.learning.programs import Program, flat_parameters
 from bonafed.mechanisms.jsam import training as jsam
 from bonafed.mechanisms.jsam.training import PrivacyTerms
 from bonafed.mechanisms.sampling import training as sampling
@@ -84,10 +84,7 @@ def prepare(
     config, dataset, parts, samples = held.config, held.dataset, held.parts, held.samples
     if module is None:
         module = held.module()
-    with named("model", model="name"):
-        kind: Loss = "cross-entropy" if dataset.classes else "squared"
-        program = program_for(module, kind, samples.features[:1])
-    require_fit(program, flat_parameters(module), samples, dataset.classes)
+    program = held.program(module)
     steps = [config.training.local_steps(part.size) for part in parts]
     config, rates = _rates(config, dataset, max(steps))
     spec = local_training(config.training, float(rates[0]), config.clip)
@@ -107,22 +104,6 @@ def prepare(
         _noise_multipliers(config, parts, terms, steps),
         held.digest,
     )
-
-
-def require_fit(program: Program, weights: Tensor, samples: Samples, classes: int) -> None:
-    """The model runs on a sample and has an output for every class."""
-    try:
-        with torch.no_grad():
-            outputs = program.outputs(weights[None], samples.features[None, :1]).shape[2]
-    except (RuntimeError, IndexError, ValueError) as error:
-        shape = tuple(samples.features.shape[1:])
-        raise InvalidValue("model", f"must run on samples of shape {shape}", error) from error
-    if not classes and outputs != 1:
-        rule = "must have 1 output, as labels are real numbers (whole ones are classes)"
-        raise InvalidValue("model", rule, outputs)
-    if outputs < classes:
-        rule = f"must have {classes} outputs, as the largest label is {classes - 1}"
-        raise InvalidValue("model", rule, outputs)
 
 
 def _rates(config: Config, dataset: Dataset, local_steps: int) -> tuple[Config, Floats]:
