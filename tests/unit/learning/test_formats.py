@@ -302,9 +302,10 @@ def test_what_is_no_archive_is_refused(tmp_path):
         np.save(stream, np.eye(2))
     with pytest.raises(UnreadableFile, match=r"must be an \.npz archive, got a single array"):
         load(str(path))
-    path.write_bytes(b"")
-    with pytest.raises(UnreadableFile, match="not a NumPy archive"):
-        load(str(path))
+    for content in (b"", b"just text"):
+        path.write_bytes(content)
+        with pytest.raises(UnreadableFile, match=r"not a NumPy archive: must be written by numpy\.savez"):
+            load(str(path))
 
 
 def archive_bytes():

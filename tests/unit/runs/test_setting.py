@@ -138,6 +138,11 @@ def test_an_own_module_must_fit(make, small):
         setting.prepare(make(), dataset=small, module=torch.nn.Sequential(torch.nn.Linear(6, 2)))
     with pytest.raises(InvalidValue, match=r"^model must run on samples of shape \(6,\)"):
         setting.prepare(make(), dataset=small, module=torch.nn.Sequential(torch.nn.Linear(4, 3)))
+    with pytest.raises(InvalidValue, match=r"^model must be a torch\.nn\.Module, got function$"):
+        setting.prepare(make(), dataset=small, module=lambda x: x)
+    normed = torch.nn.Sequential(torch.nn.Linear(6, 3), torch.nn.BatchNorm1d(3))
+    with pytest.raises(InvalidValue, match=r"^model must have no buffers .* got 1\.running_mean$"):
+        setting.prepare(make(), dataset=small, module=normed)
 
 
 def test_everything_open_is_resolved(make, small):
