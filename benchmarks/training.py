@@ -169,9 +169,9 @@ def mean_gradient(setting: Setting, case: Path) -> np.ndarray:
     program = program_for(build(setting.model, (1, 28, 28), 10, SEED))
     total = torch.zeros_like(start)
     for a, b in zip(torch.split(x, 500), torch.split(y, 500), strict=True):
-        _, gradient = program.gradients(start[None], a[None], b[None], torch.ones(1, len(b)), None)
-        total += gradient[0] * len(b)
-    result: np.ndarray = (total / len(y)).numpy()
+        share = torch.full((1, len(b)), 1 / len(y))
+        total += program.gradients(start[None], a[None], b[None], share, None)[1][0]
+    result: np.ndarray = total.numpy()
     return result
 
 

@@ -1,25 +1,35 @@
 """Local training of a group of clients, step by step, as one program.
 
 A step runs the jobs of the group that still have a batch. Batches of unequal length share a call only if at
-most `MOST_PADDING` of what is computed is padding, and padding has weight zero. A batch that would need too
+most `MOST_PADDING` of what is computed is padding, and padding has share zero. A batch that would need too
 much memory is computed in pieces, whose gradients are added up.
+
+Which samples every step takes is written down for the whole group before its first step: a step is some ten
+short operations, and what it has to look up or count takes as long as they do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bonafed.learning.jobs import Job, LocalTraining, Samples, Update, batches, job_rng, noise
+from bonafed.learning.jobs import Job, LocalTraining, Samples, Update, job_rng, noise, passes, step_count
 from bonafed.learning.programs import Program, together
 from bonafed.learning.workspace import array
 
 MOST_PADDING = 0.125  # share of padding among the samples of one call, at most
+STEPS_AHEAD = 128  # for which calls are put together at once
+
+Where = slice | NDArray[np.int64]  # models of a group: a slice gives views, an index copies
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,178 +46,239 @@ class Plan:
     noisy: bool  # whether any job adds noise
 
 
-class _Run:
-    """A job with its batches drawn."""
-
-    __slots__ = ("batches", "job", "place", "rng")
-
-    def __init__(self, place: int, plan: Plan) -> None:
-        self.place, self.job = place, plan.jobs[place]
-        self.rng = job_rng(plan.seed, plan.round_number, self.job)
-        self.batches = batches(self.job, plan.spec, self.rng)
-
-
 def train_group(
     program: Program, samples: Samples, start: Tensor, plan: Plan, places: Sequence[int]
 ) -> list[tuple[int, Update]]:
     """The updates of the jobs at these places; `start` is one model (P,), or one per job."""
-    group = [_Run(place, plan) for place in places]
-    before = start[list(places)] if start.dim() == 2 else start.expand(len(group), -1)
-    losses = torch.zeros(len(group), dtype=torch.float64)
+    jobs = [plan.jobs[place] for place in places]
+    before = start[list(places)] if start.dim() == 2 else start.expand(len(jobs), -1)
+    schedule = _Schedule(jobs, samples, plan, before.dtype)
     plain = plan.spec.optimizer == "sgd" and not plan.spec.weight_decay and not plan.noisy
-    models: _Descent | _Optimizer = (_Descent if plain else _Optimizer)(program, samples, plan, before)
-    for step in range(len(group[0].batches)):  # the longest comes first
-        active = sum(len(run.batches) > step for run in group)
-        for rows in _calls([run.batches[step].size for run in group[:active]], plan.most):
-            runs = [group[k] for k in rows]
-            where = _as_slice(rows)
-            losses[where] += models.step(where, runs, [run.batches[step] for run in runs]).double()
-    changes = models.weights().sub_(before)
+    models = (_Descent if plain else _Optimizer)(program, samples, plan, before, schedule)
+    losses = np.zeros(len(jobs))
+    for call in schedule.calls():
+        losses[call.where] += models.step(call).numpy()
+    changes, means = models.changes(), losses / schedule.counts
     return [
-        (
-            run.place,
-            Update(
-                run.job.client,
-                changes[k],
-                float(losses[k]) / len(run.batches),
-                len(run.batches),
-                len(run.batches) if run.job.noise_multiplier else 0,
-            ),
+        (place, Update(job.client, change, mean, steps, steps if job.noise_multiplier else 0))
+        for place, job, change, mean, steps in zip(
+            places, jobs, changes, means.tolist(), schedule.counts.tolist(), strict=True
         )
-        for k, run in enumerate(group)
     ]
 
 
-def _calls(lengths: list[int], most: int) -> list[list[int]]:
-    """Group jobs for one call each: similar batch lengths, a bounded number of samples."""
-    if len(set(lengths)) == 1 and lengths[0] * len(lengths) <= most:
-        return [list(range(len(lengths)))]
+@dataclass(frozen=True, slots=True, eq=False)
+class _Call:
+    """Batches of one step that are computed together."""
+
+    where: Where  # the models they are for
+    lengths: NDArray[np.int64]  # (K,) samples of each batch
+    index: Tensor  # (K, B) sample numbers; padding repeats one of the job's
+    labels: Tensor  # (K, B)
+    share: Tensor  # (K, B) of each sample in its job's mean, zero for padding
+
+    def batch(self, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Features (K, B, ...) of all samples, labels (K, B) and shares (K, B)."""
+        sample = features.shape[1:]
+        taken = array(features, "taken", (self.index.numel(), *sample), features)
+        torch.index_select(features, 0, self.index.reshape(-1), out=taken)
+        return taken.view(*self.index.shape, *sample), self.labels, self.share
+
+    def pieces(self, most: int) -> Iterator[_Call]:
+        """The same in pieces of at most so many samples of each batch."""
+        parts = (torch.split(part, most, 1) for part in (self.index, self.labels, self.share))
+        for index, labels, share in zip(*parts, strict=True):
+            yield _Call(self.where, self.lengths, index, labels, share)
+
+
+class _Schedule:
+    """What every step of a group's jobs takes, drawn from their own generators."""
+
+    def __init__(self, jobs: Sequence[Job], samples: Samples, plan: Plan, precision: torch.dtype) -> None:
+        self.jobs, self._labels, self._most, self._precision = jobs, samples.labels, plan.most, precision
+        self.rngs = [job_rng(plan.seed, plan.round_number, job) for job in jobs]
+        self.counts = np.array([step_count(job, plan.spec) for job in jobs])  # steps; the most come first
+        self._size = min(plan.spec.batch_size, max(job.samples.size for job in jobs))
+        # before any noise is drawn, as in the twin
+        self._orders = [passes(job, plan.spec, rng) for job, rng in zip(jobs, self.rngs, strict=True)]
+
+    def calls(self) -> Iterator[_Call]:
+        """Step after step, those batches together that are worth it."""
+        for first in range(0, int(self.counts[0]), STEPS_AHEAD):
+            numbers, lengths = self._tables(np.arange(first, min(first + STEPS_AHEAD, self.counts[0])))
+            index = torch.from_numpy(numbers)
+            for each in zip(
+                index, self._labels[index], lengths, (lengths > 0).sum(1).tolist(), strict=True
+            ):
+                yield from self._step(*each)
+
+    def _step(
+        self, index: Tensor, labels: Tensor, lengths: NDArray[np.int64], active: int
+    ) -> Iterator[_Call]:
+        for where in _together(lengths[:active], self._most):
+            mine = lengths[where]
+            longest = int(mine.max())
+            if int(mine.sum()) == longest * mine.size:
+                share = _even(mine.size, longest, self._precision)
+            else:
+                real = np.arange(longest) < mine[:, None]
+                share = torch.from_numpy(real / mine[:, None]).to(self._precision)
+            rest = (where, slice(longest))
+            yield _Call(where, mine, index[rest], labels[rest], share)
+
+    def _tables(self, steps: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Sample numbers (steps, K, B) and lengths (steps, K) of the batches; 0 where there is none."""
+        numbers = np.zeros((steps.size, len(self.jobs), self._size), dtype=np.int64)
+        lengths = np.zeros(numbers.shape[:2], dtype=np.int64)
+        within = np.arange(self._size)
+        for k, (orders, count) in enumerate(zip(self._orders, self.counts.tolist(), strict=True)):
+            n = orders.shape[1]
+            each = math.ceil(n / self._size)  # steps of a pass
+            own = steps[: max(0, count - int(steps[0]))]
+            if n == each * self._size:
+                batches = orders.reshape(-1, self._size)
+                numbers[: own.size, k] = batches[int(steps[0]) : int(steps[0]) + own.size]
+                lengths[: own.size, k] = self._size
+            else:
+                first = own % each * self._size
+                padded = np.minimum(first[:, None] + within, n - 1)
+                numbers[: own.size, k] = orders[own[:, None] // each, padded]
+                lengths[: own.size, k] = np.minimum(self._size, n - first)
+        return numbers, lengths
+
+
+@lru_cache(maxsize=64)
+def _even(jobs: int, length: int, precision: torch.dtype) -> Tensor:
+    """(K, B) shares in means of equally many samples."""
+    return torch.full((jobs, length), 1 / length, dtype=precision)
+
+
+def _together(lengths: NDArray[np.int64], most: int) -> list[Where]:
+    """Which batches share a call: those of similar length, a bounded number of samples."""
+    if _fit(int(lengths.max()) * lengths.size, int(lengths.sum()), most):
+        return [slice(0, lengths.size)]
     calls: list[list[int]] = []
     used = longest = 0
-    for k in sorted(range(len(lengths)), key=lambda k: (-lengths[k], k)):
-        computed = longest * (len(calls[-1]) + 1) if calls else 0
-        if calls and computed <= most and used + lengths[k] >= (1 - MOST_PADDING) * computed:
+    for k in np.argsort(-lengths, kind="stable").tolist():
+        length = int(lengths[k])
+        if calls and _fit(longest * (len(calls[-1]) + 1), used + length, most):
             calls[-1].append(k)
-            used += lengths[k]
+            used += length
         else:
             calls.append([k])
-            used = longest = lengths[k]
-    return [sorted(call) for call in calls]
+            used = longest = length
+    return [_rows(sorted(call)) for call in calls]
 
 
-def _batch(samples: Samples, parts: list[NDArray[np.int64]]) -> tuple[Tensor, Tensor, Tensor]:
-    """Features (K, B, ...), labels (K, B) and importance (K, B) of a batch for each job."""
-    index, importance = _padded(parts)
-    return _take(samples.features, index), _take(samples.labels, index), importance
+def _fit(computed: int, used: int, most: int) -> bool:
+    """Whether so many samples, of which so many are not padding, may share a call."""
+    return computed <= most and used >= (1 - MOST_PADDING) * computed
+
+
+def _rows(found: list[int]) -> Where:
+    """Consecutive ones as a slice."""
+    if found[-1] - found[0] + 1 == len(found):
+        return slice(found[0], found[-1] + 1)
+    return np.array(found)
 
 
 def _gradients(
-    program: Program, samples: Samples, weights: Tensor, parts: list[NDArray[np.int64]], plan: Plan
+    program: Program, samples: Samples, weights: Tensor, call: _Call, plan: Plan
 ) -> tuple[Tensor, Tensor]:
     """Mean losses (K,) and gradients (K, P) of a batch for each job."""
-    if parts[0].size <= plan.longest:
-        return program.gradients(weights, *_batch(samples, parts), plan.spec.clip)
-    whole = parts[0]  # alone in its call
-    loss, grad = torch.zeros(1, dtype=torch.float64), torch.zeros_like(weights)
-    for first in range(0, whole.size, plan.longest):
-        piece = whole[first : first + plan.longest]
-        share = piece.size / whole.size
-        its_loss, its_grad = program.gradients(weights, *_batch(samples, [piece]), plan.spec.clip)
-        loss += share * its_loss.double()
-        grad.add_(its_grad, alpha=share)
+    if call.index.shape[1] <= plan.longest:
+        return program.gradients(weights, *call.batch(samples.features), plan.spec.clip)
+    loss, grad = torch.zeros(len(weights), dtype=torch.float64), torch.zeros_like(weights)
+    for piece in call.pieces(plan.longest):
+        its_loss, its_grad = program.gradients(weights, *piece.batch(samples.features), plan.spec.clip)
+        loss += its_loss
+        grad += its_grad
     return loss, grad
 
 
-def _take(values: Tensor, index: Tensor) -> Tensor:
-    """values[index] for a (K, B) index, copied row by row."""
-    rows = array(values, "taken", (index.numel(), *values.shape[1:]), values)
-    return torch.index_select(values, 0, index.view(-1), out=rows).view(*index.shape, *values.shape[1:])
+class _Models(ABC):
+    """The models of a group on their way."""
+
+    def __init__(
+        self, program: Program, samples: Samples, plan: Plan, before: Tensor, schedule: _Schedule
+    ) -> None:
+        self._program, self._samples, self._plan, self._schedule = program, samples, plan, schedule
+        self._before = before  # (K, P)
+
+    @abstractmethod
+    def step(self, call: _Call) -> Tensor:
+        """One step, a batch each; their losses."""
+
+    @abstractmethod
+    def changes(self) -> Tensor:
+        """(K, P) weights now minus before."""
 
 
-def _as_slice(rows: list[int]) -> slice | Tensor:
-    """Consecutive rows as a slice, which is a view; others as an index."""
-    if rows[-1] - rows[0] + 1 == len(rows):
-        return slice(rows[0], rows[-1] + 1)
-    return torch.tensor(rows)
-
-
-def _padded(parts: list[NDArray[np.int64]]) -> tuple[Tensor, Tensor]:
-    """(K, B) sample indices and weights; padding repeats the first sample with weight zero."""
-    longest = max(part.size for part in parts)
-    if all(part.size == longest for part in parts):
-        return torch.from_numpy(np.stack(parts)), torch.ones(len(parts), longest)
-    index = np.empty((len(parts), longest), dtype=np.int64)
-    importance = np.ones((len(parts), longest), dtype=np.float32)
-    for k, part in enumerate(parts):
-        index[k, : part.size] = part
-        index[k, part.size :] = part[0]
-        importance[k, part.size :] = 0.0
-    return torch.from_numpy(index), torch.from_numpy(importance)
-
-
-def _add_noise(grad: Tensor, runs: list[_Run], sizes: list[int], spec: LocalTraining) -> None:
-    """Gaussian noise of the job's multiplier times the sensitivity 2 clip / batch (theory B5)."""
-    if spec.clip is None:
-        return
-    for k, (run, size) in enumerate(zip(runs, sizes, strict=True)):
-        if run.job.noise_multiplier:
-            sd = run.job.noise_multiplier * 2 * spec.clip / size
-            grad[k] += sd * noise(run.rng, grad[k])
-
-
-class _Descent:
+@final
+class _Descent(_Models):
     """Models that make plain gradient steps; the program makes them in place."""
 
-    def __init__(self, program: Program, samples: Samples, plan: Plan, before: Tensor) -> None:
-        self._program, self._samples, self._plan = program, samples, plan
+    def __init__(
+        self, program: Program, samples: Samples, plan: Plan, before: Tensor, schedule: _Schedule
+    ) -> None:
+        super().__init__(program, samples, plan, before, schedule)
         self._arrays = [
             array(program, f"weights {k}", view.shape, view).copy_(view)
             for k, view in enumerate(program.views(before))
         ]
 
-    def step(self, where: slice | Tensor, runs: list[_Run], parts: list[NDArray[np.int64]]) -> Tensor:
-        """One step of the models at these rows, a batch each; their losses."""
-        program, spec = self._program, self._plan.spec
+    def step(self, call: _Call) -> Tensor:
+        program, spec, where = self._program, self._plan.spec, call.where
         own = [each[where] for each in self._arrays]
-        if parts[0].size <= self._plan.longest:
-            loss = program.descend(own, *_batch(self._samples, parts), spec.clip, spec.learning_rate)
+        if call.index.shape[1] <= self._plan.longest:
+            loss = program.descend(own, *call.batch(self._samples.features), spec.clip, spec.learning_rate)
             if isinstance(where, slice):
-                return loss  # a slice is a view, an index a copy
+                return loss
         else:
             weights = together(own)
-            loss, grad = _gradients(program, self._samples, weights, parts, self._plan)
+            loss, grad = _gradients(program, self._samples, weights, call, self._plan)
             own = program.views(weights.sub_(grad, alpha=spec.learning_rate))
         for each, new in zip(self._arrays, own, strict=True):
             each[where] = new
         return loss
 
-    def weights(self) -> Tensor:
-        """(K, P), now."""
-        return together(self._arrays)
+    def changes(self) -> Tensor:
+        return together(self._arrays).sub_(self._before)
 
 
-class _Optimizer:
+@final
+class _Optimizer(_Models):
     """Models that are trained with noise, weight decay, momentum or Adam."""
 
-    def __init__(self, program: Program, samples: Samples, plan: Plan, before: Tensor) -> None:
-        self._program, self._samples, self._plan = program, samples, plan
+    def __init__(
+        self, program: Program, samples: Samples, plan: Plan, before: Tensor, schedule: _Schedule
+    ) -> None:
+        super().__init__(program, samples, plan, before, schedule)
         self._weights, kind = before.clone(), plan.spec.optimizer
         self._mean = torch.zeros_like(self._weights) if kind != "sgd" else None
         self._square = torch.zeros_like(self._weights) if kind == "adam" else None
         self._count = torch.zeros(before.shape[0], 1, dtype=torch.float64)
 
-    def step(self, where: slice | Tensor, runs: list[_Run], parts: list[NDArray[np.int64]]) -> Tensor:
-        """One step of the models at these rows, a batch each; their losses."""
-        loss, grad = _gradients(self._program, self._samples, self._weights[where], parts, self._plan)
-        _add_noise(grad, runs, [part.size for part in parts], self._plan.spec)
-        self._move(where, grad)
+    def step(self, call: _Call) -> Tensor:
+        loss, grad = _gradients(self._program, self._samples, self._weights[call.where], call, self._plan)
+        if self._plan.noisy:
+            self._add_noise(grad, call)
+        self._move(call.where, grad)
         return loss
 
-    def weights(self) -> Tensor:
-        """(K, P), now."""
-        return self._weights
+    def changes(self) -> Tensor:
+        return self._weights.sub_(self._before)
 
-    def _move(self, where: slice | Tensor, grad: Tensor) -> None:
+    def _add_noise(self, grad: Tensor, call: _Call) -> None:
+        """Gaussian noise of the job's multiplier times the sensitivity 2 clip / batch (theory B5)."""
+        clip, everyone = self._plan.spec.clip, np.arange(len(self._schedule.jobs))
+        assert clip is not None  # the engine refuses noise without it
+        for row, k, size in zip(grad, everyone[call.where].tolist(), call.lengths.tolist(), strict=True):
+            multiplier = self._schedule.jobs[k].noise_multiplier
+            if multiplier:
+                row += multiplier * 2 * clip / size * noise(self._schedule.rngs[k], row)
+
+    def _move(self, where: Where, grad: Tensor) -> None:
         weights, spec = self._weights, self._plan.spec
         if spec.weight_decay:
             grad = grad + spec.weight_decay * weights[where]

@@ -118,14 +118,18 @@ def noise(rng: np.random.Generator, like: Tensor) -> Tensor:
     return torch.from_numpy(rng.standard_normal(like.shape, dtype=kind))
 
 
+def passes(job: Job, spec: LocalTraining, rng: np.random.Generator) -> NDArray[np.int64]:
+    """(passes, n) the order of the job's samples in each pass over them, as many as its steps take."""
+    n = job.samples.size
+    count = math.ceil(step_count(job, spec) / math.ceil(n / spec.batch_size))
+    return job.samples[np.stack([rng.permutation(n) for _ in range(count)])]
+
+
 def batches(job: Job, spec: LocalTraining, rng: np.random.Generator) -> list[NDArray[np.int64]]:
     """The sample indices of each step of a job."""
     n, size = job.samples.size, spec.batch_size
-    found: list[NDArray[np.int64]] = []
-    for _ in range(math.ceil(step_count(job, spec) / math.ceil(n / size))):
-        order = job.samples[rng.permutation(n)]
-        found += [order[start : start + size] for start in range(0, n, size)]
-    return found if spec.steps is None else found[: spec.steps]
+    found = [order[first : first + size] for order in passes(job, spec, rng) for first in range(0, n, size)]
+    return found[: step_count(job, spec)]
 
 
 def step_count(job: Job, spec: LocalTraining) -> int:

@@ -7,10 +7,10 @@ flat gradient of each client. `program_for(module)` chooses
                     written out by hand (`layers.py`), the fastest;
     vmap program    any other module, through torch.func.
 
-Parameters are flattened in the order of `module.named_parameters()`. Samples carry weights, so that a
-client with fewer samples than its neighbours in a batch is padded with samples of weight zero; the loss
-is the weighted mean. With a clipping norm, each sample's gradient is scaled to that norm at most before
-the mean is taken.
+Parameters are flattened in the order of `module.named_parameters()`. Samples have shares in the loss of
+their client, one over their number for a mean; a client with fewer of them than its neighbours in a batch
+is padded with samples whose share is zero. With a clipping norm, each gradient is scaled to that norm at
+most before its share is taken.
 """
 
 from __future__ import annotations
@@ -51,9 +51,12 @@ class Program(ABC):
 
     @abstractmethod
     def gradients(
-        self, weights: Tensor, x: Tensor, y: Tensor, importance: Tensor, clip: float | None
+        self, weights: Tensor, x: Tensor, y: Tensor, share: Tensor, clip: float | None
     ) -> tuple[Tensor, Tensor]:
-        """Weighted mean loss (K,) and its gradient (K, P); x (K, B, ...), importance (K, B)."""
+        """Losses times shares, summed (K,), and their gradient (K, P); x (K, B, ...), share (K, B).
+
+        Shares have the precision of the weights.
+        """
 
     def views(self, weights: Tensor) -> list[Tensor]:
         """Flat parameters (K, P) as the arrays (K, ...) that `descend` works on; none is copied."""
@@ -64,7 +67,7 @@ class Program(ABC):
         arrays: list[Tensor],
         x: Tensor,
         y: Tensor,
-        importance: Tensor,
+        share: Tensor,
         clip: float | None,
         rate: float,
     ) -> Tensor:
@@ -73,7 +76,7 @@ class Program(ABC):
         The arrays are shaped like `views`, each in one piece.
         """
         [weights] = arrays
-        loss, grad = self.gradients(weights, x, y, importance, clip)
+        loss, grad = self.gradients(weights, x, y, share, clip)
         weights.sub_(grad, alpha=rate)
         return loss
 
@@ -261,11 +264,9 @@ def output_gradient(loss: Loss, z: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     if loss == "squared":
         error = z - y.view(z.shape)
         return error.square().sum(2) / 2, error
-    log_p = torch.log_softmax(z, 2)
-    at = y[:, :, None]
-    d = log_p.exp()
-    d.scatter_add_(2, at, torch.full(at.shape, -1.0, dtype=d.dtype))
-    return -log_p.gather(2, at).squeeze(2), d
+    log_p, at = torch.log_softmax(z, 2), y.unsqueeze(2)
+    losses = log_p.gather(2, at).squeeze(2).neg_()
+    return losses, log_p.exp_().scatter_(2, at, -1.0, reduce="add")
 
 
 @final
@@ -313,11 +314,11 @@ class LayerProgram(Program):
         return self._forward(self._by_layer(self.views(weights)), x)[0]
 
     def gradients(
-        self, weights: Tensor, x: Tensor, y: Tensor, importance: Tensor, clip: float | None
+        self, weights: Tensor, x: Tensor, y: Tensor, share: Tensor, clip: float | None
     ) -> tuple[Tensor, Tensor]:
         views = self.views(weights)
         grads = [array(self, f"gradient {k}", v.shape, weights).zero_() for k, v in enumerate(views)]
-        loss = self._accumulate(views, x, y, importance, clip, grads, 1.0)
+        loss = self._accumulate(views, x, y, share, clip, grads, 1.0)
         return loss, together(grads)
 
     def descend(
@@ -325,11 +326,11 @@ class LayerProgram(Program):
         arrays: list[Tensor],
         x: Tensor,
         y: Tensor,
-        importance: Tensor,
+        share: Tensor,
         clip: float | None,
         rate: float,
     ) -> Tensor:
-        return self._accumulate(arrays, x, y, importance, clip, arrays, -rate)
+        return self._accumulate(arrays, x, y, share, clip, arrays, -rate)
 
     def _count_kept(self, sample: Tensor, clip: bool) -> int:
         weights = self._by_layer(self.views(torch.zeros(1, self.size, dtype=sample.dtype)))
@@ -345,7 +346,7 @@ class LayerProgram(Program):
         arrays: list[Tensor],
         x: Tensor,
         y: Tensor,
-        importance: Tensor,
+        share: Tensor,
         clip: float | None,
         out: list[Tensor],
         alpha: float,
@@ -354,7 +355,6 @@ class LayerProgram(Program):
         weights, targets = self._by_layer(arrays), self._by_layer(out)
         z, caches = self._forward(weights, x)
         losses, d = output_gradient(self.loss, z, y)
-        share = _shares(importance, z)
         signals = self._backward(weights, caches, d if clip is not None else d * share[:, :, None])
         owners = [
             (part, target, cache, signal)
@@ -397,12 +397,6 @@ def _numbers(kept: object) -> int:
     if isinstance(kept, Tensor):
         return kept.numel()
     return sum(map(_numbers, kept)) if isinstance(kept, tuple | list) else 0
-
-
-def _shares(importance: Tensor, like: Tensor) -> Tensor:
-    """(K, B) weights of the samples in their client's mean, in the precision of the model."""
-    precise = importance.to(like.dtype)
-    return precise / precise.sum(1, keepdim=True)
 
 
 @final
@@ -476,9 +470,8 @@ class VmapProgram(Program):
         return result
 
     def gradients(
-        self, weights: Tensor, x: Tensor, y: Tensor, importance: Tensor, clip: float | None
+        self, weights: Tensor, x: Tensor, y: Tensor, share: Tensor, clip: float | None
     ) -> tuple[Tensor, Tensor]:
-        share = _shares(importance, weights)
         if clip is None:
             grad, value = self._batched(weights, x, y, share)
             return value.detach(), grad

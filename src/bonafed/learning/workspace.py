@@ -16,7 +16,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-_Held = dict[tuple[int, str], Tensor]
+_Held = dict[tuple[int, str], tuple[Tensor, Tensor]]  # the memory, and the array made of it last
 _thread = threading.local()
 
 
@@ -38,10 +38,17 @@ def start_reuse() -> None:
 def array(owner: object, role: str, shape: Sequence[int], like: Tensor) -> Tensor:
     """An array with undefined content, valid until the same owner asks for the same role again."""
     held: _Held | None = getattr(_thread, "held", None)
+    wanted = tuple(shape)
     if held is None:
-        return torch.empty(tuple(shape), dtype=like.dtype)
-    size, key = math.prod(shape), (id(owner), role)
+        return torch.empty(wanted, dtype=like.dtype)
+    key = id(owner), role
     known = held.get(key)
-    if known is None or known.numel() < size or known.dtype != like.dtype:
-        known = held[key] = torch.empty(size, dtype=like.dtype)
-    return known[:size].view(tuple(shape))
+    if known is None or known[0].dtype != like.dtype or known[0].numel() < math.prod(wanted):
+        memory = torch.empty(math.prod(wanted), dtype=like.dtype)
+    else:
+        memory, last = known
+        if last.shape == wanted:
+            return last
+    found = memory[: math.prod(wanted)].view(wanted)
+    held[key] = memory, found
+    return found

@@ -80,6 +80,24 @@ def test_results_do_not_depend_on_how_much_is_computed_at_once(
             assert float((a.change - b.change).abs().max()) <= 1e-6
 
 
+@pytest.mark.parametrize("ahead", [1, 2, 3])
+@pytest.mark.parametrize(
+    "length", [{"epochs": 1}, {"epochs": 3}, {"epochs": None, "steps": 11}], ids=["pass", "passes", "steps"]
+)
+@pytest.mark.parametrize("noise", [0.0, 1.0], ids=["plain", "noisy"])
+def test_results_do_not_depend_on_how_many_steps_are_put_together_ahead(noise, length, ahead, monkeypatch):
+    jobs = make_jobs(split(SIZES), np.arange(len(SIZES)), np.full(len(SIZES), noise))
+    spec = LocalTraining(5, 0.1, clip=0.5, **length)
+    case = make("softmax"), image_samples(sum(SIZES)), jobs, spec
+    reference, _ = both(*case)
+    monkeypatch.setattr(groups, "STEPS_AHEAD", ahead)
+    found, twin = both(*case)
+    for a, b in zip(found, reference, strict=True):
+        assert torch.equal(a.change, b.change)
+        assert (a.loss, a.steps) == (b.loss, b.steps)
+    assert_same(found, twin, 1e-6)
+
+
 @pytest.mark.parametrize("name", ["softmax", "small-cnn"])
 def test_results_do_not_depend_on_grouping_or_order(name):
     module, samples = make(name), image_samples(sum(SIZES))
@@ -225,7 +243,8 @@ def test_clients_without_samples_or_with_unknown_classes_are_skipped_too():
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=30), st.integers(1, 200))
 def test_calls_hold_everybody_once_with_little_padding(lengths, most):
-    calls = groups._calls(lengths, most)
+    found, everyone = groups._together(np.array(lengths), most), np.arange(len(lengths))
+    calls = [everyone[rows].tolist() for rows in found]
     assert sorted(itertools.chain(*calls)) == list(range(len(lengths)))
     for call in calls:
         used = [lengths[k] for k in call]

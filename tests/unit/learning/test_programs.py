@@ -151,13 +151,13 @@ def test_stacked_layers_of_any_shape_agree_with_autograd(kind: str, clip: float 
     x = torch.randn(clients, batch, *shape, generator=rng).double()
     x[:, :3] = 1.0  # constant images: equal values in every pool
     y = torch.randint(0, 4, (clients, batch), generator=rng)
-    importance = torch.ones(clients, batch)
-    importance[1, 5:] = 0
-    loss, found = program.gradients(weights, x, y, importance, clip)
+    share = torch.full((clients, batch), 1 / batch, dtype=torch.float64)
+    share[1, :5], share[1, 5:] = 1 / 5, 0
+    loss, found = program.gradients(weights, x, y, share, clip)
     for k in range(clients):
         expected, total = torch.zeros(program.size).double(), 0.0
         mine = load_parameters(module, weights[k])
-        chosen = [b for b in range(batch) if importance[k, b]]
+        chosen = [b for b in range(batch) if share[k, b]]
         for b in chosen:
             mine.zero_grad()
             value = nn.functional.cross_entropy(mine(x[k, b : b + 1]), y[k, b : b + 1])
@@ -186,7 +186,7 @@ def test_memory_that_is_used_again_does_not_change_results():
     for clients, batch in ((4, 6), (2, 9), (4, 6)):  # larger and smaller than before
         x = torch.randn(clients, batch, *shape, generator=rng)
         y = torch.randint(0, 4, (clients, batch), generator=rng)
-        calls.append((weights[:clients], x, y, torch.ones(clients, batch)))
+        calls.append((weights[:clients], x, y, torch.full((clients, batch), 1 / batch)))
     for clip in (None, 0.5):
         fresh = [program.gradients(*call, clip) for call in calls]
         with reused_memory():

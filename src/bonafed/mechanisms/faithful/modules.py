@@ -90,16 +90,13 @@ class ModuleProblem(Problem):
     def gradient(self, models: Floats, mix: Floats) -> Floats:
         m = models.shape[0]
         w = torch.from_numpy(models).to(self._kind)
-        share = torch.from_numpy(mix / self.counts)[:, self._owner]  # (m, n)
+        share = torch.from_numpy(mix / self.counts)[:, self._owner].to(self._kind)  # (m, n)
         total = torch.zeros(m, self.size, dtype=torch.float64)
         with single_threaded():
             for rows in self._chunks(m):
                 x, y = self._batch(rows, m)
-                part = share[:, rows]
-                sums = part.sum(1, keepdim=True)  # programs take means, so their weight is put back
-                shown = torch.where(sums > 0, part, 1.0).to(self._kind)
-                _, g = self._program.gradients(w, x, y, shown, None)
-                total += sums * g.double()
+                _, g = self._program.gradients(w, x, y, share[:, rows], None)
+                total += g.double()
         return np.asarray(total.numpy() + self.regulariser * mix.sum(1)[:, None] * models)
 
     def losses(self, models: Floats) -> Floats:
