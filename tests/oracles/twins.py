@@ -28,9 +28,9 @@ def make(name, side=12, classes=4):
     return models.build(name, (3 if name in ("cifar-cnn", "resnet18") else 1, side, side), classes, seed=3)
 
 
-def both(module, samples, jobs, spec, start=None, loss="cross-entropy", **options):
+def both(module, samples, jobs, spec, start=None, loss="cross-entropy", sample=None, **options):
     start = flat_parameters(module) if start is None else start
-    program = program_for(module, loss)
+    program = program_for(module, loss, sample)
     fast = list(run_jobs(program, start, samples, jobs, spec, seed=5, round_number=2, **options))
     slow = list(
         run_jobs_sequentially(module, start, samples, jobs, spec, seed=5, round_number=2, loss=loss)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from bonafed.learning.jobs import Job, LocalTraining, Samples, Update, batches, job_rng, noise
-from bonafed.learning.programs import Loss, flat_parameters, load_parameters
+from bonafed.learning.programs import Loss, clip_scale, flat_parameters, load_parameters, trainable
 
 
 def run_jobs_sequentially(
@@ -37,7 +37,8 @@ def run_jobs_sequentially(
         total = 0.0
         for index in order:
             x, y = samples.features[index], samples.labels[index]
-            optimizer.zero_grad()
+            for parameter in trainable(model).values():
+                parameter.grad = torch.zeros_like(parameter)  # also of those that are not used
             if spec.clip is None:
                 value = _losses(model, x, y, loss).mean()
                 value.backward()  # type: ignore[no-untyped-call]  # PyTorch gives it no types
@@ -61,26 +62,29 @@ def _losses(model: nn.Module, x: Tensor, y: Tensor, loss: Loss) -> Tensor:
 
 
 def _optimizer(model: nn.Module, spec: LocalTraining) -> torch.optim.Optimizer:
-    rate, decay = spec.learning_rate, spec.weight_decay
+    rate, decay, parameters = spec.learning_rate, spec.weight_decay, list(trainable(model).values())
     if spec.optimizer == "adam":
-        return torch.optim.Adam(model.parameters(), rate, weight_decay=decay)
+        return torch.optim.Adam(parameters, rate, weight_decay=decay)
     momentum = spec.momentum if spec.optimizer == "momentum" else 0.0
-    return torch.optim.SGD(model.parameters(), rate, momentum=momentum, weight_decay=decay)
+    return torch.optim.SGD(parameters, rate, momentum=momentum, weight_decay=decay)
 
 
 def _clipped_gradient(model: nn.Module, x: Tensor, y: Tensor, loss: Loss, clip: float) -> float:
     """Mean over samples of each gradient scaled to norm `clip` at most, left in .grad."""
-    total = [torch.zeros_like(p) for p in model.parameters()]
+    parameters = list(trainable(model).values())
+    total = [torch.zeros_like(p) for p in parameters]
     value = 0.0
     for k in range(x.shape[0]):
         sample_loss = _losses(model, x[k : k + 1], y[k : k + 1], loss)[0]
-        parts = torch.autograd.grad(sample_loss, list(model.parameters()))
-        norm = torch.sqrt(sum((g.square().sum() for g in parts), torch.zeros(())))
-        scale = min(1.0, clip / max(float(norm), 1e-12)) / x.shape[0]
+        parts = torch.autograd.grad(sample_loss, parameters, materialize_grads=True)
+        norm = torch.cat([g.flatten() for g in parts]).norm()
+        if not norm.isfinite():
+            continue  # it has no direction to be clipped along
+        scale = float(clip_scale(norm, clip)) / x.shape[0]
         for sum_of, g in zip(total, parts, strict=True):
             sum_of += scale * g
         value += float(sample_loss.detach()) / x.shape[0]
-    for parameter, g in zip(model.parameters(), total, strict=True):
+    for parameter, g in zip(parameters, total, strict=True):
         parameter.grad = g
     return value
 
@@ -88,7 +92,7 @@ def _clipped_gradient(model: nn.Module, x: Tensor, y: Tensor, loss: Loss, clip: 
 def _add_noise(model: nn.Module, sd: float, rng: np.random.Generator) -> None:
     drawn = sd * noise(rng, flat_parameters(model))
     start = 0
-    for parameter in model.parameters():
+    for parameter in trainable(model).values():
         assert parameter.grad is not None
         parameter.grad += drawn[start : start + parameter.numel()].view_as(parameter)
         start += parameter.numel()

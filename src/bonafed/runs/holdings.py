@@ -68,6 +68,8 @@ class Holdings(Generic[C]):
         try:
             with torch.no_grad():
                 outputs = program.outputs(flat_parameters(module)[None], sample[None]).shape[2]
+        except InvalidValue:
+            raise
         except (RuntimeError, IndexError, ValueError) as error:
             shape = tuple(self.features.shape[1:])
             raise InvalidValue("model", f"must run on samples of shape {shape}", error) from error

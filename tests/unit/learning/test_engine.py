@@ -11,7 +11,8 @@ from tests.oracles.twins import assert_same, both, image_samples, make, split
 from torch import nn
 
 from bonafed.errors import InvalidValue
-from bonafed.learning import engine, groups, programs
+from bonafed.learning import engine, groups, programs, stacks
+from bonafed.learning.autograd import ModuleProgram
 from bonafed.learning.engine import run_jobs
 from bonafed.learning.federation import (
     Participation,
@@ -24,7 +25,6 @@ from bonafed.learning.federation import (
 from bonafed.learning.jobs import BadModel, BadUpdate, Job, LocalTraining, Samples, batches, job_rng
 from bonafed.learning.programs import (
     MOST_SAMPLES,
-    VmapProgram,
     flat_parameters,
     load_parameters,
     program_for,
@@ -48,7 +48,7 @@ def test_noise_has_the_stated_size():
 
 
 def as_vmap(module):
-    return VmapProgram(module, "cross-entropy")
+    return ModuleProgram(module, "cross-entropy")
 
 
 @pytest.mark.parametrize(
@@ -122,13 +122,13 @@ def test_results_do_not_depend_on_grouping_or_order(name):
 def test_nothing_of_a_round_waits_for_other_threads(monkeypatch):
     module, samples, parts = make("softmax"), image_samples(sum(SIZES)), split(SIZES)
     start, program, seen = flat_parameters(module), program_for(module), []
-    forward = programs.LayerProgram._forward
+    forward = stacks.LayerProgram._forward
 
     def watched(*given):
         seen.append(torch.get_num_threads())
         return forward(*given)
 
-    monkeypatch.setattr(programs.LayerProgram, "_forward", watched)
+    monkeypatch.setattr(stacks.LayerProgram, "_forward", watched)
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
@@ -308,7 +308,7 @@ def test_bad_requests_are_refused():
     noisy = Job(0, np.arange(5), noise_multiplier=1.0)
     with pytest.raises(InvalidValue, match="clip must be given where noise is added"):
         list(run_jobs(program, start, samples, [noisy], LocalTraining(5, 0.1), seed=0, round_number=0))
-    with pytest.raises(InvalidValue, match="no buffers"):
+    with pytest.raises(InvalidValue, match="must not mix the samples"):
         program_for(nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 2)))
     for bad in (
         {"batch_size": 0},

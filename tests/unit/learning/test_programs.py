@@ -8,17 +8,17 @@ from torch import nn
 from torch.nn.utils.parametrize import register_parametrization
 
 from bonafed.errors import InvalidValue
-from bonafed.learning import programs
+from bonafed.learning import autograd, models
+from bonafed.learning.autograd import ModuleProgram
 from bonafed.learning.federation import make_jobs
-from bonafed.learning.jobs import LocalTraining
+from bonafed.learning.jobs import LocalTraining, Samples
 from bonafed.learning.programs import (
     MOST_SAMPLES,
-    LayerProgram,
-    VmapProgram,
     flat_parameters,
     load_parameters,
     program_for,
 )
+from bonafed.learning.stacks import LayerProgram
 from bonafed.learning.workspace import reused_memory
 
 
@@ -36,6 +36,160 @@ def _hooked():
     layer = nn.Linear(81, 4)
     layer.register_forward_hook(lambda _module, _inputs, output: output.square())
     return layer
+
+
+class _Counter(nn.Linear):
+    """Counts what it sees."""
+
+    def __init__(self):
+        super().__init__(2, 2)
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, x):
+        self.seen += len(x)
+        return super().forward(x)
+
+
+class _Scaled(nn.Module):
+    """Constants beside parameters."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.full((144,), 0.3))
+        self.head = nn.Linear(144, 4)
+
+    def forward(self, x):
+        return self.head(x.flatten(1) - self.mean)
+
+
+class _Recurrent(nn.Module):
+    """Layers that vmap cannot run."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.rows, self.head = kind(12, 5, batch_first=True), nn.Linear(5, 4)
+
+    def forward(self, x):
+        return self.head(self.rows(x[:, 0])[0][:, -1])
+
+
+class _Branch(nn.Module):
+    """An `if` on values."""
+
+    def __init__(self):
+        super().__init__()
+        self.small, self.large = nn.Linear(144, 4), nn.Linear(144, 4)
+
+    def forward(self, x):
+        flat = x.flatten(1)
+        return torch.stack([(self.large if one.sum() > 36 else self.small)(one) for one in flat])
+
+
+def _frozen():
+    module = nn.Sequential(nn.Flatten(), nn.Linear(144, 8), nn.ReLU(), nn.Linear(8, 4))
+    module[1].requires_grad_(False)
+    return module
+
+
+ANY = {
+    "LSTM": lambda: _Recurrent(nn.LSTM),
+    "GRU": lambda: _Recurrent(nn.GRU),
+    "if on values": _Branch,
+    "constant buffers": _Scaled,
+    "frozen layer": _frozen,
+    "batch norm, not training": lambda: nn.Sequential(
+        nn.Flatten(), nn.BatchNorm1d(144), nn.Linear(144, 4)
+    ).eval(),
+}
+
+
+@pytest.mark.parametrize(
+    "option",
+    [{}, {"clip": 0.5}, {"optimizer": "momentum", "weight_decay": 0.1}, {"clip": 0.5, "epochs": 2}],
+)
+@pytest.mark.parametrize("kind", ANY)
+def test_any_module_trains_as_its_twin(kind, option):
+    torch.manual_seed(0)
+    module, samples = ANY[kind](), image_samples(15)
+    jobs = make_jobs(split((7, 3, 5)), np.arange(3), [0.0, 0.0, 0.7 if "clip" in option else 0.0])
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    fast, slow = both(module, samples, jobs, LocalTraining(3, 0.1, **option), sample=samples.features[:1])
+    assert_same(fast, slow, 1e-6)
+    assert fast[0].change.numel() == sum(p.numel() for p in module.parameters() if p.requires_grad)
+    assert all(torch.equal(before[name], value) for name, value in module.state_dict().items())
+
+
+@pytest.mark.parametrize("clip", [None, 0.5])
+@pytest.mark.parametrize("name", ["residual", "text"])
+def test_one_by_one_is_the_same_as_together(name, clip, monkeypatch):
+    module, x, y = BY_NAME[name]()
+    weights = flat_parameters(module) + 0.01 * torch.randn(3, 1, generator=torch.Generator().manual_seed(1))
+    weights, share = weights.double(), torch.full(y.shape, 1 / y.shape[1], dtype=torch.float64)
+    found = []
+    for most in (0, 1 << 60):
+        monkeypatch.setattr(autograd, "STACKED_BATCH", most)
+        monkeypatch.setattr(autograd, "STACKED_SAMPLE", most)
+        found.append(ModuleProgram(module.double(), "cross-entropy").gradients(weights, x, y, share, clip))
+    for alone, stacked in zip(*found, strict=True):
+        assert torch.allclose(alone, stacked, rtol=1e-9, atol=1e-12)
+
+
+def _residual():
+    torch.manual_seed(0)
+    module = nn.Sequential(
+        models._Block(3, 8, 2, 4), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4)
+    )
+    return module, torch.randn(3, 5, 3, 8, 8).double(), torch.randint(0, 4, (3, 5))
+
+
+def _text():
+    torch.manual_seed(0)
+    return models.TextLSTM(30, 4, 6, 5), torch.randint(0, 30, (3, 5, 7)), torch.randint(0, 4, (3, 5))
+
+
+BY_NAME = {"residual": _residual, "text": _text}
+
+HUGE = {
+    "softmax": lambda: make("softmax"),
+    "small-cnn": lambda: make("small-cnn"),
+    "stacked": lambda: nn.Sequential(nn.Flatten(), nn.Sigmoid(), nn.Linear(144, 4)),
+    "one by one": lambda: _Recurrent(nn.LSTM),
+}
+
+
+@pytest.mark.parametrize("huge", [3e38, 1e25])
+@pytest.mark.parametrize("kind", HUGE)
+def test_no_sample_moves_a_private_step_by_more_than_the_clip(kind, huge):
+    """The sensitivity holds for every record there can be, also one whose gradient overflows."""
+    torch.manual_seed(0)
+    module, clean = HUGE[kind](), image_samples(6)
+    other = Samples(clean.features.clone(), clean.labels)
+    other.features[2] = huge
+    spec, jobs, clip = LocalTraining(6, 1.0, clip=0.5), make_jobs([np.arange(6)], np.arange(1)), 0.5
+    (without, _), (beside, twin) = (
+        both(module, samples, jobs, spec, sample=clean.features[:1]) for samples in (clean, other)
+    )
+    assert bool(beside[0].change.isfinite().all())
+    moved = (beside[0].change.double() - without[0].change.double()).norm()
+    assert 0 < float(moved) <= 2 * clip / 6
+    assert_same(beside, twin, 1e-6)
+
+
+@pytest.mark.parametrize("kind", [*HUGE, "vmap of images"])
+def test_clipped_gradients_are_not_longer_than_the_clip_when_rounded(kind):
+    torch.manual_seed(0)
+    module, samples = HUGE.get(kind, lambda: make("small-cnn"))(), image_samples(200)
+    program = (
+        (ModuleProgram(module, "cross-entropy") if kind == "vmap of images" else program_for(module))
+        if kind != "one by one"
+        else ModuleProgram(module, "cross-entropy", one_by_one=True)
+    )
+    weights = flat_parameters(module).expand(200, -1).contiguous()
+    share = torch.ones(200, 1)
+    _, grads = program.gradients(weights, samples.features[:, None], samples.labels[:, None], share, 1e-3)
+    norms = grads.double().norm(dim=1)
+    assert float(norms.max()) <= 1e-3
+    assert float(norms.min()) >= 0.9999e-3
 
 
 class _Odd(nn.Module):
@@ -72,7 +226,7 @@ def test_what_only_looks_like_a_known_layer_computes_what_it_computes(make_modul
     torch.manual_seed(0)
     module, samples = make_module(), image_samples(7, side=9)
     module(samples.features)  # lazy layers take their shape
-    assert isinstance(program_for(module), VmapProgram)
+    assert isinstance(program_for(module), ModuleProgram)
     jobs = make_jobs(split((4, 3)), np.arange(2))
     for clip in (None, 0.5):
         assert_same(*both(module, samples, jobs, LocalTraining(3, 0.1, clip=clip)), 1e-6)
@@ -87,26 +241,26 @@ def test_gradients_of_samples_in_several_parts_are_those_in_one(monkeypatch):
     module, samples = nn.Sequential(nn.Flatten(), nn.Sigmoid(), nn.Linear(144, 4)), image_samples(20)
     jobs, spec = make_jobs(split((11, 9)), np.arange(2)), LocalTraining(11, 0.1, clip=0.5)
     whole, _ = both(module, samples, jobs, spec)
-    monkeypatch.setattr(programs, "GRADIENT_NUMBERS", 4 * flat_parameters(module).numel())
+    monkeypatch.setattr(autograd, "GRADIENT_NUMBERS", 4 * flat_parameters(module).numel())
     parts, slow = both(module, samples, jobs, spec)
     assert_same(parts, whole, 1e-7)
     assert_same(parts, slow, 1e-6)
 
 
 def test_models_that_cannot_be_trained_as_one_vector_are_refused():
-    frozen = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 2))
-    frozen[0].weight.requires_grad_(False)
+    frozen = nn.Linear(2, 2).requires_grad_(False)
     for module, problem in (
-        (frozen, r"must train all its parameters, got 0\.weight with requires_grad=False"),
+        (frozen, "must have parameters that train, got Linear"),
         (
             nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5)),
             r"must draw no random numbers .* got Dropout \(1\)",
         ),
-        (nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)), "must have no buffers .* got 1.running_mean"),
-        (nn.Sequential(nn.Flatten()), "must have parameters, got Sequential"),
+        (nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)), r"must not mix .* got BatchNorm1d \(1\)"),
+        (nn.Sequential(nn.Flatten()), "must have parameters that train, got Sequential"),
+        (_Counter(), "must not change its buffers while it trains, got seen"),
     ):
         with pytest.raises(InvalidValue, match=f"^model {problem}"):
-            program_for(module)
+            program_for(module, sample=torch.ones(1, 2))
     program_for(nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5)).eval())  # off
 
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from bonafed import InvalidValue, UnreadableFile
+from bonafed.learning.autograd import ModuleProgram
 from bonafed.learning.datasets import synthetic
-from bonafed.learning.programs import VmapProgram
 from bonafed.mechanisms.sampling.training import proposition_1_rates
 from bonafed.runs import config, setting
 
@@ -124,7 +124,7 @@ def test_layers_on_shapes_that_only_pytorch_takes(make, small):
         torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(8, 3)
     )
     made = setting.prepare(make(), dataset=rows, module=own)
-    assert isinstance(made.program, VmapProgram)
+    assert isinstance(made.program, ModuleProgram)
     z = made.program.outputs(made.start[None], made.samples.features[None])[0]
     assert torch.allclose(z, own(made.samples.features), atol=1e-6)
 
@@ -141,8 +141,21 @@ def test_an_own_module_must_fit(make, small):
     with pytest.raises(InvalidValue, match=r"^model must be a torch\.nn\.Module, got function$"):
         setting.prepare(make(), dataset=small, module=lambda x: x)
     normed = torch.nn.Sequential(torch.nn.Linear(6, 3), torch.nn.BatchNorm1d(3))
-    with pytest.raises(InvalidValue, match=r"^model must have no buffers .* got 1\.running_mean$"):
+    with pytest.raises(InvalidValue, match=r"^model must not mix .* got BatchNorm1d \(1\)$"):
         setting.prepare(make(), dataset=small, module=normed)
+
+    class Pair(torch.nn.Linear):
+        def forward(self, x):
+            return super().forward(x), x
+
+    class Grid(torch.nn.Linear):
+        def forward(self, x):
+            return super().forward(x)[:, :, None]
+
+    for module, shown in ((Pair(6, 3), "tuple"), (Grid(6, 3), r"\(1, 3, 1\)")):
+        rule = r"outputs of the model must be one tensor \(samples, outputs\)"
+        with pytest.raises(InvalidValue, match=f"^{rule}, got {shown}$"):
+            setting.prepare(make(), dataset=small, module=module)
 
 
 def test_everything_open_is_resolved(make, small):

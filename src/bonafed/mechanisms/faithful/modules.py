@@ -29,7 +29,7 @@ from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
 from bonafed.learning.engine import single_threaded
 from bonafed.learning.jobs import Samples
-from bonafed.learning.programs import Loss, flat_parameters, program_for
+from bonafed.learning.programs import Loss, flat_parameters, program_for, trainable
 from bonafed.mechanisms.faithful.problems import Problem
 
 
@@ -123,8 +123,8 @@ class ModuleProblem(Problem):
 
     def hessian_product(self, model: Floats, mix: Floats, direction: Floats) -> Floats:
         share = torch.from_numpy(mix / self.counts)[self._owner]
-        names = [name for name, _ in self._module.named_parameters()]
-        shapes = [p.shape for p in self._module.parameters()]
+        names = list(trainable(self._module))
+        shapes = [p.shape for p in trainable(self._module).values()]
 
         def loss(flat: Tensor, rows: slice) -> Tensor:
             parts = torch.split(flat, [shape.numel() for shape in shapes])

@@ -25,7 +25,7 @@ from bonafed.learning.crew import Crew
 from bonafed.learning.engine import run_jobs, single_threaded
 from bonafed.learning.federation import make_jobs
 from bonafed.learning.jobs import LocalTraining, Samples
-from bonafed.learning.programs import Program
+from bonafed.learning.programs import Program, trainable
 from bonafed.mechanisms.rewards.history import Models
 from bonafed.mechanisms.rewards.server import Bools
 
@@ -128,14 +128,16 @@ def _score(program: Program, weights: Tensor, samples: Samples, length: int) -> 
 
 def layer_slices(module: nn.Module) -> list[slice]:
     """Where each parameter array of a module (a weight, a bias) lies in the flat vector."""
-    ends = np.cumsum([p.numel() for p in module.parameters()]).tolist()
+    ends = np.cumsum([p.numel() for p in trainable(module).values()]).tolist()
     return [slice(start, end) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
 
 
 def last_layers(module: nn.Module, count: int) -> slice:
     """Where the last `count` layers that have parameters lie in the flat vector."""
-    own = [sum(p.numel() for p in part.parameters(recurse=False)) for part in module.modules()]
-    sizes = [size for size in own if size]
+    own = [
+        [p.numel() for p in part.parameters(recurse=False) if p.requires_grad] for part in module.modules()
+    ]
+    sizes = [sum(numbers) for numbers in own if numbers]
     if checks.whole("count", count) >= len(sizes):
         raise InvalidValue("count", f"must be below the number of layers, {len(sizes)}", count)
     return slice(sum(sizes[:-count]), sum(sizes))
