@@ -13,7 +13,6 @@ is found is checked: no data set has a feature that is not finite, a label out o
 
 from __future__ import annotations
 
-import http.client
 import io
 import os
 import socket
@@ -253,9 +252,14 @@ def _look_up(name: str, folder: Path | None, say: Progress) -> Dataset:
     reason = "not offered by OpenML"
     if source.openml:
         try:
-            return _checked(name, cache, _download(name, source, cache, say), source.classes)
-        except (OSError, ValueError, ImportError, http.client.HTTPException) as error:
-            reason = f"OpenML gave no data: {str(error) or type(error).__name__}"
+            arrays = _download(name, source, cache, say)
+        except MemoryError:
+            raise  # which has an advice of its own
+        except Exception as error:  # of any kind: a broken answer makes every reader fail in its own way
+            told = " ".join(str(error).split())
+            reason = f"OpenML gave no data, {type(error).__name__}: {told}".rstrip(": ")
+        else:
+            return _checked(name, cache, arrays, source.classes)
     needed = ", ".join(f"{file}[.gz]" for file in source.files)
     elsewhere = "or say with $BONAFED_DATA or `folder` where they are"
     raise UnreadableFile(places[0], f"{name} not found: put {needed} there, {elsewhere} ({reason})")
