@@ -90,7 +90,7 @@ def load(
     >>> load("digits").features.shape
     (1442, 1, 8, 8)
     """
-    number = checks.whole("seed", seed, at_least=0)
+    number = checks.seed("seed", seed)
     if Path(name).suffix.lower() in (".npz", ".csv"):
         return read_file(Path(name))
     if name not in NAMES:
@@ -188,7 +188,7 @@ def synthetic(
         checks.non_negative("heterogeneity", heterogeneity),
     )
     mu = checks.positive("regularisation", regularisation)
-    rng = np.random.default_rng(checks.whole("seed", seed, at_least=0))
+    rng = np.random.default_rng(checks.seed("seed", seed))
     owner = np.arange(training + max(1, training // 5)) % owners
     means = spread * rng.standard_normal((owners, width))
     weights = rng.standard_normal(width) + spread * rng.standard_normal((owners, width))

@@ -182,6 +182,19 @@ def test_a_key_can_be_left_out(bonafed):
     assert bonafed(*words, "--set", "training.epochs=", "--json")[0] == 0
 
 
+@pytest.mark.parametrize("name", ["fedavg", "faithful", "jsam", "rewards", "sampling"])
+def test_the_largest_seed_trains(bonafed, name):
+    bonafed("train", "--write-example", name)
+    seeds = [f"run.seed={2**64 - 1}"]
+    if name in ("jsam", "sampling"):
+        seeds.append(f"{'jsam' if name == 'jsam' else 'contract'}.cost_seed={2**64 - 1}")
+    short = "faithful.training_steps=2" if name == "faithful" else "training.rounds=2"
+    synthetic = [] if name == "faithful" else ["data.name=synthetic"]
+    changes = [word for change in [short, *synthetic, *seeds] for word in ("--set", change)]
+    code, _, err = bonafed("train", f"{name}.toml", *changes)
+    assert (code, err) == (0, "")
+
+
 def test_what_went_wrong_is_noted(bonafed):
     bonafed("train", "--write-example", "fedavg")
     far = ["--set", "training.learning_rate=1e30"]
