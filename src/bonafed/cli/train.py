@@ -214,6 +214,8 @@ def _progress(rounds: int, done: int, terminal: Any) -> Iterator[Callable[[Round
             parts["method"] = getattr(record, "method", "")
             if record.train_loss is not None:
                 parts["loss"] = f"loss {record.train_loss:.4f}"
+            elif record.test_loss is not None:  # a private run tells no training loss
+                parts["loss"] = f"test loss {record.test_loss:.4f}"
             if record.test_accuracy is not None:
                 parts["accuracy"] = f"accuracy {record.test_accuracy:.2%}"
             state = "  ".join(part for part in parts.values() if part)

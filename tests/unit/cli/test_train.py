@@ -215,10 +215,15 @@ def test_the_progress_bar_tells_rounds_loss_accuracy():
     stream = io.StringIO()
     terminal = Console(file=stream, force_terminal=True, width=100)
     with _progress(4, 2, terminal) as on_round:
-        on_round(SimpleNamespace(round=3, train_loss=0.51, test_accuracy=0.9))
+        on_round(SimpleNamespace(round=3, train_loss=0.51, test_loss=0.62, test_accuracy=0.9))
     shown = stream.getvalue()
     for text in ("3/4", "loss 0.5100", "accuracy 90.00%", "left"):
         assert text in shown
+    assert "test loss" not in shown
+    private = io.StringIO()
+    with _progress(4, 2, Console(file=private, force_terminal=True, width=100)) as on_round:
+        on_round(SimpleNamespace(round=3, train_loss=None, test_loss=0.62, test_accuracy=0.9))
+    assert "test loss 0.6200  accuracy 90.00%" in private.getvalue()
     with _progress(4, 2, Console(file=stream, force_terminal=False)) as on_round:
         assert on_round is None
     assert stream.getvalue() == shown
