@@ -91,7 +91,7 @@ def load(
     (1442, 1, 8, 8)
     """
     number = checks.seed("seed", seed)
-    if Path(name).suffix.lower() in (".npz", ".csv"):
+    if is_own_file(name):
         return read_file(Path(name))
     if name not in NAMES:
         rule = f"must be one of {', '.join(NAMES)}, or a path ending in .npz or .csv"
@@ -101,6 +101,11 @@ def load(
     if name.startswith("synthetic"):
         return synthetic("ridge" if name.endswith("ridge") else "logistic", seed=number)
     return _look_up(name, folder, on_progress or (lambda message: None))
+
+
+def is_own_file(name: str) -> bool:
+    """Whether `load` takes the name for the path of the user's own file."""
+    return Path(name).suffix.lower() in (".npz", ".csv")
 
 
 def read_file(path: Path) -> Dataset:

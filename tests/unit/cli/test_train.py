@@ -4,6 +4,7 @@ import io
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 QUICK = ["--set", "training.rounds=2", "--set", "training.epochs=1"]
@@ -92,6 +93,32 @@ def test_resuming_takes_the_config_of_the_run(trained):
     code, _, err = trained("train", "--resume", "runs/fedavg")
     assert code == 0
     assert err.startswith("note: the run began with torch 1.0, this is ")
+
+
+def test_a_run_is_resumed_from_data_that_have_moved(bonafed):
+    rng = np.random.default_rng(0)
+    features, labels = rng.standard_normal((60, 3)), np.arange(60) % 2
+    np.savez("mine.npz", features=features, labels=labels)
+    np.savez("other.npz", features=features, labels=1 - labels)
+    bonafed("train", "--write-example", "fedavg")
+    assert bonafed("train", "fedavg.toml", *QUICK, "--set", "data.name=mine.npz", "--folder", "run")[0] == 0
+    model = Path("run/model.pt").read_bytes()
+    Path("moved").mkdir()
+    Path("mine.npz").rename("moved/renamed.npz")
+    other = "error: data must be the data and the partition the run began with ("
+    words = ("train", "fedavg.toml", *QUICK, "--resume", "run", "--set")
+    assert bonafed(*words, "data.name=other.npz")[2].startswith(other)  # though finished
+    for name in ("summary.json", "checkpoint.npz"):
+        Path("run", name).unlink()
+    code, _, err = bonafed("train", "--resume", "run")
+    assert (code, "mine.npz: No such file" in err) == (2, True)
+    assert bonafed("train", "--resume", "run", "--set", "data.name=other.npz")[2].startswith(other)
+    named = bonafed("train", "--resume", "run", "--set", "data.name=digits")[2]
+    assert named.startswith("error: data.name must be as when the run began, '/")
+    code, out, err = bonafed("train", "--resume", "run", "--set", "data.name=moved/renamed.npz")
+    assert (code, err) == (0, "")
+    assert "resumed and finished" in out
+    assert Path("run/model.pt").read_bytes() == model
 
 
 BAD = [
