@@ -267,6 +267,35 @@ def test_runs_are_listed_compared_and_drawn(trained, suffix):
     assert Path(f"curves.{suffix}").read_bytes().startswith(start)
 
 
+def test_runs_without_test_data_show_their_training_loss(bonafed, monkeypatch):
+    from bonafed.lab import run_figures
+
+    drawn = []
+    real = run_figures.runs_figure
+    monkeypatch.setattr(run_figures, "runs_figure", lambda curves: drawn.append(real(curves)) or drawn[-1])
+    features = np.random.default_rng(0).standard_normal((60, 3))
+    np.savez("mine.npz", features=features, labels=np.arange(60) % 2)
+    bonafed("train", "--write-example", "fedavg")
+    for place in ("a/run", "b/run"):
+        code, _, err = bonafed(
+            "train", "fedavg.toml", *QUICK, "--set", "data.name=mine.npz", "--folder", place
+        )
+        assert (code, err) == (0, "")
+    code, out, err = bonafed("runs", "a/run", "b/run", Path("a/run").absolute(), "--plot", "curves.png")
+    assert (code, err) == (0, "")
+    loss = json.loads(Path("a/run/summary.json").read_text())["train_loss"]
+    for text in ("train loss", f"{loss:.4f}", "a/run", "b/run"):
+        assert text in out
+    assert out.count("a/run") == 1  # the same run by another path
+    (panel,) = drawn[0].axes  # none for accuracy, of which nothing is known
+    assert panel.get_ylabel() == "training loss"
+    assert panel.get_lines()[0].get_ydata()[-1] == loss
+    entries = [text.get_text() for text in drawn[0].legends[0].get_texts()]
+    assert entries == ["a/run (training loss)", "b/run (training loss)"]
+    said = json.loads(bonafed("runs", "a/run", "--json")[1])[0]
+    assert (said["name"], said["train_loss"], said["curves"]["train_loss"][-1]) == ("run", loss, loss)
+
+
 def test_runs_as_json(trained):
     code, out, _ = trained("runs", "runs/sampling", "runs/fedavg", "--json")
     said = json.loads(out)
