@@ -27,8 +27,8 @@ def runs(
     """List and compare training runs, finished or not.
 
     A FOLDER is a run, or holds runs; if none is given, the folder runs. With --plot, their accuracy
-    and loss are drawn over the rounds and, where clients are paid, over the money spent. Runs that cannot
-    be read are named, and the others listed.
+    and loss are drawn over the rounds and, where clients are paid, over the money spent. Of runs without
+    test data, the training loss is shown. Runs that cannot be read are named, and the others listed.
 
     Example: bonafed runs runs/optimal runs/uniform --plot curves.png
     """
@@ -42,6 +42,8 @@ def runs(
             found.append(listing.overview(path))
         except UnreadableFile as error:
             damaged.append(error)
+    for row, name in zip(found, listing.distinct_names([Path(r["folder"]) for r in found]), strict=True):
+        row["name"] = name
     _list(found, as_json, plot)
     for problem in damaged:
         typer.echo(f"error: {problem}", err=True)
@@ -69,11 +71,12 @@ def _curve(row: dict[str, Any]) -> RunCurve:
     from bonafed.lab.run_figures import RunCurve
 
     curves = row["curves"]
-    rounds, accuracy, loss = (
-        np.array(curves[key], dtype=np.float64) for key in ("round", "test_accuracy", "test_loss")
+    rounds, accuracy, loss, train_loss = (
+        np.array(curves[key], dtype=np.float64)
+        for key in ("round", "test_accuracy", "test_loss", "train_loss")
     )
     spend = None if curves["spend"] is None else np.array(curves["spend"], dtype=np.float64)
-    return RunCurve(row["name"], rounds, accuracy, loss, spend)
+    return RunCurve(row["name"], rounds, accuracy, loss, spend, train_loss)
 
 
 def _show(found: list[dict[str, Any]]) -> None:
@@ -93,7 +96,8 @@ def _show(found: list[dict[str, Any]]) -> None:
         "clients": [f"{row['clients']:,}" for row in found],
         "rounds": [_rounds(row) for row in found],
         "accuracy": [_cell(row["test_accuracy"], ".2%") for row in found],
-        "loss": ["" if row["test_loss"] is None else tables.loss(row["test_loss"]) for row in found],
+        "loss": [_loss(row["test_loss"]) for row in found],
+        "train loss": [_loss(row["train_loss"]) if row["test_loss"] is None else "" for row in found],
         "spend": [_cell(row["spend"], ",.2f") for row in found],
         "epsilon": [_cell(row["epsilon"], ".4g") for row in found],
         "seconds": [f"{row['seconds']:,.2f}" for row in found],
@@ -109,6 +113,10 @@ def _show(found: list[dict[str, Any]]) -> None:
 
 def _rounds(row: dict[str, Any]) -> str:
     return f"{row['rounds']}/{row['planned_rounds']}" + ("" if row["finished"] else " (open)")
+
+
+def _loss(value: float | None) -> str:
+    return "" if value is None else tables.loss(value)
 
 
 def _cell(value: float | None, form: str) -> str:

@@ -134,7 +134,7 @@ def _train(asked: AnyConfig, place: Path, resume: bool, as_json: bool) -> None:
     from bonafed.runs.faithful_config import FaithfulConfig
     from bonafed.runs.folder import CONFIG, is_finished, rounds_done
     from bonafed.runs.rewards_config import RewardsConfig
-    from bonafed.runs.versions import changed_versions, require_same_config
+    from bonafed.runs.versions import changed_versions, require_same_config, require_same_data
 
     terminal = Console(stderr=True)
     on_progress = terminal.print if terminal.is_terminal else None
@@ -163,6 +163,7 @@ def _train(asked: AnyConfig, place: Path, resume: bool, as_json: bool) -> None:
         setting, run = prepare(asked, on_progress=on_progress), training.train
     if resume:
         require_same_config(setting.config, read(place / CONFIG))
+        require_same_data(setting.digest, place)
         if is_finished(place):
             _show_finished(setting.config, place, as_json)
             return
@@ -185,7 +186,7 @@ def _require_known_data(asked: AnyConfig) -> None:
     from bonafed.runs.sections import named
 
     name = asked.data.name
-    if name not in datasets.NAMES and Path(name).suffix.lower() not in (".npz", ".csv"):
+    if name not in datasets.NAMES and not datasets.is_own_file(name):
         with named("data", dataset="name"):
             datasets.load(name)  # refuses it
 
@@ -214,6 +215,8 @@ def _progress(rounds: int, done: int, terminal: Any) -> Iterator[Callable[[Round
             parts["method"] = getattr(record, "method", "")
             if record.train_loss is not None:
                 parts["loss"] = f"loss {record.train_loss:.4f}"
+            elif record.test_loss is not None:  # a private run tells no training loss
+                parts["loss"] = f"test loss {record.test_loss:.4f}"
             if record.test_accuracy is not None:
                 parts["accuracy"] = f"accuracy {record.test_accuracy:.2%}"
             state = "  ".join(part for part in parts.values() if part)

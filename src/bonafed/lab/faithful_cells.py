@@ -104,7 +104,7 @@ class Cell:
         checks.whole("agents", self.agents, at_least=2)
         checks.whole("samples", self.samples, at_least=self.agents)
         checks.between("delta", self.delta, 0, 1)
-        checks.whole("seed", self.seed, at_least=0)
+        checks.seed("seed", self.seed)
         checks.positive("regulariser", self.regulariser)
         if (self.privacy is None) == (self.scheme == "private"):
             raise InvalidValue("privacy", 'must be given for "private", and only then', self.privacy)

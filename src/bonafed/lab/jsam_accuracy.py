@@ -73,7 +73,7 @@ class Cell:
         for name in ("clients", "clients_per_round", "rounds"):
             checks.whole(name, getattr(self, name))
         checks.between("similarity", self.similarity, 0, 100)
-        checks.whole("seed", self.seed, at_least=0)
+        checks.seed("seed", self.seed)
 
 
 @dataclass(frozen=True)

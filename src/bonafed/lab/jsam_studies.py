@@ -70,7 +70,7 @@ class Population:
         checks.whole("clients", self.clients, at_least=2)
         checks.positive("noise_scale", self.noise_scale)
         checks.whole("draws", self.draws, at_least=2)
-        checks.whole("seed", self.seed, at_least=0)
+        checks.seed("seed", self.seed)
 
     def costs(self) -> Floats:
         """(draws, clients) sensitivities, ascending in each row."""

@@ -146,7 +146,7 @@ def manipulation_curve(
     if gammas.ndim != 1 or not gammas.size or np.isnan(gammas).any() or (gammas <= 0).any():
         raise InvalidValue("factors", "must be positive; infinity is learning alone", factors)
     draws = checks.whole("designs", designs, at_least=2)
-    first, second = _designs(example, draws, checks.whole("seed", seed, at_least=0))
+    first, second = _designs(example, draws, checks.seed("seed", seed))
     points = [_at(example, float(gamma), first, second) for gamma in gammas]
     excess = np.array([risk.mean() for risk, _ in points])
     error = np.array([risk.std(ddof=1) / math.sqrt(draws) for risk, _ in points])
@@ -174,7 +174,7 @@ def _at(example: Example, gamma: float, first: Floats, second: Floats) -> tuple[
 def best_factor(example: Example, *, designs: int = 4000, seed: int = 0) -> float:
     """The gamma up to 10,000 of least expected loss; infinity if learning alone is as good as it."""
     first, second = _designs(
-        example, checks.whole("designs", designs, at_least=2), checks.whole("seed", seed, at_least=0)
+        example, checks.whole("designs", designs, at_least=2), checks.seed("seed", seed)
     )
 
     def risk(log_gamma: float) -> float:

@@ -93,7 +93,7 @@ class Cell:
         checks.one_of("partition", self.partition, tuple(PARTITIONS))
         for name in ("clients", "rounds", "batch_size", "validation", "ranking"):
             checks.whole(name, getattr(self, name))
-        checks.whole("seed", self.seed, at_least=0)
+        checks.seed("seed", self.seed)
         checks.positive("learning_rate", self.learning_rate)
         if self.ranking > self.validation:
             raise InvalidValue("ranking", f"must be at most validation, {self.validation}", self.ranking)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from bonafed.checks import Floats
 from bonafed.lab.style import COLOURS, STYLES, sheet
+
+_PANEL = 4.5  # inches
+_HANDLE, _LETTER = 0.7, 0.065  # inches of a legend's entry: the line with its margins, and a letter
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -23,44 +28,81 @@ class RunCurve:
     accuracy: Floats  # (m,) share of test samples
     loss: Floats  # (m,) on the test samples
     spend: Floats | None = None  # (m,) money so far; None if nobody is paid
+    train_loss: Floats | None = None  # (m,) drawn as the loss of a run that was never tested
+
+    @property
+    def is_tested(self) -> bool:
+        """Whether anything is known of test samples."""
+        return bool(np.isfinite(self.accuracy).any() or np.isfinite(self.loss).any())
+
+    @property
+    def label(self) -> str:
+        """In the legend."""
+        return self.name if self.is_tested else f"{self.name} (training loss)"
+
+    def values(self, what: str) -> Floats:
+        """(m,) what a panel shows of the run."""
+        if what == "loss" and not self.is_tested and self.train_loss is not None:
+            return self.train_loss
+        return self.loss if what == "loss" else self.accuracy
 
 
 def runs_figure(curves: Sequence[RunCurve]) -> Figure:
-    """One row of panels over rounds and, if a run pays, one over money."""
+    """One row of panels over rounds and, if a run pays, one over money; no panel that would be empty."""
     paid = any(curve.spend is not None for curve in curves)
-    figure = sheet(9, (6.4 if paid else 3.4) + 0.2 * np.ceil(len(curves) / 4))
-    rows = figure.subplots(2 if paid else 1, 2, squeeze=False)
-    for panel, title, what in zip(rows[0], ("Accuracy", "Loss"), ("accuracy", "loss"), strict=True):
+    known = [what for what in ("accuracy", "loss") if any(_measured(curve, what).any() for curve in curves)]
+    shown = known or ["accuracy", "loss"]
+    width = max(_PANEL * len(shown), 6.0)
+    columns = _legend_columns(curves, width)
+    figure = sheet(width, (6.4 if paid else 3.4) + 0.2 * math.ceil(len(curves) / columns))
+    rows = figure.subplots(2 if paid else 1, len(shown), squeeze=False)
+    for panel, what in zip(rows[0], shown, strict=True):
         _draw(panel, curves, what, over="rounds")
-        panel.set(xlabel="round", ylabel=f"test {what}", title=title)
+        panel.set(xlabel="round", title=what.capitalize())
         panel.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-    for panel, what in zip(rows[1] if paid else (), ("accuracy", "loss"), strict=False):
+    for panel, what in zip(rows[1] if paid else (), shown, strict=False):
         _draw(panel, curves, what, over="spend")
-        panel.set(xlabel="money spent so far", ylabel=f"test {what}")
+        panel.set(xlabel="money spent so far", visible=bool(panel.get_lines()))
     drawn = {line.get_label(): line for panel in rows.flat for line in panel.get_lines()}
-    if drawn:
-        names = [name for name in dict.fromkeys(curve.name for curve in curves) if name in drawn]
-        figure.legend(
-            [drawn[name] for name in names], names, loc="outside lower center", frameon=False, fontsize=8,
-            ncols=min(len(names), 4),
-        )  # fmt: skip
+    _add_legend(figure, [drawn[curve.label] for curve in curves if curve.label in drawn], columns)
     return figure
 
 
+def _measured(curve: RunCurve, what: str) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    return np.isfinite(curve.values(what))
+
+
+def _axis(drawn: Sequence[RunCurve], what: str) -> str:
+    """Of which samples the values are; where there are both, the legend tells which are of which."""
+    kinds = {"test" if curve.is_tested else "training" for curve in drawn} or {"test"}
+    return f"{' or '.join(sorted(kinds))} {what}"
+
+
+def _legend_columns(curves: Sequence[RunCurve], width: float) -> int:
+    """How many entries fit beside each other, 4 at most."""
+    longest = max((len(curve.label) for curve in curves), default=0)
+    return max(1, min(len(curves), 4, int(width / (_HANDLE + _LETTER * longest))))
+
+
+def _add_legend(figure: Figure, lines: Sequence[Line2D], columns: int) -> None:
+    if lines:
+        figure.legend(handles=lines, loc="outside lower center", frameon=False, fontsize=8, ncols=columns)
+
+
 def _draw(axes: Axes, curves: Sequence[RunCurve], what: str, over: str) -> None:
+    drawn = []
     for k, curve in enumerate(curves):
-        x, y = getattr(curve, over), getattr(curve, what)
-        if x is None:
+        x, measured = getattr(curve, over), _measured(curve, what)
+        if x is None or not measured.any():
             continue
-        measured = np.isfinite(y)
-        if not measured.any():
-            continue
+        drawn.append(curve)
         axes.plot(
             x[measured],
-            y[measured],
+            curve.values(what)[measured],
             STYLES[k // len(COLOURS) % len(STYLES)],
             color=COLOURS[k % len(COLOURS)],
             lw=1.6,
             marker="o" if measured.sum() == 1 else None,  # a point has no line
-            label=curve.name,
+            label=curve.label,
         )
+    axes.set_ylabel(_axis(drawn, what))

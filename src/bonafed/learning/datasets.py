@@ -13,7 +13,6 @@ is found is checked: no data set has a feature that is not finite, a label out o
 
 from __future__ import annotations
 
-import http.client
 import io
 import os
 import socket
@@ -91,8 +90,8 @@ def load(
     >>> load("digits").features.shape
     (1442, 1, 8, 8)
     """
-    number = checks.whole("seed", seed, at_least=0)
-    if Path(name).suffix.lower() in (".npz", ".csv"):
+    number = checks.seed("seed", seed)
+    if is_own_file(name):
         return read_file(Path(name))
     if name not in NAMES:
         rule = f"must be one of {', '.join(NAMES)}, or a path ending in .npz or .csv"
@@ -102,6 +101,11 @@ def load(
     if name.startswith("synthetic"):
         return synthetic("ridge" if name.endswith("ridge") else "logistic", seed=number)
     return _look_up(name, folder, on_progress or (lambda message: None))
+
+
+def is_own_file(name: str) -> bool:
+    """Whether `load` takes the name for the path of the user's own file."""
+    return Path(name).suffix.lower() in (".npz", ".csv")
 
 
 def read_file(path: Path) -> Dataset:
@@ -189,7 +193,7 @@ def synthetic(
         checks.non_negative("heterogeneity", heterogeneity),
     )
     mu = checks.positive("regularisation", regularisation)
-    rng = np.random.default_rng(checks.whole("seed", seed, at_least=0))
+    rng = np.random.default_rng(checks.seed("seed", seed))
     owner = np.arange(training + max(1, training // 5)) % owners
     means = spread * rng.standard_normal((owners, width))
     weights = rng.standard_normal(width) + spread * rng.standard_normal((owners, width))
@@ -253,9 +257,14 @@ def _look_up(name: str, folder: Path | None, say: Progress) -> Dataset:
     reason = "not offered by OpenML"
     if source.openml:
         try:
-            return _checked(name, cache, _download(name, source, cache, say), source.classes)
-        except (OSError, ValueError, ImportError, http.client.HTTPException) as error:
-            reason = f"OpenML gave no data: {str(error) or type(error).__name__}"
+            arrays = _download(name, source, cache, say)
+        except MemoryError:
+            raise  # which has an advice of its own
+        except Exception as error:  # of any kind: a broken answer makes every reader fail in its own way
+            told = " ".join(str(error).split())
+            reason = f"OpenML gave no data, {type(error).__name__}: {told}".rstrip(": ")
+        else:
+            return _checked(name, cache, arrays, source.classes)
     needed = ", ".join(f"{file}[.gz]" for file in source.files)
     elsewhere = "or say with $BONAFED_DATA or `folder` where they are"
     raise UnreadableFile(places[0], f"{name} not found: put {needed} there, {elsewhere} ({reason})")

@@ -28,6 +28,7 @@ from bonafed.economics.priors import Prior
 from bonafed.economics.published import prior_from_json
 from bonafed.economics.spelled import parse_prior
 from bonafed.errors import InvalidValue, UnreadableFile
+from bonafed.learning.datasets import is_own_file
 from bonafed.mechanisms.jsam.training import WITH_MEMBERS
 from bonafed.mechanisms.jsam.training import Scheme as JsamScheme
 from bonafed.runs import toml
@@ -177,7 +178,8 @@ class Config:
 AnyConfig = Config | FaithfulConfig | RewardsConfig
 # the table that makes a file another kind of run
 _KINDS: Mapping[str, type[AnyConfig]] = {"faithful": FaithfulConfig, "rewards": RewardsConfig}
-_HARMLESS = (("run", "folder"), ("run", "cores"), ("run", "checkpoint_every"))
+# data may move: what they are is told by their digest (`bonafed.runs.versions.require_same_data`)
+_HARMLESS = ("run.folder", "run.cores", "run.checkpoint_every", "data.folder")
 
 
 def read(path: Path, changes: Sequence[str] = ()) -> AnyConfig:
@@ -264,12 +266,23 @@ def to_toml(config: AnyConfig) -> str:
 
 
 def differences(one: AnyConfig, other: AnyConfig) -> list[tuple[str, Any, Any]]:
-    """Dotted keys in which two configs differ, with both values; not those that change no result."""
+    """Dotted keys in which two configs differ, with both values; not those that change no result.
+
+    Where the files of the data are is none of them either, nor is what the user's own file is called:
+    whether the data are the same is for their digest to tell.
+    """
     found = []
     a, b = to_tables(one), to_tables(other)
     for section in dict.fromkeys([*one.SECTIONS, *other.SECTIONS]):
         first, second = a.get(section, {}), b.get(section, {})
         for entry in dict.fromkeys([*first, *second]):
-            if (section, entry) not in _HARMLESS and first.get(entry) != second.get(entry):
-                found.append((f"{section}.{entry}", first.get(entry), second.get(entry)))
+            dotted, value, then = f"{section}.{entry}", first.get(entry), second.get(entry)
+            if value != then and not _is_harmless(dotted, value, then):
+                found.append((dotted, value, then))
     return found
+
+
+def _is_harmless(dotted: str, value: object, then: object) -> bool:
+    """Whether such a change changes no result, given that the data are the same."""
+    moved = dotted == "data.name" and all(is_own_file(str(name)) for name in (value, then))
+    return moved or dotted in _HARMLESS

@@ -108,7 +108,7 @@ def _load(config: C, on_progress: Callable[[str], None] | None) -> tuple[C, Data
     given = config.data
     folder = Path(given.folder).expanduser().absolute() if given.folder else None
     name = given.name
-    if Path(name).suffix.lower() in (".npz", ".csv"):
+    if datasets.is_own_file(name):
         name = str(Path(name).expanduser().absolute())
     with named("data", dataset="name"):
         dataset = datasets.load(name, folder=folder, seed=config.run.seed, on_progress=on_progress)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from bonafed.runs.rewards_config import RewardsConfig
 
 
 def find(places: Sequence[Path]) -> list[Path]:
-    """Every place that holds a run, and the runs in the folders right inside the others."""
+    """Every place that holds a run, and the runs in the folders right inside the others; none twice."""
     found: list[Path] = []
     for place in places:
         if not place.is_dir():
@@ -27,7 +28,30 @@ def find(places: Sequence[Path]) -> list[Path]:
         if not inside:
             raise InvalidValue("folder", "must hold a run, or folders that do", place)
         found += inside
-    return list(dict.fromkeys(found))
+    once: dict[Path, Path] = {}
+    for path in found:
+        once.setdefault(path.resolve(), path)
+    return list(once.values())
+
+
+def distinct_names(places: Sequence[Path]) -> list[str]:
+    """A name for each folder: its last part, or as many as tell it from the others.
+
+    >>> distinct_names([Path("/mine/first/run"), Path("/mine/second/run"), Path("/mine/third")])
+    ['first/run', 'second/run', 'third']
+    """
+    parts = [place.resolve().parts for place in places]
+    lengths = [1] * len(parts)
+    while True:
+        names = [Path(*path[-length:]).as_posix() for path, length in zip(parts, lengths, strict=True)]
+        held = Counter(names)
+        longer = [
+            min(length + (held[name] > 1), len(path))
+            for path, length, name in zip(parts, lengths, names, strict=True)
+        ]
+        if longer == lengths:
+            return names
+        lengths = longer
 
 
 def overview(folder: Path) -> JSONObject:
@@ -68,6 +92,7 @@ def _overview(folder: Path, config: AnyConfig, written: list[JSONObject]) -> JSO
         "finished": finished,
         "test_accuracy": last("test_accuracy"),
         "test_loss": last("test_loss"),
+        "train_loss": last("train_loss"),
         "spend": None if spends is None else (spends[-1] if spends else 0.0),
         # the lines of a private faithful run do not count its payments, the summary does
         "epsilon": folders.read_json(folder, folders.SUMMARY).get("epsilon")
@@ -78,6 +103,7 @@ def _overview(folder: Path, config: AnyConfig, written: list[JSONObject]) -> JSO
             "round": [record["round"] for record in rounds],
             "test_accuracy": [record["test_accuracy"] for record in rounds],
             "test_loss": [record["test_loss"] for record in rounds],
+            "train_loss": [record["train_loss"] for record in rounds],
             "spend": spends,
         },
     }

@@ -44,6 +44,14 @@ def require_same_config(now: AnyConfig, began: AnyConfig) -> None:
         raise InvalidValue(key, f"must be as when the run began, {then!r}", repr(given))
 
 
+def require_same_data(digest: str, folder: Path) -> None:
+    """Wherever their files are now: samples, labels, and who holds them."""
+    began = folders.read_json(folder, folders.VERSIONS).get("data")
+    if began != digest:
+        rule = f"must be the data and the partition the run began with ({str(began)[:12]}...)"
+        raise InvalidValue("data", rule, f"{digest[:12]}...")
+
+
 def begin_or_resume(
     log: Log,
     folder: Path,
@@ -60,10 +68,7 @@ def begin_or_resume(
         log.begin(to_toml(config), versions(config.run.seed, digest), start)
         return start
     require_same_config(config, read(folder / folders.CONFIG))
-    began = folders.read_json(folder, folders.VERSIONS).get("data")
-    if began != digest:
-        rule = f"must be the data and the partition the run began with ({str(began)[:12]}...)"
-        raise InvalidValue("data", rule, f"{digest[:12]}...")
+    require_same_data(digest, folder)
     kept = folders.read_start(folder)
     if (kept.dtype, kept.shape) != (start.dtype, start.shape):
         rule = f"must be as when the run began, with {kept.size:,} weights of {kept.dtype}"

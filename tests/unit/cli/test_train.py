@@ -4,6 +4,7 @@ import io
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 QUICK = ["--set", "training.rounds=2", "--set", "training.epochs=1"]
@@ -94,6 +95,32 @@ def test_resuming_takes_the_config_of_the_run(trained):
     assert err.startswith("note: the run began with torch 1.0, this is ")
 
 
+def test_a_run_is_resumed_from_data_that_have_moved(bonafed):
+    rng = np.random.default_rng(0)
+    features, labels = rng.standard_normal((60, 3)), np.arange(60) % 2
+    np.savez("mine.npz", features=features, labels=labels)
+    np.savez("other.npz", features=features, labels=1 - labels)
+    bonafed("train", "--write-example", "fedavg")
+    assert bonafed("train", "fedavg.toml", *QUICK, "--set", "data.name=mine.npz", "--folder", "run")[0] == 0
+    model = Path("run/model.pt").read_bytes()
+    Path("moved").mkdir()
+    Path("mine.npz").rename("moved/renamed.npz")
+    other = "error: data must be the data and the partition the run began with ("
+    words = ("train", "fedavg.toml", *QUICK, "--resume", "run", "--set")
+    assert bonafed(*words, "data.name=other.npz")[2].startswith(other)  # though finished
+    for name in ("summary.json", "checkpoint.npz"):
+        Path("run", name).unlink()
+    code, _, err = bonafed("train", "--resume", "run")
+    assert (code, "mine.npz: No such file" in err) == (2, True)
+    assert bonafed("train", "--resume", "run", "--set", "data.name=other.npz")[2].startswith(other)
+    named = bonafed("train", "--resume", "run", "--set", "data.name=digits")[2]
+    assert named.startswith("error: data.name must be as when the run began, '/")
+    code, out, err = bonafed("train", "--resume", "run", "--set", "data.name=moved/renamed.npz")
+    assert (code, err) == (0, "")
+    assert "resumed and finished" in out
+    assert Path("run/model.pt").read_bytes() == model
+
+
 BAD = [
     ([], "CONFIG.toml or --resume must be given, got nothing"),
     (["none.toml"], "none.toml: No such file or directory"),
@@ -182,6 +209,19 @@ def test_a_key_can_be_left_out(bonafed):
     assert bonafed(*words, "--set", "training.epochs=", "--json")[0] == 0
 
 
+@pytest.mark.parametrize("name", ["fedavg", "faithful", "jsam", "rewards", "sampling"])
+def test_the_largest_seed_trains(bonafed, name):
+    bonafed("train", "--write-example", name)
+    seeds = [f"run.seed={2**64 - 1}"]
+    if name in ("jsam", "sampling"):
+        seeds.append(f"{'jsam' if name == 'jsam' else 'contract'}.cost_seed={2**64 - 1}")
+    short = "faithful.training_steps=2" if name == "faithful" else "training.rounds=2"
+    synthetic = [] if name == "faithful" else ["data.name=synthetic"]
+    changes = [word for change in [short, *synthetic, *seeds] for word in ("--set", change)]
+    code, _, err = bonafed("train", f"{name}.toml", *changes)
+    assert (code, err) == (0, "")
+
+
 def test_what_went_wrong_is_noted(bonafed):
     bonafed("train", "--write-example", "fedavg")
     far = ["--set", "training.learning_rate=1e30"]
@@ -202,10 +242,15 @@ def test_the_progress_bar_tells_rounds_loss_accuracy():
     stream = io.StringIO()
     terminal = Console(file=stream, force_terminal=True, width=100)
     with _progress(4, 2, terminal) as on_round:
-        on_round(SimpleNamespace(round=3, train_loss=0.51, test_accuracy=0.9))
+        on_round(SimpleNamespace(round=3, train_loss=0.51, test_loss=0.62, test_accuracy=0.9))
     shown = stream.getvalue()
     for text in ("3/4", "loss 0.5100", "accuracy 90.00%", "left"):
         assert text in shown
+    assert "test loss" not in shown
+    private = io.StringIO()
+    with _progress(4, 2, Console(file=private, force_terminal=True, width=100)) as on_round:
+        on_round(SimpleNamespace(round=3, train_loss=None, test_loss=0.62, test_accuracy=0.9))
+    assert "test loss 0.6200  accuracy 90.00%" in private.getvalue()
     with _progress(4, 2, Console(file=stream, force_terminal=False)) as on_round:
         assert on_round is None
     assert stream.getvalue() == shown
@@ -220,6 +265,35 @@ def test_runs_are_listed_compared_and_drawn(trained, suffix):
     assert "epsilon" not in out  # nobody was promised privacy
     start = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[suffix]
     assert Path(f"curves.{suffix}").read_bytes().startswith(start)
+
+
+def test_runs_without_test_data_show_their_training_loss(bonafed, monkeypatch):
+    from bonafed.lab import run_figures
+
+    drawn = []
+    real = run_figures.runs_figure
+    monkeypatch.setattr(run_figures, "runs_figure", lambda curves: drawn.append(real(curves)) or drawn[-1])
+    features = np.random.default_rng(0).standard_normal((60, 3))
+    np.savez("mine.npz", features=features, labels=np.arange(60) % 2)
+    bonafed("train", "--write-example", "fedavg")
+    for place in ("a/run", "b/run"):
+        code, _, err = bonafed(
+            "train", "fedavg.toml", *QUICK, "--set", "data.name=mine.npz", "--folder", place
+        )
+        assert (code, err) == (0, "")
+    code, out, err = bonafed("runs", "a/run", "b/run", Path("a/run").absolute(), "--plot", "curves.png")
+    assert (code, err) == (0, "")
+    loss = json.loads(Path("a/run/summary.json").read_text())["train_loss"]
+    for text in ("train loss", f"{loss:.4f}", "a/run", "b/run"):
+        assert text in out
+    assert out.count("a/run") == 1  # the same run by another path
+    (panel,) = drawn[0].axes  # none for accuracy, of which nothing is known
+    assert panel.get_ylabel() == "training loss"
+    assert panel.get_lines()[0].get_ydata()[-1] == loss
+    entries = [text.get_text() for text in drawn[0].legends[0].get_texts()]
+    assert entries == ["a/run (training loss)", "b/run (training loss)"]
+    said = json.loads(bonafed("runs", "a/run", "--json")[1])[0]
+    assert (said["name"], said["train_loss"], said["curves"]["train_loss"][-1]) == ("run", loss, loss)
 
 
 def test_runs_as_json(trained):

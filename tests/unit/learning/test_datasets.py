@@ -1,6 +1,7 @@
 """Data sets by name, from arrays, and where they are looked for."""
 
 import gzip
+import io
 import os
 import socket
 import subprocess
@@ -187,6 +188,34 @@ def test_a_download_of_something_else_is_refused_and_not_saved(empty_home, monke
     with pytest.raises(UnreadableFile, match="mnist_784 does not hold the images of mnist"):
         load("mnist")
     assert not list((empty_home / "cache").rglob("*.npz"))
+
+
+BROKEN_OFF = {
+    "in the middle": gzip.compress(b'{"data": {"dataset": []}}' * 99)[:-20],
+    "with other bytes": gzip.compress(b"x" * 99)[:10] + b"\xff" * 20,
+    "into something else": gzip.compress(b"{}"),
+}
+
+
+@pytest.mark.parametrize("answer", BROKEN_OFF.values(), ids=BROKEN_OFF)
+def test_a_download_that_breaks_off_is_told_as_one_that_never_began(
+    empty_home, monkeypatch, bonafed, answer
+):
+    class Answer(io.BytesIO):
+        def info(self):
+            return {"Content-Encoding": "gzip"}
+
+    monkeypatch.setattr(sklearn.datasets._openml, "urlopen", lambda *args, **kwargs: Answer(answer))
+    with pytest.raises(UnreadableFile) as caught:
+        load("mnist")
+    message = str(caught.value)
+    folder = empty_home / "cache" / "bonafed" / "mnist"
+    assert message.startswith(f"{folder}: mnist not found: put train-images-idx3-ubyte[.gz], ")
+    assert "OpenML gave no data, " in message
+    assert "\n" not in message
+    bonafed("train", "--write-example", "fedavg")
+    said = bonafed("train", "fedavg.toml", "--set", "data.name=mnist")
+    assert said == (2, "", f"error: {message}\n")  # previously `stopped by the user`
 
 
 def test_a_damaged_cache_is_refused_by_its_path(empty_home):

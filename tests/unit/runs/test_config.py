@@ -64,6 +64,28 @@ def test_the_text_of_a_config_gives_the_same_config(changes):
     assert config.differences(made, again) == []
 
 
+@pytest.mark.parametrize(
+    ("changes", "keys"),
+    [
+        (["data.folder=/elsewhere", "run.cores=2"], []),  # where the data are; their digest tells what
+        (["data.name=/elsewhere/renamed.csv"], []),
+        (["data.name=mnist"], ["data.name"]),
+        (["data.name=/elsewhere/renamed.csv", "run.seed=4"], ["run.seed"]),
+    ],
+)
+def test_data_that_have_moved_are_no_difference(changes, keys):
+    began = changed("data.name=/here/mine.npz")
+    assert [
+        key for key, _, _ in config.differences(changed("data.name=/here/mine.npz", *changes), began)
+    ] == keys
+
+
+def test_named_data_are_not_the_users_own():
+    assert config.differences(changed("data.name=mine.npz"), changed())[0][0] == "data.name"
+    assert config.differences(changed("data.name=synthetic"), changed())[0][0] == "data.name"
+    assert config.differences(changed("data.folder=/elsewhere"), changed()) == []
+
+
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_the_examples_are_configs(path):
     assert config.read(path).rounds > 0

@@ -86,7 +86,7 @@ class PrivacyTerms:
 
 def draw_costs(prior: Prior, clients: int, seed: int) -> Floats:
     """(1): (clients,) money per unit of epsilon."""
-    number = checks.whole("seed", seed, at_least=0)
+    number = checks.seed("seed", seed)
     rng = np.random.default_rng(np.random.SeedSequence(number, spawn_key=(_COSTS,)))
     return prior.sample(rng, checks.whole("clients", clients))
 
@@ -189,7 +189,7 @@ def draw_schedule(
     """(3): (rounds, clients_per_round) client numbers, each drawn by the selection probabilities."""
     p = checks.vector("selection", selection)
     size = (checks.whole("rounds", rounds), checks.whole("clients_per_round", clients_per_round))
-    key = np.random.SeedSequence(checks.whole("seed", seed, at_least=0), spawn_key=(_SCHEDULE,))
+    key = np.random.SeedSequence(checks.seed("seed", seed), spawn_key=(_SCHEDULE,))
     return np.random.default_rng(key).choice(p.size, size=size, p=p / p.sum())
 
 

@@ -74,7 +74,7 @@ class Baseline(ABC):
         n = checks.vector("sizes", self.sizes, sign="positive")
         object.__setattr__(self, "sizes", n)
         object.__setattr__(self, "participation", checked_participation(self.participation, n.size))
-        checks.whole("seed", self.seed, at_least=0)
+        checks.seed("seed", self.seed)
 
     @property
     def clients(self) -> int:

@@ -81,7 +81,7 @@ def send_noise(seed: int, scale: float = 1.0) -> Cheat:
     `as_cheat(agents.add_noise(...))` adds noise to the honest update instead.
     """
     size = checks.non_negative("scale", scale)
-    number = checks.whole("seed", seed, at_least=0)
+    number = checks.seed("seed", seed)
 
     def upload(client: int, _models: Models, updates: Models, round_number: int) -> Models:
         key = np.random.SeedSequence(number, spawn_key=(_NOISE, round_number, client))

@@ -49,7 +49,7 @@ class EngineLocal:
     def __post_init__(self) -> None:
         checks.between("decay", checks.positive("decay", self.decay), 0.0, 1.0)
         object.__setattr__(self, "crew", Crew(self.program, self.samples, self.cores))
-        checks.whole("seed", self.seed, at_least=0)
+        checks.seed("seed", self.seed)
 
     def __call__(self, models: Models, round_number: int, present: Bools) -> Models:
         if models.shape != (len(self.parts), self.program.size):

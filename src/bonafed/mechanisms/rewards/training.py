@@ -170,7 +170,7 @@ class ModelRewards:
             checks.positive("ceiling", self.ceiling)
         checks.literal("reference", self.reference, Reference)
         checks.literal("own", self.own, Own)
-        checks.whole("seed", self.seed, at_least=0)
+        checks.seed("seed", self.seed)
         if self.keep is not None:
             checks.whole("keep", self.keep)
         object.__setattr__(self, "sizes", sizes)

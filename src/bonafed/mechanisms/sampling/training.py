@@ -56,7 +56,7 @@ class SampledTerms:
 
 def draw_costs(prior: Prior, clients: int, seed: int) -> Floats:
     """(1): (clients,) money per participation."""
-    number = checks.whole("seed", seed, at_least=0)
+    number = checks.seed("seed", seed)
     rng = np.random.default_rng(np.random.SeedSequence(number, spawn_key=(_COSTS,)))
     return prior.sample(rng, checks.whole("clients", clients))
 

@@ -1,0 +1,43 @@
+"""A seed may be any of 64 bits wherever one is taken; larger ones are refused under the caller's name."""
+
+import numpy as np
+import pytest
+
+from bonafed import InvalidValue, Uniform
+from bonafed.lab import faithful_cells, jsam_accuracy, jsam_studies, manipulation_example, rewards_cells
+from bonafed.learning import datasets
+from bonafed.mechanisms.jsam import budget as jsam_budget
+from bonafed.mechanisms.jsam import training as jsam_training
+from bonafed.mechanisms.rewards import ModelRewards, Standalone, cheats
+from bonafed.mechanisms.sampling import training as sampling_training
+
+BELIEF = Uniform(0.5, 1.5)
+LARGEST = 2**64 - 1
+TAKES_A_SEED = {
+    "a named data set": lambda seed: datasets.load("synthetic", seed=seed),
+    "synthetic data": lambda seed: datasets.synthetic(samples=20, clients=2, seed=seed),
+    "costs of participation": lambda seed: sampling_training.draw_costs(BELIEF, 3, seed),
+    "costs of privacy": lambda seed: jsam_training.draw_costs(BELIEF, 3, seed),
+    "the schedule of JSAM": lambda seed: jsam_training.draw_schedule(np.full(3, 1 / 3), 2, 2, seed),
+    "the budget on average": lambda seed: jsam_budget.eta_for_expected_budget(
+        BELIEF, 3, 1.0, 1.0, samples=2, seed=seed
+    ),
+    "rewards": lambda seed: ModelRewards([1.0, 2.0], seed=seed),
+    "a baseline": lambda seed: Standalone(sizes=[1, 2], seed=seed),
+    "a cheat": lambda seed: cheats.send_noise(seed=seed),
+    "a cell of rewards": lambda seed: rewards_cells.Cell("standalone", "iid", "digits", seed=seed),
+    "a cell of faithful learning": lambda seed: faithful_cells.Cell("local", seed=seed),
+    "a cell of JSAM": lambda seed: jsam_accuracy.Cell("jsam", 1.0, 50.0, seed),
+    "a population": lambda seed: jsam_studies.Population(seed=seed),
+    "an example": lambda seed: manipulation_example.best_factor(
+        manipulation_example.Example(0.1), seed=seed
+    ),
+}
+
+
+@pytest.mark.parametrize("take", TAKES_A_SEED.values(), ids=TAKES_A_SEED)
+def test_the_largest_seed_is_taken_and_no_larger_one(take):
+    take(LARGEST)
+    with pytest.raises(InvalidValue) as refused:
+        take(LARGEST + 1)
+    assert str(refused.value) == f"seed must not exceed {LARGEST}, got {LARGEST + 1}"
