@@ -28,6 +28,7 @@ from numpy.typing import ArrayLike, NDArray
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
+from bonafed.learning.formats import number_names
 
 Indices = NDArray[np.int64]
 Parts = list[Indices]  # one sorted array of sample numbers per client; together every sample once
@@ -226,18 +227,32 @@ def typicality(labels: ArrayLike, clients: int, rng: np.random.Generator, delta:
 
 
 def natural(groups: ArrayLike) -> Parts:
-    """One client per distinct owner, in ascending order of the owners' numbers.
+    """One client per distinct owner, in the order of `owner_numbers`.
 
     >>> natural([7, 3, 7])
     [array([1]), array([0, 2])]
     """
+    owner = owner_numbers(groups)
+    return _by_owner(owner, int(owner.max()) + 1)
+
+
+def owner_numbers(groups: ArrayLike) -> Indices:
+    """(n,) owners numbered from 0: by value if all are whole numbers, also as text; else by alphabet.
+
+    >>> owner_numbers(["ward 9", "ward 10", "ward 9"])
+    array([1, 0, 1])
+    """
     given = np.asarray(groups)
     if given.ndim != 1 or given.size == 0:
         raise InvalidValue("groups", "must be a non-empty list of owners", f"shape {given.shape}")
-    if not np.issubdtype(given.dtype, np.integer):
-        raise InvalidValue("groups", "must be whole numbers", given.dtype)
-    names, owner = np.unique(given, return_inverse=True)
-    return _by_owner(owner.astype(np.int64), names.size)
+    if np.issubdtype(given.dtype, np.integer):
+        return np.unique(given, return_inverse=True)[1].astype(np.int64)
+    names = given.tolist()
+    if not all(isinstance(name, str) for name in names):
+        raise InvalidValue("groups", "must be whole numbers or text", given.dtype)
+    if "" in names:
+        raise InvalidValue("groups", "must name an owner", f"nothing in sample {names.index('')}")
+    return number_names(names)
 
 
 def _natural(labels: ArrayLike, clients: int, rng: np.random.Generator, groups: ArrayLike) -> Parts:

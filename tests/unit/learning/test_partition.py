@@ -10,6 +10,7 @@ from bonafed.learning.partition import (
     feature_noise_levels,
     iid,
     label_dirichlet,
+    natural,
     options_of,
     partition,
     quantity_dirichlet,
@@ -142,6 +143,34 @@ def test_regression_targets_can_be_spread_evenly_or_by_quantity():
 def test_the_registry_refuses_what_it_does_not_know(name, options, message):
     with pytest.raises(InvalidValue, match=message):
         partition(name, [0, 1], 2, np.random.default_rng(0), **options)
+
+
+@pytest.mark.parametrize(
+    ("groups", "expected"),
+    [
+        (["b", "a", "b"], [[1], [0, 2]]),
+        (np.array(["b", "a", "b"], dtype=object), [[1], [0, 2]]),
+        (["10", "9", "10"], [[1], [0, 2]]),  # by value, as in a CSV table
+        (np.array([2**63 + 7, 3, 2**64 - 1], dtype=np.uint64), [[1], [0], [2]]),
+        (np.array([-5, 3, -5], dtype=np.int8), [[0, 2], [1]]),
+    ],
+)
+def test_owners_may_have_any_name(groups, expected):
+    assert [part.tolist() for part in natural(groups)] == expected
+
+
+@pytest.mark.parametrize(
+    ("groups", "message"),
+    [
+        ([1.0, 2.0], "groups must be whole numbers or text, got float64"),
+        ([True, False], "groups must be whole numbers or text, got bool"),
+        (np.array(["a", None]), "groups must be whole numbers or text, got object"),
+        (["a", ""], "groups must name an owner, got nothing in sample 1"),
+    ],
+)
+def test_what_names_no_owner_is_refused(groups, message):
+    with pytest.raises(InvalidValue, match=message):
+        natural(groups)
 
 
 def test_options_are_read_from_the_functions():
