@@ -215,7 +215,10 @@ IMPOSSIBLE = [
     ("label_count", LABELS, 2, {"k": 2}),  # four classes held of six
     ("label_count", LABELS, 350, {"k": 2}),  # 700 holdings of 600 samples
     ("label_count", [0, 1, 1, 1, 1], 4, {"k": 1}),  # the benchmark would give class 0 two holders
-    *(("feature_noise", LABELS, 12, {"sigma": sigma}) for sigma in (-0.1, float("nan"), float("inf"))),
+    *(
+        ("feature_noise", LABELS, 12, {"sigma": sigma})
+        for sigma in (-0.1, 1e78, float("nan"), float("inf"))
+    ),
     *(("similarity", LABELS, 12, {"s": s}) for s in (-1, 100.5, float("nan"))),
     ("similarity", LABELS, 2, {"s": 99}),
     *(("typicality", LABELS, 12, {"delta": delta}) for delta in (-0.1, 1.1, float("nan"))),

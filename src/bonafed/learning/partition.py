@@ -34,6 +34,9 @@ Indices = NDArray[np.int64]
 Parts = list[Indices]  # one sorted array of sample numbers per client; together every sample once
 
 REDRAWS = 1_000  # draws tried before a minimum is called out of reach
+MOST_SIGMA = (
+    1e73  # variance of noise: a hundred deviations are a number of single precision, as features are
+)
 BETAS = (1e-100, 1e100)  # concentrations at which a Dirichlet distribution can be drawn in double precision
 
 
@@ -124,7 +127,7 @@ def label_count(labels: ArrayLike, clients: int, rng: np.random.Generator, k: in
 
 def feature_noise(labels: ArrayLike, clients: int, rng: np.random.Generator, sigma: float) -> Parts:
     """The partition of the noise-based feature skew: iid. The noise itself: `add_feature_noise`."""
-    checks.non_negative("sigma", sigma)
+    checks.between("sigma", sigma, 0, MOST_SIGMA)
     return iid(labels, clients, rng)
 
 
@@ -138,7 +141,7 @@ def feature_noise_levels(clients: int, sigma: float) -> Floats:
     array([0.025, 0.05 , 0.075, 0.1  ])
     """
     number = checks.whole("clients", clients)
-    return checks.non_negative("sigma", sigma) * np.arange(1, number + 1) / number
+    return checks.between("sigma", sigma, 0, MOST_SIGMA) * np.arange(1, number + 1) / number
 
 
 def add_feature_noise(
@@ -149,6 +152,8 @@ def add_feature_noise(
     Nothing is clipped: noisy pixels may leave [0, 1], as in the benchmark.
     """
     variances = checks.vector("levels", levels, length=len(parts))
+    if variances.max() > MOST_SIGMA:
+        raise InvalidValue("levels", f"must not exceed {MOST_SIGMA:g}", float(variances.max()))
     if not np.issubdtype(features.dtype, np.floating):
         raise InvalidValue("features", "must be real numbers for noise to be added", features.dtype)
     noisy = features.astype(np.float32)

@@ -6,6 +6,7 @@ from sklearn.datasets import load_digits
 
 from bonafed.errors import InvalidValue
 from bonafed.learning.partition import (
+    MOST_SIGMA,
     add_feature_noise,
     feature_noise_levels,
     iid,
@@ -117,6 +118,20 @@ def test_feature_noise_refuses_tokens_and_levels_that_do_not_fit():
         add_feature_noise(np.zeros((2, 3), dtype=np.int64), parts, [0.1, 0.2], np.random.default_rng(0))
     with pytest.raises(InvalidValue, match="levels must have 2 values, got 1"):
         add_feature_noise(np.zeros((2, 3), dtype=np.float32), parts, [0.1], np.random.default_rng(0))
+
+
+def test_noise_beyond_single_precision_is_refused():
+    parts, features = [np.array([0, 1])], np.ones((2, 1000), dtype=np.float32)
+    for sigma in (1e74, 1e78, 1e200):
+        rule = "sigma must be between 0 and 1e\\+73, got"
+        with pytest.raises(InvalidValue, match=rule):
+            partition("feature_noise", [0, 1], 1, np.random.default_rng(0), sigma=sigma)
+        with pytest.raises(InvalidValue, match=rule):
+            feature_noise_levels(1, sigma)
+        with pytest.raises(InvalidValue, match="levels must not exceed 1e\\+73, got"):
+            add_feature_noise(features, parts, [sigma], np.random.default_rng(0))
+    largest = feature_noise_levels(1, MOST_SIGMA)
+    assert np.isfinite(add_feature_noise(features, parts, largest, np.random.default_rng(0))).all()
 
 
 def test_regression_targets_can_be_spread_evenly_or_by_quantity():
