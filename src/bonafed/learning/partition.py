@@ -29,6 +29,7 @@ from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
 from bonafed.learning.formats import number_names
+from bonafed.learning.holders import holders
 
 Indices = NDArray[np.int64]
 Parts = list[Indices]  # one sorted array of sample numbers per client; together every sample once
@@ -95,7 +96,8 @@ def label_count(labels: ArrayLike, clients: int, rng: np.random.Generator, k: in
 
     As in the NIID benchmark, client i (from 0) holds the class i mod K and k - 1 others drawn at random.
     With fewer clients than classes, which the benchmark does not cover, the classes without a holder are
-    dealt out first. A class never has more holders than samples.
+    dealt out first. A class never has more holders than samples; where a draw hardly ever achieves that,
+    clients exchange classes until it does.
     """
     values, number = _request(labels, clients)
     classes = _classes(values)
@@ -112,16 +114,13 @@ def label_count(labels: ArrayLike, clients: int, rng: np.random.Generator, k: in
         raise InvalidValue(
             "clients", f"must be fewer for each to hold samples of k = {held} classes", number
         )
-    for _ in range(REDRAWS):
-        holds = _draw_holders(sizes, number, held, rng)
-        if holds is not None:
-            break
-    else:
-        raise InvalidValue("k", f"must be smaller: no draw of {REDRAWS} gave all holders a sample", held)
+    holds = holders(sizes, number, held, rng)
+    if holds is None:
+        raise InvalidValue("k", f"must be smaller for {number} clients to hold samples of k classes", held)
     owner = np.empty(values.size, dtype=np.int64)
     for members, column in zip(classes, holds.T, strict=True):
-        holders = rng.permutation(np.flatnonzero(column))
-        owner[rng.permutation(members)] = holders[np.arange(members.size) % holders.size]
+        who = rng.permutation(np.flatnonzero(column))
+        owner[rng.permutation(members)] = who[np.arange(members.size) % who.size]
     return _by_owner(owner, number)
 
 
@@ -375,28 +374,6 @@ def _apportion(shares: Floats, total: int) -> Indices:
     )  # the last positive share ends at 1
     edges[1:] -= edges[:-1].copy()
     return edges
-
-
-def _draw_holders(
-    sizes: Indices, clients: int, held: int, rng: np.random.Generator
-) -> NDArray[np.bool_] | None:
-    """Who holds which class, (clients, classes); None if a client found too few classes with room."""
-    holds = np.zeros((clients, sizes.size), dtype=np.bool_)
-    holds[np.arange(clients), np.arange(clients) % sizes.size] = True
-    room = sizes - holds.sum(axis=0)  # samples without a holder yet
-    unheld = rng.permutation(np.flatnonzero(~holds.any(axis=0)))
-    for turn, chosen in enumerate(unheld):
-        holds[turn % clients, chosen] = True
-        room[chosen] -= 1
-    for row in holds:
-        wanted = held - int(row.sum())
-        free = np.flatnonzero(~row & (room > 0))
-        if free.size < wanted:
-            return None
-        chosen = rng.choice(free, wanted, replace=False)
-        row[chosen] = True
-        room[chosen] -= 1
-    return holds
 
 
 def _next_hand(stocks: list[Indices], clients: int) -> list[Indices]:
