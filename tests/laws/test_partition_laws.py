@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from scipy.sparse import csr_matrix
+from scipy.sparse.csgraph import maximum_flow
 
 from bonafed.errors import InvalidValue
+from bonafed.learning import holders
 from bonafed.learning.partition import (
     PARTITIONS,
     label_count,
@@ -215,7 +218,10 @@ IMPOSSIBLE = [
     ("label_count", LABELS, 2, {"k": 2}),  # four classes held of six
     ("label_count", LABELS, 350, {"k": 2}),  # 700 holdings of 600 samples
     ("label_count", [0, 1, 1, 1, 1], 4, {"k": 1}),  # the benchmark would give class 0 two holders
-    *(("feature_noise", LABELS, 12, {"sigma": sigma}) for sigma in (-0.1, float("nan"), float("inf"))),
+    *(
+        ("feature_noise", LABELS, 12, {"sigma": sigma})
+        for sigma in (-0.1, 1e78, float("nan"), float("inf"))
+    ),
     *(("similarity", LABELS, 12, {"s": s}) for s in (-1, 100.5, float("nan"))),
     ("similarity", LABELS, 2, {"s": 99}),
     *(("typicality", LABELS, 12, {"delta": delta}) for delta in (-0.1, 1.1, float("nan"))),
@@ -236,6 +242,41 @@ def test_an_impossible_request_is_refused_before_anything_is_drawn(name, labels,
 def test_what_is_possible_in_principle_but_never_drawn_is_an_error_not_an_endless_loop():
     with pytest.raises(InvalidValue, match=r"minimum must be smaller, or beta larger: none of 1000 draws"):
         label_dirichlet(LABELS, 60, np.random.default_rng(0), beta=0.01, minimum=10)
-    with pytest.raises(InvalidValue, match=r"k must be smaller: no draw of 1000"):
-        # 90 holdings of at most 30 + 5 x 12: all must hold class 0
-        label_count(np.repeat(np.arange(6), [30, 12, 12, 12, 12, 12]), 30, np.random.default_rng(0), k=3)
+
+
+@given(labels_with(most_classes=5), st.data(), SEEDS)
+def test_classes_are_exchanged_until_everyone_has_k(labels, data, seed):
+    """Without a draw that succeeds; what is refused is impossible, as a maximal flow tells."""
+    _, sizes = np.unique(labels, return_counts=True)
+    clients = data.draw(st.integers(1, min(labels.size, 14)), label="clients")
+    k = data.draw(st.integers(-(-sizes.size // clients), sizes.size), label="k")
+    first = np.bincount(np.arange(clients) % sizes.size, minlength=sizes.size)
+    assume((first <= sizes).all())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(holders, "REDRAWS", 0)
+        found = holders.holders(sizes, clients, k, np.random.default_rng(seed))
+    if found is None:
+        assume(clients >= sizes.size)
+        assert most_holdings(sizes - first, clients, k - 1) < clients * (k - 1)
+    else:
+        assert (found.sum(axis=1) == k).all()
+        assert found[np.arange(clients), np.arange(clients) % sizes.size].all()
+        assert ((found.sum(axis=0) >= 1) & (found.sum(axis=0) <= sizes)).all()
+
+
+def most_holdings(room, clients, each):
+    """Flow from client to class, beside the one class that each client holds already."""
+    last = clients + room.size + 1
+    most = np.zeros((last + 1, last + 1), dtype=np.int32)
+    most[0, 1 : clients + 1] = each
+    most[1 : clients + 1, clients + 1 : last] = 1
+    most[1 + np.arange(clients), clients + 1 + np.arange(clients) % room.size] = 0
+    most[clients + 1 : last, last] = room
+    return maximum_flow(csr_matrix(most), 0, last).flow_value
+
+
+def test_what_a_draw_never_finds_is_found_nevertheless():
+    labels = np.repeat(np.arange(6), [30, 12, 12, 12, 12, 12])
+    parts = label_count(labels, 30, np.random.default_rng(0), k=3)  # 90 holdings, one for each sample
+    assert violations(parts, 90, 30) == []
+    assert all(np.unique(labels[part]).size == 3 for part in parts)

@@ -32,6 +32,7 @@ from bonafed import checks, files
 from bonafed.errors import InvalidValue, UnreadableFile
 from bonafed.learning import formats
 from bonafed.learning.formats import Arrays
+from bonafed.learning.partition import owner_numbers
 
 Features = NDArray[np.float32] | NDArray[np.int64]
 Labels = NDArray[np.int64] | NDArray[np.float32]
@@ -131,6 +132,7 @@ def from_arrays(
     Features of type uint8 are pixels: divided by 255, with a channel axis if there is none. Other features
     are taken as they are, as tokens if `vocabulary` is given. Labels of a whole-number type are classes,
     one more than the largest if `classes` is not given; labels of a real type are regression targets.
+    `groups` are whole numbers or text, one for each sample.
     """
     size = checks.whole("vocabulary", vocabulary, at_least=0)
     inputs = _features("features", features, size)
@@ -421,22 +423,27 @@ def _labels(name: str, values: ArrayLike, samples: int, classes: int | None) -> 
 
 
 def _groups(values: ArrayLike, samples: int) -> NDArray[np.int64]:
-    given = _numbers("groups", values)
+    """Whole numbers as they are if they fit, other owners numbered from 0."""
+    given = _array("groups", values)
     if given.shape != (samples,):
         raise InvalidValue("groups", f"must be one for each of {samples} samples", f"shape {given.shape}")
-    if not np.issubdtype(given.dtype, np.integer):
-        raise InvalidValue("groups", "must be whole numbers", given.dtype)
-    return given.astype(np.int64)
+    if np.issubdtype(given.dtype, np.integer) and given.max() < 2**63:
+        return given.astype(np.int64)
+    return owner_numbers(given)
 
 
 def _numbers(name: str, values: ArrayLike) -> NDArray[Any]:
-    try:
-        given = np.asarray(values)
-    except ValueError as error:
-        raise InvalidValue(name, "must be an array of numbers", "rows of different lengths") from error
+    given = _array(name, values)
     if not np.issubdtype(given.dtype, np.integer) and not np.issubdtype(given.dtype, np.floating):
         raise InvalidValue(name, "must be an array of numbers", f"type {given.dtype}")
     return given
+
+
+def _array(name: str, values: ArrayLike) -> NDArray[Any]:
+    try:
+        return np.asarray(values)
+    except ValueError as error:
+        raise InvalidValue(name, "must be an array", "rows of different lengths") from error
 
 
 def _refuse_samples(name: str, rule: str, values: NDArray[Any], bad: NDArray[np.bool_]) -> None:

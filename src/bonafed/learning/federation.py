@@ -42,11 +42,38 @@ class Participation:
     weights: Floats  # (m,) weight of each one's change in the sum
     is_mean: bool = False  # weights are shares of a mean: those of skipped clients go to the others
 
+    def __post_init__(self) -> None:
+        _require_array("clients", self.clients, "iu")
+        _require_array("weights", self.weights, "iuf")
+        if self.weights.size != self.clients.size:
+            raise InvalidValue("weights", f"must have {self.clients.size} values", self.weights.size)
+        if not np.isfinite(self.weights).all():
+            raise InvalidValue("weights", "must be finite", repr(self.weights)[:60])
+
+
+def _require_array(name: str, values: object, kinds: str) -> None:
+    """A one-dimensional array of NumPy's, of whole numbers ("iu") or of any ("iuf")."""
+    if not isinstance(values, np.ndarray) or values.ndim != 1 or values.dtype.kind not in kinds:
+        numbers = "numbers" if "f" in kinds else "whole numbers"
+        raise InvalidValue(name, f"must be a one-dimensional array of {numbers}", repr(values)[:60])
+
+
+def _require_known(clients: list[int], number: int) -> None:
+    """Client numbers below so many; one below 0 would be counted from the end."""
+    if clients and (min(clients) < 0 or max(clients) >= number):
+        unknown = next(client for client in clients if not 0 <= client < number)
+        raise InvalidValue("clients", f"must be in 0..{number - 1}", unknown)
+
 
 def weighted_mean(clients: Sequence[int] | NDArray[np.int64], sizes: ArrayLike) -> Participation:
     """The given clients, weighted by their number of samples."""
-    who = np.asarray(clients, dtype=np.int64)
-    n = np.asarray(sizes, dtype=np.float64)[who]
+    who = np.asarray(clients) if len(clients) else np.zeros(0, dtype=np.int64)
+    _require_array("clients", who, "iu")
+    everyone = checks.vector("sizes", sizes)
+    _require_known(who.tolist(), everyone.size)
+    n = everyone[who]
+    if who.size and n.sum() <= 0:
+        raise InvalidValue("sizes", "must not be 0 for all clients that take part", who.tolist()[:10])
     return Participation(who, n / n.sum() if who.size else n, is_mean=True)
 
 
@@ -144,10 +171,15 @@ def make_jobs(
     noise_multipliers: ArrayLike | None = None,
 ) -> list[Job]:
     """One job per participation; repeated clients get numbered copies."""
-    noise = np.zeros(len(parts)) if noise_multipliers is None else np.asarray(noise_multipliers)
+    noise = np.zeros(len(parts))
+    if noise_multipliers is not None:
+        noise = checks.vector("noise_multipliers", noise_multipliers, length=len(parts))
+    _require_array("clients", clients, "iu")
+    numbers = clients.tolist()
+    _require_known(numbers, len(parts))
     seen: dict[int, int] = {}
     jobs = []
-    for client in clients.tolist():
+    for client in numbers:
         copy = seen.get(client, 0)
         seen[client] = copy + 1
         jobs.append(Job(client, parts[client], copy, float(noise[client])))

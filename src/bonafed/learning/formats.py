@@ -217,7 +217,7 @@ def read_csv(path: Path) -> Arrays:
         "test_labels": np.frombuffer(labels, np.int64)[held_out],
     }
     if owners:
-        result["groups"] = _number_names(
+        result["groups"] = number_names(
             [owner for owner, test in zip(owners, tests, strict=True) if not test]
         )
     return result
@@ -317,7 +317,8 @@ def _csv_blame(
             raise UnreadableFile(path, reason, line) from None
 
 
-def _number_names(names: Sequence[str]) -> NDArray[np.int64]:
+def number_names(names: Sequence[str]) -> NDArray[np.int64]:
+    """(n,) 0 for the first in alphabetical order, and so on; if all are whole numbers, by value."""
     whole = all(name.isascii() and name.isdigit() for name in names)
     order = sorted(set(names), key=(lambda name: (int(name), name)) if whole else None)
     number = {name: place for place, name in enumerate(order)}

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from bonafed import checks
 from bonafed.errors import InvalidValue
+from bonafed.learning.formats import PADDING
 
 
 def softmax_regression(shape: Sequence[int], outputs: int) -> nn.Sequential:
@@ -118,15 +119,17 @@ class _Direction(nn.Module):
         self.into = nn.Linear(inputs, 4 * hidden)
         self.back = nn.Linear(hidden, 4 * hidden, bias=False)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """The last hidden state (B, hidden)."""
+    def forward(self, x: Tensor, is_word: Tensor) -> Tensor:
+        """The hidden state (B, hidden) after the last word; what is no word (B, T) leaves it as it is."""
         gates = self.into(x)
         h = torch.zeros_like(gates[:, 0, : self.hidden])
         c = h
         for t in range(x.shape[1]):
             i, f, g, o = (gates[:, t] + self.back(h)).chunk(4, dim=1)
-            c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
-            h = torch.sigmoid(o) * torch.tanh(c)
+            cell = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+            taken = is_word[:, t, None]
+            h = torch.where(taken, torch.sigmoid(o) * torch.tanh(cell), h)
+            c = torch.where(taken, cell, c)
         return h
 
 
@@ -147,8 +150,8 @@ class TextLSTM(nn.Module):
         )
 
     def forward(self, tokens: Tensor) -> Tensor:
-        x = self.embedding(tokens)
-        both = torch.cat([self.forwards(x), self.backwards(x.flip(1))], dim=1)
+        x, is_word = self.embedding(tokens), tokens != PADDING
+        both = torch.cat([self.forwards(x, is_word), self.backwards(x.flip(1), is_word.flip(1))], dim=1)
         result: Tensor = self.dense(both)
         return result
 

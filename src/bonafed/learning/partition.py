@@ -28,11 +28,16 @@ from numpy.typing import ArrayLike, NDArray
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
+from bonafed.learning.formats import number_names
+from bonafed.learning.holders import holders
 
 Indices = NDArray[np.int64]
 Parts = list[Indices]  # one sorted array of sample numbers per client; together every sample once
 
 REDRAWS = 1_000  # draws tried before a minimum is called out of reach
+MOST_SIGMA = (
+    1e73  # variance of noise: a hundred deviations are a number of single precision, as features are
+)
 BETAS = (1e-100, 1e100)  # concentrations at which a Dirichlet distribution can be drawn in double precision
 
 
@@ -91,7 +96,8 @@ def label_count(labels: ArrayLike, clients: int, rng: np.random.Generator, k: in
 
     As in the NIID benchmark, client i (from 0) holds the class i mod K and k - 1 others drawn at random.
     With fewer clients than classes, which the benchmark does not cover, the classes without a holder are
-    dealt out first. A class never has more holders than samples.
+    dealt out first. A class never has more holders than samples; where a draw hardly ever achieves that,
+    clients exchange classes until it does.
     """
     values, number = _request(labels, clients)
     classes = _classes(values)
@@ -108,22 +114,19 @@ def label_count(labels: ArrayLike, clients: int, rng: np.random.Generator, k: in
         raise InvalidValue(
             "clients", f"must be fewer for each to hold samples of k = {held} classes", number
         )
-    for _ in range(REDRAWS):
-        holds = _draw_holders(sizes, number, held, rng)
-        if holds is not None:
-            break
-    else:
-        raise InvalidValue("k", f"must be smaller: no draw of {REDRAWS} gave all holders a sample", held)
+    holds = holders(sizes, number, held, rng)
+    if holds is None:
+        raise InvalidValue("k", f"must be smaller for {number} clients to hold samples of k classes", held)
     owner = np.empty(values.size, dtype=np.int64)
     for members, column in zip(classes, holds.T, strict=True):
-        holders = rng.permutation(np.flatnonzero(column))
-        owner[rng.permutation(members)] = holders[np.arange(members.size) % holders.size]
+        who = rng.permutation(np.flatnonzero(column))
+        owner[rng.permutation(members)] = who[np.arange(members.size) % who.size]
     return _by_owner(owner, number)
 
 
 def feature_noise(labels: ArrayLike, clients: int, rng: np.random.Generator, sigma: float) -> Parts:
     """The partition of the noise-based feature skew: iid. The noise itself: `add_feature_noise`."""
-    checks.non_negative("sigma", sigma)
+    checks.between("sigma", sigma, 0, MOST_SIGMA)
     return iid(labels, clients, rng)
 
 
@@ -137,7 +140,7 @@ def feature_noise_levels(clients: int, sigma: float) -> Floats:
     array([0.025, 0.05 , 0.075, 0.1  ])
     """
     number = checks.whole("clients", clients)
-    return checks.non_negative("sigma", sigma) * np.arange(1, number + 1) / number
+    return checks.between("sigma", sigma, 0, MOST_SIGMA) * np.arange(1, number + 1) / number
 
 
 def add_feature_noise(
@@ -148,6 +151,8 @@ def add_feature_noise(
     Nothing is clipped: noisy pixels may leave [0, 1], as in the benchmark.
     """
     variances = checks.vector("levels", levels, length=len(parts))
+    if variances.max() > MOST_SIGMA:
+        raise InvalidValue("levels", f"must not exceed {MOST_SIGMA:g}", float(variances.max()))
     if not np.issubdtype(features.dtype, np.floating):
         raise InvalidValue("features", "must be real numbers for noise to be added", features.dtype)
     noisy = features.astype(np.float32)
@@ -226,18 +231,32 @@ def typicality(labels: ArrayLike, clients: int, rng: np.random.Generator, delta:
 
 
 def natural(groups: ArrayLike) -> Parts:
-    """One client per distinct owner, in ascending order of the owners' numbers.
+    """One client per distinct owner, in the order of `owner_numbers`.
 
     >>> natural([7, 3, 7])
     [array([1]), array([0, 2])]
     """
+    owner = owner_numbers(groups)
+    return _by_owner(owner, int(owner.max()) + 1)
+
+
+def owner_numbers(groups: ArrayLike) -> Indices:
+    """(n,) owners numbered from 0: by value if all are whole numbers, also as text; else by alphabet.
+
+    >>> owner_numbers(["ward 9", "ward 10", "ward 9"])
+    array([1, 0, 1])
+    """
     given = np.asarray(groups)
     if given.ndim != 1 or given.size == 0:
         raise InvalidValue("groups", "must be a non-empty list of owners", f"shape {given.shape}")
-    if not np.issubdtype(given.dtype, np.integer):
-        raise InvalidValue("groups", "must be whole numbers", given.dtype)
-    names, owner = np.unique(given, return_inverse=True)
-    return _by_owner(owner.astype(np.int64), names.size)
+    if np.issubdtype(given.dtype, np.integer):
+        return np.unique(given, return_inverse=True)[1].astype(np.int64)
+    names = given.tolist()
+    if not all(isinstance(name, str) for name in names):
+        raise InvalidValue("groups", "must be whole numbers or text", given.dtype)
+    if "" in names:
+        raise InvalidValue("groups", "must name an owner", f"nothing in sample {names.index('')}")
+    return number_names(names)
 
 
 def _natural(labels: ArrayLike, clients: int, rng: np.random.Generator, groups: ArrayLike) -> Parts:
@@ -355,28 +374,6 @@ def _apportion(shares: Floats, total: int) -> Indices:
     )  # the last positive share ends at 1
     edges[1:] -= edges[:-1].copy()
     return edges
-
-
-def _draw_holders(
-    sizes: Indices, clients: int, held: int, rng: np.random.Generator
-) -> NDArray[np.bool_] | None:
-    """Who holds which class, (clients, classes); None if a client found too few classes with room."""
-    holds = np.zeros((clients, sizes.size), dtype=np.bool_)
-    holds[np.arange(clients), np.arange(clients) % sizes.size] = True
-    room = sizes - holds.sum(axis=0)  # samples without a holder yet
-    unheld = rng.permutation(np.flatnonzero(~holds.any(axis=0)))
-    for turn, chosen in enumerate(unheld):
-        holds[turn % clients, chosen] = True
-        room[chosen] -= 1
-    for row in holds:
-        wanted = held - int(row.sum())
-        free = np.flatnonzero(~row & (room > 0))
-        if free.size < wanted:
-            return None
-        chosen = rng.choice(free, wanted, replace=False)
-        row[chosen] = True
-        room[chosen] -= 1
-    return holds
 
 
 def _next_hand(stocks: list[Indices], clients: int) -> list[Indices]:

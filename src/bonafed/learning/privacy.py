@@ -9,22 +9,37 @@ with sigma_1 the smallest multiplier for which one release is (eps, delta)-diffe
 paper's route over zero-concentrated privacy needs more noise for the same promise:
 
     rho = (sqrt(ln(1/delta) + eps) - sqrt(ln(1/delta)))^2,   sigma_T = sqrt(T/(2 rho)).
+
+With mu = 1/sigma, a = mu/2 - eps/mu, phi and Phi the normal density and distribution function and
+m(t) = Phi(-t)/phi(t), the delta of one release at epsilon is
+
+    Phi(a) - exp(eps) Phi(a - mu) = phi(a) (m(-a) - m(mu - a)) = phi(a) int_(-a)^(mu - a) 1 - t m(t) dt.
+
+The first form loses all digits where mu is small, the last keeps them. Results are rounded up: the noise
+that is asked for, and the epsilon that is read back.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
+from scipy.optimize import brentq
+from scipy.special import erfcx, log_ndtr, ndtr
 
 from bonafed import checks
+from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
 
 Calibration = Literal["exact", "printed"]
 ROUNDING_UP = 1e-12  # first step of adding noise until the promise holds
+EPSILONS = (1e-100, 1e100)  # for which noise, and its square in a ledger, are numbers of double precision
+MARGIN = 1e-11  # of log delta, several times what its computation may be off
+_LAST_DIGITS = 1e-15  # a few roundings of mu and epsilon
+_NODES, _SHARES = np.polynomial.legendre.leggauss(12)  # exact to rounding on intervals up to length 1
 
 
 def noise_multiplier(
@@ -37,16 +52,18 @@ def noise_multiplier(
     """
     checks.literal("variant", variant, Calibration)
     eps, small = checks.positive("epsilon", epsilon), _delta(delta)
+    checks.between("epsilon", eps, *EPSILONS)
     times = checks.whole("releases", releases)
+    log_delta = -math.log(small)
+    # sqrt(a + eps) - sqrt(a) = eps/(sqrt(a + eps) + sqrt(a)): no cancellation for small eps
+    root_rho = eps / (math.sqrt(log_delta + eps) + math.sqrt(log_delta))
     if variant == "printed":
-        log_delta = -math.log(small)
-        # sqrt(a + eps) - sqrt(a) = eps/(sqrt(a + eps) + sqrt(a)): no cancellation for small eps
-        root_rho = eps / (math.sqrt(log_delta + eps) + math.sqrt(log_delta))
         return math.sqrt(times / 2) / root_rho
-    from dp_accounting import get_sigma_gaussian  # heavy import, only needed here
-
-    with np.errstate(divide="ignore"):  # on the way of the root search, to minus infinity
-        noise, more = math.sqrt(times) * float(get_sigma_gaussian(eps, small, tol=1e-14)), ROUNDING_UP
+    enough = 1 / root_rho  # more than the printed noise of one release
+    while _excess(1 / (enough / 10), eps, small) <= 0:
+        enough /= 10
+    one = _root(lambda sigma: _excess(1 / sigma, eps, small), enough / 10, enough)
+    noise, more = math.sqrt(times) * one, ROUNDING_UP
     while True:  # what is read back from the ledger must be within the promise
         noise, more = noise * (1 + more), 2 * more
         if spent_epsilon(noise, times, small) <= eps * (1 - ROUNDING_UP):
@@ -56,10 +73,47 @@ def noise_multiplier(
 def spent_epsilon(multiplier: float, releases: int, delta: float) -> float:
     """The smallest epsilon for which `releases` releases at this noise are (eps, delta)-private."""
     sigma, times = checks.positive("multiplier", multiplier), checks.whole("releases", releases)
-    from dp_accounting import get_epsilon_gaussian
+    mu, small = math.sqrt(times) / sigma, _delta(delta)
+    if _excess(mu, 0.0, small) <= 0:
+        return 0.0
+    enough = mu * mu + 2 * mu * math.sqrt(-math.log(small))  # more than by zero-concentrated privacy
+    if math.isinf(enough):
+        return enough
+    spent, more = _root(lambda eps: _excess(mu, eps, small), 0.0, enough), _LAST_DIGITS
+    while _excess(mu, spent, small) > 0:
+        spent, more = spent * (1 + more), 2 * more
+    return spent
 
-    with np.errstate(divide="ignore"):
-        return float(get_epsilon_gaussian(sigma / math.sqrt(times), _delta(delta), tol=1e-14))
+
+def _root(function: Callable[[float], float], low: float, high: float) -> float:
+    """To the last digits, also of a root near 0."""
+    return float(brentq(function, low, high, xtol=1e-300, rtol=_LAST_DIGITS, maxiter=2000))
+
+
+def _excess(mu: float, epsilon: float, delta: float) -> float:
+    """Above 0 unless one release at noise 1/mu is (eps, delta)-private beyond all rounding."""
+    reached = _log_delta(mu * (1 + _LAST_DIGITS), epsilon * (1 - _LAST_DIGITS))
+    return reached - math.log(delta) + MARGIN
+
+
+def _log_delta(mu: float, epsilon: float) -> float:
+    """Logarithm of the smallest delta of one release at noise 1/mu, with an error of 2e-12 at most."""
+    a = mu / 2 - epsilon / mu
+    if a < -40:  # delta < Phi(a) < exp(-a^2/2), below all numbers of double precision
+        return -(min(-a, 1e6) ** 2) / 2
+    log_density = -a * a / 2 - math.log(2 * math.pi) / 2
+    if mu < 1:
+        t = mu * (_NODES + 1) / 2 - a
+        return log_density + math.log(mu / 2 * float(_SHARES @ (1 - t * _mills(t))))
+    if a > 5:  # hardly anything is taken away
+        return math.log(float(ndtr(a)) - math.exp(log_density) * float(_mills(mu - a)))
+    return float(log_ndtr(a)) + math.log1p(-float(_mills(mu - a) / _mills(-a)))
+
+
+def _mills(t: float | Floats) -> Floats:
+    """Phi(-t)/phi(t)."""
+    result: Floats = math.sqrt(math.pi / 2) * erfcx(np.asarray(t) / math.sqrt(2))
+    return result
 
 
 def _delta(value: float) -> float:

@@ -110,8 +110,7 @@ def _rates(config: Config, dataset: Dataset, local_steps: int) -> tuple[Config, 
     """The learning rate of every round, and the config with the constants it came from."""
     given = config.training
     if given.learning_rate == PROPOSITION_1:
-        noisy = config.partition.kind == "feature_noise"  # which makes features longer than the data knew
-        smooth = given.smoothness or (None if noisy else dataset.smoothness)
+        smooth = given.smoothness or _smoothness(config, dataset)
         convex = given.strong_convexity or dataset.strong_convexity
         for name, value in (("smoothness", smooth), ("strong_convexity", convex)):
             if value is None:
@@ -131,6 +130,15 @@ def _rates(config: Config, dataset: Dataset, local_steps: int) -> tuple[Config, 
         raise InvalidValue("training.learning_rate_decay", rule, given.learning_rate_decay)
     training = replace(given, weight_decay=given.weight_decay or 0.0)
     return replace(config, training=training), rates
+
+
+def _smoothness(config: Config, dataset: Dataset) -> float | None:
+    """What the data tell; nothing where it does not hold, or would give away a record."""
+    if config.clip is not None:  # it is that of the longest record, without noise
+        rule = f"must be given for {PROPOSITION_1} in private training: that of the data is not private"
+        raise InvalidValue("training.smoothness", rule, "nothing")
+    noisy = config.partition.kind == "feature_noise"  # which makes features longer than the data knew
+    return None if noisy else dataset.smoothness
 
 
 def local_training(given: Training, learning_rate: float, clip: float | None = None) -> LocalTraining:

@@ -352,7 +352,7 @@ OK = {"features": [[1.0], [2.0]], "labels": [0, 1]}
         ),
         (
             {"features": [[1.0], [2.0, 3.0]]},
-            "features must be an array of numbers, got rows of different lengths",
+            "features must be an array, got rows of different lengths",
         ),
         ({"features": [["a"], ["b"]]}, "features must be an array of numbers, got type <U1"),
         ({"features": [[1j], [2]]}, "features must be an array of numbers, got type complex128"),
@@ -385,8 +385,9 @@ OK = {"features": [[1.0], [2.0]], "labels": [0, 1]}
             {"labels": [0.5, 1], "test_features": [[1.0]], "test_labels": [1]},
             "test_labels must be real numbers like the other labels, got int64",
         ),
+        ({"groups": [[1], [1, 2]]}, "groups must be an array, got rows of different lengths"),
         ({"groups": [1]}, r"groups must be one for each of 2 samples, got shape \(1,\)"),
-        ({"groups": [1.0, 2.0]}, "groups must be whole numbers, got float64"),
+        ({"groups": [1.0, 2.0]}, "groups must be whole numbers or text, got float64"),
         ({"vocabulary": 5}, r"features must be rows of whole-number tokens, got float64 \(2, 1\)"),
         ({"vocabulary": 5, "features": [[5], [0]]}, "features must be tokens below 5, got 5 in sample 0"),
         ({"vocabulary": -1}, "vocabulary must be a whole number of at least 0, got -1"),
@@ -395,6 +396,22 @@ OK = {"features": [[1.0], [2.0]], "labels": [0, 1]}
 def test_bad_arrays_are_refused(change, message):
     with pytest.raises(InvalidValue, match=message):
         from_arrays("own", **{**OK, **change})
+
+
+@pytest.mark.parametrize(
+    ("groups", "numbers"),
+    [
+        (np.array(["ward b", "ward a"]), [1, 0]),
+        (np.array([2**63, 5], dtype=np.uint64), [1, 0]),
+        (np.array([7, 5], dtype=np.uint64), [7, 5]),
+    ],
+)
+def test_owners_are_whole_numbers_or_text_also_in_an_archive(tmp_path, groups, numbers):
+    path = tmp_path / "own.npz"
+    np.savez(path, groups=groups, **OK)
+    for data in (from_arrays("own", groups=groups, **OK), load(str(path))):
+        assert data.groups.tolist() == numbers
+        assert data.groups.dtype == np.int64
 
 
 def test_importing_the_module_is_light():

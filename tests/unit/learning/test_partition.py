@@ -6,10 +6,12 @@ from sklearn.datasets import load_digits
 
 from bonafed.errors import InvalidValue
 from bonafed.learning.partition import (
+    MOST_SIGMA,
     add_feature_noise,
     feature_noise_levels,
     iid,
     label_dirichlet,
+    natural,
     options_of,
     partition,
     quantity_dirichlet,
@@ -118,6 +120,20 @@ def test_feature_noise_refuses_tokens_and_levels_that_do_not_fit():
         add_feature_noise(np.zeros((2, 3), dtype=np.float32), parts, [0.1], np.random.default_rng(0))
 
 
+def test_noise_beyond_single_precision_is_refused():
+    parts, features = [np.array([0, 1])], np.ones((2, 1000), dtype=np.float32)
+    for sigma in (1e74, 1e78, 1e200):
+        rule = "sigma must be between 0 and 1e\\+73, got"
+        with pytest.raises(InvalidValue, match=rule):
+            partition("feature_noise", [0, 1], 1, np.random.default_rng(0), sigma=sigma)
+        with pytest.raises(InvalidValue, match=rule):
+            feature_noise_levels(1, sigma)
+        with pytest.raises(InvalidValue, match="levels must not exceed 1e\\+73, got"):
+            add_feature_noise(features, parts, [sigma], np.random.default_rng(0))
+    largest = feature_noise_levels(1, MOST_SIGMA)
+    assert np.isfinite(add_feature_noise(features, parts, largest, np.random.default_rng(0))).all()
+
+
 def test_regression_targets_can_be_spread_evenly_or_by_quantity():
     targets = np.linspace(-1, 1, 50, dtype=np.float32)
     assert sizes(iid(targets, 5, np.random.default_rng(0))) == [10] * 5
@@ -142,6 +158,34 @@ def test_regression_targets_can_be_spread_evenly_or_by_quantity():
 def test_the_registry_refuses_what_it_does_not_know(name, options, message):
     with pytest.raises(InvalidValue, match=message):
         partition(name, [0, 1], 2, np.random.default_rng(0), **options)
+
+
+@pytest.mark.parametrize(
+    ("groups", "expected"),
+    [
+        (["b", "a", "b"], [[1], [0, 2]]),
+        (np.array(["b", "a", "b"], dtype=object), [[1], [0, 2]]),
+        (["10", "9", "10"], [[1], [0, 2]]),  # by value, as in a CSV table
+        (np.array([2**63 + 7, 3, 2**64 - 1], dtype=np.uint64), [[1], [0], [2]]),
+        (np.array([-5, 3, -5], dtype=np.int8), [[0, 2], [1]]),
+    ],
+)
+def test_owners_may_have_any_name(groups, expected):
+    assert [part.tolist() for part in natural(groups)] == expected
+
+
+@pytest.mark.parametrize(
+    ("groups", "message"),
+    [
+        ([1.0, 2.0], "groups must be whole numbers or text, got float64"),
+        ([True, False], "groups must be whole numbers or text, got bool"),
+        (np.array(["a", None]), "groups must be whole numbers or text, got object"),
+        (["a", ""], "groups must name an owner, got nothing in sample 1"),
+    ],
+)
+def test_what_names_no_owner_is_refused(groups, message):
+    with pytest.raises(InvalidValue, match=message):
+        natural(groups)
 
 
 def test_options_are_read_from_the_functions():

@@ -13,6 +13,8 @@ from bonafed.learning.privacy import noise_multiplier, spent_epsilon
     [
         (lambda: noise_multiplier(0.0, 1e-5), "epsilon must be positive, got 0.0"),
         (lambda: noise_multiplier(float("inf"), 1e-5), "epsilon must be finite, got inf"),
+        (lambda: noise_multiplier(1e-101, 1e-5), "epsilon must be between 1e-100 and 1e+100, got 1e-101"),
+        (lambda: noise_multiplier(1e101, 1e-5), "epsilon must be between 1e-100 and 1e+100, got 1e+101"),
         (lambda: noise_multiplier(1.0, 0.0), "delta must be between 0 and 1, ends excluded, got 0.0"),
         (lambda: noise_multiplier(1.0, 1.0), "delta must be between 0 and 1, ends excluded, got 1.0"),
         (lambda: noise_multiplier(1.0, 1e-5, 0), "releases must be a whole number of at least 1, got 0"),

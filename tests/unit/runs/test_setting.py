@@ -14,6 +14,7 @@ from bonafed.runs import config, setting
 
 PRIVACY = ["privacy.clip=1", "privacy.epsilon=2", "privacy.delta=1e-5"]
 CONTRACT = ["contract.prior=uniform:0.5,1.5", "contract.total_budget=12"]
+JSAM = ["jsam.prior=uniform:0,1", "jsam.budget=20", "jsam.noise_scale=1", "jsam.clip=1"]
 
 BAD = [
     (["model.name=mlp"], "model.name must be one of softmax, small-cnn, mnist-cnn, "),
@@ -112,6 +113,17 @@ def test_constants_of_the_data_are_not_those_of_noisy_data(make):
     changes = ("data.name=synthetic", "training.learning_rate=proposition-1",
                "partition.kind=feature_noise", "partition.sigma=1.0")  # fmt: skip
     with pytest.raises(InvalidValue, match=r"^training\.smoothness must be given for proposition-1"):
+        setting.prepare(make(*changes))
+    assert setting.prepare(make(*changes, "training.smoothness=40")).config.training.smoothness == 40
+
+
+@pytest.mark.parametrize("private", [PRIVACY, JSAM], ids=["privacy", "jsam"])
+def test_the_longest_private_record_does_not_set_the_learning_rate(make, private):
+    changes = ("data.name=synthetic", "training.learning_rate=proposition-1", *private)
+    rule = (
+        "must be given for proposition-1 in private training: that of the data is not private, got nothing"
+    )
+    with pytest.raises(InvalidValue, match=rf"^training\.smoothness {rule}$"):
         setting.prepare(make(*changes))
     assert setting.prepare(make(*changes, "training.smoothness=40")).config.training.smoothness == 40
 

@@ -1,0 +1,82 @@
+"""Who holds which class, where each client holds k: a random draw, and a way that always finds one.
+
+Client i (from 0) of N holds the class i mod K. The rest is a flow from clients to classes, in which a class
+has room for as many holders as it has samples: a client that finds no class with room takes one from
+another client, which looks for another in turn. If no such chain ends at a class with room there is no
+solution; and a class that is held stays so along the way.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+REDRAWS = 1_000  # draws tried before holders are exchanged
+Holders = NDArray[np.bool_]  # (clients, classes)
+
+
+def holders(sizes: NDArray[np.int64], clients: int, held: int, rng: np.random.Generator) -> Holders | None:
+    """Each client with `held` classes, no class with more holders than samples; None: impossible."""
+    for _ in range(REDRAWS):
+        holds, room = _begin(sizes, clients, rng)
+        if all(_take(row, room, held, rng) for row in holds):
+            return holds
+    holds, room = _begin(sizes, clients, rng)
+    for client in rng.permutation(clients).tolist():
+        for _ in range(held - int(holds[client].sum())):
+            if not _exchange(holds, room, client, rng.permutation(sizes.size)):
+                return None
+    return holds
+
+
+def _begin(
+    sizes: NDArray[np.int64], clients: int, rng: np.random.Generator
+) -> tuple[Holders, NDArray[np.int64]]:
+    """The class i mod K for client i, classes without a holder dealt out; samples without a holder yet."""
+    holds = np.zeros((clients, sizes.size), dtype=np.bool_)
+    holds[np.arange(clients), np.arange(clients) % sizes.size] = True
+    unheld = rng.permutation(np.flatnonzero(~holds.any(axis=0)))
+    holds[np.arange(unheld.size) % clients, unheld] = True
+    return holds, sizes - holds.sum(axis=0)
+
+
+def _take(row: Holders, room: NDArray[np.int64], held: int, rng: np.random.Generator) -> bool:
+    """Classes with room for one client, at random; False if there are too few."""
+    wanted = held - int(row.sum())
+    free = np.flatnonzero(~row & (room > 0))
+    if free.size < wanted:
+        return False
+    chosen = rng.choice(free, wanted, replace=False)
+    row[chosen] = True
+    room[chosen] -= 1
+    return True
+
+
+def _exchange(holds: Holders, room: NDArray[np.int64], client: int, order: NDArray[np.int64]) -> bool:
+    """One more class for a client, by the shortest chain of clients that each give one up; or False."""
+    classes = holds.shape[1]
+    chains: dict[int, list[tuple[int, int]]] = {client: []}  # (who, takes what) on the way to each client
+    waiting, seen = [client], set[int]()
+    for taker in waiting:  # grows on the way
+        for wanted in order[~holds[taker, order]].tolist():
+            if wanted in seen:
+                continue
+            seen.add(wanted)
+            chain = [*chains[taker], (taker, wanted)]
+            if room[wanted] > 0:
+                _carry_out(holds, chain)
+                room[wanted] -= 1
+                return True
+            for giver in np.flatnonzero(holds[:, wanted]).tolist():
+                if giver not in chains and giver % classes != wanted:  # its first class it keeps
+                    chains[giver] = chain
+                    waiting.append(giver)
+    return False
+
+
+def _carry_out(holds: Holders, chain: list[tuple[int, int]]) -> None:
+    """Everyone takes a class, which the next one gives up."""
+    for place, (taker, taken) in enumerate(chain):
+        holds[taker, taken] = True
+        if place:
+            holds[taker, chain[place - 1][1]] = False
