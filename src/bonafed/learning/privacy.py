@@ -38,6 +38,7 @@ Calibration = Literal["exact", "printed"]
 ROUNDING_UP = 1e-12  # first step of adding noise until the promise holds
 EPSILONS = (1e-100, 1e100)  # for which noise, and its square in a ledger, are numbers of double precision
 MARGIN = 1e-11  # of log delta, several times what its computation may be off
+KNOWN = 1e-10  # of noise, how far off dp-accounting's may be to be taken
 _LAST_DIGITS = 1e-15  # a few roundings of mu and epsilon
 _NODES, _SHARES = np.polynomial.legendre.leggauss(12)  # exact to rounding on intervals up to length 1
 
@@ -59,15 +60,29 @@ def noise_multiplier(
     root_rho = eps / (math.sqrt(log_delta + eps) + math.sqrt(log_delta))
     if variant == "printed":
         return math.sqrt(times / 2) / root_rho
-    enough = 1 / root_rho  # more than the printed noise of one release
-    while _excess(1 / (enough / 10), eps, small) <= 0:
-        enough /= 10
-    one = _root(lambda sigma: _excess(1 / sigma, eps, small), enough / 10, enough)
-    noise, more = math.sqrt(times) * one, ROUNDING_UP
+    noise, more = math.sqrt(times) * _one_release(eps, small, 1 / root_rho), ROUNDING_UP
     while True:  # what is read back from the ledger must be within the promise
         noise, more = noise * (1 + more), 2 * more
         if spent_epsilon(noise, times, small) <= eps * (1 - ROUNDING_UP):
             return noise
+
+
+def _one_release(epsilon: float, delta: float, enough: float) -> float:
+    """sigma_1, given a noise that is more than the printed one's."""
+    from dp_accounting import get_sigma_gaussian  # heavy import, only needed here
+
+    with np.errstate(all="ignore"):  # on the way of its root search
+        known = float(get_sigma_gaussian(epsilon, delta, tol=1e-14))
+
+    def excess(sigma: float) -> float:
+        return _excess(1 / sigma, epsilon, delta)
+
+    if excess(known * (1 + KNOWN)) <= 0 < excess(known * (1 - KNOWN)):
+        return known
+    # far from everyday values it loses its digits
+    while excess(enough / 10) <= 0:
+        enough /= 10
+    return _root(excess, enough / 10, enough)
 
 
 def spent_epsilon(multiplier: float, releases: int, delta: float) -> float:
