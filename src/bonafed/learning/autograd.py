@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, final
 
 import torch
@@ -43,7 +43,7 @@ class ModuleProgram(Program):
         self._of_many: Callable[..., Any] = torch.func.vmap(torch.func.grad_and_value(self._summed_loss))
         own = torch.func.vmap(torch.func.grad_and_value(self._sample_loss), in_dims=(None, 0, 0))
         self._of_samples: Callable[..., Any] = torch.func.vmap(own)
-        self._run: Callable[..., Any] = torch.func.vmap(self._call)
+        self._run: Callable[..., Any] = torch.func.vmap(self._one_output)
 
     @property
     def _module(self) -> nn.Module:
@@ -63,7 +63,7 @@ class ModuleProgram(Program):
         kind = sample.dtype if sample.is_floating_point() else next(self._module.parameters()).dtype
         try:
             with torch.no_grad():
-                self._call(torch.zeros(self.size, dtype=kind), sample[None])
+                self._call(self._arrays(torch.zeros(self.size, dtype=kind)), sample[None])
         finally:
             for hook in watched:
                 hook.remove()
@@ -76,32 +76,40 @@ class ModuleProgram(Program):
         kept = self.numbers_kept(x[0, 0], clip)
         return kept > STACKED_SAMPLE if clip else x.shape[1] * kept > STACKED_BATCH
 
-    def _call(self, flat: Tensor, x: Tensor) -> Tensor:
+    def _arrays(self, flat: Tensor) -> list[Tensor]:
+        """Parameters (P,) in their shapes."""
         # split, whose derivative writes the vector once; that of slices does so for every one of them
         pieces = torch.split(flat, self._sizes)
-        named = {n: p.view(s) for n, p, s in zip(self._names, pieces, self._shapes, strict=True)}
-        result = torch.func.functional_call(self._module, named, (x,))
+        return [piece.view(shape) for piece, shape in zip(pieces, self._shapes, strict=True)]
+
+    def _call(self, arrays: list[Tensor], x: Tensor) -> Tensor:
+        result = torch.func.functional_call(self._module, dict(zip(self._names, arrays, strict=True)), (x,))
         if not isinstance(result, Tensor) or result.dim() not in (1, 2):
             shown = tuple(result.shape) if isinstance(result, Tensor) else type(result).__name__
             raise InvalidValue("outputs of the model", "must be one tensor (samples, outputs)", shown)
         return result if result.dim() == 2 else result[:, None]
 
-    def _losses(self, flat: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        z = self._call(flat, x)
+    def _one_output(self, flat: Tensor, x: Tensor) -> Tensor:
+        return self._call(self._arrays(flat), x)
+
+    def _losses(self, arrays: list[Tensor], x: Tensor, y: Tensor) -> Tensor:
+        z = self._call(arrays, x)
         if self.loss == "squared":
             squared: Tensor = (z - y.view(z.shape)).square().sum(1) / 2
             return squared
         return nn.functional.cross_entropy(z, y, reduction="none")
 
     def _summed_loss(self, flat: Tensor, x: Tensor, y: Tensor, share: Tensor) -> Tensor:
-        return (self._losses(flat, x, y) * share).sum()
+        return (self._losses(self._arrays(flat), x, y) * share).sum()
 
     def _sample_loss(self, flat: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        return self._losses(flat, x[None], y[None])[0]
+        return self._losses(self._arrays(flat), x[None], y[None])[0]
 
     def outputs(self, weights: Tensor, x: Tensor) -> Tensor:
         if self._alone(x, clip=False):
-            return torch.stack([self._call(*each) for each in zip(weights, x, strict=True)])
+            return torch.stack(
+                [self._call(self._arrays(w), own) for w, own in zip(weights, x, strict=True)]
+            )
         result: Tensor = self._run(weights, x)
         return result
 
@@ -129,20 +137,26 @@ class ModuleProgram(Program):
         self, weights: Tensor, x: Tensor, y: Tensor, share: Tensor, clip: float | None
     ) -> tuple[Tensor, Tensor]:
         """One client's loss and gradient (P,)."""
-        flat = weights.detach().requires_grad_()
+        arrays = [each.detach().requires_grad_() for each in self._arrays(weights)]
         if clip is None:
-            value = self._summed_loss(flat, x, y, share)
-            return value.detach(), torch.autograd.grad(value, flat)[0]
-        total, grad = torch.zeros_like(share[0]), torch.zeros_like(weights)
+            value = (self._losses(arrays, x, y) * share).sum()
+            return value.detach(), _flat(torch.autograd.grad(value, arrays, materialize_grads=True))
+        total, sums = torch.zeros_like(share[0]), [torch.zeros_like(each) for each in arrays]
         for k in share.nonzero().flatten().tolist():
-            loss = self._losses(flat, x[k : k + 1], y[k : k + 1])
-            each = torch.autograd.grad(loss[0], flat)[0]
-            its_value, its_grad = _clipped(
-                each[None, None], loss.detach()[None], share[None, k : k + 1], clip
-            )
-            total += its_value[0]
-            grad += its_grad[0]
-        return total, grad
+            loss = self._losses(arrays, x[k : k + 1], y[k : k + 1])[0]
+            grads = torch.autograd.grad(loss, arrays, materialize_grads=True)
+            norm = torch.stack([torch.linalg.vector_norm(grad) for grad in grads]).norm()
+            if not norm.isfinite():
+                continue  # as in `clip_scale`
+            scale = float(share[k] * clip_scale(norm, clip))
+            for sum_of, grad in zip(sums, grads, strict=True):
+                sum_of.add_(grad, alpha=scale)
+            total += loss.detach() * share[k]
+        return total, _flat(sums)
+
+
+def _flat(arrays: Sequence[Tensor]) -> Tensor:
+    return torch.cat([each.flatten() for each in arrays])
 
 
 def _clipped(each: Tensor, losses: Tensor, share: Tensor, clip: float) -> tuple[Tensor, Tensor]:
