@@ -108,9 +108,9 @@ def _load(config: C, on_progress: Callable[[str], None] | None) -> tuple[C, Data
     given = config.data
     folder = Path(given.folder).expanduser().absolute() if given.folder else None
     name = given.name
-    if datasets.is_own_file(name):
-        name = str(Path(name).expanduser().absolute())
     with named("data", dataset="name"):
+        if datasets.is_own_file(name):
+            name, folder = str(datasets.own_file(name, folder).absolute()), None
         dataset = datasets.load(name, folder=folder, seed=config.run.seed, on_progress=on_progress)
     return replace(config, data=replace(given, name=name, folder=str(folder or ""))), dataset
 

@@ -94,7 +94,7 @@ class Data(Section):
     """Which data."""
 
     name: str = key(word)  # a name that `datasets.load` knows, or the user's own .npz or .csv
-    folder: str = key(text, "")  # where the files are; empty: $BONAFED_DATA, then the cache
+    folder: str = key(text, "")  # of the files; empty: $BONAFED_DATA, the cache; own files: here
 
 
 @dataclass(frozen=True)

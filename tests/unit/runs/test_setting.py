@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from bonafed import InvalidValue, UnreadableFile
+from bonafed.learning import datasets
 from bonafed.learning.autograd import ModuleProgram
 from bonafed.learning.datasets import synthetic
 from bonafed.mechanisms.sampling.training import proposition_1_rates
@@ -84,6 +85,28 @@ def test_own_files_are_checked_and_found_from_any_folder(make, tmp_path, monkeyp
     np.savez("mine.npz", features=small.features, labels=small.labels - 1)
     with pytest.raises(UnreadableFile, match=r"labels must be in 0\.\..*, got -1 in sample 0"):
         setting.prepare(make("data.name=mine.npz"))
+
+
+def test_own_files_are_looked_for_in_the_folder_of_the_data(make, tmp_path, monkeypatch, small):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there" / "deep").mkdir(parents=True)
+    np.savez("mine.npz", features=small.features, labels=small.labels)
+    for place in ("there/mine.npz", "there/deep/mine.npz"):
+        np.savez(place, features=small.features[:60], labels=small.labels[:60])
+    for name, folder in (("mine.npz", "there"), ("deep/mine.npz", tmp_path / "there")):
+        made = setting.prepare(make(f"data.name={name}", f"data.folder={folder}"))
+        assert len(made.samples.labels) == 60
+        assert made.config.data == config.Data(str(tmp_path / "there" / name))
+        assert setting.prepare(made.config).digest == made.digest
+    with pytest.raises(UnreadableFile, match=r"there/other\.npz: No such file"):
+        setting.prepare(make("data.name=other.npz", "data.folder=there"))
+    path = tmp_path / "mine.npz"
+    with pytest.raises(InvalidValue) as refused:
+        setting.prepare(make(f"data.name={path}", "data.folder=there"))
+    rule = f"data.folder must not be given with an absolute name, {path}, got {tmp_path / 'there'}"
+    assert str(refused.value) == rule
+    with pytest.raises(InvalidValue, match=r"^folder must not be given with an absolute name"):
+        datasets.load(str(path), folder=tmp_path)
 
 
 def test_a_label_out_of_range_names_the_client(make, small):
