@@ -135,6 +135,14 @@ BAD = [
         "partition.kind must be one of iid, label_dirichlet, label_count, feature_noise, "
         "quantity_dirichlet, similarity, typicality, natural, got 'dirichlet'",
     ),
+    (
+        ["training.optimizer=adam", "training.momentum=0.5"],
+        'training.momentum must not be given unless optimizer is "momentum" (it is "adam"), got 0.5',
+    ),
+    (
+        ["training.momentum=0.5"],
+        'training.momentum must not be given unless optimizer is "momentum" (it is "sgd"), got 0.5',
+    ),
     (["partition.kind=label_dirichlet"], "partition.beta must be given for label_dirichlet, got nothing"),
     (
         ["partition.beta=0.5"],

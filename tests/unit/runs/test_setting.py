@@ -35,7 +35,10 @@ BAD = [
         "partition.beta must be a number, got 'x'",
     ),
     (["training.optimizer=lion"], "training.optimizer must be one of sgd, momentum, adam, got 'lion'"),
-    (["training.momentum=1.5"], "training.momentum must be between 0 and 1, got 1.5"),
+    (
+        ["training.optimizer=momentum", "training.momentum=1.5"],
+        "training.momentum must be between 0 and 1, got 1.5",
+    ),
     (["training.on_bad_update=ignore"], "training.on_bad_update must be one of raise, skip, got 'ignore'"),
     (
         ["training.learning_rate=proposition-1"],
@@ -45,11 +48,13 @@ BAD = [
         ["training.learning_rate_decay=1e-200", "training.rounds=9"],
         "training.learning_rate_decay must leave a learning rate above 0 after 9 rounds, got 1e-200",
     ),
+    ([*PRIVACY, "privacy.clip=1e39"], "privacy.clip must not exceed 3.4e+38"),
+    ([*JSAM, "jsam.clip=1e39"], "jsam.clip must not exceed 3.4e+38"),
     ([*PRIVACY, "privacy.delta=2"], "privacy.delta must be between 0 and 1, ends excluded, got 2.0"),
     ([*CONTRACT, "contract.scheme=best"], "contract.scheme must be one of optimal, uniform, complete"),
     (
         [*CONTRACT, "contract.scheme=uniform", "contract.confidence=0.9"],
-        "contract.scheme must be one of optimal, got 'uniform'",
+        "contract.confidence must not be given unless scheme is optimal (it is uniform), got 0.9",
     ),
     ([*CONTRACT, "contract.confidence=2"], "contract.confidence must be between 0 and 1, ends excluded"),
 ]
@@ -60,6 +65,18 @@ def test_what_does_not_fit_the_data_is_refused(make, small, changes, message):
     with pytest.raises(InvalidValue) as refused:
         setting.prepare(make(*changes), dataset=small)
     assert str(refused.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["label_count k=2", "label_dirichlet beta=1", "similarity s=50", "typicality delta=0.5"],
+)
+def test_partitions_by_class_are_refused_where_there_are_none(make, option):
+    kind, key = option.split()
+    with pytest.raises(InvalidValue) as refused:
+        setting.prepare(make(f"partition.kind={kind}", f"partition.{key}"), dataset=synthetic("ridge"))
+    rule = f"partition.kind must not be {kind}: it needs classes, and labels are real numbers, got {kind}"
+    assert str(refused.value) == rule
 
 
 def test_unknown_and_missing_data_are_named(make, tmp_path, monkeypatch):
