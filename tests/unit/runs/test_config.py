@@ -213,3 +213,10 @@ _VALUES = st.recursive(
 @given(st.dictionaries(st.text(), st.dictionaries(st.text(), _VALUES, max_size=3), max_size=3))
 def test_whatever_is_written_is_read_back(tables):
     assert tomllib.loads(toml.dumps(tables)) == tables
+
+
+@pytest.mark.parametrize("tables", [None, "fedavg.toml", [("data", {})]])
+def test_what_is_no_table_is_refused(tables):
+    with pytest.raises(InvalidValue, match=r"^config must be tables by name, such as .*, got ") as refused:
+        config.from_tables(tables)
+    assert str(refused.value).endswith(repr(tables))

@@ -126,6 +126,16 @@ def test_own_files_are_looked_for_in_the_folder_of_the_data(make, tmp_path, monk
         datasets.load(str(path), folder=tmp_path)
 
 
+def test_images_with_channels_last_are_told_that_channels_come_first(make):
+    last = np.zeros((8, 16, 16, 3), dtype=np.uint8)
+    asked, labels = make("model.name=small-cnn"), np.arange(8) % 2
+    with pytest.raises(InvalidValue) as refused:
+        setting.prepare(asked, dataset=datasets.from_arrays("last", last, labels))
+    rule = "model.name must be softmax unless features are square images, channels first as in (3, 16, 16)"
+    assert str(refused.value) == f"{rule}, got (16, 16, 3)"
+    setting.prepare(asked, dataset=datasets.from_arrays("first", last.transpose(0, 3, 1, 2), labels))
+
+
 def test_a_label_out_of_range_names_the_client(make, small):
     labels = small.labels.copy()
     labels[10] = 7
