@@ -16,6 +16,7 @@ from bonafed.checks import Floats
 from bonafed.lab.style import COLOURS, STYLES, sheet
 
 _PANEL = 4.5  # inches
+_FAR = 1000  # times the largest loss of another run: the axis is logarithmic
 _HANDLE, _LETTER = 0.7, 0.065  # inches of a legend's entry: the line with its margins, and a letter
 
 
@@ -59,7 +60,7 @@ def runs_figure(curves: Sequence[RunCurve]) -> Figure:
     for panel, what in zip(rows[0], shown, strict=True):
         _draw(panel, curves, what, over="rounds")
         panel.set(xlabel="round", title=what.capitalize())
-        panel.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+        panel.xaxis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
     for panel, what in zip(rows[1] if paid else (), shown, strict=False):
         _draw(panel, curves, what, over="spend")
         panel.set(xlabel="money spent so far", visible=bool(panel.get_lines()))
@@ -106,3 +107,13 @@ def _draw(axes: Axes, curves: Sequence[RunCurve], what: str, over: str) -> None:
             label=curve.label,
         )
     axes.set_ylabel(_axis(drawn, what))
+    if what == "loss" and _far_apart([curve.values(what)[_measured(curve, what)] for curve in drawn]):
+        axes.set_yscale("log")
+
+
+def _far_apart(losses: Sequence[Floats]) -> bool:
+    """Whether a run would lie flat on the axis because of another; losses of 0 have no logarithm."""
+    if not losses or min(values.min() for values in losses) <= 0:
+        return False
+    largest = [float(values.max()) for values in losses]
+    return max(largest) / _FAR > min(largest)

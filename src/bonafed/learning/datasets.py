@@ -85,15 +85,16 @@ def load(
 ) -> Dataset:
     """The data set of that name (`NAMES`), or of the user's own file, a path ending in .npz or .csv.
 
-    `folder` takes the place of $BONAFED_DATA (the files may also be directly in it); `seed` is for
-    synthetic data; `on_progress` is told, perhaps from another thread, what a download is doing.
+    `folder` takes the place of $BONAFED_DATA (the files may also be directly in it) and is where the
+    user's own file is looked for; `seed` is for synthetic data; `on_progress` is told, perhaps from
+    another thread, what a download is doing.
 
     >>> load("digits").features.shape
     (1442, 1, 8, 8)
     """
     number = checks.seed("seed", seed)
     if is_own_file(name):
-        return read_file(Path(name))
+        return read_file(own_file(name, folder))
     if name not in NAMES:
         rule = f"must be one of {', '.join(NAMES)}, or a path ending in .npz or .csv"
         raise InvalidValue("dataset", rule, repr(name))
@@ -107,6 +108,16 @@ def load(
 def is_own_file(name: str) -> bool:
     """Whether `load` takes the name for the path of the user's own file."""
     return Path(name).suffix.lower() in (".npz", ".csv")
+
+
+def own_file(name: str, folder: Path | None = None) -> Path:
+    """Where the user's own file is: in the folder, or here if there is none."""
+    path = Path(name).expanduser()
+    if folder is None:
+        return path
+    if path.is_absolute():
+        raise InvalidValue("folder", f"must not be given with an absolute name, {name}", folder)
+    return folder / path
 
 
 def read_file(path: Path) -> Dataset:

@@ -208,7 +208,9 @@ def read_csv(path: Path) -> Arrays:
     if bad.size:
         row_number, column = bad[0]
         name, value = header[features[column]], table[row_number, column]
-        raise UnreadableFile(path, f"{name} must be a finite number, got {value:g}", lines[row_number])
+        most = f"must not exceed {np.finfo(np.float32).max:.3g} in size"
+        rule = most if np.isfinite(value) else "must be a finite number"
+        raise UnreadableFile(path, f"{name} {rule}, got {value:g}", lines[row_number])
     held_out = np.frombuffer(tests, np.int8) == 1
     result = {
         "features": table[~held_out],

@@ -187,5 +187,8 @@ def _for_pytorch(seed: int) -> int:
 
 def _image_side(shape: Sequence[int]) -> int:
     if len(shape) != 3 or shape[1] != shape[2]:
-        raise InvalidValue("model", "must be softmax unless features are square images", tuple(shape))
+        rule = "must be softmax unless features are square images"
+        if len(shape) == 3 and shape[0] == shape[1]:
+            rule += f", channels first as in {(shape[2], *shape[:2])}"
+        raise InvalidValue("model", rule, tuple(shape))
     return int(shape[1])

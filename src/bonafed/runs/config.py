@@ -197,6 +197,8 @@ def read(path: Path, changes: Sequence[str] = ()) -> AnyConfig:
 
 def from_tables(tables: Mapping[str, Any]) -> AnyConfig:
     """The config of plain data."""
+    if not isinstance(tables, Mapping):
+        raise InvalidValue("config", "must be tables by name, such as {'data': {...}}", repr(tables)[:60])
     kind = next((_KINDS[name] for name in tables if name in _KINDS), Config)
     for name, value in tables.items():
         if name not in kind.SECTIONS:

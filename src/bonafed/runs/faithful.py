@@ -47,7 +47,7 @@ _SIMULATED = "exact losses of private data: known to the simulation only, covere
 
 def train_faithful(
     setting: FaithfulSetting,
-    folder: Path,
+    folder: Path | str,
     *,
     resume: bool = False,
     on_round: OnRound | None = None,
@@ -55,7 +55,7 @@ def train_faithful(
     clock: Clock = time.perf_counter,
 ) -> JSONObject:
     """Train and compute what is owed, in a new folder or resuming the run in it; the summary."""
-    config = setting.config
+    config, folder = setting.config, Path(folder)
     with Log(folder, new=not resume) as log:
         first = begin_or_resume(log, folder, config, setting.digest, resume, setting.start)
         setting = replace(setting, start=first)

@@ -220,11 +220,12 @@ def read_checkpoint(folder: Path) -> Checkpoint | None:
     if not path.is_file():
         return None
     try:
-        with np.load(path, allow_pickle=False) as held:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as held:
             more = {name.removeprefix(_MORE): held[name] for name in held if name.startswith(_MORE)}
             return Checkpoint(int(held["round"]), int(held["metrics_length"]), held["weights"], more)
     except (*NPZ_ERRORS, KeyError) as error:
-        raise UnreadableFile(path, f"not a checkpoint: {error}") from error
+        damaged = "the checkpoint is damaged: delete this file, and the run starts over when resumed"
+        raise UnreadableFile(path, getattr(error, "strerror", None) or damaged) from error
 
 
 def read_start(folder: Path) -> NDArray[Any]:

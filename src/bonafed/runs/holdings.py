@@ -108,9 +108,9 @@ def _load(config: C, on_progress: Callable[[str], None] | None) -> tuple[C, Data
     given = config.data
     folder = Path(given.folder).expanduser().absolute() if given.folder else None
     name = given.name
-    if datasets.is_own_file(name):
-        name = str(Path(name).expanduser().absolute())
     with named("data", dataset="name"):
+        if datasets.is_own_file(name):
+            name, folder = str(datasets.own_file(name, folder).absolute()), None
         dataset = datasets.load(name, folder=folder, seed=config.run.seed, on_progress=on_progress)
     return replace(config, data=replace(given, name=name, folder=str(folder or ""))), dataset
 
@@ -123,10 +123,16 @@ def _split(config: AnyConfig, dataset: Dataset) -> list[NDArray[np.int64]]:
             raise InvalidValue("partition.kind", "must not be natural: the data name no owners", kind)
         options["groups"] = dataset.groups
         clients = clients or int(np.unique(dataset.groups).size)
-    with named("partition"):
-        return partitions.partition(
-            kind, dataset.labels, clients or 0, generator(config, PARTITION), **options
-        )
+    try:
+        with named("partition"):
+            return partitions.partition(
+                kind, dataset.labels, clients or 0, generator(config, PARTITION), **options
+            )
+    except InvalidValue as error:
+        if dataset.classes or error.name != "partition.labels" or not np.isfinite(dataset.labels).all():
+            raise
+        rule = f"must not be {kind}: it needs classes, and labels are real numbers"
+        raise InvalidValue("partition.kind", rule, kind) from error
 
 
 def _features(config: AnyConfig, dataset: Dataset, parts: list[NDArray[np.int64]]) -> NDArray[Any]:

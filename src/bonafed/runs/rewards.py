@@ -49,14 +49,14 @@ class RewardsRecord(RoundRecord):
 
 def train_rewards(
     setting: RewardsSetting,
-    folder: Path,
+    folder: Path | str,
     *,
     resume: bool = False,
     on_round: OnRound | None = None,
     clock: Clock = time.perf_counter,
 ) -> JSONObject:
     """Train everything in a new folder, or go on with the run in it; the summary."""
-    config = setting.config
+    config, folder = setting.config, Path(folder)
     with Log(folder, new=not resume) as log, setting.local.crew:
         start = begin_or_resume(log, folder, config, setting.digest, resume, setting.start)
         last = folders.read_checkpoint(folder) if resume else None

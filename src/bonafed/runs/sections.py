@@ -20,6 +20,7 @@ from bonafed.mechanisms.deviations import Deviation
 
 PROPOSITION_1 = "proposition-1"  # the learning rate that follows the convergence theorem
 Check = Callable[[str, Any], Any]
+_MOMENTUM = 0.9  # unless told otherwise; written into the config of every run, whatever its optimizer
 
 
 def text(name: str, value: object) -> str:
@@ -94,7 +95,7 @@ class Data(Section):
     """Which data."""
 
     name: str = key(word)  # a name that `datasets.load` knows, or the user's own .npz or .csv
-    folder: str = key(text, "")  # where the files are; empty: $BONAFED_DATA, then the cache
+    folder: str = key(text, "")  # of the files; empty: $BONAFED_DATA, the cache; own files: here
 
 
 @dataclass(frozen=True)
@@ -166,7 +167,7 @@ class Training(Section):
     smoothness: float | None = key(checks.positive, None)  # L, for proposition-1
     strong_convexity: float | None = key(checks.positive, None)  # mu, for proposition-1
     optimizer: str = key(word, "sgd")
-    momentum: float = key(checks.non_negative, 0.9)
+    momentum: float = key(checks.non_negative, _MOMENTUM)  # for the optimizer of that name
     weight_decay: float | None = key(checks.non_negative, None)  # 0; mu for proposition-1
     participation: float = key(_share, 1.0)  # share of the clients in a round, at least one client
     on_bad_update: str = key(word, "raise")  # or "skip": leave the client out of that round
@@ -180,6 +181,9 @@ class Training(Section):
             raise InvalidValue("steps", "must not be given with epochs", self.steps)
         if self.epochs is None and self.steps is None:
             object.__setattr__(self, "epochs", 1)
+        if self.optimizer != "momentum" and self.momentum != _MOMENTUM:
+            rule = f'must not be given unless optimizer is "momentum" (it is "{self.optimizer}")'
+            raise InvalidValue("momentum", rule, self.momentum)
         if self.learning_rate == PROPOSITION_1:
             if self.learning_rate_decay != 1:
                 rule = f"must be 1 with {PROPOSITION_1}, which decays by itself"
@@ -217,12 +221,16 @@ class EngineRun(Run):
 
 @contextmanager
 def named(section: str, **names: str) -> Iterator[None]:
-    """Errors inside are told under the section's name, some under another key's: `model="name"`."""
+    """Errors inside are told under the section's name, some under another key's.
+
+    `model="name"` is a key of the section, `clip="privacy.clip"` one of another section.
+    """
     try:
         yield
     except InvalidValue as error:
         key = names.get(error.name, error.name)
-        raise InvalidValue(f"{section}.{key}", error.rule, error.value) from error
+        elsewhere = error.name in names and "." in key
+        raise InvalidValue(key if elsewhere else f"{section}.{key}", error.rule, error.value) from error
 
 
 def unknown(prefix: str, key: str, value: object, known: list[str]) -> InvalidValue:

@@ -87,7 +87,8 @@ def prepare(
     program = held.program(module)
     steps = [config.training.local_steps(part.size) for part in parts]
     config, rates = _rates(config, dataset, max(steps))
-    spec = local_training(config.training, float(rates[0]), config.clip)
+    promise = "privacy" if config.jsam is None else "jsam"
+    spec = local_training(config.training, float(rates[0]), config.clip, f"{promise}.clip")
     terms: Terms | None = _terms(config, len(parts))
     if config.jsam is not None:
         terms = _privacy_terms(config, program, flat_parameters(module), samples, parts)
@@ -141,9 +142,11 @@ def _smoothness(config: Config, dataset: Dataset) -> float | None:
     return None if noisy else dataset.smoothness
 
 
-def local_training(given: Training, learning_rate: float, clip: float | None = None) -> LocalTraining:
-    """What clients do in a round."""
-    with named("training"):
+def local_training(
+    given: Training, learning_rate: float, clip: float | None = None, clip_key: str = "privacy.clip"
+) -> LocalTraining:
+    """What clients do in a round; `clip_key` is the key of the config that the clip comes from."""
+    with named("training", clip=clip_key):
         checks.literal("on_bad_update", given.on_bad_update, BadUpdatePolicy)
         return LocalTraining(
             batch_size=given.batch_size,

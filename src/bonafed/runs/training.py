@@ -35,13 +35,14 @@ from bonafed.runs.versions import begin_or_resume
 
 def train(
     setting: Setting,
-    folder: Path,
+    folder: Path | str,
     *,
     resume: bool = False,
     on_round: OnRound | None = None,
     clock: Clock = time.perf_counter,
 ) -> JSONObject:
     """Train from the beginning in a new folder, or resume the run in it; the summary."""
+    folder = Path(folder)
     with Log(folder, new=not resume) as log:
         given = setting.start.numpy()
         start = begin_or_resume(log, folder, setting.config, setting.digest, resume, given)

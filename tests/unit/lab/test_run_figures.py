@@ -1,6 +1,7 @@
 """Curves of runs: what is drawn of which samples, and what the legend and the axes say of it."""
 
 import numpy as np
+import pytest
 
 from bonafed.lab.run_figures import RunCurve, runs_figure
 
@@ -42,3 +43,33 @@ def test_long_names_stand_below_each_other():
 
     assert columns("run") == 4
     assert columns("a/very/long/path/that/tells/runs/apart/" * 3) == 1
+
+
+def ticks(axis, low, high):
+    return [place for place in axis.get_major_locator()() if low <= place <= high]
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 3, 40])
+def test_rounds_are_whole_numbers(rounds):
+    x = np.arange(1.0, rounds + 1)
+    for panel in runs_figure([RunCurve("short", x, x / 99, x)]).axes:
+        shown = ticks(panel.xaxis, *panel.get_xlim())
+        assert shown
+        assert shown == [round(place) for place in shown]
+
+
+@pytest.mark.parametrize(
+    ("losses", "scale"),
+    [
+        ([[2.0, 1.0], [2001.0, 9.0]], "log"),
+        ([[2.0, 1.0], [2000.0, 9.0]], "linear"),
+        ([[2.0, 0.0], [2001.0, 9.0]], "linear"),  # 0 has no logarithm
+        ([[2001.0, 1.0]], "linear"),  # there is no other run
+        ([[2.0, 1.0], [np.nan, 2001.0]], "log"),
+    ],
+)
+def test_losses_far_apart_are_on_a_logarithmic_axis(losses, scale):
+    curves = [RunCurve(f"{k}", ROUNDS, ROUNDS / 9, np.array(each), ROUNDS) for k, each in enumerate(losses)]
+    accuracy, loss, accuracy_for_money, loss_for_money = runs_figure(curves).axes
+    assert (loss.get_yscale(), loss_for_money.get_yscale()) == (scale, scale)
+    assert (accuracy.get_yscale(), accuracy_for_money.get_yscale()) == ("linear", "linear")

@@ -135,6 +135,14 @@ BAD = [
         "partition.kind must be one of iid, label_dirichlet, label_count, feature_noise, "
         "quantity_dirichlet, similarity, typicality, natural, got 'dirichlet'",
     ),
+    (
+        ["training.optimizer=adam", "training.momentum=0.5"],
+        'training.momentum must not be given unless optimizer is "momentum" (it is "adam"), got 0.5',
+    ),
+    (
+        ["training.momentum=0.5"],
+        'training.momentum must not be given unless optimizer is "momentum" (it is "sgd"), got 0.5',
+    ),
     (["partition.kind=label_dirichlet"], "partition.beta must be given for label_dirichlet, got nothing"),
     (
         ["partition.beta=0.5"],
@@ -205,3 +213,10 @@ _VALUES = st.recursive(
 @given(st.dictionaries(st.text(), st.dictionaries(st.text(), _VALUES, max_size=3), max_size=3))
 def test_whatever_is_written_is_read_back(tables):
     assert tomllib.loads(toml.dumps(tables)) == tables
+
+
+@pytest.mark.parametrize("tables", [None, "fedavg.toml", [("data", {})]])
+def test_what_is_no_table_is_refused(tables):
+    with pytest.raises(InvalidValue, match=r"^config must be tables by name, such as .*, got ") as refused:
+        config.from_tables(tables)
+    assert str(refused.value).endswith(repr(tables))

@@ -38,7 +38,7 @@ def run(make, small, tmp_path):
 
 def test_the_statement_is_that_of_the_protocol(make, small, tmp_path):
     setting = prepare_faithful(make(), dataset=small)
-    said = train_faithful(setting, tmp_path / "run")
+    said = train_faithful(setting, str(tmp_path / "run"))  # or a Path
     outcome = faithful(setting.problem, training_steps=200, epsilon=1e-4)
     assert [row["payment"] for row in said["agents"]] == outcome.payments.amount.tolist()
     assert [row["loss"] for row in said["agents"]] == outcome.losses.tolist()

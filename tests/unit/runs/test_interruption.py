@@ -98,5 +98,24 @@ def test_what_was_tampered_with_is_refused(make, small, tmp_path):
     with pytest.raises(folders.UnreadableFile, match=r"line 2: must be the record of round 2"):
         training.train(made, tmp_path / "run", resume=True)
     (tmp_path / "run" / "checkpoint.npz").write_bytes(b"PK nonsense")
-    with pytest.raises(folders.UnreadableFile, match="not a checkpoint"):
+    with pytest.raises(folders.UnreadableFile, match="the checkpoint is damaged"):
         training.train(made, tmp_path / "run", resume=True)
+
+
+@pytest.mark.parametrize("damage", [b"", b"nonsense", b"PK nonsense", "cut", "another"])
+def test_a_damaged_checkpoint_is_told_and_without_it_the_run_starts_over(make, small, tmp_path, damage):
+    made = setting.prepare(make("training.rounds=2"), dataset=small)
+    place, path = tmp_path / "run", tmp_path / "run" / "checkpoint.npz"
+    training.train(made, place)
+    ended = folders.read_checkpoint(place).weights
+    if damage == "another":
+        np.savez(path, other=np.ones(2))
+    else:
+        path.write_bytes(path.read_bytes()[:-30] if damage == "cut" else damage)
+    with pytest.raises(folders.UnreadableFile) as refused:
+        training.train(made, place, resume=True)
+    rule = "the checkpoint is damaged: delete this file, and the run starts over when resumed"
+    assert str(refused.value) == f"{path}: {rule}"
+    path.unlink()
+    training.train(made, place, resume=True)
+    assert folders.read_checkpoint(place).weights.tobytes() == ended.tobytes()

@@ -40,7 +40,7 @@ def run(make, small, tmp_path):
 
 def test_the_run_is_the_mechanism(make, small, tmp_path):
     setting = prepare_rewards(make(), dataset=small)
-    said = train_rewards(setting, tmp_path / "run")
+    said = train_rewards(setting, str(tmp_path / "run"))  # or a Path
     alone, _ = run_method(Standalone(sizes=setting.sizes, seed=3), setting.local, setting.start, rounds=6)
     judged = evaluate_models(setting.program, alone, setting.test)
     rules = ModelRewards(judged.accuracy, sizes=setting.sizes, sharing=0.3, recovery=0.2, seed=3)

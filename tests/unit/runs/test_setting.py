@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from bonafed import InvalidValue, UnreadableFile
+from bonafed.learning import datasets
 from bonafed.learning.autograd import ModuleProgram
 from bonafed.learning.datasets import synthetic
 from bonafed.mechanisms.sampling.training import proposition_1_rates
@@ -34,7 +35,10 @@ BAD = [
         "partition.beta must be a number, got 'x'",
     ),
     (["training.optimizer=lion"], "training.optimizer must be one of sgd, momentum, adam, got 'lion'"),
-    (["training.momentum=1.5"], "training.momentum must be between 0 and 1, got 1.5"),
+    (
+        ["training.optimizer=momentum", "training.momentum=1.5"],
+        "training.momentum must be between 0 and 1, got 1.5",
+    ),
     (["training.on_bad_update=ignore"], "training.on_bad_update must be one of raise, skip, got 'ignore'"),
     (
         ["training.learning_rate=proposition-1"],
@@ -44,11 +48,13 @@ BAD = [
         ["training.learning_rate_decay=1e-200", "training.rounds=9"],
         "training.learning_rate_decay must leave a learning rate above 0 after 9 rounds, got 1e-200",
     ),
+    ([*PRIVACY, "privacy.clip=1e39"], "privacy.clip must not exceed 3.4e+38"),
+    ([*JSAM, "jsam.clip=1e39"], "jsam.clip must not exceed 3.4e+38"),
     ([*PRIVACY, "privacy.delta=2"], "privacy.delta must be between 0 and 1, ends excluded, got 2.0"),
     ([*CONTRACT, "contract.scheme=best"], "contract.scheme must be one of optimal, uniform, complete"),
     (
         [*CONTRACT, "contract.scheme=uniform", "contract.confidence=0.9"],
-        "contract.scheme must be one of optimal, got 'uniform'",
+        "contract.confidence must not be given unless scheme is optimal (it is uniform), got 0.9",
     ),
     ([*CONTRACT, "contract.confidence=2"], "contract.confidence must be between 0 and 1, ends excluded"),
 ]
@@ -59,6 +65,18 @@ def test_what_does_not_fit_the_data_is_refused(make, small, changes, message):
     with pytest.raises(InvalidValue) as refused:
         setting.prepare(make(*changes), dataset=small)
     assert str(refused.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["label_count k=2", "label_dirichlet beta=1", "similarity s=50", "typicality delta=0.5"],
+)
+def test_partitions_by_class_are_refused_where_there_are_none(make, option):
+    kind, key = option.split()
+    with pytest.raises(InvalidValue) as refused:
+        setting.prepare(make(f"partition.kind={kind}", f"partition.{key}"), dataset=synthetic("ridge"))
+    rule = f"partition.kind must not be {kind}: it needs classes, and labels are real numbers, got {kind}"
+    assert str(refused.value) == rule
 
 
 def test_unknown_and_missing_data_are_named(make, tmp_path, monkeypatch):
@@ -84,6 +102,38 @@ def test_own_files_are_checked_and_found_from_any_folder(make, tmp_path, monkeyp
     np.savez("mine.npz", features=small.features, labels=small.labels - 1)
     with pytest.raises(UnreadableFile, match=r"labels must be in 0\.\..*, got -1 in sample 0"):
         setting.prepare(make("data.name=mine.npz"))
+
+
+def test_own_files_are_looked_for_in_the_folder_of_the_data(make, tmp_path, monkeypatch, small):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there" / "deep").mkdir(parents=True)
+    np.savez("mine.npz", features=small.features, labels=small.labels)
+    for place in ("there/mine.npz", "there/deep/mine.npz"):
+        np.savez(place, features=small.features[:60], labels=small.labels[:60])
+    for name, folder in (("mine.npz", "there"), ("deep/mine.npz", tmp_path / "there")):
+        made = setting.prepare(make(f"data.name={name}", f"data.folder={folder}"))
+        assert len(made.samples.labels) == 60
+        assert made.config.data == config.Data(str(tmp_path / "there" / name))
+        assert setting.prepare(made.config).digest == made.digest
+    with pytest.raises(UnreadableFile, match=r"there/other\.npz: No such file"):
+        setting.prepare(make("data.name=other.npz", "data.folder=there"))
+    path = tmp_path / "mine.npz"
+    with pytest.raises(InvalidValue) as refused:
+        setting.prepare(make(f"data.name={path}", "data.folder=there"))
+    rule = f"data.folder must not be given with an absolute name, {path}, got {tmp_path / 'there'}"
+    assert str(refused.value) == rule
+    with pytest.raises(InvalidValue, match=r"^folder must not be given with an absolute name"):
+        datasets.load(str(path), folder=tmp_path)
+
+
+def test_images_with_channels_last_are_told_that_channels_come_first(make):
+    last = np.zeros((8, 16, 16, 3), dtype=np.uint8)
+    asked, labels = make("model.name=small-cnn"), np.arange(8) % 2
+    with pytest.raises(InvalidValue) as refused:
+        setting.prepare(asked, dataset=datasets.from_arrays("last", last, labels))
+    rule = "model.name must be softmax unless features are square images, channels first as in (3, 16, 16)"
+    assert str(refused.value) == f"{rule}, got (16, 16, 3)"
+    setting.prepare(asked, dataset=datasets.from_arrays("first", last.transpose(0, 3, 1, 2), labels))
 
 
 def test_a_label_out_of_range_names_the_client(make, small):

@@ -19,6 +19,12 @@ PRIVACY = ["privacy.clip=1", "privacy.epsilon=2", "privacy.delta=1e-5"]
 CONTRACT = ["contract.prior=uniform:0.5,1.5", "contract.total_budget=12"]
 
 
+def test_the_folder_may_be_text(make, small, tmp_path):
+    made = setting.prepare(make("training.rounds=1"), dataset=small)
+    said = training.train(made, str(tmp_path / "run"))
+    assert said == folders.read_json(tmp_path / "run", folders.SUMMARY)
+
+
 def test_a_run_folder_holds_what_it_says(make, small, tmp_path):
     made = setting.prepare(make(), dataset=small)
     summary = training.train(made, tmp_path / "run")

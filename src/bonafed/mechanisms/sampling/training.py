@@ -24,6 +24,7 @@ import numpy as np
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.economics.priors import Prior
+from bonafed.errors import InvalidValue
 from bonafed.learning.federation import Participation, unbiased
 from bonafed.mechanisms.sampling.convergence import ConvergenceModel
 from bonafed.mechanisms.sampling.menus import complete_information, uniform_menu
@@ -81,7 +82,8 @@ def sampled_terms(
     c, turns = checks.vector("costs", costs), checks.whole("rounds", rounds)
     money = checks.positive("total_budget", total_budget)
     if confidence is not None and scheme != "optimal":
-        checks.one_of("scheme", scheme, ("optimal",))  # the only one that can be shrunk
+        rule = f"must not be given unless scheme is optimal (it is {scheme})"  # no other can be shrunk
+        raise InvalidValue("confidence", rule, confidence)
     share = money / turns / c.size  # money per client and round
     if scheme == "optimal":
         q, r = plan(prior, money, c.size, turns, confidence=confidence).menu.price(c)
