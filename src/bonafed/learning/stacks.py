@@ -16,9 +16,11 @@ from bonafed.learning import layers as stacked
 from bonafed.learning.programs import Loss, Program, clip_scale, numbers_in, together
 from bonafed.learning.workspace import array
 
+WIDE = 32 * 32  # channels times filters of a convolution from which PyTorch's, one by one, take less time
+
 
 def stacked_layers(module: nn.Module) -> list[stacked.Layer] | None:
-    """The module as stacked layers, or None if one of them is not known."""
+    """The module as stacked layers, or None if one of them is not known, or as fast in PyTorch."""
     if type(module) is not nn.Sequential or _has_hooks(module):
         return None
     found: list[stacked.Layer] = []
@@ -27,7 +29,8 @@ def stacked_layers(module: nn.Module) -> list[stacked.Layer] | None:
         if layer is None:
             return None
         found.append(layer)
-    return _pooled_in_blocks(found) if isinstance(found[-1], stacked.Linear) else None
+    wide = any(isinstance(one, stacked.Conv2d) and one.channels * one.filters >= WIDE for one in found)
+    return _pooled_in_blocks(found) if isinstance(found[-1], stacked.Linear) and not wide else None
 
 
 def _pooled_in_blocks(parts: list[stacked.Layer]) -> list[stacked.Layer]:
