@@ -43,6 +43,20 @@ class Residual(nn.Module):
         return self.out((x + self.norm(self.convolution(x)).relu()).flatten(1))
 
 
+class Recurrent(nn.Module):
+    """A model that vmap cannot run: client by client, through autograd."""
+
+    def __init__(self):
+        super().__init__()
+        self.rows, self.out = nn.LSTM(8, 6, batch_first=True), nn.Linear(6, 2)
+
+    def forward(self, x):
+        return self.out(self.rows(x.flatten(1, 2))[0][:, -1])
+
+
+OWN = {"residual": Residual, "recurrent": Recurrent}
+
+
 class Elsewhere(nn.Module):
     """A linear model that takes its time in the process of the test, and does something in all others."""
 
@@ -112,11 +126,13 @@ def open_files():
         ("softmax", (1, 6, 6), torch.float64, LocalTraining(5, 0.1, optimizer="momentum"), 0.0),
         ("small-cnn", (1, 16, 16), torch.float32, LocalTraining(5, 0.1, clip=0.5), 2.0),
         ("residual", (3, 8, 8), torch.float32, LocalTraining(5, 0.1, optimizer="adam"), 0.0),
+        ("recurrent", (3, 8, 8), torch.float32, LocalTraining(5, 0.1), 0.0),
+        ("recurrent", (3, 8, 8), torch.float32, LocalTraining(5, 0.1, clip=0.5), 2.0),
     ],
 )
 def test_digits_do_not_depend_on_who_trains(monkeypatch, name, shape, precision, spec, noise, forks):
     monkeypatch.setattr(crews, "_forking_is_safe", lambda _program: forks)
-    module = (Residual() if name == "residual" else models.build(name, shape, 2, seed=3)).to(precision)
+    module = (OWN[name]() if name in OWN else models.build(name, shape, 2, seed=3)).to(precision)
     program, samples, parts = federation(module, shape, precision)
     some, everyone = np.arange(2), np.arange(len(parts))
     start = flat_parameters(module)
