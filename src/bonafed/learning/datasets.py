@@ -13,12 +13,14 @@ is found is checked: no data set has a feature that is not finite, a label out o
 
 from __future__ import annotations
 
+import http.client
 import io
 import os
 import socket
 import tempfile
 import threading
 import warnings
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -40,6 +42,10 @@ Progress = Callable[[str], None]
 
 MOST_CLASSES = 100_000  # a label beyond this is a mistake, not a class
 STALLED = 10.0  # seconds without an answer after which a download is given up
+_BROKEN = (  # what an answer that broke off, or is another than expected, makes its readers raise
+    OSError, ValueError, ImportError, EOFError, LookupError, TypeError,
+    zlib.error, http.client.HTTPException,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -271,9 +277,7 @@ def _look_up(name: str, folder: Path | None, say: Progress) -> Dataset:
     if source.openml:
         try:
             arrays = _download(name, source, cache, say)
-        except MemoryError:
-            raise  # which has an advice of its own
-        except Exception as error:  # of any kind: a broken answer makes every reader fail in its own way
+        except _BROKEN as error:
             told = " ".join(str(error).split())
             reason = f"OpenML gave no data, {type(error).__name__}: {told}".rstrip(": ")
         else:
