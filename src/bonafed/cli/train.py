@@ -279,9 +279,9 @@ def _rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
         rows.append(("spend", f"{summary['spend']:,.2f} of {summary['total_budget']:,.10g}"))
         rows.append(("expected for these costs", f"{summary['expected_spend']:,.2f}"))
     if summary["epsilon"] is not None:
-        rows.append(
-            ("largest epsilon of a client", f"{summary['epsilon']:.4g} at delta {summary['delta']:g}")
-        )
+        promise = f"{summary['epsilon']:.4g} at delta {summary['delta']:g}"
+        kind = f", to {summary['adjacency']} record" if "adjacency" in summary else ""
+        rows.append(("largest epsilon of a client", promise + kind))
     if summary["skipped_updates"]:
         clients = ", ".join(map(str, summary["skipped_clients"][:8]))
         more = ", ..." if len(summary["skipped_clients"]) > 8 else ""

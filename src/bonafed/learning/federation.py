@@ -27,7 +27,15 @@ from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
 from bonafed.learning.crew import Crew
 from bonafed.learning.engine import problems, run_jobs, single_threaded
-from bonafed.learning.jobs import BadModel, BadUpdate, Job, LocalTraining, Samples, Update
+from bonafed.learning.jobs import (
+    BadModel,
+    BadUpdate,
+    Job,
+    LocalTraining,
+    Samples,
+    Update,
+    sampling_rate,
+)
 from bonafed.learning.privacy import Release
 from bonafed.learning.programs import Program
 
@@ -145,7 +153,14 @@ def run_round(
         sum(update.steps for update in updates),
         tuple(sorted(skipped)),
         tuple(  # given away whether or not it can be used
-            Release(job.client, round_number, job.noise_multiplier, update.releases)
+            Release(
+                job.client,
+                round_number,
+                job.noise_multiplier,
+                update.releases,
+                update.steps,
+                sampling_rate(job, spec),
+            )
             for job, update in zip(jobs, updates, strict=True)
             if update.releases
         ),

@@ -22,7 +22,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bonafed.learning.jobs import Job, LocalTraining, Samples, Update, job_rng, noise, passes, step_count
+from bonafed.learning.jobs import (
+    Job,
+    LocalTraining,
+    Samples,
+    Update,
+    batch_share,
+    job_rng,
+    noise,
+    passes,
+    record_steps,
+    sensitivity,
+    step_count,
+)
 from bonafed.learning.programs import Program, together
 from bonafed.learning.workspace import array
 
@@ -60,11 +72,16 @@ def train_group(
         losses[call.where] += models.step(call).numpy()
     changes, means = models.changes(), losses / schedule.counts
     return [
-        (place, Update(job.client, change, mean, steps, steps if job.noise_multiplier else 0))
+        (place, Update(job.client, change, mean, steps, _releases(job, plan.spec)))
         for place, job, change, mean, steps in zip(
             places, jobs, changes, means.tolist(), schedule.counts.tolist(), strict=True
         )
     ]
+
+
+def _releases(job: Job, spec: LocalTraining) -> int:
+    """Noisy gradients that any one record is in."""
+    return record_steps(job, spec) if job.noise_multiplier else 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,10 +89,9 @@ class _Call:
     """Batches of one step that are computed together."""
 
     where: Where  # the models they are for
-    lengths: NDArray[np.int64]  # (K,) samples of each batch
     index: Tensor  # (K, B) sample numbers; padding repeats one of the job's
     labels: Tensor  # (K, B)
-    share: Tensor  # (K, B) of each sample in its job's mean, zero for padding
+    share: Tensor  # (K, B) of each sample in its job's gradient, zero for padding
 
     def batch(self, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Features (K, B, ...) of all samples, labels (K, B) and shares (K, B)."""
@@ -88,7 +104,7 @@ class _Call:
         """The same in pieces of at most so many samples of each batch."""
         parts = (torch.split(part, most, 1) for part in (self.index, self.labels, self.share))
         for index, labels, share in zip(*parts, strict=True):
-            yield _Call(self.where, self.lengths, index, labels, share)
+            yield _Call(self.where, index, labels, share)
 
 
 class _Schedule:
@@ -99,6 +115,9 @@ class _Schedule:
         self.rngs = [job_rng(plan.seed, plan.round_number, job) for job in jobs]
         self.counts = np.array([step_count(job, plan.spec) for job in jobs])  # steps; the most come first
         self._size = min(plan.spec.batch_size, max(job.samples.size for job in jobs))
+        private = plan.spec.clip is not None
+        # (K,) of a sample, where it does not depend on the length of the batch
+        self._shares = np.array([batch_share(job, plan.spec, 0) for job in jobs]) if private else None
         # before any noise is drawn, as in the twin
         self._orders = [passes(job, plan.spec, rng) for job, rng in zip(jobs, self.rngs, strict=True)]
 
@@ -118,13 +137,14 @@ class _Schedule:
         for where in _together(lengths[:active], self._most):
             mine = lengths[where]
             longest = int(mine.max())
-            if int(mine.sum()) == longest * mine.size:
-                share = _even(mine.size, longest, self._precision)
+            shares = 1 / mine if self._shares is None else self._shares[where]
+            if int(mine.sum()) == longest * mine.size and shares.min() == shares.max():
+                share = _even(mine.size, longest, float(shares[0]), self._precision)
             else:
                 real = np.arange(longest) < mine[:, None]
-                share = torch.from_numpy(real / mine[:, None]).to(self._precision)
+                share = torch.from_numpy(real * shares[:, None]).to(self._precision)
             rest = (where, slice(longest))
-            yield _Call(where, mine, index[rest], labels[rest], share)
+            yield _Call(where, index[rest], labels[rest], share)
 
     def _tables(self, steps: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Sample numbers (steps, K, B) and lengths (steps, K) of the batches; 0 where there is none."""
@@ -148,9 +168,9 @@ class _Schedule:
 
 
 @lru_cache(maxsize=64)
-def _even(jobs: int, length: int, precision: torch.dtype) -> Tensor:
-    """(K, B) shares in means of equally many samples."""
-    return torch.full((jobs, length), 1 / length, dtype=precision)
+def _even(jobs: int, length: int, share: float, precision: torch.dtype) -> Tensor:
+    """(K, B) shares of equally many samples that count alike."""
+    return torch.full((jobs, length), share, dtype=precision)
 
 
 def _together(lengths: NDArray[np.int64], most: int) -> list[Where]:
@@ -270,13 +290,13 @@ class _Optimizer(_Models):
         return self._weights.sub_(self._before)
 
     def _add_noise(self, grad: Tensor, call: _Call) -> None:
-        """Gaussian noise of the job's multiplier times the sensitivity 2 clip / batch (theory B5)."""
-        clip, everyone = self._plan.spec.clip, np.arange(len(self._schedule.jobs))
-        assert clip is not None  # the engine refuses noise without it
-        for row, k, size in zip(grad, everyone[call.where].tolist(), call.lengths.tolist(), strict=True):
-            multiplier = self._schedule.jobs[k].noise_multiplier
-            if multiplier:
-                row += multiplier * 2 * clip / size * noise(self._schedule.rngs[k], row)
+        """Gaussian noise of the job's multiplier times the sensitivity of a step (theory P1)."""
+        everyone = np.arange(len(self._schedule.jobs))
+        for row, k in zip(grad, everyone[call.where].tolist(), strict=True):
+            job = self._schedule.jobs[k]
+            if job.noise_multiplier:
+                sd = job.noise_multiplier * sensitivity(job, self._plan.spec)
+                row += sd * noise(self._schedule.rngs[k], row)
 
     def _move(self, where: Where, grad: Tensor) -> None:
         weights, spec = self._weights, self._plan.spec

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from bonafed import checks
 from bonafed.errors import BonafedError, InvalidValue
+from bonafed.learning.privacy import Batches
 
 Optimizer = Literal["sgd", "momentum", "adam"]
 
@@ -55,6 +56,7 @@ class LocalTraining:
     momentum: float = 0.9
     weight_decay: float = 0.0  # adds weight_decay * w to the gradient
     clip: float | None = None  # largest L2 norm of one sample's gradient; None: not private
+    batches: Batches = "passes"  # over the own data, in random order; or "poisson", by secret coins
 
     def __post_init__(self) -> None:
         checks.whole("batch_size", self.batch_size)
@@ -70,6 +72,8 @@ class LocalTraining:
             checks.whole("steps", self.steps)
         if self.clip is not None:
             _single("clip", checks.positive("clip", self.clip))
+        if checks.literal("batches", self.batches, Batches) == "poisson" and self.clip is None:
+            raise InvalidValue("batches", 'must be "passes" unless clip is given', repr(self.batches))
 
 
 def _single(name: str, value: float) -> None:
@@ -88,7 +92,7 @@ class Job:
     client: int
     samples: NDArray[np.int64]  # (n,) its samples, indices into the features
     copy: int = 0  # 0, 1, ... if the client was drawn more than once
-    noise_multiplier: float = 0.0  # noise over sensitivity 2 clip / batch, per step; 0: none
+    noise_multiplier: float = 0.0  # noise over `sensitivity`, per step; 0: none
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -97,9 +101,9 @@ class Update:
 
     client: int
     change: Tensor  # (P,) weights after minus before
-    loss: float  # mean training loss over the job's steps
-    steps: int  # gradient steps taken, each a release if noise was added
-    releases: int  # noisy releases made
+    loss: float  # mean training loss over the job's steps; with a clip over `batch_share`
+    steps: int  # gradient steps taken
+    releases: int  # of those with noise, how many any one record can be in
 
 
 def job_rng(seed: int, round_number: int, job: Job) -> np.random.Generator:
@@ -120,8 +124,7 @@ def noise(rng: np.random.Generator, like: Tensor) -> Tensor:
 
 def passes(job: Job, spec: LocalTraining, rng: np.random.Generator) -> NDArray[np.int64]:
     """(passes, n) the order of the job's samples in each pass over them, as many as its steps take."""
-    n = job.samples.size
-    count = math.ceil(step_count(job, spec) / math.ceil(n / spec.batch_size))
+    n, count = job.samples.size, pass_count(job, spec)
     return job.samples[np.stack([rng.permutation(n) for _ in range(count)])]
 
 
@@ -138,6 +141,41 @@ def step_count(job: Job, spec: LocalTraining) -> int:
         assert spec.steps is not None
         return spec.steps
     return spec.epochs * math.ceil(job.samples.size / spec.batch_size)
+
+
+def pass_count(job: Job, spec: LocalTraining) -> int:
+    """Passes over its samples that a job begins."""
+    return math.ceil(step_count(job, spec) / math.ceil(job.samples.size / spec.batch_size))
+
+
+def record_steps(job: Job, spec: LocalTraining) -> int:
+    """The most steps that any one record can be in: one of every pass (theory P2), or all (P6)."""
+    return pass_count(job, spec) if spec.batches == "passes" else step_count(job, spec)
+
+
+def sampling_rate(job: Job, spec: LocalTraining) -> float | None:
+    """Probability with which a record is in a step, by a secret coin; None where passes decide."""
+    return None if spec.batches == "passes" else min(1.0, spec.batch_size / job.samples.size)
+
+
+def batch_share(job: Job, spec: LocalTraining, length: int) -> float:
+    """What a sample counts for in a batch of this length.
+
+    Without privacy batches are averaged. Clipped gradients are added up and divided by the size of a full
+    batch, however many there are: the noise is divided likewise, and the mean of a last batch of one record
+    would have that of a full batch times its size (theory P4).
+    """
+    return 1 / (length if spec.clip is None else min(spec.batch_size, job.samples.size))
+
+
+def sensitivity(job: Job, spec: LocalTraining) -> float:
+    """How far one record moves the clipped gradient of a step (theory P1, P6).
+
+    By 2 clip / batch if it is replaced, by half as much if it is added or removed, for which the promise is
+    where batches are drawn by coins.
+    """
+    assert spec.clip is not None  # the engine refuses noise without it
+    return (2 if spec.batches == "passes" else 1) * spec.clip * batch_share(job, spec, 0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

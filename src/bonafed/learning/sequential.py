@@ -12,7 +12,18 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bonafed.learning.jobs import Job, LocalTraining, Samples, Update, batches, job_rng, noise
+from bonafed.learning.jobs import (
+    Job,
+    LocalTraining,
+    Samples,
+    Update,
+    batch_share,
+    batches,
+    job_rng,
+    noise,
+    record_steps,
+    sensitivity,
+)
 from bonafed.learning.programs import Loss, clip_scale, flat_parameters, load_parameters, trainable
 
 
@@ -44,12 +55,13 @@ def run_jobs_sequentially(
                 value.backward()  # type: ignore[no-untyped-call]  # PyTorch gives it no types
                 total += float(value.detach())
             else:
-                total += _clipped_gradient(model, x, y, loss, spec.clip)
+                share = batch_share(job, spec, len(index))
+                total += _clipped_gradient(model, x, y, loss, spec.clip, share)
                 if job.noise_multiplier:
-                    _add_noise(model, job.noise_multiplier * 2 * spec.clip / len(index), rng)
+                    _add_noise(model, job.noise_multiplier * sensitivity(job, spec), rng)
             optimizer.step()
         change = flat_parameters(model) - before
-        releases = len(order) if job.noise_multiplier else 0
+        releases = record_steps(job, spec) if job.noise_multiplier else 0
         yield Update(job.client, change, total / len(order), len(order), releases)
 
 
@@ -69,8 +81,10 @@ def _optimizer(model: nn.Module, spec: LocalTraining) -> torch.optim.Optimizer:
     return torch.optim.SGD(parameters, rate, momentum=momentum, weight_decay=decay)
 
 
-def _clipped_gradient(model: nn.Module, x: Tensor, y: Tensor, loss: Loss, clip: float) -> float:
-    """Mean over samples of each gradient scaled to norm `clip` at most, left in .grad."""
+def _clipped_gradient(
+    model: nn.Module, x: Tensor, y: Tensor, loss: Loss, clip: float, share: float
+) -> float:
+    """Sum over samples of each gradient scaled to norm `clip` at most, times the share, left in .grad."""
     parameters = list(trainable(model).values())
     total = [torch.zeros_like(p) for p in parameters]
     value = 0.0
@@ -80,10 +94,10 @@ def _clipped_gradient(model: nn.Module, x: Tensor, y: Tensor, loss: Loss, clip: 
         norm = torch.cat([g.flatten() for g in parts]).norm()
         if not norm.isfinite():
             continue  # it has no direction to be clipped along
-        scale = float(clip_scale(norm, clip)) / x.shape[0]
+        scale = share * float(clip_scale(norm, clip))
         for sum_of, g in zip(total, parts, strict=True):
             sum_of += scale * g
-        value += float(sample_loss.detach()) / x.shape[0]
+        value += share * float(sample_loss.detach())
     for parameter, g in zip(parameters, total, strict=True):
         parameter.grad = g
     return value

@@ -4,7 +4,7 @@
     [partition]  kind, clients, and the options of that kind
     [model]      name
     [training]   rounds, batch_size, epochs or steps, learning_rate, ...
-    [privacy]    optional: clip, epsilon, delta, calibration
+    [privacy]    optional: clip, epsilon, delta, batches, adjacency, calibration
     [contract]   optional: prior, total_budget, scheme, cost_seed, confidence
     [jsam]       optional: prior, eta or budget or expected_budget, noise_scale, clip, delta, scheme, ...
     [run]        seed, folder, checkpoint_every, evaluate_every, cores
@@ -21,7 +21,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, TypeVar, cast
 
 from bonafed import checks
 from bonafed.economics.priors import Prior
@@ -29,6 +29,7 @@ from bonafed.economics.published import prior_from_json
 from bonafed.economics.spelled import parse_prior
 from bonafed.errors import InvalidValue, UnreadableFile
 from bonafed.learning.datasets import is_own_file
+from bonafed.learning.privacy import ADD_OR_REMOVE, REPLACE, Adjacency, Batches, Calibration
 from bonafed.mechanisms.jsam.training import WITH_MEMBERS
 from bonafed.mechanisms.jsam.training import Scheme as JsamScheme
 from bonafed.runs import toml
@@ -43,6 +44,7 @@ from bonafed.runs.sections import (
     Training,
     key,
     named,
+    text,
     unknown,
     word,
 )
@@ -58,12 +60,24 @@ def _prior(name: str, value: object) -> Prior:
 
 @dataclass(frozen=True)
 class Privacy(Section):
-    """Every client's promise: (epsilon, delta) over the whole run, for replacing one of its records."""
+    """Every client's promise: (epsilon, delta) over the whole run, to each of its records (theory P)."""
 
     clip: float = key(checks.positive)  # largest norm of one record's gradient
     epsilon: float = key(checks.positive)
     delta: float = key(checks.positive)
-    calibration: str = key(lambda name, v: checks.literal(name, v, Literal["exact", "printed"]), "exact")
+    batches: str = key(lambda name, v: checks.literal(name, v, Batches), "passes")  # or "poisson"
+    adjacency: str = key(text, "")  # what the promise is for; follows from the batches
+    calibration: str = key(lambda name, v: checks.literal(name, v, Calibration), "exact")
+
+    def _agree(self) -> None:
+        right = ADD_OR_REMOVE if self.batches == "poisson" else REPLACE
+        if self.adjacency not in ("", right):
+            rule = f'must be "{right}" with batches = "{self.batches}", whose promise it is'
+            raise InvalidValue("adjacency", rule, repr(self.adjacency))
+        object.__setattr__(self, "adjacency", right)
+        if self.batches == "poisson" and self.calibration != "exact":
+            rule = 'must be "exact" with batches = "poisson": the others know of no sampling'
+            raise InvalidValue("calibration", rule, repr(self.calibration))
 
 
 @dataclass(frozen=True)
@@ -173,6 +187,18 @@ class Config:
         """Of the clients' privacy; None: the run is not private."""
         private = self.privacy or self.jsam
         return None if private is None else private.delta
+
+    @property
+    def batches(self) -> Batches:
+        """How the records of a step are chosen."""
+        return "passes" if self.privacy is None else cast(Batches, self.privacy.batches)
+
+    @property
+    def adjacency(self) -> Adjacency | None:
+        """What the clients' privacy is for; None: the run is not private."""
+        if self.privacy is not None:
+            return cast(Adjacency, self.privacy.adjacency)
+        return None if self.jsam is None else REPLACE
 
 
 AnyConfig = Config | FaithfulConfig | RewardsConfig

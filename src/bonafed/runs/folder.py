@@ -20,7 +20,7 @@ import io
 import json
 import os
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -56,8 +56,11 @@ class RoundRecord:
     steps: int  # gradient steps, all participants together
     learning_rate: float
     spend: float | None  # money paid in this round; None without a contract
-    epsilon: float | None  # largest of any client so far; None if not private
-    releases: list[tuple[int, float, int]]  # (client, noise multiplier, how many) of this round
+    epsilon: float | None  # largest of any client so far; None if not private, and with poisson batches
+    # where the model was not looked at: their account takes longer than a round
+    # of this round: client, noise multiplier, how many of them a record can be in and, where these say more,
+    # how many there were, and at which rate a record was in each by a secret coin
+    releases: Sequence[tuple[float | None, ...]]
     seconds: float
 
 

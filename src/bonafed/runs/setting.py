@@ -20,14 +20,14 @@ from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
 from bonafed.learning.datasets import Dataset
 from bonafed.learning.federation import BadUpdatePolicy, Participation, evaluate, weighted_mean
-from bonafed.learning.jobs import LocalTraining, Optimizer, Samples
-from bonafed.learning.privacy import Calibration, noise_multiplier
+from bonafed.learning.jobs import Job, LocalTraining, Optimizer, Samples, record_steps, sampling_rate
+from bonafed.learning.privacy import Batches, Calibration, noise_multiplier, sampled_multiplier
 from bonafed.learning.programs import Program, flat_parameters
 from bonafed.mechanisms.jsam import training as jsam
 from bonafed.mechanisms.jsam.training import PrivacyTerms
 from bonafed.mechanisms.sampling import training as sampling
 from bonafed.mechanisms.sampling.training import SampledTerms, Scheme
-from bonafed.runs.config import Config
+from bonafed.runs.config import Config, Privacy
 from bonafed.runs.holdings import WHO, generator, hold
 from bonafed.runs.sections import PROPOSITION_1, Training, named
 
@@ -88,7 +88,7 @@ def prepare(
     steps = [config.training.local_steps(part.size) for part in parts]
     config, rates = _rates(config, dataset, max(steps))
     promise = "privacy" if config.jsam is None else "jsam"
-    spec = local_training(config.training, float(rates[0]), config.clip, f"{promise}.clip")
+    spec = local_training(config.training, float(rates[0]), config.clip, f"{promise}.clip", config.batches)
     terms: Terms | None = _terms(config, len(parts))
     if config.jsam is not None:
         terms = _privacy_terms(config, program, flat_parameters(module), samples, parts)
@@ -102,7 +102,7 @@ def prepare(
         rates,
         spec,
         terms,
-        _noise_multipliers(config, parts, terms, steps),
+        _noise_multipliers(config, parts, terms, spec),
         held.digest,
     )
 
@@ -143,7 +143,11 @@ def _smoothness(config: Config, dataset: Dataset) -> float | None:
 
 
 def local_training(
-    given: Training, learning_rate: float, clip: float | None = None, clip_key: str = "privacy.clip"
+    given: Training,
+    learning_rate: float,
+    clip: float | None = None,
+    clip_key: str = "privacy.clip",
+    batches: Batches = "passes",
 ) -> LocalTraining:
     """What clients do in a round; `clip_key` is the key of the config that the clip comes from."""
     with named("training", clip=clip_key):
@@ -157,6 +161,7 @@ def local_training(
             momentum=given.momentum,
             weight_decay=given.weight_decay or 0.0,
             clip=clip,
+            batches=batches,
         )
 
 
@@ -225,28 +230,36 @@ def _participation(
 
 
 def _noise_multipliers(
-    config: Config, parts: list[NDArray[np.int64]], terms: Terms | None, steps: list[int]
+    config: Config, parts: list[NDArray[np.int64]], terms: Terms | None, spec: LocalTraining
 ) -> Floats | None:
-    """(N,) for each client the noise that just keeps the promise over its releases of the whole run.
+    """(N,) for each client the noise that just keeps the promise over the releases its records are in.
 
-    Who takes part when does not depend on the data, so the number of releases is known in advance.
+    Who takes part when does not depend on the data, so their number is known in advance (theory P3).
     """
+    jobs = [Job(client, part) for client, part in enumerate(parts)]
+    each = np.array([record_steps(job, spec) if job.samples.size else 0 for job in jobs])
     if isinstance(terms, PrivacyTerms) and config.jsam is not None:
         with named("jsam"):
-            return jsam.noise_multipliers(terms, config.jsam.delta, steps)
+            return jsam.noise_multipliers(terms, config.jsam.delta, each)
     given = config.privacy
     if given is None:
         return None
     turns = np.zeros(len(parts), dtype=np.int64)
     for number in range(1, config.training.rounds + 1):
         np.add.at(turns, _participation(config, parts, terms, number).clients, 1)
-    releases = turns * np.array(steps)
-    found = {}
+    releases = (turns * each).tolist()
+    kinds = [
+        (times, sampling_rate(job, spec)) if times else None
+        for times, job in zip(releases, jobs, strict=True)
+    ]
     with named("privacy"):
-        for times in np.unique(releases[releases > 0]).tolist():
-            found[times] = noise_multiplier(
-                given.epsilon, given.delta, times, cast(Calibration, given.calibration)
-            )
-        if not found:
-            noise_multiplier(given.epsilon, given.delta)  # nobody takes part, bad values are refused
-    return np.array([found.get(times, 0.0) for times in releases.tolist()])
+        noise_multiplier(given.epsilon, given.delta)  # also if nobody takes part, bad values are refused
+        found = {kind: _noise_multiplier(given, *kind) for kind in dict.fromkeys(kinds) if kind is not None}
+    return np.array([0.0 if kind is None else found[kind] for kind in kinds])
+
+
+def _noise_multiplier(given: Privacy, times: int, rate: float | None) -> float:
+    """For so many releases that a record is in, or in by a coin at this rate."""
+    if rate is not None:
+        return sampled_multiplier(given.epsilon, given.delta, rate, times)
+    return noise_multiplier(given.epsilon, given.delta, times, cast(Calibration, given.calibration))

@@ -106,7 +106,8 @@ def _round(
     accounts.add(result.releases)
     # (3) a look at the model
     test_loss = accuracy = math.nan
-    if number % setting.config.run.evaluate_every == 0 or number == _rounds(setting):
+    looked = number % setting.config.run.evaluate_every == 0 or number == _rounds(setting)
+    if looked:
         test_loss, accuracy = evaluate(setting.program, weights, setting.test)
     # (4) what to write down
     record = RoundRecord(
@@ -119,11 +120,14 @@ def _round(
         steps=result.steps,
         learning_rate=spec.learning_rate,
         spend=setting.spend(number, who),
-        epsilon=accounts.largest_epsilon,
-        releases=[(r.client, r.multiplier, r.times) for r in result.releases],
+        epsilon=accounts.largest_epsilon if looked or not accounts.is_slow else None,
+        releases=[_row(release) for release in result.releases],
         seconds=round(clock() - began, 6),
     )
     return record, weights
+
+
+_Kind = tuple[float, float | None]  # noise multiplier, sampling rate
 
 
 class Accounts:
@@ -131,14 +135,17 @@ class Accounts:
 
     def __init__(self, setting: Setting) -> None:
         self._delta = setting.config.delta
-        self._times: dict[int, dict[float, int]] = {}  # client -> noise multiplier -> releases
-        self._known: dict[tuple[tuple[float, int], ...], float] = {}  # many clients are alike
+        self.is_slow = setting.config.batches == "poisson"  # some tenths of a second for each that differs
+        # client -> (noise multiplier, sampling rate) -> releases
+        self._times: dict[int, dict[_Kind, int]] = {}
+        self._known: dict[tuple[tuple[_Kind, int], ...], float] = {}  # many clients are alike
 
     def add(self, releases: Iterable[Release]) -> None:
         """Write releases down."""
         for release in releases:
             mine = self._times.setdefault(release.client, {})
-            mine[release.multiplier] = mine.get(release.multiplier, 0) + release.times
+            kind = release.multiplier, release.rate
+            mine[kind] = mine.get(kind, 0) + release.times
 
     def epsilon(self, client: int) -> float:
         """What the ledger says of a client; 0 if it released nothing."""
@@ -146,7 +153,9 @@ class Accounts:
             return 0.0
         mine = tuple(self._times.get(client, {}).items())
         if mine not in self._known:
-            ledger = Ledger(tuple(Release(client, 0, noise, times) for noise, times in mine))
+            ledger = Ledger(
+                tuple(Release(client, 0, noise, times, rate=rate) for (noise, rate), times in mine)
+            )
             self._known[mine] = ledger.epsilon(client, self._delta)
         return self._known[mine]
 
@@ -155,17 +164,25 @@ class Accounts:
         """Of the client that gave away most; None if the run is not private."""
         if self._delta is None:
             return None
+        if self.is_slow:  # and no single number tells who gave away most
+            return max(map(self.epsilon, self._times), default=0.0)
         worst = max(self._times, key=self._given_away, default=None)
         return 0.0 if worst is None else self.epsilon(worst)
 
     def _given_away(self, client: int) -> float:
-        return sum(times / noise**2 for noise, times in self._times[client].items())
+        return sum(times / noise**2 for (noise, _), times in self._times[client].items())
 
 
 def _releases(records: Sequence[JSONObject]) -> Iterator[Release]:
     for record in records:
-        for client, multiplier, times in record["releases"]:
-            yield Release(client, record["round"], multiplier, times)
+        for client, *rest in record["releases"]:
+            yield Release(client, record["round"], *rest)
+
+
+def _row(release: Release) -> tuple[float | None, ...]:
+    """A release as `_releases` reads it."""
+    row = (release.client, release.multiplier, release.times, release.steps)
+    return row if release.rate is None else (*row, release.rate)
 
 
 def _as_read(record: RoundRecord) -> JSONObject:
@@ -208,12 +225,13 @@ def summarise(setting: Setting, records: Sequence[JSONObject], accounts: Account
         "seconds": round(sum(r["seconds"] for r in records), 3),
         "spend": None,
         "epsilon": None,
-        "notes": notes(setting, records),
+        "notes": notes(setting, records, accounts.largest_epsilon),
     }
     if config.delta is not None:
         summary |= {
             "epsilon": accounts.largest_epsilon,
             "delta": config.delta,
+            "adjacency": config.adjacency,
             "epsilon_per_client": [accounts.epsilon(client) for client in range(len(setting.parts))],
         }
     if setting.terms is not None:
@@ -254,13 +272,26 @@ def _agreed(setting: Setting, accounts: Accounts) -> JSONObject:
     }
 
 
-def notes(setting: Setting, records: Sequence[JSONObject]) -> list[str]:
-    """What the user should know about the run, one sentence each."""
+def _printed(asked: float, spent: float | None) -> str:
+    """What became of a promise under the formula of the JSAM paper."""
+    assert spent is not None  # the run is private
+    outcome = "was broken" if spent > asked else "was kept here, with more noise than it needs"
+    return (
+        f"the printed calibration need not keep its promise (erratum J13): "
+        f"epsilon {asked:.4g} was asked for, {spent:.4g} was spent, so it {outcome}"
+    )
+
+
+def notes(setting: Setting, records: Sequence[JSONObject], spent: float | None) -> list[str]:
+    """What the user should know about the run, one sentence each; `spent` is the largest epsilon."""
     found = []
     if setting.config.jsam is not None and setting.config.jsam.scheme == "largest losses":
         found.append("local losses were asked in clear: no ledger counts them")
     if setting.config.jsam is not None and setting.config.jsam.budget is not None:
         found.append("a hard budget depends on the reports, so that exact truthfulness is lost")
+    promised = setting.config.privacy
+    if promised is not None and promised.calibration == "printed":
+        found.append(_printed(promised.epsilon, spent))
     private = setting.config.clip is not None
     losses = [record["test_loss" if private else "train_loss"] for record in records]
     known = [loss for loss in losses if loss is not None]

@@ -154,7 +154,7 @@ BAD = [
     (["privacy.epsilon=1"], "privacy.clip must be given, got nothing"),
     (
         ["privacy.clip=1", "privacy.epsilon=1", "privacy.delta=1e-5", "privacy.calibration=loose"],
-        "privacy.calibration must be one of exact, printed, got 'loose'",
+        "privacy.calibration must be one of exact, zcdp, printed, got 'loose'",
     ),
     (["contract.total_budget=1"], "contract.prior must be given, got nothing"),
     (

@@ -92,9 +92,9 @@ def test_nobody_gives_away_more_than_it_sold(make, small, tmp_path, changes):
     records = folder.read_rounds(tmp_path / "run")
     ledger = Ledger(
         tuple(
-            Release(client, record["round"], multiplier, times)
+            Release(client, record["round"], *rest)
             for record in records
-            for client, multiplier, times in record["releases"]
+            for client, *rest in record["releases"]
         )
     )
     drawn = np.bincount(np.concatenate([r["participants"] for r in records]), minlength=4)
@@ -106,8 +106,9 @@ def test_nobody_gives_away_more_than_it_sold(make, small, tmp_path, changes):
         assert math.isclose(said, ledger.epsilon(client, 1e-5), rel_tol=1e-9, abs_tol=0)
         assert said == 0 if drawn[client] == 0 else said > sold * (1 - 1e-6)
         releases = [r for r in ledger.releases if r.client == client]
+        assert sum(r.times for r in releases) == drawn[client]  # a record is in one step of a pass
         steps = 4 if "training.epochs=1" in changes else 1
-        assert sum(r.times for r in releases) == steps * drawn[client]
+        assert sum(r.steps for r in releases) == steps * drawn[client]
         assert summary["payment"][client] >= summary["costs"][client] * sold * (1 - 1e-12)
     assert 1 - 1e-6 < summary["largest_epsilon_ratio"] <= 1
     assert [r["spend"] for r in records] == [math.fsum(summary["payment"]), 0, 0, 0, 0]

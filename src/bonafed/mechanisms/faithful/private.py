@@ -79,7 +79,7 @@ def privacy_loss(alpha: float, beta: float, calibration: PrivateCalibration = "e
     a, b = checks.positive("alpha", alpha), _beta(beta)
     if calibration == "printed":
         return a**2 / (4 * math.log(1 / b))
-    multiplier = noise_multiplier(a, b, variant="exact" if calibration == "exact" else "printed")
+    multiplier = noise_multiplier(a, b, variant="exact" if calibration == "exact" else "zcdp")
     return 1 / (2 * multiplier**2)
 
 
