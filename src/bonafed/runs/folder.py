@@ -58,8 +58,8 @@ class RoundRecord:
     spend: float | None  # money paid in this round; None without a contract
     epsilon: float | None  # largest of any client so far; None if not private, and with poisson batches
     # where the model was not looked at: their account takes longer than a round
-    # of this round: client, noise multiplier, how many of them a record can be in and, where these say more,
-    # how many there were, and at which rate a record was in each by a secret coin
+    # of this round: client, noise multiplier, how many of them a record can be in and, where these say
+    # more, how many there were, and at which rate a record was in each by a secret coin
     releases: Sequence[tuple[float | None, ...]]
     seconds: float
 
