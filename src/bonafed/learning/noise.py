@@ -39,7 +39,7 @@ from torch import Tensor
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
-from bonafed.learning.jobs import LocalTraining, Samples
+from bonafed.learning.jobs import Job, LocalTraining, Samples
 from bonafed.learning.workspace import array
 
 KEY_BYTES = 32  # of a secret
@@ -64,7 +64,13 @@ class Task:
     noise_multiplier: float
     training: LocalTraining
     model: bytes  # digest of the weights it starts from
-    data: bytes  # digest of the samples it works on
+    data: bytes  # digest of all clients' samples, and which of them are its own
+
+    @classmethod
+    def of(cls, job: Job, training: LocalTraining, round_number: int, model: bytes, samples: bytes) -> Task:
+        """The task of a job in a round, from a model and all clients' samples, both as digests."""
+        data = hashlib.sha256(samples + np.ascontiguousarray(job.samples).data).digest()
+        return cls(round_number, job.client, job.copy, job.noise_multiplier, training, model, data)
 
     def canonical(self) -> bytes:
         """The same bytes for the same task, and for no other."""
