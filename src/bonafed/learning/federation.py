@@ -36,6 +36,7 @@ from bonafed.learning.jobs import (
     Update,
     sampling_rate,
 )
+from bonafed.learning.noise import Source
 from bonafed.learning.privacy import Release
 from bonafed.learning.programs import Program
 
@@ -117,10 +118,14 @@ def run_round(
     seed: int,
     round_number: int,
     noise_multipliers: ArrayLike | None = None,
+    noise: Source | None = None,
     crew: Crew | None = None,
     on_bad_update: BadUpdatePolicy = "raise",
 ) -> RoundResult:
-    """One round from one shared model, on the cores of the crew; `parts[n]` are client n's samples."""
+    """One round from one shared model, on the cores of the crew; `parts[n]` are client n's samples.
+
+    Noise comes from its own source; see `run_jobs`.
+    """
     checks.literal("on_bad_update", on_bad_update, BadUpdatePolicy)
     order = np.argsort(participation.clients, kind="stable")  # the sum does not depend on it
     jobs = make_jobs(parts, participation.clients[order], noise_multipliers)
@@ -131,7 +136,17 @@ def run_round(
         jobs = [job for place, job in enumerate(jobs) if place not in bad]
         shares = [share for place, share in enumerate(shares) if place not in bad]
     updates = list(
-        run_jobs(program, weights, samples, jobs, spec, seed=seed, round_number=round_number, crew=crew)
+        run_jobs(
+            program,
+            weights,
+            samples,
+            jobs,
+            spec,
+            seed=seed,
+            round_number=round_number,
+            noise=noise,
+            crew=crew,
+        )  # fmt: skip
     )
     change, good = _sum(updates, shares, weights), [True] * len(jobs)
     if not _finite(change):  # then an update is not; to look at each in every round would take longer

@@ -15,6 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from typing import final
 
 import numpy as np
@@ -29,12 +30,13 @@ from bonafed.learning.jobs import (
     Update,
     batch_share,
     job_rng,
-    noise,
     passes,
+    poisson_batches,
     record_steps,
     sensitivity,
     step_count,
 )
+from bonafed.learning.noise import Source, Stream, Task, add_noise
 from bonafed.learning.programs import Program, together
 from bonafed.learning.workspace import array
 
@@ -42,6 +44,22 @@ MOST_PADDING = 0.125  # share of padding among the samples of one call, at most
 STEPS_AHEAD = 128  # for which calls are put together at once
 
 Where = slice | NDArray[np.int64]  # models of a group: a slice gives views, an index copies
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Noise:
+    """Where the noise of a round comes from, and the digests of what it is added to."""
+
+    source: Source
+    models: Sequence[bytes]  # of the start models: one, or one per job
+    samples: bytes  # of all clients'
+
+    def stream(self, plan: Plan, place: int) -> Stream:
+        """That of the job at this place."""
+        model = self.models[place if len(self.models) > 1 else 0]
+        return self.source.stream(
+            Task.of(plan.jobs[place], plan.spec, plan.round_number, model, self.samples)
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,7 +73,7 @@ class Plan:
     round_number: int
     most: int  # samples of one call
     longest: int  # samples of one batch that are computed at once; at least `most`
-    noisy: bool  # whether any job adds noise
+    noise: Noise | None  # where noise and poisson batches come from; None if there are none
 
 
 def train_group(
@@ -64,8 +82,8 @@ def train_group(
     """The updates of the jobs at these places; `start` is one model (P,), or one per job."""
     jobs = [plan.jobs[place] for place in places]
     before = start[list(places)] if start.dim() == 2 else start.expand(len(jobs), -1)
-    schedule = _Schedule(jobs, samples, plan, before.dtype)
-    plain = plan.spec.optimizer == "sgd" and not plan.spec.weight_decay and not plan.noisy
+    schedule = _Schedule(places, samples, plan, before.dtype)
+    plain = plan.spec.optimizer == "sgd" and not plan.spec.weight_decay and plan.noise is None
     models = (_Descent if plain else _Optimizer)(program, samples, plan, before, schedule)
     losses = np.zeros(len(jobs))
     for call in schedule.calls():
@@ -110,33 +128,41 @@ class _Call:
 class _Schedule:
     """What every step of a group's jobs takes, drawn from their own generators."""
 
-    def __init__(self, jobs: Sequence[Job], samples: Samples, plan: Plan, precision: torch.dtype) -> None:
-        self.jobs, self._labels, self._most, self._precision = jobs, samples.labels, plan.most, precision
-        self.rngs = [job_rng(plan.seed, plan.round_number, job) for job in jobs]
+    def __init__(self, places: Sequence[int], samples: Samples, plan: Plan, precision: torch.dtype) -> None:
+        self._labels, self._most, self._precision = samples.labels, plan.most, precision
+        self.jobs = jobs = [plan.jobs[place] for place in places]
+        self.streams: list[Stream] = []  # of their noise
+        if plan.noise is not None:
+            self.streams = [plan.noise.stream(plan, place) for place in places]
         self.counts = np.array([step_count(job, plan.spec) for job in jobs])  # steps; the most come first
         self._size = min(plan.spec.batch_size, max(job.samples.size for job in jobs))
         private = plan.spec.clip is not None
         # (K,) of a sample, where it does not depend on the length of the batch
         self._shares = np.array([batch_share(job, plan.spec, 0) for job in jobs]) if private else None
-        # before any noise is drawn, as in the twin
-        self._orders = [passes(job, plan.spec, rng) for job, rng in zip(jobs, self.rngs, strict=True)]
+        self._orders: list[NDArray[np.int64]] = []  # of the samples, in every pass
+        self._drawn: list[Iterator[NDArray[np.int64]]] = []  # or, batch after batch, by coins
+        if plan.spec.batches == "poisson":
+            drawn = zip(jobs, self.streams, strict=True)
+            self._drawn = [poisson_batches(job, plan.spec, stream.uniforms) for job, stream in drawn]
+        else:
+            rngs = (job_rng(plan.seed, plan.round_number, job) for job in jobs)
+            self._orders = [passes(job, plan.spec, rng) for job, rng in zip(jobs, rngs, strict=True)]
 
     def calls(self) -> Iterator[_Call]:
         """Step after step, those batches together that are worth it."""
         for first in range(0, int(self.counts[0]), STEPS_AHEAD):
-            numbers, lengths = self._tables(np.arange(first, min(first + STEPS_AHEAD, self.counts[0])))
-            index = torch.from_numpy(numbers)
-            for each in zip(
-                index, self._labels[index], lengths, (lengths > 0).sum(1).tolist(), strict=True
-            ):
+            steps = np.arange(first, min(first + STEPS_AHEAD, self.counts[0]))
+            numbers, lengths = self._drawn_tables(steps) if self._drawn else self._tables(steps)
+            index, active = torch.from_numpy(numbers), (self.counts > steps[:, None]).sum(1)
+            for each in zip(index, self._labels[index], lengths, active.tolist(), strict=True):
                 yield from self._step(*each)
 
     def _step(
         self, index: Tensor, labels: Tensor, lengths: NDArray[np.int64], active: int
     ) -> Iterator[_Call]:
-        for where in _together(lengths[:active], self._most):
+        for where in _together(np.maximum(lengths[:active], 1), self._most):
             mine = lengths[where]
-            longest = int(mine.max())
+            longest = max(1, int(mine.max()))  # where all are empty, padding: noise is added all the same
             shares = 1 / mine if self._shares is None else self._shares[where]
             if int(mine.sum()) == longest * mine.size and shares.min() == shares.max():
                 share = _even(mine.size, longest, float(shares[0]), self._precision)
@@ -164,6 +190,20 @@ class _Schedule:
                 padded = np.minimum(first[:, None] + within, n - 1)
                 numbers[: own.size, k] = orders[own[:, None] // each, padded]
                 lengths[: own.size, k] = np.minimum(self._size, n - first)
+        return numbers, lengths
+
+    def _drawn_tables(self, steps: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """As `_tables`, of poisson batches: as wide as the longest, and lengths may be 0."""
+        counts = np.clip(self.counts - int(steps[0]), 0, steps.size).tolist()
+        batches = [list(islice(own, count)) for own, count in zip(self._drawn, counts, strict=True)]
+        width = max(1, *(batch.size for own in batches for batch in own))
+        numbers = np.empty((steps.size, len(self.jobs), width), dtype=np.int64)
+        lengths = np.zeros(numbers.shape[:2], dtype=np.int64)
+        for k, (job, own) in enumerate(zip(self.jobs, batches, strict=True)):
+            numbers[:, k] = job.samples[0]
+            for s, batch in enumerate(own):
+                numbers[s, k, : batch.size] = batch
+                lengths[s, k] = batch.size
         return numbers, lengths
 
 
@@ -281,7 +321,7 @@ class _Optimizer(_Models):
 
     def step(self, call: _Call) -> Tensor:
         loss, grad = _gradients(self._program, self._samples, self._weights[call.where], call, self._plan)
-        if self._plan.noisy:
+        if self._plan.noise is not None:
             self._add_noise(grad, call)
         self._move(call.where, grad)
         return loss
@@ -291,12 +331,16 @@ class _Optimizer(_Models):
 
     def _add_noise(self, grad: Tensor, call: _Call) -> None:
         """Gaussian noise of the job's multiplier times the sensitivity of a step (theory P1)."""
-        everyone = np.arange(len(self._schedule.jobs))
-        for row, k in zip(grad, everyone[call.where].tolist(), strict=True):
-            job = self._schedule.jobs[k]
-            if job.noise_multiplier:
-                sd = job.noise_multiplier * sensitivity(job, self._plan.spec)
-                row += sd * noise(self._schedule.rngs[k], row)
+        spec, everyone = self._plan.spec, np.arange(len(self._schedule.jobs))
+        numbers = everyone[call.where].tolist()
+        jobs = [self._schedule.jobs[k] for k in numbers]
+        sds = [job.noise_multiplier * sensitivity(job, spec) for job in jobs]
+        noisy = [place for place, sd in enumerate(sds) if sd]
+        rows = grad if len(noisy) == len(sds) else grad[noisy]
+        streams = [self._schedule.streams[numbers[place]] for place in noisy]
+        add_noise(rows, streams, [sds[place] for place in noisy])
+        if rows is not grad:
+            grad[noisy] = rows
 
     def _move(self, where: Where, grad: Tensor) -> None:
         weights, spec = self._weights, self._plan.spec

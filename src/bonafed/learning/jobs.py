@@ -1,12 +1,14 @@
 """What clients do in a round, and what comes back: the words the engine and its readable twin share.
 
 A job is one client's local training in one round (a client drawn twice has two jobs). The order of its
-samples and its noise come from a generator seeded by (seed, round, client, copy) and nothing else.
+samples comes from a generator seeded by (seed, round, client, copy) and nothing else; its noise has a source
+of its own (`noise.py`).
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bonafed import checks
+from bonafed.checks import Floats
 from bonafed.errors import BonafedError, InvalidValue
 from bonafed.learning.privacy import Batches
 
@@ -107,19 +110,9 @@ class Update:
 
 
 def job_rng(seed: int, round_number: int, job: Job) -> np.random.Generator:
-    """The only source of randomness of a job."""
+    """Of the order of a job's samples. Not of its noise: whoever knows the seed knows what comes out."""
     words = np.random.SeedSequence((seed, round_number, job.client, job.copy))
     return np.random.Generator(np.random.PCG64(words))  # what default_rng makes of them, in half the time
-
-
-def noise(rng: np.random.Generator, like: Tensor) -> Tensor:
-    """Standard normal numbers, in the shape and precision of a tensor.
-
-    From the job's own generator and no other: PyTorch's takes 32 bits of a seed, so that among a hundred
-    thousand jobs two would add the same noise, and a ledger counts releases as independent.
-    """
-    kind = np.float64 if like.dtype == torch.float64 else np.float32
-    return torch.from_numpy(rng.standard_normal(like.shape, dtype=kind))
 
 
 def passes(job: Job, spec: LocalTraining, rng: np.random.Generator) -> NDArray[np.int64]:
@@ -135,8 +128,23 @@ def batches(job: Job, spec: LocalTraining, rng: np.random.Generator) -> list[NDA
     return found[: step_count(job, spec)]
 
 
+def poisson_batches(
+    job: Job, spec: LocalTraining, uniforms: Callable[[int], Floats]
+) -> Iterator[NDArray[np.int64]]:
+    """The sample indices of each step, perhaps none: every one by a coin of its own (theory P6).
+
+    The coins come from the stream that also hides the records: whoever knows them undoes the amplification.
+    A coin of 53 bits cannot have every probability; it is rounded down.
+    """
+    rate = sampling_rate(job, spec)
+    assert rate is not None  # such are the batches
+    within = math.floor(rate * 2.0**53) * 2.0**-53
+    for _ in range(step_count(job, spec)):
+        yield job.samples[uniforms(job.samples.size) < within]
+
+
 def step_count(job: Job, spec: LocalTraining) -> int:
-    """How many steps a job takes."""
+    """How many steps a job takes; an epoch of poisson batches has as many as a pass."""
     if spec.epochs is None:
         assert spec.steps is not None
         return spec.steps

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -20,10 +19,11 @@ from bonafed.learning.jobs import (
     batch_share,
     batches,
     job_rng,
-    noise,
+    poisson_batches,
     record_steps,
     sensitivity,
 )
+from bonafed.learning.noise import Secret, Source, Stream, Task, digest, digest_of_samples
 from bonafed.learning.programs import Loss, clip_scale, flat_parameters, load_parameters, trainable
 
 
@@ -36,13 +36,18 @@ def run_jobs_sequentially(
     *,
     seed: int,
     round_number: int,
+    noise: Source | None = None,
     loss: Loss = "cross-entropy",
 ) -> Iterator[Update]:
     """What `engine.run_jobs` computes, in plain PyTorch."""
+    source, data = noise or Secret.fresh(), digest_of_samples(samples)
     for place, job in enumerate(jobs):
         before = start if start.dim() == 1 else start[place]
-        rng = job_rng(seed, round_number, job)
-        order = batches(job, spec, rng)
+        stream = source.stream(Task.of(job, spec, round_number, digest(before), data))
+        if spec.batches == "poisson":
+            order = list(poisson_batches(job, spec, stream.uniforms))
+        else:
+            order = batches(job, spec, job_rng(seed, round_number, job))
         model = load_parameters(module, before)
         optimizer = _optimizer(model, spec)
         total = 0.0
@@ -58,7 +63,7 @@ def run_jobs_sequentially(
                 share = batch_share(job, spec, len(index))
                 total += _clipped_gradient(model, x, y, loss, spec.clip, share)
                 if job.noise_multiplier:
-                    _add_noise(model, job.noise_multiplier * sensitivity(job, spec), rng)
+                    _add_noise(model, job.noise_multiplier * sensitivity(job, spec), stream)
             optimizer.step()
         change = flat_parameters(model) - before
         releases = record_steps(job, spec) if job.noise_multiplier else 0
@@ -103,10 +108,14 @@ def _clipped_gradient(
     return value
 
 
-def _add_noise(model: nn.Module, sd: float, rng: np.random.Generator) -> None:
-    drawn = sd * noise(rng, flat_parameters(model))
-    start = 0
-    for parameter in trainable(model).values():
-        assert parameter.grad is not None
-        parameter.grad += drawn[start : start + parameter.numel()].view_as(parameter)
-        start += parameter.numel()
+def _add_noise(model: nn.Module, sd: float, stream: Stream) -> None:
+    parameters = list(trainable(model).values())
+    noisy = torch.cat([_gradient(parameter).flatten() for parameter in parameters])
+    stream.add_to(noisy, sd)
+    for parameter, part in zip(parameters, noisy.split([p.numel() for p in parameters]), strict=True):
+        parameter.grad = part.view_as(parameter).clone()
+
+
+def _gradient(parameter: Tensor) -> Tensor:
+    assert parameter.grad is not None
+    return parameter.grad
