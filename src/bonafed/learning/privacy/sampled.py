@@ -4,7 +4,7 @@ Every record is in every release independently with probability q, drawn by its 
 a release is a sum of sensitivity 1 (adding or removing a record) plus noise of standard deviation sigma.
 There is no closed form of what T of them come to. dp-accounting's privacy loss distribution, discretised
 so that every rounding goes against the mechanism (pessimistic estimates, connect the dots), bounds it from
-above; the mesh is chosen so fine that the bound on epsilon is about 1e-4 above the truth.
+above; the mesh is chosen so fine that the bound on epsilon is at most about a thousandth above the truth.
 
 Its arithmetic (Fourier transforms in doubles, tails cut off at 1e-15) is off by some 1e-14 of delta;
 `ROUNDING` of it is set aside.
@@ -27,7 +27,7 @@ from bonafed.learning.privacy.gaussian import noise_multiplier
 ROUNDING = 1e-12  # of delta, set aside for the arithmetic
 LEAST_DELTA = 1e-10  # below, what is set aside would be seen
 MULTIPLIERS = (0.05, 1e6)  # for which the distributions fit into memory
-_MESH = 0.03  # over the root of the number of releases: width of a cell of privacy loss
+_MESH = 0.1  # over the root of the number of releases: width of a cell of privacy loss
 _NEAR = 1e-5  # relative, of a multiplier that is searched for
 _LARGEST_MU = 30.0  # of the central limit: no promise is left
 
