@@ -12,8 +12,8 @@ releases S + sd Z with Z normal; here what is released is
 
     Lambda round((S + sd Z)/Lambda),    Lambda = 2^(floor(log2 sd) - 4), in (sd/32, sd/16],
 
-which is post-processing: whatever the data, a release is a multiple of the same Lambda. Z is made of 190
-random bits a pair in double precision, and what is left is how far the probabilities of these multiples are
+which is post-processing: whatever the data, a release is a multiple of the same Lambda. Z comes by Box and
+Muller from 192 random bits a pair, in double precision, and what is left is how far the probabilities of these multiples are
 from the ideal ones: eta of themselves (`RELATIVE_ERROR`), which `reserve` takes out of the promise before
 noise is calibrated for it.
 """
@@ -28,6 +28,7 @@ import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from typing import Protocol, final
 
 import numpy as np
@@ -43,13 +44,13 @@ from bonafed.learning.jobs import Job, LocalTraining, Samples
 from bonafed.learning.workspace import array
 
 KEY_BYTES = 32  # of a secret
-PIECE = 4096  # pairs of normal numbers that are made at once: their arrays stay in a core's cache
+PIECE = 32768  # pairs of normal numbers that are made at once: fewer, and calls take longer than they do
 LANES = 8  # pairs are made in multiples of so many, as many as any processor computes at once
 _WORDS_A_PAIR = 3
 _SILENCE = memoryview(bytes(8 * _WORDS_A_PAIR * PIECE))  # encrypted, it is the key stream
 _WHOLE, _REAL = torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.float64)
 _HERE = object()  # owner of this module's arrays in the workspace
-_ROLES = ("radius", "angle", "part", "sums")
+_ROLES = ("radius", "angle", "part")
 _NOISE, _BATCHES = b"noise", b"batches"  # what a stream is for
 _PURPOSES = {_NOISE: 1, _BATCHES: 2}  # the order of samples, of the same seed, has none
 
@@ -205,44 +206,53 @@ def digest_of_samples(samples: Samples) -> bytes:
 def add_noise(gradients: Tensor, streams: Sequence[Stream], sds: Sequence[float]) -> None:
     """One release of each row of (K, P): noise of its standard deviation from its stream, in place.
 
-    Rows are worked on together where they are short. What a row gets does not depend on the others.
+    Short rows are worked on together. What a row gets does not depend on the others.
     """
     size = gradients.shape[1]
     pairs = math.ceil(size / (2 * LANES)) * LANES
     at_once = max(1, PIECE // pairs)
     for first in range(0, len(streams), at_once):
         rows = slice(first, first + at_once)
-        unit = torch.tensor([[_unit(sd)] for sd in sds[rows]], dtype=torch.float64)
-        spread = torch.tensor([[sd] for sd in sds[rows]], dtype=torch.float64) / unit
+        variance, grid = _scales(tuple(sds[rows]))
         for start in range(0, pairs, PIECE):
             width = min(PIECE, pairs - start)
             piece = gradients[rows, 2 * start : 2 * (start + width)]
-            _add_piece(piece, streams[rows], width, unit, spread)
+            _add_piece(piece, streams[rows], width, variance, grid)
 
 
-def _unit(sd: float) -> float:
-    """Lambda: the largest power of two that is at most sd/16."""
+@lru_cache(maxsize=64)
+def _scales(sds: tuple[float, ...]) -> tuple[Tensor, Tensor]:
+    """-sd^2 and 1.5 2^52 Lambda, (K, 1) each. Added to a number and taken off again, the latter rounds it
+    to a multiple of Lambda: the numbers from 2^52 Lambda to 2^53 Lambda of double precision are those."""
+    variance = torch.tensor([[-sd * sd] for sd in sds], dtype=torch.float64)
+    grid = torch.tensor([[1.5 * 2.0**52 * unit(sd)] for sd in sds], dtype=torch.float64)
+    return variance, grid
+
+
+def unit(sd: float) -> float:
+    """Lambda, of which all that is released is a multiple: the largest power of two that is at most sd/16.
+
+    >>> unit(0.5), unit(0.9), unit(1.0)
+    (0.03125, 0.03125, 0.0625)
+    """
     return math.ldexp(1.0, math.frexp(sd)[1] - 5)
 
 
 def _add_piece(
-    numbers: Tensor, streams: Sequence[Stream], width: int, unit: Tensor, spread: Tensor
+    numbers: Tensor, streams: Sequence[Stream], width: int, variance: Tensor, grid: Tensor
 ) -> None:
-    """Noise on (K, at most 2 width) numbers; `unit` is Lambda and `spread` sd/Lambda, (K, 1) each."""
+    """Noise on (K, at most 2 width) numbers; every pass over them counts, and there are twenty."""
     shape = (len(streams), width)
     words = array(_HERE, "words", (len(streams), _WORDS_A_PAIR, width), _WHOLE)
     for row, stream in zip(words.numpy(), streams, strict=True):
         stream.fill(row)
-    radius, angle, part, sums = (array(_HERE, role, shape, _REAL) for role in _ROLES)
-    # u of 126 bits, (0, 1]: sqrt(-2 ln u) and an angle are two normal numbers; a small u makes the tail
-    words[:, :2].bitwise_and_(2**63 - 1)
-    radius.copy_(words[:, 0]).mul_(2.0**63).add_(angle.copy_(words[:, 1])).add_(0.5).mul_(2.0**-126)
-    radius.log_().mul_(-2).sqrt_().mul_(spread)
+    radius, angle, part = (array(_HERE, role, shape, _REAL) for role in _ROLES)
+    # x in [-1, 1] of 127 bits, exact to a rounding also near 0, which makes the tail: sd sqrt(-ln x^2) is
+    # the radius, and an angle makes two normal numbers of it
+    radius.copy_(words[:, 0]).add_(angle.copy_(words[:, 1]), alpha=2.0**-63).mul_(2.0**-63)
+    radius.mul_(radius).log_().mul_(variance).sqrt_()
     angle.copy_(words[:, 2]).mul_(math.pi * 2.0**-63)
     for side, start in ((torch.cos, 0), (torch.sin, width)):
         mine = numbers[:, start : start + width]
-        some = slice(mine.shape[1])
         side(angle, out=part).mul_(radius)
-        sums[:, some].copy_(mine)
-        # (S + sd Z)/Lambda, to the nearest whole number: dividing by a power of two is exact
-        mine.copy_(sums[:, some].div_(unit).add_(part[:, some]).round_().mul_(unit))
+        torch.sub(part[:, : mine.shape[1]].add_(mine).add_(grid), grid, out=mine)
