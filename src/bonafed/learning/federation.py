@@ -32,7 +32,7 @@ from bonafed.learning.noise import Source
 from bonafed.learning.privacy import Release
 from bonafed.learning.programs import Program
 
-BadUpdatePolicy = Literal["raise", "skip"]
+BadUpdatePolicy = Literal["raise", "skip", "zero"]  # "zero": it stays in the mean, and nobody is told
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -122,7 +122,7 @@ def run_round(
     order = np.argsort(participation.clients, kind="stable")  # the sum does not depend on it
     jobs = make_jobs(parts, participation.clients[order], noise_multipliers)
     shares, skipped = participation.weights[order].tolist(), list[int]()
-    if on_bad_update == "skip":
+    if on_bad_update != "raise":
         bad = problems(program, weights, samples, jobs, round_number)
         skipped = [jobs[place].client for place in bad]
         jobs = [job for place, job in enumerate(jobs) if place not in bad]
@@ -141,6 +141,8 @@ def run_round(
         skipped += [job.client for job, used in zip(jobs, good, strict=True) if not used]
         shares = list(compress(shares, good))
         change = _sum(compress(updates, good), shares, weights)
+    if on_bad_update == "zero":
+        skipped = []
     if participation.is_mean and skipped and shares:
         change /= sum(shares)
     after = (weights.double() + change).to(weights.dtype)

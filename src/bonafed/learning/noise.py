@@ -22,18 +22,17 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import json
 import math
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Protocol, final
 
 import numpy as np
 import torch
-from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -64,8 +63,8 @@ class Task:
     copy: int
     noise_multiplier: float
     training: LocalTraining
-    model: bytes  # digest of the weights it starts from
-    data: bytes  # digest of all clients' samples, and which of them are its own
+    model: bytes  # SHA-256 of the weights it starts from
+    data: bytes  # SHA-256 of all clients' samples and of which of them are its own
 
     @classmethod
     def of(cls, job: Job, training: LocalTraining, round_number: int, model: bytes, samples: bytes) -> Task:
@@ -74,9 +73,9 @@ class Task:
         return cls(round_number, job.client, job.copy, job.noise_multiplier, training, model, data)
 
     def canonical(self) -> bytes:
-        """The same bytes for the same task, and for no other."""
-        whole = asdict(self) | {"model": self.model.hex(), "data": self.data.hex()}
-        return json.dumps(whole, sort_keys=True).encode()
+        """The same bytes for the same task, and for no other: floats are written with all their digits."""
+        numbers = (self.round_number, self.client, self.copy, float(self.noise_multiplier))
+        return repr((numbers, self.training)).encode() + self.model + self.data
 
 
 class _Words(Protocol):
@@ -90,8 +89,10 @@ class _Words(Protocol):
 class Stream:
     """The randomness that hides the records of one job: noise, and secret batches."""
 
-    def __init__(self, words: dict[bytes, _Words]) -> None:
-        self._noise, self._batches = words[_NOISE], words[_BATCHES]
+    def __init__(self, words: Callable[[bytes], _Words]) -> None:
+        self._words = words  # for a purpose
+        self._noise = words(_NOISE)
+        self._batches: _Words | None = None  # made when they are needed
 
     def fill(self, out: NDArray[np.int64]) -> None:
         """The next words for noise."""
@@ -101,14 +102,10 @@ class Stream:
         """One release: noise of standard deviation sd on every number of a vector (P,), in place."""
         add_noise(gradient[None], [self], [sd])
 
-    def released(self, values: Floats, sd: float) -> Floats:
-        """(n,) values with noise of standard deviation sd, as they may be published."""
-        noisy = torch.tensor(values, dtype=torch.float64).reshape(1, -1)
-        add_noise(noisy, [self], [sd])
-        return np.asarray(noisy.numpy().reshape(np.shape(values)))
-
     def uniforms(self, count: int) -> Floats:
         """(count,) independent uniform numbers of 53 bits in [0, 1), from a stream apart from the noise."""
+        if self._batches is None:
+            self._batches = self._words(_BATCHES)
         words = np.empty(count, dtype=np.int64)
         for first in range(0, count, PIECE):
             self._batches.fill(words[first : first + PIECE])
@@ -141,7 +138,11 @@ class Secret(Source):
 
     def stream(self, task: Task) -> Stream:
         whole = task.canonical()
-        return Stream({purpose: _Cipher(self.derived(purpose, whole)) for purpose in _PURPOSES})
+        return Stream(lambda purpose: _Cipher(self.derived(purpose, whole)))
+
+    def releases(self, text: bytes) -> SecretReleases:
+        """Noise for releases one after the other, of a run that this text says all about."""
+        return SecretReleases(self, text)
 
     def derived(self, purpose: bytes, text: bytes) -> bytes:
         """A key for one purpose: HMAC-SHA256 of what it is for."""
@@ -160,7 +161,35 @@ class Reproducible(Source):
 
     def stream(self, task: Task) -> Stream:
         numbers = (self.seed, task.round_number, task.client, task.copy)
-        return Stream({purpose: _Generator(numbers, place) for purpose, place in _PURPOSES.items()})
+        return Stream(lambda purpose: _Generator(numbers, _PURPOSES[purpose]))
+
+
+@final
+class SecretReleases:
+    """Releases one after the other; the noise of each is keyed by its number and by the very values.
+
+    A function of the secret that nobody can tell from a random one may well be told the values: equal ones
+    get equal noise when a run is repeated, and others get other noise.
+    """
+
+    def __init__(self, secret: Secret, text: bytes) -> None:
+        self._secret, self._text, self._number = secret, text, 0
+
+    def released(self, values: Floats, sd: float) -> Floats:
+        """Values with noise of standard deviation sd on each, as they may be published."""
+        self._number += 1
+        noisy = torch.tensor(values, dtype=torch.float64).reshape(1, -1)
+        what = repr((self._number, float(sd))).encode() + digest(noisy) + self._text
+        key = self._secret.derived(b"release", what)
+        add_noise(noisy, [Stream(lambda _purpose: _Cipher(key))], [sd])
+        return np.asarray(noisy.numpy().reshape(np.shape(values)))
+
+
+def released(rng: np.random.Generator | SecretReleases, values: Floats, sd: float) -> Floats:
+    """Values with noise of standard deviation sd on each; of a generator's, for studies and tests."""
+    if isinstance(rng, SecretReleases):
+        return rng.released(values, sd)
+    return np.asarray(values + sd * rng.standard_normal(np.shape(values)))
 
 
 @final
@@ -168,12 +197,9 @@ class _Cipher:
     """Words of a key stream. A key is used for one stream, so that the counter may begin at 0."""
 
     def __init__(self, key: bytes) -> None:
-        self._key = key
-        self._context: CipherContext | None = None  # made when it is needed
+        self._context = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
 
     def fill(self, out: NDArray[np.int64]) -> None:
-        if self._context is None:
-            self._context = Cipher(algorithms.AES(self._key), modes.CTR(bytes(16))).encryptor()
         self._context.update_into(_SILENCE[: out.nbytes], out.reshape(-1).view(np.uint8).data)
 
 
@@ -182,12 +208,9 @@ class _Generator:
     """Words of PCG64, seeded by public numbers."""
 
     def __init__(self, numbers: Sequence[int], purpose: int) -> None:
-        self._words = np.random.SeedSequence(numbers, spawn_key=(purpose,))
-        self._bits: np.random.PCG64 | None = None
+        self._bits = np.random.PCG64(np.random.SeedSequence(numbers, spawn_key=(purpose,)))
 
     def fill(self, out: NDArray[np.int64]) -> None:
-        if self._bits is None:
-            self._bits = np.random.PCG64(self._words)
         out.reshape(-1)[:] = self._bits.random_raw(out.size).view(np.int64)
 
 
