@@ -40,7 +40,7 @@ from bonafed.learning.noise import Source
 from bonafed.learning.privacy import Release
 from bonafed.learning.programs import Program
 
-BadUpdatePolicy = Literal["raise", "skip"]
+BadUpdatePolicy = Literal["raise", "skip", "zero"]  # "zero": it stays in the mean, and nobody is told
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -130,22 +130,15 @@ def run_round(
     order = np.argsort(participation.clients, kind="stable")  # the sum does not depend on it
     jobs = make_jobs(parts, participation.clients[order], noise_multipliers)
     shares, skipped = participation.weights[order].tolist(), list[int]()
-    if on_bad_update == "skip":
+    if on_bad_update != "raise":
         bad = problems(program, weights, samples, jobs, round_number)
         skipped = [jobs[place].client for place in bad]
         jobs = [job for place, job in enumerate(jobs) if place not in bad]
         shares = [share for place, share in enumerate(shares) if place not in bad]
     updates = list(
         run_jobs(
-            program,
-            weights,
-            samples,
-            jobs,
-            spec,
-            seed=seed,
-            round_number=round_number,
-            noise=noise,
-            crew=crew,
+            program, weights, samples, jobs, spec,
+            seed=seed, round_number=round_number, noise=noise, crew=crew,
         )  # fmt: skip
     )
     change, good = _sum(updates, shares, weights), [True] * len(jobs)
@@ -156,6 +149,8 @@ def run_round(
         skipped += [job.client for job, used in zip(jobs, good, strict=True) if not used]
         shares = list(compress(shares, good))
         change = _sum(compress(updates, good), shares, weights)
+    if on_bad_update == "zero":
+        skipped = []
     if participation.is_mean and skipped and shares:
         change /= sum(shares)
     after = (weights.double() + change).to(weights.dtype)

@@ -112,7 +112,8 @@ def _add_noise(model: nn.Module, sd: float, stream: Stream) -> None:
     parameters = list(trainable(model).values())
     noisy = torch.cat([_gradient(parameter).flatten() for parameter in parameters])
     stream.add_to(noisy, sd)
-    for parameter, part in zip(parameters, noisy.split([p.numel() for p in parameters]), strict=True):
+    parts = torch.split(noisy, [p.numel() for p in parameters])
+    for parameter, part in zip(parameters, parts, strict=True):
         parameter.grad = part.view_as(parameter).clone()
 
 
