@@ -1,8 +1,8 @@
 """Accuracy of private training beside Opacus: `python benchmarks/private_accuracy.py [--only PATTERN]`.
 
 One client holds all of MNIST, so that it is Opacus's problem: the same images, model, initial weights,
-clip, learning rate, batch size and number of steps. Each side calibrates its own noise, draws its own batches
-and keeps its own account, at the same epsilon and delta, for adding or removing one record. Then the
+clip, learning rate, batch size and number of steps. Each side calibrates its noise, draws its batches
+and keeps its account by itself, at the same epsilon and delta, for adding or removing one record. Then the
 federated case: 20 clients, batches in passes (for replacing one record) and by secret coins.
 
 Every cell is printed as soon as it is measured; `--json FILE` appends them to a file, and cells that are in
