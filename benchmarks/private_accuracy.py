@@ -96,7 +96,7 @@ def ours(cell: Cell) -> dict[str, Any]:
     assert made.noise_multipliers is not None
     return {
         "accuracy": summary["test_accuracy"],
-        "epsilon": summary["epsilon"],
+        "spent": summary["epsilon"],
         "noise_multiplier": float(made.noise_multipliers.max()),
         "steps": summary["steps"],
     }

@@ -49,7 +49,7 @@ def main(path: str) -> None:
         right = sum(int((module(a).argmax(1) == b).sum()) for a, b in parts)
     found = {
         "accuracy": right / len(test_y),
-        "epsilon": engine.get_epsilon(head["delta"]),
+        "spent": engine.get_epsilon(head["delta"]),
         "noise_multiplier": optimizer.noise_multiplier,
         "steps": steps,
     }

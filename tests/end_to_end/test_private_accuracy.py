@@ -1,4 +1,4 @@
-"""A private run learns whatever its batch size, and keeps its promise: the digits, 10 clients, epsilon 8."""
+"""A private run learns whatever its batch size, and keeps its promise: digits, 10 clients, epsilon 8."""
 
 import pytest
 
