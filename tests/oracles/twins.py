@@ -13,7 +13,6 @@ from bonafed.learning.noise import Secret
 from bonafed.learning.programs import flat_parameters, program_for
 from bonafed.learning.sequential import run_jobs_sequentially
 
-
 NOISE = Secret(bytes(range(32)))
 FLIPPED = 0.01  # share of numbers at most that rounding moves to the next multiple of the released unit
 

@@ -185,13 +185,6 @@ class SecretReleases:
         return np.asarray(noisy.numpy().reshape(np.shape(values)))
 
 
-def released(rng: np.random.Generator | SecretReleases, values: Floats, sd: float) -> Floats:
-    """Values with noise of standard deviation sd on each; of a generator's, for studies and tests."""
-    if isinstance(rng, SecretReleases):
-        return rng.released(values, sd)
-    return np.asarray(values + sd * rng.standard_normal(np.shape(values)))
-
-
 @final
 class _Cipher:
     """Words of a key stream. A key is used for one stream, so that the counter may begin at 0."""

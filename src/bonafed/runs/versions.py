@@ -52,6 +52,20 @@ def require_same_config(now: AnyConfig, began: AnyConfig) -> None:
         raise InvalidValue(key, f"must be as when the run began, {then!r}", repr(given))
 
 
+def needs_secret(config: AnyConfig) -> bool:
+    """Whether the run keeps a secret until its end."""
+    return not isinstance(config, RewardsConfig) and config.noise == "secret"
+
+
+def ended(config: AnyConfig, folder: Path) -> bool:
+    """Whether a run that kept a secret has come to its end: nothing of it can be computed again."""
+    if not (needs_secret(config) and folders.is_finished(folder)):
+        return False
+    require_same_config(config, read(folder / folders.CONFIG))
+    private.erase_secret(folder, private.NOISE)  # where the end was cut short before that
+    return True
+
+
 def source_of_noise(config: AnyConfig, folder: Path, *, resume: bool) -> Source | None:
     """Where the noise of a run comes from; None if it is not private.
 
