@@ -42,7 +42,7 @@ def both(module, samples, jobs, spec, start=None, loss="cross-entropy", sample=N
 
 
 def assert_same(fast, slow, atol, moved=0.0):
-    """`moved`: what releases, rounded to a unit, may be apart where a sum lies between two of its multiples."""
+    """`moved`: how far releases, rounded to a unit, may be apart where one was rounded the other way."""
     for a, b in zip(fast, slow, strict=True):
         assert (a.client, a.steps, a.releases) == (b.client, b.steps, b.releases)
         assert_near(a.change, b.change, atol, moved if a.releases else 0.0)

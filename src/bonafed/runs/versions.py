@@ -19,8 +19,8 @@ from bonafed.runs.folder import JSONObject, Log
 from bonafed.runs.rewards_config import RewardsConfig
 
 _WHY = (
-    "the noise of a private run is keyed by it, and rounds that are repeated with other noise would give away "
-    "more than was promised; it is erased when a run ends"
+    "the noise of a private run is keyed by it, and rounds that are repeated with other noise would give "
+    "away more than was promised; it is erased when a run ends"
 )
 
 

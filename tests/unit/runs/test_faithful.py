@@ -128,6 +128,7 @@ def test_noise_that_keeps_payments_from_converging_is_an_error(run):
         run('faithful.agents=["0 add-noise 0.5"]')
 
 
+@pytest.mark.usefixtures("one_secret")
 def test_a_private_run_states_what_was_given_away(run):
     said = run("privacy.epsilon=5", "privacy.delta=1e-3", "faithful.training_steps=20")
     assert said["mechanism"] == "private faithful"

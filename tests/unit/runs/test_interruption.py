@@ -74,8 +74,9 @@ def test_cut_short_anywhere_it_ends_the_same(make, small, tmp_path, monkeypatch)
             else:
                 break  # every step has had its turn
         if folders.holds_run(folder):
-            with (folder / "metrics.jsonl").open("ab") as file:
-                file.write(b'{"round": ')  # half a line, as a kill may leave it
+            if not folders.is_finished(folder):
+                with (folder / "metrics.jsonl").open("ab") as file:
+                    file.write(b'{"round": ')  # half a line, as a kill may leave it
             training.train(made, folder, resume=True)
         else:
             training.train(made, folder)
