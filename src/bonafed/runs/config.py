@@ -139,7 +139,9 @@ def _about_losses(scheme: str, accepted: bool) -> tuple[str, str]:
     """Rule and value where a scheme and what was accepted do not go together."""
     if accepted:
         return f"must not be true unless scheme is {LARGEST_LOSSES}", f'true with "{scheme}"'
-    rule = f"must be true for {LARGEST_LOSSES}: every client tells its loss in clear, and no epsilon covers it"
+    rule = (
+        f"must be true for {LARGEST_LOSSES}: every client tells its loss in clear, and no epsilon covers it"
+    )
     return rule, "false"
 
 

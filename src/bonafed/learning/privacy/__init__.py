@@ -7,6 +7,7 @@ ledger     every release, and the epsilon they come to
 
 from bonafed.learning.privacy.gaussian import Calibration, noise_multiplier, spent_epsilon
 from bonafed.learning.privacy.ledger import ADD_OR_REMOVE, REPLACE, Adjacency, Batches, Ledger, Release
+from bonafed.learning.privacy.releases import Releases, released
 from bonafed.learning.privacy.sampled import SampledReleases, sampled_epsilon, sampled_multiplier
 
 __all__ = [
@@ -17,8 +18,10 @@ __all__ = [
     "Calibration",
     "Ledger",
     "Release",
+    "Releases",
     "SampledReleases",
     "noise_multiplier",
+    "released",
     "sampled_epsilon",
     "sampled_multiplier",
     "spent_epsilon",
