@@ -275,9 +275,8 @@ def _add_piece(
 
 
 _HALF_ULP = 2.0**-53
-_SET_ASIDE = 2.0**-20  # of delta, for what is outside the bounds below
-_TAIL = 2.0**-72  # more than the probability, per pair, of a radius that 127 bits do not give to a rounding
-_MOST_ASIDE = 0.01  # of epsilon: more noise for the arithmetic than that would not be worth its name
+_ASIDE = 0.01  # of epsilon and of delta, at most, for what arithmetic does
+_TAIL = 2.0**-73  # probability, per pair, of a radius so large that 127 bits do not give it to a rounding
 
 
 class Promise(NamedTuple):
@@ -304,17 +303,20 @@ def relative_error(reach: float) -> float:
 def reserve(epsilon: float, delta: float, numbers: float, reach: float) -> Promise:
     """What ideal noise must promise for the computed one to be (epsilon, delta)-private.
 
-    `numbers` is how many noisy numbers there are in all releases together: parameters times releases.
+    `numbers` is how many noisy numbers there are in all releases together, parameters times releases.
+    Refused where the arithmetic would take more than a hundredth of epsilon or of delta.
+
+    >>> found = reserve(1.0, 1e-5, 7850 * 100, reach=100.0)
+    >>> f"{found.arithmetic:.1e}"
+    '1.1e-07'
     """
-    eps = checks.positive("epsilon", epsilon)
-    small = checks.between("delta", checks.positive("delta", delta), 0.0, 1.0)
-    eta = relative_error(reach) / (1 - relative_error(reach))
-    aside = small * _SET_ASIDE * math.exp(-min(eps, 700.0)) / 4
-    log_aside = math.log(4 / (small * _SET_ASIDE)) + eps  # also where `aside` is no number any more
-    each = numbers * eta**2 + eta * math.sqrt(2 * numbers * log_aside)
-    if not (2 * each <= _MOST_ASIDE * eps and numbers * _TAIL <= aside + small * _SET_ASIDE / 4):
-        rule = (
-            f"must be larger: the arithmetic of {numbers:.3g} noisy numbers alone may take {2 * each:.2g}"
-        )
-        raise InvalidValue("epsilon", rule, epsilon)
-    return Promise(eps - 2 * each, small * (1 - _SET_ASIDE) * math.exp(-each), 2 * each)
+    eps, small = checks.positive("epsilon", epsilon), checks.positive("delta", delta)
+    eta = relative_error(reach)
+    eta /= 1 - eta
+    # delta pays for tails and for unlikely sums of errors once directly and once times exp(eps)
+    log_budget = math.log(small * _ASIDE / 4) - eps
+    each = numbers * eta**2 + eta * math.sqrt(-2 * numbers * log_budget)
+    if 2 * each > _ASIDE * eps or math.log(numbers * _TAIL) > log_budget:
+        rule = f"must leave room for the arithmetic of {numbers:.3g} noisy numbers, {2 * each:.2g} at least"
+        raise InvalidValue("epsilon", rule, f"{epsilon} at delta {delta}")
+    return Promise(eps - 2 * each, small * (1 - _ASIDE) * math.exp(-each), 2 * each)
