@@ -1,6 +1,6 @@
 """Random edits of single numbers: each is refused, or settles to the same terms.
 
-`BONAFED_FORGERIES` says how many are tried (`make deep` tries 1,000); the same number gives the same edits.
+Contracts of every kind of prior, with and without weights and confidence. `make deep` tries 1,000 edits.
 """
 
 import copy
@@ -28,7 +28,7 @@ PRIORS = {
 }
 WAYS = ("plain", "confidence", "weights", "weights and confidence")
 MAY_CHANGE = {("total_budget",), ("rounds",), ("groups", 0, "clients"), ("groups", 1, "clients")}
-TRIES = int(os.environ.get("BONAFED_FORGERIES", "80"))
+TRIES = 1000 if os.environ.get("HYPOTHESIS_PROFILE") == "deep" else 50
 
 
 @cache
