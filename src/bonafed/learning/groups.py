@@ -72,6 +72,7 @@ class _Call:
     """Batches of one step that are computed together."""
 
     where: Where  # the models they are for
+    rate: float  # the learning rate of the step
     lengths: NDArray[np.int64]  # (K,) samples of each batch
     index: Tensor  # (K, B) sample numbers; padding repeats one of the job's
     labels: Tensor  # (K, B)
@@ -88,7 +89,7 @@ class _Call:
         """The same in pieces of at most so many samples of each batch."""
         parts = (torch.split(part, most, 1) for part in (self.index, self.labels, self.share))
         for index, labels, share in zip(*parts, strict=True):
-            yield _Call(self.where, self.lengths, index, labels, share)
+            yield _Call(self.where, self.rate, self.lengths, index, labels, share)
 
 
 class _Schedule:
@@ -96,6 +97,7 @@ class _Schedule:
 
     def __init__(self, jobs: Sequence[Job], samples: Samples, plan: Plan, precision: torch.dtype) -> None:
         self.jobs, self._labels, self._most, self._precision = jobs, samples.labels, plan.most, precision
+        self._rate = plan.spec.rate
         self.rngs = [job_rng(plan.seed, plan.round_number, job) for job in jobs]
         self.counts = np.array([step_count(job, plan.spec) for job in jobs])  # steps; the most come first
         self._size = min(plan.spec.batch_size, max(job.samples.size for job in jobs))
@@ -107,13 +109,13 @@ class _Schedule:
         for first in range(0, int(self.counts[0]), STEPS_AHEAD):
             numbers, lengths = self._tables(np.arange(first, min(first + STEPS_AHEAD, self.counts[0])))
             index = torch.from_numpy(numbers)
-            for each in zip(
-                index, self._labels[index], lengths, (lengths > 0).sum(1).tolist(), strict=True
-            ):
+            active = (lengths > 0).sum(1).tolist()
+            rates = [self._rate(first + k) for k in range(len(active))]
+            for each in zip(rates, index, self._labels[index], lengths, active, strict=True):
                 yield from self._step(*each)
 
     def _step(
-        self, index: Tensor, labels: Tensor, lengths: NDArray[np.int64], active: int
+        self, rate: float, index: Tensor, labels: Tensor, lengths: NDArray[np.int64], active: int
     ) -> Iterator[_Call]:
         for where in _together(lengths[:active], self._most):
             mine = lengths[where]
@@ -124,7 +126,7 @@ class _Schedule:
                 real = np.arange(longest) < mine[:, None]
                 share = torch.from_numpy(real / mine[:, None]).to(self._precision)
             rest = (where, slice(longest))
-            yield _Call(where, mine, index[rest], labels[rest], share)
+            yield _Call(where, rate, mine, index[rest], labels[rest], share)
 
     def _tables(self, steps: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Sample numbers (steps, K, B) and lengths (steps, K) of the batches; 0 where there is none."""
@@ -231,13 +233,13 @@ class _Descent(_Models):
         program, spec, where = self._program, self._plan.spec, call.where
         own = [each[where] for each in self._arrays]
         if call.index.shape[1] <= self._plan.longest:
-            loss = program.descend(own, *call.batch(self._samples.features), spec.clip, spec.learning_rate)
+            loss = program.descend(own, *call.batch(self._samples.features), spec.clip, call.rate)
             if isinstance(where, slice):
                 return loss
         else:
             weights = together(own)
             loss, grad = _gradients(program, self._samples, weights, call, self._plan)
-            own = program.views(weights.sub_(grad, alpha=spec.learning_rate))
+            own = program.views(weights.sub_(grad, alpha=call.rate))
         for each, new in zip(self._arrays, own, strict=True):
             each[where] = new
         return loss
@@ -263,7 +265,7 @@ class _Optimizer(_Models):
         loss, grad = _gradients(self._program, self._samples, self._weights[call.where], call, self._plan)
         if self._plan.noisy:
             self._add_noise(grad, call)
-        self._move(call.where, grad)
+        self._move(call.where, call.rate, grad)
         return loss
 
     def changes(self) -> Tensor:
@@ -278,22 +280,22 @@ class _Optimizer(_Models):
             if multiplier:
                 row += multiplier * 2 * clip / size * noise(self._schedule.rngs[k], row)
 
-    def _move(self, where: Where, grad: Tensor) -> None:
+    def _move(self, where: Where, rate: float, grad: Tensor) -> None:
         weights, spec = self._weights, self._plan.spec
         if spec.weight_decay:
             grad = grad + spec.weight_decay * weights[where]
         if self._mean is None:
-            weights[where] -= spec.learning_rate * grad
+            weights[where] -= rate * grad
             return
         self._count[where] += 1
         if self._square is None:
             mean = spec.momentum * self._mean[where] + grad
             self._mean[where] = mean
-            weights[where] -= spec.learning_rate * mean
+            weights[where] -= rate * mean
             return
         mean = 0.9 * self._mean[where] + 0.1 * grad
         square = 0.999 * self._square[where] + 0.001 * grad.square()
         self._mean[where], self._square[where] = mean, square
         t = self._count[where]
         corrected = (square / (1 - 0.999**t).to(square.dtype)).sqrt() + 1e-8
-        weights[where] -= (spec.learning_rate / (1 - 0.9**t)).to(mean.dtype) * mean / corrected
+        weights[where] -= (rate / (1 - 0.9**t)).to(mean.dtype) * mean / corrected
