@@ -224,7 +224,7 @@ class TestE11TheRateCountsRoundsWhereTheBoundCountsIterations:
 
     @pytest.mark.parametrize("steps", [1, 2, 4, 5, 10, 50])
     def test_kept_constant_within_a_round_the_induction_needs_a_third_of_e_squared(self, steps):
-        """A round from d = 4 B/(mu^2 g), g = max(8 L/mu, E) + E r, is to end at 4 B/(mu^2 (g + E)) or less."""
+        """A round from d = 4 B/(mu^2 g), g = max(8 L/mu, E) + E r, ends at 4 B/(mu^2 (g + E)) or below."""
         g = np.linspace(max(steps, 2.001), 2 * steps**2 + 20, 100_001)
         kept = (1 - 2 / g) ** steps
         after = kept * 4 / g + (1 - kept) * 2 / g  # times B/mu^2
