@@ -18,16 +18,16 @@ from tests.oracles.private_releases import faithful_releases, setting_for, updat
 
 EPSILON, DELTA = 8.0, 1e-3
 PROMISE = {"epsilon": EPSILON, "delta": DELTA}
-AUDITS = 10  # of mechanisms that keep their promise, below
+AUDITS = 9  # of mechanisms that keep their promise, below
 FALSE_ALARM = 1e-9 / AUDITS
 
 # records of each client, the first of whom has the canary, and what clients do
 TRAINING = {
     "one step": ((3,), {"rounds": 1, "batch_size": 3}),
-    "several rounds": ((3, 2), {"rounds": 3, "batch_size": 8}),
+    "two rounds": ((3, 2), {"rounds": 2, "batch_size": 8}),
     "not in every round": ((3, 3, 3), {"rounds": 8, "batch_size": 3, "participation": 0.4}),
     "two passes of two batches, the second ragged": ((5,), {"rounds": 1, "batch_size": 3, "epochs": 2}),
-    "steps that end within a pass": ((4,), {"rounds": 2, "batch_size": 2, "steps": 3}),
+    "steps that end within a pass": ((4,), {"rounds": 1, "batch_size": 2, "steps": 3}),
 }
 
 
@@ -51,7 +51,7 @@ def test_private_training(case):
 
     def released(canary, noise):
         setting = setting_for(sizes, canary, training=training, privacy=PROMISE)
-        return updates(setting, 1500, seed=canary, noise=noise)
+        return updates(setting, 1200, seed=canary, noise=noise)
 
     honest, _ = require_within_and_control_caught(released)
     assert honest.gaussian > EPSILON / 5  # it is the worst case, of which a fair share is seen
@@ -64,7 +64,7 @@ def test_private_training_whatever_the_noise_is_like():
     def released(canary, noise):
         sizes, training = TRAINING["one step"]
         setting = setting_for(sizes, canary, training=training, privacy=promise)
-        return updates(setting, 6000, seed=canary, noise=noise)
+        return updates(setting, 4000, seed=canary, noise=noise)
 
     _, control = require_within_and_control_caught(released, **promise)
     assert control.any > 1.0
@@ -75,17 +75,16 @@ def test_whole_private_runs():
 
     def released(canary, noise):
         setting = setting_for((3,), canary, training={"rounds": 2, "batch_size": 3}, privacy=PROMISE)
-        return whole_runs(setting, 500, seed=500 * canary, noise=noise)
+        return whole_runs(setting, 450, seed=450 * canary, noise=noise)
 
     require_within_and_control_caught(released)
 
 
-@pytest.mark.parametrize("steps", [1, 2])
-def test_training_under_jsam(steps):
+def test_training_under_jsam():
     """What is sold is what is given away, also by clients that are drawn more than once in a round."""
     sold = {"prior": "uniform:0.5,1.5", "noise_scale": 1.0, "eta": 200.0, "delta": DELTA}
     sold["clients_per_round"] = 3
-    training = {"rounds": 2, "batch_size": 3, "steps": steps}
+    training = {"rounds": 2, "batch_size": 3, "steps": 2}
 
     def setting(canary):
         return setting_for((3, 3), canary, training=training, jsam=sold)
@@ -95,14 +94,14 @@ def test_training_under_jsam(steps):
     assert terms.times_drawn[0] > 2
     assert 4 < terms.epsilon[0] < 10
     require_within_and_control_caught(
-        lambda canary, noise: updates(setting(canary), 1500, seed=canary, noise=noise),
+        lambda canary, noise: updates(setting(canary), 600, seed=canary, noise=noise),
         float(terms.epsilon[0]),
     )
 
 
 def test_private_faithful_learning():
     def released(canary, noise):
-        return faithful_releases(canary, 800, alpha=EPSILON, beta=DELTA, seed=canary, noise=noise)
+        return faithful_releases(canary, 500, alpha=EPSILON, beta=DELTA, seed=canary, noise=noise)
 
     require_within_and_control_caught(released)
 
@@ -123,13 +122,13 @@ class TestTheAuditItself:
         assert error_limit(n, n, 1e-10) == 1.0
 
     def test_false_alarms_are_as_rare_as_asked(self):
-        """At a rate that can be counted: of 1000 audits of a mechanism at its limit, one in ten at most."""
+        """At a rate that can be counted: of 400 audits of a mechanism at its limit, one in ten at most."""
         rng, alarms, mu = np.random.default_rng(0), 0, 1.5
-        for _ in range(1000):
+        for _ in range(400):
             rows = rng.standard_normal((2, 200, 2))
             rows[1] += mu / math.sqrt(2)  # two releases of one record
             alarms += measure(*rows, 0.1, 0.1).mu > mu
-        assert binom.sf(alarms - 1, 1000, 0.1) > 1e-9
+        assert binom.sf(alarms - 1, 400, 0.1) > 1e-9
 
     def test_a_fair_share_of_what_was_given_away_is_seen(self):
         rng = np.random.default_rng(1)
