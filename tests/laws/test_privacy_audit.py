@@ -101,7 +101,7 @@ def test_training_under_jsam():
 
 def test_private_faithful_learning():
     def released(canary, noise):
-        return faithful_releases(canary, 500, alpha=EPSILON, beta=DELTA, seed=canary, noise=noise)
+        return faithful_releases(canary, 600, alpha=EPSILON, beta=DELTA, seed=canary, noise=noise)
 
     require_within_and_control_caught(released)
 

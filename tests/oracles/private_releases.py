@@ -142,8 +142,8 @@ AGENTS, RECORDS = 3, 2  # of the private faithful protocol, and of each agent
 def faithful_releases(canary, repetitions, *, alpha, beta, seed, noise=1.0):
     """(repetitions, 5) models and payments of private faithful learning, as far as they tell of the canary.
 
-    The shared model, the models without each of the other two agents from there on, and their payments in
-    units of the noise, with the sign that the canary of label 1 gives them, which models tell.
+    The shared model, those without each of the other two agents, and their payments in units of their
+    noise, with the sign that the canary of label 1 gives them, which the models tell.
     """
     features, labels = np.zeros((AGENTS * RECORDS, 1)), np.zeros(AGENTS * RECORDS, dtype=np.int64)
     features[CANARY], labels[CANARY] = _FEATURE, canary
@@ -156,11 +156,12 @@ def faithful_releases(canary, repetitions, *, alpha, beta, seed, noise=1.0):
     for _ in range(repetitions):
         with mock.patch.object(private, "noise_multiplier", calibrated):  # it takes longer than the rest
             out = private.private_faithful(
-                problem, clusters, rng, alpha=alpha, beta=beta, clip=CLIP, training_steps=2,
+                problem, clusters, rng, alpha=alpha, beta=beta, clip=CLIP, training_steps=1,
                 payment_steps=1, smoothness=1.0,
             )  # fmt: skip
         moved = out.models[1:] - out.model
         sign = np.sign(moved @ direction)
         limit = CLIP * np.linalg.norm(moved, axis=1)
-        rows.append([out.model @ direction, *(moved @ direction), *(sign * out.payments[1:] / limit)])
+        models = np.vstack([out.model, out.models[1:]])
+        rows.append([*(models @ direction), *(sign * out.payments[1:] / limit)])
     return np.array(rows)
