@@ -63,6 +63,11 @@ def run_jobs(
     if start.shape not in ((program.size,), (len(jobs), program.size)):
         rule = f"must be ({program.size},) or, a model per job, ({len(jobs)}, {program.size})"
         raise InvalidValue("shape of the start models", rule, tuple(start.shape))
+    if spec.later_rates is not None:
+        most = max(step_count(job, spec) for job in jobs)
+        if len(spec.later_rates) < most - 1:
+            rule = f"must be those of {most - 1} or more local steps after the first"
+            raise InvalidValue("later_rates", rule, len(spec.later_rates))
     if spec.clip is None and any(job.noise_multiplier for job in jobs):
         raise InvalidValue("clip", "must be given where noise is added", None)
     with single_threaded():

@@ -107,6 +107,7 @@ class _Call:
     """Batches of one step that are computed together."""
 
     where: Where  # the models they are for
+    rate: float  # the learning rate of the step
     index: Tensor  # (K, B) sample numbers; padding repeats one of the job's
     labels: Tensor  # (K, B)
     share: Tensor  # (K, B) of each sample in its job's gradient, zero for padding
@@ -122,7 +123,7 @@ class _Call:
         """The same in pieces of at most so many samples of each batch."""
         parts = (torch.split(part, most, 1) for part in (self.index, self.labels, self.share))
         for index, labels, share in zip(*parts, strict=True):
-            yield _Call(self.where, index, labels, share)
+            yield _Call(self.where, self.rate, index, labels, share)
 
 
 class _Schedule:
@@ -130,6 +131,7 @@ class _Schedule:
 
     def __init__(self, places: Sequence[int], samples: Samples, plan: Plan, precision: torch.dtype) -> None:
         self._labels, self._most, self._precision = samples.labels, plan.most, precision
+        self._rate = plan.spec.rate
         self.jobs = jobs = [plan.jobs[place] for place in places]
         self.streams: list[Stream] = []  # of their noise
         if plan.noise is not None:
@@ -154,11 +156,12 @@ class _Schedule:
             steps = np.arange(first, min(first + STEPS_AHEAD, self.counts[0]))
             numbers, lengths = self._drawn_tables(steps) if self._drawn else self._tables(steps)
             index, active = torch.from_numpy(numbers), (self.counts > steps[:, None]).sum(1)
-            for each in zip(index, self._labels[index], lengths, active.tolist(), strict=True):
+            rates = [self._rate(step) for step in steps.tolist()]
+            for each in zip(rates, index, self._labels[index], lengths, active.tolist(), strict=True):
                 yield from self._step(*each)
 
     def _step(
-        self, index: Tensor, labels: Tensor, lengths: NDArray[np.int64], active: int
+        self, rate: float, index: Tensor, labels: Tensor, lengths: NDArray[np.int64], active: int
     ) -> Iterator[_Call]:
         for where in _together(np.maximum(lengths[:active], 1), self._most):
             mine = lengths[where]
@@ -170,7 +173,7 @@ class _Schedule:
                 real = np.arange(longest) < mine[:, None]
                 share = torch.from_numpy(real * shares[:, None]).to(self._precision)
             rest = (where, slice(longest))
-            yield _Call(where, index[rest], labels[rest], share)
+            yield _Call(where, rate, index[rest], labels[rest], share)
 
     def _tables(self, steps: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Sample numbers (steps, K, B) and lengths (steps, K) of the batches; 0 where there is none."""
@@ -291,13 +294,13 @@ class _Descent(_Models):
         program, spec, where = self._program, self._plan.spec, call.where
         own = [each[where] for each in self._arrays]
         if call.index.shape[1] <= self._plan.longest:
-            loss = program.descend(own, *call.batch(self._samples.features), spec.clip, spec.learning_rate)
+            loss = program.descend(own, *call.batch(self._samples.features), spec.clip, call.rate)
             if isinstance(where, slice):
                 return loss
         else:
             weights = together(own)
             loss, grad = _gradients(program, self._samples, weights, call, self._plan)
-            own = program.views(weights.sub_(grad, alpha=spec.learning_rate))
+            own = program.views(weights.sub_(grad, alpha=call.rate))
         for each, new in zip(self._arrays, own, strict=True):
             each[where] = new
         return loss
@@ -323,7 +326,7 @@ class _Optimizer(_Models):
         loss, grad = _gradients(self._program, self._samples, self._weights[call.where], call, self._plan)
         if self._plan.noise is not None:
             self._add_noise(grad, call)
-        self._move(call.where, grad)
+        self._move(call.where, call.rate, grad)
         return loss
 
     def changes(self) -> Tensor:
@@ -342,22 +345,22 @@ class _Optimizer(_Models):
         if rows is not grad:
             grad[noisy] = rows
 
-    def _move(self, where: Where, grad: Tensor) -> None:
+    def _move(self, where: Where, rate: float, grad: Tensor) -> None:
         weights, spec = self._weights, self._plan.spec
         if spec.weight_decay:
             grad = grad + spec.weight_decay * weights[where]
         if self._mean is None:
-            weights[where] -= spec.learning_rate * grad
+            weights[where] -= rate * grad
             return
         self._count[where] += 1
         if self._square is None:
             mean = spec.momentum * self._mean[where] + grad
             self._mean[where] = mean
-            weights[where] -= spec.learning_rate * mean
+            weights[where] -= rate * mean
             return
         mean = 0.9 * self._mean[where] + 0.1 * grad
         square = 0.999 * self._square[where] + 0.001 * grad.square()
         self._mean[where], self._square[where] = mean, square
         t = self._count[where]
         corrected = (square / (1 - 0.999**t).to(square.dtype)).sqrt() + 1e-8
-        weights[where] -= (spec.learning_rate / (1 - 0.9**t)).to(mean.dtype) * mean / corrected
+        weights[where] -= (rate / (1 - 0.9**t)).to(mean.dtype) * mean / corrected

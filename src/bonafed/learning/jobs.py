@@ -51,7 +51,7 @@ class LocalTraining:
     """What every client does in a round."""
 
     batch_size: int
-    learning_rate: float
+    learning_rate: float  # of every local step, or of the first
     epochs: int | None = 1  # passes over the own data; or
     steps: int | None = None  # this many batches, going round the own data
     optimizer: Optimizer = "sgd"  # made anew each round
@@ -59,6 +59,7 @@ class LocalTraining:
     weight_decay: float = 0.0  # adds weight_decay * w to the gradient
     clip: float | None = None  # largest L2 norm of one sample's gradient; None: not private
     batches: Batches = "passes"  # over the own data, in random order; or "poisson", by secret coins
+    later_rates: tuple[float, ...] | None = None  # of the second local step, ...; None: as the first
 
     def __post_init__(self) -> None:
         checks.whole("batch_size", self.batch_size)
@@ -76,6 +77,13 @@ class LocalTraining:
             _single("clip", checks.positive("clip", self.clip))
         if checks.literal("batches", self.batches, Batches) == "poisson" and self.clip is None:
             raise InvalidValue("batches", 'must be "passes" unless clip is given', repr(self.batches))
+        if self.later_rates:
+            rates = checks.vector("later_rates", self.later_rates, sign="positive")
+            _single("later_rates", float(rates.max()))
+
+    def rate(self, step: int) -> float:
+        """The learning rate of local step 0, 1, ..."""
+        return self.learning_rate if step == 0 or self.later_rates is None else self.later_rates[step - 1]
 
 
 def _single(name: str, value: float) -> None:

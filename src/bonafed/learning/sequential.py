@@ -51,7 +51,8 @@ def run_jobs_sequentially(
         model = load_parameters(module, before)
         optimizer = _optimizer(model, spec)
         total = 0.0
-        for index in order:
+        for step, index in enumerate(order):
+            optimizer.param_groups[0]["lr"] = spec.rate(step)
             x, y = samples.features[index], samples.labels[index]
             for parameter in trainable(model).values():
                 parameter.grad = torch.zeros_like(parameter)  # also of those that are not used

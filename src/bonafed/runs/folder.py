@@ -57,7 +57,7 @@ class RoundRecord:
     participants: list[int]  # client numbers, repeated if drawn more than once
     skipped: list[int]  # those left out because their update was not finite
     steps: int  # gradient steps, all participants together
-    learning_rate: float
+    learning_rate: float  # of the first local step, where it changes from step to step
     spend: float | None  # money paid in this round; None without a contract
     epsilon: float | None  # largest of any client so far; None if not private, and with poisson batches
     # where the model was not looked at: their account takes longer than a round

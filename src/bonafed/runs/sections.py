@@ -18,7 +18,9 @@ from bonafed.errors import InvalidValue
 from bonafed.learning.partition import options_of
 from bonafed.mechanisms.deviations import Deviation
 
-PROPOSITION_1 = "proposition-1"  # the learning rate that follows the convergence theorem
+PROPOSITION_1 = "proposition-1"  # the learning rates that follow the convergence theorem
+PROPOSITION_1_PRINTED = "proposition-1-printed"  # those its paper prints (erratum E11)
+BY_THEOREM = (PROPOSITION_1, PROPOSITION_1_PRINTED)
 Check = Callable[[str, Any], Any]
 NoiseSource = Literal["secret", "reproducible"]
 REPRODUCIBLE = (
@@ -162,8 +164,9 @@ def _share(name: str, value: object) -> float:
 
 def _rate(name: str, value: object) -> float | str:
     if isinstance(value, str):
-        if value != PROPOSITION_1:
-            raise InvalidValue(name, f'must be a number or "{PROPOSITION_1}"', repr(value))
+        if value not in BY_THEOREM:
+            rule = f'must be a number, "{PROPOSITION_1}" or "{PROPOSITION_1_PRINTED}"'
+            raise InvalidValue(name, rule, repr(value))
         return value
     return checks.positive(name, value)
 
@@ -202,9 +205,9 @@ class Training(Section):
         if self.optimizer != "momentum" and self.momentum != _MOMENTUM:
             rule = f'must not be given unless optimizer is "momentum" (it is "{self.optimizer}")'
             raise InvalidValue("momentum", rule, self.momentum)
-        if self.learning_rate == PROPOSITION_1:
+        if self.learning_rate in BY_THEOREM:
             if self.learning_rate_decay != 1:
-                rule = f"must be 1 with {PROPOSITION_1}, which decays by itself"
+                rule = f"must be 1 with {self.learning_rate}, which decays by itself"
                 raise InvalidValue("learning_rate_decay", rule, self.learning_rate_decay)
             return
         for name in ("smoothness", "strong_convexity"):

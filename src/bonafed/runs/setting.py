@@ -26,12 +26,14 @@ from bonafed.learning.programs import Program, flat_parameters
 from bonafed.mechanisms.jsam import training as jsam
 from bonafed.mechanisms.jsam.training import PrivacyTerms
 from bonafed.mechanisms.sampling import training as sampling
+from bonafed.mechanisms.sampling.convergence import RateVariant
 from bonafed.mechanisms.sampling.training import SampledTerms, Scheme
 from bonafed.runs.config import Config, Privacy
 from bonafed.runs.holdings import WHO, generator, hold
-from bonafed.runs.sections import PROPOSITION_1, Training, named
+from bonafed.runs.sections import BY_THEOREM, PROPOSITION_1, Training, named
 
 Terms = SampledTerms | PrivacyTerms
+Rates = Callable[[int], Floats]  # of round 1, 2, ...: (1,) for all its local steps, or one for each
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,7 +46,7 @@ class Setting:
     samples: Samples  # of all clients
     test: Samples  # perhaps none
     parts: list[NDArray[np.int64]]  # (N,) the samples of each client
-    rates: Floats  # (rounds,) learning rate of each round
+    rates: Rates  # of every round
     spec: LocalTraining  # of the first round
     terms: Terms | None  # what was agreed with the clients, under a contract
     noise_multipliers: Floats | None  # (N,) noise over sensitivity of a private run; 0: never takes part
@@ -58,7 +60,7 @@ class Setting:
 
     def local_training(self, round_number: int) -> LocalTraining:
         """What clients do in round 1, 2, ..."""
-        return replace(self.spec, learning_rate=float(self.rates[round_number - 1]))
+        return _at(self.spec, self.rates(round_number))
 
     def participation(self, round_number: int) -> Participation:
         """Who takes part in round 1, 2, ..., the same every time it is asked."""
@@ -89,7 +91,9 @@ def prepare(
     steps = [config.training.local_steps(part.size) for part in parts]
     config, rates = _rates(config, dataset, max(steps))
     promise = "privacy" if config.jsam is None else "jsam"
-    spec = local_training(config.training, float(rates[0]), config.clip, f"{promise}.clip", config.batches)
+    first = rates(1)
+    plain = local_training(config.training, float(first[0]), config.clip, f"{promise}.clip", config.batches)
+    spec = _at(plain, first)
     terms: Terms | None = _terms(config, len(parts))
     if config.jsam is not None:
         terms = _privacy_terms(config, program, flat_parameters(module), samples, parts)
@@ -109,36 +113,50 @@ def prepare(
     )
 
 
-def _rates(config: Config, dataset: Dataset, local_steps: int) -> tuple[Config, Floats]:
-    """The learning rate of every round, and the config with the constants it came from."""
+def _at(spec: LocalTraining, rates: Floats) -> LocalTraining:
+    """The same at these learning rates of a round."""
+    first, *later = rates.tolist()
+    return replace(spec, learning_rate=first, later_rates=tuple(later) or None)
+
+
+def _rates(config: Config, dataset: Dataset, local_steps: int) -> tuple[Config, Rates]:
+    """The learning rates of every round, and the config with the constants they came from.
+
+    Proposition 1 is about clients that all make E local steps in a round. Where their numbers differ,
+    E is the largest, `local_steps`: a round counts as E iterations, and who is done earlier rests.
+    """
     given = config.training
-    if given.learning_rate == PROPOSITION_1:
+    if given.learning_rate in BY_THEOREM:
         smooth = given.smoothness or _smoothness(config, dataset)
         convex = given.strong_convexity or dataset.strong_convexity
         for name, value in (("smoothness", smooth), ("strong_convexity", convex)):
             if value is None:
-                rule = f"must be given for {PROPOSITION_1}: the data do not tell"
+                rule = f"must be given for {given.learning_rate}: the data do not tell"
                 raise InvalidValue(f"training.{name}", rule, "nothing")
         assert smooth is not None
         assert convex is not None
         decay = convex if given.weight_decay is None else given.weight_decay
         training = replace(given, smoothness=smooth, strong_convexity=convex, weight_decay=decay)
+        variant: RateVariant = "corrected" if given.learning_rate == PROPOSITION_1 else "printed"
         with named("training"):
-            rates = sampling.proposition_1_rates(smooth, convex, local_steps, given.rounds)
-        return replace(config, training=training), rates
+            sampling.proposition_1_rates(smooth, convex, local_steps, given.rounds)  # refuses bad constants
+        return replace(config, training=training), lambda number: sampling.proposition_1_rates(
+            smooth, convex, local_steps, number, variant
+        )
     powers = np.power(given.learning_rate_decay, np.arange(given.rounds, dtype=np.float64))
-    rates = float(given.learning_rate) * powers
-    if rates[-1] <= 0:
+    rates = float(given.learning_rate) * powers[:, None]
+    if rates[-1, 0] <= 0:
         rule = f"must leave a learning rate above 0 after {given.rounds} rounds"
         raise InvalidValue("training.learning_rate_decay", rule, given.learning_rate_decay)
     training = replace(given, weight_decay=given.weight_decay or 0.0)
-    return replace(config, training=training), rates
+    return replace(config, training=training), lambda number: rates[number - 1]
 
 
 def _smoothness(config: Config, dataset: Dataset) -> float | None:
     """What the data tell; nothing where it does not hold, or would give away a record."""
     if config.clip is not None:  # it is that of the longest record, without noise
-        rule = f"must be given for {PROPOSITION_1} in private training: that of the data is not private"
+        rate = config.training.learning_rate
+        rule = f"must be given for {rate} in private training: that of the data is not private"
         raise InvalidValue("training.smoothness", rule, "nothing")
     noisy = config.partition.kind == "feature_noise"  # which makes features longer than the data knew
     return None if noisy else dataset.smoothness

@@ -124,6 +124,7 @@ def open_files():
     ("name", "shape", "precision", "spec", "noise"),
     [
         ("softmax", (1, 6, 6), torch.float32, LocalTraining(5, 0.1), 0.0),
+        ("softmax", (1, 6, 6), torch.float32, LocalTraining(5, 0.1, later_rates=(0.05,) * 9), 0.0),
         ("softmax", (1, 6, 6), torch.float64, LocalTraining(5, 0.1, optimizer="momentum"), 0.0),
         ("small-cnn", (1, 16, 16), torch.float32, LocalTraining(5, 0.1, clip=0.5), 2.0),
         ("residual", (3, 8, 8), torch.float32, LocalTraining(5, 0.1, optimizer="adam"), 0.0),

@@ -309,6 +309,10 @@ def test_bad_requests_are_refused():
     noisy = Job(0, np.arange(5), noise_multiplier=1.0)
     with pytest.raises(InvalidValue, match="clip must be given where noise is added"):
         list(run_jobs(program, start, samples, [noisy], LocalTraining(5, 0.1), seed=0, round_number=0))
+    for too_few in ((), (0.1,)):  # the client with 15 samples makes three steps
+        spec = LocalTraining(5, 0.1, later_rates=too_few)
+        with pytest.raises(InvalidValue, match=r"later_rates must be those of 2 or more local steps after"):
+            run_round(program, start, samples, parts, everyone, spec, seed=0, round_number=3)
     with pytest.raises(InvalidValue, match="must not mix the samples"):
         program_for(nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 2)))
     for bad in (
@@ -317,6 +321,8 @@ def test_bad_requests_are_refused():
         {"steps": 3},
         {"clip": 0.0},
         {"optimizer": "lbfgs"},
+        {"later_rates": (0.1, 0.0)},
+        {"later_rates": (1e39,)},
     ):
         with pytest.raises(InvalidValue):
             LocalTraining(**{"batch_size": 5, "learning_rate": 0.1, **bad})

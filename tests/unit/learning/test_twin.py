@@ -51,6 +51,9 @@ OPTIONS = {
     "clip": {"clip": 0.5},
     "clip, weight decay": {"clip": 0.5, "weight_decay": 0.1},
     "clip, momentum": {"clip": 0.5, "optimizer": "momentum"},
+    "rates": {"epochs": 2, "later_rates": (0.05, 0.2, 0.01, 0.1, 0.02)},
+    "rates, momentum": {"optimizer": "momentum", "later_rates": (0.05, 0.01)},
+    "rates, clip, weight decay": {"clip": 0.5, "weight_decay": 0.1, "later_rates": (0.05, 0.01)},
     "clip, steps": {"clip": 0.5, "epochs": None, "steps": 3},
 }
 every_model = pytest.mark.parametrize("name", MODELS)

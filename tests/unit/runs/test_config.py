@@ -122,7 +122,7 @@ BAD = [
     (["training.learning_rate=nan"], "training.learning_rate must be finite, got nan"),
     (
         ["training.learning_rate=fast"],
-        "training.learning_rate must be a number or \"proposition-1\", got 'fast'",
+        'training.learning_rate must be a number, "proposition-1" or "proposition-1-printed", got \'fast\'',
     ),
     (
         ["training.lerning_rate=0.1"],
