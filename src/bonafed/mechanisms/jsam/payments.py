@@ -91,6 +91,7 @@ def settle(
     noise_scale: float,
     *,
     rule: Rule | None = None,
+    max_epsilon: ArrayLike | None = None,
     variant: PaymentVariant = "ex-post",
     floor: float | None = None,
     cells: int = _CELLS,
@@ -100,6 +101,8 @@ def settle(
     """Allocation and payments for reported privacy sensitivities.
 
     `prior` is one belief for all or one per client. `rule` is the exact optimum (`Jsam`) if not given.
+    `max_epsilon` is the most that is bought from a client, one number or one per client; it must be public,
+    or stated and binding before costs are reported (theory B9). Payments stay truthful.
     `cells` are those of (iii) to begin with; `samples` and `rng` belong to `variant="bayesian"`.
 
     >>> from bonafed.economics import Uniform
@@ -112,7 +115,7 @@ def settle(
     weight, scale = checks.positive("eta", eta), checks.positive("noise_scale", noise_scale)
     inside, group = _admitted(c, _priors(prior, c.size), floor, checks.whole("cells", cells))
     who = np.flatnonzero(inside)
-    choice = (rule or Jsam()).among(inside)
+    choice = capped_rule(rule, max_epsilon).among(inside)
     plan = choice.plan(group.virtual, weight, scale)
     if variant == "ex-post":
         amount, error = group.payments(choice, group.virtual, weight, scale)
@@ -123,6 +126,12 @@ def settle(
     return PrivacySettlement(
         c, inside, spread_out(plan, who, c.size), _fill(amount, who, c.size), _fill(error, who, c.size)
     )
+
+
+def capped_rule(rule: Rule | None, max_epsilon: ArrayLike | None) -> Rule:
+    """The rule, the exact optimum if not given, under the cap if there is one."""
+    choice = rule or Jsam()
+    return choice if max_epsilon is None else choice.with_cap(max_epsilon)
 
 
 class Admitted(NamedTuple):
@@ -154,10 +163,13 @@ class JsamMechanism:
     eta: float
     noise_scale: float
     rule: Rule | None = None
+    max_epsilon: ArrayLike | None = None
 
     def allocate(self, reports: ArrayLike) -> Allocation:
         """(n,) epsilon and payment."""
-        done = settle(reports, self.prior, self.eta, self.noise_scale, rule=self.rule)
+        done = settle(
+            reports, self.prior, self.eta, self.noise_scale, rule=self.rule, max_epsilon=self.max_epsilon
+        )
         return Allocation(done.allocation.privacy, done.payment)
 
     def respond(self, reports: Floats, client: int, own: Floats) -> tuple[Floats, Floats]:
@@ -167,7 +179,7 @@ class JsamMechanism:
         belief = priors[client]
         everyone[client] = belief.high  # any admitted report: it is replaced below
         inside, group = _admitted(everyone, priors, None, _CELLS)
-        rule = (self.rule or Jsam()).among(inside)
+        rule = capped_rule(self.rule, self.max_epsilon).among(inside)
 
         def ask(clients: Ints, x: Floats) -> Own:
             return rule.own(group.virtual, self.eta, self.noise_scale, clients, x)
