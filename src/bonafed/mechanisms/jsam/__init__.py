@@ -10,6 +10,7 @@ from bonafed.mechanisms.jsam.complete import complete_information
 from bonafed.mechanisms.jsam.floors import FlooredPlan, allocate_with_floor
 from bonafed.mechanisms.jsam.inner import noise_scale, objective
 from bonafed.mechanisms.jsam.payments import Admitted, JsamMechanism, PrivacySettlement, admit, settle
+from bonafed.mechanisms.jsam.cap_bound import least_objective
 from bonafed.mechanisms.jsam.rules import Cheapest, Fixed, Jsam, Rule, largest_losses, unbiased
 from bonafed.mechanisms.jsam.sizes import BoundedPlan, allocate_unequal
 
@@ -33,6 +34,7 @@ __all__ = [
     "eta_for_budget",
     "eta_for_expected_budget",
     "largest_losses",
+    "least_objective",
     "noise_scale",
     "objective",
     "settle",

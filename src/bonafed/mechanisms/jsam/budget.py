@@ -24,12 +24,15 @@ from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.economics.priors import Prior
 from bonafed.errors import InvalidValue, NoSolution
+from bonafed.mechanisms.jsam.allocation import allocate
+from bonafed.mechanisms.jsam.complete import complete_information
 from bonafed.mechanisms.jsam.inner import inner
 from bonafed.mechanisms.jsam.ladder import distance_of, spread_of
-from bonafed.mechanisms.jsam.payments import PrivacySettlement, settle, virtual_costs_of
+from bonafed.mechanisms.jsam.payments import PrivacySettlement, capped_rule, settle, virtual_costs_of
 from bonafed.mechanisms.jsam.rules import Jsam, Rule
 
 _CLOSE = 1e-9  # relative, of eta
+_PLENTY = 1e30  # a weight at which money counts for nothing
 
 
 class Budgeted(NamedTuple):
@@ -46,11 +49,13 @@ def eta_for_budget(
     noise_scale: float,
     *,
     rule: Rule | None = None,
+    max_epsilon: ArrayLike | None = None,
 ) -> Budgeted:
     """The largest eta found whose payments for these reports stay within the budget.
 
     The payments jump where one more client is selected, so they may stay below the budget. They are
-    checked, whatever the search did: `settlement.spend <= budget`.
+    checked, whatever the search did: `settlement.spend <= budget`. Under a cap no weight spends more than
+    the cap times the highest cost for everybody; a budget beyond what can be spent is refused.
 
     >>> from bonafed.economics import Uniform
     >>> found = eta_for_budget([0.12, 0.35, 0.5, 0.71, 0.93], Uniform(0, 1), 2.0, noise_scale=1)
@@ -60,9 +65,9 @@ def eta_for_budget(
     money = checks.positive("budget", budget)
 
     def at(eta: float) -> PrivacySettlement:
-        return settle(reports, prior, eta, noise_scale, rule=rule)
+        return settle(reports, prior, eta, noise_scale, rule=rule, max_epsilon=max_epsilon)
 
-    low = largest_weight(lambda eta: at(eta).spend <= money)
+    low = _weight(lambda eta: at(eta).spend <= money, "budget", money, max_epsilon)
     return Budgeted(low, at(low))
 
 
@@ -73,6 +78,7 @@ def eta_for_expected_budget(
     noise_scale: float,
     *,
     rule: Rule | None = None,
+    max_epsilon: ArrayLike | None = None,
     samples: int = 1000,
     seed: int = 0,
 ) -> float:
@@ -90,13 +96,23 @@ def eta_for_expected_budget(
     drawn = np.array([prior.sample(rng, n) for _ in range(size)])
     virtual = virtual_costs_of(drawn, prior)
     scale = checks.positive("noise_scale", noise_scale)
-    if rule is None or isinstance(rule, Jsam):
+    choice = capped_rule(rule, max_epsilon)
+    if isinstance(choice, Jsam) and choice.max_epsilon is None:
         return optimal_weight(virtual, scale, money)
 
     def expected(eta: float) -> float:
-        return float(np.mean([rule.plan(v, eta, scale).total for v in virtual]))
+        return float(np.mean([choice.plan(v, eta, scale).total for v in virtual]))
 
-    return largest_weight(lambda eta: expected(eta) <= money)
+    return _weight(lambda eta: expected(eta) <= money, "expected_budget", money, max_epsilon)
+
+
+def _weight(
+    allowed: Callable[[float], bool], name: str, money: float, max_epsilon: ArrayLike | None
+) -> float:
+    """The largest weight allowed; where a cap keeps the money from being spent, it says so."""
+    if max_epsilon is not None and allowed(_PLENTY):
+        raise InvalidValue(name, "must be less: with everybody at max_epsilon it is not spent", money)
+    return largest_weight(allowed)
 
 
 def optimal_weight(virtual_costs: Floats, noise_scale: float, money: float) -> float:
@@ -112,6 +128,28 @@ def optimal_weight(virtual_costs: Floats, noise_scale: float, money: float) -> f
         return float(np.take_along_axis(total, best, axis=1).mean())
 
     return largest_weight(lambda eta: expected(eta) <= money)
+
+
+def known_weight(costs: Floats, noise_scale: float, money: float, max_epsilon: ArrayLike | None) -> float:
+    """The largest eta at which the plan for known costs stays within `money`."""
+
+    def spend(eta: float) -> float:
+        return complete_information(costs, eta, noise_scale, max_epsilon=max_epsilon).spend
+
+    return _weight(lambda eta: spend(eta) <= money, "budget", money, max_epsilon)
+
+
+def known_expected_weight(
+    drawn: Floats, noise_scale: float, money: float, max_epsilon: ArrayLike | None
+) -> float:
+    """The eta at which plans for known costs, drawn (S, N), cost `money` on average."""
+    if max_epsilon is None:
+        return optimal_weight(drawn, noise_scale, money)
+
+    def expected(eta: float) -> float:
+        return float(np.mean([allocate(c, eta, noise_scale, max_epsilon=max_epsilon).total for c in drawn]))
+
+    return _weight(lambda eta: expected(eta) <= money, "expected_budget", money, max_epsilon)
 
 
 def largest_weight(allowed: Callable[[float], bool]) -> float:
