@@ -25,6 +25,7 @@ from bonafed.learning.crew import Crew
 from bonafed.learning.federation import BadUpdatePolicy, evaluate, run_round
 from bonafed.learning.privacy import Ledger, Release
 from bonafed.learning.programs import saved_model
+from bonafed.mechanisms.jsam.payments import privacy_warning
 from bonafed.mechanisms.jsam.training import PrivacyTerms
 from bonafed.mechanisms.sampling.training import SampledTerms
 from bonafed.runs import folder as folders
@@ -240,7 +241,9 @@ def _agreed(setting: Setting, accounts: Accounts) -> JSONObject:
     return {
         "scheme": config.jsam.scheme,
         "eta": plan.eta,
-        "noise_scale": config.jsam.noise_scale,
+        "noise_scale": terms.noise_scale,
+        "records_per_release": terms.records,  # of which noise_scale was made; None: it was given
+        "max_epsilon": config.jsam.table()["max_epsilon"],
         "expected_spend": plan.total,  # whose mean over costs is the mean of what is paid
         "budget": config.jsam.budget,
         "expected_budget": config.jsam.expected_budget,
@@ -254,6 +257,19 @@ def _agreed(setting: Setting, accounts: Accounts) -> JSONObject:
     }
 
 
+def _privacy_notes(setting: Setting, terms: PrivacyTerms) -> list[str]:
+    """What the user should know about the privacy that was bought."""
+    warning = privacy_warning(terms.epsilon)
+    found = [] if warning is None else [warning]
+    averaged = {min(setting.config.training.batch_size, part.size) for part in setting.parts}
+    if terms.records is not None and len(averaged) > 1:
+        found.append(
+            f"clients average {min(averaged)} to {max(averaged)} records per release; noise_scale is made of "
+            "the fewest, so it is too large for the others"
+        )
+    return found
+
+
 def notes(setting: Setting, records: Sequence[JSONObject]) -> list[str]:
     """What the user should know about the run, one sentence each."""
     found = []
@@ -261,6 +277,8 @@ def notes(setting: Setting, records: Sequence[JSONObject]) -> list[str]:
         found.append("local losses were asked in clear: no ledger counts them")
     if setting.config.jsam is not None and setting.config.jsam.budget is not None:
         found.append("a hard budget depends on the reports, so that exact truthfulness is lost")
+    if isinstance(setting.terms, PrivacyTerms):
+        found += _privacy_notes(setting, setting.terms)
     private = setting.config.clip is not None
     losses = [record["test_loss" if private else "train_loss"] for record in records]
     known = [loss for loss in losses if loss is not None]

@@ -5,18 +5,18 @@ Under one cap for all some optimal plan has, in the order of the virtual costs, 
     g clients at one p_a >= 1/N;  perhaps one between 1/N and p_a;  1/N up to the h-th;
     perhaps one between 0 and 1/N;  0 for the rest.
 
-With o what the second is above 1/N, and p what the fourth has: X = (N-h)/N - p is missing below 1/N, l = 2X,
-p_a = 1/N + (X - o)/g, and o is at most X/(g+1). J grows with l and with every probability, so that on a box of
-(g, h, o, p) the smallest of each bounds J from below. Boxes that cannot beat the best plan known are dropped,
-the others halved. With a cap per client the largest cap stands for all: no plan is lost.
+With o what the second is above 1/N, and p what the fourth has: X = (N-h)/N - p is missing below 1/N, so
+l = 2X, p_a = 1/N + (X - o)/g, and o is at most X/(g+1). J grows with l and with every probability, so that on
+a box of (g, h, o, p) the smallest of each bounds J from below. Boxes that cannot beat the best plan known are
+dropped, the others halved. With a cap per client the largest stands for all: no plan is lost.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from bonafed.checks import Floats
 from bonafed.mechanisms.jsam.allocation import allocate, checked
@@ -40,11 +40,13 @@ class _Boxes(NamedTuple):
     p: Floats
     last_p: Floats
 
-    def take(self, keep: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> _Boxes:
-        return _Boxes(*(each[keep] for each in self))
+    def take(self, keep: NDArray[np.bool_]) -> _Boxes:
+        return _Boxes(*(cast(Any, each[keep]) for each in self))
 
 
-def least_objective(virtual_costs: ArrayLike, eta: float, noise_scale: float, max_epsilon: ArrayLike) -> float:
+def least_objective(
+    virtual_costs: ArrayLike, eta: float, noise_scale: float, max_epsilon: ArrayLike
+) -> float:
     """No plan under this cap has a smaller objective.
 
     >>> v = [0.24, 0.7, 1.0, 1.42, 1.86]

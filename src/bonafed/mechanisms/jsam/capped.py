@@ -4,8 +4,8 @@ For a given selection the problem in epsilon is convex, and with one water level
 
     (1)  epsilon_k = min(E_k, theta (p_k^2/v_k)^(1/3)),   theta^3 sqrt(l^2 + Q sum p^2/epsilon^2) = eta Q.
 
-With A = sum of p^2/E^2 and M = sum of E v over those at the cap, W = sum of (p v)^(2/3) over the others, the
-level and the objective are those of a problem without caps at the distance l' = sqrt(l^2 + Q A):
+With A = sum of p^2/E^2 and M = sum of E v over those at the cap, W = sum of (p v)^(2/3) over the others,
+the level and the objective are those of a problem without caps at the distance l' = sqrt(l^2 + Q A):
 
     (2)  theta = B(l', W)/W,   J = eta (l - l') + J(l', W) + M.
 
@@ -244,7 +244,7 @@ def leader_counts(clients: int) -> list[int]:
 
 
 class _Search:
-    """Branch and bound over (g, h) for many questions at once; thresholds go by their number in the list."""
+    """Branch and bound over (g, h) for many questions at once; thresholds by their number in the list."""
 
     def __init__(self, places: Places, ask: Asked, hint: tuple[int, int] | None) -> None:
         self._places, self._ask, self._hint = places, ask, hint
@@ -273,13 +273,13 @@ class _Search:
         return Fill(level.objective, leaders, self._h, lead, level.water, self._g)
 
     def _steps(self, g: Ints) -> Ints:
-        """The number of the last threshold in the list of g: all of them for one leader and for all alike."""
+        """The number of the last threshold in the list of g: of all thresholds for g = 1 and g = h."""
         span = self._most - np.maximum(g, 1)
         return np.where(g > 1, np.minimum(span, _STEPS), span)
 
     def _threshold(self, g: Ints, at: Ints) -> Ints:
         span, steps = self._most - np.maximum(g, 1), np.maximum(self._steps(g), 1)
-        return np.maximum(g, 1) + at * span // steps
+        return np.asarray(np.maximum(g, 1) + at * span // steps)
 
     def _narrow(self, q: Ints, g: Ints, a: Ints, b: Ints) -> None:
         while True:
@@ -398,7 +398,7 @@ class CappedLadder:
     def _fill(
         self, family: _Family, clients: Ints, x: Floats, hint: tuple[int, int] | None = None
     ) -> tuple[Fill, Ints]:
-        """The best fill if each client (-1: nobody) had virtual cost x, and its place in the sorted list."""
+        """The best fill if each client (-1: nobody) had virtual cost x, and its place in the list."""
         places, base = family.places, family.places.base
         competing, held = (
             np.where(clients >= 0, numbers[clients], -1) for numbers in (family.competing, family.held)
@@ -445,11 +445,17 @@ class CappedCheapest:
     """The M cheapest alike under one cap, also if one client reports otherwise."""
 
     def __init__(
-        self, members: int, distance: float, virtual_costs: Floats, eta: float, noise_scale: float, cap: float
+        self,
+        members: int,
+        distance: float,
+        virtual_costs: Floats,
+        eta: float,
+        noise_scale: float,
+        cap: float,
     ) -> None:
         self._m, self._distance, self._costs, self._cap = members, distance, virtual_costs, cap
         self._places = Places(ladder(virtual_costs, eta, noise_scale), virtual_costs.size, cap)
-        now, place = self._level(np.zeros(1, np.int64), virtual_costs[:1])
+        now, _ = self._level(np.zeros(1, np.int64), virtual_costs[:1])
         self.objective = float(now.objective[0])
         self.selection = np.where(self._places.base.rank < members, 1 / members, 0.0)
         self.privacy = privacy_of(self.selection, np.array(cap), virtual_costs, now.water)

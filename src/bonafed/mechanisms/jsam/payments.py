@@ -50,6 +50,7 @@ from bonafed.mechanisms.jsam.ladder import Ints, Own
 from bonafed.mechanisms.jsam.rules import Jsam, Rule
 
 PaymentVariant = Literal["ex-post", "bayesian"]
+HARDLY_A_PROMISE = 10.0  # epsilon: one record may change the odds of what is seen by e^10, 22,000
 FLOOR = 1e-6  # of the highest cost: reports, or finitely many virtual costs, below count as this
 _CELLS = 128  # of (iii) to begin with
 _CHUNK = 1 << 18  # nodes asked at a time
@@ -125,6 +126,18 @@ def settle(
         amount, error = _interim(group, choice, weight, scale, checks.whole("samples", samples, 2), source)
     return PrivacySettlement(
         c, inside, spread_out(plan, who, c.size), _fill(amount, who, c.size), _fill(error, who, c.size)
+    )
+
+
+def privacy_warning(privacy: Floats) -> str | None:
+    """What to say of a plan that buys more than anyone should call privacy; None if it does not."""
+    much = int((privacy > HARDLY_A_PROMISE).sum())
+    if not much:
+        return None
+    who = "1 client sells" if much == 1 else f"{much} clients sell"
+    return (
+        f"{who} more than epsilon {HARDLY_A_PROMISE:g}, up to {privacy.max():.4g}, which is hardly a "
+        "promise of privacy: max_epsilon caps it"
     )
 
 

@@ -62,6 +62,8 @@ class PrivacyTerms:
 
     settlement: PrivacySettlement  # selection, epsilon and payment of each client; reports are the costs
     schedule: NDArray[np.int64]  # (T, m) the clients of each round, repeated if drawn more than once
+    noise_scale: float | None = None  # Q behind the plan
+    records: int | None = None  # M of which Q was made; None: Q was given
 
     @property
     def costs(self) -> Floats:
