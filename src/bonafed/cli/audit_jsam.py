@@ -46,8 +46,8 @@ _NOTES = {
     "(--variant printed-integral) no lie pays.",
     "printed-integral": "Algorithm 1 on a grid, with the integral of its own epsilon. The plan is dearer "
     "than the exact one, but epsilon does not rise in the own report.",
-    "clipped": "The optimum without a cap, cut off at --max-epsilon, with the payments of the optimum, which "
-    "are for an epsilon that is not bought. The mechanism under the cap is --variant corrected.",
+    "clipped": "The optimum without a cap, cut off at --max-epsilon, with the payments of the optimum, "
+    "which are for an epsilon that is not bought. The mechanism under the cap is --variant corrected.",
 }
 
 

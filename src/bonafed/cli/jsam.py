@@ -229,10 +229,11 @@ def read_caps(max_epsilon: str | None, clients: int) -> float | Floats | None:
     if max_epsilon is None:
         return None
     try:
-        return checks.positive("max_epsilon", float(max_epsilon))
+        one = float(max_epsilon)
     except ValueError:
         caps = inputs.read_one_per_client(Path(max_epsilon), "--max-epsilon", "max_epsilon", clients)
         return checked_cap(caps, clients)
+    return checks.positive("max_epsilon", one)
 
 
 def _reports(belief: Prior, costs: Path | None, clients: int | None, seed: int) -> Floats:

@@ -264,8 +264,8 @@ def _privacy_notes(setting: Setting, terms: PrivacyTerms) -> list[str]:
     averaged = {min(setting.config.training.batch_size, part.size) for part in setting.parts}
     if terms.records is not None and len(averaged) > 1:
         found.append(
-            f"clients average {min(averaged)} to {max(averaged)} records per release; noise_scale is made of "
-            "the fewest, so it is too large for the others"
+            f"clients average {min(averaged)} to {max(averaged)} records per release; noise_scale is made "
+            "of the fewest, so it is too large for the others"
         )
     return found
 

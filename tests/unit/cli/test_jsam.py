@@ -138,9 +138,21 @@ def test_an_expected_budget_does_not_depend_on_the_reports(quote, quoted, monkey
 
 def test_the_noise_scale_from_its_parts(quoted):
     words = [*PRIOR, "--costs", "five.csv", "--eta", "1"]
-    parts = ["--delta", "1e-5", "--dimension", "10", "--rounds", "100", "--smoothness", "0.5"]
-    assert quoted(*words, *parts)["noise_scale"] == jsam.noise_scale(1e-5, 10, 100, 0.5)
-    assert quoted(*words, *parts, "--c2", "1.1")["noise_scale"] == jsam.noise_scale(1e-5, 10, 100, 0.5, 1.1)
+    parts = [
+        "--delta",
+        "1e-5",
+        "--dimension",
+        "10",
+        "--rounds",
+        "100",
+        "--smoothness",
+        "0.5",
+        "--records",
+        "20",
+    ]
+    assert quoted(*words, *parts)["noise_scale"] == jsam.noise_scale(1e-5, 10, 100, 0.5, 20)
+    other = jsam.noise_scale(1e-5, 10, 100, 0.5, 20, 1.1)
+    assert quoted(*words, *parts, "--c2", "1.1")["noise_scale"] == other
 
 
 def test_unequal_shares_show_the_plan_and_what_is_proved(quote, quoted):
@@ -206,8 +218,8 @@ def test_other_kinds_of_prior(quoted, prior):
     assert min(column(said, "payment")) >= 0
 
 
-WAYS = "--noise-scale, or --delta, --dimension, --rounds and --smoothness"
-PARTS = ["--delta", "1e-5", "--dimension", "10", "--rounds", "9", "--smoothness", "1"]
+WAYS = "--noise-scale, or --delta, --dimension, --rounds, --smoothness and --records"
+PARTS = ["--delta", "1e-5", "--dimension", "10", "--rounds", "9", "--smoothness", "1", "--records", "20"]
 NO_NOISE = [*PRIOR, "--costs", "five.csv", "--eta", "1"]
 BAD = [
     ([*FIVE, "--eta", "0"], "eta must be positive, got 0.0"),
@@ -240,7 +252,13 @@ BAD = [
     ([*ONE, *PARTS], "--noise-scale must not be given with --delta, got 1.0"),
     ([*ONE, "--c2", "1"], "--noise-scale must not be given with --c2, got 1.0"),
     ([*NO_NOISE, *PARTS[2:]], "--delta must be given with --dimension, got nothing"),
-    ([*NO_NOISE, *PARTS[:-2]], "--smoothness must be given with --delta, got nothing"),
+    ([*NO_NOISE, *PARTS[:-2]], "--records must be given with --delta, got nothing"),
+    ([*ONE, "--max-epsilon", "0"], "max_epsilon must be positive, got 0.0"),
+    ([*ONE, "--max-epsilon", "1", "--fairness-floor", "0"], "--max-epsilon must not be given with "),
+    (
+        [*FIVE, "--expected-budget", "9", "--max-epsilon", "1"],
+        "expected_budget must be less: with everybody",
+    ),
     ([*NO_NOISE, "--c2", "1"], "--delta must be given with --c2, got nothing"),
     ([*NO_NOISE, "--delta", "0", *PARTS[2:]], "delta must be positive, got 0.0"),
     ([*NO_NOISE, "--delta", "1", *PARTS[2:]], "delta must be between 0 and 1, got 1.0"),
