@@ -230,7 +230,7 @@ def simplex_grid(n, parts, floor=0.0):
 
 
 def capped_by_solver(p, caps, v, eta, q):
-    """The least of Problem 3 over 0 < epsilon <= caps for a given selection, by a convex solver; (J, epsilon)."""
+    """The least of Problem 3 over 0 < epsilon <= caps for a given selection, by a solver; (J, epsilon)."""
     import cvxpy
 
     p, caps, v = (np.asarray(a, float) for a in (p, caps, v))
@@ -268,7 +268,7 @@ def least_capped(p, caps, v, eta, q):
 
 
 def all_fills(n, counts):
-    """Every way to give the places (g leaders, h - g fair, the rest none) to n clients; g of the list, and h."""
+    """Every way to give the places (g leaders, h - g fair, the rest none) to n clients; g listed, or h."""
     found = {}
     for h in range(1, n + 1):
         for g in {*(g for g in counts if 0 < g <= h), h}:
@@ -279,10 +279,3 @@ def all_fills(n, counts):
                     p[list(leaders)] += (n - h) / (n * g)
                     found[tuple(p.round(12))] = p
     return list(found.values())
-
-
-def simplex_grid(n, steps):
-    """Every selection whose probabilities are multiples of 1/steps."""
-    for bars in itertools.combinations(range(steps + n - 1), n - 1):
-        edges = (-1, *bars, steps + n - 1)
-        yield np.diff(edges) - 1, steps

@@ -151,7 +151,7 @@ class TestJ10bTheNoiseScaleFollowsTheNoise:
         assert allocate(v, 100, right).threshold == 100
 
     def test_the_noise_term_by_its_definition(self):
-        """(L alpha/2) D (1/m) sum p_k s_k^2 with s_k = sigma_k 2C/M, in units of C/(2 sqrt(T)) over T steps."""
+        """(L alpha/2) D (1/m) sum p_k s_k^2 with s_k = sigma_k 2C/M is C/4 times Q's."""
         rng = np.random.default_rng(1)
         n, m, rounds, dimension, smooth, clip, records, delta = 5, 10, 400, 30, 0.7, 1.3, 40, 1e-5
         p, epsilon = rng.dirichlet(np.ones(n)), rng.uniform(0.1, 3, n)

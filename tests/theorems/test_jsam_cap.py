@@ -7,6 +7,7 @@ from bonafed.economics import TruncatedExponential, Uniform, audit
 from bonafed.errors import InvalidValue
 from bonafed.mechanisms.jsam import (
     Cheapest,
+    Fixed,
     Jsam,
     JsamMechanism,
     allocate,
@@ -44,8 +45,6 @@ def test_the_water_level_against_a_convex_solver(case):
     v, eta, q, cap = case
     caps = cap * RNG.uniform(0.5, 2, v.size)
     p = RNG.dirichlet(np.ones(v.size))
-    from bonafed.mechanisms.jsam import Fixed
-
     found = Fixed(p, caps).plan(v, eta, q)
     value, epsilon = oracle.capped_by_solver(p, caps, v, eta, q)
     assert found.objective == pytest.approx(value, rel=1e-6)
@@ -104,8 +103,7 @@ def test_the_value_is_concave_in_the_own_cost_and_its_slope_is_epsilon(case, per
 def test_no_selection_of_a_grid_beats_the_bound(case):
     v, eta, q, cap = case
     caps = np.full(3, cap)
-    grid = (np.array(parts) / of for parts, of in oracle.simplex_grid(3, 24))
-    least = min(oracle.least_capped(p, caps, v, eta, q) for p in grid)
+    least = min(oracle.least_capped(p, caps, v, eta, q) for p in oracle.simplex_grid(3, 24))
     bound = least_objective(v, eta, q, cap)
     assert bound <= least * (1 + 1e-12)
     assert bound <= allocate(v, eta, q, max_epsilon=cap).objective
@@ -168,7 +166,7 @@ def test_money_goes_with_a_cap(rule):
     spent = [settle(c, prior, eta, 1, rule=rule, max_epsilon=0.3).spend for c in draws]
     assert np.mean(spent) == pytest.approx(0.4, rel=0.2)
     with pytest.raises(
-        InvalidValue, match="^budget must be less: with everybody at max_epsilon it is not spent"
+        InvalidValue, match=r"^budget must be less: with everybody at max_epsilon it is not spent"
     ):
         eta_for_budget(COSTS, prior, 10.0, 1, rule=rule, max_epsilon=0.3)
 
@@ -188,12 +186,14 @@ def test_mistakes_are_named():
     prior = Uniform(0, 1)
     with pytest.raises(InvalidValue, match=r"^max_epsilon must be positive, got 0\.0$"):
         settle(COSTS, prior, 1, 1, max_epsilon=0)
-    with pytest.raises(InvalidValue, match="^max_epsilon must be one number, or 6, one per client, got 2$"):
+    with pytest.raises(
+        InvalidValue, match=r"^max_epsilon must be one number, or 6, one per client, got 2$"
+    ):
         settle(COSTS, prior, 1, 1, max_epsilon=[1, 2])
     with pytest.raises(
-        InvalidValue, match="^max_epsilon must be one for all clients with the M cheapest, got 6$"
+        InvalidValue, match=r"^max_epsilon must be one for all clients with the M cheapest, got 6$"
     ):
         settle(COSTS, prior, 1, 1, rule=Cheapest(2), max_epsilon=[1, 2, 1, 1, 1, 1])
-    with pytest.raises(InvalidValue, match="^max_epsilon must not be given for the printed variant"):
+    with pytest.raises(InvalidValue, match=r"^max_epsilon must not be given for the printed variant"):
         allocate(np.sort(COSTS), 1, 1, "printed", max_epsilon=1)
     assert Jsam([1.0, 1.0]).max_epsilon == 1.0  # caps that are all alike are one

@@ -129,7 +129,7 @@ def _weight(spend: Callable[[float], float], money: float, max_epsilon: ArrayLik
 def _average_weight(
     expected: Callable[[float], float], money: float, max_epsilon: ArrayLike | None
 ) -> float:
-    """The weight (to 1e-6) at which an average that does not fall in it, and is slow to take, is `money`."""
+    """The weight (to 1e-6) at which an average that does not fall in it, and is slow, is `money`."""
     low, spent_low = 1.0, expected(1.0)
     high, spent_high, before = low, spent_low, 0.0
     while spent_low > money:

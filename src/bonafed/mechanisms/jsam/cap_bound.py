@@ -7,8 +7,8 @@ Under one cap for all some optimal plan has, in the order of the virtual costs, 
 
 With o what the second is above 1/N, and p what the fourth has: X = (N-h)/N - p is missing below 1/N, so
 l = 2X, p_a = 1/N + (X - o)/g, and o is at most X/(g+1). J grows with l and with every probability, so that
-on a box of (g, h, o, p) the smallest of each bounds J from below. Boxes that cannot beat the best plan known
-are dropped, the others halved. With a cap per client the largest stands for all: no plan is lost.
+on a box of (g, h, o, p) the smallest of each bounds J from below. Boxes that cannot beat the best plan
+known are dropped, the others halved. With a cap per client the largest stands for all: no plan is lost.
 """
 
 from __future__ import annotations

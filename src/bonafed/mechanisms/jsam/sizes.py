@@ -8,8 +8,8 @@ costs alone; excluding mass E at the least W is a knapsack problem. Hence
     heuristic   beyond: for every leader, exclude in order of (u v)^(2/3)/u, as a fractional knapsack.
 
 Q is one for all, as when every release averages the same number of records. Where client k averages M_k,
-the noise term is that of Q for M = 2 with epsilon' = epsilon M_k/2, which costs v' = 2 v/M_k a unit; the shares
-p^u stay what the objective says. So plan with v', and epsilon_k = 2 epsilon'_k/M_k.
+the noise term is that of Q for M = 2 with epsilon' = epsilon M_k/2, which costs v' = 2 v/M_k a unit; the
+shares p^u stay what the objective says. So plan with v', and epsilon_k = 2 epsilon'_k/M_k.
 
 There are no payments for unequal sizes: beyond EXACT_LIMIT the plan is a heuristic, V_k need not be
 concave, and the formulas of `payments.py` would not be truthful.
