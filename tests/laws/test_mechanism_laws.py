@@ -138,7 +138,6 @@ SUBJECTS = {
         for name, rule in JSAM_RULES.items()
         for prior in ("uniform from zero", "discrete")
     },
-    "JSAM under a cap, mixture": lambda: jsam_subject("mixture", cap=0.3, clients=(0,)),
     **{
         f"{name} under a cap per client": lambda rule=rule: jsam_subject(
             "uniform from zero", rule=rule, cap=[0.2, 0.6, 0.3, 0.3]
