@@ -22,7 +22,8 @@ demo: $(READY)
 	@echo "The same audit of a contract that pays what is asked; it is meant to fail:"
 	-@$(BIN)/bonafed audit sampling --variant pay-as-bid --prior uniform:0.5,1.5 --clients 100 \
 	    --rounds 200 --budget 10000 --plot $(DEMO)/pay-as-bid.png || true
-	$(BIN)/bonafed jsam quote --clients 50 --prior uniform:0,1 --eta 5 --noise-scale 1 --plot $(DEMO)/privacy.png
+	$(BIN)/bonafed jsam quote --clients 50 --prior uniform:0,1 --eta 5 --noise-scale 1 --max-epsilon 0.5 \
+	    --plot $(DEMO)/privacy.png
 	@echo "Look at the figures in $(DEMO)/"
 
 test: lint types rooms pytest

@@ -25,6 +25,7 @@ from bonafed.economics import (
 from bonafed.economics.audit import CLAIMS
 from bonafed.mechanisms.jsam import Cheapest, JsamMechanism, largest_losses, unbiased
 from bonafed.mechanisms.jsam import allocate as jsam_plan
+from bonafed.mechanisms.jsam.controls import ClippedMechanism
 from bonafed.mechanisms.jsam.controls import PayAsBid as PayPrivacyAsBid
 from bonafed.mechanisms.sampling import PriorFreeSampling, optimal_menu, plan, uniform_menu
 from bonafed.mechanisms.sampling.controls import PayAsBid
@@ -91,14 +92,15 @@ def prior_free_subject(estimator, refresh=0.0):
     )
 
 
-def jsam_subject(*names, rule=None, eta=0.8, clients=(0, 3)):
+def jsam_subject(*names, rule=None, eta=0.8, clients=(0, 3), cap=None):
     """Four clients, of one prior or of one each; payments are for the run, in expectation B."""
     priors = [PRIORS[name]() for name in names]
     rng = np.random.default_rng(7)
     low, high = min(p.low for p in priors), max(p.high for p in priors)
     drawn = [np.concatenate([p.sample(rng, 4 // len(priors)) for p in priors])]
-    mechanism = JsamMechanism(priors if len(priors) > 1 else priors[0], eta, 0.5, rule)
-    options = {"profiles": drawn, "clients": clients, "points": 41, "quantity_limit": 1e9}
+    mechanism = JsamMechanism(priors if len(priors) > 1 else priors[0], eta, 0.5, rule, cap)
+    limit = 1e9 if cap is None else float(np.max(cap))
+    options = {"profiles": drawn, "clients": clients, "points": 41, "quantity_limit": limit}
     return Subject(mechanism, low, high, options, CLAIMS[:4])
 
 
@@ -128,6 +130,20 @@ SUBJECTS = {
         f"{name}, {prior}": lambda prior=prior, rule=rule: jsam_subject(prior, rule=rule)
         for name, rule in JSAM_RULES.items()
         for prior in (JSAM_PRIORS if rule is None else ("uniform", "exponential"))
+    },
+    **{
+        f"{name} under a cap, {prior}": lambda prior=prior, rule=rule: jsam_subject(
+            prior, rule=rule, cap=0.3
+        )
+        for name, rule in JSAM_RULES.items()
+        for prior in ("uniform from zero", "discrete")
+    },
+    **{
+        f"{name} under a cap per client": lambda rule=rule: jsam_subject(
+            "uniform from zero", rule=rule, cap=[0.2, 0.6, 0.3, 0.3]
+        )
+        for name, rule in JSAM_RULES.items()
+        if not isinstance(rule, Cheapest)
     },
     "JSAM, exponential, large eta": lambda: jsam_subject("exponential", eta=8.0),
     **{
@@ -211,6 +227,10 @@ CONTROLS = {
     "privacy paid as bid": (
         "truthful",
         lambda: Subject(PayPrivacyAsBid(Uniform(0.5, 1.5), 0.8, 0.5), 0.5, 1.5, PRIVACY),
+    ),
+    "the optimum without a cap, cut off at one": (
+        "truthful",
+        lambda: Subject(ClippedMechanism(Uniform(0.5, 1.5), 0.8, 0.5, 0.3), 0.5, 1.5, PRIVACY),
     ),
     "privacy bought without ironing": (
         "monotone",

@@ -227,3 +227,55 @@ def simplex_grid(n, parts, floor=0.0):
         [np.full((len(bars), 1), -1), bars, np.full((len(bars), 1), parts + n - 1)], axis=1
     )
     return floor + (1 - n * floor) * (np.diff(edges, axis=1) - 1) / parts
+
+
+def capped_by_solver(p, caps, v, eta, q):
+    """The least of Problem 3 over 0 < epsilon <= caps for a given selection, by a solver; (J, epsilon)."""
+    import cvxpy
+
+    p, caps, v = (np.asarray(a, float) for a in (p, caps, v))
+    chosen = np.flatnonzero(p > 0)
+    distance = np.abs(p - 1 / p.size).sum()
+    epsilon = cvxpy.Variable(chosen.size, pos=True)
+    noise = cvxpy.multiply(np.sqrt(q) * p[chosen], cvxpy.inv_pos(epsilon))
+    loss = distance + cvxpy.norm(cvxpy.hstack([distance, noise]))
+    problem = cvxpy.Problem(cvxpy.Minimize(eta * loss + v[chosen] @ epsilon), [epsilon <= caps[chosen]])
+    value = problem.solve(solver=cvxpy.CLARABEL)
+    found = np.zeros(p.size)
+    found[chosen] = epsilon.value
+    return float(value), found
+
+
+def least_capped(p, caps, v, eta, q):
+    """The same by bisection for the water level, one selection at a time; J."""
+    p, caps, v = (np.asarray(a, float) for a in (p, caps, v))
+    chosen = p > 0
+    a, e, x = p[chosen], caps[chosen], v[chosen]
+    distance = np.abs(p - 1 / p.size).sum()
+
+    def epsilon(log_theta):
+        return np.minimum(e, np.exp(log_theta) * np.cbrt(a * a / x))
+
+    low, high = -80.0, 80.0
+    for _ in range(200):
+        middle = (low + high) / 2
+        noise = np.sqrt(distance**2 + q * ((a / epsilon(middle)) ** 2).sum())
+        below = 3 * middle + np.log(noise) < np.log(eta * q)
+        low, high = (middle, high) if below else (low, middle)
+    found = np.zeros(p.size)
+    found[chosen] = epsilon(low)
+    return problem_3(p, found, v, eta, q)
+
+
+def all_fills(n, counts):
+    """Every way to give the places (g leaders, h - g fair, the rest none) to n clients; g listed, or h."""
+    found = {}
+    for h in range(1, n + 1):
+        for g in {*(g for g in counts if 0 < g <= h), h}:
+            for members in itertools.combinations(range(n), h):
+                for leaders in itertools.combinations(members, g):
+                    p = np.zeros(n)
+                    p[list(members)] = 1 / n
+                    p[list(leaders)] += (n - h) / (n * g)
+                    found[tuple(p.round(12))] = p
+    return list(found.values())

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bonafed.learning.privacy import noise_multiplier, spent_epsilon
-from bonafed.mechanisms.jsam import allocate, objective
+from bonafed.mechanisms.jsam import Cheapest, allocate, allocate_unequal, noise_scale, objective, unbiased
 from tests.oracles import jsam as oracle
 from tests.oracles.privacy import delta_of
 
@@ -165,3 +165,62 @@ class TestJ13TheNoiseOfEquation8:
             for sold in (10.0, 50.0):
                 sigma = noise_multiplier(sold, self.DELTA, 100, variant)
                 assert delta_of(sigma, 100, sold) <= self.DELTA
+
+
+class TestJ10bTheNoiseScaleFollowsTheNoise:
+    def test_the_numbers_of_a_digits_model(self):
+        """650 parameters, 1000 rounds, L 0.5, 600 records per release: 473,292 is the printed noise's."""
+        printed = noise_scale(1e-5, 650, 1000, 0.5, records=2)  # 2C/M is C
+        right = noise_scale(1e-5, 650, 1000, 0.5, records=600)
+        assert round(printed) == 473_292
+        assert round(right, 2) == 5.26
+        v = 2 * np.random.default_rng(0).uniform(0, 1, 100)
+        assert allocate(v, 100, printed).threshold in range(3, 8)
+        assert allocate(v, 100, right).threshold == 100
+
+    def test_the_noise_term_by_its_definition(self):
+        """(L alpha/2) D (1/m) sum p_k s_k^2 with s_k = sigma_k 2C/M is C/4 times Q's."""
+        rng = np.random.default_rng(1)
+        n, m, rounds, dimension, smooth, clip, records, delta = 5, 10, 400, 30, 0.7, 1.3, 40, 1e-5
+        p, epsilon = rng.dirichlet(np.ones(n)), rng.uniform(0.1, 3, n)
+        times = p * m * rounds  # T_k on average
+        sigma = np.sqrt(2 * times * math.log(1 / delta)) / epsilon  # (8) with c2 = sqrt(2)
+        added = (sigma * 2 * clip / records) ** 2
+        alpha = 1 / (clip * math.sqrt(rounds))  # with R = 1
+        term = smooth * alpha / 2 * dimension / m * float(p @ added)
+        q = noise_scale(delta, dimension, rounds, smooth, records)
+        assert term == pytest.approx(clip / 4 * q * float(((p / epsilon) ** 2).sum()), rel=1e-12)
+
+    def test_unequal_records_are_a_change_of_units(self):
+        rng = np.random.default_rng(2)
+        v, shares, records = rng.uniform(0.1, 2, 6), rng.dirichlet(np.ones(6)), rng.integers(10, 90, 6)
+        base = noise_scale(1e-5, 20, 50, 0.5, records=2)
+        plan = allocate_unequal(v, shares, 40, base, records).plan
+        p, epsilon = plan.selection, plan.privacy
+        chosen = p > 0
+        distance = np.abs(p - shares).sum()
+        noise = base * ((p[chosen] * 2 / (epsilon[chosen] * records[chosen])) ** 2).sum()
+        value = 40 * (distance + math.sqrt(distance**2 + noise)) + epsilon @ v
+        assert plan.objective == pytest.approx(value, rel=1e-12)
+        alike = allocate_unequal(v, shares, 40, base, np.full(6, 30)).plan
+        assert alike.objective == pytest.approx(
+            allocate_unequal(v, shares, 40, base * (2 / 30) ** 2).plan.objective, rel=1e-12
+        )
+
+
+class TestJ14TheCheapestOfTheTables:
+    @pytest.mark.parametrize(
+        ("members", "ratio", "spread", "printed"),
+        [(50, 0.596, 0.023, 341.3 / 590.5), (75, 0.806, 0.013, 471.3 / 590.5)],
+    )
+    def test_the_tables_do_not_charge_the_bias(self, members, ratio, spread, printed):
+        """Money of FSBM-M over that of USBM at the same weight, over draws of 100 costs."""
+        draws = np.random.default_rng(0).uniform(0, 1, (200, 100))
+        v = 2 * np.maximum(draws, 1e-6)
+        everyone = np.array([unbiased(100).plan(x, 50, 5.26).total for x in v])
+        tables = np.array([Cheapest(members, "tables").plan(x, 50, 5.26).total for x in v]) / everyone
+        text = np.array([Cheapest(members).plan(x, 50, 5.26).total for x in v]) / everyone
+        assert tables.mean() == pytest.approx(ratio, abs=0.004)
+        assert tables.std() == pytest.approx(spread, rel=0.2)
+        assert abs(printed - tables.mean()) < 1.5 * tables.std()
+        assert abs(printed - text.mean()) > 4 * text.std()

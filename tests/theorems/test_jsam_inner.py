@@ -94,5 +94,5 @@ def test_selecting_without_buying_privacy_is_infinitely_bad():
 
 
 def test_noise_scale_from_its_ingredients():
-    q = noise_scale(delta=1e-5, dimension=7850, rounds=200, smoothness=1.5, c2=1.2)
-    assert q == pytest.approx(2 * 1.44 * math.log(1e5) * 7850 * math.sqrt(200) * 1.5, rel=1e-14)
+    q = noise_scale(delta=1e-5, dimension=7850, rounds=200, smoothness=1.5, records=50, c2=1.2)
+    assert q == pytest.approx(2 * 1.44 * math.log(1e5) * 7850 * math.sqrt(200) * 1.5 / 625, rel=1e-14)

@@ -12,7 +12,18 @@ from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.cli import inputs, tables
 from bonafed.cli.audit_report import finish
-from bonafed.cli.jsam import C2, Delta, Dimension, Reports, Rounds, Smoothness, noise_scale_of
+from bonafed.cli.jsam import (
+    C2,
+    Delta,
+    Dimension,
+    MaxEpsilon,
+    Records,
+    Reports,
+    Rounds,
+    Smoothness,
+    noise_scale_of,
+    read_caps,
+)
 from bonafed.cli.quote import Json, Plot
 from bonafed.economics.audit import AuditReport, Claim, RespondingLike, audit
 from bonafed.economics.priors import Prior
@@ -20,10 +31,11 @@ from bonafed.economics.spelled import parse_prior
 from bonafed.errors import InvalidValue
 from bonafed.files import require_picture, write_together
 from bonafed.mechanisms.jsam import Cheapest, JsamMechanism, unbiased
-from bonafed.mechanisms.jsam.controls import PayAsBid, PrintedMechanism
+from bonafed.mechanisms.jsam.controls import ClippedMechanism, PayAsBid, PrintedMechanism
 from bonafed.mechanisms.jsam.training import draw_costs
 
-Variant = Literal["corrected", "printed", "printed-integral", "usbm", "fsbm", "pay-as-bid"]
+Variant = Literal["corrected", "printed", "printed-integral", "usbm", "fsbm", "pay-as-bid", "clipped"]
+_CAPPED = ("corrected", "usbm", "fsbm", "clipped")  # variants that can have a cap
 _CLAIMS: tuple[Claim, ...] = ("truthful", "individually rational", "monotone", "feasible")
 _GRID = 0.05
 # With these the default profiles have thresholds from 1 to 3, and Algorithm 1 misses the optimum for some.
@@ -34,6 +46,8 @@ _NOTES = {
     "(--variant printed-integral) no lie pays.",
     "printed-integral": "Algorithm 1 on a grid, with the integral of its own epsilon. The plan is dearer "
     "than the exact one, but epsilon does not rise in the own report.",
+    "clipped": "The optimum without a cap, cut off at --max-epsilon, with the payments of the optimum, "
+    "which are for an epsilon that is not bought. The mechanism under the cap is --variant corrected.",
 }
 
 
@@ -63,12 +77,15 @@ def jsam(
     dimension: Dimension = None,
     rounds: Rounds = None,
     smoothness: Smoothness = None,
+    records: Records = None,
     c2: C2 = None,
+    max_epsilon: MaxEpsilon = None,
     variant: Annotated[
         Variant,
         typer.Option(
             help="The mechanism to attack: corrected (what jsam quote gives; the default); printed (the "
-            "paper's Algorithm 1 on a grid, with the payment formula) and pay-as-bid, which can be gamed; "
+            "paper's Algorithm 1 on a grid, with the payment formula), clipped (the optimum without a cap, "
+            "cut off at --max-epsilon) and pay-as-bid, which can be gamed; "
             "printed-integral (the same grid, with the integral of its own epsilon); or the baselines "
             "usbm and fsbm.",
             show_default=False,
@@ -95,16 +112,17 @@ def jsam(
     if plot is not None:
         require_picture(plot)
     weight = checks.positive("eta", eta)
-    parts = (delta, dimension, rounds, smoothness, c2)
+    parts = (delta, dimension, rounds, smoothness, records, c2)
     given = _NOISE_SCALE if noise is None and all(part is None for part in parts) else noise
     scale = noise_scale_of(given, *parts)
     belief = parse_prior(prior)
     drawn = _profiles(belief, costs, clients, profiles, seed)
-    mechanism = _mechanism(variant, belief, weight, scale, drawn[0].size, members, grid)
+    caps = read_caps(max_epsilon, drawn[0].size)
+    mechanism = _mechanism(variant, belief, weight, scale, drawn[0].size, members, grid, caps)
     with tables.working("trying lies"):
         report = audit(
             mechanism, belief.low, belief.high, profiles=drawn, claims=_CLAIMS, points=points,
-            quantity_limit=np.inf, unit="over the run",
+            quantity_limit=np.inf if caps is None else float(np.max(caps)), unit="over the run",
         )  # fmt: skip
     name = f"privacy compensation ({variant})"
     if plot is not None:
@@ -135,7 +153,15 @@ def _mechanism(
     clients: int,
     members: int | None,
     grid: float | None,
+    caps: float | Floats | None,
 ) -> RespondingLike:
+    if caps is not None and variant not in _CAPPED:
+        raise InvalidValue("--max-epsilon", f"must not be given with --variant {variant}", caps)
+    if variant == "clipped":
+        if not isinstance(caps, float):
+            rule = "must be one number with --variant clipped"
+            raise InvalidValue("--max-epsilon", rule, "nothing" if caps is None else caps.size)
+        return ClippedMechanism(prior, eta, noise_scale, caps)
     if members is not None and variant != "fsbm":
         raise InvalidValue("--members", "must not be given without --variant fsbm", members)
     if grid is not None and not variant.startswith("printed"):
@@ -148,13 +174,13 @@ def _mechanism(
     if variant == "pay-as-bid":
         return PayAsBid(prior, eta, noise_scale)
     if variant == "usbm":
-        return JsamMechanism(prior, eta, noise_scale, unbiased(clients))
+        return JsamMechanism(prior, eta, noise_scale, unbiased(clients), caps)
     if variant == "fsbm":
         chosen = max(1, clients // 2) if members is None else checks.whole("members", members)
         if chosen > clients:
             raise InvalidValue("members", f"must be at most the number of clients, {clients}", chosen)
-        return JsamMechanism(prior, eta, noise_scale, Cheapest(chosen))
-    return JsamMechanism(prior, eta, noise_scale)
+        return JsamMechanism(prior, eta, noise_scale, Cheapest(chosen), caps)
+    return JsamMechanism(prior, eta, noise_scale, max_epsilon=caps)
 
 
 def _draw(

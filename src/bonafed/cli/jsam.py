@@ -24,6 +24,7 @@ from bonafed.mechanisms.jsam import (
     noise_scale,
     settle,
 )
+from bonafed.mechanisms.jsam.capped import checked_cap
 from bonafed.mechanisms.jsam.training import DRAWS, draw_costs
 
 jsam_app = typer.Typer(
@@ -43,12 +44,30 @@ Reports = Annotated[
 Eta = Annotated[float | None, typer.Option(help="Weight of the training loss against money.")]
 NoiseScale = Annotated[
     float | None,
-    typer.Option("--noise-scale", metavar="Q", help="How much noise harms training; or its parts:"),
+    typer.Option(
+        "--noise-scale",
+        metavar="Q",
+        help="How much noise harms training, for the records that a release averages; or its parts:",
+    ),
 ]
 Delta = Annotated[float | None, typer.Option(help="... delta of differential privacy,")]
 Dimension = Annotated[int | None, typer.Option(help="... number of parameters of the model,")]
-Rounds = Annotated[int | None, typer.Option(help="... number of training rounds,")]
+Rounds = Annotated[
+    int | None,
+    typer.Option(help="... number of training rounds (times the steps of a client that is drawn),"),
+]
 Smoothness = Annotated[float | None, typer.Option(help="... smoothness L of the loss,")]
+Records = Annotated[
+    int | None, typer.Option(metavar="M", help="... records of a client that each release averages,")
+]
+MaxEpsilon = Annotated[
+    str | None,
+    typer.Option(
+        "--max-epsilon",
+        metavar="E",
+        help="Most epsilon to buy from a client: a number, or a FILE.csv with one per client (public).",
+    ),
+]
 C2 = Annotated[float | None, typer.Option(help="... and the constant of Lemma 1 (the square root of 2).")]
 
 
@@ -81,7 +100,9 @@ def quote(
     dimension: Dimension = None,
     rounds: Rounds = None,
     smoothness: Smoothness = None,
+    records: Records = None,
     c2: C2 = None,
+    max_epsilon: MaxEpsilon = None,
     members: Annotated[
         list[int] | None,
         typer.Option(
@@ -127,14 +148,15 @@ def quote(
         require_picture(plot)
     way = inputs.exactly_one(eta=eta, budget=budget, expected_budget=expected_budget)
     money = {"eta": eta, "budget": budget, "expected_budget": expected_budget}[way]
-    scale = noise_scale_of(noise, delta, dimension, rounds, smoothness, c2)
+    scale = noise_scale_of(noise, delta, dimension, rounds, smoothness, records, c2)
     belief = required_prior(prior)
     reports = _reports(belief, costs, clients, seed)
     plan_only = _plan_only(shares, fairness_floor, variant, grid, reports.size)
+    caps = read_caps(max_epsilon, reports.size)
     group = admit(reports, belief)
-    request = Quote(belief, reports, group, scale, seed if costs is None else None)
+    request = Quote(belief, reports, group, scale, seed if costs is None else None, caps)
     if plan_only is not None:
-        _refuse_payments(plan_only, budget, expected_budget, losses, members)
+        _refuse_payments(plan_only, budget, expected_budget, losses, members, max_epsilon)
         weight = Weight(checks.positive("eta", money), "given", None)
         description = describe_plan(request, weight.eta, plan_only)
     else:
@@ -142,7 +164,7 @@ def quote(
         losing = None if losses is None else _losses(losses, reports.size)
         with tables.working("looking for the weight"):
             weight = _weight(way, checks.positive(way, money), request, seed)
-        settlement = settle(reports, belief, weight.eta, scale)
+        settlement = settle(reports, belief, weight.eta, scale, max_epsilon=caps)
         description = describe(request, weight, settlement, baselines, losing)
     outputs: dict[Path, bytes] = {}
     if plot is not None:
@@ -170,17 +192,24 @@ def noise_scale_of(
     dimension: int | None,
     rounds: int | None,
     smoothness: float | None,
+    records: int | None,
     c2: float | None,
 ) -> float:
     """Q, given or made of its ingredients."""
-    needed = {"--delta": delta, "--dimension": dimension, "--rounds": rounds, "--smoothness": smoothness}
+    needed = {
+        "--delta": delta,
+        "--dimension": dimension,
+        "--rounds": rounds,
+        "--smoothness": smoothness,
+        "--records": records,
+    }
     first = next((name for name, value in {**needed, "--c2": c2}.items() if value is not None), None)
     if given is not None:
         if first is not None:
             raise InvalidValue("--noise-scale", f"must not be given with {first}", given)
         return checks.positive("noise_scale", given)
     if first is None:
-        ways = "--noise-scale, or --delta, --dimension, --rounds and --smoothness"
+        ways = "--noise-scale, or --delta, --dimension, --rounds, --smoothness and --records"
         raise InvalidValue("input", f"must be {ways}", "none")
     for name, value in needed.items():
         if value is None:
@@ -189,9 +218,22 @@ def noise_scale_of(
     assert dimension is not None
     assert rounds is not None
     assert smoothness is not None
-    ingredients = (delta, dimension, rounds, smoothness)
+    assert records is not None
+    ingredients = (delta, dimension, rounds, smoothness, records)
     made = noise_scale(*ingredients) if c2 is None else noise_scale(*ingredients, c2)
     return checks.positive("noise_scale", made)
+
+
+def read_caps(max_epsilon: str | None, clients: int) -> float | Floats | None:
+    """--max-epsilon: a number, or a file with one per client."""
+    if max_epsilon is None:
+        return None
+    try:
+        one = float(max_epsilon)
+    except ValueError:
+        caps = inputs.read_one_per_client(Path(max_epsilon), "--max-epsilon", "max_epsilon", clients)
+        return checked_cap(caps, clients)
+    return checks.positive("max_epsilon", one)
 
 
 def _reports(belief: Prior, costs: Path | None, clients: int | None, seed: int) -> Floats:
@@ -206,12 +248,15 @@ def _weight(way: str, money: float, request: Quote, seed: int) -> Weight:
     if way == "eta":
         return Weight(money, "given", None)
     if way == "budget":
-        found = eta_for_budget(request.reports, request.prior, money, request.noise_scale)
+        found = eta_for_budget(
+            request.reports, request.prior, money, request.noise_scale, max_epsilon=request.max_epsilon
+        )
         return Weight(found.eta, "budget", money)
     number = checks.seed("seed", seed)
     eta = eta_for_expected_budget(
-        request.prior, request.reports.size, money, request.noise_scale, samples=DRAWS, seed=number
-    )
+        request.prior, request.reports.size, money, request.noise_scale,
+        max_epsilon=request.max_epsilon, samples=DRAWS, seed=number,
+    )  # fmt: skip
     return Weight(eta, "expected budget", money, DRAWS)
 
 
@@ -239,13 +284,15 @@ def _refuse_payments(
     expected_budget: float | None,
     losses: Path | None,
     members: list[int] | None,
+    max_epsilon: str | None,
 ) -> None:
-    """Options about payments, where there are none."""
+    """Options of the mechanism with payments, where there are none."""
     given: dict[str, object] = {
         "--budget": budget,
         "--expected-budget": expected_budget,
         "--losses": losses,
         "--members": members[0] if members else None,
+        "--max-epsilon": max_epsilon,
     }
     for name, value in given.items():
         if value is not None:

@@ -22,10 +22,11 @@ from bonafed.mechanisms.jsam import (
     allocate_with_floor,
     complete_information,
     largest_losses,
+    least_objective,
     settle,
     unbiased,
 )
-from bonafed.mechanisms.jsam.payments import spread_out
+from bonafed.mechanisms.jsam.payments import privacy_warning, spread_out
 
 
 class Quote(NamedTuple):
@@ -36,6 +37,14 @@ class Quote(NamedTuple):
     group: Admitted  # those not above the highest cost
     noise_scale: float  # Q
     seed: int | None  # of the reports, if they were drawn
+    max_epsilon: float | Floats | None = None  # bought from a client, at most; one for all, or (n,)
+
+    @property
+    def caps_admitted(self) -> float | Floats | None:
+        """The caps of those not above the highest cost."""
+        if self.max_epsilon is None or isinstance(self.max_epsilon, float):
+            return self.max_epsilon
+        return self.max_epsilon[self.group.clients]
 
 
 class Weight(NamedTuple):
@@ -84,6 +93,7 @@ def describe(
         "budget": weight.money,
         "draws": weight.draws,
         "payments": settlement.spend,
+        **_under_cap(request, weight.eta, plan),
         "terms": rows,
         "comparison": [
             _compared("JSAM", plan, settlement.spend),
@@ -92,20 +102,36 @@ def describe(
     }
 
 
+def _under_cap(request: Quote, eta: float, plan: Plan) -> JSONObject:
+    """The cap, and how much better a plan under it could be; without one the plan is the best there is."""
+    caps = request.caps_admitted
+    if caps is None:
+        return {"max_epsilon": None}
+    least = least_objective(request.group.virtual_costs, eta, request.noise_scale, caps)
+    given = request.max_epsilon if isinstance(request.max_epsilon, float) else np.asarray(caps).tolist()
+    gap = max(0.0, 1 - least / plan.objective)
+    return {"max_epsilon": given, "lower_bound": least, "gap": gap}
+
+
 def _baselines(
     request: Quote, eta: float, members: list[int], losses: Floats | None
 ) -> Iterator[JSONObject]:
     """Every baseline for the clients that are admitted."""
     clients, lifted, _ = request.group
+    caps = request.caps_admitted
     rules: dict[str, Rule] = {"USBM": unbiased(clients.size)}
-    for m in members:
+    for m in (
+        members if caps is None or isinstance(caps, float) else []
+    ):  # the cheapest want one cap for all
         rules[f"FSBM-{m}"] = Cheapest(m)
     for m in [] if losses is None else members:
         rules[f"BBM-{m}"] = largest_losses(np.asarray(losses)[clients], m)
     for name, rule in rules.items():
-        done = settle(request.reports[clients], request.prior, eta, request.noise_scale, rule=rule)
+        done = settle(
+            request.reports[clients], request.prior, eta, request.noise_scale, rule=rule, max_epsilon=caps
+        )
         yield _compared(name, done.allocation, done.spend)
-    known = complete_information(lifted, eta, request.noise_scale)
+    known = complete_information(lifted, eta, request.noise_scale, max_epsilon=caps)
     yield _compared("JSAM-CI", known.allocation, known.spend)
 
 
@@ -170,6 +196,7 @@ def _common(request: Quote, eta: float, plan: Plan) -> JSONObject:
         "expected_money": plan.total,
         "loss": plan.loss,
         "objective": plan.objective,
+        "warnings": [] if (warning := privacy_warning(plan.privacy)) is None else [warning],
     }
 
 

@@ -40,6 +40,10 @@ def _show_heading(console: Console, description: JSONObject) -> None:
         f"[bold]{_HEADINGS[description['kind']]}[/]: {description['clients']:,} clients{drawn}, "
         f"weight of the loss eta {description['eta']:.6g}, noise scale {description['noise_scale']:.6g}."
     )
+    cap = description.get("max_epsilon")
+    if cap is not None:
+        most = "a cap of its own" if isinstance(cap, list) else f"epsilon {cap:.6g} at most"
+        console.print(f"From each client {most} is bought; the cap is public, and payments stay truthful.")
     refused = description["clients"] - description["admitted"]
     if refused:
         console.print(
@@ -148,6 +152,13 @@ def _show_comparison(console: Console, description: JSONObject) -> None:
 
 def _show_notes(console: Console, description: JSONObject) -> None:
     kind = description["kind"]
+    for warning in description["warnings"]:
+        console.print(f"[bold]Note[/]: {warning}.")
+    if description.get("max_epsilon") is not None and description["gap"] > 0:
+        console.print(
+            "Under the cap the plan is the best of a set of selections fixed in advance, which keeps it "
+            f"truthful; no plan has an objective that is lower by more than {description['gap']:.2%}."
+        )
     if kind == "settlement":
         console.print(
             "report: cost of one unit of epsilon; selected with: probability of each draw; payment: for "

@@ -6,7 +6,8 @@
     [training]   rounds, batch_size, epochs or steps, learning_rate, ...
     [privacy]    optional: clip, epsilon, delta, batches, adjacency, calibration, noise
     [contract]   optional: prior, total_budget, scheme, cost_seed, confidence
-    [jsam]       optional: prior, eta or budget or expected_budget, noise_scale, clip, delta, scheme, ...
+    [jsam]       optional: prior, eta or budget or expected_budget, noise_scale or smoothness, clip, delta,
+                 max_epsilon, scheme, ...
     [run]        seed, folder, checkpoint_every, evaluate_every, cores
 
 A file with a table [faithful] or [rewards] is another kind of run (`faithful_config`, `rewards_config`). An
@@ -61,6 +62,13 @@ def _prior(name: str, value: object) -> Prior:
     return value
 
 
+def _cap(name: str, value: object) -> float | tuple[float, ...]:
+    """One number, or a list of them, one per client."""
+    if isinstance(value, list | tuple):
+        return tuple(checks.vector(name, value, sign="positive").tolist())
+    return checks.positive(name, value)
+
+
 @dataclass(frozen=True)
 class Privacy(Section):
     """Every client's promise: (epsilon, delta) over the whole run, to each of its records (theory P)."""
@@ -103,8 +111,9 @@ class Jsam(Section):
     """Whose privacy is bought, how much of it, for what money (`bonafed.mechanisms.jsam.training`)."""
 
     prior: Prior = key(_prior)  # of a client's cost per unit of epsilon
-    noise_scale: float = key(checks.positive)  # Q: how much noise harms the training
     clip: float = key(checks.positive)  # largest norm of one record's gradient
+    noise_scale: float | None = key(checks.positive, None)  # Q: how much noise harms; contains (2/M)^2; or
+    smoothness: float | None = key(checks.positive, None)  # L of the loss, of which Q is made with the rest
     eta: float | None = key(checks.positive, None)  # weight of the training loss against money; or
     budget: float | None = key(checks.positive, None)  # money at most for these costs; or
     expected_budget: float | None = key(checks.positive, None)  # money on average over the prior
@@ -112,6 +121,9 @@ class Jsam(Section):
     clients_per_round: int = key(checks.whole, 10)  # drawn with replacement
     scheme: str = key(lambda name, v: checks.literal(name, v, JsamScheme), "jsam")
     members: int | None = key(checks.whole, None)  # M of "cheapest" and "largest losses"
+    max_epsilon: float | tuple[float, ...] | None = key(
+        _cap, None
+    )  # bought from a client, at most; or a list
     cost_seed: int = key(checks.seed, 0)  # the costs are drawn from the prior
     noise: str = key(noise_source, "secret")  # or "reproducible": the seed takes it off again
     clear_losses: bool = key(flag, False)  # of "largest losses": told to the server without noise
@@ -119,6 +131,13 @@ class Jsam(Section):
     def _agree(self) -> None:
         if (self.scheme == LARGEST_LOSSES) != self.clear_losses:
             raise InvalidValue("clear_losses", *_about_losses(self.scheme, self.clear_losses))
+        if self.noise_scale is None and self.smoothness is None:
+            raise InvalidValue("noise_scale", "must be given, or smoothness", "nothing")
+        if self.noise_scale is not None and self.smoothness is not None:
+            raise InvalidValue("smoothness", "must not be given with noise_scale", self.smoothness)
+        if isinstance(self.max_epsilon, tuple) and self.scheme == "cheapest":
+            rule = "must be one for all clients with cheapest"
+            raise InvalidValue("max_epsilon", rule, list(self.max_epsilon))
         ways = ("eta", "budget", "expected_budget")
         given = [name for name in ways if getattr(self, name) is not None]
         if not given:
@@ -132,7 +151,8 @@ class Jsam(Section):
             raise InvalidValue("members", rule, self.members)
 
     def table(self) -> dict[str, Any]:
-        return {**super().table(), "prior": self.prior.to_json()}
+        caps = list(self.max_epsilon) if isinstance(self.max_epsilon, tuple) else self.max_epsilon
+        return {**super().table(), "prior": self.prior.to_json(), "max_epsilon": caps}
 
 
 def _about_losses(scheme: str, accepted: bool) -> tuple[str, str]:

@@ -23,6 +23,7 @@ from bonafed.learning.federation import BadUpdatePolicy, Participation, evaluate
 from bonafed.learning.jobs import Job, LocalTraining, Optimizer, Samples, record_steps, sampling_rate
 from bonafed.learning.privacy import Batches, Calibration, noise_multiplier, sampled_multiplier
 from bonafed.learning.programs import Program, flat_parameters
+from bonafed.mechanisms.jsam import noise_scale as jsam_noise_scale
 from bonafed.mechanisms.jsam import training as jsam
 from bonafed.mechanisms.jsam.training import PrivacyTerms
 from bonafed.mechanisms.sampling import training as sampling
@@ -210,23 +211,48 @@ def _privacy_terms(
     given = config.jsam
     assert given is not None
     losses = None
+    noise_scale, records = _noise_scale(config, program, parts)
     if given.scheme == "largest losses":
         losses = [evaluate(program, start, _of(samples, part))[0] for part in parts]
     with named("jsam", losses="scheme"):
         settlement = jsam.settle_scheme(
             given.prior,
             jsam.draw_costs(given.prior, len(parts), given.cost_seed),
-            given.noise_scale,
+            noise_scale,
             cast(jsam.Scheme, given.scheme),
             eta=given.eta,
             budget=given.budget,
             expected_budget=given.expected_budget,
             members=given.members,
             losses=losses,
+            max_epsilon=given.max_epsilon,
         )
         selection, turns = settlement.allocation.selection, config.training.rounds
         schedule = jsam.draw_schedule(selection, turns, given.clients_per_round, config.run.seed)
-    return PrivacyTerms(settlement, schedule)
+    return PrivacyTerms(settlement, schedule, noise_scale, records)
+
+
+def _noise_scale(
+    config: Config, program: Program, parts: list[NDArray[np.int64]]
+) -> tuple[float, int | None]:
+    """Q, given or made of its ingredients; and the records per release it was made of.
+
+    A client that is drawn takes some steps, and each moves the model: T is rounds times steps. Where
+    clients average different numbers of records, M is the smallest: for the others Q is then too large,
+    which selects fewer clients than would be best; privacy and truthfulness do not depend on Q.
+    """
+    given, training = config.jsam, config.training
+    assert given is not None
+    if given.noise_scale is not None:
+        return given.noise_scale, None
+    assert given.smoothness is not None
+    records = min(min(training.batch_size, part.size) for part in parts)
+    steps = max(training.local_steps(part.size) for part in parts)
+    with named("jsam"):
+        scale = jsam_noise_scale(
+            given.delta, program.size, training.rounds * steps, given.smoothness, records
+        )
+    return scale, records
 
 
 def _of(samples: Samples, part: NDArray[np.int64]) -> Samples:

@@ -26,6 +26,7 @@ from bonafed.learning.federation import BadUpdatePolicy, evaluate, run_round
 from bonafed.learning.noise import Secret, Source
 from bonafed.learning.privacy import Ledger, Release
 from bonafed.learning.programs import saved_model
+from bonafed.mechanisms.jsam.payments import privacy_warning
 from bonafed.mechanisms.jsam.training import LARGEST_LOSSES, PrivacyTerms
 from bonafed.mechanisms.sampling.training import SampledTerms
 from bonafed.runs import folder as folders
@@ -290,7 +291,9 @@ def _agreed(setting: Setting, accounts: Accounts) -> JSONObject:
     return {
         "scheme": config.jsam.scheme,
         "eta": plan.eta,
-        "noise_scale": config.jsam.noise_scale,
+        "noise_scale": terms.noise_scale,
+        "records_per_release": terms.records,  # of which noise_scale was made; None: it was given
+        "max_epsilon": config.jsam.table()["max_epsilon"],
         "expected_spend": plan.total,  # whose mean over costs is the mean of what is paid
         "budget": config.jsam.budget,
         "expected_budget": config.jsam.expected_budget,
@@ -314,6 +317,19 @@ def _printed(asked: float, spent: float | None) -> str:
     )
 
 
+def _privacy_notes(setting: Setting, terms: PrivacyTerms) -> list[str]:
+    """What the user should know about the privacy that was bought."""
+    warning = privacy_warning(terms.epsilon)
+    found = [] if warning is None else [warning]
+    averaged = {min(setting.config.training.batch_size, part.size) for part in setting.parts}
+    if terms.records is not None and len(averaged) > 1:
+        found.append(
+            f"clients average {min(averaged)} to {max(averaged)} records per release; noise_scale is made "
+            "of the fewest, so it is too large for the others"
+        )
+    return found
+
+
 def notes(setting: Setting, records: Sequence[JSONObject], spent: float | None) -> list[str]:
     """What the user should know about the run, one sentence each; `spent` is the largest epsilon."""
     found = []
@@ -326,6 +342,8 @@ def notes(setting: Setting, records: Sequence[JSONObject], spent: float | None) 
     promised = setting.config.privacy
     if promised is not None and promised.calibration == "printed":
         found.append(_printed(promised.epsilon, spent))
+    if isinstance(setting.terms, PrivacyTerms):
+        found += _privacy_notes(setting, setting.terms)
     quiet = setting.config.clip is not None  # about training losses
     losses = [record["test_loss" if quiet else "train_loss"] for record in records]
     known = [loss for loss in losses if loss is not None]

@@ -8,7 +8,7 @@ import pytest
 
 from bonafed.economics import TruncatedExponential, Uniform
 from bonafed.mechanisms.jsam import Cheapest, JsamMechanism, unbiased
-from bonafed.mechanisms.jsam.controls import PayAsBid, PrintedMechanism
+from bonafed.mechanisms.jsam.controls import ClippedMechanism, PayAsBid, PrintedMechanism
 from bonafed.mechanisms.jsam.printed import algorithm_1
 
 FEW = ["--clients", "5", "--profiles", "2", "--points", "21"]
@@ -39,7 +39,10 @@ def test_no_lie_pays_under_the_exact_mechanism(audit):
         ["--prior", "exponential:1,0,2", "--noise-scale", "1"],
         ["--prior", "discrete:0.3,0.3,0.5,0.02,0.9,0.08,1,0.35,1.4,0.05,2,0.2", "--noise-scale", "1"],
         ["--eta", "5", "--noise-scale", "1"],
-        ["--delta", "1e-5", "--dimension", "1", "--rounds", "1", "--smoothness", "0.1"],
+        ["--delta", "1e-5", "--dimension", "1", "--rounds", "1", "--smoothness", "0.1", "--records", "2"],
+        ["--max-epsilon", "0.8"],
+        ["--max-epsilon", "0.8", "--variant", "usbm"],
+        ["--max-epsilon", "0.8", "--variant", "fsbm", "--members", "3"],
         ["--variant", "usbm"],
         ["--variant", "fsbm", "--members", "3"],
         ["--variant", "printed-integral"],
@@ -97,6 +100,14 @@ def test_pay_as_bid_can_be_gamed_by_overstating(audit):
     _recomputed(PayAsBid(Uniform(0, 1), 1, 10), witness)
 
 
+def test_an_optimum_that_is_clipped_can_be_gamed_by_understating(audit):
+    code, out, _ = audit(*FEW, "--variant", "clipped", "--max-epsilon", "0.8", "--json")
+    assert code == 1
+    witness = findings(out)["truthful"]["witness"]
+    assert witness["report"] < witness["true_cost"]
+    _recomputed(ClippedMechanism(Uniform(0, 1), 1, 10, 0.8), witness)
+
+
 def _recomputed(mechanism, witness):
     """The gain of a witness, from the mechanism for everybody."""
 
@@ -122,6 +133,11 @@ BAD = [
     (["--noise-scale", "-1"], "noise_scale must be positive, got -1.0"),
     (["--noise-scale", "1", "--delta", "0.1"], "--noise-scale must not be given with --delta, got 1.0"),
     (["--delta", "0.1"], "--dimension must be given with --delta, got nothing"),
+    (["--variant", "clipped"], "--max-epsilon must be one number with --variant clipped, got nothing"),
+    (
+        ["--variant", "printed", "--max-epsilon", "1"],
+        "--max-epsilon must not be given with --variant printed",
+    ),
     (["--prior", "gamma:1"], "prior kind must be one of"),
     (["--clients", "0"], "clients must be a whole number of at least 1, got 0"),
     (["--profiles", "0"], "profiles must be a whole number of at least 1, got 0"),

@@ -147,9 +147,40 @@ def test_an_expected_budget_does_not_depend_on_the_reports(quote, quoted, monkey
 
 def test_the_noise_scale_from_its_parts(quoted):
     words = [*PRIOR, "--reports", "five.csv", "--eta", "1"]
-    parts = ["--delta", "1e-5", "--dimension", "10", "--rounds", "100", "--smoothness", "0.5"]
-    assert quoted(*words, *parts)["noise_scale"] == jsam.noise_scale(1e-5, 10, 100, 0.5)
-    assert quoted(*words, *parts, "--c2", "1.1")["noise_scale"] == jsam.noise_scale(1e-5, 10, 100, 0.5, 1.1)
+    parts = [
+        "--delta",
+        "1e-5",
+        "--dimension",
+        "10",
+        "--rounds",
+        "100",
+        "--smoothness",
+        "0.5",
+        "--records",
+        "20",
+    ]
+    assert quoted(*words, *parts)["noise_scale"] == jsam.noise_scale(1e-5, 10, 100, 0.5, 20)
+    other = jsam.noise_scale(1e-5, 10, 100, 0.5, 20, 1.1)
+    assert quoted(*words, *parts, "--c2", "1.1")["noise_scale"] == other
+
+
+def test_a_cap_is_kept_and_its_bound_is_shown(quote, quoted):
+    said = quoted(*ONE, "--max-epsilon", "0.3")
+    assert max(row["epsilon"] for row in said["terms"]) == 0.3
+    done = jsam.settle(COSTS, Uniform(0, 1), 1, 1, max_epsilon=0.3)
+    assert [row["payment"] for row in said["terms"]] == done.payment.tolist()
+    assert said["lower_bound"] <= said["objective"]
+    assert "epsilon 0.3 at most" in " ".join(quote(*ONE, "--max-epsilon", "0.3")[1].split())
+    Path("caps.csv").write_text("max_epsilon\n0.1\n0.2\n0.3\n0.2\n0.2\n")
+    each = quoted(*ONE, "--max-epsilon", "caps.csv")
+    assert all(row["epsilon"] <= cap for row, cap in zip(each["terms"], each["max_epsilon"], strict=True))
+
+
+def test_a_quote_that_sells_more_than_ten_says_so(quote, quoted):
+    words = [*PRIOR, "--reports", "five.csv", "--eta", "1000", "--noise-scale", "100"]
+    assert "hardly a promise of privacy" in quoted(*words)["warnings"][0]
+    assert "hardly a promise" in " ".join(quote(*words)[1].split())
+    assert quoted(*words, "--max-epsilon", "5")["warnings"] == []
 
 
 def test_unequal_shares_show_the_plan_and_what_is_proved(quote, quoted):
@@ -215,8 +246,8 @@ def test_other_kinds_of_prior(quoted, prior):
     assert min(column(said, "payment")) >= 0
 
 
-WAYS = "--noise-scale, or --delta, --dimension, --rounds and --smoothness"
-PARTS = ["--delta", "1e-5", "--dimension", "10", "--rounds", "9", "--smoothness", "1"]
+WAYS = "--noise-scale, or --delta, --dimension, --rounds, --smoothness and --records"
+PARTS = ["--delta", "1e-5", "--dimension", "10", "--rounds", "9", "--smoothness", "1", "--records", "20"]
 NO_NOISE = [*PRIOR, "--reports", "five.csv", "--eta", "1"]
 BAD = [
     ([*FIVE, "--eta", "0"], "eta must be positive, got 0.0"),
@@ -249,7 +280,16 @@ BAD = [
     ([*ONE, *PARTS], "--noise-scale must not be given with --delta, got 1.0"),
     ([*ONE, "--c2", "1"], "--noise-scale must not be given with --c2, got 1.0"),
     ([*NO_NOISE, *PARTS[2:]], "--delta must be given with --dimension, got nothing"),
-    ([*NO_NOISE, *PARTS[:-2]], "--smoothness must be given with --delta, got nothing"),
+    ([*NO_NOISE, *PARTS[:-2]], "--records must be given with --delta, got nothing"),
+    ([*ONE, "--max-epsilon", "0"], "max_epsilon must be positive, got 0.0"),
+    (
+        [*ONE, "--max-epsilon", "1", "--fairness-floor", "0"],
+        "--max-epsilon must not be given with --fairness-floor, which has no payments, got 1",
+    ),
+    (
+        [*FIVE, "--expected-budget", "9", "--max-epsilon", "1"],
+        "expected_budget must be less: with everybody at max_epsilon it is not spent, got 9.0",
+    ),
     ([*NO_NOISE, "--c2", "1"], "--delta must be given with --c2, got nothing"),
     ([*NO_NOISE, "--delta", "0", *PARTS[2:]], "delta must be positive, got 0.0"),
     ([*NO_NOISE, "--delta", "1", *PARTS[2:]], "delta must be between 0 and 1, got 1.0"),

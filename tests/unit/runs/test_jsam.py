@@ -9,6 +9,7 @@ import torch
 
 from bonafed import InvalidValue
 from bonafed.learning.privacy import Ledger, Release
+from bonafed.mechanisms.jsam import noise_scale
 from bonafed.runs import config, folder, listing, setting, training
 
 JSAM = ["jsam.prior=uniform:0,1", "jsam.budget=20", "jsam.noise_scale=1", "jsam.clip=1"]
@@ -20,6 +21,14 @@ BAD = [
     (["jsam.eta=-1"], "jsam.eta must be positive, got -1.0"),
     (["jsam.eta=1"], "jsam.budget must not be given with eta, got 20.0"),
     (["jsam.noise_scale=0"], "jsam.noise_scale must be positive, got 0.0"),
+    (["jsam.noise_scale="], "jsam.noise_scale must be given, or smoothness, got nothing"),
+    (["jsam.smoothness=1"], "jsam.smoothness must not be given with noise_scale, got 1.0"),
+    (["jsam.max_epsilon=0"], "jsam.max_epsilon must be positive, got 0.0"),
+    (["jsam.max_epsilon=[1, 0]"], "jsam.max_epsilon must be positive, got 0 at position "),
+    (
+        ["jsam.scheme=cheapest", "jsam.members=2", "jsam.max_epsilon=[1, 2]"],
+        "jsam.max_epsilon must be one for all clients with cheapest, got [1.0, 2.0]",
+    ),
     (["jsam.clip=none"], "jsam.clip must be a number, got 'none'"),
     (["jsam.clients_per_round=0"], "jsam.clients_per_round must be a whole number of at least 1, got 0"),
     (["jsam.scheme=best"], "jsam.scheme must be one of jsam, unbiased, cheapest, complete information, "),
@@ -126,6 +135,40 @@ def test_the_weight_may_be_given_or_follow_from_the_prior(make, small):
     assert terms("jsam.eta=7").settlement.allocation.eta == 7
     average = terms("jsam.expected_budget=20").settlement
     assert average.allocation.eta != terms("jsam.budget=20").settlement.allocation.eta
+
+
+def test_the_noise_scale_is_made_of_what_the_run_knows(make, small, tmp_path):
+    ways = ["jsam.noise_scale=", "jsam.smoothness=0.5"]
+    made = setting.prepare(make(*JSAM, *MORE, *ways), dataset=small)
+    sizes = [part.size for part in made.parts]
+    records = min(30, *sizes)
+    assert made.terms.records == records
+    assert made.terms.noise_scale == noise_scale(1e-5, made.program.size, 5, 0.5, records)
+    summary = training.train(made, tmp_path / "run")
+    assert (summary["noise_scale"], summary["records_per_release"]) == (made.terms.noise_scale, records)
+    more = setting.prepare(make(*JSAM, *MORE, *ways, "training.steps=4"), dataset=small)  # T: 4 x 5
+    assert more.terms.noise_scale == noise_scale(1e-5, made.program.size, 20, 0.5, records)
+
+
+@pytest.mark.parametrize("cap", ["3", "[1, 2, 3, 4]"])
+def test_nobody_sells_more_than_the_cap(make, small, tmp_path, cap):
+    words = [*JSAM, *MORE, f"jsam.max_epsilon={cap}", "jsam.budget=", "jsam.eta=50"]
+    made = make(*words)
+    again = config.from_tables(tomllib.loads(config.to_toml(made)))
+    assert config.to_tables(again) == config.to_tables(made)
+    summary = training.train(setting.prepare(made, dataset=small), tmp_path / "run")
+    caps = np.broadcast_to(tomllib.loads(f"cap = {cap}")["cap"], 4)
+    assert np.all(np.array(summary["epsilon_sold"]) <= caps)
+    assert np.any(np.array(summary["epsilon_sold"]) == caps)
+    assert not any("hardly a promise" in note for note in summary["notes"])
+
+
+def test_selling_more_than_ten_is_said(make, small, tmp_path):
+    dear = training.train(
+        setting.prepare(make(*JSAM, *MORE, "jsam.budget=300"), dataset=small), tmp_path / "run"
+    )
+    assert max(dear["epsilon_sold"]) > 10
+    assert any("hardly a promise of privacy" in note for note in dear["notes"])
 
 
 @pytest.mark.usefixtures("one_secret")

@@ -6,6 +6,7 @@ choice is to state its true privacy sensitivity: `allocate`, `settle`; the basel
 
 from bonafed.mechanisms.jsam.allocation import Plan, allocate
 from bonafed.mechanisms.jsam.budget import Budgeted, eta_for_budget, eta_for_expected_budget
+from bonafed.mechanisms.jsam.cap_bound import least_objective
 from bonafed.mechanisms.jsam.complete import complete_information
 from bonafed.mechanisms.jsam.floors import FlooredPlan, allocate_with_floor
 from bonafed.mechanisms.jsam.inner import noise_scale, objective
@@ -33,6 +34,7 @@ __all__ = [
     "eta_for_budget",
     "eta_for_expected_budget",
     "largest_losses",
+    "least_objective",
     "noise_scale",
     "objective",
     "settle",

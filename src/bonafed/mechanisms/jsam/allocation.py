@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
+from bonafed.mechanisms.jsam.capped import CappedLadder, checked_cap
 from bonafed.mechanisms.jsam.inner import inner
 from bonafed.mechanisms.jsam.ladder import best_threshold
 
@@ -48,11 +49,14 @@ def allocate(
     variant: Variant = "exact",
     *,
     grid: float = 1e-4,
+    max_epsilon: ArrayLike | None = None,
 ) -> Plan:
     """The optimal plan for given virtual costs, in time O(N log N).
 
     `noise_scale` is Q of the paper (see `noise_scale` for its ingredients). `variant="printed"` runs
     Algorithm 1 as printed, with Q restored and p_h on a grid; it wants increasing virtual costs.
+    With `max_epsilon`, one cap for all or one per client, the plan is the best of a set of selections that
+    does not depend on the costs (`capped.py`); `least_objective` bounds how much better a plan could be.
 
     >>> plan = allocate([0.24, 0.7, 1.0, 1.42, 1.86], eta=1, noise_scale=1)
     >>> plan.threshold, plan.selection, round(plan.objective, 6)
@@ -60,6 +64,10 @@ def allocate(
     """
     v, weight, scale = checked(virtual_costs, eta, noise_scale)
     checks.literal("variant", variant, Variant)
+    if max_epsilon is not None:
+        if variant == "printed":
+            raise InvalidValue("max_epsilon", "must not be given for the printed variant", max_epsilon)
+        return capped_plan(v, weight, scale, checked_cap(max_epsilon, v.size))
     if variant == "printed":
         from bonafed.mechanisms.jsam.printed import algorithm_1
 
@@ -90,6 +98,35 @@ def threshold_plan(virtual_costs: Floats, h: int, eta: float, noise_scale: float
     return plan_for(selection, virtual_costs, eta, noise_scale, distance=2 * (n - h) / n)
 
 
+def capped_plan(virtual_costs: Floats, eta: float, noise_scale: float, caps: float | Floats) -> Plan:
+    """The best plan under caps (theory B9)."""
+    found = CappedLadder(virtual_costs, eta, noise_scale, caps)
+    return bought(
+        found.selection, found.privacy, virtual_costs, found.objective, found.distance, eta, noise_scale
+    )
+
+
+def bought(
+    selection: Floats,
+    privacy: Floats,
+    virtual_costs: Floats,
+    objective: float,
+    distance: float,
+    eta: float,
+    noise_scale: float,
+) -> Plan:
+    """A plan whose epsilon is settled."""
+    _require_finite(objective, eta, noise_scale)
+    total = float(privacy @ virtual_costs)
+    return Plan(selection, privacy, total, objective, int((selection > 0).sum()), distance, eta)
+
+
+def _require_finite(objective: float, eta: float, noise_scale: float) -> None:
+    if not math.isfinite(objective):
+        rule = f"must be smaller for noise_scale {noise_scale:g}: the objective is not finite"
+        raise InvalidValue("eta", rule, eta)
+
+
 def plan_for(
     selection: Floats,
     virtual_costs: Floats,
@@ -102,9 +139,7 @@ def plan_for(
     share, root = np.cbrt(selection[chosen]) ** 2, np.cbrt(virtual_costs[chosen])
     spread = float((share * root**2).sum())  # W
     total, value = (float(x) for x in inner(eta, distance, spread, noise_scale))
-    if not math.isfinite(value):
-        rule = f"must be smaller for noise_scale {noise_scale:g}: the objective is not finite"
-        raise InvalidValue("eta", rule, eta)
+    _require_finite(value, eta, noise_scale)
     privacy = np.zeros(selection.size)
     privacy[chosen] = share * total / (spread * root)  # Theorem 4
     return Plan(selection, privacy, total, value, int(chosen.sum()), distance, eta)

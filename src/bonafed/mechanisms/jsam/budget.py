@@ -24,12 +24,16 @@ from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.economics.priors import Prior
 from bonafed.errors import InvalidValue, NoSolution
+from bonafed.mechanisms.jsam.allocation import allocate
+from bonafed.mechanisms.jsam.complete import complete_information
 from bonafed.mechanisms.jsam.inner import inner
 from bonafed.mechanisms.jsam.ladder import distance_of, spread_of
-from bonafed.mechanisms.jsam.payments import PrivacySettlement, settle, virtual_costs_of
+from bonafed.mechanisms.jsam.payments import PrivacySettlement, capped_rule, settle, virtual_costs_of
 from bonafed.mechanisms.jsam.rules import Jsam, Rule
 
-_CLOSE = 1e-9  # relative, of eta
+_CLOSE, _NEAR = 1e-9, 1e-6  # relative, of eta; the latter where it stands for an average over draws
+_STALLS = 20  # doublings of eta that bought nothing more
+_NOT_SPENT = "must be less: with everybody at max_epsilon it is not spent"
 
 
 class Budgeted(NamedTuple):
@@ -46,11 +50,13 @@ def eta_for_budget(
     noise_scale: float,
     *,
     rule: Rule | None = None,
+    max_epsilon: ArrayLike | None = None,
 ) -> Budgeted:
     """The largest eta found whose payments for these reports stay within the budget.
 
     The payments jump where one more client is selected, so they may stay below the budget. They are
-    checked, whatever the search did: `settlement.spend <= budget`.
+    checked, whatever the search did: `settlement.spend <= budget`. Under a cap no weight spends more than
+    the cap times the highest cost for everybody; a budget beyond what can be spent is refused.
 
     >>> from bonafed.economics import Uniform
     >>> found = eta_for_budget([0.12, 0.35, 0.5, 0.71, 0.93], Uniform(0, 1), 2.0, noise_scale=1)
@@ -60,9 +66,9 @@ def eta_for_budget(
     money = checks.positive("budget", budget)
 
     def at(eta: float) -> PrivacySettlement:
-        return settle(reports, prior, eta, noise_scale, rule=rule)
+        return settle(reports, prior, eta, noise_scale, rule=rule, max_epsilon=max_epsilon)
 
-    low = largest_weight(lambda eta: at(eta).spend <= money)
+    low = _weight(lambda eta: at(eta).spend, money, max_epsilon)
     return Budgeted(low, at(low))
 
 
@@ -73,6 +79,7 @@ def eta_for_expected_budget(
     noise_scale: float,
     *,
     rule: Rule | None = None,
+    max_epsilon: ArrayLike | None = None,
     samples: int = 1000,
     seed: int = 0,
 ) -> float:
@@ -90,13 +97,67 @@ def eta_for_expected_budget(
     drawn = np.array([prior.sample(rng, n) for _ in range(size)])
     virtual = virtual_costs_of(drawn, prior)
     scale = checks.positive("noise_scale", noise_scale)
-    if rule is None or isinstance(rule, Jsam):
+    choice = capped_rule(rule, max_epsilon)
+    if isinstance(choice, Jsam) and choice.max_epsilon is None:
         return optimal_weight(virtual, scale, money)
 
     def expected(eta: float) -> float:
-        return float(np.mean([rule.plan(v, eta, scale).total for v in virtual]))
+        return float(np.mean([choice.plan(v, eta, scale).total for v in virtual]))
 
-    return largest_weight(lambda eta: expected(eta) <= money)
+    return _average_weight(expected, money, max_epsilon)
+
+
+def _weight(spend: Callable[[float], float], money: float, max_epsilon: ArrayLike | None) -> float:
+    """The largest weight at which `spend` is within `money`; a cap may keep it from being spent."""
+    if max_epsilon is None:
+        return largest_weight(lambda eta: spend(eta) <= money)
+    top, bought = 0.0, [0.0]  # the largest weight allowed so far, and what each doubling led to
+
+    def allowed(eta: float) -> bool:
+        nonlocal top
+        now = spend(eta)
+        if now <= money and eta >= 2 * top:
+            top = eta
+            bought.append(now)
+            if len(bought) > _STALLS and now <= bought[-_STALLS] * (1 + _CLOSE):
+                raise InvalidValue("budget", _NOT_SPENT, money)
+        return now <= money
+
+    return largest_weight(allowed)
+
+
+def _average_weight(
+    expected: Callable[[float], float], money: float, max_epsilon: ArrayLike | None
+) -> float:
+    """The weight (to 1e-6) at which an average that does not fall in it, and is slow, is `money`."""
+    low, spent_low = 1.0, expected(1.0)
+    high, spent_high, before = low, spent_low, 0.0
+    while spent_low > money:
+        low, (high, spent_high) = low / 16, (low, spent_low)
+        if low < 1e-200:
+            raise NoSolution("no weight eta is small enough to stay within the budget")
+        spent_low = expected(low)
+    while spent_high <= money:
+        if max_epsilon is not None and high > 16**5 and spent_high <= before * (1 + _CLOSE):
+            raise InvalidValue("expected_budget", _NOT_SPENT, money)
+        (low, spent_low), high, before = (high, spent_high), high * 16, spent_low
+        if high > 1e200:
+            raise NoSolution("the budget is never reached: every weight eta stays within it")
+        spent_high = expected(high)
+    halve = False
+    while high > low * (1 + _NEAR):
+        share = 0.5
+        if not halve and spent_low > 0:  # money is nearly a power of the weight
+            share = float(np.log(money / spent_low) / np.log(spent_high / spent_low))
+        width = float(np.log(high / low))
+        guess = low * float(np.exp(width * min(max(share, 0.01), 0.99)))
+        spent = expected(guess)
+        if spent <= money:
+            low, spent_low = guess, spent
+        else:
+            high, spent_high = guess, spent
+        halve = float(np.log(high / low)) > width / 2
+    return low
 
 
 def optimal_weight(virtual_costs: Floats, noise_scale: float, money: float) -> float:
@@ -112,6 +173,28 @@ def optimal_weight(virtual_costs: Floats, noise_scale: float, money: float) -> f
         return float(np.take_along_axis(total, best, axis=1).mean())
 
     return largest_weight(lambda eta: expected(eta) <= money)
+
+
+def known_weight(costs: Floats, noise_scale: float, money: float, max_epsilon: ArrayLike | None) -> float:
+    """The largest eta at which the plan for known costs stays within `money`."""
+
+    def spend(eta: float) -> float:
+        return complete_information(costs, eta, noise_scale, max_epsilon=max_epsilon).spend
+
+    return _weight(spend, money, max_epsilon)
+
+
+def known_expected_weight(
+    drawn: Floats, noise_scale: float, money: float, max_epsilon: ArrayLike | None
+) -> float:
+    """The eta at which plans for known costs, drawn (S, N), cost `money` on average."""
+    if max_epsilon is None:
+        return optimal_weight(drawn, noise_scale, money)
+
+    def expected(eta: float) -> float:
+        return float(np.mean([allocate(c, eta, noise_scale, max_epsilon=max_epsilon).total for c in drawn]))
+
+    return _average_weight(expected, money, max_epsilon)
 
 
 def largest_weight(allowed: Callable[[float], bool]) -> float:

@@ -13,7 +13,9 @@ from bonafed.mechanisms.jsam.allocation import allocate
 from bonafed.mechanisms.jsam.payments import PrivacySettlement
 
 
-def complete_information(costs: ArrayLike, eta: float, noise_scale: float) -> PrivacySettlement:
+def complete_information(
+    costs: ArrayLike, eta: float, noise_scale: float, *, max_epsilon: ArrayLike | None = None
+) -> PrivacySettlement:
     """The optimal plan with the costs in the place of virtual costs; payment cost times epsilon.
 
     >>> known = complete_information([0.12, 0.35, 0.5, 0.71, 0.93], eta=1, noise_scale=1)
@@ -21,6 +23,6 @@ def complete_information(costs: ArrayLike, eta: float, noise_scale: float) -> Pr
     [0.0, 0.0, 0.0, 0.0, 0.0]
     """
     c = checks.vector("costs", costs, sign="positive")
-    plan = allocate(c, eta, noise_scale)
+    plan = allocate(c, eta, noise_scale, max_epsilon=max_epsilon)
     everyone = np.ones(c.size, dtype=np.bool_)
     return PrivacySettlement(c, everyone, plan, c * plan.privacy, np.zeros(c.size))

@@ -2,6 +2,11 @@
 
 PayAsBid pays report times epsilon, which invites overstating.
 
+ClippedMechanism takes the optimum without a cap and cuts epsilon off at the cap, but pays the rent by the
+objective of the uncapped optimum: the integral of an epsilon that it does not buy. Who is cut off gains by
+understating its cost. (With the integral of what it does buy no lie would pay, as that does not rise in the
+own report; but the plan would be the best for another problem, the one without a cap.)
+
 PrintedMechanism takes the plan of the paper's Algorithm 1, p_h on a grid, and pays report times epsilon
 plus a rent, in one of two ways that agree for an exact optimum and only there:
 
@@ -33,7 +38,7 @@ from bonafed.economics.priors import ContinuousPrior, Prior, Uniform
 from bonafed.errors import InvalidValue
 from bonafed.mechanisms.jsam.inner import inner
 from bonafed.mechanisms.jsam.ladder import Ints, ladder
-from bonafed.mechanisms.jsam.payments import admit, lowest_cost
+from bonafed.mechanisms.jsam.payments import JsamMechanism, admit, lowest_cost
 
 Rent = Literal["objective", "integral"]
 _SWEEP = 2000  # points among which jumps of epsilon are looked for
@@ -59,6 +64,31 @@ class PayAsBid:
         epsilon = ladder(case.costs, self.eta, self.noise_scale).own(many, case.own).privacy
         epsilon = np.where(case.inside, epsilon, 0.0)
         return epsilon, own * epsilon
+
+
+@dataclass(frozen=True)
+class ClippedMechanism:
+    """The optimum without a cap, cut off at one, with the payment formula of the optimum."""
+
+    prior: Prior
+    eta: float
+    noise_scale: float
+    max_epsilon: float
+
+    def __post_init__(self) -> None:
+        checks.positive("max_epsilon", self.max_epsilon)
+
+    def allocate(self, reports: ArrayLike) -> Allocation:
+        """(n,) epsilon and payment."""
+        return _one_by_one(self, checks.vector("reports", reports))
+
+    def respond(self, reports: Floats, client: int, own: Floats) -> tuple[Floats, Floats]:
+        """(m,) epsilon and payment of one client for its reports `own`, the others' as they are."""
+        uncapped = JsamMechanism(self.prior, self.eta, self.noise_scale)
+        epsilon, payment = uncapped.respond(reports, client, own)
+        lifted = np.clip(own, lowest_cost(self.prior), self.prior.high)
+        cut = np.minimum(epsilon, self.max_epsilon)
+        return cut, np.asarray(payment - lifted * (epsilon - cut))
 
 
 @dataclass(frozen=True)
@@ -96,7 +126,7 @@ class PrintedMechanism:
         return np.where(case.inside, epsilon, 0.0), np.where(case.inside, payment, 0.0)
 
 
-def _one_by_one(mechanism: PayAsBid | PrintedMechanism, reports: Floats) -> Allocation:
+def _one_by_one(mechanism: PayAsBid | ClippedMechanism | PrintedMechanism, reports: Floats) -> Allocation:
     """The outcome for everybody from the answers to each."""
     answers = [mechanism.respond(reports, k, reports[k : k + 1]) for k in range(reports.size)]
     epsilon, payment = np.array(answers)[:, :, 0].T

@@ -58,6 +58,7 @@ class Ladder:
     client_at: Ints  # (N,) whose they are
     rank: Ints  # (N,) place of each client in that order
     prefix: Floats  # (N+1,) sums of the first w
+    cost_prefix: Floats  # (N+1,) sums of the first costs
 
     def own(self, clients: Ints, virtual_costs: Floats) -> Own:
         """V_k(x) and epsilon_k(x) for pairs (k, x), (m,) each; the others as they are."""
@@ -70,7 +71,7 @@ class Ladder:
         return Own(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
     def _own(self, clients: Ints, x: Floats) -> Own:
-        moved = _Moved(self, clients, x)
+        moved = Moved(self, clients, x)
         n = self.sorted_costs.size
         best = _search(n, clients.size, self.eta, self.noise_scale, moved.spread)
         question = np.arange(clients.size)
@@ -100,8 +101,8 @@ def ladder(virtual_costs: Floats, eta: float, noise_scale: float) -> Ladder:
     rank = np.empty(order.size, dtype=np.int64)
     rank[order] = np.arange(order.size)
     w = np.cbrt(virtual_costs[order]) ** 2
-    prefix = np.concatenate([[0.0], np.cumsum(w)])
-    return Ladder(eta, noise_scale, virtual_costs[order], order, rank, prefix)
+    prefix, costs = (np.concatenate([[0.0], np.cumsum(each)]) for each in (w, virtual_costs[order]))
+    return Ladder(eta, noise_scale, virtual_costs[order], order, rank, prefix, costs)
 
 
 def best_threshold(sorted_costs: Floats, eta: float, noise_scale: float) -> tuple[int, float, float]:
@@ -128,14 +129,15 @@ def spread_of(n: int, h: Ints, lead: Floats | float, prefix: Floats) -> Floats:
     return result
 
 
-class _Moved:
+class Moved:
     """The sorted list of each question: client k taken out, x put in."""
 
     def __init__(self, base: Ladder, clients: Ints, x: Floats) -> None:
-        self._base = base
+        self._base, self._x = base, x
         self._from = base.rank[clients]  # where k was
+        self._left = base.sorted_costs[self._from]  # what it was
         self._w = np.cbrt(x) ** 2
-        self._taken = np.cbrt(base.sorted_costs[self._from]) ** 2
+        self._taken = np.cbrt(self._left) ** 2
         self.place = self._where(clients, x)  # where k is now: this many others come before it
         first_other = np.minimum(self._from == 0, base.sorted_costs.size - 1).astype(np.int64)
         first = np.cbrt(base.sorted_costs[first_other]) ** 2
@@ -154,12 +156,28 @@ class _Moved:
 
     def spread(self, question: Ints, h: Ints) -> Floats:
         """W_h of the changed list; h may exceed the place of k or not."""
-        place, taken_from = self.place[question], self._from[question]
-        others = np.where(h <= place, h, h - 1)  # of the first h, how many are others
-        behind = others > taken_from
-        total = self._base.prefix[others + behind] - np.where(behind, self._taken[question], 0.0)
-        total = total + np.where(h <= place, 0.0, self._w[question])
+        total = self.first(question, h)
         return spread_of(self._base.sorted_costs.size, h, self._lead[question], total)
+
+    def first(self, question: Ints, count: Ints) -> Floats:
+        """The sum of w over the first `count` of the changed list."""
+        return self._first(self._base.prefix, self._taken, self._w, question, count)
+
+    def cost_of_first(self, question: Ints, count: Ints) -> Floats:
+        """The sum of the virtual costs of the first `count` of the changed list."""
+        return self._first(self._base.cost_prefix, self._left, self._x, question, count)
+
+    def _first(self, prefix: Floats, taken: Floats, own: Floats, question: Ints, count: Ints) -> Floats:
+        place, taken_from = self.place[question], self._from[question]
+        others = np.where(count <= place, count, count - 1)  # of the first, how many are others
+        behind = others > taken_from
+        total = prefix[others + behind] - np.where(behind, taken[question], 0.0)
+        return np.asarray(total + np.where(count <= place, 0.0, own[question]))
+
+    def up_to(self, question: Ints, limit: Floats) -> Ints:
+        """How many of the changed list are not above `limit`."""
+        known = np.searchsorted(self._base.sorted_costs, limit, side="right")
+        return np.asarray(known - (self._left[question] <= limit) + (self._x[question] <= limit))
 
 
 def _search(

@@ -50,6 +50,7 @@ from bonafed.mechanisms.jsam.ladder import Ints, Own
 from bonafed.mechanisms.jsam.rules import Jsam, Rule
 
 PaymentVariant = Literal["ex-post", "bayesian"]
+HARDLY_A_PROMISE = 10.0  # epsilon: one record may change the odds of what is seen by e^10, 22,000
 FLOOR = 1e-6  # of the highest cost: reports, or finitely many virtual costs, below count as this
 _CELLS = 128  # of (iii) to begin with
 _CHUNK = 1 << 18  # nodes asked at a time
@@ -91,6 +92,7 @@ def settle(
     noise_scale: float,
     *,
     rule: Rule | None = None,
+    max_epsilon: ArrayLike | None = None,
     variant: PaymentVariant = "ex-post",
     floor: float | None = None,
     cells: int = _CELLS,
@@ -100,6 +102,8 @@ def settle(
     """Allocation and payments for reported privacy sensitivities.
 
     `prior` is one belief for all or one per client. `rule` is the exact optimum (`Jsam`) if not given.
+    `max_epsilon` is the most that is bought from a client, one number or one per client; it must be public,
+    or stated and binding before costs are reported (theory B9). Payments stay truthful.
     `cells` are those of (iii) to begin with; `samples` and `rng` belong to `variant="bayesian"`.
 
     >>> from bonafed.economics import Uniform
@@ -112,7 +116,7 @@ def settle(
     weight, scale = checks.positive("eta", eta), checks.positive("noise_scale", noise_scale)
     inside, group = _admitted(c, _priors(prior, c.size), floor, checks.whole("cells", cells))
     who = np.flatnonzero(inside)
-    choice = (rule or Jsam()).among(inside)
+    choice = capped_rule(rule, max_epsilon).among(inside)
     plan = choice.plan(group.virtual, weight, scale)
     if variant == "ex-post":
         amount, error = group.payments(choice, group.virtual, weight, scale)
@@ -123,6 +127,24 @@ def settle(
     return PrivacySettlement(
         c, inside, spread_out(plan, who, c.size), _fill(amount, who, c.size), _fill(error, who, c.size)
     )
+
+
+def privacy_warning(privacy: Floats) -> str | None:
+    """What to say of a plan that buys more than anyone should call privacy; None if it does not."""
+    much = int((privacy > HARDLY_A_PROMISE).sum())
+    if not much:
+        return None
+    who = "1 client sells" if much == 1 else f"{much} clients sell"
+    return (
+        f"{who} more than epsilon {HARDLY_A_PROMISE:g}, up to {privacy.max():.4g}, which is hardly a "
+        "promise of privacy: max_epsilon caps it"
+    )
+
+
+def capped_rule(rule: Rule | None, max_epsilon: ArrayLike | None) -> Rule:
+    """The rule, the exact optimum if not given, under the cap if there is one."""
+    choice = rule or Jsam()
+    return choice if max_epsilon is None else choice.with_cap(max_epsilon)
 
 
 class Admitted(NamedTuple):
@@ -154,10 +176,13 @@ class JsamMechanism:
     eta: float
     noise_scale: float
     rule: Rule | None = None
+    max_epsilon: ArrayLike | None = None
 
     def allocate(self, reports: ArrayLike) -> Allocation:
         """(n,) epsilon and payment."""
-        done = settle(reports, self.prior, self.eta, self.noise_scale, rule=self.rule)
+        done = settle(
+            reports, self.prior, self.eta, self.noise_scale, rule=self.rule, max_epsilon=self.max_epsilon
+        )
         return Allocation(done.allocation.privacy, done.payment)
 
     def respond(self, reports: Floats, client: int, own: Floats) -> tuple[Floats, Floats]:
@@ -167,7 +192,7 @@ class JsamMechanism:
         belief = priors[client]
         everyone[client] = belief.high  # any admitted report: it is replaced below
         inside, group = _admitted(everyone, priors, None, _CELLS)
-        rule = (self.rule or Jsam()).among(inside)
+        rule = capped_rule(self.rule, self.max_epsilon).among(inside)
 
         def ask(clients: Ints, x: Floats) -> Own:
             return rule.own(group.virtual, self.eta, self.noise_scale, clients, x)

@@ -7,13 +7,17 @@ of Problem 3 over a set of selections that does not depend on the reports (theor
     Jsam            all selections: the exact optimum
     Fixed           one selection, made before anyone reports: USBM (all alike), BBM (largest losses)
     Cheapest        the M lowest virtual costs, 1/M each: FSBM-M. It minimises over all sets of M clients.
+
+Each may carry a cap on epsilon (`capped.py`): Fixed then is as exact as without; Cheapest wants one cap for
+all, since with a cap of its own a cheap client need not be a good one; Jsam minimises over the selections
+that `capped.py` lists.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import final
+from dataclasses import dataclass, replace
+from typing import Literal, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,9 +25,12 @@ from numpy.typing import ArrayLike, NDArray
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
-from bonafed.mechanisms.jsam.allocation import Plan, allocate, plan_for
+from bonafed.mechanisms.jsam.allocation import Plan, allocate, bought, plan_for
+from bonafed.mechanisms.jsam.capped import CappedCheapest, CappedLadder, CappedSelection, checked_cap
 from bonafed.mechanisms.jsam.inner import inner
 from bonafed.mechanisms.jsam.ladder import Ints, Own, ladder
+
+Bias = Literal["text", "tables"]
 
 
 class Rule(ABC):
@@ -41,17 +48,45 @@ class Rule(ABC):
         """The same rule for the admitted ones of all clients, (n,) True where admitted."""
         return self
 
+    def with_cap(self, max_epsilon: ArrayLike) -> Rule:
+        """The same rule, buying no more than this from anyone: one number, or one per client."""
+        raise InvalidValue("max_epsilon", f"must not be given for {type(self).__name__}", repr(max_epsilon))
+
+
+def _caps_among(caps: float | Floats | None, admitted: NDArray[np.bool_]) -> float | Floats | None:
+    """The caps of the admitted ones of all clients."""
+    if caps is None or isinstance(caps, float):
+        return caps
+    if caps.size != admitted.size:
+        rule = f"must be one number, or {admitted.size}, one per client"
+        raise InvalidValue("max_epsilon", rule, caps.size)
+    return checked_cap(caps[admitted])
+
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Jsam(Rule):
-    """The exact optimum."""
+    """The exact optimum; under a cap the best of the selections of `capped.py`."""
+
+    max_epsilon: float | Floats | None = None  # E: one for all, or (N,)
+
+    def __post_init__(self) -> None:
+        if self.max_epsilon is not None:
+            object.__setattr__(self, "max_epsilon", checked_cap(self.max_epsilon))
+
+    def with_cap(self, max_epsilon: ArrayLike) -> Jsam:
+        return Jsam(checked_cap(max_epsilon))
+
+    def among(self, admitted: NDArray[np.bool_]) -> Jsam:
+        return Jsam(_caps_among(self.max_epsilon, admitted))
 
     def plan(self, virtual_costs: Floats, eta: float, noise_scale: float) -> Plan:
-        return allocate(virtual_costs, eta, noise_scale)
+        return allocate(virtual_costs, eta, noise_scale, max_epsilon=self.max_epsilon)
 
     def own(self, virtual_costs: Floats, eta: float, noise_scale: float, clients: Ints, x: Floats) -> Own:
-        return ladder(virtual_costs, eta, noise_scale).own(clients, x)
+        if self.max_epsilon is None:
+            return ladder(virtual_costs, eta, noise_scale).own(clients, x)
+        return CappedLadder(virtual_costs, eta, noise_scale, self.max_epsilon).own(clients, x)
 
 
 @final
@@ -60,12 +95,18 @@ class Fixed(Rule):
     """A selection made before anyone reports."""
 
     selection: Floats  # (N,) probabilities, sum 1
+    max_epsilon: float | Floats | None = None  # E: one for all, or (N,)
 
     def __post_init__(self) -> None:
+        if self.max_epsilon is not None:
+            object.__setattr__(self, "max_epsilon", checked_cap(self.max_epsilon, np.size(self.selection)))
         p = checks.vector("selection", self.selection)
         if abs(float(p.sum()) - 1) > 1e-9:
             raise InvalidValue("selection", "must sum to 1", f"sum {p.sum():.12g}")
         object.__setattr__(self, "selection", p)
+
+    def with_cap(self, max_epsilon: ArrayLike) -> Fixed:
+        return replace(self, max_epsilon=checked_cap(max_epsilon, self.selection.size))
 
     def among(self, admitted: NDArray[np.bool_]) -> Fixed:
         self._fits(admitted.size)
@@ -74,11 +115,20 @@ class Fixed(Rule):
         left = self.selection[admitted]
         if not left.sum() > 0:
             raise InvalidValue("selection", "must hold a client that is admitted", "none")
-        return Fixed(left / left.sum())
+        return Fixed(left / left.sum(), _caps_among(self.max_epsilon, admitted))
 
     def plan(self, virtual_costs: Floats, eta: float, noise_scale: float) -> Plan:
         self._fits(virtual_costs.size)
-        return plan_for(self.selection, virtual_costs, eta, noise_scale, self._distance)
+        if self.max_epsilon is None:
+            return plan_for(self.selection, virtual_costs, eta, noise_scale, self._distance)
+        found = self._capped(virtual_costs, eta, noise_scale)
+        return bought(
+            self.selection, found.privacy, virtual_costs, found.objective, self._distance, eta, noise_scale
+        )
+
+    def _capped(self, virtual_costs: Floats, eta: float, noise_scale: float) -> CappedSelection:
+        caps = np.array(np.broadcast_to(np.asarray(self.max_epsilon), self.selection.shape))
+        return CappedSelection(self.selection, virtual_costs, eta, noise_scale, caps)
 
     def _fits(self, clients: int) -> None:
         if self.selection.size != clients:
@@ -91,6 +141,8 @@ class Fixed(Rule):
         return float(np.abs(self.selection - 1 / self.selection.size).sum())
 
     def own(self, virtual_costs: Floats, eta: float, noise_scale: float, clients: Ints, x: Floats) -> Own:
+        if self.max_epsilon is not None:
+            return self._capped(virtual_costs, eta, noise_scale).own(clients, x)
         w = np.cbrt(self.selection * virtual_costs) ** 2
         p = self.selection[clients]
         rest = _all_but_one(w)[clients]
@@ -127,21 +179,49 @@ def _members(members: int, clients: int) -> int:
 @final
 @dataclass(frozen=True)
 class Cheapest(Rule):
-    """FSBM-M: the M clients of lowest virtual cost, alike."""
+    """FSBM-M: the M clients of lowest virtual cost, alike.
+
+    The text of the paper charges the bias l = 2 (1 - M/N) of leaving the others out. Its tables II and III
+    fit a rule that does not (`bias="tables"`: l = 0; erratum J14), which buys more privacy. Either way the
+    objective of the plan is what the rule minimises.
+    """
 
     members: int  # M; all, if fewer are admitted
+    bias: Bias = "text"
+    max_epsilon: float | None = None  # E, one for all
 
     def __post_init__(self) -> None:
         checks.whole("members", self.members)
+        checks.literal("bias", self.bias, Bias)
+        if self.max_epsilon is not None:
+            object.__setattr__(self, "max_epsilon", _one_cap(self.max_epsilon))
+
+    def with_cap(self, max_epsilon: ArrayLike) -> Cheapest:
+        return replace(self, max_epsilon=_one_cap(max_epsilon))
+
+    def _distance(self, clients: int) -> float:
+        return 2 * (1 - min(self.members, clients) / clients) if self.bias == "text" else 0.0
+
+    def _capped(self, virtual_costs: Floats, eta: float, noise_scale: float) -> CappedCheapest:
+        assert self.max_epsilon is not None
+        m, distance = min(self.members, virtual_costs.size), self._distance(virtual_costs.size)
+        return CappedCheapest(m, distance, virtual_costs, eta, noise_scale, self.max_epsilon)
 
     def plan(self, virtual_costs: Floats, eta: float, noise_scale: float) -> Plan:
         n = virtual_costs.size
-        m = min(self.members, n)
+        m, distance = min(self.members, n), self._distance(n)
+        if self.max_epsilon is not None:
+            found = self._capped(virtual_costs, eta, noise_scale)
+            return bought(
+                found.selection, found.privacy, virtual_costs, found.objective, distance, eta, noise_scale
+            )
         selection = np.zeros(n)
         selection[np.argsort(virtual_costs, kind="stable")[:m]] = 1 / m
-        return plan_for(selection, virtual_costs, eta, noise_scale, 2 * (1 - m / n))
+        return plan_for(selection, virtual_costs, eta, noise_scale, distance)
 
     def own(self, virtual_costs: Floats, eta: float, noise_scale: float, clients: Ints, x: Floats) -> Own:
+        if self.max_epsilon is not None:
+            return self._capped(virtual_costs, eta, noise_scale).own(clients, x)
         n = virtual_costs.size
         m = min(self.members, n)
         order = np.argsort(virtual_costs, kind="stable")
@@ -158,7 +238,15 @@ class Cheapest(Rule):
         member = (x < cut) | ((x == cut) & (clients < rival)) | (at >= n)
         spread = others + np.cbrt(np.minimum(x, cut) / m) ** 2
         p = np.where(member, 1 / m, 0.0)
-        return _bought(eta, 2 * (1 - m / n), spread, noise_scale, p, x)
+        return _bought(eta, self._distance(n), spread, noise_scale, p, x)
+
+
+def _one_cap(max_epsilon: ArrayLike) -> float:
+    """A cap for all: with different ones the cheapest need not be the best M."""
+    cap = checked_cap(max_epsilon)
+    if not isinstance(cap, float):
+        raise InvalidValue("max_epsilon", "must be one for all clients with the M cheapest", f"{cap.size}")
+    return cap
 
 
 def _all_but_one(values: Floats) -> Floats:

@@ -7,6 +7,13 @@ costs alone; excluding mass E at the least W is a knapsack problem. Hence
     exact       up to EXACT_LIMIT clients, every leader with every set of excluded clients;
     heuristic   beyond: for every leader, exclude in order of (u v)^(2/3)/u, as a fractional knapsack.
 
+Q is one for all, as when every release averages the same number of records. Where client k averages M_k,
+the noise term is that of Q for M = 2 with epsilon' = epsilon M_k/2, which costs v' = 2 v/M_k a unit; the
+shares p^u stay what the objective says. So plan with v', and epsilon_k = 2 epsilon'_k/M_k.
+
+There are no payments for unequal sizes: beyond EXACT_LIMIT the plan is a heuristic, V_k need not be
+concave, and the formulas of `payments.py` would not be truthful.
+
 The heuristic comes with a lower bound. Between two steps of the fractional knapsack W is concave in E (the
 leader's term is, the rest is linear) and no set of mass E has a smaller W; l = 2E grows; J grows with
 both. So on a step from E_j to E_{j+1}   J >= J(2 E_j, min(W_j, W_{j+1})),   and the least of these over all
@@ -15,6 +22,7 @@ leaders and steps bounds the optimum.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -42,9 +50,16 @@ class BoundedPlan(NamedTuple):
 
 
 def allocate_unequal(
-    virtual_costs: ArrayLike, shares: ArrayLike, eta: float, noise_scale: float
+    virtual_costs: ArrayLike,
+    shares: ArrayLike,
+    eta: float,
+    noise_scale: float,
+    records: ArrayLike | None = None,
 ) -> BoundedPlan:
     """The best plan found for clients that hold the given shares of the data, which sum to 1.
+
+    A plan, with a bound, and without payments. With `records`, M_k per release of each client,
+    `noise_scale` is that for M = 2 records (see `noise_scale`: it contains (2/M)^2).
 
     >>> found = allocate_unequal([0.3, 0.5, 1.8], [0.2, 0.3, 0.5], eta=1, noise_scale=1)
     >>> found.optimal, found.plan.selection
@@ -52,6 +67,10 @@ def allocate_unequal(
     """
     v, weight, scale = checked(virtual_costs, eta, noise_scale)
     u = checks.shares("shares", shares, length=v.size)
+    if records is not None:
+        half = checks.vector("records", records, sign="positive", length=v.size) / 2
+        found = allocate_unequal(v / half, u, weight, scale)
+        return found._replace(plan=replace(found.plan, privacy=found.plan.privacy / half))
     if v.size <= EXACT_LIMIT:
         plan = _exact(v, u, weight, scale)
         return BoundedPlan(plan, True, plan.objective)

@@ -40,11 +40,11 @@ from bonafed.learning.privacy import noise_multiplier
 from bonafed.mechanisms.jsam.budget import (
     eta_for_budget,
     eta_for_expected_budget,
-    largest_weight,
-    optimal_weight,
+    known_expected_weight,
+    known_weight,
 )
 from bonafed.mechanisms.jsam.complete import complete_information
-from bonafed.mechanisms.jsam.payments import PrivacySettlement, lowest_cost, settle
+from bonafed.mechanisms.jsam.payments import PrivacySettlement, capped_rule, lowest_cost, settle
 from bonafed.mechanisms.jsam.rules import Cheapest, Jsam, Rule, largest_losses, unbiased
 
 if TYPE_CHECKING:
@@ -64,6 +64,8 @@ class PrivacyTerms:
 
     settlement: PrivacySettlement  # selection, epsilon and payment of each client; reports are the costs
     schedule: NDArray[np.int64]  # (T, m) the clients of each round, repeated if drawn more than once
+    noise_scale: float | None = None  # Q behind the plan
+    records: int | None = None  # M of which Q was made; None: Q was given
 
     @property
     def costs(self) -> Floats:
@@ -104,11 +106,13 @@ def settle_scheme(
     expected_budget: float | None = None,
     members: int | None = None,
     losses: ArrayLike | None = None,
+    max_epsilon: ArrayLike | None = None,
 ) -> PrivacySettlement:
     """(2): the settlement of a scheme. Exactly one of eta, budget and expected_budget says how much to buy.
 
     `budget` holds for these costs, `expected_budget` on average over the prior (see `budget.py` for what
     each promises). `members` is M of "cheapest" and "largest losses"; `losses` are the local ones.
+    `max_epsilon` caps what is bought from a client, for all alike or one each (theory B9).
 
     >>> from bonafed.economics import Uniform
     >>> belief = Uniform(0, 1)
@@ -123,16 +127,18 @@ def settle_scheme(
     if scheme == "complete information":
         _require_members(scheme, c.size, members)
         if budget is not None:
-            eta = largest_weight(lambda weight: complete_information(c, weight, scale).spend <= budget)
+            eta = known_weight(c, scale, budget, max_epsilon)
         elif expected_budget is not None:
-            eta = optimal_weight(_draws(prior, c.size), scale, expected_budget)
+            eta = known_expected_weight(_draws(prior, c.size), scale, expected_budget, max_epsilon)
         assert eta is not None
-        return complete_information(c, eta, scale)
-    rule = _rule(scheme, c.size, members, losses)
+        return complete_information(c, eta, scale, max_epsilon=max_epsilon)
+    rule = capped_rule(_rule(scheme, c.size, members, losses), max_epsilon)
     if budget is not None:
-        return eta_for_budget(c, prior, budget, scale, rule=rule).settlement
+        return eta_for_budget(c, prior, budget, scale, rule=rule, max_epsilon=max_epsilon).settlement
     if expected_budget is not None:
-        eta = eta_for_expected_budget(prior, c.size, expected_budget, scale, rule=rule, samples=DRAWS)
+        eta = eta_for_expected_budget(
+            prior, c.size, expected_budget, scale, rule=rule, max_epsilon=max_epsilon, samples=DRAWS
+        )
     assert eta is not None
     return settle(c, prior, eta, scale, rule=rule)
 

@@ -25,7 +25,7 @@ from bonafed.mechanisms.jsam import (
 PRIOR = Uniform(0, 1)
 NAN, INF = float("nan"), float("inf")
 V, C = [0.2, 0.5, 0.9], [0.1, 0.4, 0.6]
-Q = {"delta": 1e-5, "dimension": 10, "rounds": 5, "smoothness": 1.0}
+Q = {"delta": 1e-5, "dimension": 10, "rounds": 5, "smoothness": 1.0, "records": 20}
 OBJECTIVE = {
     "selection": [0.5, 0.5],
     "privacy": [1.0, 1.0],

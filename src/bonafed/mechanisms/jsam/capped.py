@@ -1,0 +1,473 @@
+"""No more than so much privacy from anyone: a cap E on epsilon (theory B9).
+
+For a given selection the problem in epsilon is convex, and with one water level theta
+
+    (1)  epsilon_k = min(E_k, theta (p_k^2/v_k)^(1/3)),   theta^3 sqrt(l^2 + Q sum p^2/epsilon^2) = eta Q.
+
+With A = sum of p^2/E^2 and M = sum of E v over those at the cap, W = sum of (p v)^(2/3) over the others,
+the level and the objective are those of a problem without caps at the distance l' = sqrt(l^2 + Q A):
+
+    (2)  theta = B(l', W)/W,   J = eta (l - l') + J(l', W) + M.
+
+The left side of (1) rises in theta. Begin above the root (nobody at the cap), take (2) for those whom this
+level puts at the cap, and repeat: the level falls and stays above the root, until nobody leaves the cap.
+
+Where the cap binds, one leader with most of the probability is a bad plan: it cannot sell enough. So the
+selections looked at are, for g and h of lists that depend on N alone (all h for g = 1 and g = h),
+
+    (3)  p = 1/N + (N-h)/(N g) for g leaders, 1/N for h - g more, 0 for the rest;  l = 2 (N-h)/N;
+         and 1/h for h clients (g = h).
+
+If the cap is one for all, who takes which place is settled by exchange: the cheapest lead, the dearest are
+left out (theory B9 (b)). So the least J over sorted prefixes is the least over all ways to fill the places
+of (3), a set that no report changes; hence V_k is concave with slope epsilon_k, and the payments of theory
+B3 are truthful. J grows with l and with every p, so that thresholds a..b of one g cannot do better than
+
+    (4)  the leaders at their p for b, 1/N up to a, l for b.
+
+With a cap per client exchange fails. The selections then are, for each of a few levels e taken from the
+caps: clients whose cap is at least e fill the places of (3) at the cap e; the others are all left out, or
+all selected with 1/N each under their own caps. That set is fixed before anyone reports, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bonafed import checks
+from bonafed.checks import Floats
+from bonafed.mechanisms.jsam.inner import inner
+from bonafed.mechanisms.jsam.ladder import Ints, Ladder, Moved, Own, ladder
+
+_CHUNK = 1 << 12  # questions answered together
+_ALL = 1 << 14  # selections in all, up to which looking at each is quicker
+_LEVELS = 4  # of different caps, at most
+_STEPS = 64  # thresholds for every number of leaders but one
+_ALIKE = 0  # for g: as many leaders as are selected
+
+
+class Sums(NamedTuple):
+    """What a water level makes of a selection; (m,) each."""
+
+    noise: Floats  # A: p^2/E^2 of those at the cap
+    spread: Floats  # W: (p v)^(2/3) of the others
+    money: Floats  # M: E v of those at the cap
+
+
+class Level(NamedTuple):
+    """The best epsilon for a selection; (m,) each."""
+
+    water: Floats  # theta
+    objective: Floats  # J
+
+
+SumsAt = Callable[[Ints, Floats], Sums]  # of some selections at their levels
+
+
+def water_level(eta: float, noise_scale: float, distance: Floats, spread: Floats, sums: SumsAt) -> Level:
+    """(1), (2) for m selections; `spread` is W if nobody is at the cap."""
+    theta = _theta(eta, noise_scale, distance, spread, inner(eta, distance, spread, noise_scale).total)
+    value = np.empty(theta.size)
+    falling = np.arange(theta.size)
+    while falling.size:
+        away = distance[falling]
+        part = sums(falling, theta[falling])
+        beyond = np.sqrt(away * away + noise_scale * part.noise)  # l'
+        total, least = inner(eta, beyond, part.spread, noise_scale)
+        lower = _theta(eta, noise_scale, beyond, part.spread, total)
+        value[falling] = eta * (away - beyond) + least + part.money
+        still = lower < theta[falling]
+        theta[falling] = np.minimum(lower, theta[falling])
+        falling = falling[still]
+    return Level(theta, value)
+
+
+def _theta(eta: float, noise_scale: float, distance: Floats, spread: Floats, total: Floats) -> Floats:
+    """B/W, or its limit where nobody is below the cap."""
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        some = total / spread
+        none = np.cbrt(eta * noise_scale / distance)
+    return np.where(total > 0, some, none)
+
+
+class Held:
+    """Clients whose selection is settled, each with its own cap, sorted by the level that fills it."""
+
+    def __init__(self, selection: Floats, caps: Floats, virtual_costs: Floats) -> None:
+        self._p, self._caps, self._costs = selection, caps, virtual_costs
+        full = _fills(selection, caps, virtual_costs)
+        order = np.argsort(full, kind="stable")
+        self._full = full[order]
+        self._place = np.empty(order.size, dtype=np.int64)
+        self._place[order] = np.arange(order.size)
+        noise, w, money = ((selection / caps) ** 2, _w(selection, virtual_costs), caps * virtual_costs)
+        self._noise, self._spread, self._money = (_prefix(each[order]) for each in (noise, w, money))
+        self._after = np.concatenate([np.cumsum(w[order][::-1])[::-1], [0.0, 0.0]])
+
+    def ask(self, members: Ints, x: Floats) -> SumsAt:
+        """The sums if a member's virtual cost were x, question by question; member -1: as they are."""
+        n, some = self._full.size, members >= 0
+        at = np.where(some, self._place[members], n)
+        p, cap = self._p[members], self._caps[members]
+        own_full = np.where(some, _fills(p, cap, x), np.nan)  # no level reaches it
+        own_w = np.where(some, _w(p, x), 0.0)
+
+        def others(prefix: Floats, where: Ints, filled: Ints) -> Floats:
+            behind = prefix[filled] - prefix[np.minimum(where + 1, n)]
+            return prefix[np.minimum(filled, where)] + np.where(filled > where + 1, behind, 0.0)
+
+        def sums(question: Ints, theta: Floats) -> Sums:
+            where, filled = at[question], np.searchsorted(self._full, theta, side="right")
+            before = np.where(filled < where, self._spread[where] - self._spread[filled], 0.0)
+            spread = before + self._after[np.maximum(filled, where + 1)]
+            capped = own_full[question] <= theta
+            e = cap[question]
+            return Sums(
+                others(self._noise, where, filled) + np.where(capped, (p[question] / e) ** 2, 0.0),
+                spread + np.where(capped, 0.0, own_w[question]),
+                others(self._money, where, filled) + np.where(capped, e * x[question], 0.0),
+            )
+
+        return sums
+
+
+def _fills(p: Floats, cap: Floats | float, v: Floats) -> Floats:
+    """The water level from which on the cap is reached."""
+    return np.asarray(cap * np.cbrt(v / (p * p)))
+
+
+def _w(p: Floats, v: Floats) -> Floats:
+    return np.asarray(np.cbrt(p * v) ** 2)
+
+
+def _prefix(values: Floats) -> Floats:
+    return np.concatenate([[0.0], np.cumsum(values)])
+
+
+def privacy_of(selection: Floats, caps: Floats, virtual_costs: Floats, water: Floats | float) -> Floats:
+    """(1): 0 where a client is never selected."""
+    with np.errstate(divide="ignore", over="ignore"):
+        level = np.cbrt(selection**2 / virtual_costs) * water
+    return np.where(selection > 0, np.minimum(caps, level), 0.0)
+
+
+class Fill(NamedTuple):
+    """The best way to fill the places of (3), for m questions."""
+
+    objective: Floats
+    leaders: Ints  # g
+    threshold: Ints  # h
+    lead: Floats  # p of the leaders
+    water: Floats  # theta
+    code: Ints  # which g of the list
+
+    def selection(self, place: Ints, clients: int) -> Floats:
+        """(3): the probability of whoever is at this place of the sorted list."""
+        below = np.where(place < self.threshold, 1 / clients, 0.0)
+        return np.where(place < self.leaders, self.lead, below)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Places:
+    """The places of (3) for the clients of a ladder, at one cap; perhaps beside others that are held."""
+
+    base: Ladder  # of those who compete for the places
+    clients: int  # N
+    cap: float  # E
+    held: Held | None = None  # the others, at 1/N each
+    held_clients: int = 0
+
+    @property
+    def spare(self) -> int:
+        """What the places share, in units of 1/N."""
+        return self.clients - self.held_clients
+
+    def profile(self, g: Ints, h: Ints) -> tuple[Ints, Floats, Floats]:
+        """(3): number of leaders, their probability, and the distance."""
+        leaders = np.where(g == _ALIKE, h, g)
+        fair = np.where(g == _ALIKE, h, 0) / self.clients  # of what they share, it is theirs anyway
+        more = (self.spare - h) / self.clients
+        lead = np.where(g == _ALIKE, (more + fair) / leaders, 1 / self.clients + more / leaders)
+        return leaders, lead, 2.0 * more
+
+    def level(self, ask: Asked, q: Ints, leaders: Ints, lead: Floats, h: Ints, distance: Floats) -> Level:
+        """(1) for questions q with `leaders` at `lead`, and 1/N up to h."""
+        fair = 1 / self.clients
+        high, low = np.cbrt(lead) ** 2, np.cbrt(fair) ** 2
+        to_lead, to_h = ask.moved.first(q, leaders), ask.moved.first(q, h)
+        everyone = high * to_lead + low * (to_h - to_lead)
+        if ask.held is not None:
+            everyone = everyone + ask.held(q, np.full(q.size, -1.0)).spread  # below every filling level
+
+        def sums(at: Ints, theta: Floats) -> Sums:
+            k, g = q[at], leaders[at]
+            with np.errstate(over="ignore"):
+                fill = (theta / self.cap) ** 3
+                i = np.minimum(ask.moved.up_to(k, lead[at] ** 2 * fill), g)
+                j = np.clip(ask.moved.up_to(k, fair**2 * fill), g, h[at])
+            first = ask.moved.first(k, i), ask.moved.first(k, j)
+            spread = high[at] * (to_lead[at] - first[0]) + low * (to_h[at] - first[1])
+            noise = (i * lead[at] ** 2 + (j - g) * fair**2) / self.cap**2
+            dear = ask.moved.cost_of_first
+            money = self.cap * (dear(k, i) + dear(k, j) - dear(k, g))
+            spread = np.where((i == g) & (j == h[at]), 0.0, np.maximum(spread, 0.0))
+            if ask.held is None:
+                return Sums(noise, spread, money)
+            more = ask.held(k, theta)
+            return Sums(noise + more.noise, spread + more.spread, money + more.money)
+
+        return water_level(self.base.eta, self.base.noise_scale, distance, everyone, sums)
+
+    def best(self, ask: Asked, hint: tuple[int, int] | None = None) -> Fill:
+        """The least J over all g and h for every question, by (4)."""
+        return _Search(self, ask, hint).run()
+
+
+class Asked(NamedTuple):
+    """m questions: the changed lists, and the sums of those who are held."""
+
+    moved: Moved
+    held: SumsAt | None
+    size: int
+
+
+def leader_counts(clients: int) -> list[int]:
+    """g of (3): 1, 2, 3, 4, 6, 8, 12, ... below the number of clients; and `_ALIKE`."""
+    powers = (1 << i for i in range(clients.bit_length()))
+    found = sorted({g for power in powers for g in (power, power + power // 2)})
+    return [_ALIKE, *(g for g in found if g < clients)]
+
+
+class _Search:
+    """Branch and bound over (g, h) for many questions at once; thresholds by their number in the list."""
+
+    def __init__(self, places: Places, ask: Asked, hint: tuple[int, int] | None) -> None:
+        self._places, self._ask, self._hint = places, ask, hint
+        self._most = places.base.sorted_costs.size
+        self._best = np.full(ask.size, np.inf)
+        self._g, self._h = np.zeros(ask.size, np.int64), np.ones(ask.size, np.int64)
+
+    def run(self) -> Fill:
+        codes = np.array(leader_counts(self._most), dtype=np.int64)
+        steps = self._steps(codes)
+        everyone = np.arange(self._ask.size)
+        if int(steps.sum() + codes.size) * everyone.size <= _ALL:
+            g = np.repeat(codes, steps + 1)
+            at = np.concatenate([np.arange(last + 1) for last in steps])
+            self._look(np.repeat(everyone, g.size), np.tile(g, everyone.size), np.tile(at, everyone.size))
+        else:
+            if self._hint is not None:
+                self._try(everyone, *(np.full(everyone.size, value) for value in self._hint))
+            q, g = np.repeat(everyone, codes.size), np.tile(codes, everyone.size)
+            a, b = np.zeros(q.size, np.int64), np.tile(steps, everyone.size)
+            self._look(q, g, a)
+            self._look(q, g, b)
+            self._narrow(q, g, a, b)
+        leaders, lead, distance = self._places.profile(self._g, self._h)
+        level = self._places.level(self._ask, everyone, leaders, lead, self._h, distance)
+        return Fill(level.objective, leaders, self._h, lead, level.water, self._g)
+
+    def _steps(self, g: Ints) -> Ints:
+        """The number of the last threshold in the list of g: of all thresholds for g = 1 and g = h."""
+        span = self._most - np.maximum(g, 1)
+        return np.where(g > 1, np.minimum(span, _STEPS), span)
+
+    def _threshold(self, g: Ints, at: Ints) -> Ints:
+        span, steps = self._most - np.maximum(g, 1), np.maximum(self._steps(g), 1)
+        return np.asarray(np.maximum(g, 1) + at * span // steps)
+
+    def _narrow(self, q: Ints, g: Ints, a: Ints, b: Ints) -> None:
+        while True:
+            keep = b - a > 1
+            q, g, a, b = q[keep], g[keep], a[keep], b[keep]
+            keep = self._bound(q, g, a, b) < self._best[q]
+            q, g, a, b = q[keep], g[keep], a[keep], b[keep]
+            if not q.size:
+                return
+            middle = (a + b) // 2
+            self._look(q, g, middle)
+            q, g = np.tile(q, 2), np.tile(g, 2)
+            a, b = np.concatenate([a, middle]), np.concatenate([middle, b])
+
+    def _look(self, q: Ints, g: Ints, at: Ints) -> None:
+        self._try(q, g, self._threshold(g, at))
+
+    def _try(self, q: Ints, g: Ints, h: Ints) -> None:
+        leaders, lead, distance = self._places.profile(g, h)
+        value = self._places.level(self._ask, q, leaders, lead, h, distance).objective
+        order = np.lexsort((h, g, value, q))
+        first = order[np.concatenate([[True], np.diff(q[order]) > 0])]
+        better = first[value[first] < self._best[q[first]]]
+        at = q[better]
+        self._best[at], self._g[at], self._h[at] = value[better], g[better], h[better]
+
+    def _bound(self, q: Ints, g: Ints, a: Ints, b: Ints) -> Floats:
+        """(4)."""
+        low, high = self._threshold(g, a), self._threshold(g, b)
+        leaders, lead, distance = self._places.profile(g, high)
+        return self._places.level(self._ask, q, np.minimum(leaders, low), lead, low, distance).objective
+
+
+def checked_cap(max_epsilon: ArrayLike, clients: int | None = None) -> float | Floats:
+    """One cap for all, or one per client; caps that are all alike are one."""
+    if np.ndim(max_epsilon) == 0:
+        return checks.positive("max_epsilon", max_epsilon)
+    caps = checks.vector("max_epsilon", max_epsilon, sign="positive", length=clients)
+    return float(caps[0]) if np.all(caps == caps[0]) else caps
+
+
+class _Family(NamedTuple):
+    """Places, and who competes for them; the others are held, or left out."""
+
+    places: Places
+    competing: Ints  # (n,) number of each client among those who compete; -1: it does not
+    held: Ints  # (n,) the same among those who are held
+
+
+class CappedLadder:
+    """The best plan under caps, also if one client reports otherwise; the twin of `Ladder`."""
+
+    def __init__(self, virtual_costs: Floats, eta: float, noise_scale: float, caps: float | Floats) -> None:
+        self._costs, self._eta, self._scale = virtual_costs, eta, noise_scale
+        self._caps = np.array(np.broadcast_to(caps, virtual_costs.shape), dtype=np.float64)
+        self._families = self._make()
+        nobody, nothing = np.array([-1]), np.array([np.nan])
+        self._fills = [self._fill(family, nobody, nothing)[0] for family in self._families]
+        self._chosen = int(np.argmin([float(fill.objective[0]) for fill in self._fills]))
+        self.objective = float(self._fills[self._chosen].objective[0])
+        self.selection, self.privacy, self.distance = self._plan()
+
+    def _make(self) -> list[_Family]:
+        different = np.unique(self._caps)
+        if different.size > _LEVELS:
+            different = different[np.linspace(0, different.size - 1, _LEVELS).round().astype(np.int64)]
+        found = []
+        for level in different.tolist():
+            able = self._caps >= level
+            found.append(self._family(able, level, hold=False))
+            if not able.all():
+                found.append(self._family(able, level, hold=True))
+        return found
+
+    def _family(self, able: NDArray[np.bool_], cap: float, *, hold: bool) -> _Family:
+        n, v, others = self._costs.size, self._costs, ~able
+        base = ladder(v[able], self._eta, self._scale)
+        if not hold:
+            return _Family(Places(base, n, cap), _numbers(able), np.full(n, -1))
+        count = int(others.sum())
+        kept = Held(np.full(count, 1 / n), self._caps[others], v[others])
+        return _Family(Places(base, n, cap, kept, count), _numbers(able), _numbers(others))
+
+    def _plan(self) -> tuple[Floats, Floats, float]:
+        family, fill = self._families[self._chosen], self._fills[self._chosen]
+        competes, n = family.competing >= 0, self._costs.size
+        place = np.full(n, n)
+        place[competes] = family.places.base.rank[family.competing[competes]]
+        selection = np.where(family.held >= 0, 1 / n, fill.selection(place, n))
+        caps = np.where(competes, family.places.cap, self._caps)
+        distance = 2.0 * (family.places.spare - int(fill.threshold[0])) / n
+        return selection, privacy_of(selection, caps, self._costs, fill.water), distance
+
+    def own(self, clients: Ints, x: Floats) -> Own:
+        """V_k(x) and epsilon_k(x) for pairs (k, x), (m,) each; the others as they are."""
+        if np.array_equal(x, self._costs[clients]):
+            return Own(np.full(clients.size, self.objective), self.privacy[clients])
+        value, privacy = np.full(clients.size, np.inf), np.zeros(clients.size)
+        for family, fill in zip(self._families, self._fills, strict=True):
+            here = np.full(clients.size, float(fill.objective[0])), np.zeros(clients.size)
+            touched = np.flatnonzero((family.competing[clients] >= 0) | (family.held[clients] >= 0))
+            for i in range(0, touched.size, _CHUNK):
+                some = touched[i : i + _CHUNK]
+                here[0][some], here[1][some] = self._answer(family, fill, clients[some], x[some])
+            better = here[0] < value
+            value, privacy = np.where(better, here[0], value), np.where(better, here[1], privacy)
+        return Own(value, privacy)
+
+    def _answer(self, family: _Family, now: Fill, clients: Ints, x: Floats) -> Own:
+        fill, place = self._fill(family, clients, x, (int(now.code[0]), int(now.threshold[0])))
+        competes, n = family.competing[clients] >= 0, self._costs.size
+        selection = np.where(competes, fill.selection(place, n), 1 / n)
+        caps = np.where(competes, family.places.cap, self._caps[clients])
+        return Own(fill.objective, privacy_of(selection, caps, x, fill.water))
+
+    def _fill(
+        self, family: _Family, clients: Ints, x: Floats, hint: tuple[int, int] | None = None
+    ) -> tuple[Fill, Ints]:
+        """The best fill if each client (-1: nobody) had virtual cost x, and its place in the list."""
+        places, base = family.places, family.places.base
+        competing, held = (
+            np.where(clients >= 0, numbers[clients], -1) for numbers in (family.competing, family.held)
+        )
+        one = np.maximum(competing, 0)  # where nobody who competes moves: this one, to where it is
+        moved = Moved(base, one, np.where(competing >= 0, x, base.sorted_costs[base.rank[one]]))
+        keeper = None if places.held is None else places.held.ask(held, x)
+        return places.best(Asked(moved, keeper, x.size), hint), moved.place
+
+
+def _numbers(members: NDArray[np.bool_]) -> Ints:
+    """0, 1, ... for the members in order, -1 for the others."""
+    return np.where(members, np.cumsum(members) - 1, -1)
+
+
+class CappedSelection:
+    """One selection under caps of each client's own, also if one reports otherwise."""
+
+    def __init__(
+        self, selection: Floats, virtual_costs: Floats, eta: float, noise_scale: float, caps: Floats
+    ) -> None:
+        self._p, self._costs, self._caps = selection, virtual_costs, caps
+        self._eta, self._scale = eta, noise_scale
+        self.distance = float(np.abs(selection - 1 / selection.size).sum())
+        chosen = selection > 0
+        self._held = Held(selection[chosen], caps[chosen], virtual_costs[chosen])
+        self._numbers = _numbers(chosen)
+        now = self._level(np.array([-1]), np.array([np.nan]))
+        self.objective = float(now.objective[0])
+        self.privacy = privacy_of(selection, caps, virtual_costs, now.water)
+
+    def own(self, clients: Ints, x: Floats) -> Own:
+        """V_k(x) and epsilon_k(x) for pairs (k, x), (m,) each; the others as they are."""
+        level = self._level(self._numbers[clients], x)
+        return Own(level.objective, privacy_of(self._p[clients], self._caps[clients], x, level.water))
+
+    def _level(self, members: Ints, x: Floats) -> Level:
+        sums = self._held.ask(members, x)
+        everyone = sums(np.arange(x.size), np.full(x.size, -1.0)).spread  # at this level nobody is full
+        return water_level(self._eta, self._scale, np.full(x.size, self.distance), everyone, sums)
+
+
+class CappedCheapest:
+    """The M cheapest alike under one cap, also if one client reports otherwise."""
+
+    def __init__(
+        self,
+        members: int,
+        distance: float,
+        virtual_costs: Floats,
+        eta: float,
+        noise_scale: float,
+        cap: float,
+    ) -> None:
+        self._m, self._distance, self._costs, self._cap = members, distance, virtual_costs, cap
+        self._places = Places(ladder(virtual_costs, eta, noise_scale), virtual_costs.size, cap)
+        now, _ = self._level(np.zeros(1, np.int64), virtual_costs[:1])
+        self.objective = float(now.objective[0])
+        self.selection = np.where(self._places.base.rank < members, 1 / members, 0.0)
+        self.privacy = privacy_of(self.selection, np.array(cap), virtual_costs, now.water)
+
+    def own(self, clients: Ints, x: Floats) -> Own:
+        """V_k(x) and epsilon_k(x) for pairs (k, x), (m,) each; the others as they are."""
+        level, place = self._level(clients, x)
+        selection = np.where(place < self._m, 1 / self._m, 0.0)
+        return Own(level.objective, privacy_of(selection, np.array(self._cap), x, level.water))
+
+    def _level(self, clients: Ints, x: Floats) -> tuple[Level, Ints]:
+        asked = Asked(Moved(self._places.base, clients, x), None, x.size)
+        many, m = np.arange(x.size), np.full(x.size, self._m)
+        lead, distance = np.full(x.size, 1 / self._m), np.full(x.size, self._distance)
+        return self._places.level(asked, many, m, lead, m, distance), asked.moved.place
