@@ -44,7 +44,8 @@ from bonafed.mechanisms.faithful import agents as cheats
 from bonafed.mechanisms.faithful.agents import Agent
 from bonafed.mechanisms.faithful.clusters import Clusters, cluster_payments
 from bonafed.mechanisms.faithful.problems import Ints, Problem, RidgeRegression, SoftmaxRegression
-from bonafed.mechanisms.faithful.protocol import GROWTH, Aggregation, Diverged, pay, train
+from bonafed.mechanisms.faithful.protocol import Aggregation, Diverged, pay, train
+from bonafed.mechanisms.faithful.reports import GROWTH
 from bonafed.mechanisms.faithful.vcg import minima, minimise
 
 Variant = Literal["corrected", "left", "printed", "fedavg", "clusters"]
