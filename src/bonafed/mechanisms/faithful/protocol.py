@@ -21,10 +21,10 @@ instead, for studies of what lies lead to.
 
 An agent whose report is not a gradient of its loss stops the protocol or, with `on_bad_report="leave out"`,
 is left out and training begins again without it; two must remain. It owes nothing and may use the others'
-model, which is never better for it than the truth: F_k(w_-k) >= J_k(truth) (theory C1.4). It has seen models
-on the way, though. Should it keep the last one, w, it owes what the protocol asks for that, P_k(w) from the
-others' reports: its overall loss is then [F(w) - min f_-k]/p_k, never better than the truth either.
-`LeftOut.due` says it.
+model, which is never better for it than the truth: F_k(w_-k) >= J_k(truth) (theory C1.4). It has seen
+models on the way, though. Should it keep the last one, w, it owes what the protocol asks for that, P_k(w)
+from the others' reports: its overall loss is then [F(w) - min f_-k]/p_k, never better than the truth
+either. `LeftOut.due` says it.
 
 For a problem that is not strongly convex the payments are the same line integrals of reports, stopped after
 T_2 steps. Nothing is certified then: a gradient says nothing about how far a minimum is.
@@ -123,8 +123,8 @@ class Aggregation:
     Here the sums are computed. Agents that follow the protocol are computed in one pass over all samples;
     the others are asked one by one. `agents` holds the deviating ones by number.
 
-    Whoever forms a sum is the last to see single reports, so it is here that they are checked (`watch`), and
-    what leaves is the number of an agent and what is wrong, not its report. Sums of ciphertexts cannot be
+    Whoever forms a sum is the last to see single reports, so it is here that they are checked (`watch`),
+    and what leaves is the number of an agent and what is wrong, not its report. Sums of ciphertexts cannot be
     formed and checked so: there the check belongs beside the agent, where its report is still in the open,
     in code that it cannot change or with a proof. Sums alone tell that somebody deviates, never who, and
     asking for two that differ by one agent would be asking for its report.
@@ -187,8 +187,8 @@ class Aggregation:
             total[rows] += mix[rows, k][:, None] * report
         if doubt is not None:
             raise Diverged(
-                f"the reports lead astray in {where}: agent {doubt.agent} sends {doubt.problem}, at a model "
-                "so far away that an honest one could; who led there cannot be told without a bound on "
+                f"the reports lead astray in {where}: agent {doubt.agent} sends {doubt.problem}, at a "
+                "model so far away that an honest one could; who led there cannot be told without a bound on "
                 "gradients that all agree on"
             ) from doubt
 

@@ -6,8 +6,8 @@ most, mu + 1/2). They should also agree on a bound B on how long a sample's grad
 for that softmax, the largest |x| |y| for least squares), without which data of any size have to be
 believed, and on how accurately gradients are computed. The rest it asks for. `ask` is handed the models
 every agent is sent, (m, P) each, and returns what they report, the gradients of their own F_k at those
-models, mu w included; an agent that does not answer is None, missing, or the exception that came instead. It
-is called once per step, so that all agents can be asked at the same time.
+models, mu w included; an agent that does not answer is None, missing, or the exception that came instead.
+It is called once per step, so that all agents can be asked at the same time.
 
 What an agent sends is its own affair, and it is named for it (`reports`). What `ask` itself does is not: if
 it fails as a whole, `AskFailed` ends the protocol and keeps what was reached. Trying again is for `ask` to

@@ -6,11 +6,11 @@ bounds the gradient of every sample's loss at w = 0. So for the gradients g, g' 
     consistent   |g - g' - (L_g + mu)/2 (w - w')| <= (L_g - mu)/2 |w - w'|
     bounded      |g - mu w| <= B + (L_g - mu) |w|, for the softmax <= B
 
-The first says at once that the slope is at most L_g, the curvature at least mu, and the gradient co-coercive
-in between. Both need no trust, only the agent's own reports. An honest report is computed to a relative
-accuracy tau, within tau S(w) of the gradient, S(w) = B + L_g |w|; twice that is allowed for, the second half
-for the arithmetic of the check. So nobody is named who reports the gradients of a loss as agreed on, by the
-triangle inequality. Whoever reports those of another such loss, gamma F_k for a gamma that smoothness
+The first says at once that the slope is at most L_g, the curvature at least mu, and the gradient
+co-coercive in between. Both need no trust, only the agent's own reports. An honest report is computed to a
+relative accuracy tau, within tau S(w) of the gradient, S(w) = B + L_g |w|; twice that is allowed for, the
+second half for the arithmetic of the check. So nobody is named who reports the gradients of a loss as
+agreed on, by the triangle inequality. Whoever reports those of another such loss, gamma F_k for a gamma that smoothness
 permits, is not named either: what that is worth is the payments' business.
 
 Where the loss is not convex nothing ties two gradients together; there only the bound is asked for.
