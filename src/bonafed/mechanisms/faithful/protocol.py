@@ -124,10 +124,10 @@ class Aggregation:
     the others are asked one by one. `agents` holds the deviating ones by number.
 
     Whoever forms a sum is the last to see single reports, so it is here that they are checked (`watch`),
-    and what leaves is the number of an agent and what is wrong, not its report. Sums of ciphertexts cannot be
-    formed and checked so: there the check belongs beside the agent, where its report is still in the open,
-    in code that it cannot change or with a proof. Sums alone tell that somebody deviates, never who, and
-    asking for two that differ by one agent would be asking for its report.
+    and what leaves is the number of an agent and what is wrong, not its report. Sums of ciphertexts cannot
+    be formed and checked so: there the check belongs beside the agent, where its report is still in the
+    open, in code that it cannot change or with a proof. Sums alone tell that somebody deviates, never who,
+    and asking for two that differ by one agent would be asking for its report.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class Aggregation:
         """(m, P) sum_j mix_ij report_j(models_i); each row is the next of one of several runs of models."""
         honest = mix.copy()
         honest[:, list(self._agents)] = 0.0
-        asked = Asked(models.copy(), np.arange(models.shape[0]) if runs is None else runs)
+        asked = Asked.at(models, runs)
         try:
             answers = self._problem.answers(models, honest)
             if answers is None:
@@ -187,9 +187,9 @@ class Aggregation:
             total[rows] += mix[rows, k][:, None] * report
         if doubt is not None:
             raise Diverged(
-                f"the reports lead astray in {where}: agent {doubt.agent} sends {doubt.problem}, at a "
-                "model so far away that an honest one could; who led there cannot be told without a bound on "
-                "gradients that all agree on"
+                f"the reports lead astray in {where}: agent {doubt.agent} sends {doubt.problem}, but at a "
+                "model so far away that an honest one could as well; who led there cannot be told without "
+                "a bound on gradients that all agree on"
             ) from doubt
 
     def clipped_sum(self, model: Floats, mix: Floats, clip: float) -> Floats:

@@ -10,8 +10,8 @@ The first says at once that the slope is at most L_g, the curvature at least mu,
 co-coercive in between. Both need no trust, only the agent's own reports. An honest report is computed to a
 relative accuracy tau, within tau S(w) of the gradient, S(w) = B + L_g |w|; twice that is allowed for, the
 second half for the arithmetic of the check. So nobody is named who reports the gradients of a loss as
-agreed on, by the triangle inequality. Whoever reports those of another such loss, gamma F_k for a gamma that smoothness
-permits, is not named either: what that is worth is the payments' business.
+agreed on, by the triangle inequality. Whoever reports those of another such loss, gamma F_k for a gamma
+that smoothness permits, is not named either: what that is worth is the payments' business.
 
 Where the loss is not convex nothing ties two gradients together; there only the bound is asked for.
 """
@@ -19,9 +19,8 @@ Where the loss is not convex nothing ties two gradients together; there only the
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +33,8 @@ from bonafed.mechanisms.faithful.problems import Problem
 ReportCheck = Literal["gradients", "numbers"]  # of a loss as agreed on, or anything finite: for studies
 FAR = 1e100  # norm of a report that is still computed with: its square is a number
 GROWTH = 1e6  # of models and sums of reports, against the first: beyond, nothing can be concluded
+
+NOT_FINITE = "NaN or inf"
 
 
 class UnusableReport(BonafedError):
@@ -63,7 +64,7 @@ def usable_report(agent: int, report: object, shape: tuple[int, ...]) -> Floats:
     with np.errstate(over="ignore"):
         numbers = np.array(found, dtype=np.float64)
     if not np.isfinite(numbers).all():
-        raise UnusableReport(agent, "NaN or inf")
+        raise UnusableReport(agent, NOT_FINITE)
     return numbers
 
 
@@ -72,48 +73,37 @@ def _said(error: BaseException) -> str:
     return type(error).__name__ + (f": {text}" if text else "")
 
 
-class Change(NamedTuple):
-    """From one report of an agent to another, row by row, against what a loss as agreed on allows."""
-
-    distance: Floats  # (m,) |w - w'|
-    excess: Floats  # (m,) by which the change leaves the ball of (C3.4); at most 0, but for rounding
-    slope: Floats  # (m,) |g - g'|
-    rise: Floats  # (m,) (g - g')·(w - w')
-
-
-def change(models: Floats, reports: Floats, mu: float, smoothness: float) -> Change:
-    """Of models and reports, both differences (m, P)."""
-    distance = np.linalg.norm(models, axis=1)
-    off = np.linalg.norm(reports - (smoothness + mu) / 2 * models, axis=1)
-    rise = np.einsum("mp,mp->m", reports, models)
-    excess = off - (smoothness - mu) / 2 * distance
-    return Change(distance, excess, np.linalg.norm(reports, axis=1), rise)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Asked:
     """Models that agents are sent at once, row by row, each of some run: those of one payment, say."""
 
     models: Floats  # (m, P)
     runs: NDArray[np.int64]  # (m,) increasing
+    norms: Floats  # (m,) of the models
+
+    @classmethod
+    def at(cls, models: Floats, runs: NDArray[np.int64] | None = None) -> Asked:
+        """These models, which are copied; row i is of run i if nothing is said."""
+        own = np.array(models)
+        return cls(own, np.arange(len(own)) if runs is None else runs, np.linalg.norm(own, axis=1))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Kept:
     """What is remembered of an agent."""
 
-    model: Floats  # (P,) the first it was sent
-    report: Floats  # (P,) and its answer
+    model: Floats  # (1, P) the first it was sent
+    report: Floats  # (1, P) and its answer
     asked: Asked  # the last it was sent, of which
     rows: NDArray[np.int64]  # (r,) are its own,
     reports: Floats  # (r, P) and its answers to these
 
-    def last(self, runs: NDArray[np.int64]) -> tuple[Floats, Floats]:
-        """Models and reports (m, P) before these: of the same run, or of the first one if it is new."""
+    def last(self, runs: NDArray[np.int64]) -> NDArray[np.int64]:
+        """(m,) which answer was the last in each of these runs; the first one if a run is new."""
         known = self.asked.runs[self.rows]
         place = np.minimum(np.searchsorted(known, runs), known.size - 1)
         place[known[place] != runs] = 0
-        return self.asked.models[self.rows[place]], self.reports[place]
+        return np.asarray(place)
 
 
 class Watch:
@@ -140,68 +130,67 @@ class Watch:
 
         `UnusableReport` if no honest one is like it.
         """
-        models = asked.models[rows]
+        models, norms = asked.models[rows], asked.norms[rows]
+        near = bool((norms <= GROWTH).all())
         try:
             found = usable_report(agent, report, models.shape)
         except UnusableReport as bad:
-            far = bool((np.linalg.norm(models, axis=1) > GROWTH).any())
-            raise UnusableReport(
-                agent, bad.problem, certain=bad.problem != "NaN or inf" or not far
-            ) from bad
-        self._require_bounded(agent, found, models)
+            raise UnusableReport(agent, bad.problem, certain=near or bad.problem != NOT_FINITE) from bad
+        self._require_bounded(agent, found - self._problem.regulariser * models, norms, near)
         if self.names_liars:
-            kept = self._kept.get(agent) or _Kept(models[0], found[0], asked, rows, found)
-            scale = self._rounding(kept)
-            self._require_consistent(agent, models, found, kept.model[None], kept.report[None], scale)
-            self._require_consistent(agent, models, found, *kept.last(asked.runs[rows]), scale)
+            kept = self._kept.get(agent) or _Kept(models[:1], found[:1], asked, rows, found)
+            tau, of_first = 2 * self._problem.precision, np.linalg.norm(kept.model, axis=1)
+            here, there = self._scale(kept, norms), self._scale(kept, of_first)
+            self._require_consistent(agent, models - kept.model, found - kept.report, tau * (here + there))
+            last = kept.last(asked.runs[rows])
+            before = kept.rows[last]
+            there = self._scale(kept, kept.asked.norms[before])
+            models -= kept.asked.models[before]
+            self._require_consistent(agent, models, found - kept.reports[last], tau * (here + there))
             self._kept[agent] = _Kept(kept.model, kept.report, asked, rows, found)
         return found
 
-    def _require_bounded(self, agent: int, reports: Floats, models: Floats) -> None:
+    def _require_bounded(self, agent: int, data: Floats, norms: Floats, near: bool) -> None:
+        """(C3.5), of reports without mu w, at models of these norms."""
         problem = self._problem
         with np.errstate(over="ignore"):  # inf is above any bound
-            size = np.linalg.norm(reports - problem.regulariser * models, axis=1)
-        away = np.linalg.norm(models, axis=1)
-        most = np.full(away.size, FAR) + problem.smoothness * away
+            size = np.linalg.norm(data, axis=1)
+        far = FAR + problem.smoothness * norms
+        if (size > far).any():
+            # can only be told from an honest report's if that is known not to run away with the model
+            text = f"a gradient of norm {size.max():.3g}, too large to compute with"
+            raise UnusableReport(agent, text, certain=near or self.names_liars)
         if self._strict:
-            rounding = 2 * problem.precision * (problem.gradient_bound + problem.smoothness * away)
-            most = np.minimum(most, problem.largest_gradient(away) + rounding)
-        worst = int(np.argmax(size - most))
-        if size[worst] > most[worst]:
-            text = (
-                f"a gradient of norm {size[worst]:.3g}, where an honest one has at most {most[worst]:.3g}"
-            )
-            raise UnusableReport(agent, text)
+            rounding = 2 * problem.precision * (problem.gradient_bound + problem.smoothness * norms)
+            most = problem.largest_gradient(norms) + rounding
+            if (size > most).any():
+                worst = int(np.argmax(size > most))
+                text = f"a gradient of norm {size[worst]:.3g} where {most[worst]:.3g} is the most it can be"
+                raise UnusableReport(agent, text)
 
-    def _rounding(self, kept: _Kept) -> Callable[[Floats], Floats]:
-        """Models (m, P) -> 2 tau S(w), S(w) = B + L_g |w|; without B, what the first report says of it."""
-        problem = self._problem
-        bound, smooth = problem.gradient_bound, problem.smoothness
+    def _scale(self, kept: _Kept, norms: Floats) -> Floats:
+        """(m,) S(w) = B + L_g |w| of models of these norms; without B, what the first report says of it."""
+        bound, smooth = self._problem.gradient_bound, self._problem.smoothness
         if math.isinf(bound):
             bound = float(np.linalg.norm(kept.report) + smooth * np.linalg.norm(kept.model))
-        return lambda models: 2 * problem.precision * (bound + smooth * np.linalg.norm(models, axis=1))
+        return np.asarray(bound + smooth * norms)
 
-    def _require_consistent(
-        self,
-        agent: int,
-        models: Floats,
-        reports: Floats,
-        model: Floats,
-        report: Floats,
-        rounding: Callable[[Floats], Floats],
-    ) -> None:
+    def _require_consistent(self, agent: int, models: Floats, reports: Floats, allowed: Floats) -> None:
+        """(C3.4), of differences of models and of the reports for them, (m, P)."""
         mu, smooth = self._problem.regulariser, self._problem.smoothness
-        seen = change(models - model, reports - report, mu, smooth)
-        allowed = rounding(models) + rounding(model)
-        worst = int(np.argmax(seen.excess - allowed))
-        if seen.excess[worst] > allowed[worst]:
-            distance, slope = float(seen.distance[worst]), float(seen.slope[worst])
-            if slope > smooth * distance + allowed[worst]:
-                what = f"more than L_g = {smooth:.3g} allows"
-            else:
-                what = (
-                    f"with a curvature of {seen.rise[worst] / distance**2:.3g}, which no loss has that is "
-                    f"{mu:.3g}-strongly convex and {smooth:.3g}-smooth"
-                )
-            text = f"gradients that differ by {slope:.3g} at models {distance:.3g} apart, {what}"
-            raise UnusableReport(agent, text)
+        distance = np.linalg.norm(models, axis=1)
+        off = np.linalg.norm(reports - (smooth + mu) / 2 * models, axis=1)
+        excess = off - (smooth - mu) / 2 * distance
+        if (excess <= allowed).all():
+            return
+        worst = int(np.argmax(excess - allowed))
+        apart, slope = float(distance[worst]), float(np.linalg.norm(reports[worst]))
+        if slope > smooth * apart + allowed[worst]:
+            what = f"more than L_g = {smooth:.3g} allows"
+        else:
+            bend = float(reports[worst] @ models[worst]) / apart**2
+            what = (
+                f"a curvature of {bend:.3g}, as no {mu:.3g}-strongly convex, {smooth:.3g}-smooth loss has"
+            )
+        text = f"gradients that differ by {slope:.3g} at models {apart:.3g} apart, {what}"
+        raise UnusableReport(agent, text)
