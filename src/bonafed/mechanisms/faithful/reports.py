@@ -145,8 +145,8 @@ class Watch:
             last = kept.last(asked.runs[rows])
             before = kept.rows[last]
             there = self._scale(kept, kept.asked.norms[before])
-            models -= kept.asked.models[before]
-            self._require_consistent(agent, models, found - kept.reports[last], tau * (here + there))
+            moved = models - kept.asked.models[before]
+            self._require_consistent(agent, moved, found - kept.reports[last], tau * (here + there))
             self._kept[agent] = _Kept(kept.model, kept.report, asked, rows, found)
         return found
 
