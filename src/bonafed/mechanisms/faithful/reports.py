@@ -193,4 +193,6 @@ class Watch:
                 f"a curvature of {bend:.3g}, as no {mu:.3g}-strongly convex, {smooth:.3g}-smooth loss has"
             )
         text = f"gradients that differ by {slope:.3g} at models {apart:.3g} apart, {what}"
+        if not apart:
+            text = f"gradients that differ by {slope:.3g} at one and the same model"
         raise UnusableReport(agent, text)
