@@ -38,6 +38,7 @@ def _say(console: Console, place: Path, summary: dict[str, Any]) -> None:
             "model was trained without it, and it owes nothing; should it keep the last model it was sent, "
             f"it owes {out['due']:.4g}",
             soft_wrap=True,
+            markup=False,
         )
     if "epsilon" in summary:
         console.print(

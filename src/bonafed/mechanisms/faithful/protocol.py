@@ -346,7 +346,10 @@ def _nobody(problem: Problem, reports: Aggregation) -> str:
         return "; who does it here cannot be told: where the loss is not convex any gradient can be honest"
     if not reports.names_liars:
         return '; nobody is named, as reports are believed: check_reports = "gradients" does'
-    return "; nobody can be named: within the agreed precision all reports are gradients of some loss"
+    text = "; nobody can be named: within the agreed precision all reports are gradients of some loss"
+    if math.isinf(problem.gradient_bound):
+        text += ", of any size, as no bound on gradients is agreed on"
+    return text
 
 
 def pay(
