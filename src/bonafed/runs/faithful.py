@@ -37,7 +37,8 @@ from bonafed.mechanisms.faithful import (
 )
 from bonafed.mechanisms.faithful.agents import agent_kind, agents_from
 from bonafed.mechanisms.faithful.private import PrivateCalibration, PrivateOutcome
-from bonafed.mechanisms.faithful.protocol import BadReportPolicy, OnStep, PaymentRule, ProtocolVariant
+from bonafed.mechanisms.faithful.protocol import BadReport, BadReportPolicy, PaymentRule, ProtocolVariant
+from bonafed.mechanisms.faithful.reports import ReportCheck
 from bonafed.mechanisms.faithful.statement import Statement, private_statement, statement
 from bonafed.runs import folder as folders
 from bonafed.runs import private
@@ -74,7 +75,7 @@ def train_faithful(
         if config.privacy is not None:
             found, accounts = _private(setting, source, writer, tell)
         else:
-            found, accounts = _exact(setting, start, done, writer.step, tell)
+            found, accounts = _exact(setting, start, done, writer, tell)
         summary = _summarise(setting, found, accounts, folders.read_rounds(folder))
         if config.privacy is not None:
             known = {"note": _SIMULATED, "agents": _rows(accounts, setting.problem)}
@@ -97,10 +98,15 @@ class _Writer:
         self._setting, self._log, self._done = setting, log, done
         self._on_round, self._clock, self._last = on_round, clock, clock()
         self._multipliers: Floats | None = None  # (K,) of the noise in every step, if private
+        self._members = list(range(setting.problem.agents))
 
     def expect_noise(self, multipliers: Floats) -> None:
         """Every step is a release of all agents' samples, with this much noise."""
         self._multipliers = multipliers
+
+    def go_on_without(self, agent: int) -> None:
+        """Whose report was bad; steps begin again with step 1."""
+        self._members.remove(agent)
 
     def _released(self, steps: int) -> tuple[float | None, list[tuple[int, float, int]]]:
         """Epsilon of whoever gave away most in so many steps, and the releases of one."""
@@ -132,9 +138,9 @@ class _Writer:
             train_loss=finite_or_none(train_loss),
             test_loss=finite_or_none(test_loss),
             test_accuracy=finite_or_none(accuracy),
-            participants=list(range(setting.problem.agents)),
+            participants=list(self._members),
             skipped=[],
-            steps=setting.problem.agents,
+            steps=len(self._members),
             learning_rate=1 / setting.smoothness,
             spend=None,
             epsilon=epsilon,
@@ -150,7 +156,7 @@ class _Writer:
 
 
 def _exact(
-    setting: FaithfulSetting, start: Floats, done: int, on_step: OnStep, tell: Callable[[str], None]
+    setting: FaithfulSetting, start: Floats, done: int, writer: _Writer, tell: Callable[[str], None]
 ) -> tuple[Outcome, Statement]:
     config, problem, given = setting.config, setting.problem, setting.config.faithful
     left = config.rounds - done
@@ -158,9 +164,13 @@ def _exact(
         tell("computing payments")
 
     def heard(step: int, model: Floats, norm: float) -> None:
-        on_step(step, model, norm)
+        writer.step(step, model, norm)
         if step == left:
             tell("computing payments")
+
+    def left_out(bad: BadReport) -> None:
+        writer.go_on_without(bad.agent)
+        tell(f"training again without agent {bad.agent}")
 
     if given.payments == "gradients" and given.clusters is None:
         outcome = faithful(
@@ -174,7 +184,9 @@ def _exact(
             variant=cast(ProtocolVariant, given.variant),
             start=start,
             on_bad_report=cast(BadReportPolicy, given.on_bad_report),
+            check_reports=cast(ReportCheck, given.check_reports),
             on_step=heard,
+            on_left_out=left_out,
         )
     else:
         w, _ = train(problem, None, left, start, heard)

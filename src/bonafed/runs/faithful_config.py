@@ -20,6 +20,7 @@ from bonafed.errors import InvalidValue
 from bonafed.mechanisms.faithful.agents import agent_kind
 from bonafed.mechanisms.faithful.private import PrivateCalibration
 from bonafed.mechanisms.faithful.protocol import BadReportPolicy, PaymentRule, ProtocolVariant
+from bonafed.mechanisms.faithful.reports import ReportCheck
 from bonafed.runs.sections import (
     Check,
     Data,
@@ -36,6 +37,14 @@ from bonafed.runs.sections import (
 
 PaymentMethod = Literal["gradients", "newton", "exact"]
 WeightRule = Literal["equal", "samples"]
+
+
+_OF_REPORTS = (
+    ("rule", "trapezoid"),
+    ("variant", "corrected"),
+    ("agents", ()),
+    ("check_reports", "gradients"),
+)  # what has a meaning only where payments are made of reports, and its default
 
 
 def _one_of(options: object) -> Check:
@@ -61,23 +70,18 @@ class Faithful(Section):
     clusters: int | None = key(lambda name, v: checks.whole(name, v, 2), None)  # None: one per agent, safe
     weights: str = key(_one_of(WeightRule), "equal")  # p_k = 1/K, or by number of samples
     on_bad_report: str = key(_one_of(BadReportPolicy), "raise")  # or "leave out"
+    check_reports: str = key(_one_of(ReportCheck), "gradients")  # or "numbers": believe what is finite
     learning_rate: float | None = key(checks.positive, None)  # only for models that are not convex
     agents: Sequence[str] = field(default=(), metadata={"check": _agents})  # those who cheat: "3 amplify 5"
 
     def _agree(self) -> None:
         if self.payments != "gradients":
-            for name, default in (("rule", "trapezoid"), ("variant", "corrected"), ("agents", ())):
+            for name, default in _OF_REPORTS:
                 if getattr(self, name) != default:
                     rule = f'must not be given with payments = "{self.payments}", which asks for no reports'
                     raise InvalidValue(name, rule, repr(getattr(self, name)))
         if self.clusters is not None:
-            given = (
-                ("payments", "gradients"),
-                ("variant", "corrected"),
-                ("agents", ()),
-                ("rule", "trapezoid"),
-            )
-            for name, default in given:
+            for name, default in (("payments", "gradients"), *_OF_REPORTS):
                 if getattr(self, name) != default:
                     raise InvalidValue(name, "must not be given with clusters", repr(getattr(self, name)))
 
@@ -144,7 +148,7 @@ class FaithfulConfig:
             raise InvalidValue("model.name", "must be softmax in a private run", repr(self.model.name))
         for name, default in (
             ("payments", "gradients"), ("rule", "trapezoid"), ("variant", "corrected"), ("agents", ()),
-            ("step_share", 1.0), ("on_bad_report", "raise"),
+            ("step_share", 1.0), ("on_bad_report", "raise"), ("check_reports", "gradients"),
         ):  # fmt: skip
             if getattr(self.faithful, name) != default:
                 rule = "must not be given in a private run, whose payments are noisy loss differences"

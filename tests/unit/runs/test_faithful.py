@@ -118,14 +118,40 @@ def test_an_agent_that_falls_silent_stops_the_run_or_is_left_out(run, tmp_path):
     assert said["rounds"] == 200  # begun again, not counted twice
 
 
+@pytest.mark.parametrize(
+    ("lie", "when", "why"),
+    [
+        ("alternate 5", "training step 2", "gradients that differ by"),
+        ("random 0.1", "training step 2", "gradients that differ by"),
+        ("huge 1e200", "training step 1", "a gradient of norm inf, too large"),
+        ("huge 1e90", "training step 1", "a gradient of norm"),
+        ("free-ride", "training step 2", "gradients that differ by 0 at models"),
+    ],
+)
+def test_who_reports_no_gradients_is_named_left_out_and_written_down(run, tmp_path, lie, when, why):
+    asked = f'faithful.agents=["2 {lie}"]'
+    with pytest.raises(BadReport, match=f"report of agent 2 in {when} must be .* got {why}"):
+        run(asked)
+    phases = []
+    place = tmp_path / f"run{len(list(tmp_path.iterdir()))}"
+    said = run(asked, "faithful.on_bad_report=leave out", on_phase=phases.append)
+    (out,) = said["left_out"]
+    assert (out["agent"], out["where"]) == (2, when)
+    assert out["problem"].startswith(why)
+    assert "training again without agent 2" in phases
+    lines = folder.read_rounds(place)
+    assert len(lines) == 200
+    assert all((line["participants"], line["steps"]) == ([0, 1, 3], 3) for line in lines)
+
+
 def test_divergence_is_an_error_not_an_overflow(run):
     with pytest.raises(Diverged, match="training diverges at step"):
-        run('faithful.agents=["0 amplify 4000"]')
+        run('faithful.agents=["0 amplify 4000"]', "faithful.check_reports=numbers")
 
 
 def test_noise_that_keeps_payments_from_converging_is_an_error(run):
     with pytest.raises(Diverged, match=r"payments do not converge to epsilon = 0.0001: .* such as noise"):
-        run('faithful.agents=["0 add-noise 0.5"]')
+        run('faithful.agents=["0 add-noise 0.5"]', "faithful.check_reports=numbers")
 
 
 @pytest.mark.usefixtures("one_secret")
@@ -196,7 +222,8 @@ def test_a_model_that_is_not_convex_pays_without_promises(make, small, tmp_path)
 
 @pytest.mark.parametrize(
     "changes",
-    [[], ["faithful.payments=newton"], ['faithful.agents=["1 stale"]'],
+    [[], ["faithful.payments=newton"], ['faithful.agents=["1 stale"]', "faithful.check_reports=numbers"],
+     ['faithful.agents=["1 alternate 3", "2 random 1"]', "faithful.on_bad_report=leave out"],
      ["privacy.epsilon=5", "privacy.delta=1e-3"]],
 )  # fmt: skip
 @pytest.mark.parametrize("moment", [3, 77, 200])

@@ -16,11 +16,12 @@ from bonafed.mechanisms.faithful.protocol import (
     pay,
     train,
 )
-from bonafed.mechanisms.faithful.remote import RemoteAgents
+from bonafed.mechanisms.faithful.remote import AskFailed, RemoteAgents
 from bonafed.mechanisms.faithful.vcg import Payments, minimise, newton_payments, vcg_payments
 
 __all__ = [
     "Aggregation",
+    "AskFailed",
     "BadReport",
     "Diverged",
     "Outcome",

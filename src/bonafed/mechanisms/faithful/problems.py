@@ -16,8 +16,9 @@ sums are added tile by tile, so another size of batch or tile moves a result by 
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import final
@@ -68,6 +69,7 @@ class Problem(ABC):
     regulariser: float  # mu: every F_k is mu-strongly convex
     size: int  # P
     strongly_convex: bool = True  # else the regulariser does not outweigh the loss: nothing is certified
+    precision: float = 1e-9  # tau: honest gradients are computed to tau (B + L_g |w|), here in doubles
 
     @property
     def agents(self) -> int:
@@ -79,9 +81,27 @@ class Problem(ABC):
     def smoothness(self) -> float:
         """L_g: the gradient of every F_k is this Lipschitz."""
 
+    @property
+    def gradient_bound(self) -> float:
+        """B: at w = 0 no sample's gradient is longer, whoever holds it; inf where nobody knows."""
+        return math.inf
+
+    def largest_gradient(self, norms: Floats) -> Floats:
+        """(m,) what |grad F_k(w) - mu w| is at most for models of these norms, for every agent (C3.5)."""
+        if not self.strongly_convex:  # the smoothness is the inverse of a step, and bounds nothing
+            return np.full(norms.shape, self.gradient_bound)
+        return np.asarray(self.gradient_bound + (self.smoothness - self.regulariser) * norms)
+
     @abstractmethod
     def gradient(self, models: Floats, mix: Floats) -> Floats:
         """(m, P) sum_j mix_ij grad F_j(models_i)."""
+
+    def answers(self, models: Floats, mix: Floats) -> Mapping[int, object] | None:
+        """What each agent with a part in the mixes reports for its rows of models, as it came in.
+
+        None where gradients are computed from samples, and nobody is asked.
+        """
+        return None
 
     @abstractmethod
     def losses(self, models: Floats) -> Floats:
@@ -219,6 +239,13 @@ class SoftmaxRegression(Problem):
     @property
     def smoothness(self) -> float:
         return self._smooth
+
+    @property
+    def gradient_bound(self) -> float:
+        return math.sqrt(2.0) * float(self._norms.max())  # |p - y| <= sqrt(2), at every model
+
+    def largest_gradient(self, norms: Floats) -> Floats:
+        return np.full(norms.shape, self.gradient_bound)
 
     @property
     def counts(self) -> Ints:
@@ -413,10 +440,15 @@ class RidgeRegression(Problem):
         self.cross = np.stack([b for _, b, _ in moments])  # (K, d)
         self._square = np.array([s for _, _, s in moments])
         self._smooth = float(max(np.linalg.eigvalsh(a)[-1] for a in self.second))
+        self._bound = float((np.linalg.norm(data.features, axis=1) * np.abs(y)).max())
 
     @property
     def smoothness(self) -> float:
         return self._smooth
+
+    @property
+    def gradient_bound(self) -> float:
+        return self._bound
 
     def gradient(self, models: Floats, mix: Floats) -> Floats:
         bent = np.einsum("kde,me->mkd", self.second, models) - self.cross
