@@ -44,7 +44,7 @@ def candidates(place, made):
     seed = json.loads((place / "versions.json").read_text())["seed"]
     assert config.read(place / "config.toml").run.seed == seed
     (line,) = folder.read_rounds(place)
-    ((client, multiplier, _),) = line["releases"]
+    ((client, multiplier, *_),) = line["releases"]
     part, spec, start = made.parts[client], made.local_training(1), torch.tensor(folder.read_start(place))
     job, sd = (
         Job(client, part, noise_multiplier=multiplier),
@@ -190,7 +190,12 @@ def test_private_runs_want_their_classes_stated(make, tables):
 
 
 def test_nobody_is_told_whose_update_was_bad(make, small, tmp_path):
-    changes = ("training.learning_rate=1e38", "training.on_bad_update=skip", "training.rounds=1")
+    changes = (
+        "privacy.clip=100",
+        "training.learning_rate=1e38",
+        "training.on_bad_update=skip",
+        "training.rounds=1",
+    )
     made = setting.prepare(make(*PRIVACY, *changes, "training.steps=3"), dataset=small)
     summary = training.train(made, tmp_path / "run")
     assert (summary["skipped_updates"], summary["skipped_clients"]) == (0, [])
@@ -202,9 +207,7 @@ def test_losses_are_not_asked_in_clear_unless_that_was_accepted(make):
     with pytest.raises(InvalidValue, match=r"^jsam\.clear_losses must be true for largest losses: every"):
         make(*bbm)
     make(*bbm, "jsam.clear_losses=true")
-    with pytest.raises(
-        InvalidValue, match=r"^jsam\.clear_losses must not be true unless scheme is"
-    ):
+    with pytest.raises(InvalidValue, match=r"^jsam\.clear_losses must not be true unless scheme is"):
         make(*JSAM, "jsam.clear_losses=true")
 
 
@@ -221,9 +224,7 @@ def test_the_secret_lies_apart_is_needed_to_resume_and_is_gone_at_the_end(make, 
     assert not any(kept in path.read_bytes() or kept.hex().encode() in path.read_bytes()
                    for path in place.iterdir())  # fmt: skip
     secret.unlink()
-    with pytest.raises(
-        InvalidValue, match=r"noise\.secret must be there to resume: the noise of a"
-    ):
+    with pytest.raises(InvalidValue, match=r"noise\.secret must be there to resume: the noise of a"):
         training.train(made, place, resume=True)
     secret.symlink_to(tmp_path / "elsewhere")
     (tmp_path / "elsewhere").write_bytes(kept)
