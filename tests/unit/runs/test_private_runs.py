@@ -44,7 +44,7 @@ def candidates(place, made):
     seed = json.loads((place / "versions.json").read_text())["seed"]
     assert config.read(place / "config.toml").run.seed == seed
     (line,) = folder.read_rounds(place)
-    ((client, multiplier, _),) = line["releases"]
+    ((client, multiplier, *_),) = line["releases"]
     part, spec, start = made.parts[client], made.local_training(1), torch.tensor(folder.read_start(place))
     job, sd = (
         Job(client, part, noise_multiplier=multiplier),
@@ -190,7 +190,12 @@ def test_private_runs_want_their_classes_stated(make, tables):
 
 
 def test_nobody_is_told_whose_update_was_bad(make, small, tmp_path):
-    changes = ("training.learning_rate=1e38", "training.on_bad_update=skip", "training.rounds=1")
+    changes = (
+        "privacy.clip=100",
+        "training.learning_rate=1e38",
+        "training.on_bad_update=skip",
+        "training.rounds=1",
+    )
     made = setting.prepare(make(*PRIVACY, *changes, "training.steps=3"), dataset=small)
     summary = training.train(made, tmp_path / "run")
     assert (summary["skipped_updates"], summary["skipped_clients"]) == (0, [])
