@@ -202,9 +202,7 @@ def test_losses_are_not_asked_in_clear_unless_that_was_accepted(make):
     with pytest.raises(InvalidValue, match=r"^jsam\.clear_losses must be true for largest losses: every"):
         make(*bbm)
     make(*bbm, "jsam.clear_losses=true")
-    with pytest.raises(
-        InvalidValue, match=r"^jsam\.clear_losses must not be true unless scheme is"
-    ):
+    with pytest.raises(InvalidValue, match=r"^jsam\.clear_losses must not be true unless scheme is"):
         make(*JSAM, "jsam.clear_losses=true")
 
 
@@ -221,9 +219,7 @@ def test_the_secret_lies_apart_is_needed_to_resume_and_is_gone_at_the_end(make, 
     assert not any(kept in path.read_bytes() or kept.hex().encode() in path.read_bytes()
                    for path in place.iterdir())  # fmt: skip
     secret.unlink()
-    with pytest.raises(
-        InvalidValue, match=r"noise\.secret must be there to resume: the noise of a"
-    ):
+    with pytest.raises(InvalidValue, match=r"noise\.secret must be there to resume: the noise of a"):
         training.train(made, place, resume=True)
     secret.symlink_to(tmp_path / "elsewhere")
     (tmp_path / "elsewhere").write_bytes(kept)
