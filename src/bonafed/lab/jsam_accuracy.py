@@ -138,8 +138,8 @@ def run_cell(cell: Cell, dataset: Dataset, cores: int = 1) -> Outcome:
     from bonafed.learning import models
     from bonafed.learning.crew import Crew
     from bonafed.learning.federation import evaluate, run_round
-    from bonafed.learning.noise import Reproducible
     from bonafed.learning.jobs import LocalTraining, Samples
+    from bonafed.learning.noise import Reproducible
     from bonafed.learning.partition import partition
     from bonafed.learning.programs import flat_parameters, program_for
 

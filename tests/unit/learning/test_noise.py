@@ -89,7 +89,7 @@ def test_uniforms_are_uniform():
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("sd", [0.03, 1.0, 0.999, 700.0])
 def test_releases_are_normal_to_the_cell(source, sd):
-    """Cells of width Lambda have the probabilities of the normal distribution, with S between two of them."""
+    """Cells of width Lambda have the probabilities of the normal distribution; S is in between."""
     values = torch.full((400_000,), 0.3 * sd, dtype=torch.float64)
     source.stream(TASK).add_to(values, sd)
     cell = unit(sd)
@@ -164,7 +164,7 @@ def test_what_arithmetic_takes_is_small_grows_with_the_root_of_the_numbers_and_i
 
 
 def test_a_key_is_32_bytes_and_is_never_shown():
-    with pytest.raises(InvalidValue, match="^key must be 32 bytes, got something else$"):
+    with pytest.raises(InvalidValue, match=r"^key must be 32 bytes, got something else$"):
         Secret(b"short")
     assert KEY.key.hex() not in repr(KEY)
     assert repr(KEY.key) not in repr(KEY)
