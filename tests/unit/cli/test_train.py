@@ -327,9 +327,11 @@ def test_a_private_statement_tells_payments_and_no_loss(bonafed):
     code, out, err = bonafed("train", "faithful.toml", *quick, *promise)
     assert (code, err) == (0, "")
     assert "epsilon given away" in out
-    assert "note: losses are private; whoever simulates finds them in simulation.json" in out
+    assert (
+        "note: losses are private; whoever simulates finds them in faithful.private, simulation.json" in out
+    )
     assert "overall loss" not in out
-    assert Path("runs/faithful/simulation.json").exists()
+    assert Path("runs/faithful.private/simulation.json").exists()
 
 
 def test_who_was_left_out_is_said_with_where_and_why(bonafed):

@@ -195,8 +195,9 @@ def test_a_run_cut_short_ends_with_the_same_bits(make, small, tmp_path):
     assert row["curves"]["spend"] == [whole["spend"]] * 5
 
 
+@pytest.mark.usefixtures("one_secret")
 def test_a_growing_loss_is_told(make, small, tmp_path):
-    made = setting.prepare(make(*JSAM, *MORE, "jsam.budget=0.01"), dataset=small)
+    made = setting.prepare(make(*JSAM, *MORE, "jsam.budget=0.01", "training.rounds=40"), dataset=small)
     first, note = training.train(made, tmp_path / "noisy")["notes"]
     assert first == "a hard budget depends on the reports, so that exact truthfulness is lost"
     assert note.startswith("the test loss grew from ")  # the other is nobody's to tell
