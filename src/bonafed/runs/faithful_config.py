@@ -138,7 +138,7 @@ class FaithfulConfig:
 
     @property
     def rounds(self) -> int:
-        """Training steps, T_1; of a private run the paper's, unless given or, when it is prepared, planned."""
+        """Training steps, T_1; of a private run those of its plan once it is prepared, else the paper's."""
         given = self.faithful.training_steps
         return given if given is not None else 1500 if self.privacy is None else PAPER_STEPS[0]
 

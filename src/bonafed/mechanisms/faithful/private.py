@@ -159,9 +159,8 @@ def unit_noise(
 ) -> tuple[float, float]:  # fmt: skip
     """(D8) sigma and sigma_P that make the loss of gradients, and that of payments, rho = 1/2 each."""
     times = _sums(weights, training_steps, payment_steps, clusters)
-    return float((np.sqrt(times) * 2 * clip * weights / counts).max()), math.sqrt(
-        _payments_squared(weights, counts)
-    )
+    gradient = float((np.sqrt(times) * 2 * clip * weights / counts).max())
+    return gradient, math.sqrt(_payments_squared(weights, counts))
 
 
 def _sums(p: Floats, training_steps: int, payment_steps: int, clusters: int | Clusters) -> Floats:

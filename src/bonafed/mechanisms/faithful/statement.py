@@ -179,9 +179,7 @@ def _private_checks(
     return (
         check(names[0], left, f"the federation's loss is at most {left:.2g} above its minimum, {average}"),
         check(names[1], gain, gains),
-        check(
-            names[2], gain, f"nobody loses more than {gain:.2g} against the others' best model, {average}"
-        ),
+        check(names[2], gain, f"nobody is worse off than with the others' model by {gain:.2g}, {average}"),
         balance,
     )
 
@@ -189,9 +187,7 @@ def _private_checks(
 def _why_nothing(outcome: PrivateOutcome, longest: float | None, mu: float) -> str:
     """Why the theorems do not cover a run, if they do not."""
     if outcome.variant != "corrected":
-        return (
-            "the models without an agent begin where it has brought the shared one, so overstating may pay"
-        )
+        return "the models without an agent begin where it brought the shared one, so overstating may pay"
     if longest is None or outcome.clip < math.sqrt(2) * longest:
         return "gradients may have been clipped, and then are those of no loss"
     if outcome.smoothness < mu + longest**2 / 2:
