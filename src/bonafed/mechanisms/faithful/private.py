@@ -42,7 +42,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -95,8 +95,17 @@ class PrivateOutcome:
     @property
     def differences_clipped(self) -> bool:
         """Whether a loss difference in a payment may have been clipped: not up to C |w* - W|."""
-        far = float(np.linalg.norm(self.models - self.model, axis=1).max())
-        return self.clip * far > self.loss_bound
+        far = np.nanmax(np.linalg.norm(self.models - self.model, axis=1))
+        return bool(self.clip * far > self.loss_bound)
+
+    def expected_payment(self, problem: SoftmaxRegression, agent: int) -> float:
+        """P_k without the noise that is added to it: what it is on average, given the models.
+
+        Nobody but a simulation may know it.
+        """
+        return _owed(
+            problem, Aggregation(problem), self.model, self.models[agent], agent, self.clip, self.loss_bound
+        )
 
 
 def privacy_loss(alpha: float, beta: float, calibration: PrivateCalibration = "exact") -> float:
@@ -197,6 +206,7 @@ def private_faithful(
     on_noise: OnNoise | None = None,
     on_step: OnStep | None = None,
     reports: Aggregation | None = None,
+    payers: Collection[int] | None = None,
 ) -> PrivateOutcome:
     """Train and pay privately. For features of norm at most clip/sqrt(2) nothing is clipped.
 
@@ -207,7 +217,8 @@ def private_faithful(
     `on_noise` hears before the first step how much noise a sum of gradients will have, for every agent over
     what one of its samples moves it by. `on_step` hears of every step with everybody, with the norm of the
     noisy mean: nothing that is not released.
-    `reports` is where sums over agents come from, computed here if not given.
+    `reports` is where sums over agents come from, computed here if not given. With `payers`, only the
+    payments of their clusters are computed, the others' are NaN; noise is as for all.
     """
     of, count = cluster_of(clusters, problem.agents), len(clusters)
     if count < 2:
@@ -250,8 +261,10 @@ def private_faithful(
     w = begin = descend(origin, p, chosen.training_steps, on_step)
     if variant == "continued":
         w = descend(w, p, chosen.payment_steps)
-    payments, models = np.empty(problem.agents), np.empty((problem.agents, problem.size))
+    payments, models = np.full(problem.agents, np.nan), np.full((problem.agents, problem.size), np.nan)
     for number, members in enumerate(clusters):
+        if payers is not None and not set(payers) & set(members.tolist()):
+            continue
         mix = np.where(of == number, 0.0, p)
         at = descend(origin if variant == "corrected" else begin, mix, chosen.payment_steps)
         models[members] = at
@@ -329,18 +342,30 @@ def _pay(
     members: NDArray[np.int64], clip: float, bound: float, noise: Noise, rng: np.random.Generator,
     books: _Books,
 ) -> Floats:  # fmt: skip
-    p, mu = problem.weights, problem.regulariser
-    limit = min(bound, clip * float(np.linalg.norm(shared - without)))
-    data_free = mu / 2 * float(shared @ shared - without @ without)
     found = np.empty(len(members))
     for place, k in enumerate(members):
-        mix = p.copy()
-        mix[k] = 0.0
         books.payment(int(k))
-        change = sums.loss_change(shared, without, mix, limit)  # sum of p_j dbar_j, j != k
-        others = change / p[k] + (1 - p[k]) / p[k] * data_free
-        found[place] = others + noise.payment * limit * rng.standard_normal()
+        owed = _owed(problem, sums, shared, without, int(k), clip, bound)
+        found[place] = owed + noise.payment * _limit(shared, without, clip, bound) * rng.standard_normal()
     return found
+
+
+def _limit(shared: Floats, without: Floats, clip: float, bound: float) -> float:
+    """B_l."""
+    return min(bound, clip * float(np.linalg.norm(shared - without)))
+
+
+def _owed(
+    problem: SoftmaxRegression, sums: Aggregation, shared: Floats, without: Floats, k: int, clip: float,
+    bound: float,
+) -> float:  # fmt: skip
+    """P_k before its noise."""
+    p, mix = float(problem.weights[k]), problem.weights.copy()
+    mix[k] = 0.0
+    data_free = problem.regulariser / 2 * float(shared @ shared - without @ without)
+    limit = _limit(shared, without, clip, bound)
+    change = sums.loss_change(shared, without, mix, limit)  # sum of p_j dbar_j, j != k
+    return change / p + (1 - p) / p * data_free
 
 
 class _Books:

@@ -237,8 +237,8 @@ def plan_warning(facts: PublicFacts, plan: PrivatePlan, *, alpha: float, beta: f
     samples = "no number of samples" if enough.samples is None else f"{enough.samples:,} samples in all"
     epsilon = "no epsilon" if enough.alpha is None else f"an epsilon of {enough.alpha:g}"
     return (
-        f"payments will say nothing: one is expected to be off by about {plan.payment_error[worst]:.2g}, "
-        f"where an agent whose mean gradient is a twentieth of the longest owes "
+        f"payments will be more noise than signal: one is expected to be off by about "
+        f"{plan.payment_error[worst]:.2g}, where an agent whose mean gradient is a twentieth of the longest owes "
         f"{plan.payment_scale[worst]:.2g}; {samples}, or {epsilon}, would be enough"
     )
 
