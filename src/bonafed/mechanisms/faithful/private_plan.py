@@ -238,8 +238,8 @@ def plan_warning(facts: PublicFacts, plan: PrivatePlan, *, alpha: float, beta: f
     epsilon = "no epsilon" if enough.alpha is None else f"an epsilon of {enough.alpha:g}"
     return (
         f"payments will be more noise than signal: one is expected to be off by about "
-        f"{plan.payment_error[worst]:.2g}, where an agent whose mean gradient is a twentieth of the longest owes "
-        f"{plan.payment_scale[worst]:.2g}; {samples}, or {epsilon}, would be enough"
+        f"{plan.payment_error[worst]:.2g}, where an agent whose mean gradient is a twentieth of the longest"
+        f" owes {plan.payment_scale[worst]:.2g}; {samples}, or {epsilon}, would be enough"
     )
 
 
