@@ -11,7 +11,15 @@ from torch import nn
 from bonafed.errors import InvalidValue
 from bonafed.learning.datasets import from_arrays
 from bonafed.learning.privacy import Ledger, Release
-from bonafed.mechanisms.faithful import BadReport, Diverged, RidgeRegression, faithful, vcg_payments
+from bonafed.mechanisms.faithful import (
+    BadReport,
+    Diverged,
+    PublicFacts,
+    RidgeRegression,
+    faithful,
+    plan_private,
+    vcg_payments,
+)
 from bonafed.runs import config, folder, listing
 from bonafed.runs.faithful import train_faithful
 from bonafed.runs.faithful_setting import fresh_losses, prepare_faithful
@@ -162,6 +170,39 @@ def test_the_lines_of_a_private_run_count_its_releases(make, small, tmp_path):
     simulated = folder.read_json(tmp_path / "run", folder.SIMULATION)
     assert "covered by no epsilon" in simulated["note"]
     assert all(row["loss"] > 0 for row in simulated["agents"])
+
+
+def test_a_private_run_is_planned_before_it_begins_and_writes_down_the_plan(make, small, tmp_path):
+    asked = make("privacy.epsilon=5", "privacy.delta=1e-3")
+    asked = replace(asked, faithful=replace(asked.faithful, training_steps=None))
+    setting = prepare_faithful(asked, dataset=small)
+    facts = PublicFacts.of(setting.problem, setting.clusters, 2**0.5)
+    plan = plan_private(facts, alpha=5.0, beta=1e-3)
+    assert (setting.config.rounds, setting.config.payment_steps) == (
+        plan.training_steps,
+        plan.payment_steps,
+    )
+    assert [text[:38] for text in setting.warnings] == ["payments will be more noise than signal"[:38]]
+    said = train_faithful(setting, tmp_path / "run")
+    assert said["rounds"] == plan.training_steps
+    assert set(setting.warnings) < set(said["notes"])
+    assert "on average over the noise" in said["checks"][1]["text"]
+    written = config.read(tmp_path / "run" / folder.CONFIG)
+    assert (written.faithful.training_steps, written.privacy.split) == (plan.training_steps, plan.split)
+    assert (
+        prepare_faithful(written, dataset=small).config == setting.config
+    )  # a resumed run is not planned anew
+    # the length of a step must not tell the longest sample
+    assert {line["learning_rate"] for line in folder.read_rounds(tmp_path / "run")} == {1 / (0.05 + 0.5)}
+    plenty = make("privacy.epsilon=1e6", "privacy.delta=1e-3")
+    assert prepare_faithful(plenty, dataset=small).warnings == ()
+
+
+def test_the_printed_private_protocol_promises_nothing(run):
+    said = run("privacy.epsilon=5", "privacy.delta=1e-3", "faithful.variant=printed")
+    assert [check["holds"] for check in said["checks"]] == [None] * 4
+    assert "overstating may pay" in said["checks"][1]["text"]
+    assert said["payment_steps"] == 20
 
 
 def test_in_a_private_run_one_sample_changes_no_other(make, small):
