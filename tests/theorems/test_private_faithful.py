@@ -327,7 +327,10 @@ def test_a_statement_says_what_is_certain_of_the_run_at_hand():
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"alpha": 0.5}, "one that does makes the model better, which says nothing: knowing nothing has a"),
+        (
+            {"alpha": 0.5},
+            "says nothing: a model that knows nothing loses 1.1; what a false report gains",
+        ),
         ({"variant": "printed"}, "begin where it brought the shared one, so overstating may pay"),
         ({"variant": "continued"}, "begin where it brought the shared one, so overstating may pay"),
         ({"longest": None}, "gradients may have been clipped"),

@@ -186,7 +186,7 @@ def test_a_private_run_is_planned_before_it_begins_and_writes_down_the_plan(make
     said = train_faithful(setting, tmp_path / "run")
     assert said["rounds"] == plan.training_steps
     assert set(setting.warnings) < set(said["notes"])
-    assert "on average over the noise" in said["checks"][1]["text"]
+    assert "says nothing: a model that knows nothing loses 1.1" in said["checks"][1]["text"]
     written = config.read(tmp_path / "run" / folder.CONFIG)
     assert (written.faithful.training_steps, written.privacy.split) == (plan.training_steps, plan.split)
     assert prepare_faithful(written, dataset=small).config == setting.config  # resumed as it was planned

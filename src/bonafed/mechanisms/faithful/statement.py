@@ -164,21 +164,22 @@ def _private_checks(
     left = gap(outcome.training_steps)
     gain = left / float(p.min())
     short = float(((1 - p) / p).sum()) * gap(outcome.payment_steps)
-    vacuous = f"which says nothing: knowing nothing has a loss of {nothing:.2g}"
     average = "on average over the noise"
 
-    def check(name: str, bound: float, text: str) -> Check:
-        return Check(name, *((True, text) if bound < nothing else (None, f"{text}, {vacuous}")))
+    def check(name: str, bound: float, text: str, besides: str = "") -> Check:
+        if bound < nothing:
+            return Check(name, True, text)
+        vacuous = f"the bound, {bound:.2g}, says nothing: a model that knows nothing loses {nothing:.2g}"
+        return Check(name, None, vacuous + besides)
 
     gains = f"no report gains an agent more than {gain:.2g} {average}"
-    if gain >= nothing:
-        gains = f"a report may gain an agent {gain:.2g} {average}; one that does makes the model better"
+    shared = "; what a false report gains an agent, it gains for the federation"
     balance = Check(names[3], None, f"{total}; clusters may make the server pay")
     if clusters == problem.agents:
         balance = Check(names[3], None, f"{total}; {average} not below {-short:.2g}")
     return (
         check(names[0], left, f"the federation's loss is at most {left:.2g} above its minimum, {average}"),
-        check(names[1], gain, gains),
+        check(names[1], gain, gains, shared),
         check(names[2], gain, f"nobody is worse off than with the others' model by {gain:.2g}, {average}"),
         balance,
     )
