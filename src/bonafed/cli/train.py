@@ -181,6 +181,8 @@ def _train(asked: AnyConfig, place: Path, resume: bool, as_json: bool) -> None:
             return
         for name, (then, now) in changed_versions(place).items():
             typer.echo(f"note: the run began with {name} {then}, this is {now}", err=True)
+    for warning in setting.warnings if isinstance(asked, FaithfulConfig) else ():
+        typer.echo(f"warning: {warning}", err=True)
     try:
         anew = not resume or (isinstance(asked, FaithfulConfig) and asked.begins_anew)
         with _progress(setting.config.rounds, 0 if anew else rounds_done(place), terminal) as on_round:

@@ -36,13 +36,13 @@ from bonafed.mechanisms.faithful import (
     vcg_payments,
 )
 from bonafed.mechanisms.faithful.agents import agent_kind, agents_from
-from bonafed.mechanisms.faithful.private import PrivateCalibration, PrivateOutcome
+from bonafed.mechanisms.faithful.private import PrivateCalibration, PrivateOutcome, PrivateVariant
 from bonafed.mechanisms.faithful.protocol import BadReport, BadReportPolicy, PaymentRule, ProtocolVariant
 from bonafed.mechanisms.faithful.reports import ReportCheck
 from bonafed.mechanisms.faithful.statement import Statement, private_statement, statement
 from bonafed.runs import folder as folders
 from bonafed.runs import private
-from bonafed.runs.faithful_setting import FaithfulSetting, fresh_losses
+from bonafed.runs.faithful_setting import LONGEST, FaithfulSetting, fresh_losses
 from bonafed.runs.folder import Clock, JSONObject, Log, OnRound, RoundRecord
 from bonafed.runs.holdings import AGENTS, CLUSTERS, PRIVACY, generator
 from bonafed.runs.versions import begin_or_resume, ended
@@ -141,7 +141,7 @@ class _Writer:
             participants=list(self._members),
             skipped=[],
             steps=len(self._members),
-            learning_rate=1 / setting.smoothness,
+            learning_rate=setting.step,
             spend=None,
             epsilon=epsilon,
             releases=releases,
@@ -177,7 +177,7 @@ def _exact(
             problem,
             agents=agents_from(given.agents, problem, generator(config, AGENTS)),
             training_steps=left,
-            payment_steps=given.payment_steps,
+            payment_steps=config.payment_steps,
             epsilon=given.epsilon,
             step_share=given.step_share,
             rule=cast(PaymentRule, given.rule),
@@ -217,26 +217,26 @@ def _private(
     config, problem, promise = setting.config, setting.problem, setting.config.privacy
     assert promise is not None
     assert isinstance(problem, SoftmaxRegression)  # checked by `prepare_faithful`
-    count = config.faithful.clusters or problem.agents
-    groups = random_clusters(problem.agents, count, generator(config, CLUSTERS))
     outcome = private_faithful(
         problem,
-        groups,
+        setting.clusters,
         _noise(setting, source),
         alpha=promise.epsilon,
         beta=promise.delta,
         clip=promise.clip,
         training_steps=config.rounds,
-        payment_steps=config.faithful.payment_steps,
+        payment_steps=config.payment_steps,
         loss_bound=promise.loss_bound,
         split=promise.split,
         calibration=cast(PrivateCalibration, promise.calibration),
+        variant=cast(PrivateVariant, config.faithful.variant),
         on_noise=writer.expect_noise,
         on_step=writer.step,
     )
     tell("comparing with every agent alone")
-    bound, fresh = promise.loss_bound, fresh_losses(setting)
-    return outcome, private_statement(problem, outcome, clusters=count, loss_bound=bound, fresh=fresh)
+    return outcome, private_statement(
+        problem, outcome, clusters=len(setting.clusters), longest=LONGEST, fresh=fresh_losses(setting)
+    )
 
 
 def _noise(setting: FaithfulSetting, source: Source | None) -> np.random.Generator | SecretReleases:
@@ -277,6 +277,7 @@ def _summarise(
     else:
         given = [found.epsilon(k) for k in range(problem.agents)]
         summary |= {
+            "payment_steps": found.payment_steps,
             "epsilon": max(given),
             "delta": found.beta,
             "epsilon_per_agent": given,

@@ -18,7 +18,7 @@ from typing import ClassVar, Literal, cast
 from bonafed import checks
 from bonafed.errors import InvalidValue
 from bonafed.mechanisms.faithful.agents import agent_kind
-from bonafed.mechanisms.faithful.private import PrivateCalibration
+from bonafed.mechanisms.faithful.private import PAPER_STEPS, PrivateCalibration
 from bonafed.mechanisms.faithful.protocol import BadReportPolicy, PaymentRule, ProtocolVariant
 from bonafed.mechanisms.faithful.reports import ReportCheck
 from bonafed.runs.sections import (
@@ -60,12 +60,12 @@ class Faithful(Section):
     """How the shared model is trained and what is owed for it (`bonafed.mechanisms.faithful`)."""
 
     regulariser: float = key(checks.positive)  # mu: adds mu/2 |w|^2 to every agent's loss
-    training_steps: int | None = key(checks.whole, None)  # T_1; 1500, of a private run 80
-    payment_steps: int = key(natural, 20)  # T_2, at least; of a private or non-convex run exactly
+    training_steps: int | None = key(checks.whole, None)  # T_1; 1500, of a private run as planned
+    payment_steps: int | None = key(natural, None)  # T_2, at least; 20, of a private run as planned
     epsilon: float = key(checks.positive, 1e-3)  # certified error of a payment, in units of loss
     step_share: float = key(lambda name, v: checks.between(name, checks.positive(name, v), 0, 1), 1.0)
     rule: str = key(_one_of(PaymentRule), "trapezoid")  # or "left"
-    variant: str = key(_one_of(ProtocolVariant), "corrected")  # or "printed": the paper's step and stop
+    variant: str = key(_one_of(ProtocolVariant), "corrected")  # or "printed": the paper's steps and stop
     payments: str = key(_one_of(PaymentMethod), "gradients")  # "newton": two steps; "exact"
     clusters: int | None = key(lambda name, v: checks.whole(name, v, 2), None)  # None: one per agent, safe
     weights: str = key(_one_of(WeightRule), "equal")  # p_k = 1/K, or by number of samples
@@ -97,8 +97,10 @@ class FaithfulPrivacy(Section):
     delta: float = key(checks.positive)  # beta
     clip: float = key(checks.positive, math.sqrt(2.0))  # clips nothing if features have norm 1 at most
     calibration: str = key(_one_of(PrivateCalibration), "exact")  # "zcdp", "printed"
-    loss_bound: float = key(checks.positive, 1.0)  # B: largest change of one sample's loss that counts
-    split: float = key(lambda name, v: checks.between(name, v, 1e-6, 1 - 1e-6), 0.5)  # for gradients
+    # B: largest change of one sample's loss that counts; where one counts less, the truth may not be best
+    loss_bound: float | None = key(checks.positive, None)
+    # of the privacy loss, for gradients; as planned if not given
+    split: float | None = key(lambda name, v: checks.between(name, v, 1e-6, 1 - 1e-6), None)
     noise: str = key(noise_source, "secret")  # or "reproducible": the seed takes it off again
 
 
@@ -147,20 +149,26 @@ class FaithfulConfig:
         if self.model.name != "softmax":
             raise InvalidValue("model.name", "must be softmax in a private run", repr(self.model.name))
         for name, default in (
-            ("payments", "gradients"), ("rule", "trapezoid"), ("variant", "corrected"), ("agents", ()),
-            ("step_share", 1.0), ("on_bad_report", "raise"), ("check_reports", "gradients"),
+            ("payments", "gradients"), ("rule", "trapezoid"), ("agents", ()), ("step_share", 1.0),
+            ("on_bad_report", "raise"), ("check_reports", "gradients"),
         ):  # fmt: skip
             if getattr(self.faithful, name) != default:
                 rule = "must not be given in a private run, whose payments are noisy loss differences"
                 raise InvalidValue(f"faithful.{name}", rule, repr(self.faithful.table()[name]))
-        if not self.faithful.payment_steps:
+        if self.faithful.payment_steps == 0:
             raise InvalidValue("faithful.payment_steps", "must be at least 1 in a private run", 0)
 
     @property
     def rounds(self) -> int:
-        """Training steps, T_1."""
+        """Training steps, T_1; of a private run those of its plan once it is prepared, else the paper's."""
         given = self.faithful.training_steps
-        return given if given is not None else 1500 if self.privacy is None else 80
+        return given if given is not None else 1500 if self.privacy is None else PAPER_STEPS[0]
+
+    @property
+    def payment_steps(self) -> int:
+        """T_2, likewise."""
+        given = self.faithful.payment_steps
+        return PAPER_STEPS[1] if given is None else given
 
     @property
     def scheme(self) -> str:

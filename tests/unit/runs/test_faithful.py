@@ -11,7 +11,15 @@ from torch import nn
 from bonafed.errors import InvalidValue
 from bonafed.learning.datasets import from_arrays
 from bonafed.learning.privacy import Ledger, Release
-from bonafed.mechanisms.faithful import BadReport, Diverged, RidgeRegression, faithful, vcg_payments
+from bonafed.mechanisms.faithful import (
+    BadReport,
+    Diverged,
+    PublicFacts,
+    RidgeRegression,
+    faithful,
+    plan_private,
+    vcg_payments,
+)
 from bonafed.runs import config, folder, listing
 from bonafed.runs.faithful import train_faithful
 from bonafed.runs.faithful_setting import fresh_losses, prepare_faithful
@@ -164,7 +172,7 @@ def test_a_private_run_states_what_was_given_away(run):
         releases = [Release(agent, 1, row["noise_multiplier"], row["times"]) for row in own]
         assert stated == pytest.approx(Ledger(tuple(releases)).epsilon(agent, 1e-3), rel=1e-9)
         # D6: T1 + (L - 1) T2 sums of gradients, and the payments of the three others
-        assert sum(row["times"] for row in own) == 20 + 3 * 20 + 3
+        assert sum(row["times"] for row in own) == 20 + 3 * said["payment_steps"] + 3
     assert [check["holds"] for check in said["checks"]][:3] == [None] * 3
     assert said["train_loss"] is None  # no noise hides anybody in it
     assert (
@@ -190,6 +198,38 @@ def test_the_lines_of_a_private_run_count_its_releases(make, small, tmp_path):
     simulated = folder.read_json(private_folder(tmp_path / "run"), SIMULATION)
     assert "covered by no epsilon" in simulated["note"]
     assert all(row["loss"] > 0 for row in simulated["agents"])
+
+
+def test_a_private_run_is_planned_before_it_begins_and_writes_down_the_plan(make, small, tmp_path):
+    asked = make("privacy.epsilon=5", "privacy.delta=1e-3")
+    asked = replace(asked, faithful=replace(asked.faithful, training_steps=None))
+    setting = prepare_faithful(asked, dataset=small)
+    facts = PublicFacts.of(setting.problem, setting.clusters, 2**0.5)
+    plan = plan_private(facts, alpha=5.0, beta=1e-3)
+    assert (setting.config.rounds, setting.config.payment_steps) == (
+        plan.training_steps,
+        plan.payment_steps,
+    )
+    assert [text.split(":")[0] for text in setting.warnings] == ["payments will be more noise than signal"]
+    said = train_faithful(setting, tmp_path / "run")
+    assert said["rounds"] == plan.training_steps
+    assert set(setting.warnings) < set(said["notes"])
+    assert "says nothing: a model that knows nothing loses 1.1" in said["checks"][1]["text"]
+    written = config.read(tmp_path / "run" / folder.CONFIG)
+    assert (written.faithful.training_steps, written.privacy.split) == (plan.training_steps, plan.split)
+    assert prepare_faithful(written, dataset=small).config == setting.config  # resumed as it was planned
+    # the length of a step must not tell the longest sample
+    for line in folder.read_rounds(tmp_path / "run"):
+        assert line["learning_rate"] == pytest.approx(1 / (0.05 + 0.5), rel=1e-12)
+    plenty = make("privacy.epsilon=1e6", "privacy.delta=1e-3")
+    assert prepare_faithful(plenty, dataset=small).warnings == ()
+
+
+def test_the_printed_private_protocol_promises_nothing(run):
+    said = run("privacy.epsilon=5", "privacy.delta=1e-3", "faithful.variant=printed")
+    assert [check["holds"] for check in said["checks"]] == [None] * 4
+    assert "overstating may pay" in said["checks"][1]["text"]
+    assert said["payment_steps"] == 20
 
 
 def test_in_a_private_run_one_sample_changes_no_other(make, small):

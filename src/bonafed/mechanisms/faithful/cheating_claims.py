@@ -36,12 +36,12 @@ _PAIR_FACTORS = (1.0, 2.0)  # of the joint gradient
 _ROUNDING = 1e-9
 
 
-ClaimName = Literal["faithfulness", "efficiency", "participation", "budget balance"]
+ClaimName = Literal["faithfulness", "efficiency", "participation", "budget balance", "common interest"]
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether one of the four properties holds."""
+    """Whether one of the properties holds."""
 
     claim: ClaimName
     holds: bool

@@ -35,6 +35,7 @@ from bonafed.mechanisms.faithful.precondition import Basis, Precondition
 Ints = NDArray[np.int64]
 _TILE = 1 << 19  # numbers of an intermediate result held at a time: what a processor's cache holds
 _KEPT = 1 << 24  # numbers an expansion keeps
+CLIP_MARGIN = 1e-12  # of norms, well above what rounding adds to them: the engine's, in double precision
 _TOP = 600  # rows of the part of a Hessian that is factorised where the whole is too large
 
 
@@ -376,22 +377,31 @@ class SoftmaxRegression(Problem):
         return self._chances(self._stacked(models), slice(None))[1]
 
     def clipped_gradient(self, models: Floats, mix: Floats, clip: float) -> Floats:
-        """Like `gradient`, with each sample's data gradient scaled to norm `clip` at most."""
-        stacked = self._stacked(models)
+        """Like `gradient`, with each sample's data gradient scaled to norm `clip` at most, even rounded.
+
+        A sample whose gradient has no finite norm counts as zero, as in the engine.
+        """
+        stacked, most = self._stacked(models), clip * (1 - CLIP_MARGIN)
         total = np.zeros_like(stacked)
         for rows in self._tiles(models.shape[0]):
-            z, _ = self._chances(stacked, rows)
-            z[np.arange(z.shape[0]), self._labels[rows]] -= 1
-            # one sample's gradient is the outer product of x and z: its norm is the product of norms
-            norms = self._norms[rows, None] * np.linalg.norm(z, axis=1)
-            z *= (self._data.share(mix, rows) * np.minimum(1.0, clip / np.maximum(norms, 1e-300)))[:, None]
-            self._back(total, z, rows)
+            with np.errstate(over="ignore", invalid="ignore"):
+                z, _ = self._chances(stacked, rows)
+                z[np.arange(z.shape[0]), self._labels[rows]] -= 1
+                # one sample's gradient is the outer product of x and z: its norm is the product of norms
+                norms = self._norms[rows, None] * np.linalg.norm(z, axis=1)
+            known = np.isfinite(norms)
+            scale = np.minimum(1.0, most / np.maximum(norms, 1e-300))
+            z *= (self._data.share(mix, rows) * np.where(known, scale, 0.0))[:, None]
+            self._back(total, np.where(known[:, None], z, 0.0), rows)
         return self._regularised(self._flat(total), models, mix)
 
     def clipped_differences(self, first: Floats, second: Floats, limit: float) -> Floats:
         """(K,) mean over each agent's samples of loss(first) - loss(second), each within +-limit."""
-        each = self.sample_losses(np.stack([first, second]))
-        change = np.clip(each[:, 0] - each[:, 1], -limit, limit)
+        with np.errstate(over="ignore", invalid="ignore"):
+            each = self.sample_losses(np.stack([first, second]))
+            change = each[:, 0] - each[:, 1]
+        most = limit * (1 - CLIP_MARGIN)
+        change = np.where(np.isnan(change), 0.0, np.clip(change, -most, most))
         return np.asarray(self._data.by_agent(change[:, None])[0])
 
     def hessian(self, model: Floats, mix: Floats) -> Floats:
