@@ -1,0 +1,242 @@
+"""Noise that hides records: where it comes from, and how it is added (`docs/decisions/0010-secret-noise.md`).
+
+A *source* gives every job a stream of its own.
+
+    Secret         a cipher's key stream, keyed by a secret and by everything the job is asked and works on
+                   (`Task`), so that the same noise is never added to two different values
+    Reproducible   a generator seeded by (seed, round, client, copy), for studies and tests: whoever knows the
+                   seed takes the noise off again, and an epsilon says nothing to them
+
+Numbers are added so that floating-point arithmetic gives nothing away (Mironov 2012). The ideal mechanism
+releases S + sd Z with Z normal; here what is released is
+
+    Lambda round((S + sd Z)/Lambda),    Lambda = 2^(floor(log2 sd) - 4), in (sd/32, sd/16],
+
+which is post-processing: whatever the data, a release is a multiple of the same Lambda. Z is made of 190
+random bits a pair in double precision, and what is left is how far the probabilities of these multiples are
+from the ideal ones: eta of themselves (`RELATIVE_ERROR`), which `reserve` takes out of the promise before
+noise is calibrated for it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import math
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Protocol, final
+
+import numpy as np
+import torch
+from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bonafed import checks
+from bonafed.checks import Floats
+from bonafed.errors import InvalidValue
+from bonafed.learning.jobs import LocalTraining, Samples
+from bonafed.learning.workspace import array
+
+KEY_BYTES = 32  # of a secret
+PIECE = 4096  # pairs of normal numbers that are made at once: their arrays stay in a core's cache
+LANES = 8  # pairs are made in multiples of so many, as many as any processor computes at once
+_WORDS_A_PAIR = 3
+_SILENCE = memoryview(bytes(8 * _WORDS_A_PAIR * PIECE))  # encrypted, it is the key stream
+_WHOLE, _REAL = torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.float64)
+_HERE = object()  # owner of this module's arrays in the workspace
+_ROLES = ("radius", "angle", "part", "sums")
+_NOISE, _BATCHES = b"noise", b"batches"  # what a stream is for
+_PURPOSES = {_NOISE: 1, _BATCHES: 2}  # the order of samples, of the same seed, has none
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Everything that a job's result depends on; tasks that differ in anything get independent noise."""
+
+    round_number: int
+    client: int
+    copy: int
+    noise_multiplier: float
+    training: LocalTraining
+    model: bytes  # digest of the weights it starts from
+    data: bytes  # digest of the samples it works on
+
+    def canonical(self) -> bytes:
+        """The same bytes for the same task, and for no other."""
+        whole = asdict(self) | {"model": self.model.hex(), "data": self.data.hex()}
+        return json.dumps(whole, sort_keys=True).encode()
+
+
+class _Words(Protocol):
+    """An endless row of random 64-bit words."""
+
+    def fill(self, out: NDArray[np.int64]) -> None:
+        """The next words into a contiguous array of at most `_WORDS_A_PAIR * PIECE`."""
+
+
+@final
+class Stream:
+    """The randomness that hides the records of one job: noise, and secret batches."""
+
+    def __init__(self, words: dict[bytes, _Words]) -> None:
+        self._noise, self._batches = words[_NOISE], words[_BATCHES]
+
+    def fill(self, out: NDArray[np.int64]) -> None:
+        """The next words for noise."""
+        self._noise.fill(out)
+
+    def add_to(self, gradient: Tensor, sd: float) -> None:
+        """One release: noise of standard deviation sd on every number of a vector (P,), in place."""
+        add_noise(gradient[None], [self], [sd])
+
+    def released(self, values: Floats, sd: float) -> Floats:
+        """(n,) values with noise of standard deviation sd, as they may be published."""
+        noisy = torch.tensor(values, dtype=torch.float64).reshape(1, -1)
+        add_noise(noisy, [self], [sd])
+        return np.asarray(noisy.numpy().reshape(np.shape(values)))
+
+    def uniforms(self, count: int) -> Floats:
+        """(count,) independent uniform numbers of 53 bits in [0, 1), from a stream apart from the noise."""
+        words = np.empty(count, dtype=np.int64)
+        for first in range(0, count, PIECE):
+            self._batches.fill(words[first : first + PIECE])
+        return np.asarray((words.view(np.uint64) >> np.uint64(11)) * 2.0**-53)
+
+
+class Source(ABC):
+    """Where the noise of a run comes from."""
+
+    @abstractmethod
+    def stream(self, task: Task) -> Stream:
+        """The stream of a job; the same one each time the same task is asked about."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Secret(Source):
+    """Noise that only who holds the key can take off again: AES-256 in counter mode, a key per task."""
+
+    key: bytes = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.key, bytes) or len(self.key) != KEY_BYTES:
+            raise InvalidValue("key", f"must be {KEY_BYTES} bytes", "something else")  # not the key itself
+
+    @classmethod
+    def fresh(cls) -> Secret:
+        """A key of the operating system's."""
+        return cls(secrets.token_bytes(KEY_BYTES))
+
+    def stream(self, task: Task) -> Stream:
+        whole = task.canonical()
+        return Stream({purpose: _Cipher(self.derived(purpose, whole)) for purpose in _PURPOSES})
+
+    def derived(self, purpose: bytes, text: bytes) -> bytes:
+        """A key for one purpose: HMAC-SHA256 of what it is for."""
+        return hmac.digest(self.key, b"bonafed " + purpose + b"\0" + text, "sha256")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Reproducible(Source):
+    """Noise that anybody who knows the seed can compute, and take off: for studies and tests only."""
+
+    seed: int
+
+    def __post_init__(self) -> None:
+        checks.seed("seed", self.seed)
+
+    def stream(self, task: Task) -> Stream:
+        numbers = (self.seed, task.round_number, task.client, task.copy)
+        return Stream({purpose: _Generator(numbers, place) for purpose, place in _PURPOSES.items()})
+
+
+@final
+class _Cipher:
+    """Words of a key stream. A key is used for one stream, so that the counter may begin at 0."""
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+        self._context: CipherContext | None = None  # made when it is needed
+
+    def fill(self, out: NDArray[np.int64]) -> None:
+        if self._context is None:
+            self._context = Cipher(algorithms.AES(self._key), modes.CTR(bytes(16))).encryptor()
+        self._context.update_into(_SILENCE[: out.nbytes], out.reshape(-1).view(np.uint8).data)
+
+
+@final
+class _Generator:
+    """Words of PCG64, seeded by public numbers."""
+
+    def __init__(self, numbers: Sequence[int], purpose: int) -> None:
+        self._words = np.random.SeedSequence(numbers, spawn_key=(purpose,))
+        self._bits: np.random.PCG64 | None = None
+
+    def fill(self, out: NDArray[np.int64]) -> None:
+        if self._bits is None:
+            self._bits = np.random.PCG64(self._words)
+        out.reshape(-1)[:] = self._bits.random_raw(out.size).view(np.int64)
+
+
+def digest(values: Tensor) -> bytes:
+    """Of every bit of an array, its shape and its precision."""
+    found = hashlib.sha256(f"{values.dtype}{tuple(values.shape)}".encode())
+    found.update(np.ascontiguousarray(values.detach().numpy()).data)
+    return found.digest()
+
+
+def digest_of_samples(samples: Samples) -> bytes:
+    """Of all clients' samples and labels."""
+    return hashlib.sha256(digest(samples.features) + digest(samples.labels)).digest()
+
+
+def add_noise(gradients: Tensor, streams: Sequence[Stream], sds: Sequence[float]) -> None:
+    """One release of each row of (K, P): noise of its standard deviation from its stream, in place.
+
+    Rows are worked on together where they are short. What a row gets does not depend on the others.
+    """
+    size = gradients.shape[1]
+    pairs = math.ceil(size / (2 * LANES)) * LANES
+    at_once = max(1, PIECE // pairs)
+    for first in range(0, len(streams), at_once):
+        rows = slice(first, first + at_once)
+        unit = torch.tensor([[_unit(sd)] for sd in sds[rows]], dtype=torch.float64)
+        spread = torch.tensor([[sd] for sd in sds[rows]], dtype=torch.float64) / unit
+        for start in range(0, pairs, PIECE):
+            width = min(PIECE, pairs - start)
+            piece = gradients[rows, 2 * start : 2 * (start + width)]
+            _add_piece(piece, streams[rows], width, unit, spread)
+
+
+def _unit(sd: float) -> float:
+    """Lambda: the largest power of two that is at most sd/16."""
+    return math.ldexp(1.0, math.frexp(sd)[1] - 5)
+
+
+def _add_piece(
+    numbers: Tensor, streams: Sequence[Stream], width: int, unit: Tensor, spread: Tensor
+) -> None:
+    """Noise on (K, at most 2 width) numbers; `unit` is Lambda and `spread` sd/Lambda, (K, 1) each."""
+    shape = (len(streams), width)
+    words = array(_HERE, "words", (len(streams), _WORDS_A_PAIR, width), _WHOLE)
+    for row, stream in zip(words.numpy(), streams, strict=True):
+        stream.fill(row)
+    radius, angle, part, sums = (array(_HERE, role, shape, _REAL) for role in _ROLES)
+    # u of 126 bits, (0, 1]: sqrt(-2 ln u) and an angle are two normal numbers; a small u makes the tail
+    words[:, :2].bitwise_and_(2**63 - 1)
+    radius.copy_(words[:, 0]).mul_(2.0**63).add_(angle.copy_(words[:, 1])).add_(0.5).mul_(2.0**-126)
+    radius.log_().mul_(-2).sqrt_().mul_(spread)
+    angle.copy_(words[:, 2]).mul_(math.pi * 2.0**-63)
+    for side, start in ((torch.cos, 0), (torch.sin, width)):
+        mine = numbers[:, start : start + width]
+        some = slice(mine.shape[1])
+        side(angle, out=part).mul_(radius)
+        sums[:, some].copy_(mine)
+        # (S + sd Z)/Lambda, to the nearest whole number: dividing by a power of two is exact
+        mine.copy_(sums[:, some].div_(unit).add_(part[:, some]).round_().mul_(unit))
