@@ -5,7 +5,7 @@
     [model]      name
     [training]   rounds, batch_size, epochs or steps, learning_rate, ...
     [privacy]    optional: clip, epsilon, delta, calibration
-    [contract]   optional: prior, total_budget, scheme, cost_seed, confidence
+    [contract]   optional: prior, total_budget, scheme, cost_seed, confidence, coins
     [jsam]       optional: prior, eta or budget or expected_budget, noise_scale, clip, delta, scheme, ...
     [run]        seed, folder, checkpoint_every, evaluate_every, cores
 
@@ -56,6 +56,10 @@ def _prior(name: str, value: object) -> Prior:
     return value
 
 
+def _coins(name: str, value: object) -> str:
+    return checks.literal(name, value, Literal["seed", "verifiable"])
+
+
 @dataclass(frozen=True)
 class Privacy(Section):
     """Every client's promise: (epsilon, delta) over the whole run, for replacing one of its records."""
@@ -75,6 +79,7 @@ class Contract(Section):
     scheme: str = key(word, "optimal")  # "uniform", "complete information"
     cost_seed: int = key(checks.seed, 0)  # the costs are drawn from the prior
     confidence: float | None = key(checks.number, None)  # see `plan`
+    coins: str = key(_coins, "seed")  # who is sampled when comes from run.seed; or "verifiable"
 
     def table(self) -> dict[str, Any]:
         return {**super().table(), "prior": self.prior.to_json()}
@@ -95,6 +100,7 @@ class Jsam(Section):
     scheme: str = key(lambda name, v: checks.literal(name, v, JsamScheme), "jsam")
     members: int | None = key(checks.whole, None)  # M of "cheapest" and "largest losses"
     cost_seed: int = key(checks.seed, 0)  # the costs are drawn from the prior
+    coins: str = key(_coins, "seed")  # who is drawn when comes from run.seed; or "verifiable"
 
     def _agree(self) -> None:
         ways = ("eta", "budget", "expected_budget")

@@ -17,6 +17,7 @@ from bonafed.errors import InvalidValue, UnreadableFile
 
 SECRET_BYTES = 32
 NOISE = "noise"  # names of secrets
+COINS = "coins"
 _ENDING = ".secret"
 _NO_LINKS = getattr(os, "O_NOFOLLOW", 0)
 

@@ -27,6 +27,7 @@ from bonafed.learning.privacy import Ledger, Release
 from bonafed.learning.programs import saved_model
 from bonafed.mechanisms.jsam.training import PrivacyTerms
 from bonafed.mechanisms.sampling.training import SampledTerms
+from bonafed.runs import coins
 from bonafed.runs import folder as folders
 from bonafed.runs.folder import Clock, JSONObject, Log, OnRound, RoundRecord
 from bonafed.runs.setting import Setting
@@ -44,8 +45,12 @@ def train(
     """Train from the beginning in a new folder, or resume the run in it; the summary."""
     folder = Path(folder)
     with Log(folder, new=not resume) as log:
-        given = setting.start.numpy()
-        start = begin_or_resume(log, folder, setting.config, setting.digest, resume, given)
+        given, published = setting.start.numpy(), None
+        if setting.coins is not None and not resume:
+            published = coins.keep(folder, setting.coins)
+        start = begin_or_resume(log, folder, setting.config, setting.digest, resume, given, published)
+        if setting.coins is not None and resume:
+            setting = setting.with_coins(coins.kept(folder))
         _require_same_choice(setting, start)
         last = folders.read_checkpoint(folder) if resume else None
         done, length = (last.round, last.metrics_length) if last else (0, 0)
@@ -66,6 +71,8 @@ def train(
             if on_round is not None:
                 on_round(record)
         summary = summarise(setting, records, accounts)
+        if setting.coins is not None:
+            coins.open_coins(folder, setting.coins)
         log.finish(saved_model(setting.module, weights), summary)
     return summary
 
@@ -217,14 +224,16 @@ def summarise(setting: Setting, records: Sequence[JSONObject], accounts: Account
             "epsilon_per_client": [accounts.epsilon(client) for client in range(len(setting.parts))],
         }
     if setting.terms is not None:
-        summary |= {"spend": math.fsum(r["spend"] for r in records), **_agreed(setting, accounts)}
+        summary |= {"spend": math.fsum(r["spend"] for r in records), **_agreed(setting, records, accounts)}
     return summary
 
 
-def _agreed(setting: Setting, accounts: Accounts) -> JSONObject:
-    """The terms, and under jsam what each client sold and gave away."""
+def _agreed(setting: Setting, records: Sequence[JSONObject], accounts: Accounts) -> JSONObject:
+    """The terms and what came of them: participations and money, or what each client sold and gave away."""
     config, terms = setting.config, setting.terms
     if isinstance(terms, SampledTerms) and config.contract is not None:
+        who = [client for record in records for client in record["participants"]]
+        times = np.bincount(np.array(who, dtype=np.int64), minlength=terms.costs.size)
         return {
             "scheme": config.contract.scheme,
             "expected_spend": terms.expected_spend,
@@ -232,6 +241,8 @@ def _agreed(setting: Setting, accounts: Accounts) -> JSONObject:
             "costs": terms.costs.tolist(),
             "probability": terms.probability.tolist(),
             "payment": terms.payment.tolist(),
+            "participations": times.tolist(),
+            "paid": (times * terms.payment).tolist(),
         }
     assert isinstance(terms, PrivacyTerms)
     assert config.jsam is not None

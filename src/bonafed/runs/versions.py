@@ -59,13 +59,15 @@ def begin_or_resume(
     digest: str,
     resume: bool,
     start: NDArray[Any],
+    coins: bytes | None = None,
 ) -> NDArray[Any]:
     """Set up a new run, or make sure that config, data and partition are those the run began with.
 
-    `start` are the weights of the model at hand; returned are those the run begins, or began, with.
+    `start` are the weights of the model at hand; returned are those the run begins, or began, with. `coins`
+    is what a new run publishes of its coins.
     """
     if not resume:
-        log.begin(to_toml(config), versions(config.run.seed, digest), start)
+        log.begin(to_toml(config), versions(config.run.seed, digest), start, coins)
         return start
     require_same_config(config, read(folder / folders.CONFIG))
     require_same_data(digest, folder)
