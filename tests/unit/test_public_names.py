@@ -9,7 +9,7 @@ import bonafed.mechanisms.sampling
 TOP = """BonafedError Discrete Empirical InvalidValue NoSolution NormalMixture ReportRefused ScaledBeta
 TruncatedExponential TruncatedNormal Uniform UnreadableFile __version__ audit from_scipy"""
 ECONOMICS = """Allocation AuditReport Discrete Empirical Finding IronedInterval Menu NormalMixture Prior
-ScaledBeta Settlement TruncatedExponential TruncatedNormal Uniform Witness audit from_scipy menu_from_json
+ScaledBeta Settlement TruncatedExponential TruncatedNormal Uniform Witness audit from_scipy
 prior_from_json"""
 SAMPLING = """Benchmark CompleteInformation ConvergenceModel PriorFreeRun PriorFreeSampling PriorFreeState
 SamplingPlan SpendDistribution benchmarks complete_information complete_information_population

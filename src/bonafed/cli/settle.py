@@ -18,6 +18,7 @@ from bonafed.economics.priors import JSONObject
 from bonafed.economics.published import field
 from bonafed.files import require_different, require_writable, write_together
 from bonafed.mechanisms.sampling import published, rules
+from bonafed.mechanisms.sampling.canonical import read_contract
 from bonafed.mechanisms.sampling.settlement import SettledTerms, settle_contract, settle_rules
 
 _ROWS = 20  # clients shown; all of them are in --json and --save
@@ -71,15 +72,15 @@ def settle(
 
 
 def _settled(path: Path, reports: Path | None, draw: int | None) -> SettledTerms:
-    data = published.read_contract(path)
+    data = read_contract(path)
     rng = np.random.default_rng(None if draw is None else checks.seed("draw", draw))
     if field(data, "format", "contract") == rules.RULES_FORMAT:
-        free = rules.rules_from_json(data)
+        free, rounds, _ = rules.rules_from_json(data)
         if reports is None:
             stated = rng.uniform(0.0, free.highest, free.clients)
         else:
             stated = inputs.read_one_per_client(reports, "--reports", "cost", free.clients)
-        return settle_rules(free, field(data, "rounds", "rules"), stated)
+        return settle_rules(free, rounds, stated)
     contract = published.contract_from_json(data)
     if reports is not None:
         stated = inputs.read_one_per_client(reports, "--reports", "cost", contract.clients)

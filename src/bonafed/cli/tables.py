@@ -19,7 +19,7 @@ from bonafed.cli.sketch import sketch
 from bonafed.economics.audit import AuditReport
 from bonafed.economics.priors import JSONObject
 from bonafed.mechanisms.sampling.plan import SamplingPlan
-from bonafed.mechanisms.sampling.published import Check
+from bonafed.mechanisms.sampling.verification import Check
 
 _CASES = {
     1: "nobody is sampled in every round",

@@ -10,7 +10,8 @@ import typer
 from bonafed.cli import tables
 from bonafed.cli.quote import Json
 from bonafed.economics.published import field
-from bonafed.mechanisms.sampling import published, rules
+from bonafed.mechanisms.sampling import rules, verification
+from bonafed.mechanisms.sampling.canonical import read_contract
 
 
 def verify(
@@ -25,9 +26,9 @@ def verify(
 
     Example: bonafed verify contract.json
     """
-    data = published.read_contract(contract)
+    data = read_contract(contract)
     is_rules = field(data, "format", "contract") == rules.RULES_FORMAT
-    checks = rules.verify_rules(data) if is_rules else published.verify(data)
+    checks = rules.verify_rules(data) if is_rules else verification.verify(data)
     holds = all(check.holds for check in checks)
     if as_json:
         listed = [{"check": c.name, "holds": c.holds, "detail": c.detail} for c in checks]
