@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -10,13 +11,14 @@ import typer
 
 from bonafed.checks import Floats
 from bonafed.cli import inputs, tables
+from bonafed.cli.coin_secret import new_coin_secret, write_with_secret
 from bonafed.cli.quote_prior_free import quote_prior_free
 from bonafed.economics.contracts import Menu, admitted
 from bonafed.economics.discrete import Empirical, FinitePrior
 from bonafed.economics.priors import JSONObject
 from bonafed.economics.spelled import parse_numbers
 from bonafed.errors import InvalidValue
-from bonafed.files import require_different, require_writable, write_together
+from bonafed.files import require_different, require_writable
 from bonafed.mechanisms.sampling.plan import SamplingPlan, benchmarks, plan
 from bonafed.mechanisms.sampling.published import contract_bytes
 
@@ -68,6 +70,14 @@ def quote(
         Path | None,
         typer.Option(metavar="CONTRACT.json", help="Write the contract, for `bonafed verify`."),
     ] = None,
+    commit_coins: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="With --save: draw a secret that decides who is sampled, keep it in this new file, and "
+            "put its commitment into the contract.",
+        ),
+    ] = None,
     seed: Annotated[
         int, typer.Option(help="Seed of the illustration drawn with --prior-free (0).", show_default=False)
     ] = 0,
@@ -86,6 +96,7 @@ def quote(
             require_writable(path)
     if plot is not None and save is not None:
         require_different("--save", save, "--plot", plot)
+    coins = new_coin_secret(commit_coins, save, plot)
     levels = None if at is None else np.array(parse_numbers("--at", at))
     people, turns, money = inputs.required_numbers(clients, rounds, budget)
     if prior_free:
@@ -93,10 +104,12 @@ def quote(
             raise InvalidValue("input", "must not give --prior with --prior-free", repr(prior))
         if confidence is not None:
             raise InvalidValue("--confidence", "must not be given with --prior-free", confidence)
-        quote_prior_free(people, money, turns, highest, costs, levels, as_json, plot, save, seed)
+        quote_prior_free(people, money, turns, highest, costs, levels, as_json, plot, save, coins, seed)
         return
     belief = inputs.choose_prior(prior, costs, highest)
     contract = plan(belief, money, people, turns, confidence=confidence)
+    if coins is not None:
+        contract = replace(contract, coin_commitment=coins.commitment)
     shown = _shown_levels(contract.menu) if levels is None else admitted(levels, belief.high)
     outputs: dict[Path, bytes] = {}
     if plot is not None:
@@ -107,11 +120,16 @@ def quote(
     if save is not None:
         outputs[save] = contract_bytes(contract)
     description = describe(contract, shown)
-    write_together(outputs)
+    write_with_secret(outputs, coins)
     if as_json:
         tables.say_json(description)
     else:
-        tables.show_quote(contract, description, outputs, estimated=costs is not None)
+        tables.show_quote(
+            contract,
+            description,
+            outputs if coins is None else [*outputs, coins.path],
+            estimated=costs is not None,
+        )
 
 
 def _shown_levels(menu: Menu) -> Floats:

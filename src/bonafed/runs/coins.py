@@ -14,8 +14,6 @@ that nobody chose the coins *afterwards*; that nobody chose them before is what 
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -42,7 +40,8 @@ from bonafed.mechanisms.coins.transcript import (
     transcript_bytes,
     transcript_of,
 )
-from bonafed.mechanisms.sampling.published import Check
+from bonafed.mechanisms.sampling.canonical import digest
+from bonafed.mechanisms.sampling.verification import Check
 from bonafed.runs import folder as folders
 from bonafed.runs import private
 from bonafed.runs.folder import JSONObject
@@ -69,9 +68,7 @@ def agreement(tables: Mapping[str, Any], clients: int, commitment: str) -> str:
     """What stands for the contract in a run: SHA-256 of what was agreed, with the server's commitment."""
     kind = _kind(tables)
     terms = {key: value for key, value in tables[kind].items() if key not in _OWN and value is not None}
-    agreed = {"rounds": _rounds(tables), "clients": clients, kind: {**terms, "coins": commitment}}
-    text = json.dumps(agreed, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return digest({"rounds": _rounds(tables), "clients": clients, kind: {**terms, "coins": commitment}})
 
 
 def _kind(tables: Mapping[str, Any]) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 from bonafed import checks
 from bonafed.errors import InvalidValue, UnreadableFile
 from bonafed.mechanisms.coins.tossing import Coins, Roster, checked_digest
-from bonafed.mechanisms.sampling.published import Check
+from bonafed.mechanisms.sampling.verification import Check
 
 FORMAT = "bonafed-coins"
 VERSION = 1
