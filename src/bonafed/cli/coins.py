@@ -7,7 +7,7 @@ import io
 import secrets
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 from rich.markup import escape
@@ -42,10 +42,11 @@ coins_app = typer.Typer(
     rich_markup_mode=None,
 )
 _ROWS = 20  # clients shown
+T = TypeVar("T")
 
 Contract = Annotated[Path, typer.Argument(metavar="CONTRACT.json", hidden=True)]
 RosterFile = Annotated[Path, typer.Argument(metavar="ROSTER.json", hidden=True)]
-Client = Annotated[str, typer.Option(metavar="NAME", help="The name you report under.")]
+Client = Annotated[str | None, typer.Option(metavar="NAME", help="The name you report under (required).")]
 Nonces = Annotated[
     Path | None,
     typer.Option(metavar="FILE.csv", help="What was revealed: columns client and nonce."),
@@ -58,8 +59,10 @@ Secret = Annotated[
 @coins_app.command()
 def nonce(
     contract: Contract,
-    client: Client,
-    save: Annotated[Path, typer.Option(metavar="FILE", help="Where to keep the nonce; a new file.")],
+    client: Client = None,
+    save: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Where to keep the nonce; a new file (required).")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """For a client: draw a nonce, keep it, and print the commitment to send with the report.
@@ -68,54 +71,65 @@ def nonce(
 
     Example: bonafed coins nonce contract.json --client ada --save ada.nonce
     """
+    name, place = _given("--client", client), _given("--save", save)
     agreed = committed_contract(read_contract(contract))
     value = secrets.token_bytes(SECRET_BYTES)
-    commitment = commit_nonce(agreed.digest, client, value)
-    write_secret(save, hex_line(value))
+    commitment = commit_nonce(agreed.digest, name, value)
+    write_secret(place, hex_line(value))
     if as_json:
-        tables.say_json({"client": client, "contract": agreed.digest, "commitment": commitment})
+        tables.say_json({"client": name, "contract": agreed.digest, "commitment": commitment})
         return
-    typer.echo(f"commitment of {client}: {commitment}")
-    typer.echo(f"wrote {save}; reveal what is in it when `bonafed coins reveal` says so")
+    typer.echo(f"commitment of {name}: {commitment}")
+    typer.echo(f"wrote {place}; reveal what is in it when `bonafed coins reveal` says so")
 
 
 @coins_app.command()
 def roster(
     contract: Contract,
     reports: Annotated[
-        Path, typer.Option(metavar="FILE.csv", help="A row per client: columns client, cost, commitment.")
-    ],
-    save: Annotated[Path, typer.Option(metavar="ROSTER.json", help="Write the roster, to publish.")],
+        Path | None,
+        typer.Option(
+            metavar="FILE.csv", help="A row per client: columns client, cost, commitment (required)."
+        ),
+    ] = None,
+    save: Annotated[
+        Path | None, typer.Option(metavar="ROSTER.json", help="Write the roster, to publish (required).")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """For the server: everybody's name, commitment and chance, fixed before any nonce is revealed.
 
     Example: bonafed coins roster contract.json --reports stated.csv --save roster.json
     """
-    require_different("--save", save, "the contract", contract)
-    require_different("--save", save, "--reports", reports)
-    require_writable(save)
-    listed = inputs.read_columns(reports, ("client", "cost", "commitment"))
-    commitments = _by_client(reports, listed, "commitment")
-    stated = inputs.read_costs(reports)
+    source, place = _given("--reports", reports), _given("--save", save)
+    require_different("--save", place, "the contract", contract)
+    require_different("--save", place, "--reports", source)
+    require_writable(place)
+    listed = inputs.read_columns(source, ("client", "cost", "commitment"))
+    commitments = _by_client(source, listed, "commitment")
+    stated = inputs.read_costs(source)
     made = contract_roster(read_contract(contract), stated, commitments)
-    write_together({save: transcript_bytes(Transcript(made, (None,) * len(made.names)))})
+    write_together({place: transcript_bytes(Transcript(made, (None,) * len(made.names)))})
     if as_json:
         tables.say_json({"clients": len(made.names), "rounds": made.rounds, "roster": made.digest})
         return
     typer.echo(f"roster of {len(made.names):,} clients: {made.digest}")
-    typer.echo(f"wrote {save}")
+    typer.echo(f"wrote {place}")
 
 
 @coins_app.command()
 def reveal(
     contract: Contract,
     roster_file: Annotated[
-        Path, typer.Option("--roster", metavar="ROSTER.json", help="As the server published it.")
-    ],
-    client: Client,
-    nonce_file: Annotated[Path, typer.Option("--nonce", metavar="FILE", help="As `coins nonce` kept it.")],
-    cost: Annotated[float, typer.Option(help="The cost you reported.")],
+        Path | None,
+        typer.Option("--roster", metavar="ROSTER.json", help="As the server published it (required)."),
+    ] = None,
+    client: Client = None,
+    nonce_file: Annotated[
+        Path | None,
+        typer.Option("--nonce", metavar="FILE", help="As `coins nonce` kept it (required)."),
+    ] = None,
+    cost: Annotated[float | None, typer.Option(help="The cost you reported (required).")] = None,
     as_json: Json = False,
 ) -> None:
     """For a client: make sure that your line of the roster is right, then print the nonce to reveal.
@@ -125,14 +139,15 @@ def reveal(
 
     Example: bonafed coins reveal contract.json --roster roster.json --client ada --nonce ada.nonce --cost 1
     """
-    published = read_transcript(roster_file).roster
-    value = read_hex(nonce_file)
-    chance = require_own_line(published, read_contract(contract), client, value, cost)
+    name, stated = _given("--client", client), _given("--cost", cost)
+    published = read_transcript(_given("--roster", roster_file)).roster
+    value = read_hex(_given("--nonce", nonce_file))
+    chance = require_own_line(published, read_contract(contract), name, value, stated)
     if as_json:
-        said = {"client": client, "chance": chance, "roster": published.digest, "nonce": value.hex()}
+        said = {"client": name, "chance": chance, "roster": published.digest, "nonce": value.hex()}
         tables.say_json(said)
         return
-    typer.echo(f"{client}: in a round with probability {chance:.6g}")
+    typer.echo(f"{name}: in a round with probability {chance:.6g}")
     typer.echo(f"roster to note down: {published.digest}")
     typer.echo(f"nonce to reveal: {value.hex()}")
 
@@ -171,19 +186,23 @@ def toss(
 @coins_app.command(name="open")
 def open_command(
     roster_file: RosterFile,
-    nonces: Nonces,
-    secret: Secret,
-    save: Annotated[Path, typer.Option(metavar="COINS.json", help="Write the opened coins, to publish.")],
+    nonces: Nonces = None,
+    secret: Secret = None,
+    save: Annotated[
+        Path | None,
+        typer.Option(metavar="COINS.json", help="Write the opened coins, to publish (required)."),
+    ] = None,
 ) -> None:
     """For the server, after the last round: publish the secret, so that anybody can verify.
 
     Example: bonafed coins open roster.json --nonces revealed.csv --secret server.secret --save coins.json
     """
-    require_different("--save", save, "the roster", roster_file)
-    require_writable(save)
+    place = _given("--save", save)
+    require_different("--save", place, "the roster", roster_file)
+    require_writable(place)
     coins = _coins(roster_file, nonces, secret)
-    write_together({save: transcript_bytes(transcript_of(coins, opened=True))})
-    typer.echo(f"wrote {save}; anybody can check it: bonafed verify CONTRACT.json --coins {save}")
+    write_together({place: transcript_bytes(transcript_of(coins, opened=True))})
+    typer.echo(f"wrote {place}; anybody can check it: bonafed verify CONTRACT.json --coins {place}")
 
 
 def check_coins(path: Path, contract: Path | None) -> tuple[list[Check], Coins | None]:
@@ -234,14 +253,18 @@ def _coins(path: Path, nonces: Path | None, secret: Path | None) -> Coins:
     transcript = read_transcript(path)
     if transcript.secret is not None and nonces is None and secret is None:
         return transcript.coins()
-    for name, value in (("--nonces", nonces), ("--secret", secret)):
-        if value is None:
-            raise InvalidValue(name, "must be given: the coins are not opened", "nothing")
-    assert nonces is not None
-    assert secret is not None
-    listed = _by_client(nonces, inputs.read_columns(nonces, ("client", "nonce")), "nonce")
-    revealed = {name: _nonce(nonces, name, value) for name, value in listed.items()}
-    return toss_coins(transcript.roster, read_hex(secret), revealed)
+    why = ": the coins are not opened"
+    source, kept = _given("--nonces", nonces, why), _given("--secret", secret, why)
+    listed = _by_client(source, inputs.read_columns(source, ("client", "nonce")), "nonce")
+    revealed = {name: _nonce(source, name, value) for name, value in listed.items()}
+    return toss_coins(transcript.roster, read_hex(kept), revealed)
+
+
+def _given(name: str, value: T | None, why: str = "") -> T:
+    """An option that a command cannot do without."""
+    if value is None:
+        raise InvalidValue(name, f"must be given{why}", "nothing")
+    return value
 
 
 def _nonce(path: Path, name: str, value: str) -> bytes:
