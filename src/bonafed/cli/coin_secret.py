@@ -24,15 +24,12 @@ class CoinSecret(NamedTuple):
         return commit(self.value)
 
 
-def new_coin_secret(path: Path | None, save: Path | None, plot: Path | None) -> CoinSecret | None:
+def new_coin_secret(path: Path | None, save: Path | None) -> CoinSecret | None:
     """Of --commit-coins, if it was given: drawn now, written with the contract."""
     if path is None:
         return None
     if save is None:
         raise InvalidValue("--commit-coins", "must be given with --save: the contract commits to it", path)
-    for option, other in (("--save", save), ("--plot", plot)):
-        if other is not None:
-            require_different("--commit-coins", path, option, other)
     require_writable(path)
     return CoinSecret(path, secrets.token_bytes(SECRET_BYTES))
 
@@ -42,6 +39,8 @@ def write_with_secret(outputs: Mapping[Path, bytes], secret: CoinSecret | None) 
     if secret is None:
         write_together(outputs)
         return
+    for path in outputs:  # a signature, too
+        require_different("--commit-coins", secret.path, "another output", path)
     write_secret(secret.path, hex_line(secret.value))
     try:
         write_together(outputs)

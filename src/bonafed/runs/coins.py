@@ -40,7 +40,7 @@ from bonafed.mechanisms.coins.transcript import (
     transcript_bytes,
     transcript_of,
 )
-from bonafed.mechanisms.sampling.canonical import digest
+from bonafed.mechanisms.sampling.canonical import canonical_bytes, digest
 from bonafed.mechanisms.sampling.verification import Check
 from bonafed.runs import folder as folders
 from bonafed.runs import private
@@ -68,7 +68,8 @@ def agreement(tables: Mapping[str, Any], clients: int, commitment: str) -> str:
     """What stands for the contract in a run: SHA-256 of what was agreed, with the server's commitment."""
     kind = _kind(tables)
     terms = {key: value for key, value in tables[kind].items() if key not in _OWN and value is not None}
-    return digest({"rounds": _rounds(tables), "clients": clients, kind: {**terms, "coins": commitment}})
+    agreed = {"rounds": _rounds(tables), "clients": clients, kind: {**terms, "coins": commitment}}
+    return digest(canonical_bytes(agreed))
 
 
 def _kind(tables: Mapping[str, Any]) -> str:

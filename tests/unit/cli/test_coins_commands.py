@@ -95,10 +95,13 @@ def test_no_secret_of_a_contract_that_was_not_written(bonafed, monkeypatch):
     ("words", "message"),
     [
         (["--commit-coins", "s"], "--commit-coins must be given with --save"),
-        (["--save", "c.json", "--commit-coins", "c.json"], "must not be the file of --save"),
+        (
+            ["--save", "c.json", "--commit-coins", "c.json"],
+            "--commit-coins must not be the file of another output",
+        ),
         (
             ["--save", "c.json", "--plot", "s.png", "--commit-coins", "s.png"],
-            "must not be the file of --plot",
+            "must not be the file of another output",
         ),
         (["--save", "c.json", "--commit-coins", "no/s"], "must be in an existing folder"),
     ],

@@ -118,7 +118,7 @@ def test_bad_json(data, said):
 @pytest.mark.parametrize("given", [None, [1], "x", {"shape": 2.0}, {"a": "2"}, {"a": [1]}, {}])
 def test_bad_json_of_scipy_parameters(given):
     """A parameter the distribution does not have, or no object at all: an error that says so."""
-    with pytest.raises(InvalidValue, match="prior.parameters"):
+    with pytest.raises(InvalidValue, match=r"prior\.parameters"):
         prior_from_json({"kind": "scipy", "name": "gamma", "parameters": given, "low": 0.5, "high": 1})
 
 

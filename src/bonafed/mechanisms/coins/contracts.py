@@ -12,13 +12,11 @@ from typing import NamedTuple
 from numpy.typing import ArrayLike
 
 from bonafed import checks
-from bonafed.economics.published import field
 from bonafed.errors import InvalidValue
 from bonafed.mechanisms.coins.tossing import Roster, commit_nonce, make_roster
 from bonafed.mechanisms.sampling import rules
-from bonafed.mechanisms.sampling.canonical import digest
 from bonafed.mechanisms.sampling.plan import SamplingPlan
-from bonafed.mechanisms.sampling.published import parse_contract
+from bonafed.mechanisms.sampling.published import Published
 from bonafed.mechanisms.sampling.settlement import settle_contract, settle_rules
 from bonafed.mechanisms.sampling.verification import Check
 
@@ -40,17 +38,12 @@ class CommittedContract(NamedTuple):
 
 def committed_contract(data: object) -> CommittedContract:
     """From the file; refused if the server has committed to nothing."""
-    terms: SamplingPlan | rules.PublishedRules
-    if field(data, "format", "contract") == rules.RULES_FORMAT:
-        terms = rules.rules_from_json(data)
-        canonical = rules.rules_to_json(*terms)
-    else:
-        published = parse_contract(data)
-        terms, canonical = published.plan, published.data
+    published = rules.read_published(data)
+    terms = published.plan if isinstance(published, Published) else published
     if terms.coin_commitment is None:
         rule = "must be in the contract (quote --commit-coins): without it who is sampled proves nothing"
         raise InvalidValue("coins", rule, "nothing")
-    return CommittedContract(digest(canonical), terms.coin_commitment, terms)
+    return CommittedContract(published.digest, terms.coin_commitment, terms)
 
 
 def contract_roster(data: object, reports: ArrayLike, commitments: Mapping[str, str]) -> Roster:

@@ -28,9 +28,9 @@ def canonical_bytes(data: JSONObject) -> bytes:
     return (json.dumps(data, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
 
 
-def digest(data: JSONObject) -> str:
-    """SHA-256 of the canonical form, in hex."""
-    return hashlib.sha256(canonical_bytes(data)).hexdigest()
+def digest(content: bytes) -> str:
+    """SHA-256 of a canonical form, in hex."""
+    return hashlib.sha256(content).hexdigest()
 
 
 def read_contract(path: str | Path) -> JSONObject:

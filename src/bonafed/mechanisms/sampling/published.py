@@ -73,9 +73,14 @@ class Published(NamedTuple):
     data: JSONObject  # the canonical object
 
     @property
+    def content(self) -> bytes:
+        """The canonical form."""
+        return canonical_bytes(self.data)
+
+    @property
     def digest(self) -> str:
         """SHA-256 of the canonical form, in hex."""
-        return digest(self.data)
+        return digest(self.content)
 
 
 def contract_to_json(contract: SamplingPlan) -> JSONObject:

@@ -28,6 +28,7 @@ from bonafed.mechanisms.sampling.canonical import (
 )
 from bonafed.mechanisms.sampling.plan import MOST_ROUNDS
 from bonafed.mechanisms.sampling.prior_free import PriorFreeSampling
+from bonafed.mechanisms.sampling.published import Published, parse_contract
 from bonafed.mechanisms.sampling.verification import Check
 
 RULES_FORMAT = "bonafed-prior-free-rules"
@@ -50,9 +51,14 @@ class PublishedRules(NamedTuple):
         return self.rounds * self.rules.budget
 
     @property
+    def content(self) -> bytes:
+        """The canonical form."""
+        return rules_bytes(*self)
+
+    @property
     def digest(self) -> str:
         """SHA-256 of the canonical form, in hex."""
-        return digest(rules_to_json(*self))
+        return digest(self.content)
 
 
 def rules_to_json(rules: PriorFreeSampling, rounds: int, coin_commitment: str | None = None) -> JSONObject:
@@ -100,6 +106,13 @@ def rules_from_json(data: object) -> PublishedRules:
     published = PublishedRules(rules, rounds, coins_from_json(data.get("coins")))
     require_same(data, rules_to_json(*published), "rules")
     return published
+
+
+def read_published(data: object) -> Published | PublishedRules:
+    """The contract or the rules of a file, whichever it is: well formed, not yet what it should be."""
+    if field(data, "format", "contract") == RULES_FORMAT:
+        return rules_from_json(data)
+    return parse_contract(data)
 
 
 def audit_sequence(
