@@ -134,7 +134,13 @@ def _train(asked: AnyConfig, place: Path, resume: bool, as_json: bool) -> None:
     from bonafed.runs.faithful_config import FaithfulConfig
     from bonafed.runs.folder import CONFIG, is_finished, rounds_done
     from bonafed.runs.rewards_config import RewardsConfig
-    from bonafed.runs.versions import changed_versions, require_same_config, require_same_data
+    from bonafed.runs.versions import (
+        changed_versions,
+        published_digest,
+        require_same_config,
+        require_same_data,
+        source_of_noise,
+    )
 
     terminal = Console(stderr=True)
     on_progress = terminal.print if terminal.is_terminal else None
@@ -163,12 +169,12 @@ def _train(asked: AnyConfig, place: Path, resume: bool, as_json: bool) -> None:
         setting, run = prepare(asked, on_progress=on_progress), training.train
     if resume:
         require_same_config(setting.config, read(place / CONFIG))
-        require_same_data(setting.digest, place)
         if is_finished(place):
             _show_finished(setting.config, place, as_json)
             return
-        changed = changed_versions(setting.config.run.seed, setting.digest, place)
-        for name, (then, now) in changed.items():
+        noise = source_of_noise(setting.config, place, resume=True)
+        require_same_data(published_digest(setting.digest, noise), place)
+        for name, (then, now) in changed_versions(place).items():
             typer.echo(f"note: the run began with {name} {then}, this is {now}", err=True)
     try:
         anew = not resume or (isinstance(asked, FaithfulConfig) and asked.begins_anew)

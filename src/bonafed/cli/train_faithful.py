@@ -41,7 +41,9 @@ def _say(console: Console, place: Path, summary: dict[str, Any]) -> None:
         )
     if "epsilon" in summary:
         console.print(
-            "note: losses are private; whoever simulates finds them in simulation.json", soft_wrap=True
+            f"note: losses are private; whoever simulates finds them in {place.name}.private/simulation.json",
+            soft_wrap=True,
+            markup=False,
         )
     for note in summary["notes"]:
         console.print(f"note: {note}", soft_wrap=True, markup=False)

@@ -22,7 +22,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bonafed.learning.jobs import Job, LocalTraining, Samples, Update, job_rng, noise, passes, step_count
+from bonafed.learning.jobs import Job, LocalTraining, Samples, Update, job_rng, passes, step_count
+from bonafed.learning.noise import Source, Stream, Task, add_noise
 from bonafed.learning.programs import Program, together
 from bonafed.learning.workspace import array
 
@@ -30,6 +31,22 @@ MOST_PADDING = 0.125  # share of padding among the samples of one call, at most
 STEPS_AHEAD = 128  # for which calls are put together at once
 
 Where = slice | NDArray[np.int64]  # models of a group: a slice gives views, an index copies
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Noise:
+    """Where the noise of a round comes from, and the digests of what it is added to."""
+
+    source: Source
+    models: Sequence[bytes]  # of the start models: one, or one per job
+    samples: bytes  # of all clients'
+
+    def stream(self, plan: Plan, place: int) -> Stream:
+        """That of the job at this place."""
+        model = self.models[place if len(self.models) > 1 else 0]
+        return self.source.stream(
+            Task.of(plan.jobs[place], plan.spec, plan.round_number, model, self.samples)
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,7 +60,7 @@ class Plan:
     round_number: int
     most: int  # samples of one call
     longest: int  # samples of one batch that are computed at once; at least `most`
-    noisy: bool  # whether any job adds noise
+    noise: Noise | None  # where noise comes from; None if no job adds any
 
 
 def train_group(
@@ -52,8 +69,8 @@ def train_group(
     """The updates of the jobs at these places; `start` is one model (P,), or one per job."""
     jobs = [plan.jobs[place] for place in places]
     before = start[list(places)] if start.dim() == 2 else start.expand(len(jobs), -1)
-    schedule = _Schedule(jobs, samples, plan, before.dtype)
-    plain = plan.spec.optimizer == "sgd" and not plan.spec.weight_decay and not plan.noisy
+    schedule = _Schedule(places, samples, plan, before.dtype)
+    plain = plan.spec.optimizer == "sgd" and not plan.spec.weight_decay and plan.noise is None
     models = (_Descent if plain else _Optimizer)(program, samples, plan, before, schedule)
     losses = np.zeros(len(jobs))
     for call in schedule.calls():
@@ -94,13 +111,15 @@ class _Call:
 class _Schedule:
     """What every step of a group's jobs takes, drawn from their own generators."""
 
-    def __init__(self, jobs: Sequence[Job], samples: Samples, plan: Plan, precision: torch.dtype) -> None:
-        self.jobs, self._labels, self._most, self._precision = jobs, samples.labels, plan.most, precision
-        self.rngs = [job_rng(plan.seed, plan.round_number, job) for job in jobs]
+    def __init__(self, places: Sequence[int], samples: Samples, plan: Plan, precision: torch.dtype) -> None:
+        self._labels, self._most, self._precision = samples.labels, plan.most, precision
+        self.jobs = jobs = [plan.jobs[place] for place in places]
+        self.streams: list[Stream] = []  # of their noise
+        if plan.noise is not None:
+            self.streams = [plan.noise.stream(plan, place) for place in places]
         self.counts = np.array([step_count(job, plan.spec) for job in jobs])  # steps; the most come first
         self._size = min(plan.spec.batch_size, max(job.samples.size for job in jobs))
-        # before any noise is drawn, as in the twin
-        self._orders = [passes(job, plan.spec, rng) for job, rng in zip(jobs, self.rngs, strict=True)]
+        self._orders = [passes(job, plan.spec, job_rng(plan.seed, plan.round_number, job)) for job in jobs]
 
     def calls(self) -> Iterator[_Call]:
         """Step after step, those batches together that are worth it."""
@@ -261,7 +280,7 @@ class _Optimizer(_Models):
 
     def step(self, call: _Call) -> Tensor:
         loss, grad = _gradients(self._program, self._samples, self._weights[call.where], call, self._plan)
-        if self._plan.noisy:
+        if self._plan.noise is not None:
             self._add_noise(grad, call)
         self._move(call.where, grad)
         return loss
@@ -273,10 +292,14 @@ class _Optimizer(_Models):
         """Gaussian noise of the job's multiplier times the sensitivity 2 clip / batch (theory B5)."""
         clip, everyone = self._plan.spec.clip, np.arange(len(self._schedule.jobs))
         assert clip is not None  # the engine refuses noise without it
-        for row, k, size in zip(grad, everyone[call.where].tolist(), call.lengths.tolist(), strict=True):
-            multiplier = self._schedule.jobs[k].noise_multiplier
-            if multiplier:
-                row += multiplier * 2 * clip / size * noise(self._schedule.rngs[k], row)
+        numbers = everyone[call.where].tolist()
+        multipliers = [self._schedule.jobs[k].noise_multiplier for k in numbers]
+        sds = [sigma * 2 * clip / n for sigma, n in zip(multipliers, call.lengths.tolist(), strict=True)]
+        noisy = [place for place, sd in enumerate(sds) if sd]
+        rows = grad if len(noisy) == len(sds) else grad[noisy]
+        add_noise(rows, [self._schedule.streams[numbers[place]] for place in noisy], [sds[k] for k in noisy])
+        if rows is not grad:
+            grad[noisy] = rows
 
     def _move(self, where: Where, grad: Tensor) -> None:
         weights, spec = self._weights, self._plan.spec

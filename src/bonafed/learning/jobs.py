@@ -1,7 +1,8 @@
 """What clients do in a round, and what comes back: the words the engine and its readable twin share.
 
 A job is one client's local training in one round (a client drawn twice has two jobs). The order of its
-samples and its noise come from a generator seeded by (seed, round, client, copy) and nothing else.
+samples comes from a generator seeded by (seed, round, client, copy) and nothing else; its noise has a source
+of its own (`noise.py`).
 """
 
 from __future__ import annotations
@@ -103,19 +104,9 @@ class Update:
 
 
 def job_rng(seed: int, round_number: int, job: Job) -> np.random.Generator:
-    """The only source of randomness of a job."""
+    """Of the order of a job's samples. Not of its noise: whoever knows the seed knows what comes out."""
     words = np.random.SeedSequence((seed, round_number, job.client, job.copy))
     return np.random.Generator(np.random.PCG64(words))  # what default_rng makes of them, in half the time
-
-
-def noise(rng: np.random.Generator, like: Tensor) -> Tensor:
-    """Standard normal numbers, in the shape and precision of a tensor.
-
-    From the job's own generator and no other: PyTorch's takes 32 bits of a seed, so that among a hundred
-    thousand jobs two would add the same noise, and a ledger counts releases as independent.
-    """
-    kind = np.float64 if like.dtype == torch.float64 else np.float32
-    return torch.from_numpy(rng.standard_normal(like.shape, dtype=kind))
 
 
 def passes(job: Job, spec: LocalTraining, rng: np.random.Generator) -> NDArray[np.int64]:

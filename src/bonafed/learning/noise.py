@@ -12,8 +12,8 @@ releases S + sd Z with Z normal; here what is released is
 
     Lambda round((S + sd Z)/Lambda),    Lambda = 2^(floor(log2 sd) - 4), in (sd/32, sd/16],
 
-which is post-processing: whatever the data, a release is a multiple of the same Lambda. Z is made of 190
-random bits a pair in double precision, and what is left is how far the probabilities of these multiples are
+which is post-processing: whatever the data, a release is a multiple of the same Lambda. Z comes by Box and
+Muller from 192 random bits a pair, in double precision, and what is left is how far the probabilities of these multiples are
 from the ideal ones: eta of themselves (`RELATIVE_ERROR`), which `reserve` takes out of the promise before
 noise is calibrated for it.
 """
@@ -22,34 +22,34 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import json
 import math
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Protocol, final
 
 import numpy as np
 import torch
-from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 from torch import Tensor
 
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
-from bonafed.learning.jobs import LocalTraining, Samples
+from bonafed.learning.jobs import Job, LocalTraining, Samples
 from bonafed.learning.workspace import array
 
 KEY_BYTES = 32  # of a secret
-PIECE = 4096  # pairs of normal numbers that are made at once: their arrays stay in a core's cache
+PIECE = 32768  # pairs of normal numbers that are made at once: fewer, and calls take longer than they do
 LANES = 8  # pairs are made in multiples of so many, as many as any processor computes at once
 _WORDS_A_PAIR = 3
 _SILENCE = memoryview(bytes(8 * _WORDS_A_PAIR * PIECE))  # encrypted, it is the key stream
 _WHOLE, _REAL = torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.float64)
 _HERE = object()  # owner of this module's arrays in the workspace
-_ROLES = ("radius", "angle", "part", "sums")
+_ROLES = ("radius", "angle", "part")
 _NOISE, _BATCHES = b"noise", b"batches"  # what a stream is for
 _PURPOSES = {_NOISE: 1, _BATCHES: 2}  # the order of samples, of the same seed, has none
 
@@ -63,13 +63,19 @@ class Task:
     copy: int
     noise_multiplier: float
     training: LocalTraining
-    model: bytes  # digest of the weights it starts from
-    data: bytes  # digest of the samples it works on
+    model: bytes  # SHA-256 of the weights it starts from
+    data: bytes  # SHA-256 of all clients' samples and of which of them are its own
+
+    @classmethod
+    def of(cls, job: Job, training: LocalTraining, round_number: int, model: bytes, samples: bytes) -> Task:
+        """The task of a job in a round, from a model and all clients' samples, both as digests."""
+        data = hashlib.sha256(samples + np.ascontiguousarray(job.samples).data).digest()
+        return cls(round_number, job.client, job.copy, job.noise_multiplier, training, model, data)
 
     def canonical(self) -> bytes:
-        """The same bytes for the same task, and for no other."""
-        whole = asdict(self) | {"model": self.model.hex(), "data": self.data.hex()}
-        return json.dumps(whole, sort_keys=True).encode()
+        """The same bytes for the same task, and for no other: floats are written with all their digits."""
+        numbers = (self.round_number, self.client, self.copy, float(self.noise_multiplier))
+        return repr((numbers, self.training)).encode() + self.model + self.data
 
 
 class _Words(Protocol):
@@ -83,8 +89,10 @@ class _Words(Protocol):
 class Stream:
     """The randomness that hides the records of one job: noise, and secret batches."""
 
-    def __init__(self, words: dict[bytes, _Words]) -> None:
-        self._noise, self._batches = words[_NOISE], words[_BATCHES]
+    def __init__(self, words: Callable[[bytes], _Words]) -> None:
+        self._words = words  # for a purpose
+        self._noise = words(_NOISE)
+        self._batches: _Words | None = None  # made when they are needed
 
     def fill(self, out: NDArray[np.int64]) -> None:
         """The next words for noise."""
@@ -94,14 +102,10 @@ class Stream:
         """One release: noise of standard deviation sd on every number of a vector (P,), in place."""
         add_noise(gradient[None], [self], [sd])
 
-    def released(self, values: Floats, sd: float) -> Floats:
-        """(n,) values with noise of standard deviation sd, as they may be published."""
-        noisy = torch.tensor(values, dtype=torch.float64).reshape(1, -1)
-        add_noise(noisy, [self], [sd])
-        return np.asarray(noisy.numpy().reshape(np.shape(values)))
-
     def uniforms(self, count: int) -> Floats:
         """(count,) independent uniform numbers of 53 bits in [0, 1), from a stream apart from the noise."""
+        if self._batches is None:
+            self._batches = self._words(_BATCHES)
         words = np.empty(count, dtype=np.int64)
         for first in range(0, count, PIECE):
             self._batches.fill(words[first : first + PIECE])
@@ -134,7 +138,11 @@ class Secret(Source):
 
     def stream(self, task: Task) -> Stream:
         whole = task.canonical()
-        return Stream({purpose: _Cipher(self.derived(purpose, whole)) for purpose in _PURPOSES})
+        return Stream(lambda purpose: _Cipher(self.derived(purpose, whole)))
+
+    def releases(self, text: bytes) -> SecretReleases:
+        """Noise for releases one after the other, of a run that this text says all about."""
+        return SecretReleases(self, text)
 
     def derived(self, purpose: bytes, text: bytes) -> bytes:
         """A key for one purpose: HMAC-SHA256 of what it is for."""
@@ -153,7 +161,35 @@ class Reproducible(Source):
 
     def stream(self, task: Task) -> Stream:
         numbers = (self.seed, task.round_number, task.client, task.copy)
-        return Stream({purpose: _Generator(numbers, place) for purpose, place in _PURPOSES.items()})
+        return Stream(lambda purpose: _Generator(numbers, _PURPOSES[purpose]))
+
+
+@final
+class SecretReleases:
+    """Releases one after the other; the noise of each is keyed by its number and by the very values.
+
+    A function of the secret that nobody can tell from a random one may well be told the values: equal ones
+    get equal noise when a run is repeated, and others get other noise.
+    """
+
+    def __init__(self, secret: Secret, text: bytes) -> None:
+        self._secret, self._text, self._number = secret, text, 0
+
+    def released(self, values: Floats, sd: float) -> Floats:
+        """Values with noise of standard deviation sd on each, as they may be published."""
+        self._number += 1
+        noisy = torch.tensor(values, dtype=torch.float64).reshape(1, -1)
+        what = repr((self._number, float(sd))).encode() + digest(noisy) + self._text
+        key = self._secret.derived(b"release", what)
+        add_noise(noisy, [Stream(lambda _purpose: _Cipher(key))], [sd])
+        return np.asarray(noisy.numpy().reshape(np.shape(values)))
+
+
+def released(rng: np.random.Generator | SecretReleases, values: Floats, sd: float) -> Floats:
+    """Values with noise of standard deviation sd on each; of a generator's, for studies and tests."""
+    if isinstance(rng, SecretReleases):
+        return rng.released(values, sd)
+    return np.asarray(values + sd * rng.standard_normal(np.shape(values)))
 
 
 @final
@@ -161,12 +197,9 @@ class _Cipher:
     """Words of a key stream. A key is used for one stream, so that the counter may begin at 0."""
 
     def __init__(self, key: bytes) -> None:
-        self._key = key
-        self._context: CipherContext | None = None  # made when it is needed
+        self._context = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
 
     def fill(self, out: NDArray[np.int64]) -> None:
-        if self._context is None:
-            self._context = Cipher(algorithms.AES(self._key), modes.CTR(bytes(16))).encryptor()
         self._context.update_into(_SILENCE[: out.nbytes], out.reshape(-1).view(np.uint8).data)
 
 
@@ -175,12 +208,9 @@ class _Generator:
     """Words of PCG64, seeded by public numbers."""
 
     def __init__(self, numbers: Sequence[int], purpose: int) -> None:
-        self._words = np.random.SeedSequence(numbers, spawn_key=(purpose,))
-        self._bits: np.random.PCG64 | None = None
+        self._bits = np.random.PCG64(np.random.SeedSequence(numbers, spawn_key=(purpose,)))
 
     def fill(self, out: NDArray[np.int64]) -> None:
-        if self._bits is None:
-            self._bits = np.random.PCG64(self._words)
         out.reshape(-1)[:] = self._bits.random_raw(out.size).view(np.int64)
 
 
@@ -199,44 +229,53 @@ def digest_of_samples(samples: Samples) -> bytes:
 def add_noise(gradients: Tensor, streams: Sequence[Stream], sds: Sequence[float]) -> None:
     """One release of each row of (K, P): noise of its standard deviation from its stream, in place.
 
-    Rows are worked on together where they are short. What a row gets does not depend on the others.
+    Short rows are worked on together. What a row gets does not depend on the others.
     """
     size = gradients.shape[1]
     pairs = math.ceil(size / (2 * LANES)) * LANES
     at_once = max(1, PIECE // pairs)
     for first in range(0, len(streams), at_once):
         rows = slice(first, first + at_once)
-        unit = torch.tensor([[_unit(sd)] for sd in sds[rows]], dtype=torch.float64)
-        spread = torch.tensor([[sd] for sd in sds[rows]], dtype=torch.float64) / unit
+        variance, grid = _scales(tuple(sds[rows]))
         for start in range(0, pairs, PIECE):
             width = min(PIECE, pairs - start)
             piece = gradients[rows, 2 * start : 2 * (start + width)]
-            _add_piece(piece, streams[rows], width, unit, spread)
+            _add_piece(piece, streams[rows], width, variance, grid)
 
 
-def _unit(sd: float) -> float:
-    """Lambda: the largest power of two that is at most sd/16."""
+@lru_cache(maxsize=64)
+def _scales(sds: tuple[float, ...]) -> tuple[Tensor, Tensor]:
+    """-sd^2 and 1.5 2^52 Lambda, (K, 1) each. Added to a number and taken off again, the latter rounds it
+    to a multiple of Lambda: the numbers from 2^52 Lambda to 2^53 Lambda of double precision are those."""
+    variance = torch.tensor([[-sd * sd] for sd in sds], dtype=torch.float64)
+    grid = torch.tensor([[1.5 * 2.0**52 * unit(sd)] for sd in sds], dtype=torch.float64)
+    return variance, grid
+
+
+def unit(sd: float) -> float:
+    """Lambda, of which all that is released is a multiple: the largest power of two that is at most sd/16.
+
+    >>> unit(0.5), unit(0.9), unit(1.0)
+    (0.03125, 0.03125, 0.0625)
+    """
     return math.ldexp(1.0, math.frexp(sd)[1] - 5)
 
 
 def _add_piece(
-    numbers: Tensor, streams: Sequence[Stream], width: int, unit: Tensor, spread: Tensor
+    numbers: Tensor, streams: Sequence[Stream], width: int, variance: Tensor, grid: Tensor
 ) -> None:
-    """Noise on (K, at most 2 width) numbers; `unit` is Lambda and `spread` sd/Lambda, (K, 1) each."""
+    """Noise on (K, at most 2 width) numbers; every pass over them counts, and there are twenty."""
     shape = (len(streams), width)
     words = array(_HERE, "words", (len(streams), _WORDS_A_PAIR, width), _WHOLE)
     for row, stream in zip(words.numpy(), streams, strict=True):
         stream.fill(row)
-    radius, angle, part, sums = (array(_HERE, role, shape, _REAL) for role in _ROLES)
-    # u of 126 bits, (0, 1]: sqrt(-2 ln u) and an angle are two normal numbers; a small u makes the tail
-    words[:, :2].bitwise_and_(2**63 - 1)
-    radius.copy_(words[:, 0]).mul_(2.0**63).add_(angle.copy_(words[:, 1])).add_(0.5).mul_(2.0**-126)
-    radius.log_().mul_(-2).sqrt_().mul_(spread)
+    radius, angle, part = (array(_HERE, role, shape, _REAL) for role in _ROLES)
+    # x in [-1, 1] of 127 bits, exact to a rounding also near 0, which makes the tail: sd sqrt(-ln x^2) is
+    # the radius, and an angle makes two normal numbers of it
+    radius.copy_(words[:, 0]).add_(angle.copy_(words[:, 1]), alpha=2.0**-63).mul_(2.0**-63)
+    radius.mul_(radius).log_().mul_(variance).sqrt_()
     angle.copy_(words[:, 2]).mul_(math.pi * 2.0**-63)
     for side, start in ((torch.cos, 0), (torch.sin, width)):
         mine = numbers[:, start : start + width]
-        some = slice(mine.shape[1])
         side(angle, out=part).mul_(radius)
-        sums[:, some].copy_(mine)
-        # (S + sd Z)/Lambda, to the nearest whole number: dividing by a power of two is exact
-        mine.copy_(sums[:, some].div_(unit).add_(part[:, some]).round_().mul_(unit))
+        torch.sub(part[:, : mine.shape[1]].add_(mine).add_(grid), grid, out=mine)

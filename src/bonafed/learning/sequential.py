@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bonafed.learning.jobs import Job, LocalTraining, Samples, Update, batches, job_rng, noise
+from bonafed.learning.jobs import Job, LocalTraining, Samples, Update, batches, job_rng
+from bonafed.learning.noise import Secret, Source, Stream, Task, digest, digest_of_samples
 from bonafed.learning.programs import Loss, clip_scale, flat_parameters, load_parameters, trainable
 
 
@@ -25,13 +25,15 @@ def run_jobs_sequentially(
     *,
     seed: int,
     round_number: int,
+    noise: Source | None = None,
     loss: Loss = "cross-entropy",
 ) -> Iterator[Update]:
     """What `engine.run_jobs` computes, in plain PyTorch."""
+    source, data = noise or Secret.fresh(), digest_of_samples(samples)
     for place, job in enumerate(jobs):
         before = start if start.dim() == 1 else start[place]
-        rng = job_rng(seed, round_number, job)
-        order = batches(job, spec, rng)
+        order = batches(job, spec, job_rng(seed, round_number, job))
+        stream = source.stream(Task.of(job, spec, round_number, digest(before), data))
         model = load_parameters(module, before)
         optimizer = _optimizer(model, spec)
         total = 0.0
@@ -46,7 +48,7 @@ def run_jobs_sequentially(
             else:
                 total += _clipped_gradient(model, x, y, loss, spec.clip)
                 if job.noise_multiplier:
-                    _add_noise(model, job.noise_multiplier * 2 * spec.clip / len(index), rng)
+                    _add_noise(model, job.noise_multiplier * 2 * spec.clip / len(index), stream)
             optimizer.step()
         change = flat_parameters(model) - before
         releases = len(order) if job.noise_multiplier else 0
@@ -89,10 +91,15 @@ def _clipped_gradient(model: nn.Module, x: Tensor, y: Tensor, loss: Loss, clip: 
     return value
 
 
-def _add_noise(model: nn.Module, sd: float, rng: np.random.Generator) -> None:
-    drawn = sd * noise(rng, flat_parameters(model))
-    start = 0
-    for parameter in trainable(model).values():
-        assert parameter.grad is not None
-        parameter.grad += drawn[start : start + parameter.numel()].view_as(parameter)
-        start += parameter.numel()
+def _add_noise(model: nn.Module, sd: float, stream: Stream) -> None:
+    parameters = list(trainable(model).values())
+    noisy = torch.cat([_gradient(parameter).flatten() for parameter in parameters])
+    stream.add_to(noisy, sd)
+    parts = torch.split(noisy, [p.numel() for p in parameters])
+    for parameter, part in zip(parameters, parts, strict=True):
+        parameter.grad = part.view_as(parameter).clone()
+
+
+def _gradient(parameter: Tensor) -> Tensor:
+    assert parameter.grad is not None
+    return parameter.grad

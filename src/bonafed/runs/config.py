@@ -1,10 +1,10 @@
 """What a training run was asked to do, as frozen values, and as TOML in both directions.
 
-    [data]       name, folder
+    [data]       name, folder, classes
     [partition]  kind, clients, and the options of that kind
     [model]      name
     [training]   rounds, batch_size, epochs or steps, learning_rate, ...
-    [privacy]    optional: clip, epsilon, delta, calibration
+    [privacy]    optional: clip, epsilon, delta, calibration, noise
     [contract]   optional: prior, total_budget, scheme, cost_seed, confidence, coins
     [jsam]       optional: prior, eta or budget or expected_budget, noise_scale, clip, delta, scheme, ...
     [run]        seed, folder, checkpoint_every, evaluate_every, cores
@@ -21,7 +21,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar, cast
 
 from bonafed import checks
 from bonafed.economics.priors import Prior
@@ -29,7 +29,7 @@ from bonafed.economics.published import prior_from_json
 from bonafed.economics.spelled import parse_prior
 from bonafed.errors import InvalidValue, UnreadableFile
 from bonafed.learning.datasets import is_own_file
-from bonafed.mechanisms.jsam.training import WITH_MEMBERS
+from bonafed.mechanisms.jsam.training import LARGEST_LOSSES, WITH_MEMBERS
 from bonafed.mechanisms.jsam.training import Scheme as JsamScheme
 from bonafed.runs import toml
 from bonafed.runs.faithful_config import FaithfulConfig
@@ -38,11 +38,14 @@ from bonafed.runs.sections import (
     Data,
     EngineRun,
     Model,
+    NoiseSource,
     Partition,
     Section,
     Training,
+    flag,
     key,
     named,
+    noise_source,
     unknown,
     word,
 )
@@ -68,6 +71,7 @@ class Privacy(Section):
     epsilon: float = key(checks.positive)
     delta: float = key(checks.positive)
     calibration: str = key(lambda name, v: checks.literal(name, v, Literal["exact", "printed"]), "exact")
+    noise: str = key(noise_source, "secret")  # or "reproducible": the seed takes it off again
 
 
 @dataclass(frozen=True)
@@ -100,9 +104,13 @@ class Jsam(Section):
     scheme: str = key(lambda name, v: checks.literal(name, v, JsamScheme), "jsam")
     members: int | None = key(checks.whole, None)  # M of "cheapest" and "largest losses"
     cost_seed: int = key(checks.seed, 0)  # the costs are drawn from the prior
+    noise: str = key(noise_source, "secret")  # or "reproducible": the seed takes it off again
+    clear_losses: bool = key(flag, False)  # of "largest losses": told to the server without noise
     coins: str = key(_coins, "seed")  # who is drawn when comes from run.seed; or "verifiable"
 
     def _agree(self) -> None:
+        if (self.scheme == LARGEST_LOSSES) != self.clear_losses:
+            raise InvalidValue("clear_losses", *_about_losses(self.scheme, self.clear_losses))
         ways = ("eta", "budget", "expected_budget")
         given = [name for name in ways if getattr(self, name) is not None]
         if not given:
@@ -117,6 +125,16 @@ class Jsam(Section):
 
     def table(self) -> dict[str, Any]:
         return {**super().table(), "prior": self.prior.to_json()}
+
+
+def _about_losses(scheme: str, accepted: bool) -> tuple[str, str]:
+    """Rule and value where a scheme and what was accepted do not go together."""
+    if accepted:
+        return f"must not be true unless scheme is {LARGEST_LOSSES}", f'true with "{scheme}"'
+    rule = (
+        f"must be true for {LARGEST_LOSSES}: every client tells its loss in clear, and no epsilon covers it"
+    )
+    return rule, "false"
 
 
 @dataclass(frozen=True)
@@ -173,6 +191,12 @@ class Config:
         """Largest norm of one record's gradient; None: the run is not private."""
         private = self.privacy or self.jsam
         return None if private is None else private.clip
+
+    @property
+    def noise(self) -> NoiseSource | None:
+        """Where the noise comes from; None: the run is not private."""
+        private = self.privacy or self.jsam
+        return None if private is None else cast(NoiseSource, private.noise)
 
     @property
     def delta(self) -> float | None:

@@ -16,8 +16,11 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import cast
 
+import numpy as np
+
 from bonafed.checks import Floats, finite_or_none
 from bonafed.learning.federation import evaluate
+from bonafed.learning.noise import Secret, SecretReleases, Source
 from bonafed.learning.privacy import Ledger, Release
 from bonafed.learning.programs import saved_model
 from bonafed.mechanisms.faithful import (
@@ -37,6 +40,8 @@ from bonafed.mechanisms.faithful.private import PrivateCalibration, PrivateOutco
 from bonafed.mechanisms.faithful.protocol import BadReportPolicy, OnStep, PaymentRule, ProtocolVariant
 from bonafed.mechanisms.faithful.statement import Statement, private_statement, statement
 from bonafed.runs import folder as folders
+from bonafed.runs import private
+from bonafed.runs.config import to_toml
 from bonafed.runs.faithful_setting import FaithfulSetting, fresh_losses
 from bonafed.runs.folder import Clock, JSONObject, Log, OnRound, RoundRecord
 from bonafed.runs.holdings import AGENTS, CLUSTERS, PRIVACY, generator
@@ -57,7 +62,7 @@ def train_faithful(
     """Train and compute what is owed, in a new folder or resuming the run in it; the summary."""
     config, folder = setting.config, Path(folder)
     with Log(folder, new=not resume) as log:
-        first = begin_or_resume(log, folder, config, setting.digest, resume, setting.start)
+        first, source = begin_or_resume(log, folder, config, setting.digest, resume, setting.start)
         setting = replace(setting, start=first)
         last = folders.read_checkpoint(folder) if resume and not config.begins_anew else None
         log.cut(last.metrics_length if last else 0)
@@ -66,13 +71,13 @@ def train_faithful(
         tell = on_phase or (lambda _text: None)
         found: Outcome | PrivateOutcome
         if config.privacy is not None:
-            found, accounts = _private(setting, writer, tell)
+            found, accounts = _private(setting, source, writer, tell)
         else:
             found, accounts = _exact(setting, start, done, writer.step, tell)
         summary = _summarise(setting, found, accounts, folders.read_rounds(folder))
         if config.privacy is not None:
             known = {"note": _SIMULATED, "agents": _rows(accounts, setting.problem)}
-            folders.write(folder / folders.SIMULATION, folders.to_json(known))
+            private.write_private(folder, private.SIMULATION, folders.to_json(known), replace=True)
         log.finish(saved_model(setting.module, setting.to_module(found.model[None])[0]), summary)
     return summary
 
@@ -129,7 +134,7 @@ class _Writer:
             participants=list(range(setting.problem.agents)),
             skipped=[],
             steps=setting.problem.agents,
-            learning_rate=1 / setting.problem.smoothness,
+            learning_rate=1 / setting.smoothness,
             spend=None,
             epsilon=epsilon,
             releases=releases,
@@ -194,7 +199,7 @@ def _exact(
 
 
 def _private(
-    setting: FaithfulSetting, writer: _Writer, tell: Callable[[str], None]
+    setting: FaithfulSetting, source: Source | None, writer: _Writer, tell: Callable[[str], None]
 ) -> tuple[PrivateOutcome, Statement]:
     config, problem, promise = setting.config, setting.problem, setting.config.privacy
     assert promise is not None
@@ -204,7 +209,7 @@ def _private(
     outcome = private_faithful(
         problem,
         groups,
-        generator(config, PRIVACY),
+        _noise(setting, source),
         alpha=promise.epsilon,
         beta=promise.delta,
         clip=promise.clip,
@@ -219,6 +224,13 @@ def _private(
     tell("comparing with every agent alone")
     bound, fresh = promise.loss_bound, fresh_losses(setting)
     return outcome, private_statement(problem, outcome, clusters=count, loss_bound=bound, fresh=fresh)
+
+
+def _noise(setting: FaithfulSetting, source: Source | None) -> np.random.Generator | SecretReleases:
+    """Of all releases of the run: what they are of is config and data, and the start is always the same."""
+    if not isinstance(source, Secret):
+        return generator(setting.config, PRIVACY)
+    return source.releases(f"{to_toml(setting.config)}{setting.digest}".encode())
 
 
 def _summarise(

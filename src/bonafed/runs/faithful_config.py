@@ -1,10 +1,10 @@
 """What a run of faithful learning was asked to do.
 
-[data]       name, folder
+[data]       name, folder, classes
 [partition]  kind, clients, and the options of that kind
 [model]      name: "softmax" is strongly convex (ridge regression for real targets), others are not
 [faithful]   regulariser, training_steps, payment_steps, epsilon, rule, variant, payments, clusters, ...
-[privacy]    optional: epsilon, delta, clip, calibration, loss_bound, split
+[privacy]    optional: epsilon, delta, clip, calibration, loss_bound, split, noise
 [run]        seed, folder, checkpoint_every, evaluate_every
 """
 
@@ -13,14 +13,26 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, cast
 
 from bonafed import checks
 from bonafed.errors import InvalidValue
 from bonafed.mechanisms.faithful.agents import agent_kind
 from bonafed.mechanisms.faithful.private import PrivateCalibration
 from bonafed.mechanisms.faithful.protocol import BadReportPolicy, PaymentRule, ProtocolVariant
-from bonafed.runs.sections import Check, Data, Model, Partition, Run, Section, deviations, key, natural
+from bonafed.runs.sections import (
+    Check,
+    Data,
+    Model,
+    NoiseSource,
+    Partition,
+    Run,
+    Section,
+    deviations,
+    key,
+    natural,
+    noise_source,
+)
 
 PaymentMethod = Literal["gradients", "newton", "exact"]
 WeightRule = Literal["equal", "samples"]
@@ -83,6 +95,7 @@ class FaithfulPrivacy(Section):
     calibration: str = key(_one_of(PrivateCalibration), "exact")  # "zcdp", "printed"
     loss_bound: float = key(checks.positive, 1.0)  # B: largest change of one sample's loss that counts
     split: float = key(lambda name, v: checks.between(name, v, 1e-6, 1 - 1e-6), 0.5)  # for gradients
+    noise: str = key(noise_source, "secret")  # or "reproducible": the seed takes it off again
 
 
 @dataclass(frozen=True)
@@ -113,6 +126,11 @@ class FaithfulConfig:
     faithful: Faithful
     privacy: FaithfulPrivacy | None = None
     run: FaithfulRun = field(default_factory=FaithfulRun)
+
+    @property
+    def noise(self) -> NoiseSource | None:
+        """Where the noise comes from; None: the run is not private."""
+        return None if self.privacy is None else cast(NoiseSource, self.privacy.noise)
 
     @property
     def begins_anew(self) -> bool:

@@ -24,7 +24,7 @@ from bonafed.mechanisms.faithful.modules import ModuleProblem
 from bonafed.mechanisms.faithful.problems import scaled_features, shortened_features
 from bonafed.runs.faithful_config import FaithfulConfig
 from bonafed.runs.holdings import AGENTS, Holdings, generator, hold
-from bonafed.runs.sections import named
+from bonafed.runs.sections import REPRODUCIBLE, named
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,6 +41,14 @@ class FaithfulSetting:
     class_shares: Floats | None  # (K, classes) of every agent's samples; None for regression
     notes: tuple[str, ...]
     digest: str
+
+    @property
+    def smoothness(self) -> float:
+        """One over the length of a step; that of private samples would tell the longest (theory C6)."""
+        promise = self.config.privacy
+        if promise is None:
+            return self.problem.smoothness
+        return self.problem.regulariser + promise.clip**2 / 4
 
 
 def prepare_faithful(
@@ -167,6 +175,8 @@ def _notes(held: Holdings[FaithfulConfig], linear: bool) -> tuple[str, ...]:
         )
     if held.config.faithful.agents:
         found.append("not following the protocol: agents " + ", ".join(held.config.faithful.agents))
+    if held.config.noise == "reproducible":
+        found.append(REPRODUCIBLE)
     if held.config.privacy is not None:
         found.append(
             "private payments are not only noisy: noise lengthens the models without an agent, which "

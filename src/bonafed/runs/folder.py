@@ -9,10 +9,13 @@
     model.pt         the final weights, as a PyTorch state dict
     summary.json     written last of all: with it the run is finished
 
+What must not be handed on lies beside it, in `<folder>.private` (`bonafed.runs.private`): the secret of the
+noise until the run ends, and what only a simulation knows.
+
 Files other than metrics.jsonl are replaced as a whole: written beside their place, forced to disk, renamed.
 A checkpoint is written after the lines it speaks of are on disk. To resume is to take its weights and cut
 metrics.jsonl to its length: rounds after it are forgotten in both, and happen again in the same way, since
-all randomness comes from (seed, round, client).
+all randomness comes from (seed, round, client) and, of noise, from the run's secret.
 """
 
 from __future__ import annotations
@@ -40,7 +43,6 @@ CONFIG, VERSIONS, METRICS = "config.toml", "versions.json", "metrics.jsonl"
 START = "start.npy"
 COINS = "coins.json"
 CHECKPOINT, MODEL, SUMMARY = "checkpoint.npz", "model.pt", "summary.json"
-SIMULATION = "simulation.json"  # what only a simulation knows; no promise of privacy covers it
 _SET_UP = (START, COINS)  # written between versions.json and config.toml
 _MORE = "more_"  # before the names of those arrays in the file
 _LEFTOVERS = (
@@ -208,9 +210,10 @@ class Log:
         write(self._folder / CHECKPOINT, buffer.getvalue())
 
     def finish(self, model: bytes, summary: Mapping[str, Any]) -> None:
-        """Write the final model and, last of all, the summary."""
+        """Write the final model and, last of all, the summary; then nobody needs the secret any more."""
         write(self._folder / MODEL, model)
         write(self._folder / SUMMARY, to_json(summary))
+        private.erase_secret(self._folder, private.NOISE)
 
     def __enter__(self) -> Log:
         return self
@@ -228,6 +231,7 @@ class Log:
             return
         for name in (CONFIG, *_SET_UP, VERSIONS, METRICS):  # the first says that there is a run
             (self._folder / name).unlink(missing_ok=True)
+        private.erase_secret(self._folder, private.NOISE)
         private.erase_secret(self._folder, private.COINS)
         if self._made and not any(self._folder.iterdir()):
             self._folder.rmdir()

@@ -16,8 +16,9 @@ from pathlib import Path
 from bonafed.errors import InvalidValue, UnreadableFile
 
 SECRET_BYTES = 32
-NOISE = "noise"  # names of secrets
-COINS = "coins"
+NOISE = "noise"  # the secret that keys the noise of a run
+COINS = "coins"  # the secret of the server that its coins come from
+SIMULATION = "simulation.json"  # what only a simulation knows; no promise of privacy covers it
 _ENDING = ".secret"
 _NO_LINKS = getattr(os, "O_NOFOLLOW", 0)
 
@@ -25,18 +26,6 @@ _NO_LINKS = getattr(os, "O_NOFOLLOW", 0)
 def private_folder(folder: Path) -> Path:
     """Beside the folder of the run."""
     return folder.with_name(folder.name + ".private")
-
-
-def require_no_leftovers(folder: Path) -> None:
-    """A new run finds no private folder but an empty one: what lies there belongs to another run."""
-    place = private_folder(folder)
-    if not os.path.lexists(place):
-        return
-    if place.is_symlink() or not place.is_dir():
-        raise InvalidValue("private folder", "must be a folder", place)
-    for path in place.iterdir():
-        rule = "must be new or empty: delete it, or name another run folder"
-        raise InvalidValue("private folder", rule, f"{place} with {path.name}")
 
 
 def create_secret(folder: Path, name: str) -> bytes:

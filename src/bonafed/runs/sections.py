@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any
+from typing import Any, Literal
 
 from bonafed import checks
 from bonafed.errors import InvalidValue
@@ -20,6 +20,11 @@ from bonafed.mechanisms.deviations import Deviation
 
 PROPOSITION_1 = "proposition-1"  # the learning rate that follows the convergence theorem
 Check = Callable[[str, Any], Any]
+NoiseSource = Literal["secret", "reproducible"]
+REPRODUCIBLE = (
+    "the noise is reproducible: whoever knows the seed, which is in this folder, takes it off again, so that "
+    "the epsilon is a figure for studies and protects nobody"
+)
 _MOMENTUM = 0.9  # unless told otherwise; written into the config of every run, whatever its optimizer
 
 
@@ -35,6 +40,18 @@ def word(name: str, value: object) -> str:
     if not text(name, value):
         raise InvalidValue(name, "must not be empty", repr(value))
     return str(value)
+
+
+def flag(name: str, value: object) -> bool:
+    """true or false."""
+    if not isinstance(value, bool):
+        raise InvalidValue(name, "must be true or false", repr(value))
+    return value
+
+
+def noise_source(name: str, value: object) -> str:
+    """Where the noise of a private run comes from (`bonafed.learning.noise`)."""
+    return checks.literal(name, value, NoiseSource)
 
 
 def natural(name: str, value: object) -> int:
@@ -96,6 +113,7 @@ class Data(Section):
 
     name: str = key(word)  # a name that `datasets.load` knows, or the user's own .npz or .csv
     folder: str = key(text, "")  # of the files; empty: $BONAFED_DATA, the cache; own files: here
+    classes: int | None = key(checks.whole, None)  # one more than the largest label; private runs want it
 
 
 @dataclass(frozen=True)

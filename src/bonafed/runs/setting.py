@@ -52,6 +52,7 @@ class Setting:
     terms: Terms | None  # what was agreed with the clients, under a contract
     noise_multipliers: Floats | None  # (N,) noise over sensitivity of a private run; 0: never takes part
     digest: str  # of data and partition
+    classes: int  # of the data, whether or not there is a sample of each; 0 for regression
     coins: Coins | None  # verifiable ones; None: who takes part follows from run.seed
 
     @property
@@ -122,6 +123,7 @@ def prepare(
         terms,
         _noise_multipliers(config, parts, terms, coins, steps),
         held.digest,
+        dataset.classes,
         coins,
     )
 

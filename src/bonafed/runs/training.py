@@ -23,15 +23,19 @@ from bonafed.checks import finite_or_none
 from bonafed.errors import InvalidValue
 from bonafed.learning.crew import Crew
 from bonafed.learning.federation import BadUpdatePolicy, evaluate, run_round
+from bonafed.learning.noise import Secret, Source
 from bonafed.learning.privacy import Ledger, Release
 from bonafed.learning.programs import saved_model
-from bonafed.mechanisms.jsam.training import PrivacyTerms
+from bonafed.mechanisms.jsam.training import LARGEST_LOSSES, PrivacyTerms
 from bonafed.mechanisms.sampling.training import SampledTerms
-from bonafed.runs import coins
+from bonafed.runs import coins, private
 from bonafed.runs import folder as folders
 from bonafed.runs.folder import Clock, JSONObject, Log, OnRound, RoundRecord
+from bonafed.runs.sections import REPRODUCIBLE
 from bonafed.runs.setting import Setting
 from bonafed.runs.versions import begin_or_resume
+
+_SIMULATED = "what clients know about themselves: drawn by the simulation, told to nobody"
 
 
 def train(
@@ -48,7 +52,9 @@ def train(
         given, published = setting.start.numpy(), None
         if setting.coins is not None and not resume:
             published = coins.keep(folder, setting.coins)
-        start = begin_or_resume(log, folder, setting.config, setting.digest, resume, given, published)
+        start, noise = begin_or_resume(
+            log, folder, setting.config, setting.digest, resume, given, published
+        )
         if setting.coins is not None and resume:
             setting = setting.with_coins(coins.kept(folder))
         _require_same_choice(setting, start)
@@ -63,7 +69,7 @@ def train(
         accounts = Accounts(setting)
         accounts.add(_releases(records))
         weights = begin
-        for record, weights in play(setting, begin, done, accounts, clock):
+        for record, weights in play(setting, begin, done, accounts, noise, clock):
             log.append(record)
             records.append(_as_read(record))
             if record.round % setting.config.run.checkpoint_every == 0 or record.round == _rounds(setting):
@@ -71,6 +77,9 @@ def train(
             if on_round is not None:
                 on_round(record)
         summary = summarise(setting, records, accounts)
+        if setting.terms is not None:
+            known = {"note": _SIMULATED, "costs": setting.terms.costs.tolist()}
+            private.write_private(folder, private.SIMULATION, folders.to_json(known), replace=True)
         if setting.coins is not None:
             coins.open_coins(folder, setting.coins)
         log.finish(saved_model(setting.module, weights), summary)
@@ -78,17 +87,32 @@ def train(
 
 
 def play(
-    setting: Setting, weights: Tensor, done: int, accounts: Accounts, clock: Clock = time.perf_counter
+    setting: Setting,
+    weights: Tensor,
+    done: int,
+    accounts: Accounts,
+    noise: Source | None = None,
+    clock: Clock = time.perf_counter,
 ) -> Iterator[tuple[RoundRecord, Tensor]]:
-    """The rounds after `done`: what to write down about each, and the model after it."""
+    """The rounds after `done`: what to write down about each, and the model after it.
+
+    Noise that has no source is of a secret that nobody keeps.
+    """
+    noise = noise or Secret.fresh()
     with Crew(setting.program, setting.samples, setting.config.run.cores_here) as crew:
         for number in range(done + 1, _rounds(setting) + 1):
-            record, weights = _round(setting, weights, number, accounts, crew, clock)
+            record, weights = _round(setting, weights, number, accounts, noise, crew, clock)
             yield record, weights
 
 
 def _round(
-    setting: Setting, weights: Tensor, number: int, accounts: Accounts, crew: Crew, clock: Clock
+    setting: Setting,
+    weights: Tensor,
+    number: int,
+    accounts: Accounts,
+    noise: Source,
+    crew: Crew,
+    clock: Clock,
 ) -> tuple[RoundRecord, Tensor]:
     """One round: what to write down about it, and the model after it."""
     began = clock()
@@ -106,8 +130,9 @@ def _round(
         seed=setting.config.run.seed,
         round_number=number,
         noise_multipliers=setting.noise_multipliers,
+        noise=noise,
         crew=crew,
-        on_bad_update=cast(BadUpdatePolicy, setting.config.training.on_bad_update),
+        on_bad_update=_policy(setting),
     )
     weights = result.weights
     accounts.add(result.releases)
@@ -131,6 +156,12 @@ def _round(
         seconds=round(clock() - began, 6),
     )
     return record, weights
+
+
+def _policy(setting: Setting) -> BadUpdatePolicy:
+    """In a private run nobody is told whose update was bad: it counts as one that changes nothing."""
+    given = cast(BadUpdatePolicy, setting.config.training.on_bad_update)
+    return "zero" if given == "skip" and setting.config.clip is not None else given
 
 
 class Accounts:
@@ -187,7 +218,7 @@ def _rounds(setting: Setting) -> int:
 def _require_same_choice(setting: Setting, start: NDArray[Any]) -> None:
     """Clients chosen by the losses of the first model are chosen again from the module at hand."""
     jsam = setting.config.jsam
-    by_losses = jsam is not None and jsam.scheme == "largest losses"
+    by_losses = jsam is not None and jsam.scheme == LARGEST_LOSSES
     if by_losses and not np.array_equal(start, setting.start.numpy()):
         rule = "must have the weights the run began with: clients were chosen by their losses"
         raise InvalidValue("model", rule, "others")
@@ -238,7 +269,7 @@ def _agreed(setting: Setting, records: Sequence[JSONObject], accounts: Accounts)
             "scheme": config.contract.scheme,
             "expected_spend": terms.expected_spend,
             "total_budget": terms.total_budget,
-            "costs": terms.costs.tolist(),
+            "reports": terms.costs.tolist(),  # stated to the server
             "probability": terms.probability.tolist(),
             "payment": terms.payment.tolist(),
             "participations": times.tolist(),
@@ -256,7 +287,7 @@ def _agreed(setting: Setting, records: Sequence[JSONObject], accounts: Accounts)
         "budget": config.jsam.budget,
         "expected_budget": config.jsam.expected_budget,
         "clients_selected": plan.threshold,
-        "costs": terms.costs.tolist(),
+        "reports": terms.costs.tolist(),  # stated to the server
         "selection": plan.selection.tolist(),
         "times_drawn": terms.times_drawn.tolist(),
         "epsilon_sold": plan.privacy.tolist(),
@@ -268,20 +299,22 @@ def _agreed(setting: Setting, records: Sequence[JSONObject], accounts: Accounts)
 def notes(setting: Setting, records: Sequence[JSONObject]) -> list[str]:
     """What the user should know about the run, one sentence each."""
     found = []
-    if setting.config.jsam is not None and setting.config.jsam.scheme == "largest losses":
+    if setting.config.noise == "reproducible":
+        found.append(REPRODUCIBLE)
+    if setting.config.jsam is not None and setting.config.jsam.scheme == LARGEST_LOSSES:
         found.append("local losses were asked in clear: no ledger counts them")
     if setting.config.jsam is not None and setting.config.jsam.budget is not None:
         found.append("a hard budget depends on the reports, so that exact truthfulness is lost")
-    private = setting.config.clip is not None
-    losses = [record["test_loss" if private else "train_loss"] for record in records]
+    quiet = setting.config.clip is not None  # about training losses
+    losses = [record["test_loss" if quiet else "train_loss"] for record in records]
     known = [loss for loss in losses if loss is not None]
     grows = bool(known) and known[-1] > known[0]
     if grows:
-        grew = f"the {'test' if private else 'training'} loss grew from {known[0]:.4g} to {known[-1]:.4g}"
-        found.append(f"{grew}: the learning rate may be too large{' for this noise' if private else ''}")
+        grew = f"the {'test' if quiet else 'training'} loss grew from {known[0]:.4g} to {known[-1]:.4g}"
+        found.append(f"{grew}: the learning rate may be too large{' for this noise' if quiet else ''}")
     last = next((r["test_loss"] for r in reversed(records) if r["test_loss"] is not None), None)
     if setting.program.loss == "cross-entropy" and last is not None and not grows:
-        guess = math.log(1 + int(setting.samples.labels.max()))
+        guess = math.log(setting.classes)
         if last > 2 * guess:
             found.append(
                 f"the test loss, {last:.4g}, is above that of guessing, {guess:.4g}: "

@@ -26,6 +26,7 @@ JSAM = (
     "jsam.noise_scale=1",
     "jsam.clip=1",
     "jsam.clients_per_round=3",
+    "jsam.noise=reproducible",
     "jsam.coins=verifiable",
 )
 KINDS = {"contract": CONTRACT, "jsam": JSAM}
@@ -105,7 +106,7 @@ def test_while_it_runs_the_secret_is_not_in_the_folder(make, small, tmp_path, ch
     transcript = read_transcript(tmp_path / "run" / "coins.json")
     assert transcript.secret is None
     assert transcript.coins(secret).beacon == made.coins.beacon
-    (kept,) = private_folder(tmp_path / "run").iterdir()
+    kept = private_folder(tmp_path / "run") / "coins.secret"
     assert kept.read_bytes() == secret
     if os.name == "posix":
         assert kept.stat().st_mode & 0o777 == 0o600
@@ -123,7 +124,7 @@ def test_killed_and_resumed_it_has_the_same_coins(make, small, tmp_path, changes
     training.train(another, tmp_path / "run", resume=True)
     assert ending(tmp_path / "run") == ending(tmp_path / "whole")
     assert failing(tmp_path / "run") == []
-    assert not private_folder(tmp_path / "run").exists()
+    assert not (private_folder(tmp_path / "run") / "coins.secret").exists()
 
 
 def test_resumed_after_the_secret_was_opened(run, make, small, changes, ending):
@@ -138,7 +139,7 @@ def test_without_the_secret_it_is_not_resumed(make, small, tmp_path, changes, ki
     made = setting.prepare(make(*changes), dataset=small)
     with pytest.raises(kill_in.error):
         training.train(made, tmp_path / "run", on_round=kill_in(5))
-    (kept,) = private_folder(tmp_path / "run").iterdir()
+    kept = private_folder(tmp_path / "run") / "coins.secret"
     kept.write_bytes(bytes(32))
     with pytest.raises(InvalidValue, match="secret must be the one committed to in the contract"):
         training.train(made, tmp_path / "run", resume=True)

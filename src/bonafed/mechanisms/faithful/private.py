@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
+from bonafed.learning.noise import SecretReleases, released
 from bonafed.learning.privacy import Ledger, Release, noise_multiplier
 from bonafed.mechanisms.faithful.clusters import Clusters, cluster_of
 from bonafed.mechanisms.faithful.problems import SoftmaxRegression
@@ -129,7 +130,7 @@ def _payments_squared(p: Floats, n: Floats) -> float:
 def private_faithful(
     problem: SoftmaxRegression,
     clusters: Clusters,
-    rng: np.random.Generator,
+    rng: np.random.Generator | SecretReleases,
     *,
     alpha: float,
     beta: float,
@@ -170,8 +171,7 @@ def private_faithful(
 
     def noisy(model: Floats, mix: Floats) -> Floats:
         books.gradient(mix)
-        exact = sums.clipped_sum(model, mix, c)
-        return np.asarray(exact + noise.gradient * rng.standard_normal(problem.size))
+        return released(rng, sums.clipped_sum(model, mix, c), noise.gradient)
 
     w, smooth = np.zeros(problem.size), problem.regulariser + c**2 / 4
     if smoothness is not None:
@@ -194,7 +194,8 @@ def private_faithful(
 
 def _pay(
     problem: SoftmaxRegression, sums: Aggregation, shared: Floats, without: Floats,
-    members: NDArray[np.int64], clip: float, bound: float, noise: Noise, rng: np.random.Generator,
+    members: NDArray[np.int64], clip: float, bound: float, noise: Noise,
+    rng: np.random.Generator | SecretReleases,
     books: _Books,
 ) -> Floats:  # fmt: skip
     p, mu = problem.weights, problem.regulariser
@@ -207,7 +208,7 @@ def _pay(
         books.payment(int(k))
         change = sums.loss_change(shared, without, mix, limit)  # sum of p_j dbar_j, j != k
         others = change / p[k] + (1 - p[k]) / p[k] * data_free
-        found[place] = others + noise.payment * limit * rng.standard_normal()
+        found[place] = released(rng, np.asarray(others), noise.payment * limit) if limit else others
     return found
 
 

@@ -52,7 +52,8 @@ if TYPE_CHECKING:
     from bonafed.mechanisms.coins import Coins
 
 Scheme = Literal["jsam", "unbiased", "cheapest", "complete information", "largest losses"]
-WITH_MEMBERS = ("cheapest", "largest losses")
+LARGEST_LOSSES = "largest losses"
+WITH_MEMBERS = ("cheapest", LARGEST_LOSSES)
 _SCHEDULE, _COSTS = 21, 22  # keep these generators apart from those of the learning
 DRAWS = 100  # of all costs, for an expectation over them
 _ALIKE = 1e-5  # relative: losses this close differ by rounding only
