@@ -9,8 +9,8 @@
     model.pt         the final weights, as a PyTorch state dict
     summary.json     written last of all: with it the run is finished
 
-What must not be handed on lies beside it, in `<folder>.private` (`bonafed.runs.private`): the secret of the
-noise until the run ends, and what only a simulation knows.
+What must not be handed on lies beside it, in `<folder>.private` (`bonafed.runs.private`): the secrets of
+noise and coins until the run ends, and what only a simulation knows.
 
 Files other than metrics.jsonl are replaced as a whole: written beside their place, forced to disk, renamed.
 A checkpoint is written after the lines it speaks of are on disk. To resume is to take its weights and cut

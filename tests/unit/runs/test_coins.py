@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -306,3 +307,58 @@ def test_a_run_that_fails_at_once_leaves_nothing(make, small, tmp_path, monkeypa
     with pytest.raises(kill_in.error):
         training.train(setting.prepare(make(*CONTRACT), dataset=small), tmp_path / "run")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_coins_noise_and_seed_are_separate_secrets(make, small, tmp_path, kill_in):
+    made = setting.prepare(make(*JSAM, "jsam.noise=secret", "run.seed=3"), dataset=small)
+    with pytest.raises(kill_in.error):
+        training.train(made, tmp_path / "run", on_round=kill_in(5))
+    kept = {path.name: path.read_bytes() for path in private_folder(tmp_path / "run").iterdir()}
+    assert kept["coins.secret"] != kept["noise.secret"]
+    another = setting.prepare(make(*JSAM, "jsam.noise=secret", "run.seed=3"), dataset=small)
+    assert another.coins.beacon != made.coins.beacon  # of the same seed
+    training.train(another, tmp_path / "run", resume=True)
+    assert failing(tmp_path / "run") == []
+    left = [path.name for path in private_folder(tmp_path / "run").iterdir()]
+    assert not {"coins.secret", "noise.secret"} & set(left)
+
+
+class Cut(BaseException):
+    """The end of the process, between two steps of writing."""
+
+
+def test_cut_short_at_any_step_of_writing_it_ends_with_coins_that_verify(
+    make, small, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(os, "fsync", lambda handle: None)  # slow, and no process is really killed here
+    changes = (*CONTRACT, "training.rounds=2")
+    steps = 0
+    while True:
+        steps += 1
+        place, left = tmp_path / str(steps), steps
+        replace, unlink = Path.replace, Path.unlink
+
+        def cut(step):
+            def call(*args, **kwargs):
+                nonlocal left
+                left -= 1
+                if left == 0:
+                    raise Cut
+                return step(*args, **kwargs)
+
+            return call
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Path, "replace", cut(replace))
+            patch.setattr(Path, "unlink", cut(unlink))
+            try:
+                training.train(setting.prepare(make(*changes), dataset=small), place)
+            except Cut:
+                pass
+            else:
+                break  # every step has had its turn
+        began = folder.holds_run(place)
+        training.train(setting.prepare(make(*changes), dataset=small), place, resume=began)
+        assert failing(place) == [], steps
+        assert not (private_folder(place) / "coins.secret").exists()
+    assert steps > 8
