@@ -104,6 +104,7 @@ def measure(name: str, before: Path, rounds: int) -> dict[str, float | str]:
 
 
 def main() -> None:
+    """Every case, as a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--before", type=Path, help="the folder src of another version")
     parser.add_argument("--rounds", type=int, default=25)

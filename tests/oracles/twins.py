@@ -13,7 +13,6 @@ from bonafed.learning.noise import Secret
 from bonafed.learning.programs import flat_parameters, program_for
 from bonafed.learning.sequential import run_jobs_sequentially
 
-
 NOISE = Secret(bytes(range(32)))
 FLIPPED = 0.01  # share of numbers at most that rounding moves to the next multiple of the released unit
 
@@ -43,7 +42,7 @@ def both(module, samples, jobs, spec, start=None, loss="cross-entropy", sample=N
 
 
 def assert_same(fast, slow, atol, moved=0.0):
-    """`moved`: what releases, rounded to a unit, may be apart where a sum lies between two of its multiples."""
+    """`moved`: how far releases, rounded to a unit, may be apart where one was rounded the other way."""
     for a, b in zip(fast, slow, strict=True):
         assert (a.client, a.steps, a.releases) == (b.client, b.steps, b.releases)
         assert_near(a.change, b.change, atol, moved if a.releases else 0.0)

@@ -120,7 +120,9 @@ def _new_folder(asked: AnyConfig, path: Path | None, folder: Path | None) -> Pat
 
 def _show_finished(asked: AnyConfig, place: Path, as_json: bool) -> None:
     from bonafed.runs.folder import SUMMARY, read_json
+    from bonafed.runs.private import NOISE, erase_secret
 
+    erase_secret(place, NOISE)  # where the end was cut short before that
     _show(asked, place, read_json(place, SUMMARY), as_json, "finished before; nothing to do")
 
 
@@ -136,6 +138,7 @@ def _train(asked: AnyConfig, place: Path, resume: bool, as_json: bool) -> None:
     from bonafed.runs.rewards_config import RewardsConfig
     from bonafed.runs.versions import (
         changed_versions,
+        needs_secret,
         published_digest,
         require_same_config,
         require_same_data,
@@ -169,11 +172,13 @@ def _train(asked: AnyConfig, place: Path, resume: bool, as_json: bool) -> None:
         setting, run = prepare(asked, on_progress=on_progress), training.train
     if resume:
         require_same_config(setting.config, read(place / CONFIG))
-        if is_finished(place):
+        finished = is_finished(place)
+        if not (finished and needs_secret(setting.config)):  # which is gone when such a run has ended
+            noise = source_of_noise(setting.config, place, resume=True)
+            require_same_data(published_digest(setting.digest, noise), place)
+        if finished:
             _show_finished(setting.config, place, as_json)
             return
-        noise = source_of_noise(setting.config, place, resume=True)
-        require_same_data(published_digest(setting.digest, noise), place)
         for name, (then, now) in changed_versions(place).items():
             typer.echo(f"note: the run began with {name} {then}, this is {now}", err=True)
     try:

@@ -41,7 +41,8 @@ def _say(console: Console, place: Path, summary: dict[str, Any]) -> None:
         )
     if "epsilon" in summary:
         console.print(
-            f"note: losses are private; whoever simulates finds them in {place.name}.private/simulation.json",
+            f"note: losses are private; whoever simulates finds them in {place.name}.private, "
+            "simulation.json",
             soft_wrap=True,
             markup=False,
         )

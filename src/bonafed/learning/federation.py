@@ -129,9 +129,16 @@ def run_round(
         shares = [share for place, share in enumerate(shares) if place not in bad]
     updates = list(
         run_jobs(
-            program, weights, samples, jobs, spec,
-            seed=seed, round_number=round_number, noise=noise, crew=crew,
-        )  # fmt: skip
+            program,
+            weights,
+            samples,
+            jobs,
+            spec,
+            seed=seed,
+            round_number=round_number,
+            noise=noise,
+            crew=crew,
+        )
     )
     change, good = _sum(updates, shares, weights), [True] * len(jobs)
     if not _finite(change):  # then an update is not; to look at each in every round would take longer

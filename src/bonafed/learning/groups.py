@@ -297,7 +297,9 @@ class _Optimizer(_Models):
         sds = [sigma * 2 * clip / n for sigma, n in zip(multipliers, call.lengths.tolist(), strict=True)]
         noisy = [place for place, sd in enumerate(sds) if sd]
         rows = grad if len(noisy) == len(sds) else grad[noisy]
-        add_noise(rows, [self._schedule.streams[numbers[place]] for place in noisy], [sds[k] for k in noisy])
+        add_noise(
+            rows, [self._schedule.streams[numbers[place]] for place in noisy], [sds[k] for k in noisy]
+        )
         if rows is not grad:
             grad[noisy] = rows
 

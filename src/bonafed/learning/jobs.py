@@ -1,8 +1,8 @@
 """What clients do in a round, and what comes back: the words the engine and its readable twin share.
 
 A job is one client's local training in one round (a client drawn twice has two jobs). The order of its
-samples comes from a generator seeded by (seed, round, client, copy) and nothing else; its noise has a source
-of its own (`noise.py`).
+samples comes from a generator seeded by (seed, round, client, copy) and nothing else; its noise has a
+source of its own (`noise.py`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 

@@ -1,11 +1,11 @@
-"""Noise that hides records: where it comes from, and how it is added (`docs/decisions/0010-secret-noise.md`).
+"""Noise that hides records: where it comes from, and how it is added (decision 0010).
 
 A *source* gives every job a stream of its own.
 
     Secret         a cipher's key stream, keyed by a secret and by everything the job is asked and works on
                    (`Task`), so that the same noise is never added to two different values
-    Reproducible   a generator seeded by (seed, round, client, copy), for studies and tests: whoever knows the
-                   seed takes the noise off again, and an epsilon says nothing to them
+    Reproducible   a generator seeded by (seed, round, client, copy), for studies and tests: whoever knows
+                   the seed takes the noise off again, and an epsilon says nothing to them
 
 Numbers are added so that floating-point arithmetic gives nothing away (Mironov 2012). The ideal mechanism
 releases S + sd Z with Z normal; here what is released is
@@ -13,9 +13,9 @@ releases S + sd Z with Z normal; here what is released is
     Lambda round((S + sd Z)/Lambda),    Lambda = 2^(floor(log2 sd) - 4), in (sd/32, sd/16],
 
 which is post-processing: whatever the data, a release is a multiple of the same Lambda. Z comes by Box and
-Muller from 192 random bits a pair, in double precision, and what is left is how far the probabilities of these multiples are
-from the ideal ones: eta of themselves (`RELATIVE_ERROR`), which `reserve` takes out of the promise before
-noise is calibrated for it.
+Muller from 192 random bits a pair, in double precision. What is left is how far the probabilities of these
+multiples are from the ideal ones: eta of themselves at most (`relative_error`), for which `reserve` sets a
+part of the promise aside before noise is calibrated for the rest.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Protocol, final
+from typing import NamedTuple, Protocol, final
 
 import numpy as np
 import torch
@@ -185,13 +185,6 @@ class SecretReleases:
         return np.asarray(noisy.numpy().reshape(np.shape(values)))
 
 
-def released(rng: np.random.Generator | SecretReleases, values: Floats, sd: float) -> Floats:
-    """Values with noise of standard deviation sd on each; of a generator's, for studies and tests."""
-    if isinstance(rng, SecretReleases):
-        return rng.released(values, sd)
-    return np.asarray(values + sd * rng.standard_normal(np.shape(values)))
-
-
 @final
 class _Cipher:
     """Words of a key stream. A key is used for one stream, so that the counter may begin at 0."""
@@ -279,3 +272,49 @@ def _add_piece(
         mine = numbers[:, start : start + width]
         side(angle, out=part).mul_(radius)
         torch.sub(part[:, : mine.shape[1]].add_(mine).add_(grid), grid, out=mine)
+
+
+_HALF_ULP = 2.0**-53
+_SET_ASIDE = 2.0**-20  # of delta, for what is outside the bounds below
+_TAIL = 2.0**-72  # more than the probability, per pair, of a radius that 127 bits do not give to a rounding
+_MOST_ASIDE = 0.01  # of epsilon: more noise for the arithmetic than that would not be worth its name
+
+
+class Promise(NamedTuple):
+    """An (epsilon, delta), and what of it arithmetic takes."""
+
+    epsilon: float  # left for the ideal mechanism
+    delta: float  # likewise
+    arithmetic: float  # epsilon that the difference between computed and ideal releases may take
+
+
+def relative_error(reach: float) -> float:
+    """eta: how far at most the probability of any release of one number is from the ideal, over itself.
+
+    `reach` bounds |S|/sd, the number without noise. Decision 0010 proves
+
+        eta <= 2^-53 (4 32 1.93 (176 + reach) + 22000).
+
+    >>> f"{relative_error(100):.1e}"
+    '1.0e-11'
+    """
+    return _HALF_ULP * (4 * 32 * 1.93 * (176 + reach) + 22_000)
+
+
+def reserve(epsilon: float, delta: float, numbers: float, reach: float) -> Promise:
+    """What ideal noise must promise for the computed one to be (epsilon, delta)-private.
+
+    `numbers` is how many noisy numbers there are in all releases together: parameters times releases.
+    """
+    eps = checks.positive("epsilon", epsilon)
+    small = checks.between("delta", checks.positive("delta", delta), 0.0, 1.0)
+    eta = relative_error(reach) / (1 - relative_error(reach))
+    aside = small * _SET_ASIDE * math.exp(-min(eps, 700.0)) / 4
+    log_aside = math.log(4 / (small * _SET_ASIDE)) + eps  # also where `aside` is no number any more
+    each = numbers * eta**2 + eta * math.sqrt(2 * numbers * log_aside)
+    if not (2 * each <= _MOST_ASIDE * eps and numbers * _TAIL <= aside + small * _SET_ASIDE / 4):
+        rule = (
+            f"must be larger: the arithmetic of {numbers:.3g} noisy numbers alone may take {2 * each:.2g}"
+        )
+        raise InvalidValue("epsilon", rule, epsilon)
+    return Promise(eps - 2 * each, small * (1 - _SET_ASIDE) * math.exp(-each), 2 * each)

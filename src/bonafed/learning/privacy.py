@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 from scipy.optimize import brentq
@@ -169,3 +169,17 @@ class Ledger:
     def clients(self) -> tuple[int, ...]:
         """Clients with at least one release, in order."""
         return tuple(sorted({r.client for r in self.releases}))
+
+
+class Releases(Protocol):
+    """Who adds noise to values one after the other (`bonafed.learning.noise.SecretReleases`)."""
+
+    def released(self, values: Floats, sd: float) -> Floats:
+        """Values with noise of standard deviation sd on each."""
+
+
+def released(noise: np.random.Generator | Releases, values: Floats, sd: float) -> Floats:
+    """Values as they may be published; a generator, which can be seeded again, is for studies and tests."""
+    if isinstance(noise, np.random.Generator):
+        return np.asarray(values + sd * noise.standard_normal(np.shape(values)))
+    return noise.released(values, sd)

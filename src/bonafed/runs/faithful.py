@@ -41,11 +41,10 @@ from bonafed.mechanisms.faithful.protocol import BadReportPolicy, OnStep, Paymen
 from bonafed.mechanisms.faithful.statement import Statement, private_statement, statement
 from bonafed.runs import folder as folders
 from bonafed.runs import private
-from bonafed.runs.config import to_toml
 from bonafed.runs.faithful_setting import FaithfulSetting, fresh_losses
 from bonafed.runs.folder import Clock, JSONObject, Log, OnRound, RoundRecord
 from bonafed.runs.holdings import AGENTS, CLUSTERS, PRIVACY, generator
-from bonafed.runs.versions import begin_or_resume
+from bonafed.runs.versions import begin_or_resume, ended
 
 _SIMULATED = "exact losses of private data: known to the simulation only, covered by no epsilon"
 
@@ -61,6 +60,8 @@ def train_faithful(
 ) -> JSONObject:
     """Train and compute what is owed, in a new folder or resuming the run in it; the summary."""
     config, folder = setting.config, Path(folder)
+    if resume and ended(config, folder):
+        return folders.read_json(folder, folders.SUMMARY)
     with Log(folder, new=not resume) as log:
         first, source = begin_or_resume(log, folder, config, setting.digest, resume, setting.start)
         setting = replace(setting, start=first)
@@ -227,10 +228,10 @@ def _private(
 
 
 def _noise(setting: FaithfulSetting, source: Source | None) -> np.random.Generator | SecretReleases:
-    """Of all releases of the run: what they are of is config and data, and the start is always the same."""
+    """Of all releases of the run, one after the other."""
     if not isinstance(source, Secret):
         return generator(setting.config, PRIVACY)
-    return source.releases(f"{to_toml(setting.config)}{setting.digest}".encode())
+    return source.releases(setting.digest.encode())
 
 
 def _summarise(

@@ -48,7 +48,7 @@ def read_secret(folder: Path, name: str, needed_for: str) -> bytes:
 
 
 def erase_secret(folder: Path, name: str) -> None:
-    """Overwrite and delete a secret, and the folder with it if nothing else is there; fine if it is gone."""
+    """Overwrite and delete a secret, and the folder if nothing else is in it; fine if it is gone."""
     path = private_folder(folder) / (name + _ENDING)
     try:
         handle = os.open(path, os.O_WRONLY | _NO_LINKS)
@@ -65,7 +65,7 @@ def erase_secret(folder: Path, name: str) -> None:
 
 
 def write_private(folder: Path, name: str, data: bytes, *, replace: bool = False) -> Path:
-    """A file in the private folder of a run, forced to disk as a whole; exclusively, unless it may replace."""
+    """A file in the private folder of a run, forced to disk as a whole; new, unless it may replace."""
     place = _made(folder)
     path = place / name
     if os.path.lexists(path) and not replace:

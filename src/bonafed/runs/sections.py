@@ -22,8 +22,8 @@ PROPOSITION_1 = "proposition-1"  # the learning rate that follows the convergenc
 Check = Callable[[str, Any], Any]
 NoiseSource = Literal["secret", "reproducible"]
 REPRODUCIBLE = (
-    "the noise is reproducible: whoever knows the seed, which is in this folder, takes it off again, so that "
-    "the epsilon is a figure for studies and protects nobody"
+    "the noise is reproducible: whoever knows the seed, which is in this folder, takes it off again, so "
+    "that the epsilon is a figure for studies and protects nobody"
 )
 _MOMENTUM = 0.9  # unless told otherwise; written into the config of every run, whatever its optimizer
 

@@ -33,7 +33,7 @@ from bonafed.runs import folder as folders
 from bonafed.runs.folder import Clock, JSONObject, Log, OnRound, RoundRecord
 from bonafed.runs.sections import REPRODUCIBLE
 from bonafed.runs.setting import Setting
-from bonafed.runs.versions import begin_or_resume
+from bonafed.runs.versions import begin_or_resume, ended
 
 _SIMULATED = "what clients know about themselves: drawn by the simulation, told to nobody"
 
@@ -48,6 +48,8 @@ def train(
 ) -> JSONObject:
     """Train from the beginning in a new folder, or resume the run in it; the summary."""
     folder = Path(folder)
+    if resume and ended(setting.config, folder):
+        return folders.read_json(folder, folders.SUMMARY)
     with Log(folder, new=not resume) as log:
         given, published = setting.start.numpy(), None
         if setting.coins is not None and not resume:

@@ -19,8 +19,8 @@ from bonafed.runs.folder import JSONObject, Log
 from bonafed.runs.rewards_config import RewardsConfig
 
 _WHY = (
-    "the noise of a private run is keyed by it, and rounds that are repeated with other noise would give away "
-    "more than was promised; it is erased when a run ends"
+    "the noise of a private run is keyed by it, and rounds that are repeated with other noise would give "
+    "away more than was promised; it is erased when a run ends"
 )
 
 
@@ -50,6 +50,20 @@ def require_same_config(now: AnyConfig, began: AnyConfig) -> None:
     """But for what changes no result: the rest of a run would be of another, its promises of neither."""
     for key, given, then in differences(now, began):
         raise InvalidValue(key, f"must be as when the run began, {then!r}", repr(given))
+
+
+def needs_secret(config: AnyConfig) -> bool:
+    """Whether the run keeps a secret until its end."""
+    return not isinstance(config, RewardsConfig) and config.noise == "secret"
+
+
+def ended(config: AnyConfig, folder: Path) -> bool:
+    """Whether a run that kept a secret has come to its end: nothing of it can be computed again."""
+    if not (needs_secret(config) and folders.is_finished(folder)):
+        return False
+    require_same_config(config, read(folder / folders.CONFIG))
+    private.erase_secret(folder, private.NOISE)  # where the end was cut short before that
+    return True
 
 
 def source_of_noise(config: AnyConfig, folder: Path, *, resume: bool) -> Source | None:

@@ -15,6 +15,7 @@ from bonafed.mechanisms.faithful import BadReport, Diverged, RidgeRegression, fa
 from bonafed.runs import config, folder, listing
 from bonafed.runs.faithful import train_faithful
 from bonafed.runs.faithful_setting import fresh_losses, prepare_faithful
+from bonafed.runs.private import SIMULATION, private_folder
 
 TABLES = {
     "data": {"name": "small"},
@@ -127,6 +128,7 @@ def test_noise_that_keeps_payments_from_converging_is_an_error(run):
         run('faithful.agents=["0 add-noise 0.5"]')
 
 
+@pytest.mark.usefixtures("one_secret")
 def test_a_private_run_states_what_was_given_away(run):
     said = run("privacy.epsilon=5", "privacy.delta=1e-3", "faithful.training_steps=20")
     assert said["mechanism"] == "private faithful"
@@ -159,7 +161,7 @@ def test_the_lines_of_a_private_run_count_its_releases(make, small, tmp_path):
     assert (
         0 < epsilons[-1] < said["epsilon"] == listing.overview(tmp_path / "run")["epsilon"]
     )  # and payments
-    simulated = folder.read_json(tmp_path / "run", folder.SIMULATION)
+    simulated = folder.read_json(private_folder(tmp_path / "run"), SIMULATION)
     assert "covered by no epsilon" in simulated["note"]
     assert all(row["loss"] > 0 for row in simulated["agents"])
 
@@ -198,6 +200,7 @@ def test_a_model_that_is_not_convex_pays_without_promises(make, small, tmp_path)
      ["privacy.epsilon=5", "privacy.delta=1e-3"]],
 )  # fmt: skip
 @pytest.mark.parametrize("moment", [3, 77, 200])
+@pytest.mark.usefixtures("one_secret")
 def test_a_run_resumed_ends_with_the_same_bits(make, small, tmp_path, kill_in, ending, changes, moment):
     setting = prepare_faithful(make(*changes, "run.checkpoint_every=20"), dataset=small)
     train_faithful(setting, tmp_path / "whole")

@@ -39,7 +39,10 @@ BAD = [
         ["training.optimizer=momentum", "training.momentum=1.5"],
         "training.momentum must be between 0 and 1, got 1.5",
     ),
-    (["training.on_bad_update=ignore"], "training.on_bad_update must be one of raise, skip, got 'ignore'"),
+    (
+        ["training.on_bad_update=ignore"],
+        "training.on_bad_update must be one of raise, skip, zero, got 'ignore'",
+    ),
     (
         ["training.learning_rate=proposition-1"],
         "training.smoothness must be given for proposition-1: the data do not tell, got nothing",

@@ -74,7 +74,7 @@ def test_what_is_paid_is_what_was_agreed(make, small, tmp_path, scheme):
         assert record["spend"] == math.fsum(payment[client] for client in record["participants"])
     assert summary["spend"] == math.fsum(record["spend"] for record in records)
     assert len({tuple(record["participants"]) for record in records}) > 1
-    assert np.all(np.array(payment) >= np.array(summary["costs"]))
+    assert np.all(np.array(payment) >= np.array(summary["reports"]))
 
 
 def test_a_round_in_which_nobody_takes_part_changes_nothing(make, small, tmp_path):

@@ -36,8 +36,7 @@ from numpy.typing import NDArray
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
-from bonafed.learning.noise import SecretReleases, released
-from bonafed.learning.privacy import Ledger, Release, noise_multiplier
+from bonafed.learning.privacy import Ledger, Release, Releases, noise_multiplier, released
 from bonafed.mechanisms.faithful.clusters import Clusters, cluster_of
 from bonafed.mechanisms.faithful.problems import SoftmaxRegression
 from bonafed.mechanisms.faithful.protocol import Aggregation, OnStep
@@ -130,7 +129,7 @@ def _payments_squared(p: Floats, n: Floats) -> float:
 def private_faithful(
     problem: SoftmaxRegression,
     clusters: Clusters,
-    rng: np.random.Generator | SecretReleases,
+    rng: np.random.Generator | Releases,
     *,
     alpha: float,
     beta: float,
@@ -195,7 +194,7 @@ def private_faithful(
 def _pay(
     problem: SoftmaxRegression, sums: Aggregation, shared: Floats, without: Floats,
     members: NDArray[np.int64], clip: float, bound: float, noise: Noise,
-    rng: np.random.Generator | SecretReleases,
+    rng: np.random.Generator | Releases,
     books: _Books,
 ) -> Floats:  # fmt: skip
     p, mu = problem.weights, problem.regulariser
