@@ -289,8 +289,8 @@ def _prospect_in_words(found: JSONObject) -> str:
     return (
         f"in a round with probability {found['probability']:.4f}, paid {found['payment']:.6g} each time. "
         f"Over the run it is paid {found['paid']:,.6g} on average (sd over the coins "
-        f"{found['paid_sd']:,.4g}, 1 % to 99 %: {found['paid_low']:,.6g} to {found['paid_high']:,.6g}), left with "
-        f"{found['profit']:,.6g} after its cost (sd {found['profit_sd']:,.4g}). {lie}"
+        f"{found['paid_sd']:,.4g}, 1 % to 99 %: {found['paid_low']:,.6g} to {found['paid_high']:,.6g}) "
+        f"and is left with {found['profit']:,.6g} after its cost (sd {found['profit_sd']:,.4g}). {lie}"
     )
 
 

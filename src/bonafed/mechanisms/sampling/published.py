@@ -54,7 +54,7 @@ from bonafed.mechanisms.sampling.plan import (
 FORMAT = "bonafed-sampling-contract"
 VERSION = 2
 _RTOL = 1e-10  # a table against the terms it shows: both by the same formulas, perhaps on two machines
-_ATOL = 1e-13  # ... and of a tabulated curve, whose error is relative to its largest value
+_ATOL = 1e-15  # ... and what rounding makes of a probability that is 0 or next to it
 
 
 class Levels(NamedTuple):
@@ -131,17 +131,12 @@ def contract_from_json(data: object) -> SamplingPlan:
 
 
 def table_gaps(menu: Menu, table: Levels) -> dict[str, Floats]:
-    """(K,) by how much a table misses the terms that will be paid, beyond rounding (<= 0: it does not).
-
-    Payments are compared up to what rounding of a probability makes of them: q r is what is owed.
-    """
+    """(K,) by how much a table misses the terms that will be paid, beyond rounding (<= 0: it does not)."""
     q, r = menu.price(table.cost)
     noise = _ATOL if isinstance(menu, CurveMenu) else 0.0
-    with np.errstate(divide="ignore", invalid="ignore"):
-        slack = r * _RTOL + np.where(q > 0, menu.prior.high * noise / q, menu.prior.high)
     return {
         "probability": np.abs(table.probability - q) - (_RTOL * q + noise),
-        "payment": np.abs(table.payment - r) - slack,
+        "payment": np.abs(table.payment - r) - _RTOL * r,
     }
 
 

@@ -150,7 +150,7 @@ def _shown(menu: Menu, table: Levels) -> Check:
 
 
 def _between_and_beyond(menu: Menu, table: Levels) -> Check:
-    """(2): between the levels terms follow the rule, below the lowest they are its, above there are none."""
+    """(2): between the levels terms follow the rule, below the lowest they are its, above are none."""
     name, low, high = "between and beyond", menu.prior.low, float(table.cost[-1])
     inside = np.concatenate([(table.cost[1:] + table.cost[:-1]) / 2, menu.prior.quantile(_SPREAD)])
     inside = np.unique(inside[(inside >= low) & (inside <= high)])
