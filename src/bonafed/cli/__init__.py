@@ -14,6 +14,7 @@ import typer
 
 from bonafed import __version__
 from bonafed.cli.audit import audit_app
+from bonafed.cli.coins import coins_app
 from bonafed.cli.jsam import jsam_app
 from bonafed.cli.quote import quote
 from bonafed.cli.runs import runs
@@ -36,6 +37,7 @@ app.command()(verify)
 app.command()(settle)
 app.command()(keygen)
 app.command()(sign)
+app.add_typer(coins_app, name="coins")
 app.add_typer(jsam_app, name="jsam")
 app.add_typer(audit_app, name="audit")
 app.command()(train)

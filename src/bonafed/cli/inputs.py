@@ -67,6 +67,17 @@ def read_clients(path: Path) -> list[str] | None:
     return None if list(seen) == list(map(str, range(len(seen)))) else list(seen)
 
 
+def read_columns(path: Path, wanted: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """The cells of these columns, row by row, of a file with a header."""
+    rows = _rows(path)
+    header = [cell.strip().lower() for cell in rows[0][1]] if rows else []
+    for name in wanted:
+        if header.count(name) != 1:
+            raise UnreadableFile(path, f"must have a header with one column '{name}'", 1)
+    places = [header.index(name) for name in wanted]
+    return [tuple(row[place].strip() for place in places) for _, row in rows[1:]]
+
+
 def _rows(path: Path) -> list[tuple[int, list[str]]]:
     """The lines of a CSV file that are not empty, with their numbers, all of as many cells."""
     try:

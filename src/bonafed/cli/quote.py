@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -10,13 +11,14 @@ import typer
 
 from bonafed.checks import Floats
 from bonafed.cli import inputs, tables
+from bonafed.cli.coin_secret import new_coin_secret, write_with_secret
 from bonafed.cli.quote_prior_free import quote_prior_free
 from bonafed.economics.contracts import Menu, admitted
 from bonafed.economics.discrete import Empirical, FinitePrior
 from bonafed.economics.priors import JSONObject
 from bonafed.economics.spelled import parse_numbers
 from bonafed.errors import InvalidValue
-from bonafed.files import require_different, require_writable, write_together
+from bonafed.files import require_different, require_writable
 from bonafed.mechanisms.sampling.plan import SamplingPlan, benchmarks, plan
 from bonafed.mechanisms.sampling.published import contract_bytes
 
@@ -72,6 +74,14 @@ def quote(
         Path | None,
         typer.Option(metavar="CONTRACT.json", help="Write the contract, for `bonafed verify`."),
     ] = None,
+    commit_coins: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="With --save: draw a secret that decides who is sampled, keep it in this new file, and "
+            "put its commitment into the contract.",
+        ),
+    ] = None,
     sign: Annotated[
         Path | None,
         typer.Option(metavar="KEY.pem", help="With --save: also sign it, into CONTRACT.json.sig."),
@@ -100,6 +110,7 @@ def quote(
         require_different("--save", save, "--plot", plot)
     if sign is not None and save is None:
         raise InvalidValue("--sign", "must be given with --save", sign)
+    coins = new_coin_secret(commit_coins, save)
     levels = None if at is None else np.array(parse_numbers("--at", at))
     people, turns, money = inputs.required_numbers(clients, rounds, budget)
     if prior_free:
@@ -110,12 +121,16 @@ def quote(
         if past_costs is not None:
             rule = "must not be given with --prior-free; what the clients state is --reports"
             raise InvalidValue("--past-costs", rule, past_costs)
-        quote_prior_free(people, money, turns, highest, reports, levels, as_json, plot, save, sign, seed)
+        quote_prior_free(
+            people, money, turns, highest, reports, levels, as_json, plot, save, sign, coins, seed
+        )
         return
     if reports is not None:
         raise InvalidValue("--reports", "must be given with --prior-free; see also bonafed settle", reports)
     belief = inputs.choose_prior(prior, past_costs, highest)
     contract = plan(belief, money, people, turns, confidence=confidence)
+    if coins is not None:
+        contract = replace(contract, coin_commitment=coins.commitment)
     shown = _shown_levels(contract.menu) if levels is None else admitted(levels, belief.high)
     outputs: dict[Path, bytes] = {}
     if plot is not None:
@@ -126,11 +141,16 @@ def quote(
     if save is not None:
         outputs |= inputs.signed(save, contract_bytes(contract), sign)
     description = describe(contract, shown)
-    write_together(outputs)
+    write_with_secret(outputs, coins)
     if as_json:
         tables.say_json(description)
     else:
-        tables.show_quote(contract, description, outputs, estimated=past_costs is not None)
+        tables.show_quote(
+            contract,
+            description,
+            outputs if coins is None else [*outputs, coins.path],
+            estimated=past_costs is not None,
+        )
 
 
 def _shown_levels(menu: Menu) -> Floats:

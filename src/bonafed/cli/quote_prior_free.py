@@ -9,10 +9,10 @@ import numpy as np
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.cli import inputs, tables
+from bonafed.cli.coin_secret import CoinSecret, write_with_secret
 from bonafed.economics.contracts import admitted
 from bonafed.economics.priors import JSONObject
 from bonafed.errors import InvalidValue
-from bonafed.files import write_together
 from bonafed.mechanisms.sampling.prior_free import PriorFreeRun, PriorFreeSampling, PriorFreeState
 from bonafed.mechanisms.sampling.rules import rules_bytes, rules_to_json
 from bonafed.mechanisms.sampling.spend import known_lotteries, spend_distribution
@@ -29,6 +29,7 @@ def quote_prior_free(
     plot: Path | None,
     save: Path | None,
     sign: Path | None,
+    coins: CoinSecret | None,
     seed: int,
 ) -> None:
     """Everything `quote` does when no prior is known."""
@@ -52,14 +53,15 @@ def quote_prior_free(
 
         outputs[plot] = render(prior_free_figure(rules, example, run), plot)
     if save is not None:
-        outputs |= inputs.signed(save, rules_bytes(rules, rounds), sign)
+        content = rules_bytes(rules, rounds, None if coins is None else coins.commitment)
+        outputs |= inputs.signed(save, content, sign)
     moments = milestones(rules, example)
     description = describe(rules, rounds, run, moments, shown, "file" if reports else "uniform")
-    write_together(outputs)
+    write_with_secret(outputs, coins)
     if as_json:
         tables.say_json(description)
     else:
-        tables.show_prior_free(description, outputs)
+        tables.show_prior_free(description, outputs if coins is None else [*outputs, coins.path])
 
 
 def milestones(rules: PriorFreeSampling, example: Floats) -> list[tuple[int, PriorFreeState]]:

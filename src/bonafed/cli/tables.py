@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -79,7 +79,7 @@ def plain_table(
 
 
 def show_quote(
-    contract: SamplingPlan, description: JSONObject, written: Mapping[Path, bytes], estimated: bool
+    contract: SamplingPlan, description: JSONObject, written: Iterable[Path], estimated: bool
 ) -> None:
     """The quote of a known or (from a file of past costs) estimated prior."""
     console = new_console()
@@ -183,7 +183,7 @@ def _show_benchmarks(console: Console, title: str, rows: Iterable[JSONObject]) -
     console.print(table)
 
 
-def show_prior_free(description: JSONObject, written: Mapping[Path, bytes]) -> None:
+def show_prior_free(description: JSONObject, written: Iterable[Path]) -> None:
     """The quote when no prior is known."""
     console = new_console()
     rules, example = description["rules"], description["example"]

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from bonafed.cli import tables
+from bonafed.cli import inputs, tables
+from bonafed.cli.coins import verify_coins
 from bonafed.cli.quote import Json
 from bonafed.economics.priors import JSONObject
 from bonafed.errors import InvalidValue
@@ -23,7 +24,7 @@ _COINS = "in every round each client by a coin of its own, with the probability 
 
 
 def verify(
-    contract: Annotated[Path, typer.Argument(metavar="CONTRACT.json", hidden=True)],
+    contract: Annotated[Path | None, typer.Argument(metavar="[CONTRACT.json]", hidden=True)] = None,
     cost: Annotated[
         float | None,
         typer.Option(help="What taking part costs you: what you would earn, and what the best lie would."),
@@ -31,6 +32,10 @@ def verify(
     key: Annotated[
         Path | None,
         typer.Option(metavar="PUBLIC.pem", help="The operator's key: check CONTRACT.json.sig against it."),
+    ] = None,
+    coins: Annotated[
+        Path | None,
+        typer.Option(metavar="RUN", help="Check who was sampled, in a run folder or in opened coins."),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -41,8 +46,17 @@ def verify(
     profitable lie; trusts nothing the writer computed. Also reads the rules written by
     `bonafed quote --prior-free --save`. Exit code 0: all checks hold; 1: one does not; 2: not a contract.
 
+    With --coins, opens every commitment again, recomputes who was in which round, and compares that and
+    the money with what a run has recorded.
+
     Example: bonafed verify contract.json --cost 0.9
     """
+    if coins is not None:
+        inputs.at_most_one(coins=coins, cost=cost, key=key)
+        verify_coins(coins, contract, as_json)
+        return
+    if contract is None:
+        raise InvalidValue("CONTRACT.json", "or --coins must be given", "nothing")
     data = read_contract(contract)
     found = rules.read_published(data)
     description: JSONObject = _facts(found)

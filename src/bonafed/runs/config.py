@@ -5,7 +5,7 @@
     [model]      name
     [training]   rounds, batch_size, epochs or steps, learning_rate, ...
     [privacy]    optional: clip, epsilon, delta, batches, adjacency, calibration, noise
-    [contract]   optional: prior, total_budget, scheme, cost_seed, confidence
+    [contract]   optional: prior, total_budget, scheme, cost_seed, confidence, coins
     [jsam]       optional: prior, eta or budget or expected_budget, noise_scale or smoothness, clip, delta,
                  max_epsilon, scheme, ...
     [run]        seed, folder, checkpoint_every, evaluate_every, cores
@@ -22,7 +22,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Any, ClassVar, Literal, TypeVar, cast
 
 from bonafed import checks
 from bonafed.economics.priors import Prior
@@ -69,6 +69,10 @@ def _cap(name: str, value: object) -> float | tuple[float, ...]:
     return checks.positive(name, value)
 
 
+def _coins(name: str, value: object) -> str:
+    return checks.literal(name, value, Literal["seed", "verifiable"])
+
+
 @dataclass(frozen=True)
 class Privacy(Section):
     """Every client's promise: (epsilon, delta) over the whole run, to each of its records (theory P)."""
@@ -101,6 +105,7 @@ class Contract(Section):
     scheme: str = key(word, "optimal")  # "uniform", "complete information"
     cost_seed: int = key(checks.seed, 0)  # the costs are drawn from the prior
     confidence: float | None = key(checks.number, None)  # see `plan`
+    coins: str = key(_coins, "seed")  # who is sampled when comes from run.seed; or "verifiable"
 
     def table(self) -> dict[str, Any]:
         return {**super().table(), "prior": self.prior.to_json()}
@@ -127,6 +132,7 @@ class Jsam(Section):
     cost_seed: int = key(checks.seed, 0)  # the costs are drawn from the prior
     noise: str = key(noise_source, "secret")  # or "reproducible": the seed takes it off again
     clear_losses: bool = key(flag, False)  # of "largest losses": told to the server without noise
+    coins: str = key(_coins, "seed")  # who is drawn when comes from run.seed; or "verifiable"
 
     def _agree(self) -> None:
         if (self.scheme == LARGEST_LOSSES) != self.clear_losses:

@@ -17,6 +17,7 @@ from bonafed.errors import InvalidValue, UnreadableFile
 
 SECRET_BYTES = 32
 NOISE = "noise"  # the secret that keys the noise of a run
+COINS = "coins"  # the secret of the server that its coins come from
 SIMULATION = "simulation.json"  # what only a simulation knows; no promise of privacy covers it
 _ENDING = ".secret"
 _NO_LINKS = getattr(os, "O_NOFOLLOW", 0)

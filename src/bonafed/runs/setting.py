@@ -6,6 +6,7 @@ does not exist, a model that does not fit the data, a contract that cannot be pl
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import cast
@@ -23,13 +24,15 @@ from bonafed.learning.federation import BadUpdatePolicy, Participation, evaluate
 from bonafed.learning.jobs import Job, LocalTraining, Optimizer, Samples, record_steps, sampling_rate
 from bonafed.learning.privacy import Batches, Calibration, noise_multiplier, sampled_multiplier
 from bonafed.learning.programs import Program, flat_parameters
+from bonafed.mechanisms.coins import Coins
 from bonafed.mechanisms.jsam import noise_scale as jsam_noise_scale
 from bonafed.mechanisms.jsam import training as jsam
 from bonafed.mechanisms.jsam.training import PrivacyTerms
 from bonafed.mechanisms.sampling import training as sampling
 from bonafed.mechanisms.sampling.convergence import RateVariant
 from bonafed.mechanisms.sampling.training import SampledTerms, Scheme
-from bonafed.runs.config import Config, Privacy
+from bonafed.runs.coins import VERIFIABLE, simulate
+from bonafed.runs.config import Config, Privacy, to_tables
 from bonafed.runs.holdings import WHO, generator, hold
 from bonafed.runs.sections import BY_THEOREM, PROPOSITION_1, Training, named
 
@@ -53,6 +56,7 @@ class Setting:
     noise_multipliers: Floats | None  # (N,) noise over sensitivity of a private run; 0: never takes part
     digest: str  # of data and partition
     classes: int  # of the data, whether or not there is a sample of each; 0 for regression
+    coins: Coins | None  # verifiable ones; None: who takes part follows from run.seed
 
     @property
     def start(self) -> Tensor:
@@ -65,7 +69,13 @@ class Setting:
 
     def participation(self, round_number: int) -> Participation:
         """Who takes part in round 1, 2, ..., the same every time it is asked."""
-        return _participation(self.config, self.parts, self.terms, round_number)
+        return _participation(self.config, self.parts, self.terms, self.coins, round_number)
+
+    def with_coins(self, coins: Coins) -> Setting:
+        """The same run with coins that were tossed before."""
+        terms = _scheduled(self.terms, coins)
+        noise = _noise_multipliers(self.config, self.parts, terms, coins, self.spec)
+        return replace(self, terms=terms, coins=coins, noise_multipliers=noise)
 
     def spend(self, round_number: int, who: Participation) -> float | None:
         """Money paid in round 1, 2, ... to those who take part in it; None without a contract."""
@@ -82,8 +92,12 @@ def prepare(
     dataset: Dataset | None = None,
     module: nn.Module | None = None,
     on_progress: Callable[[str], None] | None = None,
+    entropy: Callable[[int], bytes] = secrets.token_bytes,
 ) -> Setting:
-    """Load, split, build and plan; `dataset` and `module` may be the user's own."""
+    """Load, split, build and plan; `dataset` and `module` may be the user's own.
+
+    `entropy` gives so many bytes that nobody can guess: the secrets of verifiable coins.
+    """
     held = hold(config, dataset, on_progress)
     config, dataset, parts, samples = held.config, held.dataset, held.parts, held.samples
     if module is None:
@@ -98,6 +112,9 @@ def prepare(
     terms: Terms | None = _terms(config, len(parts))
     if config.jsam is not None:
         terms = _privacy_terms(config, program, flat_parameters(module), samples, parts)
+    coins = _coins(config, terms, entropy)
+    if coins is not None:
+        terms = _scheduled(terms, coins)
     return Setting(
         config,
         module,
@@ -108,9 +125,10 @@ def prepare(
         rates,
         spec,
         terms,
-        _noise_multipliers(config, parts, terms, spec),
+        _noise_multipliers(config, parts, terms, coins, spec),
         held.digest,
         dataset.classes,
+        coins,
     )
 
 
@@ -255,18 +273,41 @@ def _noise_scale(
     return scale, records
 
 
+def _coins(config: Config, terms: Terms | None, entropy: Callable[[int], bytes]) -> Coins | None:
+    """Of the whole protocol, where the config asks for it."""
+    paying = config.contract or config.jsam
+    if terms is None or paying is None or paying.coins != VERIFIABLE:
+        return None
+    if isinstance(terms, PrivacyTerms):
+        chances = terms.settlement.allocation.selection
+    else:
+        chances = terms.probability
+    return simulate(to_tables(config), chances, entropy)
+
+
+def _scheduled(terms: Terms | None, coins: Coins) -> Terms | None:
+    """Terms whose schedule, where they have one, is that of the coins."""
+    if not isinstance(terms, PrivacyTerms):
+        return terms
+    return replace(terms, schedule=jsam.schedule_of(coins))
+
+
 def _of(samples: Samples, part: NDArray[np.int64]) -> Samples:
     rows = torch.from_numpy(part)
     return Samples(samples.features[rows], samples.labels[rows])
 
 
 def _participation(
-    config: Config, parts: list[NDArray[np.int64]], terms: Terms | None, round_number: int
+    config: Config,
+    parts: list[NDArray[np.int64]],
+    terms: Terms | None,
+    coins: Coins | None,
+    round_number: int,
 ) -> Participation:
     if isinstance(terms, PrivacyTerms):
         return jsam.participation(terms, round_number)
     if terms is not None:
-        return sampling.participation(terms, config.run.seed, round_number)
+        return sampling.participation(terms, config.run.seed if coins is None else coins, round_number)
     sizes = [part.size for part in parts]
     wanted = max(1, round(config.training.participation * len(parts)))
     if wanted == len(parts):
@@ -276,7 +317,11 @@ def _participation(
 
 
 def _noise_multipliers(
-    config: Config, parts: list[NDArray[np.int64]], terms: Terms | None, spec: LocalTraining
+    config: Config,
+    parts: list[NDArray[np.int64]],
+    terms: Terms | None,
+    coins: Coins | None,
+    spec: LocalTraining,
 ) -> Floats | None:
     """(N,) for each client the noise that just keeps the promise over the releases its records are in.
 
@@ -292,7 +337,7 @@ def _noise_multipliers(
         return None
     turns = np.zeros(len(parts), dtype=np.int64)
     for number in range(1, config.training.rounds + 1):
-        np.add.at(turns, _participation(config, parts, terms, number).clients, 1)
+        np.add.at(turns, _participation(config, parts, terms, coins, number).clients, 1)
     releases = (turns * each).tolist()
     kinds = [
         (times, sampling_rate(job, spec)) if times else None

@@ -29,8 +29,8 @@ from bonafed.learning.programs import saved_model
 from bonafed.mechanisms.jsam.payments import privacy_warning
 from bonafed.mechanisms.jsam.training import LARGEST_LOSSES, PrivacyTerms
 from bonafed.mechanisms.sampling.training import SampledTerms
+from bonafed.runs import coins, private
 from bonafed.runs import folder as folders
-from bonafed.runs import private
 from bonafed.runs.folder import Clock, JSONObject, Log, OnRound, RoundRecord
 from bonafed.runs.sections import REPRODUCIBLE
 from bonafed.runs.setting import Setting
@@ -52,8 +52,14 @@ def train(
     if resume and ended(setting.config, folder):
         return folders.read_json(folder, folders.SUMMARY)
     with Log(folder, new=not resume) as log:
-        given = setting.start.numpy()
-        start, noise = begin_or_resume(log, folder, setting.config, setting.digest, resume, given)
+        given, published = setting.start.numpy(), None
+        if setting.coins is not None and not resume:
+            published = coins.keep(folder, setting.coins)
+        start, noise = begin_or_resume(
+            log, folder, setting.config, setting.digest, resume, given, published
+        )
+        if setting.coins is not None and resume:
+            setting = setting.with_coins(coins.kept(folder))
         _require_same_choice(setting, start)
         last = folders.read_checkpoint(folder) if resume else None
         done, length = (last.round, last.metrics_length) if last else (0, 0)
@@ -77,6 +83,8 @@ def train(
         if setting.terms is not None:
             known = {"note": _SIMULATED, "costs": setting.terms.costs.tolist()}
             private.write_private(folder, private.SIMULATION, folders.to_json(known), replace=True)
+        if setting.coins is not None:
+            coins.open_coins(folder, setting.coins)
         log.finish(saved_model(setting.module, weights), summary)
     return summary
 
@@ -268,14 +276,16 @@ def summarise(setting: Setting, records: Sequence[JSONObject], accounts: Account
             "epsilon_per_client": [accounts.epsilon(client) for client in range(len(setting.parts))],
         }
     if setting.terms is not None:
-        summary |= {"spend": math.fsum(r["spend"] for r in records), **_agreed(setting, accounts)}
+        summary |= {"spend": math.fsum(r["spend"] for r in records), **_agreed(setting, records, accounts)}
     return summary
 
 
-def _agreed(setting: Setting, accounts: Accounts) -> JSONObject:
-    """The terms, and under jsam what each client sold and gave away."""
+def _agreed(setting: Setting, records: Sequence[JSONObject], accounts: Accounts) -> JSONObject:
+    """The terms and what came of them: participations and money, or what each client sold and gave away."""
     config, terms = setting.config, setting.terms
     if isinstance(terms, SampledTerms) and config.contract is not None:
+        who = [client for record in records for client in record["participants"]]
+        times = np.bincount(np.array(who, dtype=np.int64), minlength=terms.costs.size)
         return {
             "scheme": config.contract.scheme,
             "expected_spend": terms.expected_spend,
@@ -283,6 +293,8 @@ def _agreed(setting: Setting, accounts: Accounts) -> JSONObject:
             "reports": terms.costs.tolist(),  # stated to the server
             "probability": terms.probability.tolist(),
             "payment": terms.payment.tolist(),
+            "participations": times.tolist(),
+            "paid": (times * terms.payment).tolist(),
         }
     assert isinstance(terms, PrivacyTerms)
     assert config.jsam is not None

@@ -103,18 +103,19 @@ def begin_or_resume(
     digest: str,
     resume: bool,
     start: NDArray[Any],
+    coins: bytes | None = None,
 ) -> tuple[NDArray[Any], Source | None]:
     """Set up a new run, or make sure that config, data and partition are those the run began with.
 
     `start` are the weights of the model at hand; returned are those the run begins, or began, with, and
-    where its noise comes from.
+    where its noise comes from. `coins` is what a new run publishes of its coins.
     """
     if resume:
         require_same_config(config, read(folder / folders.CONFIG))
     noise = source_of_noise(config, folder, resume=resume)
     published = published_digest(digest, noise)
     if not resume:
-        log.begin(to_toml(config), versions(config.run.seed, published), start)
+        log.begin(to_toml(config), versions(config.run.seed, published), start, coins)
         return start, noise
     require_same_data(published, folder)
     kept = folders.read_start(folder)

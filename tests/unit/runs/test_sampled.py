@@ -44,7 +44,7 @@ def test_every_client_is_in_as_often_as_agreed_and_weighs_as_much():
     agreed = terms()
     counts, weighted = np.zeros(30), np.zeros(30)
     for number in range(1, 4001):
-        who = sampled.participation(agreed, seed=1, round_number=number)
+        who = sampled.participation(agreed, 1, round_number=number)
         counts[who.clients] += 1
         weighted[who.clients] += who.weights
     q = agreed.probability

@@ -21,7 +21,8 @@
 BBM asks every client for its loss, a number computed from private data and released without noise. The
 paper asks for it; it is outside what the ledger of releases counts.
 
-Everything is a pure function of its arguments; the schedule comes from the seed alone.
+Everything is a pure function of its arguments; the schedule comes from the seed alone, or from verifiable
+coins (`bonafed.mechanisms.coins`).
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ from bonafed.mechanisms.jsam.rules import Cheapest, Jsam, Rule, largest_losses, 
 
 if TYPE_CHECKING:
     from bonafed.learning.federation import Participation  # heavy: PyTorch
+    from bonafed.mechanisms.coins import Coins
 
 Scheme = Literal["jsam", "unbiased", "cheapest", "complete information", "largest losses"]
 LARGEST_LOSSES = "largest losses"
@@ -199,6 +201,13 @@ def draw_schedule(
     size = (checks.whole("rounds", rounds), checks.whole("clients_per_round", clients_per_round))
     key = np.random.SeedSequence(checks.seed("seed", seed), spawn_key=(_SCHEDULE,))
     return np.random.default_rng(key).choice(p.size, size=size, p=p / p.sum())
+
+
+def schedule_of(coins: Coins) -> NDArray[np.int64]:
+    """(3) of verifiable coins; the draws must be complete, as they are if every client has revealed."""
+    if coins.roster.draws is None or coins.withheld:
+        raise InvalidValue("coins", "must be draws among clients that have all revealed", coins.withheld)
+    return np.array([coins.participants(number) for number in range(1, coins.roster.rounds + 1)])
 
 
 def noise_multipliers(terms: PrivacyTerms, delta: float, passes: ArrayLike = 1) -> Floats:

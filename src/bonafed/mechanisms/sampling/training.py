@@ -10,7 +10,8 @@
          1/(N q_n), so that the expected change is the mean over all clients (Proposition 1);
     (4)  whoever is in is paid r_n, whether or not its update turns out to be usable.
 
-Everything is a pure function of its arguments; the coins of a round come from (seed, round) alone.
+Everything is a pure function of its arguments; the coins of a round come from (seed, round) alone, or are
+verifiable ones (`bonafed.mechanisms.coins`), which nobody can know before he reports.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from bonafed.checks import Floats
 from bonafed.economics.priors import Prior
 from bonafed.errors import InvalidValue
 from bonafed.learning.federation import Participation, unbiased
+from bonafed.mechanisms.coins import Coins
 from bonafed.mechanisms.sampling.convergence import ConvergenceModel, RateVariant
 from bonafed.mechanisms.sampling.menus import complete_information, uniform_menu
 from bonafed.mechanisms.sampling.plan import plan
@@ -95,9 +97,12 @@ def sampled_terms(
     return SampledTerms(c, q, r, turns, money)
 
 
-def participation(terms: SampledTerms, seed: int, round_number: int) -> Participation:
-    """(3): who is in a round; the same for the same seed and round."""
-    key = np.random.SeedSequence((seed, round_number), spawn_key=(_COINS,))
+def participation(terms: SampledTerms, coins: int | Coins, round_number: int) -> Participation:
+    """(3): who is in a round; the same for the same coins and round. A number is a seed."""
+    if isinstance(coins, Coins):
+        who = coins.participants(round_number)
+        return Participation(who, 1 / (terms.probability.size * terms.probability[who]))
+    key = np.random.SeedSequence((coins, round_number), spawn_key=(_COINS,))
     return unbiased(np.random.default_rng(key), terms.probability)
 
 
