@@ -245,7 +245,7 @@ def test_verify_refuses_what_is_not_a_contract(bonafed):
 def test_verify_finds_a_changed_payment(bonafed):
     bonafed("quote", *UNIFORM, "--save", "contract.json")
     data = json.loads(Path("contract.json").read_text())
-    data["groups"][0]["menu"]["levels"]["payment"][10] *= 0.99
+    data["groups"][0]["levels"]["payment"][10] *= 0.99
     Path("contract.json").write_text(json.dumps(data))
     code, out, _ = bonafed("verify", "contract.json")
     assert code == 1
