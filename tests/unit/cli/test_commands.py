@@ -425,7 +425,7 @@ def test_settle_does_not_take_probabilities_above_one(bonafed):
     Path("c.json").write_text(json.dumps(data))
     code, _, err = bonafed("settle", "c.json", "--draw", "0")
     assert code == 2
-    assert "levels.probability must show the terms that prior and scale give at cost 0.5, got 1.2" in err
+    assert "levels.probability must show the terms that prior and scale give at cost 1, got 1.2" in err
 
 
 def test_settled_spend_never_exceeds_what_can_be_paid(bonafed):
