@@ -245,7 +245,7 @@ def test_verify_refuses_what_is_not_a_contract(bonafed):
 def test_verify_finds_a_changed_payment(bonafed):
     bonafed("quote", *UNIFORM, "--save", "contract.json")
     data = json.loads(Path("contract.json").read_text())
-    data["groups"][0]["menu"]["levels"]["payment"][10] *= 0.99
+    data["groups"][0]["levels"]["payment"][10] *= 0.99
     Path("contract.json").write_text(json.dumps(data))
     code, out, _ = bonafed("verify", "contract.json")
     assert code == 1
@@ -425,7 +425,7 @@ def test_settle_does_not_take_probabilities_above_one(bonafed):
     Path("c.json").write_text(json.dumps(data))
     code, _, err = bonafed("settle", "c.json", "--draw", "0")
     assert code == 2
-    assert "levels.probability must show the terms that prior and scale give at cost 0.5, got 1.2" in err
+    assert "levels.probability must show the terms that prior and scale give at cost 1, got 1.2" in err
 
 
 def test_settled_spend_never_exceeds_what_can_be_paid(bonafed):
