@@ -48,7 +48,7 @@ def federation(sizes, canary):
 def setting_for(sizes, canary, *, training, **mechanism):
     """A run on it, with `privacy` or `jsam` tables."""
     tables = {
-        "data": {"name": "canary"},
+        "data": {"name": "canary", "classes": 2},
         "partition": {"kind": "natural"},
         "model": {"name": "softmax"},
         "training": {"learning_rate": 1.0, **training},
@@ -83,11 +83,9 @@ def _changes(setting, models, number, copy, seed, noise):
     """(repetitions, P) changes of the models in the steps that the canary is in, in a round."""
     spec, found = setting.local_training(number), torch.empty_like(models)
     worst = _worst_orders(setting, spec, number, copy, seed, len(models), noise)
-    for pattern in {where for _, where, _ in worst}:
-        alike = [k for k, (_, where, _) in enumerate(worst) if where == pattern]
-        # a ragged batch is averaged over its own length: rates that make up for it weigh all noise equally
-        lengths = worst[alike[0]][2]
-        rates = [float(n if seen else _HARDLY * n) for n, seen in zip(lengths, pattern, strict=True)]
+    for pattern in {where for _, where in worst}:
+        alike = [k for k, (_, where) in enumerate(worst) if where == pattern]
+        rates = [1.0 if seen else _HARDLY for seen in pattern]
         shown = replace(spec, learning_rate=rates[0], later_rates=tuple(rates[1:]) or None)
         done = run_jobs(
             setting.program, models[alike], setting.samples, [worst[k][0] for k in alike], shown,
@@ -98,7 +96,7 @@ def _changes(setting, models, number, copy, seed, noise):
 
 
 def _worst_orders(setting, spec, number, copy, seed, repetitions, noise):
-    """So many jobs with the canary in the most steps, in which steps it is, and the lengths of batches."""
+    """So many jobs with the canary in the most steps, and in which steps it is."""
     multiplier, found, most, clients = noise * float(setting.noise_multipliers[0]), [], 0, itertools.count()
     while len(found) < repetitions:
         job = Job(next(clients), setting.parts[0], copy, multiplier)
@@ -107,7 +105,7 @@ def _worst_orders(setting, spec, number, copy, seed, repetitions, noise):
         if sum(where) > most:
             found, most = [], sum(where)
         if sum(where) == most:
-            found.append((job, where, [len(batch) for batch in order]))
+            found.append((job, where))
     return found
 
 
