@@ -193,6 +193,15 @@ def sensitivity(job: Job, spec: LocalTraining) -> float:
     return (2 if spec.batches == "passes" else 1) * spec.clip * batch_share(job, spec, 0)
 
 
+def largest_sum(job: Job, spec: LocalTraining) -> float:
+    """How long the clipped gradient of a step can be at most, in units of its `sensitivity`.
+
+    All records of a client can be in one batch that is drawn by coins.
+    """
+    full = min(spec.batch_size, job.samples.size)
+    return full / 2 if spec.batches == "passes" else float(job.samples.size)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Samples:
     """All samples of all clients, as tensors."""

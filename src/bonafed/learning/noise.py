@@ -14,8 +14,8 @@ releases S + sd Z with Z normal; here what is released is
 
 which is post-processing: whatever the data, a release is a multiple of the same Lambda. Z comes by Box and
 Muller from 192 random bits a pair, in double precision. What is left is how far the probabilities of these
-multiples are from the ideal ones: eta of themselves at most (`relative_error`). `reserve` says what of a
-promise that takes.
+multiples are from the ideal ones: eta of themselves at most. What that takes of a promise is set aside before
+noise is calibrated (`privacy.arithmetic`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import NamedTuple, Protocol, final
+from typing import Protocol, final
 
 import numpy as np
 import torch
@@ -272,51 +272,3 @@ def _add_piece(
         mine = numbers[:, start : start + width]
         side(angle, out=part).mul_(radius)
         torch.sub(part[:, : mine.shape[1]].add_(mine).add_(grid), grid, out=mine)
-
-
-_HALF_ULP = 2.0**-53
-_ASIDE = 0.01  # of epsilon and of delta, at most, for what arithmetic does
-_TAIL = 2.0**-73  # probability, per pair, of a radius so large that 127 bits do not give it to a rounding
-
-
-class Promise(NamedTuple):
-    """An (epsilon, delta), and what of it arithmetic takes."""
-
-    epsilon: float  # left for the ideal mechanism
-    delta: float  # likewise
-    arithmetic: float  # epsilon that the difference between computed and ideal releases may take
-
-
-def relative_error(reach: float) -> float:
-    """eta: how far at most the probability of any release of one number is from the ideal, over itself.
-
-    `reach` bounds |S|/sd, the number without noise. Decision 0010 proves
-
-        eta <= 2^-53 (4 32 1.93 (176 + reach) + 22000).
-
-    >>> f"{relative_error(100):.1e}"
-    '1.0e-11'
-    """
-    return _HALF_ULP * (4 * 32 * 1.93 * (176 + reach) + 22_000)
-
-
-def reserve(epsilon: float, delta: float, numbers: float, reach: float) -> Promise:
-    """What ideal noise must promise for the computed one to be (epsilon, delta)-private.
-
-    `numbers` is how many noisy numbers there are in all releases together, parameters times releases.
-    Refused where the arithmetic would take more than a hundredth of epsilon or of delta.
-
-    >>> found = reserve(1.0, 1e-5, 7850 * 100, reach=100.0)
-    >>> f"{found.arithmetic:.1e}"
-    '1.1e-07'
-    """
-    eps, small = checks.positive("epsilon", epsilon), checks.positive("delta", delta)
-    eta = relative_error(reach)
-    eta /= 1 - eta
-    # delta pays for tails and for unlikely sums of errors once directly and once times exp(eps)
-    log_budget = math.log(small * _ASIDE / 4) - eps
-    each = numbers * eta**2 + eta * math.sqrt(-2 * numbers * log_budget)
-    if 2 * each > _ASIDE * eps or math.log(numbers * _TAIL) > log_budget:
-        rule = f"must leave room for the arithmetic of {numbers:.3g} noisy numbers, {2 * each:.2g} at least"
-        raise InvalidValue("epsilon", rule, f"{epsilon} at delta {delta}")
-    return Promise(eps - 2 * each, small * (1 - _ASIDE) * math.exp(-each), 2 * each)

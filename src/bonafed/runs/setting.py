@@ -21,8 +21,22 @@ from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
 from bonafed.learning.datasets import Dataset
 from bonafed.learning.federation import BadUpdatePolicy, Participation, evaluate, weighted_mean
-from bonafed.learning.jobs import Job, LocalTraining, Optimizer, Samples, record_steps, sampling_rate
-from bonafed.learning.privacy import Batches, Calibration, noise_multiplier, sampled_multiplier
+from bonafed.learning.jobs import (
+    Job,
+    LocalTraining,
+    Optimizer,
+    Samples,
+    largest_sum,
+    record_steps,
+    sampling_rate,
+)
+from bonafed.learning.privacy import (
+    Batches,
+    Calibration,
+    covering,
+    noise_multiplier,
+    sampled_multiplier,
+)
 from bonafed.learning.programs import Program, flat_parameters
 from bonafed.mechanisms.coins import Coins
 from bonafed.mechanisms.jsam import noise_scale as jsam_noise_scale
@@ -37,6 +51,7 @@ from bonafed.runs.holdings import WHO, generator, hold
 from bonafed.runs.sections import BY_THEOREM, PROPOSITION_1, Training, named
 
 Terms = SampledTerms | PrivacyTerms
+Ideal = Callable[[float, float], float]  # (epsilon, delta) -> noise multiplier, if numbers had all digits
 Rates = Callable[[int], Floats]  # of round 1, 2, ...: (1,) for all its local steps, or one for each
 
 
@@ -74,7 +89,7 @@ class Setting:
     def with_coins(self, coins: Coins) -> Setting:
         """The same run with coins that were tossed before."""
         terms = _scheduled(self.terms, coins)
-        noise = _noise_multipliers(self.config, self.parts, terms, coins, self.spec)
+        noise = _noise_multipliers(self.config, self.parts, terms, coins, self.spec, self.program.size)
         return replace(self, terms=terms, coins=coins, noise_multipliers=noise)
 
     def spend(self, round_number: int, who: Participation) -> float | None:
@@ -111,7 +126,7 @@ def prepare(
     spec = _at(plain, first)
     terms: Terms | None = _terms(config, len(parts))
     if config.jsam is not None:
-        terms = _privacy_terms(config, program, flat_parameters(module), samples, parts)
+        terms = _privacy_terms(config, program, flat_parameters(module), samples, parts, spec)
     coins = _coins(config, terms, entropy)
     if coins is not None:
         terms = _scheduled(terms, coins)
@@ -125,7 +140,7 @@ def prepare(
         rates,
         spec,
         terms,
-        _noise_multipliers(config, parts, terms, coins, spec),
+        _noise_multipliers(config, parts, terms, coins, spec, program.size),
         held.digest,
         dataset.classes,
         coins,
@@ -220,7 +235,12 @@ def _terms(config: Config, clients: int) -> SampledTerms | None:
 
 
 def _privacy_terms(
-    config: Config, program: Program, start: Tensor, samples: Samples, parts: list[NDArray[np.int64]]
+    config: Config,
+    program: Program,
+    start: Tensor,
+    samples: Samples,
+    parts: list[NDArray[np.int64]],
+    spec: LocalTraining,
 ) -> PrivacyTerms:
     """What is bought from whom, and the whole schedule.
 
@@ -229,7 +249,7 @@ def _privacy_terms(
     given = config.jsam
     assert given is not None
     losses = None
-    noise_scale, records = _noise_scale(config, program, parts)
+    noise_scale, records = _noise_scale(config, program, parts, spec)
     if given.scheme == "largest losses":
         losses = [evaluate(program, start, _of(samples, part))[0] for part in parts]
     with named("jsam", losses="scheme"):
@@ -251,13 +271,15 @@ def _privacy_terms(
 
 
 def _noise_scale(
-    config: Config, program: Program, parts: list[NDArray[np.int64]]
+    config: Config, program: Program, parts: list[NDArray[np.int64]], spec: LocalTraining
 ) -> tuple[float, int | None]:
     """Q, given or made of its ingredients; and the records per release it was made of.
 
-    A client that is drawn takes some steps, and each moves the model: T is rounds times steps. Where
-    clients average different numbers of records, M is the smallest: for the others Q is then too large,
-    which selects fewer clients than would be best; privacy and truthfulness do not depend on Q.
+    A client that is drawn takes some steps, and each moves the model: T is rounds times steps. A record is
+    in fewer of them, one of every pass, and the noise is for those (theory P3), so that Q shrinks by passes
+    over steps. Where clients average different numbers of records, M is the smallest: for the others Q is
+    then too large, which selects fewer clients than would be best; privacy and truthfulness do not depend
+    on Q.
     """
     given, training = config.jsam, config.training
     assert given is not None
@@ -266,11 +288,12 @@ def _noise_scale(
     assert given.smoothness is not None
     records = min(min(training.batch_size, part.size) for part in parts)
     steps = max(training.local_steps(part.size) for part in parts)
+    passes = max(record_steps(Job(0, part), spec) for part in parts)
     with named("jsam"):
         scale = jsam_noise_scale(
             given.delta, program.size, training.rounds * steps, given.smoothness, records
         )
-    return scale, records
+    return scale * passes / steps, records
 
 
 def _coins(config: Config, terms: Terms | None, entropy: Callable[[int], bytes]) -> Coins | None:
@@ -322,6 +345,7 @@ def _noise_multipliers(
     terms: Terms | None,
     coins: Coins | None,
     spec: LocalTraining,
+    parameters: int,
 ) -> Floats | None:
     """(N,) for each client the noise that just keeps the promise over the releases its records are in.
 
@@ -329,28 +353,42 @@ def _noise_multipliers(
     """
     jobs = [Job(client, part) for client, part in enumerate(parts)]
     each = np.array([record_steps(job, spec) if job.samples.size else 0 for job in jobs])
+
+    def kept(ideal: Ideal, epsilon: float, delta: float, job: Job, times: int) -> float:
+        """Also by noise that is computed; one that a seed takes off promises nothing."""
+        if config.noise != "secret":
+            return ideal(epsilon, delta)
+        return covering(ideal, epsilon, delta, parameters * times, largest_sum(job, spec))
+
     if isinstance(terms, PrivacyTerms) and config.jsam is not None:
+        delta = config.jsam.delta
+
+        def calibrate(client: int, epsilon: float, times: int) -> float:
+            return kept(lambda e, d: noise_multiplier(e, d, times), epsilon, delta, jobs[client], times)
+
         with named("jsam"):
-            return jsam.noise_multipliers(terms, config.jsam.delta, each)
+            return jsam.noise_multipliers(terms, delta, each, calibrate)
     given = config.privacy
     if given is None:
         return None
     turns = np.zeros(len(parts), dtype=np.int64)
     for number in range(1, config.training.rounds + 1):
         np.add.at(turns, _participation(config, parts, terms, coins, number).clients, 1)
-    releases = (turns * each).tolist()
-    kinds = [
-        (times, sampling_rate(job, spec)) if times else None
-        for times, job in zip(releases, jobs, strict=True)
-    ]
+    found: dict[tuple[int, int], float] = {}  # of releases and records
     with named("privacy"):
         noise_multiplier(given.epsilon, given.delta)  # also if nobody takes part, bad values are refused
-        found = {kind: _noise_multiplier(given, *kind) for kind in dict.fromkeys(kinds) if kind is not None}
-    return np.array([0.0 if kind is None else found[kind] for kind in kinds])
+        for job, times in zip(jobs, (turns * each).tolist(), strict=True):
+            if times and (times, job.samples.size) not in found:
+                ideal = _ideal(given, times, sampling_rate(job, spec))
+                found[times, job.samples.size] = kept(ideal, given.epsilon, given.delta, job, times)
+    sizes = [part.size for part in parts]
+    return np.array([found.get(kind, 0.0) for kind in zip((turns * each).tolist(), sizes, strict=True)])
 
 
-def _noise_multiplier(given: Privacy, times: int, rate: float | None) -> float:
-    """For so many releases that a record is in, or in by a coin at this rate."""
+def _ideal(given: Privacy, times: int, rate: float | None) -> Ideal:
+    """Calibration for so many releases that a record is in, or in by a coin at this rate."""
     if rate is not None:
-        return sampled_multiplier(given.epsilon, given.delta, rate, times)
-    return noise_multiplier(given.epsilon, given.delta, times, cast(Calibration, given.calibration))
+        return lambda epsilon, delta: sampled_multiplier(epsilon, delta, rate, times)
+    return lambda epsilon, delta: noise_multiplier(
+        epsilon, delta, times, cast(Calibration, given.calibration)
+    )

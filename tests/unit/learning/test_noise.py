@@ -18,10 +18,9 @@ from bonafed.learning.noise import (
     add_noise,
     digest,
     digest_of_samples,
-    relative_error,
-    reserve,
     unit,
 )
+from bonafed.learning.privacy.arithmetic import relative_error, reserve
 
 KEY = Secret(bytes(range(32)))
 TASK = Task(2, 3, 0, 1.5, LocalTraining(8, 0.1, clip=1.0), b"m" * 32, b"d" * 32)

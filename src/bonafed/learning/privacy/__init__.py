@@ -2,9 +2,11 @@
 
 gaussian   releases that a record is in for sure: exact, for replacing one record
 sampled    releases that a record is in by a secret coin: by dp-accounting, for adding or removing one
+arithmetic what computed noise takes of the promise of ideal noise
 ledger     every release, and the epsilon they come to
 """
 
+from bonafed.learning.privacy.arithmetic import covering, reserve
 from bonafed.learning.privacy.gaussian import Calibration, noise_multiplier, spent_epsilon
 from bonafed.learning.privacy.ledger import ADD_OR_REMOVE, REPLACE, Adjacency, Batches, Ledger, Release
 from bonafed.learning.privacy.releases import Releases, released
@@ -20,8 +22,10 @@ __all__ = [
     "Release",
     "Releases",
     "SampledReleases",
+    "covering",
     "noise_multiplier",
     "released",
+    "reserve",
     "sampled_epsilon",
     "sampled_multiplier",
     "spent_epsilon",

@@ -52,7 +52,7 @@ from numpy.typing import NDArray
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
-from bonafed.learning.privacy import Ledger, Release, Releases, noise_multiplier, released
+from bonafed.learning.privacy import Ledger, Release, Releases, noise_multiplier, released, reserve
 from bonafed.mechanisms.faithful.clusters import Clusters, cluster_of
 from bonafed.mechanisms.faithful.problems import SoftmaxRegression
 from bonafed.mechanisms.faithful.protocol import Aggregation, OnStep
@@ -231,11 +231,20 @@ def private_faithful(
         calibration=calibration, variant=variant,
     )  # fmt: skip
     p, n = problem.weights, problem.counts.astype(np.float64)
-    noise = calibrate(
-        n, p, clip=c, alpha=alpha, beta=beta, training_steps=chosen.all_training_steps,
-        payment_steps=chosen.payment_steps, clusters=clusters if variant == "corrected" else count,
-        split=chosen.split, calibration=calibration,
-    )  # fmt: skip
+
+    def calibrated(epsilon: float, delta: float) -> Noise:
+        return calibrate(
+            n, p, clip=c, alpha=epsilon, beta=delta, training_steps=chosen.all_training_steps,
+            payment_steps=chosen.payment_steps, clusters=clusters if variant == "corrected" else count,
+            split=chosen.split, calibration=calibration,
+        )  # fmt: skip
+
+    noise = calibrated(alpha, beta)
+    if not isinstance(rng, np.random.Generator):  # noise that is computed keeps a little less than it seems
+        sums_made = chosen.all_training_steps + (count - 1) * chosen.payment_steps
+        numbers = problem.size * sums_made + problem.agents
+        if alpha <= largest_covered(beta, numbers):
+            noise = calibrated(*_reserved(alpha, beta, numbers, noise, c, float(p.min())))
     books, sums = _Books(p, n, c, noise), reports or Aggregation(problem)
     if on_noise is not None:
         on_noise(books.multipliers(1.0))
@@ -273,6 +282,20 @@ def private_faithful(
         w, payments, models, noise, books.ledger(), beta, variant, chosen.training_steps,
         chosen.payment_steps, smooth, c, bound,
     )  # fmt: skip
+
+
+def _reserved(
+    alpha: float, beta: float, numbers: int, noise: Noise, clip: float, least: float
+) -> tuple[float, float]:
+    """The promise left to ideal noise.
+
+    A sum of clipped gradients is as long as C at most, and mu w, which is in it, stays of that order: w is
+    within 2 C/mu of 0 but for noise, which 1000 standard deviations allow for. A payment is at most
+    B_l/p_k, its noise sigma_P B_l.
+    """
+    reach = max(4 * clip / noise.gradient, 2 / (least * noise.payment)) + 1000
+    left = reserve(alpha, beta, numbers, reach)
+    return left.epsilon, left.delta
 
 
 class _Choice(NamedTuple):

@@ -27,6 +27,7 @@ coins (`bonafed.mechanisms.coins`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from bonafed.learning.federation import Participation  # heavy: PyTorch
     from bonafed.mechanisms.coins import Coins
 
+Calibrate = Callable[[int, float, int], float]  # client, epsilon, releases -> noise multiplier
 Scheme = Literal["jsam", "unbiased", "cheapest", "complete information", "largest losses"]
 LARGEST_LOSSES = "largest losses"
 WITH_MEMBERS = ("cheapest", LARGEST_LOSSES)
@@ -210,16 +212,20 @@ def schedule_of(coins: Coins) -> NDArray[np.int64]:
     return np.array([coins.participants(number) for number in range(1, coins.roster.rounds + 1)])
 
 
-def noise_multipliers(terms: PrivacyTerms, delta: float, passes: ArrayLike = 1) -> Floats:
+def noise_multipliers(
+    terms: PrivacyTerms, delta: float, passes: ArrayLike = 1, calibrate: Calibrate | None = None
+) -> Floats:
     """(4): (N,) noise over sensitivity of each client's releases; 0 for those never drawn.
 
     `passes` is how often a client goes through its records each time it is drawn, begun passes counted in
-    full, one number or one each: so many releases a record can be in (theory P3).
+    full, one number or one each: so many releases a record can be in (theory P3). `calibrate` gives the
+    noise of a client for a promise over so many releases; that of ideal noise if not given.
     """
     releases = terms.times_drawn * np.asarray(passes, dtype=np.int64)
     found = np.zeros(releases.size)
     for k in np.flatnonzero(releases).tolist():
-        found[k] = noise_multiplier(float(terms.epsilon[k]), delta, int(releases[k]))
+        epsilon, times = float(terms.epsilon[k]), int(releases[k])
+        found[k] = calibrate(k, epsilon, times) if calibrate else noise_multiplier(epsilon, delta, times)
     return found
 
 
