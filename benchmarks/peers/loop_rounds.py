@@ -31,7 +31,7 @@ def changes(case: Case, weights: Tensor) -> Iterator[Tensor]:
 
 
 def clipped_changes(case: Case, weights: Tensor) -> Iterator[Tensor]:
-    """The same where steps are means of clipped gradients."""
+    """The same where steps are sums of clipped gradients over the size of a full batch."""
     model = build(case.model)
     for client in range(len(case.sizes)):
         put(model, weights)
@@ -50,7 +50,7 @@ def _train_clipped(model: nn.Module, case: Case, client: int) -> None:
     for index in case.batches(client):
         gradients = per_sample(current, case.features[index], case.labels[index])
         norms = torch.stack([g.flatten(1).norm(dim=1) for g in gradients.values()]).norm(dim=0)
-        share = (case.clip / norms).clamp(max=1.0) / len(index)
+        share = (case.clip / norms).clamp(max=1.0) / min(case.batch, case.sizes[client])
         for name, value in current.items():
             value -= case.rate * torch.tensordot(share, gradients[name], 1)
 

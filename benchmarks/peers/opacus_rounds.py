@@ -24,8 +24,8 @@ class PrivateTrainer:
         """Weights after one client's local training."""
         case, optimizer = self._case, self._optimizer
         put(self._model, start)
+        optimizer.expected_batch_size = min(case.batch, case.sizes[client])
         for index in case.batches(client):
-            optimizer.expected_batch_size = len(index)
             optimizer.zero_grad(set_to_none=True)
             loss = nn.functional.cross_entropy(self._model(case.features[index]), case.labels[index])
             loss.backward()

@@ -6,7 +6,8 @@
     ├── UnreadableFile                     a file from outside does not parse: path, line, reason
     ├── NoSolution                         a printed formula of a paper has no solution here
     ├── BadUpdate, BadModel, Diverged      training gave NaN or infinity: who, in which round
-    ├── BadReport, UnusableReport          an agent's report cannot be used: whose, when and why
+    ├── BadReport, UnusableReport          an agent's report is no gradient: whose, when and why
+    ├── AskFailed                          no reports at all came in: when, and the model reached
     └── MemberLost, CrewNotStarted         the system ended a process that trains, or gave none
 
 The message always says the name, the rule and the value, on one line:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -48,3 +49,18 @@ def require_different(name: str, path: Path, other: str, taken: Path) -> None:
     """Two outputs of one command are two files."""
     if path.resolve() == taken.resolve():
         raise InvalidValue(name, f"must not be the file of {other}", path)
+
+
+def write_secret(path: Path, data: bytes) -> None:
+    """A new file that only its owner may read; one that exists is never replaced."""
+    require_writable(path)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
+    try:
+        handle = os.open(path, flags, 0o600)
+    except FileExistsError as error:
+        rule = "must be a new file: a secret is used once and never replaced"
+        raise InvalidValue("secret", rule, path) from error
+    with os.fdopen(handle, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())

@@ -35,7 +35,8 @@ def test_every_command_shown_runs(page, monkeypatch, tmp_path, capsys):
 
 def test_the_readme_shows_all_commands():
     shown = {command.split()[1] for command in commands(ROOT / "README.md")}
-    assert shown == {"quote", "verify", "settle", "audit", "jsam", "train", "runs"}
+    every = {"quote", "verify", "keygen", "sign", "settle", "coins", "audit", "jsam", "train", "runs"}
+    assert shown == every
 
 
 def test_the_command_line_page_is_what_the_code_says():

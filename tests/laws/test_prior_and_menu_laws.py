@@ -5,9 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from bonafed.economics import menu_from_json, prior_from_json
+from bonafed.economics import prior_from_json
 from bonafed.errors import ReportRefused
-from bonafed.mechanisms.sampling import optimal_menu, uniform_menu
+from bonafed.mechanisms.sampling import contract_from_json, optimal_menu, plan, uniform_menu
+from bonafed.mechanisms.sampling.published import contract_bytes
 from tests.laws.test_mechanism_laws import PRIORS
 
 MENUS = {
@@ -129,8 +130,11 @@ class TestMenus:
             terms.expected_payment - cost * terms.probability
         )
 
-    def test_it_survives_json_bit_by_bit(self, menu):
-        again = menu_from_json(json.loads(json.dumps(menu.to_json())))
+    def test_its_contract_survives_json_bit_by_bit(self, menu):
+        contract = plan(menu.prior, menu.budget * 40, clients=8, rounds=5)
+        again = contract_from_json(json.loads(contract_bytes(contract)))
+        assert contract_bytes(again) == contract_bytes(contract)
+        menu, again = contract.menu, again.menu
         costs = np.linspace(menu.prior.low, menu.prior.high, 1001)
         for name in ("price", "expected_payment"):
             assert np.array_equal(getattr(again, name)(costs), getattr(menu, name)(costs))

@@ -9,8 +9,12 @@ import torch
 from bonafed.learning import models
 from bonafed.learning.engine import run_jobs
 from bonafed.learning.jobs import Samples
+from bonafed.learning.noise import Secret
 from bonafed.learning.programs import flat_parameters, program_for
 from bonafed.learning.sequential import run_jobs_sequentially
+
+NOISE = Secret(bytes(range(32)))
+FLIPPED = 0.01  # share of numbers at most that rounding moves to the next multiple of the released unit
 
 
 def image_samples(n, side=12, channels=1, classes=4, seed=0):
@@ -31,16 +35,23 @@ def make(name, side=12, classes=4):
 def both(module, samples, jobs, spec, start=None, loss="cross-entropy", sample=None, **options):
     start = flat_parameters(module) if start is None else start
     program = program_for(module, loss, sample)
-    fast = list(run_jobs(program, start, samples, jobs, spec, seed=5, round_number=2, **options))
-    slow = list(
-        run_jobs_sequentially(module, start, samples, jobs, spec, seed=5, round_number=2, loss=loss)
-    )
+    common = {"seed": 5, "round_number": 2, "noise": NOISE}
+    fast = list(run_jobs(program, start, samples, jobs, spec, **common, **options))
+    slow = list(run_jobs_sequentially(module, start, samples, jobs, spec, **common, loss=loss))
     return fast, slow
 
 
-def assert_same(fast, slow, atol):
+def assert_same(fast, slow, atol, moved=0.0):
+    """`moved`: how far releases, rounded to a unit, may be apart where one was rounded the other way."""
     for a, b in zip(fast, slow, strict=True):
         assert (a.client, a.steps, a.releases) == (b.client, b.steps, b.releases)
-        assert float((a.change - b.change).abs().max()) <= atol
-        assert a.loss == pytest.approx(b.loss, abs=1e-4)
+        assert_near(a.change, b.change, atol, moved if a.releases else 0.0)
+        assert a.loss == pytest.approx(b.loss, abs=1e-4 if not a.releases else 1e-4 + moved)
         assert float(b.change.abs().max()) > 10 * atol  # something was learned
+
+
+def assert_near(one, other, atol, moved=0.0):
+    """All numbers but a few that were rounded the other way."""
+    apart = (one - other).abs()
+    assert float((apart > atol).double().mean()) <= (FLIPPED if moved else 0.0)
+    assert float(apart.max()) <= atol + moved

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bonafed.mechanisms.sampling import ConvergenceModel
+from tests.oracles.convergence import loss_bounds
 from tests.theorems.strategies import powers_of_ten
 
 
@@ -58,16 +59,33 @@ def test_sampling_anybody_less_raises_the_bound(case, who, factor):
     assert model.bound(less, rounds) > model.bound(q, rounds)
 
 
-@given(models(), st.integers(0, 1000))
-def test_learning_rate(case, r):
+@given(models(), st.integers(0, 1000), st.data())
+def test_learning_rate(case, r, data):
     v, *_ = case
-    mu = v["strong_convexity"]
-    gamma = max(8 * v["smoothness"] / mu, v["local_steps"])
+    mu, steps = v["strong_convexity"], v["local_steps"]
+    i = data.draw(st.integers(0, steps - 1))
+    gamma = max(8 * v["smoothness"] / mu, steps)
     model = ConvergenceModel(**v)
-    assert float(model.learning_rate(r)) == pytest.approx(2 / (mu * (gamma + r)), rel=1e-12)
-    rates = model.learning_rate(np.arange(10))
-    assert rates.shape == (10,)
-    assert np.all(np.diff(rates) < 0)
+    assert float(model.learning_rate(r, i)) == pytest.approx(2 / (mu * (gamma + steps * r + i)), rel=1e-12)
+    printed = float(model.learning_rate(r, i, "printed"))
+    assert printed == pytest.approx(2 / (mu * (gamma + r)), rel=1e-12)
+    rates = model.learning_rate(np.arange(10)[:, None], np.arange(steps))
+    assert rates.shape == (10, steps)
+    assert np.all(np.diff(rates.ravel()) < 0)  # from step to step, from round to round
+    assert model.learning_rate(np.arange(10)[:, None], np.arange(steps), "printed").shape == (10, steps)
+
+
+@given(models(), st.floats(0, 1))
+def test_the_recursion_of_the_proof_never_exceeds_the_bound(case, share):
+    v, q, _ = case
+    # the mean gradient at the start has norm mu |w_0 - w*| at least, by strong convexity
+    farthest = np.sqrt(np.mean(np.square(v["gradient_bounds"]))) / v["strong_convexity"]
+    v = {**v, "initial_distance": share * farthest}
+    model, rounds = ConvergenceModel(**v), np.arange(60)
+    rates = model.learning_rate(rounds[:, None], np.arange(v["local_steps"]))
+    reached = loss_bounds(v, q, rates)
+    stated = np.array([model.bound(q, int(r) + 1) for r in rounds])
+    assert np.all(reached <= stated * (1 + 1e-12))
 
 
 @given(models())

@@ -243,7 +243,7 @@ def test_d1_the_sum_is_over_the_others(solved):
     groups = random_clusters(10, 5, np.random.default_rng(7))
     options = {
         "alpha": 1e7, "beta": 1e-5, "calibration": "zcdp", "training_steps": 40, "payment_steps": 30,
-        "smoothness": problem.smoothness,
+        "smoothness": problem.smoothness, "variant": "printed",
     }  # fmt: skip
     done = private_faithful(problem, groups, np.random.default_rng(0), loss_bound=10.0, **options)
     shared = descend(problem, np.zeros(problem.size), problem.weights, 40)
@@ -318,7 +318,15 @@ def test_d6_the_printed_composition_counts_too_many_sums(monkeypatch):
     monkeypatch.setattr(problem, "clipped_gradient", counting)
     groups = random_clusters(10, count, np.random.default_rng(7))
     options = {"alpha": 1.0, "beta": 1e-5, "training_steps": steps, "payment_steps": turns}
-    done = private_faithful(problem, groups, np.random.default_rng(0), calibration="zcdp", **options)
+    done = private_faithful(
+        problem,
+        groups,
+        np.random.default_rng(0),
+        calibration="zcdp",
+        split=0.5,
+        variant="printed",
+        **options,
+    )
     # nobody is asked in the run of its own cluster: T_1 + (L-1) T_2, not T_1 + K T_2
     assert asked.tolist() == [steps + (count - 1) * turns] * 10
     assert {r.times for r in done.ledger.releases if r.round_number == 1} == {steps + (count - 1) * turns}

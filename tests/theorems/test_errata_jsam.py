@@ -8,6 +8,7 @@ import pytest
 from bonafed.learning.privacy import noise_multiplier, spent_epsilon
 from bonafed.mechanisms.jsam import Cheapest, allocate, allocate_unequal, noise_scale, objective, unbiased
 from tests.oracles import jsam as oracle
+from tests.oracles.privacy import delta_of
 
 COSTS = np.array([0.24, 0.7, 1.0, 1.42, 1.86])
 
@@ -137,6 +138,33 @@ class TestJ10TheSensitivity:
         sensitivity = 2 * self.CLIP / self.RECORDS
         assert spent_epsilon(needed / sensitivity, releases, delta) == pytest.approx(epsilon, rel=1e-8)
         assert spent_epsilon(printed / sensitivity, releases, delta) < epsilon / 10
+
+
+class TestJ13TheNoiseOfEquation8:
+    """sigma^2 = c2^2 T log(1/delta)/epsilon^2 with c2 = sqrt(2): no constant c2 serves every epsilon."""
+
+    DELTA = 1e-5
+
+    @pytest.mark.parametrize(("sold", "spent"), [(10.0, 10.518), (50.0, 97.889)])
+    @pytest.mark.parametrize("releases", [1, 100, 7500])
+    def test_it_breaks_its_promise(self, sold, spent, releases):
+        sigma = noise_multiplier(sold, self.DELTA, releases, variant="printed")
+        assert sigma**2 == pytest.approx(2 * releases * math.log(1e5) / sold**2, rel=1e-12)
+        assert spent_epsilon(sigma, releases, self.DELTA) == pytest.approx(spent, abs=1e-3)
+        # the very definition, at 60 digits: at the epsilon that was sold delta is not kept
+        assert delta_of(sigma, releases, sold) > self.DELTA
+
+    @pytest.mark.parametrize("sold", [0.1, 1.0, 5.0])
+    def test_small_promises_are_kept_with_more_noise_than_they_need(self, sold):
+        sigma = noise_multiplier(sold, self.DELTA, 100, variant="printed")
+        assert spent_epsilon(sigma, 100, self.DELTA) < sold
+        assert sigma > noise_multiplier(sold, self.DELTA, 100)
+
+    def test_the_others_keep_theirs(self):
+        for variant in ("exact", "zcdp"):
+            for sold in (10.0, 50.0):
+                sigma = noise_multiplier(sold, self.DELTA, 100, variant)
+                assert delta_of(sigma, 100, sold) <= self.DELTA
 
 
 class TestJ10bTheNoiseScaleFollowsTheNoise:

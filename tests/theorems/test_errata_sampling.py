@@ -9,12 +9,13 @@ from scipy.optimize import brentq
 from bonafed.economics import Discrete, Empirical, ScaledBeta, TruncatedExponential, Uniform, audit
 from bonafed.economics.curves import unironed_curve, virtual_curve
 from bonafed.errors import NoSolution
-from bonafed.mechanisms.sampling import PriorFreeSampling, optimal_menu, uniform_menu
+from bonafed.mechanisms.sampling import ConvergenceModel, PriorFreeSampling, optimal_menu, uniform_menu
 from bonafed.mechanisms.sampling.printed import (
     PrintedMenu,
     printed_threshold,
     printed_threshold_function,
 )
+from tests.oracles.convergence import loss_bounds
 
 PRIOR = Uniform(0.5, 1.5)
 
@@ -164,3 +165,85 @@ class TestA6TheAlgorithmWithoutPrior:
         for costs in itertools.islice(sequences(20, 12), 20):
             run = rules.run(costs)
             assert np.all((run.probability >= 0) & (run.probability <= 1))
+
+
+class TestE11TheRateCountsRoundsWhereTheBoundCountsIterations:
+    """The recursion of the proof against the bound, L/mu = 10 unless said otherwise."""
+
+    ROUNDS = 3000
+
+    def values(self, steps, kappa=10.0, **more):
+        given = {
+            "smoothness": kappa,
+            "strong_convexity": 1.0,
+            "local_steps": steps,
+            "gradient_bounds": [1.0],
+            "gradient_noise": [0.0],
+            "heterogeneity": 0.0,
+            "initial_distance": 0.0,
+        }
+        return {**given, **more}
+
+    def ratios(self, values, rates, q=np.inf):
+        """(rounds,) what the recursion comes to, over the bound; without sampling unless q is given."""
+        model = ConvergenceModel(**values)
+        stated = model.constant + float(np.sum(model.data_weights / q))
+        return loss_bounds(values, np.array([q]), rates) * np.arange(1, len(rates) + 1) / stated
+
+    def rates(self, values, variant):
+        model, rounds = ConvergenceModel(**values), np.arange(self.ROUNDS)[:, None]
+        return model.learning_rate(rounds, np.arange(values["local_steps"]), variant)
+
+    @pytest.mark.parametrize(("steps", "factor"), [(5, 2.7), (10, 5.1), (50, 24.6)])
+    def test_the_printed_rate_misses_the_bound_by_half_of_e(self, steps, factor):
+        values = self.values(steps)
+        printed = self.ratios(values, self.rates(values, "printed"))
+        assert printed[-1] == pytest.approx(factor, abs=0.05)
+        limit = steps**2 / (2 * steps - 1) * self.ROUNDS / (self.ROUNDS + 80)  # 80 = 8 L/mu
+        assert printed[-1] == pytest.approx(limit, rel=2e-3)
+        corrected = self.ratios(values, self.rates(values, "corrected"))
+        assert 0.98 < corrected[-1] <= corrected.max() <= 1.0
+
+    @pytest.mark.parametrize("steps", [5, 50])
+    def test_the_same_of_the_term_of_heterogeneity(self, steps):
+        values = self.values(steps, gradient_bounds=[1e-9], heterogeneity=1.0)
+        limit = steps**2 / (2 * steps - 1) * self.ROUNDS / (self.ROUNDS + 80)
+        printed = self.ratios(values, self.rates(values, "printed"))
+        assert printed[-1] == pytest.approx(limit, rel=2e-3)
+        assert self.ratios(values, self.rates(values, "corrected")).max() <= 1.0
+
+    @pytest.mark.parametrize("steps", [5, 50])
+    def test_the_term_of_sampling_stands_as_printed(self, steps):
+        q = 1e-9  # so rare that the rest does not count
+        values = self.values(steps)
+        printed = self.ratios(values, self.rates(values, "printed"), q)
+        limit = steps / (2 * steps - 1) * self.ROUNDS / (self.ROUNDS + 80)
+        assert printed[-1] == pytest.approx(limit, rel=2e-2)  # right after what the last round adds
+        assert printed.max() <= 1.0
+        assert self.ratios(values, self.rates(values, "corrected"), q).max() <= 1.0
+
+    @pytest.mark.parametrize("steps", [1, 2, 4, 5, 10, 50])
+    def test_kept_constant_within_a_round_the_induction_needs_a_third_of_e_squared(self, steps):
+        """A round from d = 4 B/(mu^2 g), g = max(8 L/mu, E) + E r, ends at 4 B/(mu^2 (g + E)) or below."""
+        g = np.linspace(max(steps, 2.001), 2 * steps**2 + 20, 100_001)
+        kept = (1 - 2 / g) ** steps
+        after = kept * 4 / g + (1 - kept) * 2 / g  # times B/mu^2
+        holds = after <= 4 / (g + steps) * (1 + 1e-12)
+        assert holds[g >= steps**2 / 3 + 0.55].all()
+        assert not holds[(g >= 8) & (g < steps**2 / 3)].any()  # 8 L/mu is 8 or more
+        if steps <= 4:
+            assert holds[g >= 8].all()
+        # and what it needs is never more than 1.19 times as much: then c instead of 4 keeps itself
+        c = 1.19 * 4
+        assert (kept * c / g + (1 - kept) * 2 / g <= c / (g + steps))[g >= 8].all()
+
+    def test_kept_constant_within_a_round_from_far_away(self):
+        values = self.values(50, kappa=1.0, initial_distance=np.sqrt(4 * 8 * 50**2 / 50))
+        first = ConvergenceModel(**values).learning_rate(np.arange(self.ROUNDS))[:, None]
+        drift_only = 4 * 8 * 50**2  # 4 B/mu^2
+        reached = 2 * loss_bounds(values, np.array([np.inf]), np.repeat(first, 50, axis=1))
+        stated = drift_only / (50 + 50 * np.arange(1, self.ROUNDS + 1))
+        assert 1.1 < (reached / stated).max() < 1.19
+        assert (reached / stated)[-1] < 1.01
+        every_step = 2 * loss_bounds(values, np.array([np.inf]), self.rates(values, "corrected"))
+        assert (every_step / stated).max() <= 1.0 + 1e-12

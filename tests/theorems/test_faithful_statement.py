@@ -16,6 +16,7 @@ from bonafed.mechanisms.faithful import (
 )
 from bonafed.mechanisms.faithful.agents import amplify, drop_out, flip_sign, free_ride
 from bonafed.mechanisms.faithful.coalition import Coalition
+from bonafed.mechanisms.faithful.reports import Watch
 from bonafed.mechanisms.faithful.statement import statement
 from tests.oracles.faithful import digits_problem
 
@@ -107,13 +108,13 @@ def test_no_lie_gains_more_than_the_statement_says(problem, truth):
     text = statement(problem, truth, epsilon=1e-3).checks[1].text
     most = float(text.rsplit(" ", 1)[1])
     for lie in (amplify(0.9), amplify(1.1), amplify(3.0), flip_sign(), free_ride()):
-        model, reports = train(problem, {3: lie}, STEPS)
+        model, reports = train(problem, {3: lie}, STEPS, watch=Watch(problem, "numbers"))
         payments, _ = pay(problem, model, reports, payers=[3])
         assert truth.overall[3] - (problem.losses(model[None])[0, 3] + payments.amount[3]) <= most
 
 
 def test_a_cheat_costs_efficiency_and_is_promised_nothing(problem):
-    outcome = faithful(problem, agents={3: amplify(4.0)}, training_steps=STEPS)
+    outcome = faithful(problem, agents={3: amplify(4.0)}, training_steps=STEPS, check_reports="numbers")
     assert outcome.training_error < 1e-3  # by what was reported
     found = {c.name: c for c in statement(problem, outcome, epsilon=1e-3, cheating=[3]).checks}
     assert found["efficiency"].holds is False

@@ -9,7 +9,7 @@ import bonafed.mechanisms.sampling
 TOP = """BonafedError Discrete Empirical InvalidValue NoSolution NormalMixture ReportRefused ScaledBeta
 TruncatedExponential TruncatedNormal Uniform UnreadableFile __version__ audit from_scipy"""
 ECONOMICS = """Allocation AuditReport Discrete Empirical Finding IronedInterval Menu NormalMixture Prior
-ScaledBeta Settlement TruncatedExponential TruncatedNormal Uniform Witness audit from_scipy menu_from_json
+ScaledBeta Settlement TruncatedExponential TruncatedNormal Uniform Witness audit from_scipy
 prior_from_json"""
 SAMPLING = """Benchmark CompleteInformation ConvergenceModel PriorFreeRun PriorFreeSampling PriorFreeState
 SamplingPlan SpendDistribution benchmarks complete_information complete_information_population
@@ -18,9 +18,10 @@ save_contract SettledTerms settle_contract settle_rules spend_distribution unifo
 JSAM = """Admitted BoundedPlan Budgeted Cheapest Fixed FlooredPlan Jsam JsamMechanism Plan PrivacySettlement
 Rule admit allocate allocate_unequal allocate_with_floor complete_information eta_for_budget
 eta_for_expected_budget largest_losses least_objective noise_scale objective settle unbiased"""
-FAITHFUL = """Aggregation BadReport Diverged Outcome Payments PrivateOutcome Problem RemoteAgents
-RidgeRegression SoftmaxRegression calibrate cluster_count cluster_payments faithful minimise
-newton_payments pay privacy_loss private_faithful random_clusters train vcg_payments"""
+FAITHFUL = """Aggregation AskFailed BadReport Diverged Outcome Payments PrivateOutcome PrivatePlan Problem
+PublicFacts RemoteAgents RidgeRegression SoftmaxRegression calibrate cluster_count cluster_payments faithful
+minimise newton_payments pay plan_private privacy_loss private_faithful random_clusters train
+vcg_payments"""
 
 
 def test_public_names_are_as_listed():

@@ -441,7 +441,7 @@ def test_private_runs(row):
         done = private_faithful(
             problem, random_clusters(10, row["L"], np.random.default_rng(7)), np.random.default_rng(seed),
             alpha=row["alpha"], beta=0.01, calibration=CALIBRATIONS[row["mode"]],
-            smoothness=problem.smoothness,  # taken to be public
+            variant="printed", loss_bound=1.0, smoothness=problem.smoothness,  # taken to be public
         )  # fmt: skip
         errors.append(np.abs(done.payments - exact).mean())
         losses.append(problem.value(done.model, problem.weights))

@@ -10,8 +10,7 @@ from dp_accounting import get_sigma_gaussian
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bonafed.learning import privacy
-from bonafed.learning.privacy import noise_multiplier, spent_epsilon
+from bonafed.learning.privacy import gaussian, noise_multiplier, spent_epsilon
 from tests.oracles.privacy import delta_of
 
 VECTORS = json.loads((Path(__file__).parent / "dp_noise.json").read_text())
@@ -27,8 +26,8 @@ def test_exact_noise(v):
 
 
 @pytest.mark.parametrize("v", VECTORS, ids=_name)
-def test_printed_noise(v):
-    sigma = noise_multiplier(v["eps"], v["delta"], v["T_k"], variant="printed")
+def test_noise_by_zero_concentrated_privacy(v):
+    sigma = noise_multiplier(v["eps"], v["delta"], v["T_k"], variant="zcdp")
     assert sigma == pytest.approx(v["sigma_zcdp"], rel=1e-9)
 
 
@@ -63,8 +62,8 @@ def test_spent_epsilon_of_calibrated_noise_is_within_the_promise(eps, delta, rel
 
 
 @given(EPSILONS, DELTAS, RELEASES)
-def test_printed_route_needs_more_noise(eps, delta, releases):
-    assert noise_multiplier(eps, delta, releases, "printed") > noise_multiplier(eps, delta, releases)
+def test_zero_concentrated_privacy_needs_more_noise(eps, delta, releases):
+    assert noise_multiplier(eps, delta, releases, "zcdp") > noise_multiplier(eps, delta, releases)
 
 
 @given(EPSILONS, DELTAS, RELEASES)
@@ -79,7 +78,7 @@ def test_the_logarithm_of_delta_keeps_its_digits(mu, a):
     eps = max(mu / 2 - a, 0.0) * mu
     exact = mpmath.log(delta_of(1 / mpmath.mpf(mu), 1, eps, digits=100))
     rounding_of_a = 1e-15 * (mu + abs(a)) * (1 + abs(a))
-    assert abs(exact - privacy._log_delta(mu, eps)) <= privacy.MARGIN / 5 + rounding_of_a
+    assert abs(exact - gaussian._log_delta(mu, eps)) <= gaussian.MARGIN / 5 + rounding_of_a
 
 
 EXTREME = [

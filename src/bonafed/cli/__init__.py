@@ -14,10 +14,12 @@ import typer
 
 from bonafed import __version__
 from bonafed.cli.audit import audit_app
+from bonafed.cli.coins import coins_app
 from bonafed.cli.jsam import jsam_app
 from bonafed.cli.quote import quote
 from bonafed.cli.runs import runs
 from bonafed.cli.settle import settle
+from bonafed.cli.sign import keygen, sign
 from bonafed.cli.train import train
 from bonafed.cli.verify import verify
 from bonafed.errors import BonafedError
@@ -33,6 +35,9 @@ app = typer.Typer(
 app.command()(quote)
 app.command()(verify)
 app.command()(settle)
+app.command()(keygen)
+app.command()(sign)
+app.add_typer(coins_app, name="coins")
 app.add_typer(jsam_app, name="jsam")
 app.add_typer(audit_app, name="audit")
 app.command()(train)

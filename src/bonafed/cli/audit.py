@@ -15,9 +15,9 @@ from bonafed.cli.audit_report import finish
 from bonafed.cli.quote import (
     Budget,
     Clients,
-    Costs,
     Highest,
     Json,
+    PastCosts,
     Plot,
     Prior,
     PriorFree,
@@ -50,7 +50,7 @@ def sampling(
     rounds: Rounds = None,
     budget: Budget = None,
     prior: Prior = None,
-    costs: Costs = None,
+    past_costs: PastCosts = None,
     prior_free: PriorFree = False,
     highest: Highest = None,
     variant: Annotated[
@@ -90,14 +90,14 @@ def sampling(
             people,
             per_round,
             highest,
-            costs is None and prior is None,
+            past_costs is None and prior is None,
             variant,
             points,
             profiles,
             seed,
         )
     else:
-        belief = inputs.choose_prior(prior, costs, highest)
+        belief = inputs.choose_prior(prior, past_costs, highest)
         share = per_round / people
         menu: MenuLike
         if variant == "pay-as-bid":
@@ -132,7 +132,7 @@ def _audit_prior_free(
     seed: int,
 ) -> tuple[str, AuditReport]:
     if not alone:
-        raise InvalidValue("input", "must be one of --prior, --costs, --prior-free", "two")
+        raise InvalidValue("input", "must be one of --prior, --past-costs, --prior-free", "two")
     if highest is None:
         raise InvalidValue("--highest", "must be given with --prior-free", "nothing")
     if variant not in ("corrected", "printed"):

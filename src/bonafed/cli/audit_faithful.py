@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import numpy as np
 import typer
@@ -16,6 +16,7 @@ from rich.markup import escape
 from bonafed import checks
 from bonafed.checks import finite_or_none
 from bonafed.cli import tables
+from bonafed.cli.audit_private import PRIVATE, audit_private
 from bonafed.cli.quote import Json, Plot
 from bonafed.economics.priors import JSONObject
 from bonafed.errors import InvalidValue
@@ -24,9 +25,12 @@ from bonafed.files import require_picture, write_together
 if TYPE_CHECKING:  # the mechanism and the data sets are loaded when the command runs, not for every command
     from bonafed.learning.datasets import Dataset
     from bonafed.mechanisms.faithful.cheating import AgentData, Attempt, Case
+    from bonafed.mechanisms.faithful.cheating import Variant as CheatedVariant
     from bonafed.mechanisms.faithful.cheating_claims import Collusion, Verdict
 
-Variant = Literal["corrected", "left", "printed", "fedavg", "clusters"]
+Variant = Literal[
+    "corrected", "left", "printed", "fedavg", "clusters", "private", "private-continued", "private-printed"
+]
 _AGENTS, _DELTA, _AGENT = 10, 0.5, 3
 _NOTES = {
     "left": "The left rule asks a little more than the VCG payment, so understating by a few per cent "
@@ -80,13 +84,22 @@ def faithful(
         typer.Option(
             help="The mechanism to attack: corrected (the default); left (payments by the left rule); "
             "printed (the paper's step and number of payment steps) and fedavg (no payments), which can be "
-            "gamed; or clusters (fewer leave-one-out models; the budget may not balance).",
+            "gamed; clusters (fewer leave-one-out models; the budget may not balance); private (with "
+            "noise); or private-continued and private-printed (payments measured from the shared model), "
+            "which can be gamed.",
             show_default=False,
         ),
     ] = "corrected",
     clusters: Annotated[
         int | None,
         typer.Option(metavar="L", help="With --variant clusters: how many (half the agents)."),
+    ] = None,
+    alpha: Annotated[
+        float | None, typer.Option(help="With a private variant: the epsilon promised to samples (10).")
+    ] = None,
+    beta: Annotated[float | None, typer.Option(help="Likewise: the delta (1e-5).")] = None,
+    trials: Annotated[
+        int | None, typer.Option(help="Likewise: draws of the noise that gains are averaged over (16).")
     ] = None,
     seed: Annotated[
         int, typer.Option(help="Seed of samples, owners, noise and clusters (0).", show_default=False)
@@ -99,6 +112,7 @@ def faithful(
     An agent reports multiples of its gradient (and the best multiple, by search), the opposite, zeros, old
     or noisy gradients, those of flipped labels or of another agent, or drops out; all against the gradient
     protocol. A gain counts only above what the certificate allows, twice epsilon and the integration error.
+    Of the private variants gains are averaged over the noise, and counted by their lower confidence limit.
     Pairs that collude are shown too; no such mechanism promises anything against them. Checks also
     efficiency, participation and budget balance. Exit code 1 if a violation is found, with the witness.
 
@@ -114,17 +128,21 @@ def faithful(
     if clusters is not None and variant != "clusters":
         raise InvalidValue("--clusters", "must not be given without --variant clusters", clusters)
     Terms(epsilon=epsilon)  # refuses what is not an epsilon before data are read
+    _require_private(variant, {"--alpha": alpha, "--beta": beta, "--trials": trials}, plot)
     with tables.working("reading data"):
         held = _holdings(data, samples, side, agents, delta, regulariser, number)
     count = int(held.owner.max()) + 1
     who = _who(agent, count)
+    if variant in PRIVATE:
+        audit_private(held, data, who, PRIVATE[variant], alpha, beta, trials, as_json)
+        return
     groups = []
     if variant == "clusters":
         groups = random_clusters(
             count, max(2, count // 2) if clusters is None else clusters, np.random.default_rng([number, 2])
         )
     with tables.working("training by truthful reports"):
-        case = prepare(held, Terms(variant, epsilon, clusters=groups))
+        case = prepare(held, Terms(cast("CheatedVariant", variant), epsilon, clusters=groups))
     tried, pairs = [], []
     for k in who:
         with tables.working(f"agent {k} cheats"):
@@ -142,6 +160,15 @@ def faithful(
         _show(subject, data, case, found, tried, pairs, plot)
     if not all(verdict.holds for verdict in found):
         raise typer.Exit(1)
+
+
+def _require_private(variant: Variant, given: Mapping[str, float | None], plot: Path | None) -> None:
+    """What is for private variants goes with those, and a picture with the others."""
+    for name, value in given.items():
+        if value is not None and variant not in PRIVATE:
+            raise InvalidValue(name, "must not be given without a private variant", value)
+    if plot is not None and variant in PRIVATE:
+        raise InvalidValue("--plot", "must not be given with a private variant", str(plot))
 
 
 def _who(agent: str | None, count: int) -> list[int]:

@@ -60,10 +60,10 @@ def jsam(
     ] = "uniform:0,1",
     costs: Reports = None,
     clients: Annotated[
-        int | None, typer.Option(help="Instead of --costs: clients of each profile (8).")
+        int | None, typer.Option(help="Instead of --reports: clients of each profile (8).")
     ] = None,
     profiles: Annotated[
-        int | None, typer.Option(help="Instead of --costs: profiles drawn from the prior (5).")
+        int | None, typer.Option(help="Instead of --reports: profiles drawn from the prior (5).")
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of these profiles (0).", show_default=False)] = 0,
     eta: Annotated[
@@ -141,7 +141,7 @@ def _profiles(
         return list(both.reshape(count, people))
     for name, value in (("--clients", clients), ("--profiles", profiles)):
         if value is not None:
-            raise InvalidValue(name, "must not be given with --costs", value)
+            raise InvalidValue(name, "must not be given with --reports", value)
     return [inputs.read_costs(costs)]
 
 

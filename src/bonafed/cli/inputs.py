@@ -67,6 +67,17 @@ def read_clients(path: Path) -> list[str] | None:
     return None if list(seen) == list(map(str, range(len(seen)))) else list(seen)
 
 
+def read_columns(path: Path, wanted: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """The cells of these columns, row by row, of a file with a header."""
+    rows = _rows(path)
+    header = [cell.strip().lower() for cell in rows[0][1]] if rows else []
+    for name in wanted:
+        if header.count(name) != 1:
+            raise UnreadableFile(path, f"must have a header with one column '{name}'", 1)
+    places = [header.index(name) for name in wanted]
+    return [tuple(row[place].strip() for place in places) for _, row in rows[1:]]
+
+
 def _rows(path: Path) -> list[tuple[int, list[str]]]:
     """The lines of a CSV file that are not empty, with their numbers, all of as many cells."""
     try:
@@ -149,13 +160,22 @@ def at_most_one(**ways: object) -> None:
         raise InvalidValue(given[1][0], f"must not be given with {given[0][0]}", given[1][1])
 
 
-def choose_prior(prior: str | None, costs: Path | None, highest: float | None) -> Prior:
-    """The prior of exactly one of --prior and --costs."""
-    if prior is not None and costs is None:
+def choose_prior(prior: str | None, past_costs: Path | None, highest: float | None) -> Prior:
+    """The prior of exactly one of --prior and --past-costs."""
+    if prior is not None and past_costs is None:
         if highest is not None:
             raise InvalidValue("--highest", "must not be given with --prior", highest)
         return parse_prior(prior)
-    if costs is not None and prior is None:
-        return empirical_prior(costs, highest)
+    if past_costs is not None and prior is None:
+        return empirical_prior(past_costs, highest)
     given = "none" if prior is None else "two"
-    raise InvalidValue("input", "must be one of --prior, --costs, --prior-free", given)
+    raise InvalidValue("input", "must be one of --prior, --past-costs, --prior-free", given)
+
+
+def signed(path: Path, content: bytes, key: Path | None) -> dict[Path, bytes]:
+    """A contract as files: itself and, if there is a key, its signature."""
+    if key is None:
+        return {path: content}
+    from bonafed.mechanisms.sampling.signatures import sign, signature_path
+
+    return {path: content, signature_path(path): sign(content, key)}

@@ -39,7 +39,7 @@ Sensitivity = Annotated[
 ]
 Reports = Annotated[
     Path | None,
-    typer.Option("--costs", metavar="FILE.csv", help="What each client reports as its cost of epsilon."),
+    typer.Option("--reports", metavar="FILE.csv", help="What each client states as its cost of epsilon."),
 ]
 Eta = Annotated[float | None, typer.Option(help="Weight of the training loss against money.")]
 NoiseScale = Annotated[
@@ -81,7 +81,7 @@ def quote(
     prior: Sensitivity = None,
     costs: Reports = None,
     clients: Annotated[
-        int | None, typer.Option(help="Instead of --costs: draw so many costs from the prior.")
+        int | None, typer.Option(help="Instead of --reports: draw so many costs from the prior.")
     ] = None,
     seed: Annotated[
         int, typer.Option(help="Seed of the costs drawn, and of --expected-budget (0).", show_default=False)
@@ -142,7 +142,7 @@ def quote(
     the others state. Then the money, what is left of the training loss, and the same for the
     baselines.
 
-    Example: bonafed jsam quote --costs sensitivities.csv --prior uniform:0,1 --eta 5 --noise-scale 1
+    Example: bonafed jsam quote --reports sensitivities.csv --prior uniform:0,1 --eta 5 --noise-scale 1
     """
     if plot is not None:
         require_picture(plot)
@@ -237,7 +237,7 @@ def read_caps(max_epsilon: str | None, clients: int) -> float | Floats | None:
 
 
 def _reports(belief: Prior, costs: Path | None, clients: int | None, seed: int) -> Floats:
-    if inputs.exactly_one(costs=costs, clients=clients) == "costs":
+    if inputs.exactly_one(reports=costs, clients=clients) == "reports":
         assert costs is not None
         return inputs.read_costs(costs)
     return draw_costs(belief, checks.whole("clients", clients), checks.seed("seed", seed))

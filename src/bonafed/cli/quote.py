@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -10,13 +11,14 @@ import typer
 
 from bonafed.checks import Floats
 from bonafed.cli import inputs, tables
+from bonafed.cli.coin_secret import new_coin_secret, write_with_secret
 from bonafed.cli.quote_prior_free import quote_prior_free
 from bonafed.economics.contracts import Menu, admitted
 from bonafed.economics.discrete import Empirical, FinitePrior
 from bonafed.economics.priors import JSONObject
 from bonafed.economics.spelled import parse_numbers
 from bonafed.errors import InvalidValue
-from bonafed.files import require_different, require_writable, write_together
+from bonafed.files import require_different, require_writable
 from bonafed.mechanisms.sampling.plan import SamplingPlan, benchmarks, plan
 from bonafed.mechanisms.sampling.published import contract_bytes
 
@@ -24,16 +26,20 @@ _ROWS = 11  # cost levels shown where the user names none
 QUANTILES = (0.01, 0.5, 0.99)
 
 Prior = Annotated[str | None, typer.Option("--prior", metavar="KIND:ARGS", help=inputs.PRIOR_HELP)]
-Costs = Annotated[
+PastCosts = Annotated[
     Path | None,
-    typer.Option("--costs", metavar="FILE.csv", help="Past costs to estimate the prior from."),
+    typer.Option(
+        "--past-costs",
+        metavar="FILE.csv",
+        help="Costs of the past, not these clients' own reports, to estimate the prior from.",
+    ),
 ]
 PriorFree = Annotated[
     bool, typer.Option("--prior-free", help="Assume nothing but the highest cost (--highest).")
 ]
 Highest = Annotated[
     float | None,
-    typer.Option(help="Highest cost admitted; with --costs the largest of the file if not given."),
+    typer.Option(help="Highest cost admitted; with --past-costs the largest of the file if not given."),
 ]
 Clients = Annotated[int | None, typer.Option(help="Number of clients (required).")]
 Rounds = Annotated[int | None, typer.Option(help="Number of training rounds (required).")]
@@ -49,7 +55,7 @@ def quote(
     rounds: Rounds = None,
     budget: Budget = None,
     prior: Prior = None,
-    costs: Costs = None,
+    past_costs: PastCosts = None,
     prior_free: PriorFree = False,
     highest: Highest = None,
     at: Annotated[
@@ -67,6 +73,22 @@ def quote(
     save: Annotated[
         Path | None,
         typer.Option(metavar="CONTRACT.json", help="Write the contract, for `bonafed verify`."),
+    ] = None,
+    commit_coins: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="With --save: draw a secret that decides who is sampled, keep it in this new file, and "
+            "put its commitment into the contract.",
+        ),
+    ] = None,
+    sign: Annotated[
+        Path | None,
+        typer.Option(metavar="KEY.pem", help="With --save: also sign it, into CONTRACT.json.sig."),
+    ] = None,
+    reports: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.csv", help="With --prior-free: what clients state, to illustrate with."),
     ] = None,
     seed: Annotated[
         int, typer.Option(help="Seed of the illustration drawn with --prior-free (0).", show_default=False)
@@ -86,6 +108,9 @@ def quote(
             require_writable(path)
     if plot is not None and save is not None:
         require_different("--save", save, "--plot", plot)
+    if sign is not None and save is None:
+        raise InvalidValue("--sign", "must be given with --save", sign)
+    coins = new_coin_secret(commit_coins, save)
     levels = None if at is None else np.array(parse_numbers("--at", at))
     people, turns, money = inputs.required_numbers(clients, rounds, budget)
     if prior_free:
@@ -93,10 +118,19 @@ def quote(
             raise InvalidValue("input", "must not give --prior with --prior-free", repr(prior))
         if confidence is not None:
             raise InvalidValue("--confidence", "must not be given with --prior-free", confidence)
-        quote_prior_free(people, money, turns, highest, costs, levels, as_json, plot, save, seed)
+        if past_costs is not None:
+            rule = "must not be given with --prior-free; what the clients state is --reports"
+            raise InvalidValue("--past-costs", rule, past_costs)
+        quote_prior_free(
+            people, money, turns, highest, reports, levels, as_json, plot, save, sign, coins, seed
+        )
         return
-    belief = inputs.choose_prior(prior, costs, highest)
+    if reports is not None:
+        raise InvalidValue("--reports", "must be given with --prior-free; see also bonafed settle", reports)
+    belief = inputs.choose_prior(prior, past_costs, highest)
     contract = plan(belief, money, people, turns, confidence=confidence)
+    if coins is not None:
+        contract = replace(contract, coin_commitment=coins.commitment)
     shown = _shown_levels(contract.menu) if levels is None else admitted(levels, belief.high)
     outputs: dict[Path, bytes] = {}
     if plot is not None:
@@ -105,13 +139,18 @@ def quote(
 
         outputs[plot] = render(contract_figure(contract), plot)
     if save is not None:
-        outputs[save] = contract_bytes(contract)
+        outputs |= inputs.signed(save, contract_bytes(contract), sign)
     description = describe(contract, shown)
-    write_together(outputs)
+    write_with_secret(outputs, coins)
     if as_json:
         tables.say_json(description)
     else:
-        tables.show_quote(contract, description, outputs, estimated=costs is not None)
+        tables.show_quote(
+            contract,
+            description,
+            outputs if coins is None else [*outputs, coins.path],
+            estimated=past_costs is not None,
+        )
 
 
 def _shown_levels(menu: Menu) -> Floats:

@@ -9,10 +9,10 @@ import numpy as np
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.cli import inputs, tables
+from bonafed.cli.coin_secret import CoinSecret, write_with_secret
 from bonafed.economics.contracts import admitted
 from bonafed.economics.priors import JSONObject
 from bonafed.errors import InvalidValue
-from bonafed.files import write_together
 from bonafed.mechanisms.sampling.prior_free import PriorFreeRun, PriorFreeSampling, PriorFreeState
 from bonafed.mechanisms.sampling.rules import rules_bytes, rules_to_json
 from bonafed.mechanisms.sampling.spend import known_lotteries, spend_distribution
@@ -23,25 +23,27 @@ def quote_prior_free(
     budget: float,
     rounds: int,
     highest: float | None,
-    costs: Path | None,
+    reports: Path | None,
     levels: Floats | None,
     as_json: bool,
     plot: Path | None,
     save: Path | None,
+    sign: Path | None,
+    coins: CoinSecret | None,
     seed: int,
 ) -> None:
     """Everything `quote` does when no prior is known."""
-    reports = None if costs is None else inputs.read_costs(costs)
+    stated = None if reports is None else inputs.read_costs(reports)
     if highest is None:
         raise InvalidValue("--highest", "must be given with --prior-free", "nothing")
     rules = PriorFreeSampling(clients, budget / rounds, highest)
     rng = np.random.default_rng(checks.seed("seed", seed))
-    if reports is None:
+    if stated is None:
         example = rng.uniform(0.0, rules.highest, clients)
-    elif reports.size == clients:
-        example = reports[rules.order(rng)]
+    elif stated.size == clients:
+        example = stated[rules.order(rng)]
     else:
-        raise InvalidValue("--costs", f"must hold {clients} costs, one per client", reports.size)
+        raise InvalidValue("--reports", f"must hold {clients} costs, one per client", stated.size)
     run = rules.run(example)
     shown = np.linspace(0.0, rules.highest, 7) if levels is None else admitted(levels, rules.highest)
     outputs: dict[Path, bytes] = {}
@@ -51,14 +53,15 @@ def quote_prior_free(
 
         outputs[plot] = render(prior_free_figure(rules, example, run), plot)
     if save is not None:
-        outputs[save] = rules_bytes(rules, rounds)
+        content = rules_bytes(rules, rounds, None if coins is None else coins.commitment)
+        outputs |= inputs.signed(save, content, sign)
     moments = milestones(rules, example)
-    description = describe(rules, rounds, run, moments, shown, "file" if costs else "uniform")
-    write_together(outputs)
+    description = describe(rules, rounds, run, moments, shown, "file" if reports else "uniform")
+    write_with_secret(outputs, coins)
     if as_json:
         tables.say_json(description)
     else:
-        tables.show_prior_free(description, outputs)
+        tables.show_prior_free(description, outputs if coins is None else [*outputs, coins.path])
 
 
 def milestones(rules: PriorFreeSampling, example: Floats) -> list[tuple[int, PriorFreeState]]:

@@ -18,7 +18,14 @@ from bonafed.economics.priors import JSONObject
 from bonafed.economics.published import field
 from bonafed.files import require_different, require_writable, write_together
 from bonafed.mechanisms.sampling import published, rules
-from bonafed.mechanisms.sampling.settlement import SettledTerms, settle_contract, settle_rules
+from bonafed.mechanisms.sampling.canonical import read_contract
+from bonafed.mechanisms.sampling.settlement import (
+    SettledTerms,
+    designed_from_reports,
+    overspending,
+    settle_contract,
+    settle_rules,
+)
 
 _ROWS = 20  # clients shown; all of them are in --json and --save
 
@@ -46,10 +53,10 @@ def settle(
     """Settle a published contract: the terms of every client for the cost it states.
 
     For each client the probability of being sampled in a round and the payment each time it is; then
-    the money, now that costs are known. A client whose cost is above the highest one that the contract
-    admits does not take part. Rules written by `bonafed quote --prior-free --save` approach
-    clients in the order of the file, which must not depend on what they state. What the contract promises
-    is checked by `bonafed verify`, not here.
+    the money, now that costs are known, and what the contract does not promise for these reports. A
+    client whose cost is above the highest one that the contract admits does not take part. Rules
+    written by `bonafed quote --prior-free --save` approach clients in the order of the file, which must
+    not depend on what they state. What the contract promises is checked by `bonafed verify`, not here.
 
     Example: bonafed settle contract.json --reports stated.csv --save terms.csv
     """
@@ -60,7 +67,8 @@ def settle(
             require_different("--save", save, "--reports", reports)
         require_writable(save)
     names = None if reports is None else inputs.read_clients(reports)
-    description = _describe(_settled(contract, reports, draw), names)
+    terms, said = _settled(contract, reports, draw)
+    description = {**_describe(terms, names), "cautions": said}
     written = {} if save is None else {save: _csv(description)}
     write_together(written)
     if as_json:
@@ -70,25 +78,28 @@ def settle(
     tables.say_written(tables.new_console(), written)
 
 
-def _settled(path: Path, reports: Path | None, draw: int | None) -> SettledTerms:
-    data = published.read_contract(path)
+def _settled(path: Path, reports: Path | None, draw: int | None) -> tuple[SettledTerms, list[str]]:
+    """The terms, and what is to be said about them."""
+    data = read_contract(path)
     rng = np.random.default_rng(None if draw is None else checks.seed("draw", draw))
     if field(data, "format", "contract") == rules.RULES_FORMAT:
-        free = rules.rules_from_json(data)
+        free, rounds, _ = rules.rules_from_json(data)
         if reports is None:
             stated = rng.uniform(0.0, free.highest, free.clients)
         else:
             stated = inputs.read_one_per_client(reports, "--reports", "cost", free.clients)
-        return settle_rules(free, field(data, "rounds", "rules"), stated)
+        return settle_rules(free, rounds, stated), []
     contract = published.contract_from_json(data)
     if reports is not None:
         stated = inputs.read_one_per_client(reports, "--reports", "cost", contract.clients)
-        return settle_contract(contract, stated)
+        terms = settle_contract(contract, stated)
+        return terms, [*designed_from_reports(contract, terms), *overspending(terms)]
     stated = np.empty(contract.clients)
     for index, group in enumerate(contract.groups):
         mine = np.flatnonzero(contract.membership == index)
         stated[mine] = group.prior.sample(rng, mine.size)
-    return settle_contract(contract, stated)
+    terms = settle_contract(contract, stated)
+    return terms, overspending(terms)
 
 
 def _describe(terms: SettledTerms, names: Sequence[str] | None) -> JSONObject:
@@ -157,3 +168,5 @@ def _show(path: Path, description: JSONObject) -> None:
     console.print(tables.plain_table("Terms of every client", caption, columns, rows, left=()))
     tables.show_spend(console, description)
     console.print("probability: of being sampled in a round; payment: each time it is.")
+    for sentence in description["cautions"]:
+        console.print(f"Note: {sentence}", markup=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from bonafed.cli.sketch import sketch
 from bonafed.economics.audit import AuditReport
 from bonafed.economics.priors import JSONObject
 from bonafed.mechanisms.sampling.plan import SamplingPlan
-from bonafed.mechanisms.sampling.published import Check
+from bonafed.mechanisms.sampling.verification import Check
 
 _CASES = {
     1: "nobody is sampled in every round",
@@ -79,7 +79,7 @@ def plain_table(
 
 
 def show_quote(
-    contract: SamplingPlan, description: JSONObject, written: Mapping[Path, bytes], estimated: bool
+    contract: SamplingPlan, description: JSONObject, written: Iterable[Path], estimated: bool
 ) -> None:
     """The quote of a known or (from a file of past costs) estimated prior."""
     console = new_console()
@@ -183,7 +183,7 @@ def _show_benchmarks(console: Console, title: str, rows: Iterable[JSONObject]) -
     console.print(table)
 
 
-def show_prior_free(description: JSONObject, written: Mapping[Path, bytes]) -> None:
+def show_prior_free(description: JSONObject, written: Iterable[Path]) -> None:
     """The quote when no prior is known."""
     console = new_console()
     rules, example = description["rules"], description["example"]
@@ -222,6 +222,76 @@ def show_prior_free(description: JSONObject, written: Mapping[Path, bytes]) -> N
     if example["not_admitted"]:
         console.print(f"{example['not_admitted']} costs above the highest were not admitted.")
     say_written(console, written)
+
+
+def show_published(path: Path, description: JSONObject) -> None:
+    """What a published contract says, and what it means for a participant who gave its cost."""
+    console = new_console()
+    budget = f"{description['budget']:,.10g} over the run"
+    if description["confidence"] is not None:
+        budget += (
+            f"; realised spend stays within with probability {description['confidence']:g} at least, "
+            f"expected spend {description['intended_spend']:,.6g}"
+        )
+    rows = [
+        ("clients", f"{description['clients']:,}"),
+        ("rounds", f"{description['rounds']:,}"),
+        ("budget", budget),
+    ]
+    groups = description.get("groups", [])
+    for number, group in enumerate(groups):
+        several = f"group {number}: {group['clients']:,} clients of weight {group['weight']:g}, "
+        words = (several if len(groups) > 1 else "") + _prior_in_words(group["prior"])
+        rows.append(("prior", f"{words}; reports above {group['highest']:.6g} are refused"))
+    if not groups:
+        names = ("highest", "initial", "initial_probability", "floor", "estimator", "refresh")
+        rows += [(name.replace("_", " "), _word(description[name])) for name in names]
+    rows.append(("sampled", description["sampled"]))
+    title = f"{escape(str(path))}: {description['kind']}"
+    console.print(plain_table(title, "", ["", ""], rows, left=(0, 1)))
+    if description["coin_commitment"] is not None:
+        console.print(f"coins   {description['coin_commitment']}", soft_wrap=True)
+    console.print(f"SHA-256 {description['sha256']}", soft_wrap=True)
+    for number, prospect in enumerate(description.get("prospects", [])):
+        where = f" in group {number}" if len(groups) > 1 else ""
+        console.print(f"A client of cost {prospect['cost']:g}{where}: {_prospect_in_words(prospect)}")
+
+
+def _prior_in_words(prior: JSONObject) -> str:
+    return ", ".join([prior["kind"], *(f"{k} {_word(v)}" for k, v in prior.items() if k != "kind")])
+
+
+def _word(value: object) -> str:
+    """A number, a word, or the beginning of a list."""
+    if isinstance(value, list):
+        more = f" and {len(value) - 6:,} more" if len(value) > 6 else ""
+        return "(" + " ".join(_word(v) for v in value[:6]) + more + ")"
+    if isinstance(value, dict):
+        return "(" + ", ".join(f"{k} {_word(v)}" for k, v in value.items()) + ")"
+    return f"{value:.10g}" if isinstance(value, (int, float)) else str(value)
+
+
+def _prospect_in_words(found: JSONObject) -> str:
+    if found["lie"] is None:
+        lie = "Every report gets the same terms: there is nothing to lie about."
+    elif found["gain"] > 0:
+        lie = (
+            f"The best lie of {found['tried']:,} tried is to state {found['lie']:.6g}, "
+            f"which gains {found['gain']:.3g}."
+        )
+    else:
+        lie = (
+            f"No lie gains: the best of {found['tried']:,} tried, to state {found['lie']:.6g}, "
+            f"gains {found['gain']:.3g}."
+        )
+    if not found["admitted"]:
+        return f"not admitted, it earns nothing. {lie}"
+    return (
+        f"in a round with probability {found['probability']:.4f}, paid {found['payment']:.6g} each time. "
+        f"Over the run it is paid {found['paid']:,.6g} on average (sd over the coins "
+        f"{found['paid_sd']:,.4g}, 1 % to 99 %: {found['paid_low']:,.6g} to {found['paid_high']:,.6g}) "
+        f"and is left with {found['profit']:,.6g} after its cost (sd {found['profit_sd']:,.4g}). {lie}"
+    )
 
 
 def show_checks(path: Path, checks: Sequence[Check]) -> None:

@@ -120,7 +120,9 @@ def _new_folder(asked: AnyConfig, path: Path | None, folder: Path | None) -> Pat
 
 def _show_finished(asked: AnyConfig, place: Path, as_json: bool) -> None:
     from bonafed.runs.folder import SUMMARY, read_json
+    from bonafed.runs.private import NOISE, erase_secret
 
+    erase_secret(place, NOISE)  # where the end was cut short before that
     _show(asked, place, read_json(place, SUMMARY), as_json, "finished before; nothing to do")
 
 
@@ -134,7 +136,14 @@ def _train(asked: AnyConfig, place: Path, resume: bool, as_json: bool) -> None:
     from bonafed.runs.faithful_config import FaithfulConfig
     from bonafed.runs.folder import CONFIG, is_finished, rounds_done
     from bonafed.runs.rewards_config import RewardsConfig
-    from bonafed.runs.versions import changed_versions, require_same_config, require_same_data
+    from bonafed.runs.versions import (
+        changed_versions,
+        needs_secret,
+        published_digest,
+        require_same_config,
+        require_same_data,
+        source_of_noise,
+    )
 
     terminal = Console(stderr=True)
     on_progress = terminal.print if terminal.is_terminal else None
@@ -163,13 +172,17 @@ def _train(asked: AnyConfig, place: Path, resume: bool, as_json: bool) -> None:
         setting, run = prepare(asked, on_progress=on_progress), training.train
     if resume:
         require_same_config(setting.config, read(place / CONFIG))
-        require_same_data(setting.digest, place)
-        if is_finished(place):
+        finished = is_finished(place)
+        if not (finished and needs_secret(setting.config)):  # which is gone when such a run has ended
+            noise = source_of_noise(setting.config, place, resume=True)
+            require_same_data(published_digest(setting.digest, noise), place)
+        if finished:
             _show_finished(setting.config, place, as_json)
             return
-        changed = changed_versions(setting.config.run.seed, setting.digest, place)
-        for name, (then, now) in changed.items():
+        for name, (then, now) in changed_versions(place).items():
             typer.echo(f"note: the run began with {name} {then}, this is {now}", err=True)
+    for warning in setting.warnings if isinstance(asked, FaithfulConfig) else ():
+        typer.echo(f"warning: {warning}", err=True)
     try:
         anew = not resume or (isinstance(asked, FaithfulConfig) and asked.begins_anew)
         with _progress(setting.config.rounds, 0 if anew else rounds_done(place), terminal) as on_round:
@@ -279,9 +292,9 @@ def _rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
         rows.append(("spend", f"{summary['spend']:,.2f} of {summary['total_budget']:,.10g}"))
         rows.append(("expected for these costs", f"{summary['expected_spend']:,.2f}"))
     if summary["epsilon"] is not None:
-        rows.append(
-            ("largest epsilon of a client", f"{summary['epsilon']:.4g} at delta {summary['delta']:g}")
-        )
+        promise = f"{summary['epsilon']:.4g} at delta {summary['delta']:g}"
+        kind = f", to {summary['adjacency']} record" if "adjacency" in summary else ""
+        rows.append(("largest epsilon of a client", promise + kind))
     if summary["skipped_updates"]:
         clients = ", ".join(map(str, summary["skipped_clients"][:8]))
         more = ", ..." if len(summary["skipped_clients"]) > 8 else ""

@@ -34,14 +34,18 @@ def show_faithful(place: Path, summary: dict[str, Any], how: str) -> None:
 def _say(console: Console, place: Path, summary: dict[str, Any]) -> None:
     for out in summary.get("left_out", ()):
         console.print(
-            f"note: agent {out['agent']} was left out: it reported {out['problem']} in {out['where']}. The "
+            f"note: agent {out['agent']} was left out: in {out['where']} it reported {out['problem']}. The "
             "model was trained without it, and it owes nothing; should it keep the last model it was sent, "
             f"it owes {out['due']:.4g}",
             soft_wrap=True,
+            markup=False,
         )
     if "epsilon" in summary:
         console.print(
-            "note: losses are private; whoever simulates finds them in simulation.json", soft_wrap=True
+            f"note: losses are private; whoever simulates finds them in {place.name}.private, "
+            "simulation.json",
+            soft_wrap=True,
+            markup=False,
         )
     for note in summary["notes"]:
         console.print(f"note: {note}", soft_wrap=True, markup=False)

@@ -15,7 +15,7 @@ from bonafed.economics.priors import (
     Uniform,
     from_scipy,
 )
-from bonafed.economics.published import menu_from_json, prior_from_json
+from bonafed.economics.published import prior_from_json
 
 __all__ = [
     "Allocation",
@@ -35,6 +35,5 @@ __all__ = [
     "Witness",
     "audit",
     "from_scipy",
-    "menu_from_json",
     "prior_from_json",
 ]

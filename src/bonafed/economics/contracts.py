@@ -25,7 +25,7 @@ from bonafed.checks import Floats
 from bonafed.economics.curves import smooth_curve
 from bonafed.economics.discrete import FinitePrior
 from bonafed.economics.expectation import expectation
-from bonafed.economics.priors import ContinuousPrior, JSONObject, Prior
+from bonafed.economics.priors import ContinuousPrior, Prior
 from bonafed.errors import ReportRefused
 
 Case = Literal[1, 2, 3]
@@ -147,10 +147,6 @@ class Menu(ABC):
     def levels(self) -> Floats:
         """The cost levels at which the menu is written out when published."""
 
-    @abstractmethod
-    def to_json(self) -> JSONObject:
-        """Plain data from which `menu_from_json` rebuilds exactly this menu."""
-
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
@@ -197,14 +193,6 @@ class StepMenu(Menu):
 
     def levels(self) -> Floats:
         return self.costs
-
-    def to_json(self) -> JSONObject:
-        return {
-            "kind": "steps",
-            "prior": self.prior.to_json(),
-            "budget": self.budget,
-            "levels": _levels_json(self.costs, self.probabilities, self.payments),
-        }
 
     def _masses(self) -> Floats:
         """(K,) probability that a cost is rounded up to each level."""
@@ -315,22 +303,3 @@ class CurveMenu(Menu):
 
     def levels(self) -> Floats:
         return np.linspace(self.prior.low, self.prior.high, _PUBLISHED_LEVELS)
-
-    def to_json(self) -> JSONObject:
-        costs = self.levels()
-        return {
-            "kind": "curve",
-            "prior": self.prior.to_json(),
-            "budget": self.budget,
-            "scale": self.scale,
-            "threshold": self.cutoff,
-            "levels": _levels_json(costs, *self.price(costs)),
-        }
-
-
-def _levels_json(costs: Floats, probabilities: Floats, payments: Floats) -> JSONObject:
-    return {
-        "cost": costs.tolist(),
-        "probability": probabilities.tolist(),
-        "payment": payments.tolist(),
-    }

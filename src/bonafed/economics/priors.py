@@ -359,11 +359,17 @@ class ScipyPrior(ContinuousPrior):
         return {
             "kind": "scipy",
             "name": self._frozen.dist.name,
-            "args": [float(a) for a in self._frozen.args],
-            "kwds": {k: float(v) for k, v in self._frozen.kwds.items()},
+            "parameters": self._parameters(),
             "low": self.low,
             "high": self.high,
         }
+
+    def _parameters(self) -> dict[str, float]:
+        """All of them by name, so that a distribution has one description however it was spelled."""
+        dist = self._frozen.dist
+        names = [*(dist.shapes.split(", ") if dist.shapes else []), "loc", "scale"]
+        given = {**dict(zip(names, self._frozen.args, strict=False)), **self._frozen.kwds}
+        return {name: float(value) for name, value in {"loc": 0.0, "scale": 1.0, **given}.items()}
 
 
 def from_scipy(frozen: rv_frozen, low: float, high: float) -> ScipyPrior:

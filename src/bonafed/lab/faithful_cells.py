@@ -155,7 +155,10 @@ def run_cell(cell: Cell) -> Outcome:
     )
     payment, epsilon, p = np.zeros(cell.agents), 0.0, problem.weights
     if cell.privacy is not None:
-        done = private_faithful(problem, _clusters(cell), _rng(cell, "noise"), **asdict(cell.privacy))
+        done = private_faithful(
+            problem, _clusters(cell), _rng(cell, "noise"), variant="printed", loss_bound=1.0,
+            **asdict(cell.privacy),
+        )  # fmt: skip  # the paper's protocol: its figures are to be repeated
         models, payment = done.model[None], done.payments
         epsilon = max(done.epsilon(k) for k in range(cell.agents))
     elif cell.manipulation is not None:

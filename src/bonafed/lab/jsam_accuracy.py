@@ -139,6 +139,7 @@ def run_cell(cell: Cell, dataset: Dataset, cores: int = 1) -> Outcome:
     from bonafed.learning.crew import Crew
     from bonafed.learning.federation import evaluate, run_round
     from bonafed.learning.jobs import LocalTraining, Samples
+    from bonafed.learning.noise import Reproducible
     from bonafed.learning.partition import partition
     from bonafed.learning.programs import flat_parameters, program_for
 
@@ -163,7 +164,7 @@ def run_cell(cell: Cell, dataset: Dataset, cores: int = 1) -> Outcome:
             who = jsam.participation(terms, number)
             done = run_round(
                 program, weights, samples, parts, who, spec, seed=cell.seed, round_number=number,
-                noise_multipliers=noise, crew=crew,
+                noise_multipliers=noise, noise=Reproducible(cell.seed), crew=crew,
             )  # fmt: skip
             weights, ledger = done.weights, ledger.add(done.releases)
     test = Samples(torch.tensor(dataset.test_features), torch.tensor(dataset.test_labels))

@@ -54,6 +54,7 @@ from bonafed.mechanisms.rewards import (
     Standalone,
     run,
 )
+from bonafed.mechanisms.rewards.baselines import SHARED_LAYERS
 from bonafed.mechanisms.rewards.history import Models
 
 if TYPE_CHECKING:
@@ -65,7 +66,6 @@ if TYPE_CHECKING:
     from bonafed.mechanisms.rewards.local import EngineLocal, ModelScores
 
 TABLES = ("fedavg", "lg-fedavg", "cgsv", "rank", "iafl")  # the methods of the paper's tables
-SHARED_LAYERS = 3  # of LG-FedAvg: "the last 3 fully connected layers" (E.1)
 OnRound = Callable[["Cell", int, float], None]  # with rounds done in the cell, and seconds of this one
 OnCell = Callable[["Cell", "Outcome"], None]
 

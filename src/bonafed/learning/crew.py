@@ -29,6 +29,7 @@ import weakref
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import cached_property
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkProcess
 from pathlib import Path
@@ -43,6 +44,7 @@ from bonafed import checks
 from bonafed.errors import BonafedError
 from bonafed.learning.groups import Plan, train_group
 from bonafed.learning.jobs import Job, Samples, Update
+from bonafed.learning.noise import digest_of_samples
 from bonafed.learning.programs import Program
 from bonafed.learning.workspace import reused_memory, start_reuse
 
@@ -98,6 +100,11 @@ class Crew:
         except BaseException:
             self.close()  # what is left in the pipes is of no use
             raise
+
+    @cached_property
+    def digest_of_samples(self) -> bytes:
+        """Of all of them, on which noise depends; looked at once, as processes hold them as they were."""
+        return digest_of_samples(self.samples)
 
     def close(self) -> None:
         """End the other processes; a later round starts new ones."""

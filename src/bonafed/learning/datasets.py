@@ -62,6 +62,7 @@ class Dataset:
     groups: NDArray[np.int64] | None = None  # (n,) the natural owner of each training sample
     smoothness: float | None = None  # L of the regularised loss of any part of the data, see `synthetic`
     strong_convexity: float | None = None  # mu of the same; the loss is to have mu/2 |w|^2 added
+    classes_stated: bool = True  # False: they follow from the largest label, which is somebody's record
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +177,7 @@ def from_arrays(
         test_features=test_inputs,
         test_labels=test_outputs,
         classes=found,
+        classes_stated=classes is not None,
         vocabulary=size,
         groups=None if groups is None else _groups(groups, len(inputs)),
     )

@@ -3,7 +3,7 @@
 Jobs (`jobs.py`) are independent, so the engine is free to run them in any grouping; what a job computes
 does not depend on it:
 
-    (1) a job's randomness is its own;
+    (1) a job's randomness is its own, of the order of its samples and of its noise;
     (2) a group (`groups.py`) holds jobs of similar size, as many as are worth computing at once; which ones
         depends on the jobs alone, not on cores or order;
     (3) updates are added up in the order of the jobs, one by one, in double precision.
@@ -18,14 +18,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from bonafed.errors import InvalidValue
 from bonafed.learning.crew import Crew
-from bonafed.learning.groups import Plan
+from bonafed.learning.groups import Noise, Plan
 from bonafed.learning.jobs import Job, LocalTraining, Samples, Update, step_count
+from bonafed.learning.noise import Secret, Source, digest
 from bonafed.learning.programs import Program
 
 GROUP_BYTES = 256 << 20  # of parameters, gradients and optimizer state per member of a crew
@@ -41,6 +43,7 @@ def run_jobs(
     *,
     seed: int,
     round_number: int,
+    noise: Source | None = None,
     crew: Crew | None = None,
     group_bytes: int = GROUP_BYTES,
 ) -> Iterator[Update]:
@@ -49,6 +52,9 @@ def run_jobs(
     `start` is one model (P,) for all, or one model per job (len(jobs), P). Without a crew (of this program
     and these samples) groups are trained one after the other. Each member of a crew holds at most
     `group_bytes` of parameters, gradients and optimizer state at a time (one job, if a job needs more).
+
+    `seed` decides the order of samples. Noise, where jobs add any, and poisson batches come from a source
+    of their own: unless one is given, from a secret made for this call and forgotten after it.
     """
     if not jobs:
         return
@@ -57,13 +63,23 @@ def run_jobs(
     if start.shape not in ((program.size,), (len(jobs), program.size)):
         rule = f"must be ({program.size},) or, a model per job, ({len(jobs)}, {program.size})"
         raise InvalidValue("shape of the start models", rule, tuple(start.shape))
+    if spec.later_rates is not None:
+        most = max(step_count(job, spec) for job in jobs)
+        if len(spec.later_rates) < most - 1:
+            rule = f"must be those of {most - 1} or more local steps after the first"
+            raise InvalidValue("later_rates", rule, len(spec.later_rates))
     if spec.clip is None and any(job.noise_multiplier for job in jobs):
         raise InvalidValue("clip", "must be given where noise is added", None)
     with single_threaded():
         for problem in problems(program, start, samples, jobs, round_number).values():
             raise problem
+        crew = crew or Crew(program, samples)
         plan = _plan(program, samples, jobs, spec, seed, round_number, group_bytes)
-        done = (crew or Crew(program, samples)).train(start, plan)
+        if spec.batches == "poisson" or any(job.noise_multiplier for job in jobs):
+            models = [digest(model) for model in start.view(-1, program.size)]
+            own = Noise(noise or Secret.fresh(), models, crew.digest_of_samples)
+            plan = replace(plan, noise=own)
+        done = crew.train(start, plan)
     for place in range(len(jobs)):
         yield done.pop(place)
 
@@ -82,13 +98,18 @@ def _plan(
     copies = {"sgd": 3, "momentum": 4, "adam": 5}[spec.optimizer]
     sample, clip = samples.features[0], spec.clip is not None
     most = program.samples_per_call(sample, clip)
-    longest = min(spec.batch_size, max(job.samples.size for job in jobs))
+    longest = _longest(spec, max(job.samples.size for job in jobs))
     size = max(1, min(most // longest, group_bytes // (copies * 4 * program.size)))
     if 1 < len(jobs) <= size and len(jobs) * longest * program.numbers_kept(sample, clip) >= WORTH_TWO:
         size = math.ceil(len(jobs) / 2)
-    noisy = any(job.noise_multiplier for job in jobs)
     at_once = most if longest <= most else program.samples_in_memory(sample, clip)
-    return Plan(jobs, _in_groups(places, size), spec, seed, round_number, most, at_once, noisy)
+    return Plan(jobs, _in_groups(places, size), spec, seed, round_number, most, at_once, None)
+
+
+def _longest(spec: LocalTraining, most: int) -> int:
+    """Samples of the longest batch, of poisson batches of most of them."""
+    spread = 3 * math.isqrt(spec.batch_size) if spec.batches == "poisson" else 0
+    return min(spec.batch_size + spread, most)
 
 
 def _rank(job: Job, spec: LocalTraining) -> tuple[int, int, int, int]:

@@ -27,11 +27,20 @@ from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
 from bonafed.learning.crew import Crew
 from bonafed.learning.engine import problems, run_jobs, single_threaded
-from bonafed.learning.jobs import BadModel, BadUpdate, Job, LocalTraining, Samples, Update
+from bonafed.learning.jobs import (
+    BadModel,
+    BadUpdate,
+    Job,
+    LocalTraining,
+    Samples,
+    Update,
+    sampling_rate,
+)
+from bonafed.learning.noise import Source
 from bonafed.learning.privacy import Release
 from bonafed.learning.programs import Program
 
-BadUpdatePolicy = Literal["raise", "skip"]
+BadUpdatePolicy = Literal["raise", "skip", "zero"]  # "zero": it stays in the mean, and nobody is told
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -109,21 +118,35 @@ def run_round(
     seed: int,
     round_number: int,
     noise_multipliers: ArrayLike | None = None,
+    noise: Source | None = None,
     crew: Crew | None = None,
     on_bad_update: BadUpdatePolicy = "raise",
 ) -> RoundResult:
-    """One round from one shared model, on the cores of the crew; `parts[n]` are client n's samples."""
+    """One round from one shared model, on the cores of the crew; `parts[n]` are client n's samples.
+
+    Noise comes from its own source; see `run_jobs`.
+    """
     checks.literal("on_bad_update", on_bad_update, BadUpdatePolicy)
     order = np.argsort(participation.clients, kind="stable")  # the sum does not depend on it
     jobs = make_jobs(parts, participation.clients[order], noise_multipliers)
     shares, skipped = participation.weights[order].tolist(), list[int]()
-    if on_bad_update == "skip":
+    if on_bad_update != "raise":
         bad = problems(program, weights, samples, jobs, round_number)
         skipped = [jobs[place].client for place in bad]
         jobs = [job for place, job in enumerate(jobs) if place not in bad]
         shares = [share for place, share in enumerate(shares) if place not in bad]
     updates = list(
-        run_jobs(program, weights, samples, jobs, spec, seed=seed, round_number=round_number, crew=crew)
+        run_jobs(
+            program,
+            weights,
+            samples,
+            jobs,
+            spec,
+            seed=seed,
+            round_number=round_number,
+            noise=noise,
+            crew=crew,
+        )
     )
     change, good = _sum(updates, shares, weights), [True] * len(jobs)
     if not _finite(change):  # then an update is not; to look at each in every round would take longer
@@ -133,6 +156,8 @@ def run_round(
         skipped += [job.client for job, used in zip(jobs, good, strict=True) if not used]
         shares = list(compress(shares, good))
         change = _sum(compress(updates, good), shares, weights)
+    if on_bad_update == "zero":
+        skipped = []
     if participation.is_mean and skipped and shares:
         change /= sum(shares)
     after = (weights.double() + change).to(weights.dtype)
@@ -145,7 +170,14 @@ def run_round(
         sum(update.steps for update in updates),
         tuple(sorted(skipped)),
         tuple(  # given away whether or not it can be used
-            Release(job.client, round_number, job.noise_multiplier, update.releases)
+            Release(
+                job.client,
+                round_number,
+                job.noise_multiplier,
+                update.releases,
+                update.steps,
+                sampling_rate(job, spec),
+            )
             for job, update in zip(jobs, updates, strict=True)
             if update.releases
         ),

@@ -15,6 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from typing import final
 
 import numpy as np
@@ -22,7 +23,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bonafed.learning.jobs import Job, LocalTraining, Samples, Update, job_rng, noise, passes, step_count
+from bonafed.learning.jobs import (
+    Job,
+    LocalTraining,
+    Samples,
+    Update,
+    batch_share,
+    job_rng,
+    passes,
+    poisson_batches,
+    record_steps,
+    sensitivity,
+    step_count,
+)
+from bonafed.learning.noise import Source, Stream, Task, add_noise
 from bonafed.learning.programs import Program, together
 from bonafed.learning.workspace import array
 
@@ -30,6 +44,22 @@ MOST_PADDING = 0.125  # share of padding among the samples of one call, at most
 STEPS_AHEAD = 128  # for which calls are put together at once
 
 Where = slice | NDArray[np.int64]  # models of a group: a slice gives views, an index copies
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Noise:
+    """Where the noise of a round comes from, and the digests of what it is added to."""
+
+    source: Source
+    models: Sequence[bytes]  # of the start models: one, or one per job
+    samples: bytes  # of all clients'
+
+    def stream(self, plan: Plan, place: int) -> Stream:
+        """That of the job at this place."""
+        model = self.models[place if len(self.models) > 1 else 0]
+        return self.source.stream(
+            Task.of(plan.jobs[place], plan.spec, plan.round_number, model, self.samples)
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,7 +73,7 @@ class Plan:
     round_number: int
     most: int  # samples of one call
     longest: int  # samples of one batch that are computed at once; at least `most`
-    noisy: bool  # whether any job adds noise
+    noise: Noise | None  # where noise and poisson batches come from; None if there are none
 
 
 def train_group(
@@ -52,19 +82,24 @@ def train_group(
     """The updates of the jobs at these places; `start` is one model (P,), or one per job."""
     jobs = [plan.jobs[place] for place in places]
     before = start[list(places)] if start.dim() == 2 else start.expand(len(jobs), -1)
-    schedule = _Schedule(jobs, samples, plan, before.dtype)
-    plain = plan.spec.optimizer == "sgd" and not plan.spec.weight_decay and not plan.noisy
+    schedule = _Schedule(places, samples, plan, before.dtype)
+    plain = plan.spec.optimizer == "sgd" and not plan.spec.weight_decay and plan.noise is None
     models = (_Descent if plain else _Optimizer)(program, samples, plan, before, schedule)
     losses = np.zeros(len(jobs))
     for call in schedule.calls():
         losses[call.where] += models.step(call).numpy()
     changes, means = models.changes(), losses / schedule.counts
     return [
-        (place, Update(job.client, change, mean, steps, steps if job.noise_multiplier else 0))
+        (place, Update(job.client, change, mean, steps, _releases(job, plan.spec)))
         for place, job, change, mean, steps in zip(
             places, jobs, changes, means.tolist(), schedule.counts.tolist(), strict=True
         )
     ]
+
+
+def _releases(job: Job, spec: LocalTraining) -> int:
+    """Noisy gradients that any one record is in."""
+    return record_steps(job, spec) if job.noise_multiplier else 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,10 +107,10 @@ class _Call:
     """Batches of one step that are computed together."""
 
     where: Where  # the models they are for
-    lengths: NDArray[np.int64]  # (K,) samples of each batch
+    rate: float  # the learning rate of the step
     index: Tensor  # (K, B) sample numbers; padding repeats one of the job's
     labels: Tensor  # (K, B)
-    share: Tensor  # (K, B) of each sample in its job's mean, zero for padding
+    share: Tensor  # (K, B) of each sample in its job's gradient, zero for padding
 
     def batch(self, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Features (K, B, ...) of all samples, labels (K, B) and shares (K, B)."""
@@ -88,43 +123,57 @@ class _Call:
         """The same in pieces of at most so many samples of each batch."""
         parts = (torch.split(part, most, 1) for part in (self.index, self.labels, self.share))
         for index, labels, share in zip(*parts, strict=True):
-            yield _Call(self.where, self.lengths, index, labels, share)
+            yield _Call(self.where, self.rate, index, labels, share)
 
 
 class _Schedule:
     """What every step of a group's jobs takes, drawn from their own generators."""
 
-    def __init__(self, jobs: Sequence[Job], samples: Samples, plan: Plan, precision: torch.dtype) -> None:
-        self.jobs, self._labels, self._most, self._precision = jobs, samples.labels, plan.most, precision
-        self.rngs = [job_rng(plan.seed, plan.round_number, job) for job in jobs]
+    def __init__(self, places: Sequence[int], samples: Samples, plan: Plan, precision: torch.dtype) -> None:
+        self._labels, self._most, self._precision = samples.labels, plan.most, precision
+        self._rate = plan.spec.rate
+        self.jobs = jobs = [plan.jobs[place] for place in places]
+        self.streams: list[Stream] = []  # of their noise
+        if plan.noise is not None:
+            self.streams = [plan.noise.stream(plan, place) for place in places]
         self.counts = np.array([step_count(job, plan.spec) for job in jobs])  # steps; the most come first
         self._size = min(plan.spec.batch_size, max(job.samples.size for job in jobs))
-        # before any noise is drawn, as in the twin
-        self._orders = [passes(job, plan.spec, rng) for job, rng in zip(jobs, self.rngs, strict=True)]
+        private = plan.spec.clip is not None
+        # (K,) of a sample, where it does not depend on the length of the batch
+        self._shares = np.array([batch_share(job, plan.spec, 0) for job in jobs]) if private else None
+        self._orders: list[NDArray[np.int64]] = []  # of the samples, in every pass
+        self._drawn: list[Iterator[NDArray[np.int64]]] = []  # or, batch after batch, by coins
+        if plan.spec.batches == "poisson":
+            drawn = zip(jobs, self.streams, strict=True)
+            self._drawn = [poisson_batches(job, plan.spec, stream.uniforms) for job, stream in drawn]
+        else:
+            rngs = (job_rng(plan.seed, plan.round_number, job) for job in jobs)
+            self._orders = [passes(job, plan.spec, rng) for job, rng in zip(jobs, rngs, strict=True)]
 
     def calls(self) -> Iterator[_Call]:
         """Step after step, those batches together that are worth it."""
         for first in range(0, int(self.counts[0]), STEPS_AHEAD):
-            numbers, lengths = self._tables(np.arange(first, min(first + STEPS_AHEAD, self.counts[0])))
-            index = torch.from_numpy(numbers)
-            for each in zip(
-                index, self._labels[index], lengths, (lengths > 0).sum(1).tolist(), strict=True
-            ):
+            steps = np.arange(first, min(first + STEPS_AHEAD, self.counts[0]))
+            numbers, lengths = self._drawn_tables(steps) if self._drawn else self._tables(steps)
+            index, active = torch.from_numpy(numbers), (self.counts > steps[:, None]).sum(1)
+            rates = [self._rate(step) for step in steps.tolist()]
+            for each in zip(rates, index, self._labels[index], lengths, active.tolist(), strict=True):
                 yield from self._step(*each)
 
     def _step(
-        self, index: Tensor, labels: Tensor, lengths: NDArray[np.int64], active: int
+        self, rate: float, index: Tensor, labels: Tensor, lengths: NDArray[np.int64], active: int
     ) -> Iterator[_Call]:
-        for where in _together(lengths[:active], self._most):
+        for where in _together(np.maximum(lengths[:active], 1), self._most):
             mine = lengths[where]
-            longest = int(mine.max())
-            if int(mine.sum()) == longest * mine.size:
-                share = _even(mine.size, longest, self._precision)
+            longest = max(1, int(mine.max()))  # where all are empty, padding: noise is added all the same
+            shares = 1 / mine if self._shares is None else self._shares[where]
+            if int(mine.sum()) == longest * mine.size and shares.min() == shares.max():
+                share = _even(mine.size, longest, float(shares[0]), self._precision)
             else:
                 real = np.arange(longest) < mine[:, None]
-                share = torch.from_numpy(real / mine[:, None]).to(self._precision)
+                share = torch.from_numpy(real * shares[:, None]).to(self._precision)
             rest = (where, slice(longest))
-            yield _Call(where, mine, index[rest], labels[rest], share)
+            yield _Call(where, rate, index[rest], labels[rest], share)
 
     def _tables(self, steps: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Sample numbers (steps, K, B) and lengths (steps, K) of the batches; 0 where there is none."""
@@ -146,11 +195,25 @@ class _Schedule:
                 lengths[: own.size, k] = np.minimum(self._size, n - first)
         return numbers, lengths
 
+    def _drawn_tables(self, steps: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """As `_tables`, of poisson batches: as wide as the longest, and lengths may be 0."""
+        counts = np.clip(self.counts - int(steps[0]), 0, steps.size).tolist()
+        batches = [list(islice(own, count)) for own, count in zip(self._drawn, counts, strict=True)]
+        width = max(1, *(batch.size for own in batches for batch in own))
+        numbers = np.empty((steps.size, len(self.jobs), width), dtype=np.int64)
+        lengths = np.zeros(numbers.shape[:2], dtype=np.int64)
+        for k, (job, own) in enumerate(zip(self.jobs, batches, strict=True)):
+            numbers[:, k] = job.samples[0]
+            for s, batch in enumerate(own):
+                numbers[s, k, : batch.size] = batch
+                lengths[s, k] = batch.size
+        return numbers, lengths
+
 
 @lru_cache(maxsize=64)
-def _even(jobs: int, length: int, precision: torch.dtype) -> Tensor:
-    """(K, B) shares in means of equally many samples."""
-    return torch.full((jobs, length), 1 / length, dtype=precision)
+def _even(jobs: int, length: int, share: float, precision: torch.dtype) -> Tensor:
+    """(K, B) shares of equally many samples that count alike."""
+    return torch.full((jobs, length), share, dtype=precision)
 
 
 def _together(lengths: NDArray[np.int64], most: int) -> list[Where]:
@@ -231,13 +294,13 @@ class _Descent(_Models):
         program, spec, where = self._program, self._plan.spec, call.where
         own = [each[where] for each in self._arrays]
         if call.index.shape[1] <= self._plan.longest:
-            loss = program.descend(own, *call.batch(self._samples.features), spec.clip, spec.learning_rate)
+            loss = program.descend(own, *call.batch(self._samples.features), spec.clip, call.rate)
             if isinstance(where, slice):
                 return loss
         else:
             weights = together(own)
             loss, grad = _gradients(program, self._samples, weights, call, self._plan)
-            own = program.views(weights.sub_(grad, alpha=spec.learning_rate))
+            own = program.views(weights.sub_(grad, alpha=call.rate))
         for each, new in zip(self._arrays, own, strict=True):
             each[where] = new
         return loss
@@ -261,39 +324,43 @@ class _Optimizer(_Models):
 
     def step(self, call: _Call) -> Tensor:
         loss, grad = _gradients(self._program, self._samples, self._weights[call.where], call, self._plan)
-        if self._plan.noisy:
+        if self._plan.noise is not None:
             self._add_noise(grad, call)
-        self._move(call.where, grad)
+        self._move(call.where, call.rate, grad)
         return loss
 
     def changes(self) -> Tensor:
         return self._weights.sub_(self._before)
 
     def _add_noise(self, grad: Tensor, call: _Call) -> None:
-        """Gaussian noise of the job's multiplier times the sensitivity 2 clip / batch (theory B5)."""
-        clip, everyone = self._plan.spec.clip, np.arange(len(self._schedule.jobs))
-        assert clip is not None  # the engine refuses noise without it
-        for row, k, size in zip(grad, everyone[call.where].tolist(), call.lengths.tolist(), strict=True):
-            multiplier = self._schedule.jobs[k].noise_multiplier
-            if multiplier:
-                row += multiplier * 2 * clip / size * noise(self._schedule.rngs[k], row)
+        """Gaussian noise of the job's multiplier times the sensitivity of a step (theory P1)."""
+        spec, everyone = self._plan.spec, np.arange(len(self._schedule.jobs))
+        numbers = everyone[call.where].tolist()
+        jobs = [self._schedule.jobs[k] for k in numbers]
+        sds = [job.noise_multiplier * sensitivity(job, spec) for job in jobs]
+        noisy = [place for place, sd in enumerate(sds) if sd]
+        rows = grad if len(noisy) == len(sds) else grad[noisy]
+        streams = [self._schedule.streams[numbers[place]] for place in noisy]
+        add_noise(rows, streams, [sds[place] for place in noisy])
+        if rows is not grad:
+            grad[noisy] = rows
 
-    def _move(self, where: Where, grad: Tensor) -> None:
+    def _move(self, where: Where, rate: float, grad: Tensor) -> None:
         weights, spec = self._weights, self._plan.spec
         if spec.weight_decay:
             grad = grad + spec.weight_decay * weights[where]
         if self._mean is None:
-            weights[where] -= spec.learning_rate * grad
+            weights[where] -= rate * grad
             return
         self._count[where] += 1
         if self._square is None:
             mean = spec.momentum * self._mean[where] + grad
             self._mean[where] = mean
-            weights[where] -= spec.learning_rate * mean
+            weights[where] -= rate * mean
             return
         mean = 0.9 * self._mean[where] + 0.1 * grad
         square = 0.999 * self._square[where] + 0.001 * grad.square()
         self._mean[where], self._square[where] = mean, square
         t = self._count[where]
         corrected = (square / (1 - 0.999**t).to(square.dtype)).sqrt() + 1e-8
-        weights[where] -= (spec.learning_rate / (1 - 0.9**t)).to(mean.dtype) * mean / corrected
+        weights[where] -= (rate / (1 - 0.9**t)).to(mean.dtype) * mean / corrected

@@ -1,22 +1,25 @@
 """What clients do in a round, and what comes back: the words the engine and its readable twin share.
 
 A job is one client's local training in one round (a client drawn twice has two jobs). The order of its
-samples and its noise come from a generator seeded by (seed, round, client, copy) and nothing else.
+samples comes from a generator seeded by (seed, round, client, copy) and nothing else; its noise has a
+source of its own (`noise.py`).
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from bonafed import checks
+from bonafed.checks import Floats
 from bonafed.errors import BonafedError, InvalidValue
+from bonafed.learning.privacy import Batches
 
 Optimizer = Literal["sgd", "momentum", "adam"]
 
@@ -48,13 +51,15 @@ class LocalTraining:
     """What every client does in a round."""
 
     batch_size: int
-    learning_rate: float
+    learning_rate: float  # of every local step, or of the first
     epochs: int | None = 1  # passes over the own data; or
     steps: int | None = None  # this many batches, going round the own data
     optimizer: Optimizer = "sgd"  # made anew each round
     momentum: float = 0.9
     weight_decay: float = 0.0  # adds weight_decay * w to the gradient
     clip: float | None = None  # largest L2 norm of one sample's gradient; None: not private
+    batches: Batches = "passes"  # over the own data, in random order; or "poisson", by secret coins
+    later_rates: tuple[float, ...] | None = None  # of the second local step, ...; None: as the first
 
     def __post_init__(self) -> None:
         checks.whole("batch_size", self.batch_size)
@@ -70,6 +75,15 @@ class LocalTraining:
             checks.whole("steps", self.steps)
         if self.clip is not None:
             _single("clip", checks.positive("clip", self.clip))
+        if checks.literal("batches", self.batches, Batches) == "poisson" and self.clip is None:
+            raise InvalidValue("batches", 'must be "passes" unless clip is given', repr(self.batches))
+        if self.later_rates:
+            rates = checks.vector("later_rates", self.later_rates, sign="positive")
+            _single("later_rates", float(rates.max()))
+
+    def rate(self, step: int) -> float:
+        """The learning rate of local step 0, 1, ..."""
+        return self.learning_rate if step == 0 or self.later_rates is None else self.later_rates[step - 1]
 
 
 def _single(name: str, value: float) -> None:
@@ -88,7 +102,7 @@ class Job:
     client: int
     samples: NDArray[np.int64]  # (n,) its samples, indices into the features
     copy: int = 0  # 0, 1, ... if the client was drawn more than once
-    noise_multiplier: float = 0.0  # noise over sensitivity 2 clip / batch, per step; 0: none
+    noise_multiplier: float = 0.0  # noise over `sensitivity`, per step; 0: none
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -97,31 +111,20 @@ class Update:
 
     client: int
     change: Tensor  # (P,) weights after minus before
-    loss: float  # mean training loss over the job's steps
-    steps: int  # gradient steps taken, each a release if noise was added
-    releases: int  # noisy releases made
+    loss: float  # mean training loss over the job's steps; with a clip over `batch_share`
+    steps: int  # gradient steps taken
+    releases: int  # of those with noise, how many any one record can be in
 
 
 def job_rng(seed: int, round_number: int, job: Job) -> np.random.Generator:
-    """The only source of randomness of a job."""
+    """Of the order of a job's samples. Not of its noise: whoever knows the seed knows what comes out."""
     words = np.random.SeedSequence((seed, round_number, job.client, job.copy))
     return np.random.Generator(np.random.PCG64(words))  # what default_rng makes of them, in half the time
 
 
-def noise(rng: np.random.Generator, like: Tensor) -> Tensor:
-    """Standard normal numbers, in the shape and precision of a tensor.
-
-    From the job's own generator and no other: PyTorch's takes 32 bits of a seed, so that among a hundred
-    thousand jobs two would add the same noise, and a ledger counts releases as independent.
-    """
-    kind = np.float64 if like.dtype == torch.float64 else np.float32
-    return torch.from_numpy(rng.standard_normal(like.shape, dtype=kind))
-
-
 def passes(job: Job, spec: LocalTraining, rng: np.random.Generator) -> NDArray[np.int64]:
     """(passes, n) the order of the job's samples in each pass over them, as many as its steps take."""
-    n = job.samples.size
-    count = math.ceil(step_count(job, spec) / math.ceil(n / spec.batch_size))
+    n, count = job.samples.size, pass_count(job, spec)
     return job.samples[np.stack([rng.permutation(n) for _ in range(count)])]
 
 
@@ -132,12 +135,62 @@ def batches(job: Job, spec: LocalTraining, rng: np.random.Generator) -> list[NDA
     return found[: step_count(job, spec)]
 
 
+def poisson_batches(
+    job: Job, spec: LocalTraining, uniforms: Callable[[int], Floats]
+) -> Iterator[NDArray[np.int64]]:
+    """The sample indices of each step, perhaps none: every one by a coin of its own (theory P6).
+
+    The coins come from the stream that also hides the records: whoever knows them undoes the amplification.
+    A coin of 53 bits cannot have every probability; it is rounded down.
+    """
+    rate = sampling_rate(job, spec)
+    assert rate is not None  # such are the batches
+    within = math.floor(rate * 2.0**53) * 2.0**-53
+    for _ in range(step_count(job, spec)):
+        yield job.samples[uniforms(job.samples.size) < within]
+
+
 def step_count(job: Job, spec: LocalTraining) -> int:
-    """How many steps a job takes."""
+    """How many steps a job takes; an epoch of poisson batches has as many as a pass."""
     if spec.epochs is None:
         assert spec.steps is not None
         return spec.steps
     return spec.epochs * math.ceil(job.samples.size / spec.batch_size)
+
+
+def pass_count(job: Job, spec: LocalTraining) -> int:
+    """Passes over its samples that a job begins."""
+    return math.ceil(step_count(job, spec) / math.ceil(job.samples.size / spec.batch_size))
+
+
+def record_steps(job: Job, spec: LocalTraining) -> int:
+    """The most steps that any one record can be in: one of every pass (theory P2), or all (P6)."""
+    return pass_count(job, spec) if spec.batches == "passes" else step_count(job, spec)
+
+
+def sampling_rate(job: Job, spec: LocalTraining) -> float | None:
+    """Probability with which a record is in a step, by a secret coin; None where passes decide."""
+    return None if spec.batches == "passes" else min(1.0, spec.batch_size / job.samples.size)
+
+
+def batch_share(job: Job, spec: LocalTraining, length: int) -> float:
+    """What a sample counts for in a batch of this length.
+
+    Without privacy batches are averaged. Clipped gradients are added up and divided by the size of a full
+    batch, however many there are: the noise is divided likewise, and the mean of a last batch of one record
+    would have that of a full batch times its size (theory P4).
+    """
+    return 1 / (length if spec.clip is None else min(spec.batch_size, job.samples.size))
+
+
+def sensitivity(job: Job, spec: LocalTraining) -> float:
+    """How far one record moves the clipped gradient of a step (theory P1, P6).
+
+    By 2 clip / batch if it is replaced, by half as much if it is added or removed, for which the promise is
+    where batches are drawn by coins.
+    """
+    assert spec.clip is not None  # the engine refuses noise without it
+    return (2 if spec.batches == "passes" else 1) * spec.clip * batch_share(job, spec, 0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -8,11 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bonafed.learning.jobs import Job, LocalTraining, Samples, Update, batches, job_rng, noise
+from bonafed.learning.jobs import (
+    Job,
+    LocalTraining,
+    Samples,
+    Update,
+    batch_share,
+    batches,
+    job_rng,
+    poisson_batches,
+    record_steps,
+    sensitivity,
+)
+from bonafed.learning.noise import Secret, Source, Stream, Task, digest, digest_of_samples
 from bonafed.learning.programs import Loss, clip_scale, flat_parameters, load_parameters, trainable
 
 
@@ -25,17 +36,23 @@ def run_jobs_sequentially(
     *,
     seed: int,
     round_number: int,
+    noise: Source | None = None,
     loss: Loss = "cross-entropy",
 ) -> Iterator[Update]:
     """What `engine.run_jobs` computes, in plain PyTorch."""
+    source, data = noise or Secret.fresh(), digest_of_samples(samples)
     for place, job in enumerate(jobs):
         before = start if start.dim() == 1 else start[place]
-        rng = job_rng(seed, round_number, job)
-        order = batches(job, spec, rng)
+        stream = source.stream(Task.of(job, spec, round_number, digest(before), data))
+        if spec.batches == "poisson":
+            order = list(poisson_batches(job, spec, stream.uniforms))
+        else:
+            order = batches(job, spec, job_rng(seed, round_number, job))
         model = load_parameters(module, before)
         optimizer = _optimizer(model, spec)
         total = 0.0
-        for index in order:
+        for step, index in enumerate(order):
+            optimizer.param_groups[0]["lr"] = spec.rate(step)
             x, y = samples.features[index], samples.labels[index]
             for parameter in trainable(model).values():
                 parameter.grad = torch.zeros_like(parameter)  # also of those that are not used
@@ -44,12 +61,13 @@ def run_jobs_sequentially(
                 value.backward()  # type: ignore[no-untyped-call]  # PyTorch gives it no types
                 total += float(value.detach())
             else:
-                total += _clipped_gradient(model, x, y, loss, spec.clip)
+                share = batch_share(job, spec, len(index))
+                total += _clipped_gradient(model, x, y, loss, spec.clip, share)
                 if job.noise_multiplier:
-                    _add_noise(model, job.noise_multiplier * 2 * spec.clip / len(index), rng)
+                    _add_noise(model, job.noise_multiplier * sensitivity(job, spec), stream)
             optimizer.step()
         change = flat_parameters(model) - before
-        releases = len(order) if job.noise_multiplier else 0
+        releases = record_steps(job, spec) if job.noise_multiplier else 0
         yield Update(job.client, change, total / len(order), len(order), releases)
 
 
@@ -69,8 +87,10 @@ def _optimizer(model: nn.Module, spec: LocalTraining) -> torch.optim.Optimizer:
     return torch.optim.SGD(parameters, rate, momentum=momentum, weight_decay=decay)
 
 
-def _clipped_gradient(model: nn.Module, x: Tensor, y: Tensor, loss: Loss, clip: float) -> float:
-    """Mean over samples of each gradient scaled to norm `clip` at most, left in .grad."""
+def _clipped_gradient(
+    model: nn.Module, x: Tensor, y: Tensor, loss: Loss, clip: float, share: float
+) -> float:
+    """Sum over samples of each gradient scaled to norm `clip` at most, times the share, left in .grad."""
     parameters = list(trainable(model).values())
     total = [torch.zeros_like(p) for p in parameters]
     value = 0.0
@@ -80,19 +100,24 @@ def _clipped_gradient(model: nn.Module, x: Tensor, y: Tensor, loss: Loss, clip: 
         norm = torch.cat([g.flatten() for g in parts]).norm()
         if not norm.isfinite():
             continue  # it has no direction to be clipped along
-        scale = float(clip_scale(norm, clip)) / x.shape[0]
+        scale = share * float(clip_scale(norm, clip))
         for sum_of, g in zip(total, parts, strict=True):
             sum_of += scale * g
-        value += float(sample_loss.detach()) / x.shape[0]
+        value += share * float(sample_loss.detach())
     for parameter, g in zip(parameters, total, strict=True):
         parameter.grad = g
     return value
 
 
-def _add_noise(model: nn.Module, sd: float, rng: np.random.Generator) -> None:
-    drawn = sd * noise(rng, flat_parameters(model))
-    start = 0
-    for parameter in trainable(model).values():
-        assert parameter.grad is not None
-        parameter.grad += drawn[start : start + parameter.numel()].view_as(parameter)
-        start += parameter.numel()
+def _add_noise(model: nn.Module, sd: float, stream: Stream) -> None:
+    parameters = list(trainable(model).values())
+    noisy = torch.cat([_gradient(parameter).flatten() for parameter in parameters])
+    stream.add_to(noisy, sd)
+    parts = torch.split(noisy, [p.numel() for p in parameters])
+    for parameter, part in zip(parameters, parts, strict=True):
+        parameter.grad = part.view_as(parameter).clone()
+
+
+def _gradient(parameter: Tensor) -> Tensor:
+    assert parameter.grad is not None
+    return parameter.grad

@@ -1,11 +1,11 @@
 """What a training run was asked to do, as frozen values, and as TOML in both directions.
 
-    [data]       name, folder
+    [data]       name, folder, classes
     [partition]  kind, clients, and the options of that kind
     [model]      name
     [training]   rounds, batch_size, epochs or steps, learning_rate, ...
-    [privacy]    optional: clip, epsilon, delta, calibration
-    [contract]   optional: prior, total_budget, scheme, cost_seed, confidence
+    [privacy]    optional: clip, epsilon, delta, batches, adjacency, calibration, noise
+    [contract]   optional: prior, total_budget, scheme, cost_seed, confidence, coins
     [jsam]       optional: prior, eta or budget or expected_budget, noise_scale or smoothness, clip, delta,
                  max_epsilon, scheme, ...
     [run]        seed, folder, checkpoint_every, evaluate_every, cores
@@ -22,7 +22,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar, cast
 
 from bonafed import checks
 from bonafed.economics.priors import Prior
@@ -30,7 +30,8 @@ from bonafed.economics.published import prior_from_json
 from bonafed.economics.spelled import parse_prior
 from bonafed.errors import InvalidValue, UnreadableFile
 from bonafed.learning.datasets import is_own_file
-from bonafed.mechanisms.jsam.training import WITH_MEMBERS
+from bonafed.learning.privacy import ADD_OR_REMOVE, REPLACE, Adjacency, Batches, Calibration
+from bonafed.mechanisms.jsam.training import LARGEST_LOSSES, WITH_MEMBERS
 from bonafed.mechanisms.jsam.training import Scheme as JsamScheme
 from bonafed.runs import toml
 from bonafed.runs.faithful_config import FaithfulConfig
@@ -39,11 +40,15 @@ from bonafed.runs.sections import (
     Data,
     EngineRun,
     Model,
+    NoiseSource,
     Partition,
     Section,
     Training,
+    flag,
     key,
     named,
+    noise_source,
+    text,
     unknown,
     word,
 )
@@ -64,14 +69,31 @@ def _cap(name: str, value: object) -> float | tuple[float, ...]:
     return checks.positive(name, value)
 
 
+def _coins(name: str, value: object) -> str:
+    return checks.literal(name, value, Literal["seed", "verifiable"])
+
+
 @dataclass(frozen=True)
 class Privacy(Section):
-    """Every client's promise: (epsilon, delta) over the whole run, for replacing one of its records."""
+    """Every client's promise: (epsilon, delta) over the whole run, to each of its records (theory P)."""
 
     clip: float = key(checks.positive)  # largest norm of one record's gradient
     epsilon: float = key(checks.positive)
     delta: float = key(checks.positive)
-    calibration: str = key(lambda name, v: checks.literal(name, v, Literal["exact", "printed"]), "exact")
+    batches: str = key(lambda name, v: checks.literal(name, v, Batches), "passes")  # or "poisson"
+    adjacency: str = key(text, "")  # what the promise is for; follows from the batches
+    calibration: str = key(lambda name, v: checks.literal(name, v, Calibration), "exact")
+    noise: str = key(noise_source, "secret")  # or "reproducible": the seed takes it off again
+
+    def _agree(self) -> None:
+        right = ADD_OR_REMOVE if self.batches == "poisson" else REPLACE
+        if self.adjacency not in ("", right):
+            rule = f'must be "{right}" with batches = "{self.batches}", whose promise it is'
+            raise InvalidValue("adjacency", rule, repr(self.adjacency))
+        object.__setattr__(self, "adjacency", right)
+        if self.batches == "poisson" and self.calibration != "exact":
+            rule = 'must be "exact" with batches = "poisson": the others know of no sampling'
+            raise InvalidValue("calibration", rule, repr(self.calibration))
 
 
 @dataclass(frozen=True)
@@ -83,6 +105,7 @@ class Contract(Section):
     scheme: str = key(word, "optimal")  # "uniform", "complete information"
     cost_seed: int = key(checks.seed, 0)  # the costs are drawn from the prior
     confidence: float | None = key(checks.number, None)  # see `plan`
+    coins: str = key(_coins, "seed")  # who is sampled when comes from run.seed; or "verifiable"
 
     def table(self) -> dict[str, Any]:
         return {**super().table(), "prior": self.prior.to_json()}
@@ -107,8 +130,13 @@ class Jsam(Section):
         _cap, None
     )  # bought from a client, at most; or a list
     cost_seed: int = key(checks.seed, 0)  # the costs are drawn from the prior
+    noise: str = key(noise_source, "secret")  # or "reproducible": the seed takes it off again
+    clear_losses: bool = key(flag, False)  # of "largest losses": told to the server without noise
+    coins: str = key(_coins, "seed")  # who is drawn when comes from run.seed; or "verifiable"
 
     def _agree(self) -> None:
+        if (self.scheme == LARGEST_LOSSES) != self.clear_losses:
+            raise InvalidValue("clear_losses", *_about_losses(self.scheme, self.clear_losses))
         if self.noise_scale is None and self.smoothness is None:
             raise InvalidValue("noise_scale", "must be given, or smoothness", "nothing")
         if self.noise_scale is not None and self.smoothness is not None:
@@ -131,6 +159,16 @@ class Jsam(Section):
     def table(self) -> dict[str, Any]:
         caps = list(self.max_epsilon) if isinstance(self.max_epsilon, tuple) else self.max_epsilon
         return {**super().table(), "prior": self.prior.to_json(), "max_epsilon": caps}
+
+
+def _about_losses(scheme: str, accepted: bool) -> tuple[str, str]:
+    """Rule and value where a scheme and what was accepted do not go together."""
+    if accepted:
+        return f"must not be true unless scheme is {LARGEST_LOSSES}", f'true with "{scheme}"'
+    rule = (
+        f"must be true for {LARGEST_LOSSES}: every client tells its loss in clear, and no epsilon covers it"
+    )
+    return rule, "false"
 
 
 @dataclass(frozen=True)
@@ -189,10 +227,28 @@ class Config:
         return None if private is None else private.clip
 
     @property
+    def noise(self) -> NoiseSource | None:
+        """Where the noise comes from; None: the run is not private."""
+        private = self.privacy or self.jsam
+        return None if private is None else cast(NoiseSource, private.noise)
+
+    @property
     def delta(self) -> float | None:
         """Of the clients' privacy; None: the run is not private."""
         private = self.privacy or self.jsam
         return None if private is None else private.delta
+
+    @property
+    def batches(self) -> Batches:
+        """How the records of a step are chosen."""
+        return "passes" if self.privacy is None else cast(Batches, self.privacy.batches)
+
+    @property
+    def adjacency(self) -> Adjacency | None:
+        """What the clients' privacy is for; None: the run is not private."""
+        if self.privacy is not None:
+            return cast(Adjacency, self.privacy.adjacency)
+        return None if self.jsam is None else REPLACE
 
 
 AnyConfig = Config | FaithfulConfig | RewardsConfig

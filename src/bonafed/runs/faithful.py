@@ -16,8 +16,11 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import cast
 
+import numpy as np
+
 from bonafed.checks import Floats, finite_or_none
 from bonafed.learning.federation import evaluate
+from bonafed.learning.noise import Secret, SecretReleases, Source
 from bonafed.learning.privacy import Ledger, Release
 from bonafed.learning.programs import saved_model
 from bonafed.mechanisms.faithful import (
@@ -33,14 +36,16 @@ from bonafed.mechanisms.faithful import (
     vcg_payments,
 )
 from bonafed.mechanisms.faithful.agents import agent_kind, agents_from
-from bonafed.mechanisms.faithful.private import PrivateCalibration, PrivateOutcome
-from bonafed.mechanisms.faithful.protocol import BadReportPolicy, OnStep, PaymentRule, ProtocolVariant
+from bonafed.mechanisms.faithful.private import PrivateCalibration, PrivateOutcome, PrivateVariant
+from bonafed.mechanisms.faithful.protocol import BadReport, BadReportPolicy, PaymentRule, ProtocolVariant
+from bonafed.mechanisms.faithful.reports import ReportCheck
 from bonafed.mechanisms.faithful.statement import Statement, private_statement, statement
 from bonafed.runs import folder as folders
-from bonafed.runs.faithful_setting import FaithfulSetting, fresh_losses
+from bonafed.runs import private
+from bonafed.runs.faithful_setting import LONGEST, FaithfulSetting, fresh_losses
 from bonafed.runs.folder import Clock, JSONObject, Log, OnRound, RoundRecord
 from bonafed.runs.holdings import AGENTS, CLUSTERS, PRIVACY, generator
-from bonafed.runs.versions import begin_or_resume
+from bonafed.runs.versions import begin_or_resume, ended
 
 _SIMULATED = "exact losses of private data: known to the simulation only, covered by no epsilon"
 
@@ -56,8 +61,10 @@ def train_faithful(
 ) -> JSONObject:
     """Train and compute what is owed, in a new folder or resuming the run in it; the summary."""
     config, folder = setting.config, Path(folder)
+    if resume and ended(config, folder):
+        return folders.read_json(folder, folders.SUMMARY)
     with Log(folder, new=not resume) as log:
-        first = begin_or_resume(log, folder, config, setting.digest, resume, setting.start)
+        first, source = begin_or_resume(log, folder, config, setting.digest, resume, setting.start)
         setting = replace(setting, start=first)
         last = folders.read_checkpoint(folder) if resume and not config.begins_anew else None
         log.cut(last.metrics_length if last else 0)
@@ -66,13 +73,13 @@ def train_faithful(
         tell = on_phase or (lambda _text: None)
         found: Outcome | PrivateOutcome
         if config.privacy is not None:
-            found, accounts = _private(setting, writer, tell)
+            found, accounts = _private(setting, source, writer, tell)
         else:
-            found, accounts = _exact(setting, start, done, writer.step, tell)
+            found, accounts = _exact(setting, start, done, writer, tell)
         summary = _summarise(setting, found, accounts, folders.read_rounds(folder))
         if config.privacy is not None:
             known = {"note": _SIMULATED, "agents": _rows(accounts, setting.problem)}
-            folders.write(folder / folders.SIMULATION, folders.to_json(known))
+            private.write_private(folder, private.SIMULATION, folders.to_json(known), replace=True)
         log.finish(saved_model(setting.module, setting.to_module(found.model[None])[0]), summary)
     return summary
 
@@ -91,10 +98,15 @@ class _Writer:
         self._setting, self._log, self._done = setting, log, done
         self._on_round, self._clock, self._last = on_round, clock, clock()
         self._multipliers: Floats | None = None  # (K,) of the noise in every step, if private
+        self._members = list(range(setting.problem.agents))
 
     def expect_noise(self, multipliers: Floats) -> None:
         """Every step is a release of all agents' samples, with this much noise."""
         self._multipliers = multipliers
+
+    def go_on_without(self, agent: int) -> None:
+        """Whose report was bad; steps begin again with step 1."""
+        self._members.remove(agent)
 
     def _released(self, steps: int) -> tuple[float | None, list[tuple[int, float, int]]]:
         """Epsilon of whoever gave away most in so many steps, and the releases of one."""
@@ -126,10 +138,10 @@ class _Writer:
             train_loss=finite_or_none(train_loss),
             test_loss=finite_or_none(test_loss),
             test_accuracy=finite_or_none(accuracy),
-            participants=list(range(setting.problem.agents)),
+            participants=list(self._members),
             skipped=[],
-            steps=setting.problem.agents,
-            learning_rate=1 / setting.problem.smoothness,
+            steps=len(self._members),
+            learning_rate=setting.step,
             spend=None,
             epsilon=epsilon,
             releases=releases,
@@ -144,7 +156,7 @@ class _Writer:
 
 
 def _exact(
-    setting: FaithfulSetting, start: Floats, done: int, on_step: OnStep, tell: Callable[[str], None]
+    setting: FaithfulSetting, start: Floats, done: int, writer: _Writer, tell: Callable[[str], None]
 ) -> tuple[Outcome, Statement]:
     config, problem, given = setting.config, setting.problem, setting.config.faithful
     left = config.rounds - done
@@ -152,23 +164,29 @@ def _exact(
         tell("computing payments")
 
     def heard(step: int, model: Floats, norm: float) -> None:
-        on_step(step, model, norm)
+        writer.step(step, model, norm)
         if step == left:
             tell("computing payments")
+
+    def left_out(bad: BadReport) -> None:
+        writer.go_on_without(bad.agent)
+        tell(f"training again without agent {bad.agent}")
 
     if given.payments == "gradients" and given.clusters is None:
         outcome = faithful(
             problem,
             agents=agents_from(given.agents, problem, generator(config, AGENTS)),
             training_steps=left,
-            payment_steps=given.payment_steps,
+            payment_steps=config.payment_steps,
             epsilon=given.epsilon,
             step_share=given.step_share,
             rule=cast(PaymentRule, given.rule),
             variant=cast(ProtocolVariant, given.variant),
             start=start,
             on_bad_report=cast(BadReportPolicy, given.on_bad_report),
+            check_reports=cast(ReportCheck, given.check_reports),
             on_step=heard,
+            on_left_out=left_out,
         )
     else:
         w, _ = train(problem, None, left, start, heard)
@@ -194,31 +212,38 @@ def _exact(
 
 
 def _private(
-    setting: FaithfulSetting, writer: _Writer, tell: Callable[[str], None]
+    setting: FaithfulSetting, source: Source | None, writer: _Writer, tell: Callable[[str], None]
 ) -> tuple[PrivateOutcome, Statement]:
     config, problem, promise = setting.config, setting.problem, setting.config.privacy
     assert promise is not None
     assert isinstance(problem, SoftmaxRegression)  # checked by `prepare_faithful`
-    count = config.faithful.clusters or problem.agents
-    groups = random_clusters(problem.agents, count, generator(config, CLUSTERS))
     outcome = private_faithful(
         problem,
-        groups,
-        generator(config, PRIVACY),
+        setting.clusters,
+        _noise(setting, source),
         alpha=promise.epsilon,
         beta=promise.delta,
         clip=promise.clip,
         training_steps=config.rounds,
-        payment_steps=config.faithful.payment_steps,
+        payment_steps=config.payment_steps,
         loss_bound=promise.loss_bound,
         split=promise.split,
         calibration=cast(PrivateCalibration, promise.calibration),
+        variant=cast(PrivateVariant, config.faithful.variant),
         on_noise=writer.expect_noise,
         on_step=writer.step,
     )
     tell("comparing with every agent alone")
-    bound, fresh = promise.loss_bound, fresh_losses(setting)
-    return outcome, private_statement(problem, outcome, clusters=count, loss_bound=bound, fresh=fresh)
+    return outcome, private_statement(
+        problem, outcome, clusters=len(setting.clusters), longest=LONGEST, fresh=fresh_losses(setting)
+    )
+
+
+def _noise(setting: FaithfulSetting, source: Source | None) -> np.random.Generator | SecretReleases:
+    """Of all releases of the run, one after the other."""
+    if not isinstance(source, Secret):
+        return generator(setting.config, PRIVACY)
+    return source.releases(setting.digest.encode())
 
 
 def _summarise(
@@ -252,6 +277,7 @@ def _summarise(
     else:
         given = [found.epsilon(k) for k in range(problem.agents)]
         summary |= {
+            "payment_steps": found.payment_steps,
             "epsilon": max(given),
             "delta": found.beta,
             "epsilon_per_agent": given,

@@ -18,13 +18,25 @@ from bonafed.learning.datasets import Dataset
 from bonafed.learning.engine import single_threaded
 from bonafed.learning.jobs import Samples
 from bonafed.learning.programs import Loss, Program
-from bonafed.mechanisms.faithful import Problem, RidgeRegression, SoftmaxRegression, privacy_loss
+from bonafed.mechanisms.faithful import (
+    Problem,
+    RidgeRegression,
+    SoftmaxRegression,
+    plan_private,
+    privacy_loss,
+    random_clusters,
+)
 from bonafed.mechanisms.faithful.agents import agents_from
+from bonafed.mechanisms.faithful.clusters import Clusters
 from bonafed.mechanisms.faithful.modules import ModuleProblem
+from bonafed.mechanisms.faithful.private import PrivateCalibration
+from bonafed.mechanisms.faithful.private_plan import PublicFacts, plan_warning
 from bonafed.mechanisms.faithful.problems import scaled_features, shortened_features
-from bonafed.runs.faithful_config import FaithfulConfig
-from bonafed.runs.holdings import AGENTS, Holdings, generator, hold
-from bonafed.runs.sections import named
+from bonafed.runs.faithful_config import FaithfulConfig, FaithfulPrivacy
+from bonafed.runs.holdings import AGENTS, CLUSTERS, Holdings, generator, hold
+from bonafed.runs.sections import REPRODUCIBLE, named
+
+LONGEST = 1.0  # norm of a private sample's features with the constant, at most, as `_linear` makes them
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,6 +53,14 @@ class FaithfulSetting:
     class_shares: Floats | None  # (K, classes) of every agent's samples; None for regression
     notes: tuple[str, ...]
     digest: str
+    clusters: Clusters = ()  # of a private run
+    warnings: tuple[str, ...] = ()  # to be heard before the run begins
+
+    @property
+    def step(self) -> float:
+        """The length of a training step; of a private run it must not tell the largest norm of a sample."""
+        promise, mu = self.config.privacy, self.problem.regulariser
+        return 1 / (self.problem.smoothness if promise is None else mu + promise.clip**2 / 4)
 
 
 def prepare_faithful(
@@ -72,10 +92,10 @@ def prepare_faithful(
         start, to_module = problem.start, _as_they_are
     with named("faithful"):
         agents_from(config.faithful.agents, problem, generator(config, AGENTS))  # refuses bad ones
-    _require_private(config, problem)
-    return FaithfulSetting(
+    found = FaithfulSetting(
         config, problem, start, module, program, to_module, held.test, shares, notes, held.digest
     )
+    return found if config.privacy is None else _planned(found, config.privacy)
 
 
 def _shortened(held: Holdings[FaithfulConfig]) -> Holdings[FaithfulConfig]:
@@ -88,14 +108,38 @@ def _shortened(held: Holdings[FaithfulConfig]) -> Holdings[FaithfulConfig]:
     )
 
 
-def _require_private(config: FaithfulConfig, problem: Problem) -> None:
-    """A private run needs classes, and a promise that noise can keep."""
-    if config.privacy is None:
-        return
+def _planned(setting: FaithfulSetting, promise: FaithfulPrivacy) -> FaithfulSetting:
+    """A private run with steps and split, and what is to be said of them; it needs classes to predict.
+
+    The plan knows numbers of samples and weights, and nothing of what is in the samples.
+    """
+    config, problem = setting.config, setting.problem
     if not isinstance(problem, SoftmaxRegression):
         raise InvalidValue("data.name", "must have classes in a private run", config.data.name)
+    count = config.faithful.clusters or problem.agents
+    groups = random_clusters(problem.agents, count, generator(config, CLUSTERS))
+    if config.faithful.variant != "corrected":
+        with named("privacy", alpha="epsilon", beta="delta"):
+            privacy_loss(promise.epsilon, promise.delta)
+        return replace(setting, clusters=groups)
+    facts = PublicFacts.of(problem, groups, promise.clip)
     with named("privacy", alpha="epsilon", beta="delta"):
-        privacy_loss(config.privacy.epsilon, config.privacy.delta)
+        plan = plan_private(
+            facts, alpha=promise.epsilon, beta=promise.delta, split=promise.split,
+            training_steps=config.faithful.training_steps, payment_steps=config.faithful.payment_steps,
+            calibration=cast(PrivateCalibration, promise.calibration),
+        )  # fmt: skip
+    given = replace(config.faithful, training_steps=plan.training_steps, payment_steps=plan.payment_steps)
+    chosen = replace(config, faithful=given, privacy=replace(promise, split=plan.split))
+    said = plan_warning(facts, plan, alpha=promise.epsilon, beta=promise.delta)
+    expected = (
+        f"payments are expected to be off by about {plan.payment_error.max():.2g} in units of loss, the "
+        f"shared model's loss by {plan.model_error:.2g}, after {plan.training_steps} and "
+        f"{plan.payment_steps} steps"
+    )
+    warnings = () if said is None else (said,)
+    notes = (*setting.notes, expected, *warnings)
+    return replace(setting, config=chosen, clusters=groups, warnings=warnings, notes=notes)
 
 
 def _weights(held: Holdings[FaithfulConfig]) -> Floats:
@@ -167,11 +211,9 @@ def _notes(held: Holdings[FaithfulConfig], linear: bool) -> tuple[str, ...]:
         )
     if held.config.faithful.agents:
         found.append("not following the protocol: agents " + ", ".join(held.config.faithful.agents))
+    if held.config.noise == "reproducible":
+        found.append(REPRODUCIBLE)
     if held.config.privacy is not None:
-        found.append(
-            "private payments are not only noisy: noise lengthens the models without an agent, which "
-            "lowers its payment, and training that is not finished goes on in them, which raises it"
-        )
         found.append("features were shortened to norm 1, each sample's by itself: the model wants them so")
     if held.config.faithful.clusters is not None:
         found.append("payments by clusters may sum to less than zero; one cluster per agent is safe")

@@ -3,15 +3,19 @@
     config.toml      the resolved config; written last when a run is set up: with it the folder is a run
     versions.json    of bonafed, Python and the libraries; the seed; a digest of data and partition
     start.npy        the weights it begins with; a user's module may have others when it is resumed
+    coins.json       where coins are verifiable: the commitments and nonces they come from (`runs.coins`)
     metrics.jsonl    one line per round, appended as the rounds end
     checkpoint.npz   weights, the round they belong to, and the length of metrics.jsonl at that round
     model.pt         the final weights, as a PyTorch state dict
     summary.json     written last of all: with it the run is finished
 
+What must not be handed on lies beside it, in `<folder>.private` (`bonafed.runs.private`): the secrets of
+noise and coins until the run ends, and what only a simulation knows.
+
 Files other than metrics.jsonl are replaced as a whole: written beside their place, forced to disk, renamed.
 A checkpoint is written after the lines it speaks of are on disk. To resume is to take its weights and cut
 metrics.jsonl to its length: rounds after it are forgotten in both, and happen again in the same way, since
-all randomness comes from (seed, round, client).
+all randomness comes from (seed, round, client) and, of noise, from the run's secret.
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ import io
 import json
 import os
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -32,14 +36,22 @@ from numpy.typing import NDArray
 
 from bonafed.errors import InvalidValue, UnreadableFile
 from bonafed.learning.formats import NPZ_ERRORS
+from bonafed.runs import private
 
 JSONObject = dict[str, Any]
 CONFIG, VERSIONS, METRICS = "config.toml", "versions.json", "metrics.jsonl"
 START = "start.npy"
+COINS = "coins.json"
 CHECKPOINT, MODEL, SUMMARY = "checkpoint.npz", "model.pt", "summary.json"
-SIMULATION = "simulation.json"  # what only a simulation knows; no promise of privacy covers it
+_SET_UP = (START, COINS)  # written between versions.json and config.toml
 _MORE = "more_"  # before the names of those arrays in the file
-_LEFTOVERS = (VERSIONS, VERSIONS + ".partial", START, START + ".partial", CONFIG + ".partial")
+_LEFTOVERS = (
+    VERSIONS,
+    VERSIONS + ".partial",
+    *_SET_UP,
+    *(n + ".partial" for n in _SET_UP),
+    CONFIG + ".partial",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +66,13 @@ class RoundRecord:
     participants: list[int]  # client numbers, repeated if drawn more than once
     skipped: list[int]  # those left out because their update was not finite
     steps: int  # gradient steps, all participants together
-    learning_rate: float
+    learning_rate: float  # of the first local step, where it changes from step to step
     spend: float | None  # money paid in this round; None without a contract
-    epsilon: float | None  # largest of any client so far; None if not private
-    releases: list[tuple[int, float, int]]  # (client, noise multiplier, how many) of this round
+    epsilon: float | None  # largest of any client so far; None if not private, and with poisson batches
+    # where the model was not looked at: their account takes longer than a round
+    # of this round: client, noise multiplier, how many of them a record can be in and, where these say
+    # more, how many there were, and at which rate a record was in each by a secret coin
+    releases: Sequence[tuple[float | None, ...]]
     seconds: float
 
 
@@ -95,7 +110,7 @@ def require_free(folder: Path) -> None:
     set_up = (folder / VERSIONS).is_file()  # which is written before the rest
     for path in folder.iterdir() if folder.exists() else ():
         empty_log = path.name == METRICS and path.stat().st_size == 0
-        if not empty_log and (path.name not in _LEFTOVERS or (path.name == START and not set_up)):
+        if not empty_log and (path.name not in _LEFTOVERS or (path.name in _SET_UP and not set_up)):
             raise InvalidValue("run.folder", "must be new or empty", f"{folder} with {path.name}")
 
 
@@ -140,12 +155,20 @@ class Log:
             self._file.close()
             raise
 
-    def begin(self, config_text: str, versions: Mapping[str, Any], start: NDArray[Any]) -> None:
-        """Set up a new run that begins with these weights."""
+    def begin(
+        self,
+        config_text: str,
+        versions: Mapping[str, Any],
+        start: NDArray[Any],
+        coins: bytes | None = None,
+    ) -> None:
+        """Set up a new run that begins with these weights and coins."""
         write(self._folder / VERSIONS, to_json(versions))
         buffer = io.BytesIO()
         np.save(buffer, start, allow_pickle=False)
         write(self._folder / START, buffer.getvalue())
+        if coins is not None:
+            write(self._folder / COINS, coins)
         write(self._folder / CONFIG, config_text.encode())
 
     def cut(self, length: int) -> None:
@@ -190,9 +213,10 @@ class Log:
         write(self._folder / CHECKPOINT, buffer.getvalue())
 
     def finish(self, model: bytes, summary: Mapping[str, Any]) -> None:
-        """Write the final model and, last of all, the summary."""
+        """Write the final model and, last of all, the summary; then nobody needs the secret any more."""
         write(self._folder / MODEL, model)
         write(self._folder / SUMMARY, to_json(summary))
+        private.erase_secret(self._folder, private.NOISE)
 
     def __enter__(self) -> Log:
         return self
@@ -208,8 +232,10 @@ class Log:
         """Take a run back that failed before anything was kept: it could only fail again."""
         if self._file.tell():
             return
-        for name in (CONFIG, START, VERSIONS, METRICS):  # the first says that there is a run
+        for name in (CONFIG, *_SET_UP, VERSIONS, METRICS):  # the first says that there is a run
             (self._folder / name).unlink(missing_ok=True)
+        private.erase_secret(self._folder, private.NOISE)
+        private.erase_secret(self._folder, private.COINS)
         if self._made and not any(self._folder.iterdir()):
             self._folder.rmdir()
 

@@ -20,6 +20,7 @@ from bonafed.learning.datasets import Dataset
 from bonafed.learning.jobs import Samples
 from bonafed.learning.programs import Loss, Program, flat_parameters, program_for
 from bonafed.runs.config import AnyConfig
+from bonafed.runs.rewards_config import RewardsConfig
 from bonafed.runs.sections import named
 
 # purposes of generators of the run's seed
@@ -89,12 +90,29 @@ def hold(
     """Load (unless the data are given) and split."""
     if dataset is None:
         config, dataset = _load(config, on_progress)
+    dataset = _with_classes(config, dataset)
     parts = _split(config, dataset)
     config = replace(config, partition=replace(config.partition, clients=len(parts)))
     features = _features(config, dataset, parts)
     _require_labels(dataset, parts)
     _require_test_data(dataset)
     return Holdings(config, dataset, features, parts, _digest(features, dataset, parts))
+
+
+def _with_classes(config: AnyConfig, dataset: Dataset) -> Dataset:
+    """The classes the config states; in a private run they must not follow from the largest label."""
+    stated = config.data.classes
+    if stated is None:
+        private = not isinstance(config, RewardsConfig) and config.noise is not None
+        if private and dataset.classes and not dataset.classes_stated:
+            rule = "must be given in a private run: that of the data follows from the largest private label"
+            raise InvalidValue("data.classes", rule, "nothing")
+        return dataset
+    if not dataset.classes:
+        raise InvalidValue("data.classes", "must not be given: labels are real numbers", stated)
+    if dataset.classes_stated and stated != dataset.classes:
+        raise InvalidValue("data.classes", f"must be {dataset.classes} for these data", stated)
+    return replace(dataset, classes=stated, classes_stated=True)
 
 
 def generator(config: AnyConfig, purpose: int, round_number: int = 0) -> np.random.Generator:

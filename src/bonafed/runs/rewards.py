@@ -58,7 +58,7 @@ def train_rewards(
     """Train everything in a new folder, or go on with the run in it; the summary."""
     config, folder = setting.config, Path(folder)
     with Log(folder, new=not resume) as log, setting.local.crew:
-        start = begin_or_resume(log, folder, config, setting.digest, resume, setting.start)
+        start, _ = begin_or_resume(log, folder, config, setting.digest, resume, setting.start)
         last = folders.read_checkpoint(folder) if resume else None
         log.cut(last.metrics_length if last else 0)
         found, inside = _from_checkpoint(last.more) if last else ({}, {})

@@ -27,6 +27,7 @@ from bonafed.mechanisms.rewards import (
     measures,
     running_cosine,
 )
+from bonafed.mechanisms.rewards.baselines import SHARED_LAYERS
 from bonafed.mechanisms.rewards.cheats import cheating, cheats_from
 from bonafed.mechanisms.rewards.history import Models
 from bonafed.mechanisms.rewards.local import EngineLocal, evaluate_models, last_layers, layer_slices
@@ -135,12 +136,12 @@ def _measure(config: RewardsConfig, standalone: Floats | None) -> Floats | Measu
 
 
 def _shared(module: nn.Module) -> slice:
-    """The last two layers are averaged by LG-FedAvg; the last one where there are only two."""
-    count = sum(1 for part in module.modules() if any(True for _ in part.parameters(recurse=False)))
+    """The layers that LG-FedAvg averages: the last three as in the paper, fewer if nothing else is left."""
+    count = sum(any(p.requires_grad for p in part.parameters(recurse=False)) for part in module.modules())
     if count < 2:
-        rule = "must not have lg-fedavg, which needs a model of two layers or more"
+        rule = "must not have lg-fedavg, which needs a model of two layers or more that train"
         raise InvalidValue("rewards.baselines", rule, "one layer")
-    return last_layers(module, min(2, count - 1))
+    return last_layers(module, min(SHARED_LAYERS, count - 1))
 
 
 def prepare_rewards(

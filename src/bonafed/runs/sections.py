@@ -11,15 +11,22 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any
+from typing import Any, Literal
 
 from bonafed import checks
 from bonafed.errors import InvalidValue
 from bonafed.learning.partition import options_of
 from bonafed.mechanisms.deviations import Deviation
 
-PROPOSITION_1 = "proposition-1"  # the learning rate that follows the convergence theorem
+PROPOSITION_1 = "proposition-1"  # the learning rates that follow the convergence theorem
+PROPOSITION_1_PRINTED = "proposition-1-printed"  # those its paper prints (erratum E11)
+BY_THEOREM = (PROPOSITION_1, PROPOSITION_1_PRINTED)
 Check = Callable[[str, Any], Any]
+NoiseSource = Literal["secret", "reproducible"]
+REPRODUCIBLE = (
+    "the noise is reproducible: whoever knows the seed, which is in this folder, takes it off again, so "
+    "that the epsilon is a figure for studies and protects nobody"
+)
 _MOMENTUM = 0.9  # unless told otherwise; written into the config of every run, whatever its optimizer
 
 
@@ -35,6 +42,18 @@ def word(name: str, value: object) -> str:
     if not text(name, value):
         raise InvalidValue(name, "must not be empty", repr(value))
     return str(value)
+
+
+def flag(name: str, value: object) -> bool:
+    """true or false."""
+    if not isinstance(value, bool):
+        raise InvalidValue(name, "must be true or false", repr(value))
+    return value
+
+
+def noise_source(name: str, value: object) -> str:
+    """Where the noise of a private run comes from (`bonafed.learning.noise`)."""
+    return checks.literal(name, value, NoiseSource)
 
 
 def natural(name: str, value: object) -> int:
@@ -96,6 +115,7 @@ class Data(Section):
 
     name: str = key(word)  # a name that `datasets.load` knows, or the user's own .npz or .csv
     folder: str = key(text, "")  # of the files; empty: $BONAFED_DATA, the cache; own files: here
+    classes: int | None = key(checks.whole, None)  # one more than the largest label; private runs want it
 
 
 @dataclass(frozen=True)
@@ -144,8 +164,9 @@ def _share(name: str, value: object) -> float:
 
 def _rate(name: str, value: object) -> float | str:
     if isinstance(value, str):
-        if value != PROPOSITION_1:
-            raise InvalidValue(name, f'must be a number or "{PROPOSITION_1}"', repr(value))
+        if value not in BY_THEOREM:
+            rule = f'must be a number, "{PROPOSITION_1}" or "{PROPOSITION_1_PRINTED}"'
+            raise InvalidValue(name, rule, repr(value))
         return value
     return checks.positive(name, value)
 
@@ -184,9 +205,9 @@ class Training(Section):
         if self.optimizer != "momentum" and self.momentum != _MOMENTUM:
             rule = f'must not be given unless optimizer is "momentum" (it is "{self.optimizer}")'
             raise InvalidValue("momentum", rule, self.momentum)
-        if self.learning_rate == PROPOSITION_1:
+        if self.learning_rate in BY_THEOREM:
             if self.learning_rate_decay != 1:
-                rule = f"must be 1 with {PROPOSITION_1}, which decays by itself"
+                rule = f"must be 1 with {self.learning_rate}, which decays by itself"
                 raise InvalidValue("learning_rate_decay", rule, self.learning_rate_decay)
             return
         for name in ("smoothness", "strong_convexity"):

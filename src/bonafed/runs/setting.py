@@ -6,6 +6,7 @@ does not exist, a model that does not fit the data, a contract that cannot be pl
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import cast
@@ -20,19 +21,23 @@ from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
 from bonafed.learning.datasets import Dataset
 from bonafed.learning.federation import BadUpdatePolicy, Participation, evaluate, weighted_mean
-from bonafed.learning.jobs import LocalTraining, Optimizer, Samples
-from bonafed.learning.privacy import Calibration, noise_multiplier
+from bonafed.learning.jobs import Job, LocalTraining, Optimizer, Samples, record_steps, sampling_rate
+from bonafed.learning.privacy import Batches, Calibration, noise_multiplier, sampled_multiplier
 from bonafed.learning.programs import Program, flat_parameters
+from bonafed.mechanisms.coins import Coins
 from bonafed.mechanisms.jsam import noise_scale as jsam_noise_scale
 from bonafed.mechanisms.jsam import training as jsam
 from bonafed.mechanisms.jsam.training import PrivacyTerms
 from bonafed.mechanisms.sampling import training as sampling
+from bonafed.mechanisms.sampling.convergence import RateVariant
 from bonafed.mechanisms.sampling.training import SampledTerms, Scheme
-from bonafed.runs.config import Config
+from bonafed.runs.coins import VERIFIABLE, simulate
+from bonafed.runs.config import Config, Privacy, to_tables
 from bonafed.runs.holdings import WHO, generator, hold
-from bonafed.runs.sections import PROPOSITION_1, Training, named
+from bonafed.runs.sections import BY_THEOREM, PROPOSITION_1, Training, named
 
 Terms = SampledTerms | PrivacyTerms
+Rates = Callable[[int], Floats]  # of round 1, 2, ...: (1,) for all its local steps, or one for each
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,11 +50,13 @@ class Setting:
     samples: Samples  # of all clients
     test: Samples  # perhaps none
     parts: list[NDArray[np.int64]]  # (N,) the samples of each client
-    rates: Floats  # (rounds,) learning rate of each round
+    rates: Rates  # of every round
     spec: LocalTraining  # of the first round
     terms: Terms | None  # what was agreed with the clients, under a contract
     noise_multipliers: Floats | None  # (N,) noise over sensitivity of a private run; 0: never takes part
     digest: str  # of data and partition
+    classes: int  # of the data, whether or not there is a sample of each; 0 for regression
+    coins: Coins | None  # verifiable ones; None: who takes part follows from run.seed
 
     @property
     def start(self) -> Tensor:
@@ -58,11 +65,17 @@ class Setting:
 
     def local_training(self, round_number: int) -> LocalTraining:
         """What clients do in round 1, 2, ..."""
-        return replace(self.spec, learning_rate=float(self.rates[round_number - 1]))
+        return _at(self.spec, self.rates(round_number))
 
     def participation(self, round_number: int) -> Participation:
         """Who takes part in round 1, 2, ..., the same every time it is asked."""
-        return _participation(self.config, self.parts, self.terms, round_number)
+        return _participation(self.config, self.parts, self.terms, self.coins, round_number)
+
+    def with_coins(self, coins: Coins) -> Setting:
+        """The same run with coins that were tossed before."""
+        terms = _scheduled(self.terms, coins)
+        noise = _noise_multipliers(self.config, self.parts, terms, coins, self.spec)
+        return replace(self, terms=terms, coins=coins, noise_multipliers=noise)
 
     def spend(self, round_number: int, who: Participation) -> float | None:
         """Money paid in round 1, 2, ... to those who take part in it; None without a contract."""
@@ -79,8 +92,12 @@ def prepare(
     dataset: Dataset | None = None,
     module: nn.Module | None = None,
     on_progress: Callable[[str], None] | None = None,
+    entropy: Callable[[int], bytes] = secrets.token_bytes,
 ) -> Setting:
-    """Load, split, build and plan; `dataset` and `module` may be the user's own."""
+    """Load, split, build and plan; `dataset` and `module` may be the user's own.
+
+    `entropy` gives so many bytes that nobody can guess: the secrets of verifiable coins.
+    """
     held = hold(config, dataset, on_progress)
     config, dataset, parts, samples = held.config, held.dataset, held.parts, held.samples
     if module is None:
@@ -89,10 +106,15 @@ def prepare(
     steps = [config.training.local_steps(part.size) for part in parts]
     config, rates = _rates(config, dataset, max(steps))
     promise = "privacy" if config.jsam is None else "jsam"
-    spec = local_training(config.training, float(rates[0]), config.clip, f"{promise}.clip")
+    first = rates(1)
+    plain = local_training(config.training, float(first[0]), config.clip, f"{promise}.clip", config.batches)
+    spec = _at(plain, first)
     terms: Terms | None = _terms(config, len(parts))
     if config.jsam is not None:
         terms = _privacy_terms(config, program, flat_parameters(module), samples, parts)
+    coins = _coins(config, terms, entropy)
+    if coins is not None:
+        terms = _scheduled(terms, coins)
     return Setting(
         config,
         module,
@@ -103,48 +125,68 @@ def prepare(
         rates,
         spec,
         terms,
-        _noise_multipliers(config, parts, terms, steps),
+        _noise_multipliers(config, parts, terms, coins, spec),
         held.digest,
+        dataset.classes,
+        coins,
     )
 
 
-def _rates(config: Config, dataset: Dataset, local_steps: int) -> tuple[Config, Floats]:
-    """The learning rate of every round, and the config with the constants it came from."""
+def _at(spec: LocalTraining, rates: Floats) -> LocalTraining:
+    """The same at these learning rates of a round."""
+    first, *later = rates.tolist()
+    return replace(spec, learning_rate=first, later_rates=tuple(later) or None)
+
+
+def _rates(config: Config, dataset: Dataset, local_steps: int) -> tuple[Config, Rates]:
+    """The learning rates of every round, and the config with the constants they came from.
+
+    Proposition 1 is about clients that all make E local steps in a round. Where their numbers differ,
+    E is the largest, `local_steps`: a round counts as E iterations, and who is done earlier rests.
+    """
     given = config.training
-    if given.learning_rate == PROPOSITION_1:
+    if given.learning_rate in BY_THEOREM:
         smooth = given.smoothness or _smoothness(config, dataset)
         convex = given.strong_convexity or dataset.strong_convexity
         for name, value in (("smoothness", smooth), ("strong_convexity", convex)):
             if value is None:
-                rule = f"must be given for {PROPOSITION_1}: the data do not tell"
+                rule = f"must be given for {given.learning_rate}: the data do not tell"
                 raise InvalidValue(f"training.{name}", rule, "nothing")
         assert smooth is not None
         assert convex is not None
         decay = convex if given.weight_decay is None else given.weight_decay
         training = replace(given, smoothness=smooth, strong_convexity=convex, weight_decay=decay)
+        variant: RateVariant = "corrected" if given.learning_rate == PROPOSITION_1 else "printed"
         with named("training"):
-            rates = sampling.proposition_1_rates(smooth, convex, local_steps, given.rounds)
-        return replace(config, training=training), rates
+            sampling.proposition_1_rates(smooth, convex, local_steps, given.rounds)  # refuses bad constants
+        return replace(config, training=training), lambda number: sampling.proposition_1_rates(
+            smooth, convex, local_steps, number, variant
+        )
     powers = np.power(given.learning_rate_decay, np.arange(given.rounds, dtype=np.float64))
-    rates = float(given.learning_rate) * powers
-    if rates[-1] <= 0:
+    rates = float(given.learning_rate) * powers[:, None]
+    if rates[-1, 0] <= 0:
         rule = f"must leave a learning rate above 0 after {given.rounds} rounds"
         raise InvalidValue("training.learning_rate_decay", rule, given.learning_rate_decay)
     training = replace(given, weight_decay=given.weight_decay or 0.0)
-    return replace(config, training=training), rates
+    return replace(config, training=training), lambda number: rates[number - 1]
 
 
 def _smoothness(config: Config, dataset: Dataset) -> float | None:
     """What the data tell; nothing where it does not hold, or would give away a record."""
     if config.clip is not None:  # it is that of the longest record, without noise
-        rule = f"must be given for {PROPOSITION_1} in private training: that of the data is not private"
+        rate = config.training.learning_rate
+        rule = f"must be given for {rate} in private training: that of the data is not private"
         raise InvalidValue("training.smoothness", rule, "nothing")
     noisy = config.partition.kind == "feature_noise"  # which makes features longer than the data knew
     return None if noisy else dataset.smoothness
 
 
 def local_training(
-    given: Training, learning_rate: float, clip: float | None = None, clip_key: str = "privacy.clip"
+    given: Training,
+    learning_rate: float,
+    clip: float | None = None,
+    clip_key: str = "privacy.clip",
+    batches: Batches = "passes",
 ) -> LocalTraining:
     """What clients do in a round; `clip_key` is the key of the config that the clip comes from."""
     with named("training", clip=clip_key):
@@ -158,6 +200,7 @@ def local_training(
             momentum=given.momentum,
             weight_decay=given.weight_decay or 0.0,
             clip=clip,
+            batches=batches,
         )
 
 
@@ -230,18 +273,41 @@ def _noise_scale(
     return scale, records
 
 
+def _coins(config: Config, terms: Terms | None, entropy: Callable[[int], bytes]) -> Coins | None:
+    """Of the whole protocol, where the config asks for it."""
+    paying = config.contract or config.jsam
+    if terms is None or paying is None or paying.coins != VERIFIABLE:
+        return None
+    if isinstance(terms, PrivacyTerms):
+        chances = terms.settlement.allocation.selection
+    else:
+        chances = terms.probability
+    return simulate(to_tables(config), chances, entropy)
+
+
+def _scheduled(terms: Terms | None, coins: Coins) -> Terms | None:
+    """Terms whose schedule, where they have one, is that of the coins."""
+    if not isinstance(terms, PrivacyTerms):
+        return terms
+    return replace(terms, schedule=jsam.schedule_of(coins))
+
+
 def _of(samples: Samples, part: NDArray[np.int64]) -> Samples:
     rows = torch.from_numpy(part)
     return Samples(samples.features[rows], samples.labels[rows])
 
 
 def _participation(
-    config: Config, parts: list[NDArray[np.int64]], terms: Terms | None, round_number: int
+    config: Config,
+    parts: list[NDArray[np.int64]],
+    terms: Terms | None,
+    coins: Coins | None,
+    round_number: int,
 ) -> Participation:
     if isinstance(terms, PrivacyTerms):
         return jsam.participation(terms, round_number)
     if terms is not None:
-        return sampling.participation(terms, config.run.seed, round_number)
+        return sampling.participation(terms, config.run.seed if coins is None else coins, round_number)
     sizes = [part.size for part in parts]
     wanted = max(1, round(config.training.participation * len(parts)))
     if wanted == len(parts):
@@ -251,28 +317,40 @@ def _participation(
 
 
 def _noise_multipliers(
-    config: Config, parts: list[NDArray[np.int64]], terms: Terms | None, steps: list[int]
+    config: Config,
+    parts: list[NDArray[np.int64]],
+    terms: Terms | None,
+    coins: Coins | None,
+    spec: LocalTraining,
 ) -> Floats | None:
-    """(N,) for each client the noise that just keeps the promise over its releases of the whole run.
+    """(N,) for each client the noise that just keeps the promise over the releases its records are in.
 
-    Who takes part when does not depend on the data, so the number of releases is known in advance.
+    Who takes part when does not depend on the data, so their number is known in advance (theory P3).
     """
+    jobs = [Job(client, part) for client, part in enumerate(parts)]
+    each = np.array([record_steps(job, spec) if job.samples.size else 0 for job in jobs])
     if isinstance(terms, PrivacyTerms) and config.jsam is not None:
         with named("jsam"):
-            return jsam.noise_multipliers(terms, config.jsam.delta, steps)
+            return jsam.noise_multipliers(terms, config.jsam.delta, each)
     given = config.privacy
     if given is None:
         return None
     turns = np.zeros(len(parts), dtype=np.int64)
     for number in range(1, config.training.rounds + 1):
-        np.add.at(turns, _participation(config, parts, terms, number).clients, 1)
-    releases = turns * np.array(steps)
-    found = {}
+        np.add.at(turns, _participation(config, parts, terms, coins, number).clients, 1)
+    releases = (turns * each).tolist()
+    kinds = [
+        (times, sampling_rate(job, spec)) if times else None
+        for times, job in zip(releases, jobs, strict=True)
+    ]
     with named("privacy"):
-        for times in np.unique(releases[releases > 0]).tolist():
-            found[times] = noise_multiplier(
-                given.epsilon, given.delta, times, cast(Calibration, given.calibration)
-            )
-        if not found:
-            noise_multiplier(given.epsilon, given.delta)  # nobody takes part, bad values are refused
-    return np.array([found.get(times, 0.0) for times in releases.tolist()])
+        noise_multiplier(given.epsilon, given.delta)  # also if nobody takes part, bad values are refused
+        found = {kind: _noise_multiplier(given, *kind) for kind in dict.fromkeys(kinds) if kind is not None}
+    return np.array([0.0 if kind is None else found[kind] for kind in kinds])
+
+
+def _noise_multiplier(given: Privacy, times: int, rate: float | None) -> float:
+    """For so many releases that a record is in, or in by a coin at this rate."""
+    if rate is not None:
+        return sampled_multiplier(given.epsilon, given.delta, rate, times)
+    return noise_multiplier(given.epsilon, given.delta, times, cast(Calibration, given.calibration))

@@ -11,9 +11,17 @@ from numpy.typing import NDArray
 
 from bonafed import __version__
 from bonafed.errors import InvalidValue
+from bonafed.learning.noise import Reproducible, Secret, Source
 from bonafed.runs import folder as folders
+from bonafed.runs import private
 from bonafed.runs.config import AnyConfig, differences, read, to_toml
 from bonafed.runs.folder import JSONObject, Log
+from bonafed.runs.rewards_config import RewardsConfig
+
+_WHY = (
+    "the noise of a private run is keyed by it, and rounds that are repeated with other noise would give "
+    "away more than was promised; it is erased when a run ends"
+)
 
 
 def versions(seed: int, digest: str) -> JSONObject:
@@ -28,9 +36,9 @@ def versions(seed: int, digest: str) -> JSONObject:
     }
 
 
-def changed_versions(seed: int, digest: str, folder: Path) -> dict[str, tuple[str, str]]:
+def changed_versions(folder: Path) -> dict[str, tuple[str, str]]:
     """Libraries that are not as they were when the run began; it may then end with other digits."""
-    then, now = folders.read_json(folder, folders.VERSIONS), versions(seed, digest)
+    then, now = folders.read_json(folder, folders.VERSIONS), versions(0, "")
     return {
         name: (str(then.get(name)), str(now[name]))
         for name in ("bonafed", "numpy", "torch")
@@ -44,8 +52,44 @@ def require_same_config(now: AnyConfig, began: AnyConfig) -> None:
         raise InvalidValue(key, f"must be as when the run began, {then!r}", repr(given))
 
 
+def needs_secret(config: AnyConfig) -> bool:
+    """Whether the run keeps a secret until its end."""
+    return not isinstance(config, RewardsConfig) and config.noise == "secret"
+
+
+def ended(config: AnyConfig, folder: Path) -> bool:
+    """Whether a run that kept a secret has come to its end: nothing of it can be computed again."""
+    if not (needs_secret(config) and folders.is_finished(folder)):
+        return False
+    require_same_config(config, read(folder / folders.CONFIG))
+    private.erase_secret(folder, private.NOISE)  # where the end was cut short before that
+    return True
+
+
+def source_of_noise(config: AnyConfig, folder: Path, *, resume: bool) -> Source | None:
+    """Where the noise of a run comes from; None if it is not private.
+
+    A new run gets a secret of its own, on disk before anything of the run is. A resumed one must find it.
+    """
+    kind = None if isinstance(config, RewardsConfig) else config.noise
+    if kind is None:
+        return None
+    if kind == "reproducible":
+        return Reproducible(config.run.seed)
+    if resume:
+        return Secret(private.read_secret(folder, private.NOISE, _WHY))
+    private.erase_secret(folder, private.NOISE)  # of a set-up that was cut short: there is no run it is of
+    return Secret(private.create_secret(folder, private.NOISE))
+
+
+def published_digest(digest: str, noise: Source | None) -> str:
+    """As in versions.json. A plain digest would tell whether a record that is guessed is among the data:
+    that of a private run is keyed, and means nothing to who does not hold the secret."""
+    return noise.derived(b"data", digest.encode()).hex() if isinstance(noise, Secret) else digest
+
+
 def require_same_data(digest: str, folder: Path) -> None:
-    """Wherever their files are now: samples, labels, and who holds them."""
+    """Wherever their files are now: samples, labels, and who holds them; as published."""
     began = folders.read_json(folder, folders.VERSIONS).get("data")
     if began != digest:
         rule = f"must be the data and the partition the run began with ({str(began)[:12]}...)"
@@ -59,18 +103,23 @@ def begin_or_resume(
     digest: str,
     resume: bool,
     start: NDArray[Any],
-) -> NDArray[Any]:
+    coins: bytes | None = None,
+) -> tuple[NDArray[Any], Source | None]:
     """Set up a new run, or make sure that config, data and partition are those the run began with.
 
-    `start` are the weights of the model at hand; returned are those the run begins, or began, with.
+    `start` are the weights of the model at hand; returned are those the run begins, or began, with, and
+    where its noise comes from. `coins` is what a new run publishes of its coins.
     """
+    if resume:
+        require_same_config(config, read(folder / folders.CONFIG))
+    noise = source_of_noise(config, folder, resume=resume)
+    published = published_digest(digest, noise)
     if not resume:
-        log.begin(to_toml(config), versions(config.run.seed, digest), start)
-        return start
-    require_same_config(config, read(folder / folders.CONFIG))
-    require_same_data(digest, folder)
+        log.begin(to_toml(config), versions(config.run.seed, published), start, coins)
+        return start, noise
+    require_same_data(published, folder)
     kept = folders.read_start(folder)
     if (kept.dtype, kept.shape) != (start.dtype, start.shape):
         rule = f"must be as when the run began, with {kept.size:,} weights of {kept.dtype}"
         raise InvalidValue("model", rule, f"{start.size:,} of {start.dtype}")
-    return kept
+    return kept, noise

@@ -168,7 +168,41 @@ def test_a_picture_of_a_run_that_diverged():
     assert [label.get_text() for label in right.get_yticklabels()] == ["minus its gradient"]
 
 
+PRIVATE = [*FEW[:-1], "0.003", "--alpha", "1e6", "--trials", 4]
+
+
+def test_private_payments_are_attacked_over_the_noise(audit):
+    code, out, err = audit(*PRIVATE, "--variant", "private", "--json")
+    said, found = json.loads(out), findings(out)
+    assert (code, err) == (0, "")
+    assert said["plan"]["usable"]
+    assert set(found) == {"faithfulness", "common interest"}
+    for tried in said["deviations"]:
+        assert tried["gain"] == pytest.approx(tried["federation_gain_over_weight"], abs=1e-9)
+        assert tried["gain"] <= tried["allowed"] < 0.1
+    assert {tried["factor"] for tried in said["deviations"]} == {0.5, 0.8, 1.2, 1.4, 2.0, 3.0, None}
+
+
+@pytest.mark.parametrize("variant", ["private-printed", "private-continued"])
+def test_private_payments_from_the_shared_model_on_are_caught(audit, variant):
+    code, out, _ = audit(*PRIVATE, "--variant", variant)
+    assert code == 1
+    assert "FAILS" in out
+    assert "VIOLATED, agent 3" in out
+    assert "YES" in out
+
+
+def test_too_little_privacy_loss_is_warned_of_before_the_attack(audit):
+    code, out, err = audit(*FEW, "--variant", "private", "--alpha", "0.5", "--trials", 2, "--json")
+    assert err.startswith("warning: payments will be more noise than signal")
+    assert code == 0
+    assert "so large a bound says nothing" in findings(out)["faithfulness"]["text"]
+
+
 BAD = [
+    (["--alpha", "3"], "--alpha must not be given without a private variant, got 3"),
+    (["--trials", "3"], "--trials must not be given without a private variant, got 3"),
+    (["--variant", "private"], "--plot must not be given with a private variant, got picture.png"),
     (["--agent", "10"], "--agent must be in 0..9, or all, got 10"),
     (["--agent", "-1"], "--agent must be in 0..9, or all, got -1"),
     (["--agent", "third"], "--agent must be in 0..9, or all, got third"),

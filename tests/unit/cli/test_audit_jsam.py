@@ -70,8 +70,8 @@ def test_outcomes_beyond_every_number_are_a_violation(audit):
 
 def test_costs_of_a_file_are_the_profile(audit):
     Path("costs.csv").write_text("0.12\n0.35\n0.5\n0.71\n1.4\n")  # the last is not admitted
-    assert audit("--costs", "costs.csv", "--points", "21")[0] == 0
-    code, out, _ = audit("--costs", "costs.csv", "--points", "21", "--variant", "pay-as-bid", "--json")
+    assert audit("--reports", "costs.csv", "--points", "21")[0] == 0
+    code, out, _ = audit("--reports", "costs.csv", "--points", "21", "--variant", "pay-as-bid", "--json")
     assert code == 1
     assert findings(out)["truthful"]["witness"]["reports"] == [0.12, 0.35, 0.5, 0.71, 1.4]
 
@@ -143,8 +143,8 @@ BAD = [
     (["--profiles", "0"], "profiles must be a whole number of at least 1, got 0"),
     (["--points", "2"], "points must be a whole number of at least 3, got 2"),
     (["--seed", "-1"], "seed must be a whole number of at least 0, got -1"),
-    (["--costs", "none.csv"], "none.csv: No such file or directory"),
-    (["--costs", "none.csv", "--clients", "3"], "--clients must not be given with --costs, got 3"),
+    (["--reports", "none.csv"], "none.csv: No such file or directory"),
+    (["--reports", "none.csv", "--clients", "3"], "--clients must not be given with --reports, got 3"),
     (["--members", "3"], "--members must not be given without --variant fsbm, got 3"),
     (["--variant", "fsbm", "--members", "9"], "members must be at most the number of clients, 8, got 9"),
     (["--grid", "0.1"], "--grid must not be given without --variant printed, got 0.1"),

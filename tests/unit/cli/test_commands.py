@@ -59,12 +59,12 @@ def test_every_kind_of_prior_is_quoted_saved_and_verified(bonafed, tmp_path, pri
 def test_quote_from_past_costs(bonafed, tmp_path):
     costs = np.random.default_rng(0).uniform(0.5, 1.5, 40).round(4)
     Path("past.csv").write_text("client,cost\n" + "".join(f"{k},{c}\n" for k, c in enumerate(costs)))
-    code, out, _ = bonafed("quote", "--costs", "past.csv", "--highest", "1.5", *CONTRACT, "--json")
+    code, out, _ = bonafed("quote", "--past-costs", "past.csv", "--highest", "1.5", *CONTRACT, "--json")
     said = json.loads(out)
     assert code == 0
     assert said["past_costs"] == 40
     assert sorted(costs) == said["prior"]["samples"]
-    assert bonafed("quote", "--costs", "past.csv", *CONTRACT)[0] == 0  # highest: of the file
+    assert bonafed("quote", "--past-costs", "past.csv", *CONTRACT)[0] == 0  # highest: of the file
 
 
 def test_quote_without_prior(bonafed):
@@ -83,17 +83,17 @@ def test_quote_without_prior(bonafed):
 def test_prior_free_quote_plays_the_costs_of_a_file(bonafed):
     Path("costs.csv").write_text("".join(f"{0.5 + k / 10}\n" for k in range(10)))
     numbers = ["--clients", "10", "--rounds", "5", "--budget", "50"]
-    code, out, _ = bonafed("quote", "--prior-free", "--highest", "1.6", "--costs", "costs.csv", *numbers)
+    code, out, _ = bonafed("quote", "--prior-free", "--highest", "1.6", "--reports", "costs.csv", *numbers)
     assert code == 0
     assert "the costs of the file" in out
-    code, _, err = bonafed("quote", "--prior-free", "--highest", "1.6", "--costs", "costs.csv", *CONTRACT)
-    assert (code, err) == (2, "error: --costs must hold 100 costs, one per client, got 10\n")
+    code, _, err = bonafed("quote", "--prior-free", "--highest", "1.6", "--reports", "costs.csv", *CONTRACT)
+    assert (code, err) == (2, "error: --reports must hold 100 costs, one per client, got 10\n")
 
 
 def test_prior_free_quote_when_nobody_is_admitted(bonafed):
     Path("costs.csv").write_text("2\n3\n")
     numbers = ["--clients", "2", "--rounds", "5", "--budget", "5"]
-    words = ["--prior-free", "--highest", "1", "--costs", "costs.csv", *numbers]
+    words = ["--prior-free", "--highest", "1", "--reports", "costs.csv", *numbers]
     code, out, _ = bonafed("quote", *words)
     assert code == 0
     assert "nobody is admitted" in " ".join(out.split())
@@ -196,7 +196,7 @@ BAD = [
         ["--prior", "uniform:0.5,1.5", "--clients", "0", "--rounds", "1", "--budget", "1"],
         "clients must be a whole number of at least 1, got 0",
     ),
-    (CONTRACT, "input must be one of --prior, --costs, --prior-free, got none"),
+    (CONTRACT, "input must be one of --prior, --past-costs, --prior-free, got none"),
     ([*UNIFORM, "--highest", "2"], "--highest must not be given with --prior, got 2.0"),
     (["--prior-free", *CONTRACT], "--highest must be given with --prior-free, got nothing"),
 ]
@@ -226,7 +226,7 @@ BAD_FILES = [
 def test_a_file_that_does_not_parse_says_the_line(bonafed, content, message):
     if content is not None:
         Path("costs.csv").write_text(content)
-    code, out, err = bonafed("quote", "--costs", "costs.csv", *CONTRACT)
+    code, out, err = bonafed("quote", "--past-costs", "costs.csv", *CONTRACT)
     assert (code, out, err) == (2, "", f"error: {message}\n")
 
 
@@ -245,7 +245,7 @@ def test_verify_refuses_what_is_not_a_contract(bonafed):
 def test_verify_finds_a_changed_payment(bonafed):
     bonafed("quote", *UNIFORM, "--save", "contract.json")
     data = json.loads(Path("contract.json").read_text())
-    data["groups"][0]["menu"]["levels"]["payment"][10] *= 0.99
+    data["groups"][0]["levels"]["payment"][10] *= 0.99
     Path("contract.json").write_text(json.dumps(data))
     code, out, _ = bonafed("verify", "contract.json")
     assert code == 1
@@ -274,7 +274,7 @@ def test_what_does_not_fit_into_memory_is_told_in_one_line(bonafed):
     [
         (["quote", "--prior", "uniform:0.5,1e160", *CONTRACT], "payment must be smaller: the variance"),
         (["quote", "--prior-free", "--highest", "1e200", *SMALL], "payment must be smaller: the variance"),
-        (["quote", "--costs", "huge.csv", *CONTRACT], "payment must be smaller: the variance"),
+        (["quote", "--past-costs", "huge.csv", *CONTRACT], "payment must be smaller: the variance"),
         (["quote", *UNIFORM, "--clients", "1" + 20 * "0"], "clients must not exceed 100000000000000000"),
         (["quote", *UNIFORM, "--clients", "100000001"], "clients must not exceed 100000000, got 100000001"),
         (["quote", *UNIFORM, "--rounds", "1000000001"], "rounds must not exceed 1000000000, got"),
@@ -324,7 +324,7 @@ def test_help_version_and_unknown_commands(bonafed):
     ids=["import", "quote"],
 )
 def test_pricing_a_contract_does_not_import_heavy_packages(program):
-    heavy = {"torch", "sklearn", "matplotlib", "scipy.stats"}
+    heavy = {"torch", "sklearn", "matplotlib", "scipy.stats", "cryptography"}
     check = f"import sys; print('loaded:', sorted({heavy} & {{*sys.modules}}))"
     done = subprocess.run(
         [sys.executable, "-c", f"{program}\n{check}"], capture_output=True, text=True, check=True
@@ -421,10 +421,11 @@ def test_settle_does_not_take_probabilities_above_one(bonafed):
     prior = "discrete:0.5,0.5,1,0.5"
     assert bonafed("quote", "--prior", prior, *SMALL, "--save", "c.json")[0] == 0
     data = json.loads(Path("c.json").read_text())
-    data["groups"][0]["menu"]["levels"]["probability"] = [1.2, 1.2]
+    data["groups"][0]["levels"]["probability"] = [1.2, 1.2]
     Path("c.json").write_text(json.dumps(data))
     code, _, err = bonafed("settle", "c.json", "--draw", "0")
-    assert (code, err) == (2, "error: contract must hold probabilities of at most 1, got 1.2\n")
+    assert code == 2
+    assert "levels.probability must show the terms that prior and scale give at cost 1, got 1.2" in err
 
 
 def test_settled_spend_never_exceeds_what_can_be_paid(bonafed):

@@ -14,7 +14,7 @@ from bonafed.mechanisms.jsam.training import draw_costs
 
 COSTS = [0.12, 0.35, 0.5, 0.71, 0.93]
 PRIOR = ["--prior", "uniform:0,1"]
-FIVE = [*PRIOR, "--costs", "five.csv", "--noise-scale", "1"]
+FIVE = [*PRIOR, "--reports", "five.csv", "--noise-scale", "1"]
 ONE = [*FIVE, "--eta", "1"]
 
 
@@ -88,7 +88,16 @@ def test_every_baseline_is_compared_at_the_same_weight(quoted):
 
 def test_an_atom_at_zero_is_a_type_of_its_own_in_every_row(quoted):
     Path("three.csv").write_text("0\n1\n1\n")
-    words = ["--prior", "discrete:0,0.5,1,0.5", "--costs", "three.csv", "--noise-scale", "1", "--eta", "1"]
+    words = [
+        "--prior",
+        "discrete:0,0.5,1,0.5",
+        "--reports",
+        "three.csv",
+        "--noise-scale",
+        "1",
+        "--eta",
+        "1",
+    ]
     said = quoted(*words)
     assert column(said, "virtual_cost") == [1e-6, 2.0, 2.0]
     done = jsam.settle([0, 1, 1], Discrete([0, 1], [0.5, 0.5]), 1, 1, rule=jsam.unbiased(3))
@@ -98,7 +107,7 @@ def test_an_atom_at_zero_is_a_type_of_its_own_in_every_row(quoted):
 
 def test_reports_above_the_highest_cost_are_not_admitted(quote, quoted):
     Path("more.csv").write_text("".join(f"{c}\n" for c in [1.4, *COSTS]))
-    words = [*PRIOR, "--costs", "more.csv", "--noise-scale", "1", "--eta", "1"]
+    words = [*PRIOR, "--reports", "more.csv", "--noise-scale", "1", "--eta", "1"]
     assert "not admitted" in quote(*words)[1]
     said = quoted(*words)
     assert (said["clients"], said["admitted"]) == (6, 5)
@@ -137,7 +146,7 @@ def test_an_expected_budget_does_not_depend_on_the_reports(quote, quoted, monkey
 
 
 def test_the_noise_scale_from_its_parts(quoted):
-    words = [*PRIOR, "--costs", "five.csv", "--eta", "1"]
+    words = [*PRIOR, "--reports", "five.csv", "--eta", "1"]
     parts = [
         "--delta",
         "1e-5",
@@ -168,7 +177,7 @@ def test_a_cap_is_kept_and_its_bound_is_shown(quote, quoted):
 
 
 def test_a_quote_that_sells_more_than_ten_says_so(quote, quoted):
-    words = [*PRIOR, "--costs", "five.csv", "--eta", "1000", "--noise-scale", "100"]
+    words = [*PRIOR, "--reports", "five.csv", "--eta", "1000", "--noise-scale", "100"]
     assert "hardly a promise of privacy" in quoted(*words)["warnings"][0]
     assert "hardly a promise" in " ".join(quote(*words)[1].split())
     assert quoted(*words, "--max-epsilon", "5")["warnings"] == []
@@ -211,7 +220,7 @@ def test_a_fairness_floor_has_a_price(quoted):
 
 def test_the_printed_algorithm_beside_the_exact_one(quote, quoted):
     Path("mixed.csv").write_text("".join(f"{c}\n" for c in reversed(COSTS)))
-    words = [*PRIOR, "--costs", "mixed.csv", "--noise-scale", "1", "--eta", "0.1", "--variant", "printed"]
+    words = [*PRIOR, "--reports", "mixed.csv", "--noise-scale", "1", "--eta", "0.1", "--variant", "printed"]
     said = quoted(*words, "--grid", "0.001")
     plan = jsam.allocate(2 * np.array(COSTS), 0.1, 1, "printed", grid=0.001)
     assert column(said, "epsilon") == plan.privacy[::-1].tolist()
@@ -232,14 +241,14 @@ def test_plots_with_and_without_payments(quote):
     ["exponential:1,0,2", "mixture:0.1,2,0.5,0.6,0.1,0.5,1.5,0.15", "discrete:0.3,0.3,0.6,0.3,1,0.4"],
 )
 def test_other_kinds_of_prior(quoted, prior):
-    said = quoted("--prior", prior, "--costs", "five.csv", "--noise-scale", "1", "--eta", "5")
+    said = quoted("--prior", prior, "--reports", "five.csv", "--noise-scale", "1", "--eta", "5")
     assert min(column(said, "utility")) >= 0
     assert min(column(said, "payment")) >= 0
 
 
 WAYS = "--noise-scale, or --delta, --dimension, --rounds, --smoothness and --records"
 PARTS = ["--delta", "1e-5", "--dimension", "10", "--rounds", "9", "--smoothness", "1", "--records", "20"]
-NO_NOISE = [*PRIOR, "--costs", "five.csv", "--eta", "1"]
+NO_NOISE = [*PRIOR, "--reports", "five.csv", "--eta", "1"]
 BAD = [
     ([*FIVE, "--eta", "0"], "eta must be positive, got 0.0"),
     ([*FIVE, "--eta", "-1"], "eta must be positive, got -1.0"),
@@ -254,8 +263,8 @@ BAD = [
         "input must be one of --eta, --budget, --expected-budget, got three",
     ),
     (ONE[2:], "--prior must be given, got nothing"),
-    ([*ONE, "--clients", "5"], "input must be one of --costs, --clients, got two"),
-    ([*PRIOR, *ONE[4:]], "input must be one of --costs, --clients, got none"),
+    ([*ONE, "--clients", "5"], "input must be one of --reports, --clients, got two"),
+    ([*PRIOR, *ONE[4:]], "input must be one of --reports, --clients, got none"),
     ([*PRIOR, *ONE[4:], "--clients", "0"], "clients must be a whole number of at least 1, got 0"),
     (
         [*PRIOR, *ONE[4:], "--clients", "5", "--seed", "-1"],

@@ -325,8 +325,33 @@ def test_a_private_statement_tells_payments_and_no_loss(bonafed):
     quick = ("--set", "faithful.training_steps=5", "--set", "faithful.payment_steps=2")
     promise = ("--set", "privacy.epsilon=10", "--set", "privacy.delta=1e-5")
     code, out, err = bonafed("train", "faithful.toml", *quick, *promise)
-    assert (code, err) == (0, "")
+    assert code == 0
+    assert err.startswith("warning: payments will be more noise than signal: one is expected to be off by ")
+    assert "would be enough" in err
     assert "epsilon given away" in out
-    assert "note: losses are private; whoever simulates finds them in simulation.json" in out
+    assert "payment steps" in out
+    assert (
+        "note: losses are private; whoever simulates finds them in faithful.private, simulation.json" in out
+    )
     assert "overall loss" not in out
-    assert Path("runs/faithful/simulation.json").exists()
+    assert Path("runs/faithful.private/simulation.json").exists()
+
+
+def test_who_was_left_out_is_said_with_where_and_why(bonafed):
+    bonafed("train", "--write-example", "faithful")
+    asked = (
+        "--set",
+        "faithful.training_steps=5",
+        "--set",
+        'faithful.agents=["3 alternate 3", "5 huge 1e90"]',
+    )
+    code, _, err = bonafed("train", "faithful.toml", *asked)
+    assert code == 2
+    assert err.startswith(
+        "error: report of agent 5 in training step 1 must be a gradient of its loss, got "
+    )
+    policy = ("--set", "faithful.on_bad_report=leave out")
+    code, out, _ = bonafed("train", "faithful.toml", *asked, *policy, "--folder", "runs/without")
+    assert code == 0
+    assert "note: agent 5 was left out: in training step 1 it reported a gradient of norm " in out
+    assert "note: agent 3 was left out: in training step 1 it reported gradients that differ by " in out

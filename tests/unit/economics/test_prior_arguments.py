@@ -13,11 +13,9 @@ from bonafed.economics import (
     TruncatedNormal,
     Uniform,
     from_scipy,
-    menu_from_json,
     prior_from_json,
 )
 from bonafed.errors import InvalidValue
-from bonafed.mechanisms.sampling import optimal_menu
 
 NAN, INF = float("nan"), float("inf")
 
@@ -117,28 +115,18 @@ def test_bad_json(data, said):
     assert str(caught.value).startswith(said)
 
 
-@pytest.mark.parametrize("args", [{"a": 1}, "x", [None], [[1]]])
-def test_bad_json_of_scipy_arguments(args):
-    with pytest.raises(InvalidValue, match="prior"):
-        prior_from_json({"kind": "scipy", "name": "gamma", "args": args, "low": 0.5, "high": 1})
+@pytest.mark.parametrize("given", [None, [1], "x", {"shape": 2.0}, {"a": "2"}, {"a": [1]}, {}])
+def test_bad_json_of_scipy_parameters(given):
+    """A parameter the distribution does not have, or no object at all: an error that says so."""
+    with pytest.raises(InvalidValue, match=r"prior\.parameters"):
+        prior_from_json({"kind": "scipy", "name": "gamma", "parameters": given, "low": 0.5, "high": 1})
 
 
-@pytest.mark.parametrize("kwds", [[1], "x", {"shape": 2.0}, {"a": "2"}])
-def test_bad_json_of_scipy_keywords(kwds):
-    """A keyword the distribution does not have, or no object at all: an error that says so."""
-    with pytest.raises(InvalidValue):
-        prior_from_json({"kind": "scipy", "name": "gamma", "kwds": kwds, "low": 0.5, "high": 1})
-
-
-def test_step_menu_json():
-    menu = optimal_menu(Discrete([0.5, 1.0], [0.5, 0.5]), 0.6).to_json()
-    short = {**menu, "levels": {"cost": [0.5], "probability": [1.0], "payment": [1.0]}}
-    with pytest.raises(InvalidValue, match=r"menu.levels.cost must reach the highest cost 1, got 0.5"):
-        menu_from_json(short)
-    with pytest.raises(InvalidValue, match=r"menu.prior must have a density"):
-        menu_from_json({**menu, "kind": "curve", "scale": 1.0, "threshold": 0.5})
-    with pytest.raises(InvalidValue, match=r"menu.levels.probability must not be negative"):
-        menu_from_json({**menu, "levels": {**menu["levels"], "probability": [1.0, -0.1]}})
+def test_a_scipy_distribution_has_one_description_however_it_was_spelled():
+    spelled = [stats.gamma(3.0), stats.gamma(a=3), stats.gamma(3, 0.0), stats.gamma(3, scale=1.0)]
+    described = [from_scipy(frozen, 0.5, 6.0).to_json() for frozen in spelled]
+    assert all(each == described[0] for each in described)
+    assert described[0]["parameters"] == {"a": 3.0, "loc": 0.0, "scale": 1.0}
 
 
 class TestFinite:

@@ -10,6 +10,7 @@ from bonafed.lab import faithful_cells as cells
 from bonafed.lab.faithful_cells import Cell, Manipulation, Privacy, Store, run_cell
 from bonafed.mechanisms.faithful import SoftmaxRegression, minimise, random_clusters, train, vcg_payments
 from bonafed.mechanisms.faithful.agents import amplify
+from bonafed.mechanisms.faithful.reports import Watch
 
 
 def problem_of(cell):
@@ -83,7 +84,7 @@ class TestSchemes:
     def test_manipulation_is_the_fixed_point_of_amplified_reports(self, base):
         cell = replace(base, scheme="manipulated", manipulation=Manipulation(2, 3.0))
         problem = problem_of(cell)
-        reached, _ = train(problem, {2: amplify(3.0)}, 3000)
+        reached, _ = train(problem, {2: amplify(3.0)}, 3000, watch=Watch(problem, "numbers"))
         np.testing.assert_allclose(run_cell(cell).loss, problem.losses(reached[None])[0], atol=1e-3)
 
     def test_it_serves_the_one_and_harms_the_federation(self, base):

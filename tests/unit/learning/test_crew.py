@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tests.oracles.twins import NOISE
 from torch import nn
 
 from bonafed.errors import InvalidValue
@@ -84,8 +85,8 @@ def federation(module, shape, precision=torch.float32):
 
 def changes(crew, jobs, start, spec, round_number=1):
     done = run_jobs(
-        crew.program, start, crew.samples, jobs, spec, seed=3, round_number=round_number, crew=crew,
-        group_bytes=ONE_BY_ONE,
+        crew.program, start, crew.samples, jobs, spec, seed=3, round_number=round_number, noise=NOISE,
+        crew=crew, group_bytes=ONE_BY_ONE,
     )  # fmt: skip
     return [(u.client, u.change, u.loss, u.steps, u.releases) for u in done]
 
@@ -123,6 +124,7 @@ def open_files():
     ("name", "shape", "precision", "spec", "noise"),
     [
         ("softmax", (1, 6, 6), torch.float32, LocalTraining(5, 0.1), 0.0),
+        ("softmax", (1, 6, 6), torch.float32, LocalTraining(5, 0.1, later_rates=(0.05,) * 9), 0.0),
         ("softmax", (1, 6, 6), torch.float64, LocalTraining(5, 0.1, optimizer="momentum"), 0.0),
         ("small-cnn", (1, 16, 16), torch.float32, LocalTraining(5, 0.1, clip=0.5), 2.0),
         ("residual", (3, 8, 8), torch.float32, LocalTraining(5, 0.1, optimizer="adam"), 0.0),
@@ -233,7 +235,7 @@ def test_tickets_end_with_whoever_deals_them_out():
     tickets, office = os.pipe()
     os.write(office, (1).to_bytes(2, "little"))
     os.close(office)
-    plan = Plan((), [[0], [1]], LocalTraining(5, 0.1), 0, 0, 1, 1, False)
+    plan = Plan((), [[0], [1]], LocalTraining(5, 0.1), 0, 0, 1, 1, None)
     assert list(crews._share(tickets, plan)) == [1]
     os.close(tickets)
 

@@ -20,7 +20,7 @@ from bonafed.learning.privacy import noise_multiplier, spent_epsilon
         (lambda: noise_multiplier(1.0, 1e-5, 0), "releases must be a whole number of at least 1, got 0"),
         (
             lambda: noise_multiplier(1.0, 1e-5, variant="rdp"),
-            "variant must be one of exact, printed, got 'rdp'",
+            "variant must be one of exact, zcdp, printed, got 'rdp'",
         ),
         (lambda: spent_epsilon(-1.0, 1, 1e-5), "multiplier must be positive, got -1.0"),
         (lambda: spent_epsilon(1.0, 1.5, 1e-5), "releases must be a whole number of at least 1, got 1.5"),
@@ -33,7 +33,7 @@ def test_bad_arguments(call, said):
     assert str(caught.value) == said
 
 
-@pytest.mark.parametrize("variant", ["exact", "printed"])
+@pytest.mark.parametrize("variant", ["exact", "zcdp", "printed"])
 def test_noise_grows_with_the_root_of_the_releases(variant):
     one = noise_multiplier(1.0, 1e-5, 1, variant)
     assert noise_multiplier(1.0, 1e-5, 49, variant) == pytest.approx(7 * one, rel=1e-14)
@@ -45,7 +45,7 @@ def test_less_privacy_needs_less_noise():
     assert noise_multiplier(1.0, 1e-3) < noise_multiplier(1.0, 1e-6)
 
 
-def test_small_epsilon_keeps_its_digits_in_the_printed_formula():
+def test_small_epsilon_keeps_its_digits_by_zero_concentrated_privacy():
     """sqrt(a + eps) - sqrt(a) is close to eps/(2 sqrt(a))."""
     a = math.log(1e5)
-    assert noise_multiplier(1e-10, 1e-5, 2, "printed") == pytest.approx(2 * math.sqrt(a) / 1e-10, rel=1e-9)
+    assert noise_multiplier(1e-10, 1e-5, 2, "zcdp") == pytest.approx(2 * math.sqrt(a) / 1e-10, rel=1e-9)

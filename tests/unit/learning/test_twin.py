@@ -3,13 +3,15 @@
 import numpy as np
 import pytest
 import torch
-from tests.oracles.twins import assert_same, both, image_samples, make, split
+from tests.oracles.twins import NOISE, assert_near, assert_same, both, image_samples, make, split
 from torch import nn
 
 from bonafed.learning import models, programs
 from bonafed.learning.autograd import ModuleProgram
+from bonafed.learning.engine import run_jobs
 from bonafed.learning.federation import make_jobs
-from bonafed.learning.jobs import Job, LocalTraining, Samples, batches, job_rng
+from bonafed.learning.jobs import Job, LocalTraining, Samples, batches, job_rng, poisson_batches
+from bonafed.learning.noise import Task, digest, digest_of_samples
 from bonafed.learning.programs import flat_parameters, program_for
 from bonafed.learning.stacks import LayerProgram
 
@@ -49,6 +51,9 @@ OPTIONS = {
     "clip": {"clip": 0.5},
     "clip, weight decay": {"clip": 0.5, "weight_decay": 0.1},
     "clip, momentum": {"clip": 0.5, "optimizer": "momentum"},
+    "rates": {"epochs": 2, "later_rates": (0.05, 0.2, 0.01, 0.1, 0.02)},
+    "rates, momentum": {"optimizer": "momentum", "later_rates": (0.05, 0.01)},
+    "rates, clip, weight decay": {"clip": 0.5, "weight_decay": 0.1, "later_rates": (0.05, 0.01)},
     "clip, steps": {"clip": 0.5, "epochs": None, "steps": 3},
 }
 every_model = pytest.mark.parametrize("name", MODELS)
@@ -80,12 +85,113 @@ def test_adam_gives_the_weights_of_the_twin_in_double_precision(name, clip):
 
 
 @every_model
-def test_noise_is_the_twins_and_every_noisy_step_is_a_release(name):
+def test_noise_is_the_twins_and_every_noisy_pass_is_a_release(name):
     module, samples, sizes, rate, near = case(name)
     jobs = make_jobs(split(sizes), np.arange(len(sizes)), np.linspace(0, 0.5, len(sizes)))
     fast, slow = both(module, samples, jobs, LocalTraining(5, rate, clip=0.5))
-    assert_same(fast, slow, near)
-    assert [u.releases for u in fast] == [0, *(u.steps for u in fast[1:])]
+    largest = 0.5 * 2 * 0.5 / 1  # standard deviation of the noise in a batch of one
+    assert_same(fast, slow, near, moved=rate * largest / 16)
+    assert [u.releases for u in fast] == [0, *([1] * (len(sizes) - 1))]
+    assert [u.steps for u in fast] == [-(-size // 5) for size in sizes]
+
+
+POISSON = {
+    "noise": {},
+    "momentum": {"optimizer": "momentum"},
+    "weight decay": {"weight_decay": 0.1},
+    "steps": {"epochs": None, "steps": 7},
+}
+
+
+@pytest.mark.parametrize("option", POISSON)
+@every_model
+def test_poisson_batches_are_the_twins(name, option):
+    """Batches of every length, empty ones among them, and noise in all."""
+    module, samples, sizes, rate, near = case(name)
+    jobs = make_jobs(split(sizes), np.array([*range(len(sizes)), 0]), np.full(len(sizes), 0.1))
+    spec = LocalTraining(2, rate, clip=0.5, batches="poisson", **POISSON[option])
+    fast, slow = both(module, samples, jobs, spec)
+    assert_same(fast, slow, near, moved=rate * 0.1 * 0.5)
+    assert [u.releases for u in fast] == [u.steps for u in fast]
+
+
+def test_poisson_batches_are_drawn_by_independent_coins():
+    """Every record with the rate, on its own, none twice in a batch."""
+    job, spec = Job(0, np.arange(100, 140)), LocalTraining(4, 1.0, epochs=500, clip=1.0, batches="poisson")
+    drawn = list(poisson_batches(job, spec, np.random.default_rng(0).random))
+    assert len(drawn) == 500 * 10
+    counts = np.bincount(np.concatenate(drawn) - 100, minlength=40)
+    assert np.all(np.abs(counts - 500) < 5 * np.sqrt(5000 * 0.1 * 0.9))
+    sizes = np.array([batch.size for batch in drawn])
+    assert sizes.var() == pytest.approx(40 * 0.1 * 0.9, rel=0.1)  # of coins; a pass would have 0
+    assert (sizes == 0).any()
+    assert all(np.unique(batch).size == batch.size for batch in drawn)
+    again = np.random.default_rng(0)
+    assert all(np.array_equal(batch, job.samples[again.random(40) < 0.1]) for batch in drawn)
+
+
+def test_poisson_batches_do_not_follow_from_the_public_seed():
+    """Who knows the seed of the run, but not the secret, does not know who is in a batch."""
+    module, samples = make("softmax"), image_samples(40)
+    spec = LocalTraining(4, 1.0, clip=0.5, batches="poisson")
+    start, job = flat_parameters(module), Job(0, np.arange(40))
+    program = program_for(module)
+    losses = [
+        next(iter(run_jobs(program, start, samples, [job], spec, seed=5, round_number=2))).loss
+        for _ in range(4)
+    ]
+    assert len(set(losses)) > 1
+
+
+def test_an_empty_poisson_batch_gives_noise_alone():
+    module, samples = make("softmax"), image_samples(40)
+    jobs = [Job(0, np.arange(40), copy, 3.0) for copy in range(50)]
+    spec = LocalTraining(1, 1.0, epochs=None, steps=1, clip=0.5, batches="poisson")
+    fast, slow = both(module, samples, jobs, spec)
+    empty = [k for k, update in enumerate(slow) if update.loss == 0]
+    assert 5 <= len(empty) <= 35  # of 50: (1 - 1/40)^40 on average
+    for k in empty:
+        assert fast[k].loss == 0
+        assert float(fast[k].change.std()) == pytest.approx(3.0 * 0.5, rel=0.15)  # sigma C / 1
+
+
+@pytest.mark.parametrize("size", [9, 12])
+def test_a_ragged_last_batch_has_the_noise_and_the_weight_of_a_full_one(size):
+    """The last step of 4 + 4 + 1 records: its gradient and its noise over 4, not over 1."""
+    module, samples = make("softmax"), image_samples(size)
+    whole, without_last = (LocalTraining(4, 1.0, epochs=None, steps=n, clip=1e-3) for n in (3, 2))
+    quiet, noisy = Job(0, np.arange(size)), Job(0, np.arange(size), noise_multiplier=50.0)
+
+    def change(job, spec):
+        (fast,), (slow,) = both(module, samples, [job], spec)
+        assert torch.allclose(fast.change, slow.change, atol=1e-4 if job is noisy else 1e-8)
+        return fast.change
+
+    last = change(quiet, whole) - change(quiet, without_last)
+    assert 0 < float(last.norm()) <= 1e-3 * (size % 4 or 4) / 4 * (1 + 1e-3)
+    drawn = change(noisy, whole) - change(quiet, whole)
+    sd = 50.0 * 2 * 1e-3 / 4  # of each of the three steps
+    assert float(drawn.square().mean()) / (3 * sd**2) == pytest.approx(1, abs=0.3)
+
+
+@pytest.mark.parametrize(
+    ("given", "times", "steps"),
+    [
+        ({"epochs": 3}, 3, 9),
+        ({"epochs": None, "steps": 1}, 1, 1),
+        ({"epochs": None, "steps": 3}, 1, 3),
+        ({"epochs": None, "steps": 4}, 2, 4),
+        ({"epochs": None, "steps": 7}, 3, 7),
+    ],
+)
+def test_a_record_is_charged_for_the_steps_it_can_be_in(given, times, steps):
+    module, samples = make("softmax"), image_samples(9)
+    spec, job = LocalTraining(4, 0.1, clip=0.5, **given), Job(0, np.arange(9), noise_multiplier=1.0)
+    (fast,), (slow,) = both(module, samples, [job], spec)
+    assert (fast.releases, fast.steps) == (slow.releases, slow.steps) == (times, steps)
+    for seed in range(20):
+        taken = np.concatenate(batches(job, spec, job_rng(seed, 2, job)))
+        assert np.bincount(taken, minlength=9).max() == times  # some record is in as many, none in more
 
 
 @every_model
@@ -143,13 +249,14 @@ def test_any_module_and_any_arrays_work_the_same_way():
         assert_same(*both(ridge, samples, jobs, LocalTraining(4, 0.05, clip=clip), loss="squared"), 1e-6)
 
 
-def test_noise_is_what_the_jobs_generator_draws_next():
-    """No seed of fewer bits in between, of which two releases among many would share one."""
+def test_noise_is_what_the_jobs_own_stream_gives():
+    """Of the whole task, to the last bit of the model and the data, and of nothing else."""
     module, samples, spec = make("softmax"), image_samples(40), LocalTraining(40, 1.0, clip=0.5)
     noisy, quiet = Job(0, np.arange(40), noise_multiplier=3.0), Job(0, np.arange(40))
     (with_noise, without), _ = both(module, samples, [noisy, quiet], spec)
-    rng = job_rng(5, 2, noisy)
-    batches(noisy, spec, rng)
-    drawn = torch.from_numpy(rng.standard_normal(with_noise.change.numel(), dtype=np.float32))
+    model = digest(flat_parameters(module))
+    stream = NOISE.stream(Task.of(noisy, spec, 2, model, digest_of_samples(samples)))
     size = 3.0 * 2 * 0.5 / 40  # multiplier times sensitivity 2C/n
-    assert torch.allclose(without.change - with_noise.change, size * drawn, atol=1e-6)
+    released = -without.change.clone()
+    stream.add_to(released, size)
+    assert_near(-with_noise.change, released, 1e-6, moved=size / 16)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bonafed.learning.datasets import from_arrays
-from bonafed.runs import config, folder, toml
+from bonafed.runs import config, folder, private, toml
 
 TABLES = {
     "data": {"name": "small"},
@@ -70,5 +70,12 @@ def small():
     features = rng.standard_normal((150, 6)).astype(np.float32)
     features[np.arange(150), labels] += 3
     return from_arrays(
-        "small", features[:120], labels[:120], test_features=features[120:], test_labels=labels[120:]
-    )
+        "small", features[:120], labels[:120], classes=3,
+        test_features=features[120:], test_labels=labels[120:],
+    )  # fmt: skip
+
+
+@pytest.fixture
+def one_secret(monkeypatch):
+    """All runs get the same secret, so that one that was killed can be compared with one that was not."""
+    monkeypatch.setattr(private.secrets, "token_bytes", lambda size: bytes(range(size)))

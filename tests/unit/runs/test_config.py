@@ -20,6 +20,9 @@ CONTRACT = {"prior": "uniform:0.5,1.5", "total_budget": 100}
 EXAMPLES = sorted((Path(config.__file__).parent / "examples").glob("*.toml"))
 
 
+PRIVATE = ["privacy.clip=1", "privacy.epsilon=2", "privacy.delta=1e-5"]
+
+
 def changed(*changes):
     tables = MINIMAL
     for change in changes:
@@ -37,12 +40,23 @@ def test_defaults_are_filled_in():
     assert made.contract is None
 
 
+@pytest.mark.parametrize(
+    ("batches", "adjacency"), [("passes", "replace one"), ("poisson", "add or remove one")]
+)
+def test_a_promise_says_what_it_is_for(batches, adjacency):
+    made = changed(*PRIVATE, f"privacy.batches={batches}")
+    assert made.privacy.adjacency == made.adjacency == adjacency
+    assert f'adjacency = "{adjacency}"' in config.to_toml(made)
+
+
 FULL = [
     [],
     ["training.steps=7", "training.participation=0.3", "run.seed=99"],
     ['training.participation="all"', "training.learning_rate=1"],
     ["partition.kind=label_dirichlet", "partition.beta=0.5", "partition.minimum=3"],
     ["privacy.clip=1", "privacy.epsilon=2", "privacy.delta=1e-5", "privacy.calibration=printed"],
+    ["privacy.clip=1", "privacy.epsilon=2", "privacy.delta=1e-5", "privacy.batches=poisson"],
+    ["privacy.clip=1", "privacy.epsilon=2", "privacy.delta=1e-5", "privacy.adjacency=replace one"],
     ["contract.prior=uniform:0.5,1.5", "contract.total_budget=10", "contract.confidence=0.9"],
     [
         "contract.prior=discrete:1,0.5,2,0.5",
@@ -108,7 +122,7 @@ BAD = [
     (["training.learning_rate=nan"], "training.learning_rate must be finite, got nan"),
     (
         ["training.learning_rate=fast"],
-        "training.learning_rate must be a number or \"proposition-1\", got 'fast'",
+        'training.learning_rate must be a number, "proposition-1" or "proposition-1-printed", got \'fast\'',
     ),
     (
         ["training.lerning_rate=0.1"],
@@ -154,7 +168,26 @@ BAD = [
     (["privacy.epsilon=1"], "privacy.clip must be given, got nothing"),
     (
         ["privacy.clip=1", "privacy.epsilon=1", "privacy.delta=1e-5", "privacy.calibration=loose"],
-        "privacy.calibration must be one of exact, printed, got 'loose'",
+        "privacy.calibration must be one of exact, zcdp, printed, got 'loose'",
+    ),
+    (
+        [*PRIVATE, "privacy.batches=shuffled"],
+        "privacy.batches must be one of passes, poisson, got 'shuffled'",
+    ),
+    (
+        [*PRIVATE, "privacy.batches=poisson", "privacy.adjacency=replace one"],
+        'privacy.adjacency must be "add or remove one" with batches = "poisson", whose promise it is, '
+        "got 'replace one'",
+    ),
+    (
+        [*PRIVATE, "privacy.adjacency=add or remove one"],
+        'privacy.adjacency must be "replace one" with batches = "passes", whose promise it is, '
+        "got 'add or remove one'",
+    ),
+    (
+        [*PRIVATE, "privacy.batches=poisson", "privacy.calibration=zcdp"],
+        'privacy.calibration must be "exact" with batches = "poisson": the others know of no sampling, '
+        "got 'zcdp'",
     ),
     (["contract.total_budget=1"], "contract.prior must be given, got nothing"),
     (

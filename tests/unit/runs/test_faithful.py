@@ -11,10 +11,19 @@ from torch import nn
 from bonafed.errors import InvalidValue
 from bonafed.learning.datasets import from_arrays
 from bonafed.learning.privacy import Ledger, Release
-from bonafed.mechanisms.faithful import BadReport, Diverged, RidgeRegression, faithful, vcg_payments
+from bonafed.mechanisms.faithful import (
+    BadReport,
+    Diverged,
+    PublicFacts,
+    RidgeRegression,
+    faithful,
+    plan_private,
+    vcg_payments,
+)
 from bonafed.runs import config, folder, listing
 from bonafed.runs.faithful import train_faithful
 from bonafed.runs.faithful_setting import fresh_losses, prepare_faithful
+from bonafed.runs.private import SIMULATION, private_folder
 
 TABLES = {
     "data": {"name": "small"},
@@ -117,16 +126,43 @@ def test_an_agent_that_falls_silent_stops_the_run_or_is_left_out(run, tmp_path):
     assert said["rounds"] == 200  # begun again, not counted twice
 
 
+@pytest.mark.parametrize(
+    ("lie", "when", "why"),
+    [
+        ("alternate 5", "training step 2", "gradients that differ by"),
+        ("random 0.1", "training step 2", "gradients that differ by"),
+        ("huge 1e200", "training step 1", "a gradient of norm inf, too large"),
+        ("huge 1e90", "training step 1", "a gradient of norm"),
+        ("free-ride", "training step 2", "gradients that differ by 0 at models"),
+    ],
+)
+def test_who_reports_no_gradients_is_named_left_out_and_written_down(run, tmp_path, lie, when, why):
+    asked = f'faithful.agents=["2 {lie}"]'
+    with pytest.raises(BadReport, match=f"report of agent 2 in {when} must be .* got {why}"):
+        run(asked)
+    phases = []
+    place = tmp_path / f"run{len(list(tmp_path.iterdir()))}"
+    said = run(asked, "faithful.on_bad_report=leave out", on_phase=phases.append)
+    (out,) = said["left_out"]
+    assert (out["agent"], out["where"]) == (2, when)
+    assert out["problem"].startswith(why)
+    assert "training again without agent 2" in phases
+    lines = folder.read_rounds(place)
+    assert len(lines) == 200
+    assert all((line["participants"], line["steps"]) == ([0, 1, 3], 3) for line in lines)
+
+
 def test_divergence_is_an_error_not_an_overflow(run):
     with pytest.raises(Diverged, match="training diverges at step"):
-        run('faithful.agents=["0 amplify 4000"]')
+        run('faithful.agents=["0 amplify 4000"]', "faithful.check_reports=numbers")
 
 
 def test_noise_that_keeps_payments_from_converging_is_an_error(run):
     with pytest.raises(Diverged, match=r"payments do not converge to epsilon = 0.0001: .* such as noise"):
-        run('faithful.agents=["0 add-noise 0.5"]')
+        run('faithful.agents=["0 add-noise 0.5"]', "faithful.check_reports=numbers")
 
 
+@pytest.mark.usefixtures("one_secret")
 def test_a_private_run_states_what_was_given_away(run):
     said = run("privacy.epsilon=5", "privacy.delta=1e-3", "faithful.training_steps=20")
     assert said["mechanism"] == "private faithful"
@@ -136,7 +172,7 @@ def test_a_private_run_states_what_was_given_away(run):
         releases = [Release(agent, 1, row["noise_multiplier"], row["times"]) for row in own]
         assert stated == pytest.approx(Ledger(tuple(releases)).epsilon(agent, 1e-3), rel=1e-9)
         # D6: T1 + (L - 1) T2 sums of gradients, and the payments of the three others
-        assert sum(row["times"] for row in own) == 20 + 3 * 20 + 3
+        assert sum(row["times"] for row in own) == 20 + 3 * said["payment_steps"] + 3
     assert [check["holds"] for check in said["checks"]][:3] == [None] * 3
     assert said["train_loss"] is None  # no noise hides anybody in it
     assert (
@@ -159,9 +195,41 @@ def test_the_lines_of_a_private_run_count_its_releases(make, small, tmp_path):
     assert (
         0 < epsilons[-1] < said["epsilon"] == listing.overview(tmp_path / "run")["epsilon"]
     )  # and payments
-    simulated = folder.read_json(tmp_path / "run", folder.SIMULATION)
+    simulated = folder.read_json(private_folder(tmp_path / "run"), SIMULATION)
     assert "covered by no epsilon" in simulated["note"]
     assert all(row["loss"] > 0 for row in simulated["agents"])
+
+
+def test_a_private_run_is_planned_before_it_begins_and_writes_down_the_plan(make, small, tmp_path):
+    asked = make("privacy.epsilon=5", "privacy.delta=1e-3")
+    asked = replace(asked, faithful=replace(asked.faithful, training_steps=None))
+    setting = prepare_faithful(asked, dataset=small)
+    facts = PublicFacts.of(setting.problem, setting.clusters, 2**0.5)
+    plan = plan_private(facts, alpha=5.0, beta=1e-3)
+    assert (setting.config.rounds, setting.config.payment_steps) == (
+        plan.training_steps,
+        plan.payment_steps,
+    )
+    assert [text.split(":")[0] for text in setting.warnings] == ["payments will be more noise than signal"]
+    said = train_faithful(setting, tmp_path / "run")
+    assert said["rounds"] == plan.training_steps
+    assert set(setting.warnings) < set(said["notes"])
+    assert "says nothing: a model that knows nothing loses 1.1" in said["checks"][1]["text"]
+    written = config.read(tmp_path / "run" / folder.CONFIG)
+    assert (written.faithful.training_steps, written.privacy.split) == (plan.training_steps, plan.split)
+    assert prepare_faithful(written, dataset=small).config == setting.config  # resumed as it was planned
+    # the length of a step must not tell the longest sample
+    for line in folder.read_rounds(tmp_path / "run"):
+        assert line["learning_rate"] == pytest.approx(1 / (0.05 + 0.5), rel=1e-12)
+    plenty = make("privacy.epsilon=1e6", "privacy.delta=1e-3")
+    assert prepare_faithful(plenty, dataset=small).warnings == ()
+
+
+def test_the_printed_private_protocol_promises_nothing(run):
+    said = run("privacy.epsilon=5", "privacy.delta=1e-3", "faithful.variant=printed")
+    assert [check["holds"] for check in said["checks"]] == [None] * 4
+    assert "overstating may pay" in said["checks"][1]["text"]
+    assert said["payment_steps"] == 20
 
 
 def test_in_a_private_run_one_sample_changes_no_other(make, small):
@@ -194,10 +262,12 @@ def test_a_model_that_is_not_convex_pays_without_promises(make, small, tmp_path)
 
 @pytest.mark.parametrize(
     "changes",
-    [[], ["faithful.payments=newton"], ['faithful.agents=["1 stale"]'],
+    [[], ["faithful.payments=newton"], ['faithful.agents=["1 stale"]', "faithful.check_reports=numbers"],
+     ['faithful.agents=["1 alternate 3", "2 random 1"]', "faithful.on_bad_report=leave out"],
      ["privacy.epsilon=5", "privacy.delta=1e-3"]],
 )  # fmt: skip
 @pytest.mark.parametrize("moment", [3, 77, 200])
+@pytest.mark.usefixtures("one_secret")
 def test_a_run_resumed_ends_with_the_same_bits(make, small, tmp_path, kill_in, ending, changes, moment):
     setting = prepare_faithful(make(*changes, "run.checkpoint_every=20"), dataset=small)
     train_faithful(setting, tmp_path / "whole")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bonafed.runs import folder as folders
-from bonafed.runs import setting, training
+from bonafed.runs import private, setting, training
 
 CHANGES = [
     "training.rounds=3",
@@ -54,6 +54,7 @@ def outcome(folder):
     return folders.read_checkpoint(folder).weights, (folder / "model.pt").read_bytes(), lines
 
 
+@pytest.mark.usefixtures("one_secret")
 def test_cut_short_anywhere_it_ends_the_same(make, small, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda handle: None)  # slow, and no process is really killed here
     made = setting.prepare(make(*CHANGES), dataset=small)
@@ -73,20 +74,22 @@ def test_cut_short_anywhere_it_ends_the_same(make, small, tmp_path, monkeypatch)
             else:
                 break  # every step has had its turn
         if folders.holds_run(folder):
-            with (folder / "metrics.jsonl").open("ab") as file:
-                file.write(b'{"round": ')  # half a line, as a kill may leave it
+            if not folders.is_finished(folder):
+                with (folder / "metrics.jsonl").open("ab") as file:
+                    file.write(b'{"round": ')  # half a line, as a kill may leave it
             training.train(made, folder, resume=True)
         else:
             training.train(made, folder)
         assert np.array_equal(outcome(folder)[0], weights)
         assert outcome(folder)[1:] == (model, lines)
+        assert not private.private_folder(folder).exists()  # the secret is gone, whenever it was killed
     assert after > 20
 
 
-def test_what_was_tampered_with_is_refused(make, small, tmp_path):
+def test_what_was_tampered_with_is_refused(make, small, tmp_path, kill_in):
     made = setting.prepare(make(*CHANGES), dataset=small)
-    training.train(made, tmp_path / "run")
-    (tmp_path / "run" / "summary.json").unlink()
+    with pytest.raises(kill_in.error):
+        training.train(made, tmp_path / "run", on_round=kill_in(3))
     path = tmp_path / "run" / "metrics.jsonl"
     whole = path.read_bytes()
     path.write_bytes(whole[:-10])

@@ -1,5 +1,6 @@
 """Runs of model rewards: configs, what is said of clients and methods, cheats, resumption."""
 
+import itertools
 import json
 import multiprocessing
 from dataclasses import replace
@@ -75,6 +76,32 @@ def test_every_baseline_stands_beside_it(make, small, tmp_path):
     assert [line["round"] for line in lines] == list(range(1, 37))
     assert [line["method"] for line in lines[::6]] == ["standalone", *said["methods"]]
     assert lines[5]["learning_rate"] == pytest.approx(0.3 * 0.9**5)
+
+
+def test_lg_fedavg_shares_the_last_three_layers_as_in_the_paper(make, small):
+    asked = make('rewards.baselines=["lg-fedavg"]', "model.name=own")
+
+    def shared(*widths):
+        layers = [nn.Linear(a, b) for a, b in itertools.pairwise(widths)]
+        own = (
+            prepare_rewards(asked, dataset=small, module=nn.Sequential(*layers))
+            .method("lg-fedavg", None)
+            .shared
+        )
+        return own.stop - own.start, sum(p.numel() for layer in layers[-3:] for p in layer.parameters())
+
+    found, three = shared(6, 9, 8, 7, 3)
+    assert found == three == 9 * 8 + 8 + 8 * 7 + 7 + 7 * 3 + 3
+    assert shared(6, 8, 7, 3)[0] == 8 * 7 + 7 + 7 * 3 + 3  # a client keeps one layer for itself
+    assert shared(6, 7, 3)[0] == 7 * 3 + 3
+
+
+def test_layers_that_do_not_train_do_not_count_for_lg_fedavg(make, small):
+    asked = make('rewards.baselines=["lg-fedavg"]', "model.name=own")
+    module = nn.Sequential(nn.Linear(6, 5), nn.Linear(5, 4), nn.Linear(4, 3))
+    module[0].requires_grad_(False)
+    shared = prepare_rewards(asked, dataset=small, module=module).method("lg-fedavg", None).shared
+    assert (shared.start, shared.stop) == (5 * 4 + 4, 5 * 4 + 4 + 4 * 3 + 3)
 
 
 @pytest.mark.parametrize("measure", ["data size", "participation", "cosine", "leave one out", "shapley"])

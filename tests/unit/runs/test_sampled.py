@@ -35,7 +35,8 @@ def test_the_benchmarks_commit_the_same_money():
     assert math.isclose(uniform.expected_spend, 1500.0, rel_tol=1e-12)
     assert np.array_equal(known.payment, COSTS)
     assert math.isclose(known.expected_spend, 1500.0, rel_tol=1e-9)
-    assert math.isclose(known.sampling_term, complete_information(COSTS, 0.5).sampling_term / 30)
+    assert math.isclose(known.sampling_term, complete_information(COSTS, 0.5).sampling_term)
+    assert math.isclose(uniform.sampling_term, 30 * 3.0, rel_tol=1e-12)  # a sum over clients, as everywhere
     assert known.sampling_term < terms().sampling_term < uniform.sampling_term
 
 
@@ -43,7 +44,7 @@ def test_every_client_is_in_as_often_as_agreed_and_weighs_as_much():
     agreed = terms()
     counts, weighted = np.zeros(30), np.zeros(30)
     for number in range(1, 4001):
-        who = sampled.participation(agreed, seed=1, round_number=number)
+        who = sampled.participation(agreed, 1, round_number=number)
         counts[who.clients] += 1
         weighted[who.clients] += who.weights
     q = agreed.probability

@@ -16,6 +16,7 @@ from bonafed.runs import config, setting
 PRIVACY = ["privacy.clip=1", "privacy.epsilon=2", "privacy.delta=1e-5"]
 CONTRACT = ["contract.prior=uniform:0.5,1.5", "contract.total_budget=12"]
 JSAM = ["jsam.prior=uniform:0,1", "jsam.budget=20", "jsam.noise_scale=1", "jsam.clip=1"]
+UNEVEN = ["partition.kind=quantity_dirichlet", "partition.beta=1", "partition.minimum=5"]
 
 BAD = [
     (["model.name=mlp"], "model.name must be one of softmax, small-cnn, mnist-cnn, "),
@@ -39,7 +40,10 @@ BAD = [
         ["training.optimizer=momentum", "training.momentum=1.5"],
         "training.momentum must be between 0 and 1, got 1.5",
     ),
-    (["training.on_bad_update=ignore"], "training.on_bad_update must be one of raise, skip, got 'ignore'"),
+    (
+        ["training.on_bad_update=ignore"],
+        "training.on_bad_update must be one of raise, skip, zero, got 'ignore'",
+    ),
     (
         ["training.learning_rate=proposition-1"],
         "training.smoothness must be given for proposition-1: the data do not tell, got nothing",
@@ -257,18 +261,50 @@ def test_the_rates_of_proposition_1_come_from_the_data(make):
         dataset=data,
     )
     assert made.config.training.weight_decay == data.strong_convexity == made.spec.weight_decay
-    expected = proposition_1_rates(data.smoothness, data.strong_convexity, 6, 5)
-    assert [made.local_training(r).learning_rate for r in (1, 2, 3, 4, 5)] == expected.tolist()
+    for r in (1, 2, 3, 4, 5):
+        expected = proposition_1_rates(data.smoothness, data.strong_convexity, 6, r).tolist()
+        spec = made.local_training(r)
+        assert [spec.rate(step) for step in range(6)] == expected
+    assert made.spec == made.local_training(1)
 
 
-def test_noise_is_for_the_releases_each_client_will_make(make, small):
+def test_the_rates_of_proposition_1_fall_from_step_to_step_and_go_on_in_the_next_round(make):
+    constants = ("training.smoothness=2", "training.strong_convexity=0.5", "training.rounds=3")
+    passes = ("training.epochs=2", "training.batch_size=10")
+    made = setting.prepare(
+        make("training.learning_rate=proposition-1", *constants, *passes, *UNEVEN),
+        dataset=synthetic(samples=100, clients=4, seed=1),
+    )
+    most = 2 * max(-(-part.size // 10) for part in made.parts)  # E: that of the client with most steps
+    assert min(part.size for part in made.parts) < max(part.size for part in made.parts)
+    found = [made.local_training(r).rate(step) for r in (1, 2, 3) for step in range(most)]
+    expected = [2 / (max(8 * 2, 0.5 * most) + 0.5 * t) for t in range(3 * most)]
+    assert np.allclose(found, expected, rtol=1e-15)
+
+
+def test_the_printed_rates_of_proposition_1_fall_from_round_to_round_only(make):
+    rates = {}
+    for name in ("proposition-1", "proposition-1-printed"):
+        made = setting.prepare(
+            make(f"training.learning_rate={name}", "training.steps=6", "partition.kind=natural"),
+            dataset=synthetic(samples=100, clients=4, seed=1),
+        )
+        rates[name] = [[made.local_training(r).rate(step) for step in range(6)] for r in (1, 2, 5)]
+        lip, mu = made.config.training.smoothness, made.config.training.strong_convexity
+    printed = [2 / (max(8 * lip, 6 * mu) + mu * r) for r in (0, 1, 4)]
+    assert np.allclose(rates["proposition-1-printed"], np.array(printed)[:, None], rtol=1e-15)
+    assert rates["proposition-1"][0][0] == rates["proposition-1-printed"][0][0]
+    assert np.less(rates["proposition-1"][1:], rates["proposition-1-printed"][1:]).all()
+
+
+def test_noise_is_for_the_releases_each_record_will_be_in(make, small):
     made = setting.prepare(make(*PRIVACY, "training.participation=0.5"), dataset=small)
     turns = np.zeros(4)
     for number in range(1, 6):
         turns[made.participation(number).clients] += 1
-    steps = np.array([-(-part.size // 8) for part in made.parts])
+    assert max(part.size for part in made.parts) > 8  # several steps per pass: each record is in one
     positive = turns > 0
-    ratio = made.noise_multipliers[positive] / np.sqrt((turns * steps)[positive])
+    ratio = made.noise_multipliers[positive] / np.sqrt(turns[positive])
     assert np.allclose(ratio, ratio[0], rtol=1e-12)
     assert np.array_equal(made.noise_multipliers == 0, turns == 0)
 

@@ -6,6 +6,7 @@ its presence costs the others, so that reporting true gradients is its best choi
 
 from bonafed.mechanisms.faithful.clusters import cluster_count, cluster_payments, random_clusters
 from bonafed.mechanisms.faithful.private import PrivateOutcome, calibrate, privacy_loss, private_faithful
+from bonafed.mechanisms.faithful.private_plan import PrivatePlan, PublicFacts, plan_private
 from bonafed.mechanisms.faithful.problems import Problem, RidgeRegression, SoftmaxRegression
 from bonafed.mechanisms.faithful.protocol import (
     Aggregation,
@@ -16,17 +17,20 @@ from bonafed.mechanisms.faithful.protocol import (
     pay,
     train,
 )
-from bonafed.mechanisms.faithful.remote import RemoteAgents
+from bonafed.mechanisms.faithful.remote import AskFailed, RemoteAgents
 from bonafed.mechanisms.faithful.vcg import Payments, minimise, newton_payments, vcg_payments
 
 __all__ = [
     "Aggregation",
+    "AskFailed",
     "BadReport",
     "Diverged",
     "Outcome",
     "Payments",
     "PrivateOutcome",
+    "PrivatePlan",
     "Problem",
+    "PublicFacts",
     "RemoteAgents",
     "RidgeRegression",
     "SoftmaxRegression",
@@ -37,6 +41,7 @@ __all__ = [
     "minimise",
     "newton_payments",
     "pay",
+    "plan_private",
     "privacy_loss",
     "private_faithful",
     "random_clusters",

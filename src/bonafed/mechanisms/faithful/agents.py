@@ -12,38 +12,14 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from bonafed import checks
 from bonafed.checks import Floats
-from bonafed.errors import BonafedError, InvalidValue
+from bonafed.errors import InvalidValue
 from bonafed.mechanisms.deviations import Deviation, parse_deviation
 from bonafed.mechanisms.faithful.problems import Problem
 
 Agent = Callable[[Floats, Floats], Floats | None]  # None: no report
-
-
-class UnusableReport(BonafedError):
-    """What an agent reported is no gradient; says which agent, and what came instead."""
-
-    def __init__(self, agent: int, problem: str) -> None:
-        self.agent, self.problem = agent, problem
-        super().__init__(f"report of agent {agent} must be a finite gradient, got {problem}")
-
-
-def usable_report(agent: int, report: ArrayLike | None, shape: tuple[int, ...]) -> Floats:
-    """What an agent sent, as numbers, if it can be added to those of the others."""
-    if report is None:
-        raise UnusableReport(agent, "nothing")
-    try:
-        found = np.asarray(report, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError):
-        raise UnusableReport(agent, f"no numbers ({type(report).__name__})") from None
-    if found.shape != shape:
-        raise UnusableReport(agent, f"shape {found.shape} instead of {shape}")
-    if not np.isfinite(found).all():
-        raise UnusableReport(agent, "NaN or inf")
-    return found
 
 
 def truthful(_models: Floats, gradients: Floats) -> Floats:
@@ -98,6 +74,32 @@ def add_noise(scale: float, rng: np.random.Generator) -> Agent:
         return np.asarray(gradients + size * np.linalg.norm(gradients, axis=1, keepdims=True) * noise)
 
     return report
+
+
+class _Alternate:
+    def __init__(self, factor: float) -> None:
+        self._factor, self._requests = factor, 0
+
+    def __call__(self, _models: Floats, gradients: Floats) -> Floats:
+        self._requests += 1
+        return gradients if self._requests % 2 else self._factor * gradients
+
+
+def alternate(factor: float) -> Agent:
+    """Reports its gradient, then its gradient times a factor, and so on."""
+    return _Alternate(checks.number("factor", factor))
+
+
+def huge(size: float) -> Agent:
+    """Reports this number in every place."""
+    number = checks.number("size", size)
+    return lambda _models, gradients: np.full_like(gradients, number)
+
+
+def random_numbers(scale: float, rng: np.random.Generator) -> Agent:
+    """Reports Gaussian numbers of this standard deviation, whatever the model."""
+    size = checks.non_negative("scale", scale)
+    return lambda _models, gradients: size * rng.standard_normal(gradients.shape)
 
 
 def on_other_data(problem: Problem, number: int) -> Agent:
@@ -183,6 +185,9 @@ _KINDS: dict[str, tuple[str, Callable[[float, Problem, np.random.Generator], Age
     "free-ride": ("", lambda _x, _problem, _rng: free_ride()),
     "stale": ("", lambda _x, _problem, _rng: stale()),
     "add-noise": ("SCALE", lambda x, _problem, rng: add_noise(x, rng)),
+    "alternate": ("FACTOR", lambda x, _problem, _rng: alternate(x)),
+    "huge": ("SIZE", lambda x, _problem, _rng: huge(x)),
+    "random": ("SCALE", lambda x, _problem, rng: random_numbers(x, rng)),
     "copy": ("AGENT", lambda x, problem, _rng: copy_of(problem, checks.whole("agent", x, at_least=0))),
     "drop-out": ("REQUESTS", lambda x, _problem, _rng: drop_out(checks.whole("requests", x, at_least=0))),
 }  # what follows the kind, and its maker

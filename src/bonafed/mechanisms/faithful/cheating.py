@@ -23,8 +23,9 @@ integral of t(1 - t)/2 times the third derivative, hence
 s_0 the first step: gradients do not grow on the way down. For quadratics I = 0.
 
 Deviations that reach a fixed point may be studied at that fixed point (`response`); `attack` goes through
-the gradient protocol, several deviations of an agent side by side. `cheating_claims` judges the outcome
-and looks at pairs.
+the gradient protocol, several deviations of an agent side by side, and believes every number it is sent:
+what the protocol would name (`reports`) must not gain anything either. `cheating_claims` judges the
+outcome and looks at pairs.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ from bonafed.mechanisms.faithful import agents as cheats
 from bonafed.mechanisms.faithful.agents import Agent
 from bonafed.mechanisms.faithful.clusters import Clusters, cluster_payments
 from bonafed.mechanisms.faithful.problems import Ints, Problem, RidgeRegression, SoftmaxRegression
-from bonafed.mechanisms.faithful.protocol import GROWTH, Aggregation, Diverged, pay, train
+from bonafed.mechanisms.faithful.protocol import Aggregation, Diverged, pay, train
+from bonafed.mechanisms.faithful.reports import GROWTH
 from bonafed.mechanisms.faithful.vcg import minima, minimise
 
 Variant = Literal["corrected", "left", "printed", "fedavg", "clusters"]
@@ -222,6 +224,8 @@ def deviations(case: Case, agent: int, seed: int = 0) -> list[Trick]:
         Trick("minus its gradient", cheats.flip_sign, -1.0),
         Trick("zeros", cheats.free_ride, 0.0),
         Trick("its first gradient", cheats.stale),
+        Trick("1 and 3 x its gradient in turn", lambda: cheats.alternate(3.0)),
+        Trick("random numbers", lambda: cheats.random_numbers(0.1, np.random.default_rng(seed))),
         Trick("gradient plus noise", lambda: cheats.add_noise(1.0, np.random.default_rng(seed))),
         Trick("flipped labels", lambda: cheats.on_other_data(flipped, 0)),
         Trick(f"agent {other}'s gradient", lambda: cheats.on_other_data(copied, 0)),
@@ -329,7 +333,7 @@ class Trained(NamedTuple):
 
 
 def train_each(case: Case, agent: int, deviating: Sequence[Agent]) -> list[Trained]:
-    """Phase I once per deviating agent, side by side; each as `protocol.train` would do it alone.
+    """Phase I once per deviating agent, side by side; each as `protocol.train` that believes it would.
 
     The agent's own gradient is taken from its own samples, not from a pass over everybody's.
     """

@@ -29,18 +29,19 @@ from bonafed.mechanisms.faithful.cheating import CLOSE, Attempt, Case
 from bonafed.mechanisms.faithful.clusters import cluster_of
 from bonafed.mechanisms.faithful.problems import Problem
 from bonafed.mechanisms.faithful.protocol import train
+from bonafed.mechanisms.faithful.reports import Watch
 from bonafed.mechanisms.faithful.vcg import minima, minimise
 
 _PAIR_FACTORS = (1.0, 2.0)  # of the joint gradient
 _ROUNDING = 1e-9
 
 
-ClaimName = Literal["faithfulness", "efficiency", "participation", "budget balance"]
+ClaimName = Literal["faithfulness", "efficiency", "participation", "budget balance", "common interest"]
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether one of the four properties holds."""
+    """Whether one of the properties holds."""
 
     claim: ClaimName
     holds: bool
@@ -137,7 +138,8 @@ def collusion(case: Case, agent: int) -> Collusion:
     factor = min(factors(other), key=lambda f: change(other, f))
     joint = cheats.collude(case.holdings.of(agent, other), 0, 1, factor)
     both, reporting = (agent, other), {agent: joint[0], other: joint[1]}
-    model, reports = train(case.problem, reporting, case.steps)
+    believed = Watch(case.problem, "numbers")  # whatever they say: what would that gain them?
+    model, reports = train(case.problem, reporting, case.steps, watch=believed)
     honest = tuple(case.honest[k].amount for k in both)
     if case.terms.variant == "clusters":
         mixes = _joint_mixes(case, agent, other, factor)

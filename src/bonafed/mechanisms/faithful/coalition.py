@@ -6,7 +6,7 @@ share set to zero. `member` numbers are those of the whole problem.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import final
 
@@ -30,11 +30,18 @@ class Coalition(Problem):
         self._whole, self.members = problem, who
         self.weights = problem.weights[who] / problem.weights[who].sum()
         self.regulariser, self.size = problem.regulariser, problem.size
-        self.strongly_convex = problem.strongly_convex
+        self.strongly_convex, self.precision = problem.strongly_convex, problem.precision
 
     @property
     def smoothness(self) -> float:
         return self._whole.smoothness
+
+    @property
+    def gradient_bound(self) -> float:
+        return self._whole.gradient_bound
+
+    def largest_gradient(self, norms: Floats) -> Floats:
+        return self._whole.largest_gradient(norms)
 
     def _spread(self, mix: Floats) -> Floats:
         """Weights of the members as weights of all, (..., K)."""
@@ -44,6 +51,12 @@ class Coalition(Problem):
 
     def gradient(self, models: Floats, mix: Floats) -> Floats:
         return self._whole.gradient(models, self._spread(mix))
+
+    def answers(self, models: Floats, mix: Floats) -> Mapping[int, object] | None:
+        found = self._whole.answers(models, self._spread(mix))
+        if found is None:
+            return None
+        return {place: found[k] for place, k in enumerate(self.members.tolist()) if k in found}
 
     @property
     def together(self) -> int:

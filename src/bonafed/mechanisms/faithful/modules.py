@@ -17,6 +17,7 @@ samples in double.
 
 from __future__ import annotations
 
+import math
 from typing import final
 
 import numpy as np
@@ -71,6 +72,14 @@ class ModuleProblem(Problem):
     @property
     def smoothness(self) -> float:
         return self._smooth
+
+    @property
+    def gradient_bound(self) -> float:
+        """Of a loss that is not convex no more is known than that it is computed in single precision."""
+        if self.strongly_convex:
+            return math.inf
+        largest = float(np.finfo(np.float32).max)
+        return largest * len(self._samples.labels) * math.sqrt(self.size)
 
     @property
     def start(self) -> Floats:

@@ -16,8 +16,9 @@ sums are added tile by tile, so another size of batch or tile moves a result by 
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import final
@@ -34,6 +35,7 @@ from bonafed.mechanisms.faithful.precondition import Basis, Precondition
 Ints = NDArray[np.int64]
 _TILE = 1 << 19  # numbers of an intermediate result held at a time: what a processor's cache holds
 _KEPT = 1 << 24  # numbers an expansion keeps
+CLIP_MARGIN = 1e-12  # of norms, well above what rounding adds to them: the engine's, in double precision
 _TOP = 600  # rows of the part of a Hessian that is factorised where the whole is too large
 
 
@@ -68,6 +70,7 @@ class Problem(ABC):
     regulariser: float  # mu: every F_k is mu-strongly convex
     size: int  # P
     strongly_convex: bool = True  # else the regulariser does not outweigh the loss: nothing is certified
+    precision: float = 1e-9  # tau: honest gradients are computed to tau (B + L_g |w|), here in doubles
 
     @property
     def agents(self) -> int:
@@ -79,9 +82,27 @@ class Problem(ABC):
     def smoothness(self) -> float:
         """L_g: the gradient of every F_k is this Lipschitz."""
 
+    @property
+    def gradient_bound(self) -> float:
+        """B: at w = 0 no sample's gradient is longer, whoever holds it; inf where nobody knows."""
+        return math.inf
+
+    def largest_gradient(self, norms: Floats) -> Floats:
+        """(m,) what |grad F_k(w) - mu w| is at most for models of these norms, for every agent (C3.5)."""
+        if not self.strongly_convex:  # the smoothness is the inverse of a step, and bounds nothing
+            return np.full(norms.shape, self.gradient_bound)
+        return np.asarray(self.gradient_bound + (self.smoothness - self.regulariser) * norms)
+
     @abstractmethod
     def gradient(self, models: Floats, mix: Floats) -> Floats:
         """(m, P) sum_j mix_ij grad F_j(models_i)."""
+
+    def answers(self, models: Floats, mix: Floats) -> Mapping[int, object] | None:
+        """What each agent with a part in the mixes reports for its rows of models, as it came in.
+
+        None where gradients are computed from samples, and nobody is asked.
+        """
+        return None
 
     @abstractmethod
     def losses(self, models: Floats) -> Floats:
@@ -221,6 +242,13 @@ class SoftmaxRegression(Problem):
         return self._smooth
 
     @property
+    def gradient_bound(self) -> float:
+        return math.sqrt(2.0) * float(self._norms.max())  # |p - y| <= sqrt(2), at every model
+
+    def largest_gradient(self, norms: Floats) -> Floats:
+        return np.full(norms.shape, self.gradient_bound)
+
+    @property
     def counts(self) -> Ints:
         """(K,) samples of each agent."""
         return self._data.counts
@@ -349,22 +377,31 @@ class SoftmaxRegression(Problem):
         return self._chances(self._stacked(models), slice(None))[1]
 
     def clipped_gradient(self, models: Floats, mix: Floats, clip: float) -> Floats:
-        """Like `gradient`, with each sample's data gradient scaled to norm `clip` at most."""
-        stacked = self._stacked(models)
+        """Like `gradient`, with each sample's data gradient scaled to norm `clip` at most, even rounded.
+
+        A sample whose gradient has no finite norm counts as zero, as in the engine.
+        """
+        stacked, most = self._stacked(models), clip * (1 - CLIP_MARGIN)
         total = np.zeros_like(stacked)
         for rows in self._tiles(models.shape[0]):
-            z, _ = self._chances(stacked, rows)
-            z[np.arange(z.shape[0]), self._labels[rows]] -= 1
-            # one sample's gradient is the outer product of x and z: its norm is the product of norms
-            norms = self._norms[rows, None] * np.linalg.norm(z, axis=1)
-            z *= (self._data.share(mix, rows) * np.minimum(1.0, clip / np.maximum(norms, 1e-300)))[:, None]
-            self._back(total, z, rows)
+            with np.errstate(over="ignore", invalid="ignore"):
+                z, _ = self._chances(stacked, rows)
+                z[np.arange(z.shape[0]), self._labels[rows]] -= 1
+                # one sample's gradient is the outer product of x and z: its norm is the product of norms
+                norms = self._norms[rows, None] * np.linalg.norm(z, axis=1)
+            known = np.isfinite(norms)
+            scale = np.minimum(1.0, most / np.maximum(norms, 1e-300))
+            z *= (self._data.share(mix, rows) * np.where(known, scale, 0.0))[:, None]
+            self._back(total, np.where(known[:, None], z, 0.0), rows)
         return self._regularised(self._flat(total), models, mix)
 
     def clipped_differences(self, first: Floats, second: Floats, limit: float) -> Floats:
         """(K,) mean over each agent's samples of loss(first) - loss(second), each within +-limit."""
-        each = self.sample_losses(np.stack([first, second]))
-        change = np.clip(each[:, 0] - each[:, 1], -limit, limit)
+        with np.errstate(over="ignore", invalid="ignore"):
+            each = self.sample_losses(np.stack([first, second]))
+            change = each[:, 0] - each[:, 1]
+        most = limit * (1 - CLIP_MARGIN)
+        change = np.where(np.isnan(change), 0.0, np.clip(change, -most, most))
         return np.asarray(self._data.by_agent(change[:, None])[0])
 
     def hessian(self, model: Floats, mix: Floats) -> Floats:
@@ -413,10 +450,15 @@ class RidgeRegression(Problem):
         self.cross = np.stack([b for _, b, _ in moments])  # (K, d)
         self._square = np.array([s for _, _, s in moments])
         self._smooth = float(max(np.linalg.eigvalsh(a)[-1] for a in self.second))
+        self._bound = float((np.linalg.norm(data.features, axis=1) * np.abs(y)).max())
 
     @property
     def smoothness(self) -> float:
         return self._smooth
+
+    @property
+    def gradient_bound(self) -> float:
+        return self._bound
 
     def gradient(self, models: Floats, mix: Floats) -> Floats:
         bent = np.einsum("kde,me->mkd", self.second, models) - self.cross

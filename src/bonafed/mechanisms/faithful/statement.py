@@ -2,8 +2,8 @@
 
 An agent's row: its loss F_k under the shared model, its payment, the sum of both, and two losses to hold
 them against: F_k(w_-k), had it only used the others' model, and F_k(w_k), had it stayed alone. On its own
-samples staying alone always looks better, since w_k is made for them (theory C1.5), so where fresh
-samples are at hand the comparison is made on those.
+samples staying alone always looks better, since w_k is made for them (theory C1.5), so where fresh samples
+are at hand the comparison is made on those.
 
     efficiency      F(w*) - min F <= |grad F(w*)|^2/(2 mu)
     faithfulness    with P_k within epsilon below VCG and delta the error of the integration, any report
@@ -16,10 +16,22 @@ samples are at hand the comparison is made on those.
 Each is checked for this run by the numbers it left, and says what it rests on. F is the true loss of the
 members: if somebody cheats, training minimises something else, and efficiency is lost; what is promised to
 agents is promised to those who follow the protocol.
+
+Of a private run nothing may be looked at but what was released. What holds is on average over the noise,
+and follows from how much of it there was and from the number of steps (theory C6.2, C6.3): with G(T) the
+bound on what T steps leave of a loss,
+
+    efficiency      E F(w*) - min F <= G(T_1)
+    faithfulness    no report gains an agent more than G(T_1)/p_k; whoever gains, lowers F
+    participation   E J_k <= F_k(w_-k) + G(T_1)/p_k
+    budget balance  E sum P_k >= -sum (1 - p_k) G(T_2)/p_k, if every agent is a cluster of its own
+
+A bound above the loss of a model that knows nothing, ln(classes), says nothing: no promise then.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -29,7 +41,8 @@ import numpy as np
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.mechanisms.faithful.private import PrivateOutcome
-from bonafed.mechanisms.faithful.problems import Problem
+from bonafed.mechanisms.faithful.private_plan import training_gap
+from bonafed.mechanisms.faithful.problems import Problem, SoftmaxRegression
 from bonafed.mechanisms.faithful.protocol import Outcome
 from bonafed.mechanisms.faithful.vcg import minima
 
@@ -107,33 +120,82 @@ def statement(
 
 
 def private_statement(
-    problem: Problem,
+    problem: SoftmaxRegression,
     outcome: PrivateOutcome,
     *,
     clusters: int,
-    loss_bound: float = 1.0,
+    longest: float | None = None,
     fresh: FreshLosses | None = None,
 ) -> Statement:
     """The accounts of a private run; losses are what only the simulation knows.
 
-    Noise leaves of the promises what holds on average over it, which no single run can show.
+    `longest` is a bound on the norm of a sample's features that is known without looking at them. Without
+    one, gradients may have been clipped for all that is known, and nothing is promised.
     """
     own, k = models_alone(problem), problem.agents
     losses = problem.losses(outcome.model[None])[0]
     others = problem.losses(outcome.models).diagonal()
-    deviation, total = outcome.noise.payment * loss_bound, float(outcome.payments.sum())
-    balance = f"payments sum to {total:.4g}, with noise"
-    found = (
-        Check("efficiency", None, "up to noise; how far that is, nobody is told"),
-        Check("faithfulness", None, f"on average: a payment's noise has sd {deviation:.2g} at most"),
-        Check("participation", None, "on average over the noise only"),
-        Check("budget balance", None, balance if clusters == k else balance + " and clusters"),
-    )
     seen = None if fresh is None else fresh(outcome.model[None])[0]
     seen_alone = None if fresh is None else fresh(own).diagonal()
     unknown = np.full(k, np.nan)
     at_home = problem.losses(own).diagonal()
+    found = _private_checks(problem, outcome, clusters, longest)
     return Statement(losses, outcome.payments, unknown, others, at_home, seen, seen_alone, found)
+
+
+def _private_checks(
+    problem: SoftmaxRegression, outcome: PrivateOutcome, clusters: int, longest: float | None
+) -> tuple[Check, ...]:
+    """The four promises by what is public: noise, steps, weights, models and payments."""
+    names = ("efficiency", "faithfulness", "participation", "budget balance")
+    total = f"payments sum to {float(outcome.payments.sum()):.4g}, with noise"
+    broken = _why_nothing(outcome, longest, problem.regulariser)
+    if broken:
+        return (*(Check(name, None, f"not promised: {broken}") for name in names[:3]),
+                Check(names[3], None, f"{total}; {broken}"))  # fmt: skip
+
+    def gap(steps: int) -> float:
+        return training_gap(
+            steps, outcome.noise.gradient, problem.regulariser, outcome.smoothness, problem.size,
+            problem.classes,
+        )  # fmt: skip
+
+    p, nothing = problem.weights, math.log(problem.classes)
+    left = gap(outcome.training_steps)
+    gain = left / float(p.min())
+    short = float(((1 - p) / p).sum()) * gap(outcome.payment_steps)
+    average = "on average over the noise"
+
+    def check(name: str, bound: float, text: str, besides: str = "") -> Check:
+        if bound < nothing:
+            return Check(name, True, text)
+        vacuous = f"the bound, {bound:.2g}, says nothing: a model that knows nothing loses {nothing:.2g}"
+        return Check(name, None, vacuous + besides)
+
+    gains = f"no report gains an agent more than {gain:.2g} {average}"
+    shared = "; what a false report gains an agent, it gains for the federation"
+    balance = Check(names[3], None, f"{total}; clusters may make the server pay")
+    if clusters == problem.agents:
+        balance = Check(names[3], None, f"{total}; {average} not below {-short:.2g}")
+    return (
+        check(names[0], left, f"the federation's loss is at most {left:.2g} above its minimum, {average}"),
+        check(names[1], gain, gains, shared),
+        check(names[2], gain, f"nobody is worse off than with the others' model by {gain:.2g}, {average}"),
+        balance,
+    )
+
+
+def _why_nothing(outcome: PrivateOutcome, longest: float | None, mu: float) -> str:
+    """Why the theorems do not cover a run, if they do not."""
+    if outcome.variant != "corrected":
+        return "the models without an agent begin where it brought the shared one, so overstating may pay"
+    if longest is None or outcome.clip < math.sqrt(2) * longest:
+        return "gradients may have been clipped, and then are those of no loss"
+    if outcome.smoothness < mu + longest**2 / 2:
+        return "the steps may be too long"
+    if outcome.differences_clipped:
+        return f"loss differences may have been clipped to {outcome.loss_bound:g}"
+    return ""
 
 
 def models_alone(

@@ -11,8 +11,9 @@
          at a given weight eta, or at the largest weight that a sum of money allows;
     (3)  the whole schedule is drawn before training: m clients per round, with replacement, by p. T_k is
          how often client k is drawn, with multiplicity, and known before the first gradient (theory B5);
-    (4)  every gradient of client k carries the noise that makes all T_k of them together
-         (epsilon_k, delta)-private, exactly; a client drawn twice in a round releases twice;
+    (4)  every gradient of client k carries the noise that makes all those a record of its is in, T_k if it
+         takes one step whenever it is drawn, together (epsilon_k, delta)-private, exactly; a client drawn
+         twice in a round releases twice;
     (5)  the round's change is the mean of what was received;
     (6)  payments are made once, before the first round. They buy the right to epsilon_k: a client that is
          never drawn releases nothing and is paid all the same.
@@ -20,7 +21,8 @@
 BBM asks every client for its loss, a number computed from private data and released without noise. The
 paper asks for it; it is outside what the ledger of releases counts.
 
-Everything is a pure function of its arguments; the schedule comes from the seed alone.
+Everything is a pure function of its arguments; the schedule comes from the seed alone, or from verifiable
+coins (`bonafed.mechanisms.coins`).
 """
 
 from __future__ import annotations
@@ -48,9 +50,11 @@ from bonafed.mechanisms.jsam.rules import Cheapest, Jsam, Rule, largest_losses, 
 
 if TYPE_CHECKING:
     from bonafed.learning.federation import Participation  # heavy: PyTorch
+    from bonafed.mechanisms.coins import Coins
 
 Scheme = Literal["jsam", "unbiased", "cheapest", "complete information", "largest losses"]
-WITH_MEMBERS = ("cheapest", "largest losses")
+LARGEST_LOSSES = "largest losses"
+WITH_MEMBERS = ("cheapest", LARGEST_LOSSES)
 _SCHEDULE, _COSTS = 21, 22  # keep these generators apart from those of the learning
 DRAWS = 100  # of all costs, for an expectation over them
 _ALIKE = 1e-5  # relative: losses this close differ by rounding only
@@ -199,12 +203,20 @@ def draw_schedule(
     return np.random.default_rng(key).choice(p.size, size=size, p=p / p.sum())
 
 
-def noise_multipliers(terms: PrivacyTerms, delta: float, local_steps: ArrayLike = 1) -> Floats:
+def schedule_of(coins: Coins) -> NDArray[np.int64]:
+    """(3) of verifiable coins; the draws must be complete, as they are if every client has revealed."""
+    if coins.roster.draws is None or coins.withheld:
+        raise InvalidValue("coins", "must be draws among clients that have all revealed", coins.withheld)
+    return np.array([coins.participants(number) for number in range(1, coins.roster.rounds + 1)])
+
+
+def noise_multipliers(terms: PrivacyTerms, delta: float, passes: ArrayLike = 1) -> Floats:
     """(4): (N,) noise over sensitivity of each client's releases; 0 for those never drawn.
 
-    `local_steps` is how many gradients a client releases each time it is drawn, one number or one each.
+    `passes` is how often a client goes through its records each time it is drawn, begun passes counted in
+    full, one number or one each: so many releases a record can be in (theory P3).
     """
-    releases = terms.times_drawn * np.asarray(local_steps, dtype=np.int64)
+    releases = terms.times_drawn * np.asarray(passes, dtype=np.int64)
     found = np.zeros(releases.size)
     for k in np.flatnonzero(releases).tolist():
         found[k] = noise_multiplier(float(terms.epsilon[k]), delta, int(releases[k]))

@@ -37,6 +37,7 @@ from bonafed.mechanisms.rewards.history import Models
 from bonafed.mechanisms.rewards.server import Bools, checked_participation, combine, mean_weights
 from bonafed.mechanisms.rewards.training import Arrays, Local, checked_start, presence, read_only, uploads
 
+SHARED_LAYERS = 3  # of LG-FedAvg: "the last 3 fully connected layers" (E.1)
 _ROUNDING = 1e-9  # a count above a whole number by less than this is that whole number
 
 

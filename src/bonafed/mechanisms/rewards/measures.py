@@ -64,7 +64,10 @@ def participation_rate(history: History) -> Floats:
 
 
 def individual_effort(effort: ArrayLike, capacity: ArrayLike) -> Measure:
-    """Effort as a share of what the client could do at most: equal for all that do their best (E.10)."""
+    """Effort as a share of what the client could do at most: equal for all that do their best.
+
+    The paper's answer to Question 4 of its appendix F, whether rewards are fair to small clients.
+    """
     most = checks.vector("capacity", capacity, sign="positive")
     given = checks.vector("effort", effort, length=most.size)
     if (given > most).any():

@@ -4,6 +4,7 @@ Whom to sample how often, and what to pay, so that every client's best choice is
 cost: with a known prior (`optimal_menu`, `plan`), or with none (`PriorFreeSampling`).
 """
 
+from bonafed.mechanisms.sampling.canonical import read_contract
 from bonafed.mechanisms.sampling.convergence import ConvergenceModel
 from bonafed.mechanisms.sampling.menus import (
     CompleteInformation,
@@ -17,9 +18,7 @@ from bonafed.mechanisms.sampling.prior_free import PriorFreeRun, PriorFreeSampli
 from bonafed.mechanisms.sampling.published import (
     contract_from_json,
     contract_to_json,
-    read_contract,
     save_contract,
-    verify,
 )
 from bonafed.mechanisms.sampling.settlement import SettledTerms, settle_contract, settle_rules
 from bonafed.mechanisms.sampling.spend import (
@@ -28,6 +27,7 @@ from bonafed.mechanisms.sampling.spend import (
     known_lotteries,
     spend_distribution,
 )
+from bonafed.mechanisms.sampling.verification import verify
 
 __all__ = [
     "Benchmark",

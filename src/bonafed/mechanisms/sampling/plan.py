@@ -73,7 +73,10 @@ class SamplingPlan:
     groups: tuple[Group, ...]
     menus: tuple[Menu, ...]  # one per group
     membership: NDArray[np.int64]  # (N,) index of each client's group
+    intended_spend: float  # money, whole run: the expected spend it was made for; shrunk by `confidence`
+    scale: float | None  # tau of the module docstring; None: everybody is in every round
     confidence: float | None = None  # realised spend is within budget with this probability
+    coin_commitment: str | None = None  # SHA-256, in hex, of the secret that decides who is sampled
 
     @property
     def clients(self) -> int:
@@ -162,13 +165,13 @@ def plan(
     r = checks.whole("rounds", rounds, at_most=MOST_ROUNDS)
     groups, membership = _group(prior, n, weights, priors)
     if confidence is None:
-        return _plan(groups, membership, money, money, r, None)
+        return plan_to_spend(money, groups, membership, money, r, None)
     level = checks.number("confidence", confidence)
     if not 0 < level < 1:
         raise InvalidValue("confidence", "must be between 0 and 1, ends excluded", confidence)
 
     def at(expected: float) -> SamplingPlan:
-        return _plan(groups, membership, expected, money, r, level)
+        return plan_to_spend(expected, groups, membership, money, r, level)
 
     return _largest_safe(at, money, 1 - level)
 
@@ -194,24 +197,27 @@ def _group(
 
 
 @np.errstate(over="ignore", invalid="ignore")  # what comes of an overflow is refused below
-def _plan(
+def plan_to_spend(
+    expected: float,
     groups: tuple[Group, ...],
     membership: NDArray[np.int64],
-    expected: float,
     money: float,
     rounds: int,
     confidence: float | None,
 ) -> SamplingPlan:
     """The optimal plan of the given expected spend, published under the budget `money`."""
     per_round = expected / rounds
+
+    def at(tau: float | None) -> SamplingPlan:
+        menus = menus_at_scale(groups, tau, per_round / len(membership))
+        return SamplingPlan(money, rounds, groups, menus, membership, expected, tau, confidence)
+
     if per_round >= sum(g.clients * g.prior.high for g in groups):
-        everybody = tuple(single_term(g.prior, g.prior.high, 1.0) for g in groups)
-        return SamplingPlan(money, rounds, groups, everybody, membership, confidence)
+        return at(None)
     tau, step = common_scale(groups, virtual_curve, per_round), 4e-16
     while True:
         require_scale("total_budget", tau, money)
-        menus = tuple(_menu(g, tau, per_round / len(membership), len(groups)) for g in groups)
-        candidate = SamplingPlan(money, rounds, groups, menus, membership, confidence)
+        candidate = at(tau)
         spend = candidate.expected_spend
         require_scale("total_budget", spend, money)
         if spend <= expected:
@@ -220,13 +226,20 @@ def _plan(
         step = min(2 * step, 0.5)
 
 
-def _menu(group: Group, tau: float, share: float, groups: int) -> Menu:
-    """A group's menu; its budget is the even share, or its own spend where groups differ."""
-    scale = tau * math.sqrt(group.weight)
-    menu = menu_at_scale(group.prior, share, scale)
-    if groups == 1:
-        return menu
-    return menu_at_scale(group.prior, menu.expected_spend, scale)
+def menus_at_scale(groups: Sequence[Group], tau: float | None, share: float) -> tuple[Menu, ...]:
+    """The menu of every group for a common tau (None: everybody is in every round).
+
+    A menu's budget is the even `share`, money per client and round, or its own spend where groups differ.
+    """
+    if tau is None:
+        return tuple(single_term(g.prior, g.prior.high, 1.0) for g in groups)
+    scales = [tau * math.sqrt(group.weight) for group in groups]
+    menus = tuple(menu_at_scale(g.prior, share, s) for g, s in zip(groups, scales, strict=True))
+    if len(groups) == 1:
+        return menus
+    return tuple(
+        menu_at_scale(g.prior, m.expected_spend, s) for g, m, s in zip(groups, menus, scales, strict=True)
+    )
 
 
 def common_scale(groups: Sequence[Group], curve_of: Callable[[Prior], Curve], per_round: float) -> float:

@@ -28,7 +28,7 @@ from bonafed.economics.contracts import (
 from bonafed.economics.curves import SmoothCurve, unironed_curve
 from bonafed.economics.discrete import FinitePrior, estimate, virtual_costs
 from bonafed.economics.expectation import expectation
-from bonafed.economics.priors import ContinuousPrior, JSONObject, Prior
+from bonafed.economics.priors import ContinuousPrior, Prior
 from bonafed.errors import InvalidValue, NoSolution
 from bonafed.mechanisms.sampling.menus import solve_scale
 
@@ -149,9 +149,6 @@ class PrintedMenu(Menu):
 
     def levels(self) -> Floats:
         return np.linspace(self.prior.low, self.prior.high, 65)
-
-    def to_json(self) -> JSONObject:
-        raise InvalidValue("variant", "must be 'corrected' to be published", "'printed'")
 
 
 def printed_offer(state: PriorFreeState) -> tuple[Offer, bool]:

@@ -6,8 +6,8 @@ anyone can check that they promise what they say, by search over many sequences 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,17 +18,50 @@ from bonafed.economics.discrete import Estimator
 from bonafed.economics.priors import JSONObject
 from bonafed.economics.published import field
 from bonafed.errors import InvalidValue
+from bonafed.mechanisms.sampling.canonical import (
+    canonical_bytes,
+    coins_from_json,
+    coins_to_json,
+    digest,
+    require_same,
+    require_version,
+)
+from bonafed.mechanisms.sampling.plan import MOST_ROUNDS
 from bonafed.mechanisms.sampling.prior_free import PriorFreeSampling
-from bonafed.mechanisms.sampling.published import Check
+from bonafed.mechanisms.sampling.published import Published, parse_contract
+from bonafed.mechanisms.sampling.verification import Check
 
 RULES_FORMAT = "bonafed-prior-free-rules"
-RULES_VERSION = 1
+RULES_VERSION = 2
 _SEQUENCES = 15  # random sequences of reports tried by `verify_rules`
 _LONGEST = 100  # clients of a tried sequence; longer rules are tried at this length
 _PLACES = 6  # places along a sequence at which the published menu is audited
 
 
-def rules_to_json(rules: PriorFreeSampling, rounds: int) -> JSONObject:
+class PublishedRules(NamedTuple):
+    """Prior-free rules as published."""
+
+    rules: PriorFreeSampling
+    rounds: int
+    coin_commitment: str | None = None  # SHA-256, in hex, of the secret that decides who is sampled
+
+    @property
+    def total_budget(self) -> float:
+        """Money, whole run."""
+        return self.rounds * self.rules.budget
+
+    @property
+    def content(self) -> bytes:
+        """The canonical form."""
+        return rules_bytes(*self)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the canonical form, in hex."""
+        return digest(self.content)
+
+
+def rules_to_json(rules: PriorFreeSampling, rounds: int, coin_commitment: str | None = None) -> JSONObject:
     """Plain data to publish."""
     if rules.variant != "safe":
         raise InvalidValue("variant", "must be 'safe' to be published", repr(rules.variant))
@@ -44,26 +77,42 @@ def rules_to_json(rules: PriorFreeSampling, rounds: int) -> JSONObject:
         "floor": rules.lowest_probability,
         "estimator": rules.estimator,
         "refresh": rules.refresh,
+        **coins_to_json(coin_commitment),
     }
 
 
-def rules_bytes(rules: PriorFreeSampling, rounds: int) -> bytes:
-    """The rules as the content of a file."""
-    return (json.dumps(rules_to_json(rules, rounds), indent=1, allow_nan=False) + "\n").encode()
+def rules_bytes(rules: PriorFreeSampling, rounds: int, coin_commitment: str | None = None) -> bytes:
+    """The rules as the content of a file: their canonical form."""
+    return canonical_bytes(rules_to_json(rules, rounds, coin_commitment))
 
 
-def rules_from_json(data: object) -> PriorFreeSampling:
-    """The rules of a file; every field is checked."""
+def rules_from_json(data: object) -> PublishedRules:
+    """The rules of a file; every field is checked, and there is no other."""
+    kind = field(data, "format", "rules")
+    if kind != RULES_FORMAT:
+        raise InvalidValue("rules.format", f"must be {RULES_FORMAT!r}", repr(kind)[:60])
+    assert isinstance(data, dict)  # or it had no field
+    require_version(field(data, "version", "rules"), RULES_VERSION, "rules.version")
     values = {
         name: field(data, name, "rules")
         for name in ("clients", "highest", "initial", "initial_probability", "floor", "refresh")
     }
-    if field(data, "version", "rules") != RULES_VERSION:
-        raise InvalidValue("rules.version", f"must be {RULES_VERSION}", field(data, "version", "rules"))
-    checks.whole("rules.rounds", field(data, "rounds", "rules"))
+    rounds = checks.whole("rules.rounds", field(data, "rounds", "rules"), at_most=MOST_ROUNDS)
     estimator = field(data, "estimator", "rules")
     checks.literal("rules.estimator", estimator, Estimator)
-    return PriorFreeSampling(budget=field(data, "budget_per_round", "rules"), estimator=estimator, **values)
+    rules = PriorFreeSampling(
+        budget=field(data, "budget_per_round", "rules"), estimator=estimator, **values
+    )
+    published = PublishedRules(rules, rounds, coins_from_json(data.get("coins")))
+    require_same(data, rules_to_json(*published), "rules")
+    return published
+
+
+def read_published(data: object) -> Published | PublishedRules:
+    """The contract or the rules of a file, whichever it is: well formed, not yet what it should be."""
+    if field(data, "format", "contract") == RULES_FORMAT:
+        return rules_from_json(data)
+    return parse_contract(data)
 
 
 def audit_sequence(
@@ -90,7 +139,7 @@ def audit_sequence(
 
 def verify_rules(data: object, seed: int = 0) -> list[Check]:
     """Play many sequences of reports, gentle and hostile, and look for a broken promise."""
-    rules = _shortened(rules_from_json(data))
+    rules = _shortened(rules_from_json(data).rules)
     rng = np.random.default_rng(seed)
     n, top = rules.clients, rules.highest
     dear_then_free = np.where(np.arange(n) < n // 2, top, 0.0)

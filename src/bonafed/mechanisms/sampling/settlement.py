@@ -8,6 +8,7 @@ depend on those before it.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -16,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bonafed import checks
 from bonafed.checks import Floats
+from bonafed.economics.discrete import Empirical
 from bonafed.errors import InvalidValue
 from bonafed.mechanisms.sampling.plan import SamplingPlan
 from bonafed.mechanisms.sampling.prior_free import PriorFreeSampling
@@ -68,3 +70,45 @@ def settle_rules(rules: PriorFreeSampling, rounds: int, reports: ArrayLike) -> S
     done = rules.run(c)  # passes over whoever is not admitted
     inside = c <= rules.highest
     return SettledTerms(c, inside, done.probability, done.payment, turns, turns * rules.budget)
+
+
+def reports_behind_prior(contract: SamplingPlan, reports: ArrayLike) -> int:
+    """How many reports are among the past costs that the prior of their client was estimated from.
+
+    Each past cost stands for one report at most, whatever the order.
+    """
+    c = checks.vector("reports", reports, length=contract.clients)
+    found = 0
+    for index, group in enumerate(contract.groups):
+        if isinstance(group.prior, Empirical):
+            stated = Counter(c[contract.membership == index].tolist())
+            found += (stated & Counter(group.prior.samples.tolist())).total()
+    return found
+
+
+def designed_from_reports(contract: SamplingPlan, terms: SettledTerms) -> list[str]:
+    """A caution where the contract was probably made from the very reports it is settled for.
+
+    A menu is truthful for a client whose report did not make it (theory A6). Where at least half of all
+    reports are among the past costs behind the prior, the two are probably the same statements.
+    """
+    behind, everybody = reports_behind_prior(contract, terms.reports), terms.reports.size
+    if not behind or 2 * behind < everybody:
+        return []
+    return [
+        f"{behind:,} of {everybody:,} reports are among the past costs that the contract was made from. If "
+        "these are the same statements, the contract is not truthful: a report then moves the terms it is "
+        "paid by, and overstating may pay. Prior-free rules (bonafed quote --prior-free) are made for "
+        "learning costs from the clients themselves."
+    ]
+
+
+def overspending(terms: SettledTerms) -> list[str]:
+    """A caution where these reports cost more than the budget, which is kept on average over the prior."""
+    if terms.spend.mean <= terms.total_budget * (1 + 1e-9):
+        return []
+    return [
+        f"the expected spend for these reports, {terms.spend.mean:,.6g}, exceeds the budget of "
+        f"{terms.total_budget:,.6g}. The contract keeps it on average over the costs it believes in; these "
+        "are cheaper, so more clients are sampled more often."
+    ]

@@ -10,7 +10,8 @@
          1/(N q_n), so that the expected change is the mean over all clients (Proposition 1);
     (4)  whoever is in is paid r_n, whether or not its update turns out to be usable.
 
-Everything is a pure function of its arguments; the coins of a round come from (seed, round) alone.
+Everything is a pure function of its arguments; the coins of a round come from (seed, round) alone, or are
+verifiable ones (`bonafed.mechanisms.coins`), which nobody can know before he reports.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from bonafed.checks import Floats
 from bonafed.economics.priors import Prior
 from bonafed.errors import InvalidValue
 from bonafed.learning.federation import Participation, unbiased
-from bonafed.mechanisms.sampling.convergence import ConvergenceModel
+from bonafed.mechanisms.coins import Coins
+from bonafed.mechanisms.sampling.convergence import ConvergenceModel, RateVariant
 from bonafed.mechanisms.sampling.menus import complete_information, uniform_menu
 from bonafed.mechanisms.sampling.plan import plan
 
@@ -51,8 +53,8 @@ class SampledTerms:
 
     @property
     def sampling_term(self) -> float:
-        """Mean of 1/q_n: what the convergence bound depends on."""
-        return float(np.mean(1 / self.probability))
+        """sum of s_n/q_n, here with s_n = 1: what the convergence bound depends on."""
+        return math.fsum(1 / self.probability)
 
 
 def draw_costs(prior: Prior, clients: int, seed: int) -> Floats:
@@ -95,9 +97,12 @@ def sampled_terms(
     return SampledTerms(c, q, r, turns, money)
 
 
-def participation(terms: SampledTerms, seed: int, round_number: int) -> Participation:
-    """(3): who is in a round; the same for the same seed and round."""
-    key = np.random.SeedSequence((seed, round_number), spawn_key=(_COINS,))
+def participation(terms: SampledTerms, coins: int | Coins, round_number: int) -> Participation:
+    """(3): who is in a round; the same for the same coins and round. A number is a seed."""
+    if isinstance(coins, Coins):
+        who = coins.participants(round_number)
+        return Participation(who, 1 / (terms.probability.size * terms.probability[who]))
+    key = np.random.SeedSequence((coins, round_number), spawn_key=(_COINS,))
     return unbiased(np.random.default_rng(key), terms.probability)
 
 
@@ -107,13 +112,23 @@ def spend(terms: SampledTerms, who: Participation) -> float:
 
 
 def proposition_1_rates(
-    smoothness: float, strong_convexity: float, local_steps: int, rounds: int
+    smoothness: float,
+    strong_convexity: float,
+    local_steps: int,
+    round_number: int,
+    variant: RateVariant = "corrected",
 ) -> Floats:
-    """(rounds,) learning rates 2/(max(8L, mu E) + mu r), r = 0, 1, ..., of Proposition 1.
+    """(E,) learning rates of Proposition 1 in the local steps of round 1, 2, ...
 
-    >>> proposition_1_rates(smoothness=1.0, strong_convexity=0.5, local_steps=4, rounds=3).round(4)
-    array([0.25  , 0.2353, 0.2222])
+    Corrected (E11) 2/(max(8L, mu E) + mu (E r + i)), i = 0, ..., E - 1; printed 2/(max(8L, mu E) + mu r) in
+    all of them; with r = 0 in the first round.
+
+    >>> proposition_1_rates(smoothness=1.0, strong_convexity=0.5, local_steps=4, round_number=2).round(4)
+    array([0.2   , 0.1905, 0.1818, 0.1739])
+    >>> proposition_1_rates(1.0, 0.5, 4, 2, variant="printed").round(4)
+    array([0.2353, 0.2353, 0.2353, 0.2353])
     """
     # the rate does not depend on the gradient bounds, which the model also holds
     model = ConvergenceModel(smoothness, strong_convexity, local_steps, gradient_bounds=[1.0])
-    return model.learning_rate(np.arange(checks.whole("rounds", rounds)))
+    before = checks.whole("round_number", round_number) - 1
+    return model.learning_rate(before, np.arange(model.local_steps), variant)

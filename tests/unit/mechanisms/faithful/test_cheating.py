@@ -39,6 +39,7 @@ from bonafed.mechanisms.faithful.cheating import (
     train_each,
 )
 from bonafed.mechanisms.faithful.cheating_claims import alone, collusion, verdicts
+from bonafed.mechanisms.faithful.reports import Watch
 
 VECTORS = json.loads((Path(__file__).parents[3] / "vectors" / "faithful.json").read_text())["faithfulness"]
 seeds = st.integers(0, 10_000)
@@ -110,15 +111,17 @@ def test_side_by_side_every_run_is_that_of_the_protocol_alone(kind):
     for way, end in zip(ways, ends, strict=True):
         seen.add(end.how)
         if end.how == "regular":
-            model = train(case.problem, {1: way.make()}, case.steps)[0]
+            model = train(case.problem, {1: way.make()}, case.steps, watch=Watch(case.problem, "numbers"))[
+                0
+            ]
             np.testing.assert_allclose(end.model, model, rtol=1e-9, atol=1e-11)
             continue
         wanted = {"silent": BadReport, "diverged": Diverged}[end.how]
         with pytest.raises(wanted, match=f"step {end.step}[ :]"):
-            train(case.problem, {1: way.make()}, case.steps)
-        np.testing.assert_allclose(
-            end.model, train(case.problem, {1: way.make()}, end.step - 1)[0], rtol=1e-9
-        )
+            train(case.problem, {1: way.make()}, case.steps, watch=Watch(case.problem, "numbers"))
+        believed = Watch(case.problem, "numbers")
+        until = train(case.problem, {1: way.make()}, end.step - 1, watch=believed)[0]
+        np.testing.assert_allclose(end.model, until, rtol=1e-9)
     assert seen == {"regular", "silent", "diverged"}
 
 
@@ -169,7 +172,7 @@ def test_the_gain_is_the_change_of_the_total_loss_up_to_payment_errors():
     problem, k = case.problem, 2
     ways = [way for way in deviations(case, k) if way.name != "silent half-way on"]
     for way, tried in zip(ways, attempts(case, k, ways), strict=True):
-        model = train(problem, {k: way.make()}, case.steps)[0]
+        model = train(problem, {k: way.make()}, case.steps, watch=Watch(problem, "numbers"))[0]
         change = problem.value(case.model, problem.weights) - problem.value(model, problem.weights)
         assert tried.gain == pytest.approx(change / problem.weights[k], abs=tried.allowed)
         paid = vcg_payments(problem, model).amount[k]
@@ -239,7 +242,7 @@ def test_a_pair_gains_what_two_runs_of_the_protocol_say(kind):
     case = prepare(held, Terms(epsilon=1e-6))
     pair = collusion(case, 0)
     k, j = pair.agents
-    options = {"training_steps": case.steps, "epsilon": 1e-6}
+    options = {"training_steps": case.steps, "epsilon": 1e-6, "check_reports": "numbers"}
     honest = faithful(case.problem, **options)
     both = faithful(case.problem, agents=cheats.collude(case.problem, k, j, pair.factor), **options)
     assert pair.gain == pytest.approx((honest.overall - both.overall)[[k, j]].sum(), abs=1e-8)
@@ -289,7 +292,7 @@ def test_the_same_seed_gives_the_same_attempts():
     regular = [a for a in first if not a.end]
     assert [a for a in again if not a.end] == regular
     changed = [a.name for a, b in zip(first, other, strict=True) if a != b]
-    assert changed == ["gradient plus noise"]
+    assert changed == ["random numbers", "gradient plus noise"]
 
 
 def test_bad_input_is_refused_by_name():

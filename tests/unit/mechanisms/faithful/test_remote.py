@@ -77,7 +77,14 @@ def test_a_lie_in_an_answer_is_a_lie_of_an_agent(held):
 
 BAD = {
     "nothing": lambda g: None,
-    r"no numbers \(str\)": lambda g: "gradient",
+    r"no real numbers \(str\)": lambda g: "gradient",
+    r"no real numbers \(list\)": lambda g: [["1.5"] * g.shape[1]],
+    r"no real numbers \(complex128\)": lambda g: g + 1j,
+    r"no real numbers \(bool\)": lambda g: g > 0,
+    r"no real numbers \(ndarray\)": lambda g: g.astype(object),
+    r"no numbers \(list\)": lambda g: [[1.0], [2.0, 3.0]],
+    r"no answer \(TimeoutError: 30 s\)": lambda g: TimeoutError("30 s"),
+    r"no answer \(ConnectionResetError\)": lambda g: ConnectionResetError(),
     r"shape \(9,\) instead of \(1, 9\)": lambda g: g[0],
     "NaN or inf": lambda g: np.where(np.arange(g.size) == 4, np.inf, g),
 }

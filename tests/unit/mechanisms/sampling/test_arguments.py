@@ -132,11 +132,6 @@ def test_a_plan_refuses_reports_above_the_highest_cost():
         plan(PRIOR, 1, 2, 5).allocate([0.6, 1.6])
 
 
-def test_a_printed_menu_cannot_be_published():
-    with pytest.raises(InvalidValue, match="variant must be 'corrected' to be published"):
-        optimal_menu(PRIOR, 0.5, "printed").to_json()
-
-
 def test_the_same_call_gives_the_same_numbers():
     """No hidden state: a plan, its spend and a sequence are the same bits when made again."""
 

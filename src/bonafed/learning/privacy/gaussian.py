@@ -5,10 +5,13 @@ sensitivity, are together exactly one Gaussian release with noise multiplier sig
 
     sigma_T(eps, delta) = sqrt(T) sigma_1(eps, delta),
 
-with sigma_1 the smallest multiplier for which one release is (eps, delta)-differentially private. The
-paper's route over zero-concentrated privacy needs more noise for the same promise:
+with sigma_1 the smallest multiplier for which one release is (eps, delta)-differentially private. This is
+`exact`. Two others are kept for comparison:
 
-    rho = (sqrt(ln(1/delta) + eps) - sqrt(ln(1/delta)))^2,   sigma_T = sqrt(T/(2 rho)).
+    zcdp     by zero-concentrated privacy, more noise than the promise needs:
+             rho = (sqrt(ln(1/delta) + eps) - sqrt(ln(1/delta)))^2,   sigma_T = sqrt(T/(2 rho));
+    printed  (8) of the JSAM paper with its constant c2 = sqrt(2), sigma_T = c2 sqrt(T ln(1/delta))/eps:
+             beyond epsilon 8 or so less noise than the promise needs (erratum J13).
 
 With mu = 1/sigma, a = mu/2 - eps/mu, phi and Phi the normal density and distribution function and
 m(t) = Phi(-t)/phi(t), the delta of one release at epsilon is
@@ -22,9 +25,8 @@ that is asked for, and the epsilon that is read back.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from collections.abc import Callable
+from typing import Literal
 
 import numpy as np
 from scipy.optimize import brentq
@@ -34,7 +36,7 @@ from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
 
-Calibration = Literal["exact", "printed"]
+Calibration = Literal["exact", "zcdp", "printed"]
 ROUNDING_UP = 1e-12  # first step of adding noise until the promise holds
 EPSILONS = (1e-100, 1e100)  # for which noise, and its square in a ledger, are numbers of double precision
 MARGIN = 1e-11  # of log delta, several times what its computation may be off
@@ -48,6 +50,8 @@ def noise_multiplier(
 ) -> float:
     """Noise standard deviation over L2 sensitivity that makes `releases` releases (eps, delta)-private.
 
+    So do "exact" and "zcdp"; "printed" does not always.
+
     >>> round(noise_multiplier(1.0, 1e-5), 4)
     3.7306
     """
@@ -58,8 +62,10 @@ def noise_multiplier(
     log_delta = -math.log(small)
     # sqrt(a + eps) - sqrt(a) = eps/(sqrt(a + eps) + sqrt(a)): no cancellation for small eps
     root_rho = eps / (math.sqrt(log_delta + eps) + math.sqrt(log_delta))
-    if variant == "printed":
+    if variant == "zcdp":
         return math.sqrt(times / 2) / root_rho
+    if variant == "printed":
+        return math.sqrt(2 * times * log_delta) / eps
     noise, more = math.sqrt(times) * _one_release(eps, small, 1 / root_rho), ROUNDING_UP
     while True:  # what is read back from the ledger must be within the promise
         noise, more = noise * (1 + more), 2 * more
@@ -68,7 +74,7 @@ def noise_multiplier(
 
 
 def _one_release(epsilon: float, delta: float, enough: float) -> float:
-    """sigma_1, given a noise that is more than the printed one's."""
+    """sigma_1, given a noise that is more than that of zero-concentrated privacy."""
     from dp_accounting import get_sigma_gaussian  # heavy import, only needed here
 
     with np.errstate(all="ignore"):  # on the way of its root search
@@ -136,36 +142,3 @@ def _delta(value: float) -> float:
     if not 0 < delta < 1:
         raise InvalidValue("delta", "must be between 0 and 1, ends excluded", value)
     return delta
-
-
-class Release(NamedTuple):
-    """Noisy gradients a client gave away in one round, all at the same noise."""
-
-    client: int
-    round_number: int
-    multiplier: float  # noise standard deviation over L2 sensitivity
-    times: int  # how many
-
-
-@dataclass(frozen=True, slots=True)
-class Ledger:
-    """Every release of private data, in order; adding to it gives a new ledger."""
-
-    releases: tuple[Release, ...] = ()
-
-    def add(self, releases: Iterable[Release]) -> Ledger:
-        """The ledger with these releases written down."""
-        return Ledger((*self.releases, *releases))
-
-    def epsilon(self, client: int, delta: float) -> float:
-        """The (epsilon, delta) privacy a client has left behind so far; 0 if it released nothing.
-
-        Gaussian releases compose exactly: their inverse squared multipliers add up.
-        """
-        total = sum(r.times / r.multiplier**2 for r in self.releases if r.client == client)
-        return spent_epsilon(1 / math.sqrt(total), 1, delta) if total else 0.0
-
-    @property
-    def clients(self) -> tuple[int, ...]:
-        """Clients with at least one release, in order."""
-        return tuple(sorted({r.client for r in self.releases}))

@@ -1,0 +1,64 @@
+"""Secrets of verifiable coins as files: hexadecimal digits that only their owner may read."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from bonafed.errors import InvalidValue, UnreadableFile
+from bonafed.files import require_different, require_writable, write_secret, write_together
+from bonafed.mechanisms.coins import SECRET_BYTES, commit
+
+
+class CoinSecret(NamedTuple):
+    """The server's secret of a contract that is being written."""
+
+    path: Path
+    value: bytes
+
+    @property
+    def commitment(self) -> str:
+        """What the contract says of it."""
+        return commit(self.value)
+
+
+def new_coin_secret(path: Path | None, save: Path | None) -> CoinSecret | None:
+    """Of --commit-coins, if it was given: drawn now, written with the contract."""
+    if path is None:
+        return None
+    if save is None:
+        raise InvalidValue("--commit-coins", "must be given with --save: the contract commits to it", path)
+    require_writable(path)
+    return CoinSecret(path, secrets.token_bytes(SECRET_BYTES))
+
+
+def write_with_secret(outputs: Mapping[Path, bytes], secret: CoinSecret | None) -> None:
+    """All of it or nothing: no contract without its secret, no secret of a contract that is not there."""
+    if secret is None:
+        write_together(outputs)
+        return
+    for path in outputs:  # a signature, too
+        require_different("--commit-coins", secret.path, "another output", path)
+    write_secret(secret.path, hex_line(secret.value))
+    try:
+        write_together(outputs)
+    except BaseException:
+        secret.path.unlink()
+        raise
+
+
+def hex_line(value: bytes) -> bytes:
+    """A secret as the content of a file."""
+    return (value.hex() + "\n").encode()
+
+
+def read_hex(path: Path) -> bytes:
+    """A secret from such a file."""
+    try:
+        return bytes.fromhex(path.read_text(encoding="ascii").strip())
+    except OSError as error:
+        raise UnreadableFile(path, error.strerror or str(error)) from error
+    except ValueError as error:
+        raise UnreadableFile(path, f"must hold {2 * SECRET_BYTES} hexadecimal digits") from error

@@ -1,0 +1,322 @@
+"""Noise that hides records: where it comes from, and how it is added (decision 0010).
+
+A *source* gives every job a stream of its own.
+
+    Secret         a cipher's key stream, keyed by a secret and by everything the job is asked and works on
+                   (`Task`), so that the same noise is never added to two different values
+    Reproducible   a generator seeded by (seed, round, client, copy), for studies and tests: whoever knows
+                   the seed takes the noise off again, and an epsilon says nothing to them
+
+Numbers are added so that floating-point arithmetic gives nothing away (Mironov 2012). The ideal mechanism
+releases S + sd Z with Z normal; here what is released is
+
+    Lambda round((S + sd Z)/Lambda),    Lambda = 2^(floor(log2 sd) - 4), in (sd/32, sd/16],
+
+which is post-processing: whatever the data, a release is a multiple of the same Lambda. Z comes by Box and
+Muller from 192 random bits a pair, in double precision. What is left is how far the probabilities of these
+multiples are from the ideal ones: eta of themselves at most (`relative_error`). `reserve` says what of a
+promise that takes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import math
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import NamedTuple, Protocol, final
+
+import numpy as np
+import torch
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bonafed import checks
+from bonafed.checks import Floats
+from bonafed.errors import InvalidValue
+from bonafed.learning.jobs import Job, LocalTraining, Samples
+from bonafed.learning.workspace import array
+
+KEY_BYTES = 32  # of a secret
+PIECE = 32768  # pairs of normal numbers that are made at once: fewer, and calls take longer than they do
+LANES = 8  # pairs are made in multiples of so many, as many as any processor computes at once
+_WORDS_A_PAIR = 3
+_SILENCE = memoryview(bytes(8 * _WORDS_A_PAIR * PIECE))  # encrypted, it is the key stream
+_WHOLE, _REAL = torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.float64)
+_HERE = object()  # owner of this module's arrays in the workspace
+_ROLES = ("radius", "angle", "part")
+_NOISE, _BATCHES = b"noise", b"batches"  # what a stream is for
+_PURPOSES = {_NOISE: 1, _BATCHES: 2}  # the order of samples, of the same seed, has none
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Everything that a job's result depends on; tasks that differ in anything get independent noise."""
+
+    round_number: int
+    client: int
+    copy: int
+    noise_multiplier: float
+    training: LocalTraining
+    model: bytes  # SHA-256 of the weights it starts from
+    data: bytes  # SHA-256 of all clients' samples and of which of them are its own
+
+    @classmethod
+    def of(cls, job: Job, training: LocalTraining, round_number: int, model: bytes, samples: bytes) -> Task:
+        """The task of a job in a round, from a model and all clients' samples, both as digests."""
+        data = hashlib.sha256(samples + np.ascontiguousarray(job.samples).data).digest()
+        return cls(round_number, job.client, job.copy, job.noise_multiplier, training, model, data)
+
+    def canonical(self) -> bytes:
+        """The same bytes for the same task, and for no other: floats are written with all their digits."""
+        numbers = (self.round_number, self.client, self.copy, float(self.noise_multiplier))
+        return repr((numbers, self.training)).encode() + self.model + self.data
+
+
+class _Words(Protocol):
+    """An endless row of random 64-bit words."""
+
+    def fill(self, out: NDArray[np.int64]) -> None:
+        """The next words into a contiguous array of at most `_WORDS_A_PAIR * PIECE`."""
+
+
+@final
+class Stream:
+    """The randomness that hides the records of one job: noise, and secret batches."""
+
+    def __init__(self, words: Callable[[bytes], _Words]) -> None:
+        self._words = words  # for a purpose
+        self._noise = words(_NOISE)
+        self._batches: _Words | None = None  # made when they are needed
+
+    def fill(self, out: NDArray[np.int64]) -> None:
+        """The next words for noise."""
+        self._noise.fill(out)
+
+    def add_to(self, gradient: Tensor, sd: float) -> None:
+        """One release: noise of standard deviation sd on every number of a vector (P,), in place."""
+        add_noise(gradient[None], [self], [sd])
+
+    def uniforms(self, count: int) -> Floats:
+        """(count,) independent uniform numbers of 53 bits in [0, 1), from a stream apart from the noise."""
+        if self._batches is None:
+            self._batches = self._words(_BATCHES)
+        words = np.empty(count, dtype=np.int64)
+        for first in range(0, count, PIECE):
+            self._batches.fill(words[first : first + PIECE])
+        return np.asarray((words.view(np.uint64) >> np.uint64(11)) * 2.0**-53)
+
+
+class Source(ABC):
+    """Where the noise of a run comes from."""
+
+    @abstractmethod
+    def stream(self, task: Task) -> Stream:
+        """The stream of a job; the same one each time the same task is asked about."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Secret(Source):
+    """Noise that only who holds the key can take off again: AES-256 in counter mode, a key per task."""
+
+    key: bytes = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.key, bytes) or len(self.key) != KEY_BYTES:
+            raise InvalidValue("key", f"must be {KEY_BYTES} bytes", "something else")  # not the key itself
+
+    @classmethod
+    def fresh(cls) -> Secret:
+        """A key of the operating system's."""
+        return cls(secrets.token_bytes(KEY_BYTES))
+
+    def stream(self, task: Task) -> Stream:
+        whole = task.canonical()
+        return Stream(lambda purpose: _Cipher(self.derived(purpose, whole)))
+
+    def releases(self, text: bytes) -> SecretReleases:
+        """Noise for releases one after the other, of a run that this text says all about."""
+        return SecretReleases(self, text)
+
+    def derived(self, purpose: bytes, text: bytes) -> bytes:
+        """A key for one purpose: HMAC-SHA256 of what it is for."""
+        return hmac.digest(self.key, b"bonafed " + purpose + b"\0" + text, "sha256")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Reproducible(Source):
+    """Noise that anybody who knows the seed can compute, and take off: for studies and tests only."""
+
+    seed: int
+
+    def __post_init__(self) -> None:
+        checks.seed("seed", self.seed)
+
+    def stream(self, task: Task) -> Stream:
+        numbers = (self.seed, task.round_number, task.client, task.copy)
+        return Stream(lambda purpose: _Generator(numbers, _PURPOSES[purpose]))
+
+
+@final
+class SecretReleases:
+    """Releases one after the other; the noise of each is keyed by its number and by the very values.
+
+    A function of the secret that nobody can tell from a random one may well be told the values: equal ones
+    get equal noise when a run is repeated, and others get other noise.
+    """
+
+    def __init__(self, secret: Secret, text: bytes) -> None:
+        self._secret, self._text, self._number = secret, text, 0
+
+    def released(self, values: Floats, sd: float) -> Floats:
+        """Values with noise of standard deviation sd on each, as they may be published."""
+        self._number += 1
+        noisy = torch.tensor(values, dtype=torch.float64).reshape(1, -1)
+        what = repr((self._number, float(sd))).encode() + digest(noisy) + self._text
+        key = self._secret.derived(b"release", what)
+        add_noise(noisy, [Stream(lambda _purpose: _Cipher(key))], [sd])
+        return np.asarray(noisy.numpy().reshape(np.shape(values)))
+
+
+@final
+class _Cipher:
+    """Words of a key stream. A key is used for one stream, so that the counter may begin at 0."""
+
+    def __init__(self, key: bytes) -> None:
+        self._context = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
+
+    def fill(self, out: NDArray[np.int64]) -> None:
+        self._context.update_into(_SILENCE[: out.nbytes], out.reshape(-1).view(np.uint8).data)
+
+
+@final
+class _Generator:
+    """Words of PCG64, seeded by public numbers."""
+
+    def __init__(self, numbers: Sequence[int], purpose: int) -> None:
+        self._bits = np.random.PCG64(np.random.SeedSequence(numbers, spawn_key=(purpose,)))
+
+    def fill(self, out: NDArray[np.int64]) -> None:
+        out.reshape(-1)[:] = self._bits.random_raw(out.size).view(np.int64)
+
+
+def digest(values: Tensor) -> bytes:
+    """Of every bit of an array, its shape and its precision."""
+    found = hashlib.sha256(f"{values.dtype}{tuple(values.shape)}".encode())
+    found.update(np.ascontiguousarray(values.detach().numpy()).data)
+    return found.digest()
+
+
+def digest_of_samples(samples: Samples) -> bytes:
+    """Of all clients' samples and labels."""
+    return hashlib.sha256(digest(samples.features) + digest(samples.labels)).digest()
+
+
+def add_noise(gradients: Tensor, streams: Sequence[Stream], sds: Sequence[float]) -> None:
+    """One release of each row of (K, P): noise of its standard deviation from its stream, in place.
+
+    Short rows are worked on together. What a row gets does not depend on the others.
+    """
+    size = gradients.shape[1]
+    pairs = math.ceil(size / (2 * LANES)) * LANES
+    at_once = max(1, PIECE // pairs)
+    for first in range(0, len(streams), at_once):
+        rows = slice(first, first + at_once)
+        variance, grid = _scales(tuple(sds[rows]))
+        for start in range(0, pairs, PIECE):
+            width = min(PIECE, pairs - start)
+            piece = gradients[rows, 2 * start : 2 * (start + width)]
+            _add_piece(piece, streams[rows], width, variance, grid)
+
+
+@lru_cache(maxsize=64)
+def _scales(sds: tuple[float, ...]) -> tuple[Tensor, Tensor]:
+    """-sd^2 and 1.5 2^52 Lambda, (K, 1) each. Added to a number and taken off again, the latter rounds it
+    to a multiple of Lambda: the numbers from 2^52 Lambda to 2^53 Lambda of double precision are those."""
+    variance = torch.tensor([[-sd * sd] for sd in sds], dtype=torch.float64)
+    grid = torch.tensor([[1.5 * 2.0**52 * unit(sd)] for sd in sds], dtype=torch.float64)
+    return variance, grid
+
+
+def unit(sd: float) -> float:
+    """Lambda, of which all that is released is a multiple: the largest power of two that is at most sd/16.
+
+    >>> unit(0.5), unit(0.9), unit(1.0)
+    (0.03125, 0.03125, 0.0625)
+    """
+    return math.ldexp(1.0, math.frexp(sd)[1] - 5)
+
+
+def _add_piece(
+    numbers: Tensor, streams: Sequence[Stream], width: int, variance: Tensor, grid: Tensor
+) -> None:
+    """Noise on (K, at most 2 width) numbers; every pass over them counts, and there are twenty."""
+    shape = (len(streams), width)
+    words = array(_HERE, "words", (len(streams), _WORDS_A_PAIR, width), _WHOLE)
+    for row, stream in zip(words.numpy(), streams, strict=True):
+        stream.fill(row)
+    radius, angle, part = (array(_HERE, role, shape, _REAL) for role in _ROLES)
+    # x in [-1, 1] of 127 bits, exact to a rounding also near 0, which makes the tail: sd sqrt(-ln x^2) is
+    # the radius, and an angle makes two normal numbers of it
+    radius.copy_(words[:, 0]).add_(angle.copy_(words[:, 1]), alpha=2.0**-63).mul_(2.0**-63)
+    radius.mul_(radius).log_().mul_(variance).sqrt_()
+    angle.copy_(words[:, 2]).mul_(math.pi * 2.0**-63)
+    for side, start in ((torch.cos, 0), (torch.sin, width)):
+        mine = numbers[:, start : start + width]
+        side(angle, out=part).mul_(radius)
+        torch.sub(part[:, : mine.shape[1]].add_(mine).add_(grid), grid, out=mine)
+
+
+_HALF_ULP = 2.0**-53
+_ASIDE = 0.01  # of epsilon and of delta, at most, for what arithmetic does
+_TAIL = 2.0**-73  # probability, per pair, of a radius so large that 127 bits do not give it to a rounding
+
+
+class Promise(NamedTuple):
+    """An (epsilon, delta), and what of it arithmetic takes."""
+
+    epsilon: float  # left for the ideal mechanism
+    delta: float  # likewise
+    arithmetic: float  # epsilon that the difference between computed and ideal releases may take
+
+
+def relative_error(reach: float) -> float:
+    """eta: how far at most the probability of any release of one number is from the ideal, over itself.
+
+    `reach` bounds |S|/sd, the number without noise. Decision 0010 proves
+
+        eta <= 2^-53 (4 32 1.93 (176 + reach) + 22000).
+
+    >>> f"{relative_error(100):.1e}"
+    '1.0e-11'
+    """
+    return _HALF_ULP * (4 * 32 * 1.93 * (176 + reach) + 22_000)
+
+
+def reserve(epsilon: float, delta: float, numbers: float, reach: float) -> Promise:
+    """What ideal noise must promise for the computed one to be (epsilon, delta)-private.
+
+    `numbers` is how many noisy numbers there are in all releases together, parameters times releases.
+    Refused where the arithmetic would take more than a hundredth of epsilon or of delta.
+
+    >>> found = reserve(1.0, 1e-5, 7850 * 100, reach=100.0)
+    >>> f"{found.arithmetic:.1e}"
+    '1.1e-07'
+    """
+    eps, small = checks.positive("epsilon", epsilon), checks.positive("delta", delta)
+    eta = relative_error(reach)
+    eta /= 1 - eta
+    # delta pays for tails and for unlikely sums of errors once directly and once times exp(eps)
+    log_budget = math.log(small * _ASIDE / 4) - eps
+    each = numbers * eta**2 + eta * math.sqrt(-2 * numbers * log_budget)
+    if 2 * each > _ASIDE * eps or math.log(numbers * _TAIL) > log_budget:
+        rule = f"must leave room for the arithmetic of {numbers:.3g} noisy numbers, {2 * each:.2g} at least"
+        raise InvalidValue("epsilon", rule, f"{epsilon} at delta {delta}")
+    return Promise(eps - 2 * each, small * (1 - _ASIDE) * math.exp(-each), 2 * each)

@@ -1,0 +1,190 @@
+"""Coins as a file, and their verification by someone who did not toss them.
+
+One file walks through the protocol of `tossing`: as a roster it has neither nonces nor secret, then the
+nonces that were revealed, in the end the secret. Nothing in it is trusted: keys are strict, every
+commitment is opened again, and what does not open is named.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bonafed import checks
+from bonafed.errors import InvalidValue, UnreadableFile
+from bonafed.mechanisms.coins.tossing import Coins, Roster, checked_digest
+from bonafed.mechanisms.sampling.verification import Check
+
+FORMAT = "bonafed-coins"
+VERSION = 1
+_KEYS = ("format", "version", "contract", "commitment", "rounds", "draws", "clients", "secret")
+_CLIENT_KEYS = ("name", "commitment", "chance", "nonce")
+JSONObject = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Transcript:
+    """What has been published so far."""
+
+    roster: Roster
+    nonces: tuple[bytes | None, ...] = field(repr=False)  # (N,) None: not revealed
+    secret: bytes | None = field(default=None, repr=False)  # None: not opened yet
+
+    def coins(self, secret: bytes | None = None) -> Coins:
+        """The coins, of the secret in the file or, before that is opened, of the one at hand."""
+        known = self.secret if secret is None else secret
+        if known is None:
+            raise InvalidValue("secret", "must be opened: without it there are no coins", "nothing")
+        return Coins(self.roster, known, self.nonces)
+
+
+def transcript_of(coins: Coins, *, opened: bool) -> Transcript:
+    """What may be shown: with the secret once the run has ended, without it before."""
+    return Transcript(coins.roster, coins.nonces, coins.secret if opened else None)
+
+
+def transcript_bytes(transcript: Transcript) -> bytes:
+    """The content of a file."""
+    roster = transcript.roster
+    data = {
+        "format": FORMAT,
+        "version": VERSION,
+        "contract": roster.contract,
+        "commitment": roster.commitment,
+        "rounds": roster.rounds,
+        "draws": roster.draws,
+        "clients": [
+            {"name": name, "commitment": commitment, "chance": chance, "nonce": nonce and nonce.hex()}
+            for name, commitment, chance, nonce in zip(
+                roster.names, roster.commitments, roster.chances.tolist(), transcript.nonces, strict=True
+            )
+        ],
+        "secret": transcript.secret and transcript.secret.hex(),
+    }
+    return (json.dumps(data, indent=1, allow_nan=False) + "\n").encode()
+
+
+def read_transcript(path: Path | str) -> Transcript:
+    """From a file; every field is checked, but nothing is opened yet."""
+    try:
+        data = json.loads(Path(path).read_text(encoding="utf-8"), object_pairs_hook=_object)
+    except OSError as error:
+        raise UnreadableFile(path, error.strerror or str(error)) from error
+    except InvalidValue as error:
+        raise UnreadableFile(path, str(error)) from error
+    except (ValueError, RecursionError) as error:
+        raise UnreadableFile(path, f"not JSON: {error}") from error
+    try:
+        return transcript_from_json(data)
+    except InvalidValue as error:
+        raise InvalidValue(f"{path}: {error.name}", error.rule, error.value) from error
+
+
+def transcript_from_json(data: object) -> Transcript:
+    """The same of plain data."""
+    found = _exactly("coins", data, _KEYS)
+    if found["format"] != FORMAT:
+        raise InvalidValue("format", f"must be {FORMAT!r}", repr(found["format"])[:60])
+    if found["version"] != VERSION or isinstance(found["version"], bool):
+        raise InvalidValue("version", f"must be {VERSION}", repr(found["version"])[:60])
+    if not isinstance(found["clients"], list) or not found["clients"]:
+        raise InvalidValue("clients", "must be a non-empty list", repr(found["clients"])[:60])
+    clients = [_exactly("client", entry, _CLIENT_KEYS) for entry in found["clients"]]
+    roster = Roster(
+        found["contract"],
+        found["commitment"],
+        _whole("rounds", found["rounds"]),
+        None if found["draws"] is None else _whole("draws", found["draws"]),
+        tuple(client["name"] for client in clients),
+        tuple(client["commitment"] for client in clients),
+        checks.vector("chances", [checks.number("chance", client["chance"]) for client in clients]),
+    )
+    nonces = tuple(_bytes(f"nonce of {client['name']}", client["nonce"]) for client in clients)
+    return Transcript(roster, nonces, _bytes("secret", found["secret"]))
+
+
+def check_openings(transcript: Transcript) -> tuple[list[Check], Coins | None]:
+    """Whether everything that was committed to opens; the coins, if it does."""
+    roster = transcript.roster
+    found = [
+        Check("roster", True, f"{len(roster.names):,} clients, {roster.rounds:,} rounds, {roster.digest}")
+    ]
+    try:
+        coins = transcript.coins()
+    except InvalidValue as error:
+        return [*found, Check("commitments", False, str(error))], None
+    withheld = coins.withheld
+    detail = f"the server's secret and {len(roster.names) - len(withheld):,} nonces open them"
+    if withheld:
+        more = ", ..." if len(withheld) > 5 else ""
+        detail += f"; not revealed, not admitted: {', '.join(withheld[:5])}{more}"
+    return [*found, Check("commitments", True, detail)], coins
+
+
+def check_rounds(coins: Coins, rounds: Sequence[Sequence[int]]) -> Check:
+    """Whether those who took part are those the coins say; the first difference otherwise."""
+    expected = coins.roster.rounds
+    if len(rounds) != expected:
+        return Check(
+            "participants", False, f"{len(rounds):,} rounds are recorded, agreed were {expected:,}"
+        )
+    total = 0
+    for number, recorded in enumerate(rounds, 1):
+        drawn = sorted(coins.participants(number).tolist())
+        total += len(drawn)
+        if sorted(recorded) != drawn:
+            return Check("participants", False, f"round {number}: {_difference(coins, drawn, recorded)}")
+    return Check("participants", True, f"{total:,} participations in {expected:,} rounds, as the coins say")
+
+
+def _difference(coins: Coins, drawn: list[int], recorded: Sequence[int]) -> str:
+    names = coins.roster.names
+    for client in sorted({*drawn, *recorded}):
+        said, did = drawn.count(client), list(recorded).count(client)
+        if said != did:
+            name = names[client] if 0 <= client < len(names) else f"{client}, who is not on the roster,"
+            return f"client {name} took part {_times(did)}, the coins say {_times(said)}"
+    raise AssertionError("the lists differ")
+
+
+def _times(count: int) -> str:
+    return {0: "not at all", 1: "once"}.get(count, f"{count} times")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> JSONObject:
+    found: JSONObject = {}
+    for name, value in pairs:
+        if name in found:
+            raise InvalidValue(name[:60], "must be given once", "two of it")
+        found[name] = value
+    return found
+
+
+def _exactly(what: str, data: object, keys: tuple[str, ...]) -> Mapping[str, Any]:
+    """An object with these keys and no other."""
+    if not isinstance(data, dict):
+        raise InvalidValue(what, "must be an object", repr(data)[:60])
+    for key in keys:
+        if key not in data:
+            raise InvalidValue(f"{what}.{key}", "must be given", "nothing")
+    for key in data:
+        if key not in keys:
+            raise InvalidValue(
+                f"{what}.{key}"[:60], "must not be given, it is unknown", repr(data[key])[:60]
+            )
+    return data
+
+
+def _whole(name: str, value: object) -> int:
+    """Of the type that JSON has for it: 3.0 is written by nobody."""
+    if not isinstance(value, int):
+        raise InvalidValue(name, "must be a whole number", repr(value)[:60])
+    return checks.whole(name, value)
+
+
+def _bytes(name: str, value: object) -> bytes | None:
+    """A secret or a nonce as it is written; both have as many digits as a digest."""
+    return None if value is None else bytes.fromhex(checked_digest(name, value))

@@ -1,0 +1,202 @@
+"""Does cheating pay where payments are private? Agents scale their gradients, with the same noise as the
+truth.
+
+What counts is the mean over the noise of J_k = F_k(w*) + P_k. It is estimated over seeds, each of which
+gives the truth and the lie the same noise; the noise added to a payment has mean 0, so what is compared is
+the payment without it. Two things are claimed of the corrected protocol (theory C6.2, C6.3):
+
+    faithfulness      no report gains more than G(T_1)/p_k on average, G the bound on unfinished training
+    common interest   path by path, what a report gains is what the federation's loss falls by, over p_k
+
+A violation of the first is a gain whose lower confidence limit (Student's t, all tries together at 99.9 %)
+is above the bound; of the second, a difference beyond rounding. Of the other variants the first is tried
+against 0: the paper claims that the truth is best. Besides factors, an agent pushes the model away in the
+last step of phase I and pulls it back in the next: harmless, unless payments are measured against a model
+that began between the two.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from bonafed import checks
+from bonafed.checks import Floats
+from bonafed.errors import InvalidValue
+from bonafed.mechanisms.faithful.cheating_claims import Verdict
+from bonafed.mechanisms.faithful.clusters import Clusters
+from bonafed.mechanisms.faithful.private import PrivateOutcome, PrivateVariant, private_faithful
+from bonafed.mechanisms.faithful.private_plan import training_gap
+from bonafed.mechanisms.faithful.problems import SoftmaxRegression
+from bonafed.mechanisms.faithful.protocol import Aggregation
+
+FACTORS = (0.5, 0.8, 1.2, 1.4, 2.0, 3.0)  # of the gradient
+PUSH = 20.0  # times the longest gradient
+_DOUBT = 1e-3  # chance that some gain is found where there is none
+_ROUNDING = 1e-9
+
+Report = Callable[[int, Floats, Floats], Floats]  # times asked before, the model, the own gradient
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PrivateTerms:
+    """The private mechanism under attack."""
+
+    alpha: float
+    beta: float
+    variant: PrivateVariant = "corrected"
+    clip: float = math.sqrt(2.0)
+    training_steps: int | None = None  # those of the plan, or of the paper
+    payment_steps: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PrivateAttempt:
+    """One way to cheat, and what came of it on average over the noise."""
+
+    agent: int
+    name: str
+    factor: float | None  # of the gradient, if that is all the deviation is
+    gain: float  # mean of what F_k + P_k falls by
+    lower: float  # lower confidence limit of the mean
+    allowed: float
+    fall: float  # mean of what the federation's loss falls by, over p_k
+    apart: float  # largest difference of the two, over all paths
+
+    @property
+    def pays(self) -> bool:
+        """Whether it is a violation."""
+        return self.lower > self.allowed
+
+
+class Lying(Aggregation):
+    """Sums in which one agent reports what it likes."""
+
+    def __init__(self, problem: SoftmaxRegression, agent: int, report: Report) -> None:
+        super().__init__(problem)
+        self._agent, self._report, self._asked = agent, report, 0
+
+    def clipped_sum(self, model: Floats, mix: Floats, clip: float) -> Floats:
+        """(P,) like that of the truthful, with the report in the place of the agent's gradient."""
+        weight = float(mix[self._agent])
+        if not weight:
+            return super().clipped_sum(model, mix, clip)
+        alone = np.zeros_like(mix)
+        alone[self._agent] = 1.0
+        own = super().clipped_sum(model, alone, clip)
+        said = self._report(self._asked, model, own)
+        self._asked += 1
+        return np.asarray(super().clipped_sum(model, mix, clip) + weight * (said - own))
+
+
+def scaled(factor: float) -> Report:
+    """A multiple of the gradient."""
+    return lambda _asked, _model, own: factor * own
+
+
+def push_and_pull(at: int, length: float) -> Report:
+    """The truth, and a push in the report number `at` that the next one takes back."""
+
+    def report(asked: int, _model: Floats, own: Floats) -> Floats:
+        push = np.full(own.size, length / math.sqrt(own.size))
+        return own + push if asked == at else own - push if asked == at + 1 else own
+
+    return report
+
+
+def private_attack(
+    problem: SoftmaxRegression,
+    clusters: Clusters,
+    agent: int,
+    terms: PrivateTerms,
+    *,
+    seeds: int = 16,
+    factors: Sequence[float] = FACTORS,
+) -> list[PrivateAttempt]:
+    """Everything agent k tries, over seeds of the noise."""
+    k, count = checks.whole("agent", agent, at_least=0), checks.whole("seeds", seeds, at_least=2)
+    if k >= problem.agents:
+        raise InvalidValue("agent", f"must be in 0..{problem.agents - 1}", k)
+
+    def runs(report: Report) -> list[PrivateOutcome]:
+        return [
+            private_faithful(
+                problem, clusters, np.random.default_rng(seed), alpha=terms.alpha, beta=terms.beta,
+                clip=terms.clip, variant=terms.variant, training_steps=terms.training_steps,
+                payment_steps=terms.payment_steps, reports=Lying(problem, k, report), payers=[k],
+            )
+            for seed in range(count)
+        ]  # fmt: skip
+
+    truth = runs(scaled(1.0))
+    steps, longest = truth[0].training_steps, PUSH * terms.clip
+    tricks: list[tuple[str, float | None, Report]] = [
+        *((f"{factor:g} x its gradient", factor, scaled(factor)) for factor in factors),
+        ("pushed away and pulled back", None, push_and_pull(steps - 1, longest)),
+    ]
+    allowed = gain_bound(problem, truth[0], k) if terms.variant == "corrected" else 0.0
+    times = stats.t.ppf(1 - _DOUBT / len(tricks), count - 1) / math.sqrt(count)
+    overall, total = _overall(problem, truth, k)
+    found = []
+    for name, factor, report in tricks:
+        lied, after = _overall(problem, runs(report), k)
+        gain, fall = overall - lied, (total - after) / float(problem.weights[k])
+        mean = float(gain.mean())
+        found.append(
+            PrivateAttempt(
+                k, name, factor, mean, mean - float(times * gain.std(ddof=1)), allowed,
+                float(fall.mean()), float(np.abs(gain - fall).max()),
+            )
+        )  # fmt: skip
+    return found
+
+
+def gain_bound(problem: SoftmaxRegression, outcome: PrivateOutcome, agent: int) -> float:
+    """What a report can gain agent k by the bound (C6.3), on average over the noise."""
+    gap = training_gap(
+        outcome.training_steps, outcome.noise.gradient, problem.regulariser, outcome.smoothness,
+        problem.size, problem.classes,
+    )  # fmt: skip
+    return gap / float(problem.weights[agent])
+
+
+def _overall(
+    problem: SoftmaxRegression, outcomes: Sequence[PrivateOutcome], k: int
+) -> tuple[Floats, Floats]:
+    """(seeds,) F_k + P_k, the noise of the payment apart, and F."""
+    losses = problem.losses(np.stack([outcome.model for outcome in outcomes]))
+    paid = np.array([outcome.expected_payment(problem, k) for outcome in outcomes])
+    return losses[:, k] + paid, losses @ problem.weights
+
+
+def private_verdicts(problem: SoftmaxRegression, tried: Sequence[PrivateAttempt]) -> list[Verdict]:
+    """The two claims."""
+    caught = [attempt for attempt in tried if attempt.pays]
+    shown = max(caught or tried, key=lambda attempt: attempt.lower)
+    allowed = f"(allowed {shown.allowed:.2g})"
+    if caught:
+        text = (
+            f"agent {shown.agent} gains {shown.gain:.4g} on average, {shown.lower:.4g} at least {allowed}; "
+            f"its report: {shown.name}"
+        )
+    else:
+        most = max(attempt.gain for attempt in tried)
+        text = f"no deviation pays in {len(tried)} tries, largest mean gain {max(0.0, most):.2g} {allowed}"
+        if shown.allowed >= math.log(problem.classes):
+            text += "; so large a bound says nothing: too few samples or too small an epsilon"
+    faithful = Verdict("faithfulness", not caught, len(tried), shown.lower, shown.allowed, text)
+    worst = max(tried, key=lambda attempt: attempt.apart)
+    together = f"a gain of an agent is one of the federation: they differ by {worst.apart:.2g} at most"
+    if worst.apart > _ROUNDING:
+        together = (
+            f"agent {worst.agent}'s gain and what the federation gains, over its weight, differ by "
+            f"{worst.apart:.2g}; its report: {worst.name}"
+        )
+    common = Verdict(
+        "common interest", worst.apart <= _ROUNDING, len(tried), worst.apart, _ROUNDING, together
+    )
+    return [faithful, common]

@@ -1,0 +1,198 @@
+"""What an honest report can be, and who is found to report something else (theory C3.4 to C3.7).
+
+An agent's loss F_k is mu-strongly convex and L_g-smooth, mu and L_g being what the agents agreed on, and B
+bounds the gradient of every sample's loss at w = 0. So for the gradients g, g' of F_k at any models w, w'
+
+    consistent   |g - g' - (L_g + mu)/2 (w - w')| <= (L_g - mu)/2 |w - w'|
+    bounded      |g - mu w| <= B + (L_g - mu) |w|, for the softmax <= B
+
+The first says at once that the slope is at most L_g, the curvature at least mu, and the gradient
+co-coercive in between. Both need no trust, only the agent's own reports. An honest report is computed to a
+relative accuracy tau, within tau S(w) of the gradient, S(w) = B + L_g |w|; twice that is allowed for, the
+second half for the arithmetic of the check. So nobody is named who reports the gradients of a loss as
+agreed on, by the triangle inequality. Whoever reports those of another such loss, gamma F_k for a gamma
+that smoothness permits, is not named either: what that is worth is the payments' business.
+
+Where the loss is not convex nothing ties two gradients together; there only the bound is asked for.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bonafed import checks
+from bonafed.checks import Floats
+from bonafed.errors import BonafedError
+from bonafed.mechanisms.faithful.problems import Problem
+
+ReportCheck = Literal["gradients", "numbers"]  # of a loss as agreed on, or anything finite: for studies
+FAR = 1e100  # norm of a report that is still computed with: its square is a number
+GROWTH = 1e6  # of models and sums of reports, against the first: beyond, nothing can be concluded
+
+NOT_FINITE = "NaN or inf"
+
+
+class UnusableReport(BonafedError):
+    """What an agent reported is no gradient of its loss; says which agent, and what came instead."""
+
+    def __init__(self, agent: int, problem: str, *, certain: bool = True) -> None:
+        self.agent, self.problem = agent, problem
+        self.certain = certain  # whether an honest agent could not have come to this
+        super().__init__(f"report of agent {agent} must be a gradient of its loss, got {problem}")
+
+
+def usable_report(agent: int, report: object, shape: tuple[int, ...]) -> Floats:
+    """What an agent sent, as numbers of one's own, if it can be added to those of the others."""
+    if report is None:
+        raise UnusableReport(agent, "nothing")
+    if isinstance(report, BaseException):
+        raise UnusableReport(agent, f"no answer ({_said(report)})")
+    try:
+        found = np.asarray(report)
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # the last is torch's
+        raise UnusableReport(agent, f"no numbers ({type(report).__name__})") from None
+    if found.dtype.kind not in "iuf":  # not complex, which would lose a part, nor text that can be parsed
+        kind = type(report).__name__ if found.dtype.kind in "OUSV" else found.dtype.name
+        raise UnusableReport(agent, f"no real numbers ({kind})")
+    if found.shape != shape:
+        raise UnusableReport(agent, f"shape {found.shape} instead of {shape}")
+    with np.errstate(over="ignore"):
+        numbers = np.array(found, dtype=np.float64)
+    if not np.isfinite(numbers).all():
+        raise UnusableReport(agent, NOT_FINITE)
+    return numbers
+
+
+def _said(error: BaseException) -> str:
+    text = str(error)
+    return type(error).__name__ + (f": {text}" if text else "")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Asked:
+    """Models that agents are sent at once, row by row, each of some run: those of one payment, say."""
+
+    models: Floats  # (m, P)
+    runs: NDArray[np.int64]  # (m,) increasing
+    norms: Floats  # (m,) of the models
+
+    @classmethod
+    def at(cls, models: Floats, runs: NDArray[np.int64] | None = None) -> Asked:
+        """These models, which are copied; row i is of run i if nothing is said."""
+        own = np.array(models)
+        return cls(own, np.arange(len(own)) if runs is None else runs, np.linalg.norm(own, axis=1))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Kept:
+    """What is remembered of an agent."""
+
+    model: Floats  # (1, P) the first it was sent
+    report: Floats  # (1, P) and its answer
+    asked: Asked  # the last it was sent, of which
+    rows: NDArray[np.int64]  # (r,) are its own,
+    reports: Floats  # (r, P) and its answers to these
+
+    def last(self, runs: NDArray[np.int64]) -> NDArray[np.int64]:
+        """(m,) which answer was the last in each of these runs; the first one if a run is new."""
+        known = self.asked.runs[self.rows]
+        place = np.minimum(np.searchsorted(known, runs), known.size - 1)
+        place[known[place] != runs] = 0
+        return np.asarray(place)
+
+
+class Watch:
+    """Holds every report against what an honest one can be.
+
+    Of every agent it keeps the first report and the last of each run of models: by (C3.6) the consistency
+    of consecutive reports is what keeps training and payments from diverging; the first one shows slow
+    drifts, and whoever is somebody else when training begins again.
+    """
+
+    def __init__(self, problem: Problem, check: ReportCheck = "gradients") -> None:
+        checks.literal("check_reports", check, ReportCheck)
+        self._problem = problem
+        self._strict = check == "gradients"
+        self._kept: dict[int, _Kept] = {}
+
+    @property
+    def names_liars(self) -> bool:
+        """Whether reports that all pass cannot diverge."""
+        return self._strict and self._problem.strongly_convex
+
+    def accept(self, agent: int, report: object, asked: Asked, rows: NDArray[np.int64]) -> Floats:
+        """The report (r, P) for these rows of what was asked, which is kept and must not change any more.
+
+        `UnusableReport` if no honest one is like it.
+        """
+        models, norms = asked.models[rows], asked.norms[rows]
+        near = bool((norms <= GROWTH).all())
+        try:
+            found = usable_report(agent, report, models.shape)
+        except UnusableReport as bad:
+            raise UnusableReport(agent, bad.problem, certain=near or bad.problem != NOT_FINITE) from bad
+        self._require_bounded(agent, found - self._problem.regulariser * models, norms, near)
+        if self.names_liars:
+            kept = self._kept.get(agent) or _Kept(models[:1], found[:1], asked, rows, found)
+            tau, of_first = 2 * self._problem.precision, np.linalg.norm(kept.model, axis=1)
+            here, there = self._scale(kept, norms), self._scale(kept, of_first)
+            self._require_consistent(agent, models - kept.model, found - kept.report, tau * (here + there))
+            last = kept.last(asked.runs[rows])
+            before = kept.rows[last]
+            there = self._scale(kept, kept.asked.norms[before])
+            moved = models - kept.asked.models[before]
+            self._require_consistent(agent, moved, found - kept.reports[last], tau * (here + there))
+            self._kept[agent] = _Kept(kept.model, kept.report, asked, rows, found)
+        return found
+
+    def _require_bounded(self, agent: int, data: Floats, norms: Floats, near: bool) -> None:
+        """(C3.5), of reports without mu w, at models of these norms."""
+        problem = self._problem
+        with np.errstate(over="ignore"):  # inf is above any bound
+            size = np.linalg.norm(data, axis=1)
+        far = FAR + problem.smoothness * norms
+        if (size > far).any():
+            # can only be told from an honest report's if that is known not to run away with the model
+            text = f"a gradient of norm {size.max():.3g}, too large to compute with"
+            raise UnusableReport(agent, text, certain=near or self.names_liars)
+        if self._strict:
+            rounding = 2 * problem.precision * (problem.gradient_bound + problem.smoothness * norms)
+            most = problem.largest_gradient(norms) + rounding
+            if (size > most).any():
+                worst = int(np.argmax(size > most))
+                text = f"a gradient of norm {size[worst]:.3g} where {most[worst]:.3g} is the most it can be"
+                raise UnusableReport(agent, text)
+
+    def _scale(self, kept: _Kept, norms: Floats) -> Floats:
+        """(m,) S(w) = B + L_g |w| of models of these norms; without B, what the first report says of it."""
+        bound, smooth = self._problem.gradient_bound, self._problem.smoothness
+        if math.isinf(bound):
+            bound = float(np.linalg.norm(kept.report) + smooth * np.linalg.norm(kept.model))
+        return np.asarray(bound + smooth * norms)
+
+    def _require_consistent(self, agent: int, models: Floats, reports: Floats, allowed: Floats) -> None:
+        """(C3.4), of differences of models and of the reports for them, (m, P)."""
+        mu, smooth = self._problem.regulariser, self._problem.smoothness
+        distance = np.linalg.norm(models, axis=1)
+        off = np.linalg.norm(reports - (smooth + mu) / 2 * models, axis=1)
+        excess = off - (smooth - mu) / 2 * distance
+        if (excess <= allowed).all():
+            return
+        worst = int(np.argmax(excess - allowed))
+        apart, slope = float(distance[worst]), float(np.linalg.norm(reports[worst]))
+        if slope > smooth * apart + allowed[worst]:
+            what = f"more than L_g = {smooth:.3g} allows"
+        else:
+            bend = float(reports[worst] @ models[worst]) / apart**2
+            what = (
+                f"a curvature of {bend:.3g}, as no {mu:.3g}-strongly convex, {smooth:.3g}-smooth loss has"
+            )
+        text = f"gradients that differ by {slope:.3g} at models {apart:.3g} apart, {what}"
+        if not apart:
+            text = f"gradients that differ by {slope:.3g} at one and the same model"
+        raise UnusableReport(agent, text)

@@ -1,0 +1,142 @@
+"""One form for everything that is published: what a file says, byte for byte, and its digest.
+
+The canonical form of an object is JSON in ASCII with sorted keys, one value per line, indented by one
+space, and a line feed at the end. Counts are integers; every other number is a double in the shortest
+decimal form that reads back as the same double, as Python writes it (0.5, 10000.0, 1e-05). What means
+nothing is not in it. The digest is the SHA-256 of these bytes, so that `sha256sum` of a file as it was
+written says it.
+
+A file may be laid out differently, but it must say the same: no key twice, none unknown, none missing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any, NoReturn
+
+from bonafed.economics.priors import JSONObject
+from bonafed.errors import InvalidValue, UnreadableFile
+
+_HEX = frozenset("0123456789abcdef")
+
+
+def canonical_bytes(data: JSONObject) -> bytes:
+    """The canonical form of plain data."""
+    return (json.dumps(data, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
+
+
+def digest(content: bytes) -> str:
+    """SHA-256 of a canonical form, in hex."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def read_contract(path: str | Path) -> JSONObject:
+    """The JSON object of a contract file, not yet trusted."""
+    file = Path(path)
+    try:
+        text = file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UnreadableFile(file, error.strerror or str(error)) from error
+    except UnicodeDecodeError as error:
+        raise UnreadableFile(file, "not a contract: the file is not text") from error
+
+    def once(pairs: list[tuple[str, object]]) -> JSONObject:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            counts = Counter(name for name, _ in pairs)
+            twice = counts.most_common(1)[0][0]
+            raise UnreadableFile(file, f"not a contract: the key {twice!r:.60} must not be there twice")
+        return found
+
+    def no_number(word: str) -> NoReturn:
+        raise UnreadableFile(file, f"not a contract: numbers must be finite, got {word}")
+
+    try:
+        data = json.loads(text, object_pairs_hook=once, parse_constant=no_number)
+    except json.JSONDecodeError as error:
+        raise UnreadableFile(file, f"not JSON: {error.msg}", error.lineno) from error
+    except RecursionError as error:
+        raise UnreadableFile(file, "not a contract: too many brackets inside each other") from error
+    except ValueError as error:  # integers of thousands of digits
+        raise UnreadableFile(file, "not a contract: a number has too many digits") from error
+    if not isinstance(data, dict):
+        raise UnreadableFile(file, "not a contract: the file must hold one JSON object")
+    return data
+
+
+def require_same(found: object, meant: object, name: str) -> None:
+    """What was read is what would be written: the same keys and values, all the way down."""
+    if isinstance(meant, dict):
+        if not isinstance(found, dict):
+            raise InvalidValue(name, "must be an object", repr(found)[:60])
+        for key in found:
+            if key not in meant:
+                raise InvalidValue(f"{name}.{key}"[:90], "must not be there", repr(found[key])[:60])
+        for key in meant:
+            if key not in found:
+                raise InvalidValue(f"{name}.{key}", "must be present", "nothing")
+            require_same(found[key], meant[key], f"{name}.{key}")
+    elif isinstance(meant, list):
+        if not isinstance(found, list) or len(found) != len(meant):
+            raise InvalidValue(name, f"must be a list of {len(meant)} values", repr(found)[:60])
+        for place, (one, other) in enumerate(zip(found, meant, strict=True)):
+            if isinstance(other, (dict, list)) or not _same_value(one, other):
+                require_same(one, other, f"{name}[{place}]")
+    elif not _same_value(found, meant):
+        raise InvalidValue(name, f"must be {meant!r:.60}", repr(found)[:60])
+
+
+def _same_value(found: object, meant: object) -> bool:
+    """Equal, and of a kind: 7 may stand for 7.0, but not true or 7.0 for a count, nor -0.0 for 0.0."""
+    if isinstance(found, bool) or (isinstance(meant, int) and type(found) is not int):
+        return False
+    return found == meant and (found != 0 or not str(found).startswith("-"))
+
+
+def tidy(data: JSONObject) -> JSONObject:
+    """Plain data with every -0.0 as 0.0."""
+
+    def value(x: Any) -> Any:
+        if isinstance(x, dict):
+            return {key: value(part) for key, part in x.items()}
+        if isinstance(x, list):
+            return [value(part) for part in x]
+        return x + 0.0 if isinstance(x, float) else x
+
+    return {key: value(part) for key, part in data.items()}
+
+
+def require_version(version: object, wanted: int, name: str) -> None:
+    """Files of another version are refused: what they promised was not checked as strictly."""
+    if isinstance(version, int) and version is not True and 0 < version < wanted:
+        rule = f"must be {wanted}: the file is of an older bonafed, quote the contract again"
+        raise InvalidValue(name, rule, version)
+    if version != wanted:
+        raise InvalidValue(name, f"must be {wanted}", repr(version)[:60])
+
+
+def coins_from_json(coins: object) -> str | None:
+    """The commitment of the secret that decides who is sampled, where one is published.
+
+    `coins` is {"commitment": 64 hex digits}: the SHA-256 that the server is held to when it reveals.
+    """
+    if coins is None:
+        return None
+    if not isinstance(coins, dict) or set(coins) != {"commitment"}:
+        raise InvalidValue("contract.coins", "must be an object with one key, commitment", repr(coins)[:90])
+    return coin_commitment(coins["commitment"])
+
+
+def coin_commitment(value: object) -> str:
+    """A SHA-256 in lowercase hex."""
+    if not isinstance(value, str) or len(value) != 64 or not set(value) <= _HEX:
+        raise InvalidValue("contract.coins.commitment", "must be 64 digits 0 to f", repr(value)[:90])
+    return value
+
+
+def coins_to_json(commitment: str | None) -> JSONObject:
+    """The entry of the file, or none."""
+    return {} if commitment is None else {"coins": {"commitment": coin_commitment(commitment)}}

@@ -1,0 +1,117 @@
+"""The private folder of a run: what must not be handed on, beside what may be.
+
+`runs/mine` can be shared; `runs/mine.private` cannot. It holds the secrets that the run needs to go on, and
+what only whoever simulates knows. The folder has mode 0700, its files 0600; they are created where nothing
+was before, and neither is reached through a symbolic link.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+from bonafed.errors import InvalidValue, UnreadableFile
+
+SECRET_BYTES = 32
+NOISE = "noise"  # the secret that keys the noise of a run
+COINS = "coins"  # the secret of the server that its coins come from
+SIMULATION = "simulation.json"  # what only a simulation knows; no promise of privacy covers it
+_ENDING = ".secret"
+_NO_LINKS = getattr(os, "O_NOFOLLOW", 0)
+
+
+def private_folder(folder: Path) -> Path:
+    """Beside the folder of the run."""
+    return folder.with_name(folder.name + ".private")
+
+
+def create_secret(folder: Path, name: str) -> bytes:
+    """A new secret of the operating system's, on disk before anything can depend on it."""
+    value = secrets.token_bytes(SECRET_BYTES)
+    write_private(folder, name + _ENDING, value)
+    return value
+
+
+def read_secret(folder: Path, name: str, needed_for: str) -> bytes:
+    """A secret of a run that is resumed; `needed_for` says in the error what cannot be done without it."""
+    path = private_folder(folder) / (name + _ENDING)
+    if not path.is_file() or path.is_symlink():
+        rule = f"must be there to resume: {needed_for}; a new run makes its own"
+        raise InvalidValue(f"secret {path}", rule, "no such file")
+    value = _read(path)
+    if len(value) != SECRET_BYTES:
+        raise UnreadableFile(path, f"must hold {SECRET_BYTES} bytes, got {len(value)}")
+    return value
+
+
+def erase_secret(folder: Path, name: str) -> None:
+    """Overwrite and delete a secret, and the folder if nothing else is in it; fine if it is gone."""
+    path = private_folder(folder) / (name + _ENDING)
+    try:
+        handle = os.open(path, os.O_WRONLY | _NO_LINKS)
+    except FileNotFoundError:
+        pass
+    else:
+        with os.fdopen(handle, "wb") as file:
+            file.write(bytes(os.fstat(file.fileno()).st_size))
+            file.flush()
+            os.fsync(file.fileno())
+        path.unlink()
+    with suppress(OSError):  # others are there, or it never was
+        private_folder(folder).rmdir()
+
+
+def write_private(folder: Path, name: str, data: bytes, *, replace: bool = False) -> Path:
+    """A file in the private folder of a run, forced to disk as a whole; new, unless it may replace."""
+    place = _made(folder)
+    path = place / name
+    if os.path.lexists(path) and not replace:
+        raise InvalidValue("private file", "must not be there already", path)
+    partial = place / (name + ".partial")
+    partial.unlink(missing_ok=True)  # of a process that was killed
+    handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINKS, 0o600)
+    with os.fdopen(handle, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+    _sync(place)
+    return path
+
+
+def _made(folder: Path) -> Path:
+    place = private_folder(folder)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with suppress(FileExistsError):
+        place.mkdir(mode=0o700)
+        _sync(place.parent)
+    found = os.lstat(place)
+    if not stat.S_ISDIR(found.st_mode):
+        raise InvalidValue("private folder", "must be a folder", place)
+    if hasattr(os, "geteuid") and found.st_uid != os.geteuid():
+        raise InvalidValue("private folder", "must belong to who runs this", place)
+    if stat.S_IMODE(found.st_mode) & 0o077:
+        place.chmod(0o700)
+    return place
+
+
+def _read(path: Path) -> bytes:
+    try:
+        handle = os.open(path, os.O_RDONLY | _NO_LINKS)
+    except OSError as error:
+        raise UnreadableFile(path, error.strerror or str(error)) from error
+    with os.fdopen(handle, "rb") as file:
+        return file.read()
+
+
+def _sync(place: Path) -> None:
+    """Force the names in a folder to disk."""
+    with suppress(OSError):  # not every system lets a folder be opened
+        handle = os.open(place, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

@@ -1,0 +1,30 @@
+"""A private run learns whatever its batch size, and keeps its promise: digits, 10 clients, epsilon 8."""
+
+import pytest
+
+from bonafed.runs import config, setting, training
+
+
+def accuracy(tmp_path, batch_size, **privacy):
+    tables = {
+        "data": {"name": "digits"},
+        "partition": {"kind": "iid", "clients": 10},
+        "model": {"name": "softmax"},
+        "training": {"rounds": 20, "batch_size": batch_size, "learning_rate": 0.5},
+        "privacy": {"clip": 1.0, "epsilon": 8.0, "delta": 1e-5, "noise": "reproducible", **privacy},
+        "run": {"cores": 1, "evaluate_every": 20},
+    }
+    made = setting.prepare(config.from_tables(tables))
+    summary = training.train(made, tmp_path / "run")
+    assert 7.9 < summary["epsilon"] <= 8
+    return summary["test_accuracy"]
+
+
+@pytest.mark.parametrize(("batch_size", "reached"), [(150, 0.85), (144, 0.85), (143, 0.85), (72, 0.83)])
+def test_a_ragged_last_batch_does_no_harm(tmp_path, batch_size, reached):
+    """Clients have 143 or 144 records: averaged over what it holds, a last batch of one ruins the run."""
+    assert accuracy(tmp_path, batch_size) > reached
+
+
+def test_batches_by_coins_learn_as_well(tmp_path):
+    assert accuracy(tmp_path, 36, batches="poisson") > 0.85

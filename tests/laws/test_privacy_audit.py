@@ -1,0 +1,145 @@
+"""What private mechanisms really give away stays within what they claim; with half the noise it is seen.
+
+Every audit runs a mechanism on two neighbouring data sets (`tests/oracles/private_releases.py`) and bounds
+epsilon from below (`tests/oracles/privacy_audit.py`). All audits of mechanisms that keep their promise
+together raise a false alarm with a probability of 1e-9 at most, however the noise falls.
+"""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from bonafed.learning.privacy import noise_multiplier, spent_epsilon
+from tests.oracles.privacy import delta_of
+from tests.oracles.privacy_audit import epsilon_of, error_limit, measure, mu_of
+from tests.oracles.private_releases import faithful_releases, setting_for, updates, whole_runs
+
+EPSILON, DELTA = 8.0, 1e-3
+PROMISE = {"epsilon": EPSILON, "delta": DELTA}
+AUDITS = 9  # of mechanisms that keep their promise, below
+FALSE_ALARM = 1e-9 / AUDITS
+
+# records of each client, the first of whom has the canary, and what clients do
+TRAINING = {
+    "one step": ((3,), {"rounds": 1, "batch_size": 3}),
+    "two rounds": ((3, 2), {"rounds": 2, "batch_size": 8}),
+    "not in every round": ((3, 3, 3), {"rounds": 8, "batch_size": 3, "participation": 0.4}),
+    "two passes of two batches, the second ragged": ((5,), {"rounds": 1, "batch_size": 3, "epochs": 2}),
+    "steps that end within a pass": ((4,), {"rounds": 1, "batch_size": 2, "steps": 3}),
+}
+
+
+def leaked(rows, delta=DELTA):
+    return measure(*rows, delta, FALSE_ALARM)
+
+
+def require_within_and_control_caught(released, epsilon=EPSILON, delta=DELTA):
+    """`released(canary, noise)` gives what is released on the data set with this canary."""
+    honest = leaked([released(canary, 1.0) for canary in (0, 1)], delta)
+    assert honest.gaussian <= epsilon
+    assert honest.any <= epsilon
+    control = leaked([released(canary, 0.5) for canary in (0, 1)], delta)
+    assert control.gaussian > epsilon
+    return honest, control
+
+
+@pytest.mark.parametrize("case", TRAINING)
+def test_private_training(case):
+    sizes, training = TRAINING[case]
+
+    def released(canary, noise):
+        setting = setting_for(sizes, canary, training=training, privacy=PROMISE)
+        return updates(setting, 1200, seed=canary, noise=noise)
+
+    honest, _ = require_within_and_control_caught(released)
+    assert honest.gaussian > EPSILON / 5  # it is the worst case, of which a fair share is seen
+
+
+def test_private_training_whatever_the_noise_is_like():
+    """With a large delta the bound that presumes nothing of the mechanism catches the control as well."""
+    promise = {"epsilon": 1.0, "delta": 0.1}
+
+    def released(canary, noise):
+        sizes, training = TRAINING["one step"]
+        setting = setting_for(sizes, canary, training=training, privacy=promise)
+        return updates(setting, 4000, seed=canary, noise=noise)
+
+    _, control = require_within_and_control_caught(released, **promise)
+    assert control.any > 1.0
+
+
+def test_whole_private_runs():
+    """Models of every round, from the loop of a run."""
+
+    def released(canary, noise):
+        setting = setting_for((3,), canary, training={"rounds": 2, "batch_size": 3}, privacy=PROMISE)
+        return whole_runs(setting, 450, seed=450 * canary, noise=noise)
+
+    require_within_and_control_caught(released)
+
+
+def test_training_under_jsam():
+    """What is sold is what is given away, also by clients that are drawn more than once in a round."""
+    sold = {"prior": "uniform:0.5,1.5", "noise_scale": 1.0, "eta": 200.0, "delta": DELTA}
+    sold["clients_per_round"] = 3
+    training = {"rounds": 2, "batch_size": 3, "steps": 2}
+
+    def setting(canary):
+        return setting_for((3, 3), canary, training=training, jsam=sold)
+
+    terms = setting(0).terms
+    assert ((terms.schedule == 0).sum(1) > 1).any()
+    assert terms.times_drawn[0] > 2
+    assert 4 < terms.epsilon[0] < 10
+    require_within_and_control_caught(
+        lambda canary, noise: updates(setting(canary), 600, seed=canary, noise=noise),
+        float(terms.epsilon[0]),
+    )
+
+
+def test_private_faithful_learning():
+    def released(canary, noise):
+        return faithful_releases(canary, 600, alpha=EPSILON, beta=DELTA, seed=canary, noise=noise)
+
+    require_within_and_control_caught(released)
+
+
+class TestTheAuditItself:
+    @pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-6), (1.0, 1e-5), (8.0, 1e-3), (20.0, 0.1)])
+    def test_epsilon_and_mu_of_a_gaussian_release(self, epsilon, delta):
+        mu = mu_of(epsilon, delta)
+        assert epsilon_of(mu, delta) == pytest.approx(epsilon, rel=1e-9)
+        assert float(delta_of(1 / mu, 1, epsilon)) == pytest.approx(delta, rel=1e-9)  # at 60 digits
+        assert spent_epsilon(1 / mu, 1, delta) == pytest.approx(epsilon, rel=1e-9)
+        assert 1 / noise_multiplier(epsilon, delta) == pytest.approx(mu, rel=1e-9)
+
+    @pytest.mark.parametrize(("wrong", "n"), [(0, 50), (3, 50), (40, 50)])
+    def test_limits_of_error_rates(self, wrong, n):
+        limit = error_limit(wrong, n, 1e-10)
+        assert binom.cdf(wrong, n, limit) == pytest.approx(1e-10, rel=1e-6)
+        assert error_limit(n, n, 1e-10) == 1.0
+
+    def test_false_alarms_are_as_rare_as_asked(self):
+        """At a rate that can be counted: of 400 audits of a mechanism at its limit, one in ten at most."""
+        rng, alarms, mu = np.random.default_rng(0), 0, 1.5
+        for _ in range(400):
+            rows = rng.standard_normal((2, 200, 2))
+            rows[1] += mu / math.sqrt(2)  # two releases of one record
+            alarms += measure(*rows, 0.1, 0.1).mu > mu
+        assert binom.sf(alarms - 1, 400, 0.1) > 1e-9
+
+    def test_a_fair_share_of_what_was_given_away_is_seen(self):
+        rng = np.random.default_rng(1)
+        rows = rng.standard_normal((2, 20_000, 3))
+        rows[1] += np.array([2.0, 1.0, 0.0])
+        found = measure(*rows, DELTA, FALSE_ALARM)
+        assert 0.85 * math.sqrt(5) < found.mu < math.sqrt(5)
+
+    def test_randomised_response(self):
+        """The truth with probability e^epsilon/(1 + e^epsilon): private without a delta, and tight."""
+        rng, epsilon = np.random.default_rng(2), 2.0
+        truth = rng.random((2, 20_000, 1)) < 1 / (1 + math.exp(-epsilon))
+        rows = np.where(truth, [[[0.0]], [[1.0]]], [[[1.0]], [[0.0]]]) + 1e-3 * rng.random((2, 20_000, 1))
+        assert 1.5 < measure(*rows, 0.0, FALSE_ALARM).any < epsilon

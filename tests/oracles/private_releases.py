@@ -1,0 +1,167 @@
+"""What private mechanisms release, many times over, on a data set with a canary and on its neighbour.
+
+One function per mechanism, all of the same form: given the canary's label, they run the mechanism so many
+times with fresh noise and give one row per run, of what it released about the canary. Neighbours differ in
+that label, which is the worst case: with two classes a record's gradient is (p - y)(-1, 1) x, and clipped
+to much less than its length it is +- the same vector of norm `CLIP` wherever the model is. The other
+records are chosen so that nothing of theirs varies along it but the noise.
+
+`noise` multiplies the noise of the mechanism: 1 is what is claimed, less is a control.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from functools import lru_cache
+from unittest import mock
+
+import numpy as np
+import torch
+from scipy.optimize import brentq
+
+from bonafed.learning.datasets import from_arrays
+from bonafed.learning.engine import run_jobs
+from bonafed.learning.jobs import Job, LocalTraining, batches, job_rng
+from bonafed.mechanisms.faithful import private
+from bonafed.mechanisms.faithful.problems import SoftmaxRegression
+from bonafed.runs import config
+from bonafed.runs.setting import prepare
+from bonafed.runs.training import Accounts, play
+
+CANARY = 0  # its place among all records; client 0 holds it
+CLIP = 1e-3
+_FEATURE = 10.0  # of the canary, so that its gradient is far longer than the clip
+_HARDLY = 1e-6  # a learning rate that hides a step, over one that shows it
+
+
+def federation(sizes, canary):
+    """A data set for clients of these many records, the first of which holds a canary of this label."""
+    labels = np.arange(sum(sizes)) % 2
+    labels[CANARY] = canary
+    # with the constant of the model, (x, 1): at right angles to the canary, whichever share its batch
+    features = np.full((labels.size, 1), -1 / _FEATURE, dtype=np.float32)
+    features[CANARY] = _FEATURE
+    return from_arrays("canary", features, labels, groups=np.repeat(np.arange(len(sizes)), sizes))
+
+
+def setting_for(sizes, canary, *, training, **mechanism):
+    """A run on it, with `privacy` or `jsam` tables."""
+    tables = {
+        "data": {"name": "canary"},
+        "partition": {"kind": "natural"},
+        "model": {"name": "softmax"},
+        "training": {"learning_rate": 1.0, **training},
+        "run": {"cores": 1},
+        **{name: {"clip": CLIP, **table} for name, table in mechanism.items()},
+    }
+    return prepare(config.from_tables(tables), dataset=federation(sizes, canary))
+
+
+def updates(setting, repetitions, *, seed, noise=1.0):
+    """(repetitions, updates) what the client with the canary sends, along the canary's gradient.
+
+    [privacy] and [jsam] as the server sees them, update by update, in so many federations at once: noise
+    and batches are those of jobs of different clients. An update is the sum of its local steps times their
+    rates. An attacker who knows in which of them the canary is, and would see every step, is given as much
+    by rates that hide all other steps: public rates, for which the promise holds like for any. The order of
+    records is no secret either, so only those are taken that have the canary in the most steps.
+    """
+    direction, models = _signal(setting), setting.start.expand(repetitions, -1)
+    columns = []
+    for number in range(1, setting.config.training.rounds + 1):
+        drawn = int((setting.participation(number).clients == 0).sum())
+        changes = []
+        for copy in range(drawn):
+            changes.append(_changes(setting, models, number, copy, seed, noise))
+            columns.append((changes[-1] @ direction).numpy())
+        models = models + sum(changes) / max(1, drawn)
+    return np.stack(columns, 1)
+
+
+def _changes(setting, models, number, copy, seed, noise):
+    """(repetitions, P) changes of the models in the steps that the canary is in, in a round."""
+    spec, found = setting.local_training(number), torch.empty_like(models)
+    worst = _worst_orders(setting, spec, number, copy, seed, len(models), noise)
+    for pattern in {where for _, where, _ in worst}:
+        alike = [k for k, (_, where, _) in enumerate(worst) if where == pattern]
+        # a ragged batch is averaged over its own length: rates that make up for it weigh all noise equally
+        lengths = worst[alike[0]][2]
+        rates = [float(n if seen else _HARDLY * n) for n, seen in zip(lengths, pattern, strict=True)]
+        shown = replace(spec, learning_rate=rates[0], later_rates=tuple(rates[1:]) or None)
+        done = run_jobs(
+            setting.program, models[alike], setting.samples, [worst[k][0] for k in alike], shown,
+            seed=seed, round_number=number,
+        )  # fmt: skip
+        found[alike] = torch.stack([update.change for update in done])
+    return found
+
+
+def _worst_orders(setting, spec, number, copy, seed, repetitions, noise):
+    """So many jobs with the canary in the most steps, in which steps it is, and the lengths of batches."""
+    multiplier, found, most, clients = noise * float(setting.noise_multipliers[0]), [], 0, itertools.count()
+    while len(found) < repetitions:
+        job = Job(next(clients), setting.parts[0], copy, multiplier)
+        order = batches(job, spec, job_rng(seed, number, job))
+        where = tuple(bool(CANARY in batch) for batch in order)
+        if sum(where) > most:
+            found, most = [], sum(where)
+        if sum(where) == most:
+            found.append((job, where, [len(batch) for batch in order]))
+    return found
+
+
+def _signal(setting):
+    """(P,) the gradient of the canary of label 1, of norm 1."""
+    spec, alone = LocalTraining(1, 1.0, clip=CLIP), [Job(0, np.array([CANARY]))]
+    (update,) = run_jobs(
+        setting.program, setting.start, setting.samples, alone, spec, seed=0, round_number=1
+    )
+    flipped = 1 if setting.samples.labels[CANARY] else -1
+    return flipped * update.change / update.change.norm()
+
+
+def whole_runs(setting, repetitions, *, seed, noise=1.0):
+    """(repetitions, rounds) models of whole runs, round by round, along the canary's gradient.
+
+    [privacy] as anybody sees it who is shown the model of every round: one seed after the other.
+    """
+    direction, start = _signal(setting), setting.start
+    rows = []
+    for number in range(seed, seed + repetitions):
+        given = replace(setting.config, run=replace(setting.config.run, seed=number))
+        own = replace(setting, config=given, noise_multipliers=noise * setting.noise_multipliers)
+        models = [start, *(weights for _, weights in play(own, start, 0, Accounts(own)))]
+        rows.append((torch.diff(torch.stack(models), dim=0) @ direction).numpy())
+    return np.stack(rows)
+
+
+AGENTS, RECORDS = 3, 2  # of the private faithful protocol, and of each agent
+
+
+def faithful_releases(canary, repetitions, *, alpha, beta, seed, noise=1.0):
+    """(repetitions, 5) models and payments of private faithful learning, as far as they tell of the canary.
+
+    The shared model, those without each of the other two agents, and their payments in units of their
+    noise, with the sign that the canary of label 1 gives them, which the models tell.
+    """
+    features, labels = np.zeros((AGENTS * RECORDS, 1)), np.zeros(AGENTS * RECORDS, dtype=np.int64)
+    features[CANARY], labels[CANARY] = _FEATURE, canary
+    problem = SoftmaxRegression(features, labels, np.repeat(np.arange(AGENTS), RECORDS), 2, 1e-9)
+    clusters, direction = [np.array([k]) for k in range(AGENTS)], np.array([-1.0, 1.0]) / np.sqrt(2)
+    if noise != 1:  # that of another promise, which is not claimed
+        rho = private.privacy_loss(alpha, beta) / noise**2
+        alpha = brentq(lambda a: private.privacy_loss(a, beta) - rho, alpha / 100, alpha * 100)
+    rng, rows, calibrated = np.random.default_rng(seed), [], lru_cache(private.noise_multiplier)
+    for _ in range(repetitions):
+        with mock.patch.object(private, "noise_multiplier", calibrated):  # it takes longer than the rest
+            out = private.private_faithful(
+                problem, clusters, rng, alpha=alpha, beta=beta, clip=CLIP, training_steps=1,
+                payment_steps=1, smoothness=1.0,
+            )  # fmt: skip
+        moved = out.models[1:] - out.model
+        sign = np.sign(moved @ direction)
+        limit = CLIP * np.linalg.norm(moved, axis=1)
+        models = np.vstack([out.model, out.models[1:]])
+        rows.append([*(models @ direction), *(sign * out.payments[1:] / limit)])
+    return np.array(rows)

@@ -1,0 +1,364 @@
+"""Runs with verifiable coins: anybody can recompute who took part, and every forgery is found."""
+
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bonafed import InvalidValue, UnreadableFile
+from bonafed.mechanisms.coins.transcript import read_transcript
+from bonafed.runs import coins, folder, setting, training
+from bonafed.runs.private import private_folder
+
+CONTRACT = (
+    "training.rounds=12",
+    "contract.prior=uniform:0.5,1.5",
+    "contract.total_budget=24",
+    "contract.coins=verifiable",
+)
+JSAM = (
+    "training.rounds=12",
+    "jsam.prior=uniform:0,1",
+    "jsam.eta=1",
+    "jsam.noise_scale=1",
+    "jsam.clip=1",
+    "jsam.clients_per_round=3",
+    "jsam.noise=reproducible",
+    "jsam.coins=verifiable",
+)
+KINDS = {"contract": CONTRACT, "jsam": JSAM}
+
+
+def fixed(seed=0):
+    """Bytes that are the same every time, in the place of the operating system's."""
+    return np.random.default_rng(seed).bytes
+
+
+@pytest.fixture(params=KINDS)
+def changes(request):
+    return KINDS[request.param]
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory):
+    """Where runs that have ended are kept, to be copied."""
+    return tmp_path_factory.mktemp("ended")
+
+
+@pytest.fixture
+def run(make, small, tmp_path, changes, ended):
+    """A run that has ended."""
+    kept = ended / changes[-1]
+    if not kept.exists():
+        training.train(setting.prepare(make(*changes), dataset=small, entropy=fixed()), kept)
+    return shutil.copytree(kept, tmp_path / "run")
+
+
+def failing(place):
+    """The check that fails, and what it says."""
+    return [(check.name, check.detail) for check in coins.verify_run(place) if not check.holds]
+
+
+def rewrite(path, change):
+    """A JSON file after a change."""
+    data = json.loads(path.read_text())
+    change(data)
+    path.write_text(json.dumps(data))
+
+
+def rewrite_round(place, number, change):
+    lines = (place / "metrics.jsonl").read_text().splitlines()
+    record = json.loads(lines[number - 1])
+    change(record)
+    lines[number - 1] = json.dumps(record)
+    (place / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+
+
+def participants(place):
+    return [record["participants"] for record in folder.read_rounds(place)]
+
+
+def test_a_run_can_be_verified(run, changes):
+    assert failing(run) == []
+    names = ["agreement", "roster", "commitments", "participants", "chances", "participations"]
+    money = ["money", "spend"] if changes == CONTRACT else ["spend"]
+    assert [check.name for check in coins.verify_run(run)] == names + money
+
+
+def test_every_run_has_coins_of_its_own(make, small, tmp_path, changes):
+    for name in ("one", "other"):
+        training.train(setting.prepare(make(*changes), dataset=small), tmp_path / name)
+        assert failing(tmp_path / name) == []
+    assert participants(tmp_path / "one") != participants(tmp_path / "other")
+
+
+def test_while_it_runs_the_secret_is_not_in_the_folder(make, small, tmp_path, changes, kill_in):
+    made = setting.prepare(make(*changes), dataset=small)
+    with pytest.raises(kill_in.error):
+        training.train(made, tmp_path / "run", on_round=kill_in(5))
+    secret = made.coins.secret
+    for path in (tmp_path / "run").iterdir():
+        assert secret not in path.read_bytes(), path
+        assert secret.hex().encode() not in path.read_bytes(), path
+    transcript = read_transcript(tmp_path / "run" / "coins.json")
+    assert transcript.secret is None
+    assert transcript.coins(secret).beacon == made.coins.beacon
+    kept = private_folder(tmp_path / "run") / "coins.secret"
+    assert kept.read_bytes() == secret
+    if os.name == "posix":
+        assert kept.stat().st_mode & 0o777 == 0o600
+        assert kept.parent.stat().st_mode & 0o777 == 0o700
+    ((name, detail),) = failing(tmp_path / "run")
+    assert (name, "secret must be opened" in detail) == ("commitments", True)
+
+
+def test_killed_and_resumed_it_has_the_same_coins(make, small, tmp_path, changes, kill_in, ending):
+    training.train(setting.prepare(make(*changes), dataset=small, entropy=fixed()), tmp_path / "whole")
+    made = setting.prepare(make(*changes), dataset=small, entropy=fixed())
+    with pytest.raises(kill_in.error):
+        training.train(made, tmp_path / "run", on_round=kill_in(5))
+    another = setting.prepare(make(*changes), dataset=small, entropy=fixed(9))  # as a new process would
+    training.train(another, tmp_path / "run", resume=True)
+    assert ending(tmp_path / "run") == ending(tmp_path / "whole")
+    assert failing(tmp_path / "run") == []
+    assert not (private_folder(tmp_path / "run") / "coins.secret").exists()
+
+
+def test_resumed_after_the_secret_was_opened(run, make, small, changes, ending):
+    before = ending(run)
+    (run / "summary.json").unlink()
+    training.train(setting.prepare(make(*changes), dataset=small), run, resume=True)
+    assert ending(run) == before
+    assert failing(run) == []
+
+
+def test_without_the_secret_it_is_not_resumed(make, small, tmp_path, changes, kill_in):
+    made = setting.prepare(make(*changes), dataset=small)
+    with pytest.raises(kill_in.error):
+        training.train(made, tmp_path / "run", on_round=kill_in(5))
+    kept = private_folder(tmp_path / "run") / "coins.secret"
+    kept.write_bytes(bytes(32))
+    with pytest.raises(InvalidValue, match="secret must be the one committed to in the contract"):
+        training.train(made, tmp_path / "run", resume=True)
+    kept.unlink()
+    with pytest.raises(InvalidValue, match="must be there to resume: who is sampled in the rounds to come"):
+        training.train(made, tmp_path / "run", resume=True)
+
+
+def test_a_participant_removed_is_named(run):
+    number = next(n for n, who in enumerate(participants(run), 1) if who)
+    client = participants(run)[number - 1][0]
+    rewrite_round(run, number, lambda record: record["participants"].pop(0))
+    ((name, detail),) = failing(run)
+    assert name == "participants"
+    assert detail.startswith(f"round {number}: client {client} took part ")
+
+
+def test_a_participant_added_is_named(run):
+    rewrite_round(run, 3, lambda record: record["participants"].append(2))
+    ((name, detail),) = failing(run)
+    assert name == "participants"
+    assert detail.startswith("round 3: client 2 took part ")
+
+
+def test_two_rounds_exchanged_are_found(run):
+    who = participants(run)
+    other = next(n for n in range(2, 13) if who[n - 1] != who[0])
+    rewrite_round(run, 1, lambda record: record.update(participants=who[other - 1]))
+    rewrite_round(run, other, lambda record: record.update(participants=who[0]))
+    assert failing(run)[0][1].startswith("round 1: ")
+
+
+def test_a_round_left_out_is_found(run):
+    lines = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (run / "metrics.jsonl").write_text("".join(lines[:-1]))
+    assert failing(run) == [("participants", "11 rounds are recorded, agreed were 12")]
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        (lambda data: data.update(secret="00" * 32), "commitments"),
+        (lambda data: data.update(secret=None), "commitments"),
+        (lambda data: data.update(commitment="00" * 32), "agreement"),
+        (lambda data: data.update(contract="00" * 32), "agreement"),
+        (lambda data: data.update(rounds=11), "agreement"),
+        (lambda data: data.update(draws=4), "agreement"),
+        (lambda data: data["clients"].pop(), "agreement"),
+        (lambda data: data["clients"][1].update(nonce="00" * 32), "commitments"),
+        (lambda data: data["clients"][1].update(nonce=None), "participants"),
+        (lambda data: data["clients"][1].update(commitment="00" * 32), "commitments"),
+        (lambda data: data["clients"][1].update(name="eve"), "commitments"),
+        (lambda data: data["clients"][1].update(chance=0.123), "participants"),
+        (lambda data: data["clients"].reverse(), "participants"),
+    ],
+)
+def test_a_forged_transcript_is_found(run, change, name):
+    rewrite(run / "coins.json", change)
+    assert name in [found for found, _ in failing(run)]
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        (lambda data: data["payment"].__setitem__(0, 2 * data["payment"][0]), "spend"),
+        (lambda data: data.update(spend=data["spend"] * (1 + 1e-9)), "spend"),
+        (lambda data: data.update(spend=None), "spend"),
+        (lambda data: data[_chances(data)].__setitem__(0, 0.125), "chances"),
+        (lambda data: data[_times(data)].__setitem__(0, 1 + data[_times(data)][0]), "participations"),
+    ],
+)
+def test_a_forged_summary_is_found(run, change, name):
+    rewrite(run / "summary.json", change)
+    assert name in [found for found, _ in failing(run)]
+
+
+def _chances(data):
+    return "probability" if "probability" in data else "selection"
+
+
+def _times(data):
+    return "participations" if "participations" in data else "times_drawn"
+
+
+@pytest.mark.parametrize("changes", [CONTRACT])
+def test_money_of_a_client_or_a_round_that_is_not_due_is_found(run):
+    rewrite(run / "summary.json", lambda data: data["paid"].__setitem__(3, 99.0))
+    ((name, detail),) = failing(run)
+    assert (name, detail.startswith("client 3: 99 in the summary")) == ("money", True)
+    rewrite_round(run, 2, lambda record: record.update(spend=7.0))
+    assert failing(run)[-1] == ("spend", failing(run)[-1][1])
+    assert failing(run)[-1][1].startswith("round 2: 7.0 were spent")
+
+
+def test_other_terms_in_the_config_are_found(run):
+    text = (run / "config.toml").read_text()
+    (run / "config.toml").write_text(re.sub(r"(total_budget|eta) = .*", r"\1 = 25.0", text))
+    assert [name for name, _ in failing(run)] == ["agreement"]
+
+
+def test_what_is_no_list_of_participants(run):
+    rewrite_round(run, 2, lambda record: record.update(participants="all"))
+    with pytest.raises(UnreadableFile, match="the participants of round 2 must be a list of numbers"):
+        coins.verify_run(run)
+
+
+def test_what_is_missing_in_the_summary(run):
+    rewrite(run / "summary.json", lambda data: data.pop("payment"))
+    with pytest.raises(InvalidValue, match=r"summary\.json: payment must not be empty"):
+        coins.verify_run(run)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (CONTRACT[:-1], 'must be a run whose config says coins = "verifiable"'),
+        (CONTRACT[:1], r"must be a run under \[contract\] or \[jsam\]"),
+    ],
+)
+def test_other_runs_prove_nothing(make, small, tmp_path, given, message):
+    training.train(setting.prepare(make(*given), dataset=small), tmp_path / "run")
+    with pytest.raises(InvalidValue, match=message):
+        coins.verify_run(tmp_path / "run")
+
+
+def test_coins_of_a_seed_are_what_they_were(make, small):
+    """Old runs keep their numbers; and the seed says nothing of verifiable coins."""
+    seeded = setting.prepare(make(*CONTRACT, "contract.coins=seed"), dataset=small)
+    again = setting.prepare(make(*CONTRACT[:-1]), dataset=small)
+    made = setting.prepare(make(*CONTRACT), dataset=small, entropy=fixed())
+    other = setting.prepare(make(*CONTRACT, "run.seed=8"), dataset=small, entropy=fixed())
+
+    def who(one):
+        return [one.participation(number).clients.tolist() for number in range(1, 13)]
+
+    assert seeded.coins is None
+    assert who(seeded) == who(again)
+    assert who(made) == who(other)
+    assert who(made) != who(seeded)
+    assert np.array_equal(made.terms.probability, seeded.terms.probability)
+
+
+def test_weights_are_those_of_unbiased_sampling(make, small):
+    made = setting.prepare(make(*CONTRACT), dataset=small, entropy=fixed())
+    q = made.terms.probability
+    for number in range(1, 13):
+        who = made.participation(number)
+        assert np.array_equal(who.weights, 1 / (4 * q[who.clients]))
+
+
+def test_a_folder_with_a_file_of_that_name_is_not_taken(make, small, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "coins.json").write_text("mine")
+    with pytest.raises(InvalidValue, match="must be new or empty"):
+        training.train(setting.prepare(make(*CONTRACT), dataset=small), tmp_path / "run")
+    assert (tmp_path / "run" / "coins.json").read_text() == "mine"
+
+
+def test_a_run_that_fails_at_once_leaves_nothing(make, small, tmp_path, monkeypatch, kill_in):
+    def fail(*args, **kwargs):
+        raise kill_in.error
+
+    monkeypatch.setattr(training, "run_round", fail)
+    with pytest.raises(kill_in.error):
+        training.train(setting.prepare(make(*CONTRACT), dataset=small), tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_coins_noise_and_seed_are_separate_secrets(make, small, tmp_path, kill_in):
+    made = setting.prepare(make(*JSAM, "jsam.noise=secret", "run.seed=3"), dataset=small)
+    with pytest.raises(kill_in.error):
+        training.train(made, tmp_path / "run", on_round=kill_in(5))
+    kept = {path.name: path.read_bytes() for path in private_folder(tmp_path / "run").iterdir()}
+    assert kept["coins.secret"] != kept["noise.secret"]
+    another = setting.prepare(make(*JSAM, "jsam.noise=secret", "run.seed=3"), dataset=small)
+    assert another.coins.beacon != made.coins.beacon  # of the same seed
+    training.train(another, tmp_path / "run", resume=True)
+    assert failing(tmp_path / "run") == []
+    left = [path.name for path in private_folder(tmp_path / "run").iterdir()]
+    assert not {"coins.secret", "noise.secret"} & set(left)
+
+
+class Cut(BaseException):
+    """The end of the process, between two steps of writing."""
+
+
+def test_cut_short_at_any_step_of_writing_it_ends_with_coins_that_verify(
+    make, small, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(os, "fsync", lambda handle: None)  # slow, and no process is really killed here
+    changes = (*CONTRACT, "training.rounds=2")
+    steps = 0
+    while True:
+        steps += 1
+        place, left = tmp_path / str(steps), steps
+        replace, unlink = Path.replace, Path.unlink
+
+        def cut(step):
+            def call(*args, **kwargs):
+                nonlocal left
+                left -= 1
+                if left == 0:
+                    raise Cut
+                return step(*args, **kwargs)
+
+            return call
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Path, "replace", cut(replace))
+            patch.setattr(Path, "unlink", cut(unlink))
+            try:
+                training.train(setting.prepare(make(*changes), dataset=small), place)
+            except Cut:
+                pass
+            else:
+                break  # every step has had its turn
+        began = folder.holds_run(place)
+        training.train(setting.prepare(make(*changes), dataset=small), place, resume=began)
+        assert failing(place) == [], steps
+        assert not (private_folder(place) / "coins.secret").exists()
+    assert steps > 8

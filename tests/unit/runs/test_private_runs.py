@@ -1,0 +1,260 @@
+"""What a private run's folder gives away: noise that stays on, and nothing besides what was released."""
+
+import hashlib
+import json
+import stat
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from bonafed.errors import InvalidValue
+from bonafed.learning import datasets, groups
+from bonafed.learning.federation import run_round
+from bonafed.learning.jobs import Job, batches, job_rng
+from bonafed.learning.noise import (
+    Reproducible,
+    Secret,
+    SecretReleases,
+    Task,
+    digest,
+    digest_of_samples,
+    unit,
+)
+from bonafed.runs import config, folder, private, setting, training
+from bonafed.runs.faithful import train_faithful
+from bonafed.runs.faithful_setting import prepare_faithful
+
+PRIVACY = ("privacy.clip=1", "privacy.epsilon=1", "privacy.delta=1e-5")
+JSAM = ("jsam.prior=uniform:0,1", "jsam.budget=20", "jsam.noise_scale=1", "jsam.clip=1",
+        "jsam.clients_per_round=3")  # fmt: skip
+FAITHFUL = {
+    "data": {"name": "small"},
+    "partition": {"kind": "natural"},
+    "model": {"name": "softmax"},
+    "faithful": {"regulariser": 0.05, "training_steps": 12, "payment_steps": 3},
+    "privacy": {"epsilon": 5.0, "delta": 1e-3},
+    "run": {"seed": 3, "evaluate_every": 4},
+}
+
+
+def candidates(place, made):
+    """Noise of the one release of the run, by everything that its folder tells."""
+    seed = json.loads((place / "versions.json").read_text())["seed"]
+    assert config.read(place / "config.toml").run.seed == seed
+    (line,) = folder.read_rounds(place)
+    ((client, multiplier, *_),) = line["releases"]
+    part, spec, start = made.parts[client], made.local_training(1), torch.tensor(folder.read_start(place))
+    job, sd = (
+        Job(client, part, noise_multiplier=multiplier),
+        multiplier * 2 * spec.clip / made.parts[0].size,
+    )
+    task = Task.of(job, spec, 1, digest(start), digest_of_samples(made.samples))
+    published = json.loads((place / "versions.json").read_text())["data"]
+    keys = [bytes(32), hashlib.sha256(str(seed).encode()).digest(), seed.to_bytes(32, "big"),
+            seed.to_bytes(32, "little"), bytes.fromhex(published), bytes.fromhex(made.digest)]  # fmt: skip
+    for source in (Reproducible(seed), *map(Secret, keys)):
+        values = torch.zeros_like(start)
+        source.stream(task).add_to(values, sd)
+        yield values
+    rng = job_rng(seed, 1, job)  # as it was once
+    batches(job, spec, rng)
+    yield torch.from_numpy(sd * rng.standard_normal(start.numel(), dtype=np.float32))
+
+
+@pytest.mark.parametrize("kind", ["secret", "reproducible"])
+def test_noise_is_taken_off_again_only_if_it_is_reproducible(make, small, tmp_path, kind):
+    """At epsilon 1, from the folder of the finished run, the gradient that the noise was to hide."""
+    asked = make(*PRIVACY, f"privacy.noise={kind}", "partition.clients=1", "training.rounds=1",
+                 "training.batch_size=120", "training.learning_rate=1")  # fmt: skip
+    made, place = setting.prepare(asked, dataset=small), tmp_path / "run"
+    summary = training.train(made, place)
+    exact = run_round(
+        made.program, made.start, made.samples, made.parts, made.participation(1), made.local_training(1),
+        seed=3, round_number=1,
+    ).weights  # fmt: skip
+    gradient = made.start - exact
+    release = torch.tensor(folder.read_start(place) - folder.read_checkpoint(place).weights)
+    sd = float(made.noise_multipliers[0]) * 2 / 120
+    errors = [
+        float((release - noise - gradient).square().mean().sqrt()) for noise in candidates(place, made)
+    ]
+    if kind == "reproducible":
+        assert min(errors) <= unit(sd)  # all that rounding leaves
+        assert any("protects nobody" in note for note in summary["notes"])
+    else:
+        assert min(errors) > 0.7 * sd
+        assert not any("protects nobody" in note for note in summary["notes"])
+
+
+def neighbours():
+    """Two data sets that differ in one record, the only one of the last class, and a long one."""
+    rng = np.random.default_rng(0)
+    features, labels = rng.standard_normal((60, 6)).astype(np.float32), np.arange(60) % 2
+    one = features.copy(), labels.copy()
+    one[0][7] *= 50
+    one[1][7] = 2
+    test = {"test_features": features[:9], "test_labels": labels[:9], "groups": np.arange(60) // 15}
+    return [datasets.from_arrays("small", *each, **test) for each in (one, (features, labels))]
+
+
+@pytest.fixture
+def same_releases(monkeypatch):
+    """What is released with noise does not depend on the data; all the rest is as it is."""
+
+    def fixed(count, sd):
+        return sd * np.cos(np.arange(count))
+
+    def add(gradients, streams, sds):
+        assert len(streams) == len(sds) == len(gradients)
+        for row, sd in zip(gradients, sds, strict=True):
+            row.copy_(torch.from_numpy(fixed(row.numel(), sd)))
+
+    def released(self, values, sd):
+        return fixed(np.size(values), sd).reshape(np.shape(values))
+
+    monkeypatch.setattr(groups, "add_noise", add)
+    monkeypatch.setattr(SecretReleases, "released", released)
+
+
+HELD = {"config.toml", "versions.json", "start.npy", "metrics.jsonl", "checkpoint.npz", "model.pt",
+        "summary.json"}  # fmt: skip
+
+
+def assert_no_trace(one, other):
+    """Two folders that differ in nothing but the keyed digest of the data."""
+    for place in (one, other):
+        assert {path.name for path in place.iterdir()} == HELD
+    for name in HELD - {"versions.json"}:
+        assert (one / name).read_bytes() == (other / name).read_bytes(), name
+    first, second = (json.loads((place / "versions.json").read_text()) for place in (one, other))
+    assert first.pop("data") != second.pop("data")
+    assert first == second
+
+
+@pytest.mark.usefixtures("same_releases")
+@pytest.mark.parametrize(
+    "changes",
+    [
+        PRIVACY,
+        (*PRIVACY, "training.on_bad_update=skip", "training.participation=0.5"),
+        (*PRIVACY, "training.optimizer=adam", "training.epochs=2", "training.learning_rate=1e-3"),
+        (*PRIVACY, "contract.prior=uniform:0.5,1.5", "contract.total_budget=12"),
+        JSAM,
+    ],
+)  # fmt: skip
+def test_folders_of_neighbours_differ_in_nothing_that_has_no_noise(make, tmp_path, changes):
+    asked = make(*changes, "partition.kind=natural", "partition.clients=4", "data.classes=3")
+    for name, data in zip(("one", "other"), neighbours(), strict=True):
+        training.train(setting.prepare(asked, dataset=data), tmp_path / name, clock=lambda: 0.0)
+    assert_no_trace(tmp_path / "one", tmp_path / "other")
+
+
+@pytest.mark.usefixtures("same_releases")
+def test_folders_of_neighbours_of_faithful_learning_differ_in_nothing_that_has_no_noise(tmp_path):
+    tables = {**FAITHFUL, "data": {"name": "small", "classes": 3}}
+    for name, data in zip(("one", "other"), neighbours(), strict=True):
+        made = prepare_faithful(config.from_tables(tables), dataset=data)
+        train_faithful(made, tmp_path / name, clock=lambda: 0.0)
+    assert_no_trace(tmp_path / "one", tmp_path / "other")
+
+
+def test_what_is_published_of_the_data_is_keyed(make, small, tmp_path):
+    """A plain digest would tell which of two guesses at a record is right."""
+    found = []
+    for place in (tmp_path / "one", tmp_path / "other"):
+        made = setting.prepare(make(*PRIVACY), dataset=small)
+        training.train(made, place)
+        found.append(json.loads((place / "versions.json").read_text())["data"])
+        assert found[-1] != made.digest
+    assert found[0] != found[1]
+
+
+@pytest.mark.parametrize("tables", [None, FAITHFUL])
+def test_private_runs_want_their_classes_stated(make, tables):
+    data = neighbours()[0]
+    rule = r"^data\.classes must be given in a private run: that of the data follows from the largest"
+    asked = make(*PRIVACY, "partition.kind=natural") if tables is None else config.from_tables(tables)
+    prepare = setting.prepare if tables is None else prepare_faithful
+    with pytest.raises(InvalidValue, match=rule):
+        prepare(asked, dataset=data)
+    assert setting.prepare(make("partition.kind=natural"), dataset=data).classes == 3
+    more = setting.prepare(make(*PRIVACY, "partition.kind=natural", "data.classes=5"), dataset=data)
+    assert more.module[-1].out_features == 5
+    with pytest.raises(InvalidValue, match=r"must be in 0\.\.1, got 2 in sample 7"):
+        setting.prepare(make(*PRIVACY, "partition.kind=natural", "data.classes=2"), dataset=data)
+    known = replace(data, classes_stated=True)
+    with pytest.raises(InvalidValue, match=r"^data\.classes must be 3 for these data, got 4"):
+        setting.prepare(make("partition.kind=natural", "data.classes=4"), dataset=known)
+
+
+def test_nobody_is_told_whose_update_was_bad(make, small, tmp_path):
+    changes = (
+        "privacy.clip=100",
+        "training.learning_rate=1e38",
+        "training.on_bad_update=skip",
+        "training.rounds=1",
+    )
+    made = setting.prepare(make(*PRIVACY, *changes, "training.steps=3"), dataset=small)
+    summary = training.train(made, tmp_path / "run")
+    assert (summary["skipped_updates"], summary["skipped_clients"]) == (0, [])
+    assert np.array_equal(folder.read_checkpoint(tmp_path / "run").weights, made.start.numpy())
+
+
+def test_losses_are_not_asked_in_clear_unless_that_was_accepted(make):
+    bbm = (*JSAM, "jsam.scheme=largest losses", "jsam.members=2")
+    with pytest.raises(InvalidValue, match=r"^jsam\.clear_losses must be true for largest losses: every"):
+        make(*bbm)
+    make(*bbm, "jsam.clear_losses=true")
+    with pytest.raises(InvalidValue, match=r"^jsam\.clear_losses must not be true unless scheme is"):
+        make(*JSAM, "jsam.clear_losses=true")
+
+
+def test_the_secret_lies_apart_is_needed_to_resume_and_is_gone_at_the_end(make, small, tmp_path, kill_in):
+    made, place = setting.prepare(make(*PRIVACY), dataset=small), tmp_path / "run"
+    with pytest.raises(kill_in.error):
+        training.train(made, place, on_round=kill_in(2))
+    apart = private.private_folder(place)
+    secret = apart / "noise.secret"
+    assert stat.S_IMODE(apart.stat().st_mode) == 0o700
+    assert stat.S_IMODE(secret.stat().st_mode) == 0o600
+    kept = secret.read_bytes()
+    assert len(kept) == 32
+    assert not any(kept in path.read_bytes() or kept.hex().encode() in path.read_bytes()
+                   for path in place.iterdir())  # fmt: skip
+    secret.unlink()
+    with pytest.raises(InvalidValue, match=r"noise\.secret must be there to resume: the noise of a"):
+        training.train(made, place, resume=True)
+    secret.symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere").write_bytes(kept)
+    with pytest.raises(InvalidValue, match="must be there to resume"):
+        training.train(made, place, resume=True)
+    secret.unlink()
+    secret.write_bytes(kept)
+    training.train(made, place, resume=True)
+    assert not apart.exists()
+    assert training.train(made, place, resume=True) == folder.read_json(place, folder.SUMMARY)
+
+
+def test_what_only_a_simulation_knows_lies_apart(make, small, tmp_path):
+    made = setting.prepare(make(*JSAM), dataset=small)
+    training.train(made, tmp_path / "run")
+    apart = private.private_folder(tmp_path / "run")
+    assert [path.name for path in apart.iterdir()] == [private.SIMULATION]
+    assert stat.S_IMODE((apart / private.SIMULATION).stat().st_mode) == 0o600
+    assert folder.read_json(apart, private.SIMULATION)["costs"] == made.terms.costs.tolist()
+
+
+def test_a_private_file_is_not_put_where_something_else_is(tmp_path):
+    private.write_private(tmp_path / "run", "a", b"1")
+    with pytest.raises(InvalidValue, match="private file must not be there already"):
+        private.write_private(tmp_path / "run", "a", b"2")
+    private.write_private(tmp_path / "run", "a", b"2", replace=True)
+    assert (tmp_path / "run.private" / "a").read_bytes() == b"2"
+    (tmp_path / "other.private").symlink_to(tmp_path / "run.private")
+    with pytest.raises(InvalidValue, match="private folder must be a folder"):
+        private.create_secret(tmp_path / "other", "noise")
+    (tmp_path / "run.private").chmod(0o755)
+    private.create_secret(tmp_path / "run", "noise")
+    assert stat.S_IMODE((tmp_path / "run.private").stat().st_mode) == 0o700
