@@ -41,15 +41,15 @@ def test_train_shows_what_the_summary_says(trained):
 def test_bought_privacy_is_shown_with_its_price(bonafed):
     bonafed("train", "--write-example", "jsam")
     quick = ("--set", "training.rounds=2")
-    hard = ("--set", "jsam.expected_budget=", "--set", "jsam.budget=0.01")
+    hard = ("--set", "jsam.eta=", "--set", "jsam.budget=0.01")
     code, out, err = bonafed("train", "jsam.toml", *quick, "--folder", "a", *hard)
     assert (code, err) == (0, "")
-    for text in ("clients selected", "of 20", "money paid, before round 1", "given away / sold", "at most"):
+    for text in ("clients selected", "of 10", "money paid, before round 1", "given away / sold", "at most"):
         assert text in out
     assert "note: the test loss grew from" in out  # so little money buys little but noise
-    assert bonafed("train", "jsam.toml", *quick, "--set", "jsam.eta=1")[::2] == (
+    assert bonafed("train", "jsam.toml", *quick, "--set", "jsam.budget=60")[::2] == (
         2,
-        "error: jsam.expected_budget must not be given with eta, got 60.0\n",
+        "error: jsam.budget must not be given with eta, got 60.0\n",
     )
     assert not Path("runs", "jsam").exists()  # refused before anything is written
     assert " jsam" in bonafed("runs", "a")[1]  # the terms

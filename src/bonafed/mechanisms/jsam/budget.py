@@ -104,7 +104,9 @@ def eta_for_expected_budget(
     def expected(eta: float) -> float:
         return float(np.mean([choice.plan(v, eta, scale).total for v in virtual]))
 
-    return _average_weight(expected, money, max_epsilon)
+    if max_epsilon is None:
+        return largest_weight(lambda eta: expected(eta) <= money)
+    return _average_weight(expected, money)
 
 
 def _weight(spend: Callable[[float], float], money: float, max_epsilon: ArrayLike | None) -> float:
@@ -126,10 +128,8 @@ def _weight(spend: Callable[[float], float], money: float, max_epsilon: ArrayLik
     return largest_weight(allowed)
 
 
-def _average_weight(
-    expected: Callable[[float], float], money: float, max_epsilon: ArrayLike | None
-) -> float:
-    """The weight (to 1e-6) at which an average that does not fall in it, and is slow, is `money`."""
+def _average_weight(expected: Callable[[float], float], money: float) -> float:
+    """The weight (to 1e-6) at which an average under a cap, which is slow to take, is `money`."""
     low, spent_low = 1.0, expected(1.0)
     high, spent_high, before = low, spent_low, 0.0
     while spent_low > money:
@@ -138,7 +138,7 @@ def _average_weight(
             raise NoSolution("no weight eta is small enough to stay within the budget")
         spent_low = expected(low)
     while spent_high <= money:
-        if max_epsilon is not None and high > 16**5 and spent_high <= before * (1 + _CLOSE):
+        if high > 16**5 and spent_high <= before * (1 + _CLOSE):
             raise InvalidValue("expected_budget", _NOT_SPENT, money)
         (low, spent_low), high, before = (high, spent_high), high * 16, spent_low
         if high > 1e200:
@@ -194,7 +194,7 @@ def known_expected_weight(
     def expected(eta: float) -> float:
         return float(np.mean([allocate(c, eta, noise_scale, max_epsilon=max_epsilon).total for c in drawn]))
 
-    return _average_weight(expected, money, max_epsilon)
+    return _average_weight(expected, money)
 
 
 def largest_weight(allowed: Callable[[float], bool]) -> float:
