@@ -14,8 +14,8 @@ releases S + sd Z with Z normal; here what is released is
 
 which is post-processing: whatever the data, a release is a multiple of the same Lambda. Z comes by Box and
 Muller from 192 random bits a pair, in double precision. What is left is how far the probabilities of these
-multiples are from the ideal ones: eta of themselves at most. What that takes of a promise is set aside before
-noise is calibrated (`privacy.arithmetic`).
+multiples are from the ideal ones: eta of themselves at most. What that takes of a promise is set aside
+before noise is calibrated (`privacy.arithmetic`).
 """
 
 from __future__ import annotations

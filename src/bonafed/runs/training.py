@@ -26,7 +26,7 @@ from bonafed.learning.federation import BadUpdatePolicy, evaluate, run_round
 from bonafed.learning.noise import Secret, Source
 from bonafed.learning.privacy import Ledger, Release
 from bonafed.learning.programs import saved_model
-from bonafed.mechanisms.jsam.payments import privacy_warning
+from bonafed.mechanisms.jsam.payments import HARDLY_A_PROMISE, privacy_warning
 from bonafed.mechanisms.jsam.training import LARGEST_LOSSES, PrivacyTerms
 from bonafed.mechanisms.sampling.training import SampledTerms
 from bonafed.runs import coins, private
@@ -354,6 +354,8 @@ def notes(setting: Setting, records: Sequence[JSONObject], spent: float | None) 
     promised = setting.config.privacy
     if promised is not None and promised.calibration == "printed":
         found.append(_printed(promised.epsilon, spent))
+    if promised is not None and promised.epsilon > HARDLY_A_PROMISE:
+        found.append(f"an epsilon of {promised.epsilon:.4g} is hardly a promise of privacy")
     if isinstance(setting.terms, PrivacyTerms):
         found += _privacy_notes(setting, setting.terms)
     quiet = setting.config.clip is not None  # about training losses

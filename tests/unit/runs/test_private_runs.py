@@ -12,7 +12,7 @@ import torch
 from bonafed.errors import InvalidValue
 from bonafed.learning import datasets, groups
 from bonafed.learning.federation import run_round
-from bonafed.learning.jobs import Job, batches, job_rng
+from bonafed.learning.jobs import Job, batches, job_rng, largest_sum, record_steps, sampling_rate
 from bonafed.learning.noise import (
     Reproducible,
     Secret,
@@ -22,6 +22,7 @@ from bonafed.learning.noise import (
     digest_of_samples,
     unit,
 )
+from bonafed.learning.privacy import Ledger, Release, reserve
 from bonafed.runs import config, folder, private, setting, training
 from bonafed.runs.faithful import train_faithful
 from bonafed.runs.faithful_setting import prepare_faithful
@@ -29,6 +30,7 @@ from bonafed.runs.faithful_setting import prepare_faithful
 PRIVACY = ("privacy.clip=1", "privacy.epsilon=1", "privacy.delta=1e-5")
 JSAM = ("jsam.prior=uniform:0,1", "jsam.budget=20", "jsam.noise_scale=1", "jsam.clip=1",
         "jsam.clients_per_round=3")  # fmt: skip
+CAPPED = ("jsam.max_epsilon=3", "jsam.budget=", "jsam.eta=5")
 FAITHFUL = {
     "data": {"name": "small"},
     "partition": {"kind": "natural"},
@@ -258,3 +260,34 @@ def test_a_private_file_is_not_put_where_something_else_is(tmp_path):
     (tmp_path / "run.private").chmod(0o755)
     private.create_secret(tmp_path / "run", "noise")
     assert stat.S_IMODE((tmp_path / "run.private").stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize("batches", ["passes", "poisson"])
+def test_what_arithmetic_takes_is_set_aside(make, small, batches):
+    """Computed noise keeps the promise that ideal noise would keep with a little less of it."""
+    words = (*PRIVACY, f"privacy.batches={batches}")
+    secret = setting.prepare(make(*words), dataset=small)
+    ideal = setting.prepare(make(*words, "privacy.noise=reproducible"), dataset=small)
+    assert np.all(secret.noise_multipliers > ideal.noise_multipliers)
+    assert np.all(secret.noise_multipliers < 1.01 * ideal.noise_multipliers)
+    for job, noise in zip(map(Job, range(4), secret.parts), secret.noise_multipliers, strict=True):
+        times = secret.config.rounds * record_steps(job, secret.spec)
+        rate = sampling_rate(job, secret.spec)
+        ledger = Ledger((Release(0, 1, float(noise), times, times, rate),))
+        reach = largest_sum(job, secret.spec) / noise
+        left = reserve(1.0, 1e-5, secret.program.size * times, reach)
+        assert ledger.epsilon(0, left.delta) <= left.epsilon
+
+
+def test_what_arithmetic_takes_is_set_aside_of_what_is_sold(make, small):
+    secret = setting.prepare(make(*JSAM, *CAPPED), dataset=small)
+    ideal = setting.prepare(make(*JSAM, *CAPPED, "jsam.noise=reproducible"), dataset=small)
+    drawn = ideal.noise_multipliers > 0
+    assert drawn.any()
+    assert np.all(secret.noise_multipliers[drawn] > ideal.noise_multipliers[drawn])
+
+
+def test_a_promise_that_is_hardly_one_is_said(make, small, tmp_path):
+    words = ("privacy.clip=1", "privacy.epsilon=12", "privacy.delta=1e-5")
+    summary = training.train(setting.prepare(make(*words), dataset=small), tmp_path / "run")
+    assert "an epsilon of 12 is hardly a promise of privacy" in summary["notes"]

@@ -53,6 +53,7 @@ from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
 from bonafed.learning.privacy import Ledger, Release, Releases, noise_multiplier, released, reserve
+from bonafed.learning.privacy.arithmetic import largest_covered
 from bonafed.mechanisms.faithful.clusters import Clusters, cluster_of
 from bonafed.mechanisms.faithful.problems import SoftmaxRegression
 from bonafed.mechanisms.faithful.protocol import Aggregation, OnStep
