@@ -144,6 +144,7 @@ class _Schedule:
         private = plan.spec.clip is not None
         # (K,) of a sample, where it does not depend on the length of the batch
         self._shares = np.array([batch_share(job, plan.spec, 0) for job in jobs]) if private else None
+        self._alike = self._shares is None or bool((self._shares == self._shares[0]).all())
         self._orders: list[NDArray[np.int64]] = []  # of the samples, in every pass
         self._drawn: list[Iterator[NDArray[np.int64]]] = []  # or, batch after batch, by coins
         if plan.spec.batches == "poisson":
@@ -170,7 +171,7 @@ class _Schedule:
             mine = lengths[where]
             longest = max(1, int(mine.max()))  # where all are empty, padding: noise is added all the same
             shares = 1 / mine if self._shares is None else self._shares[where]
-            if int(mine.sum()) == longest * mine.size and shares.min() == shares.max():
+            if self._alike and int(mine.sum()) == longest * mine.size:
                 share = _even(mine.size, longest, float(shares[0]), self._precision)
             else:
                 real = np.arange(longest) < mine[:, None]

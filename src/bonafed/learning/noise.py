@@ -50,6 +50,8 @@ _WORD = 8  # bytes
 _SILENCE = memoryview(bytes(_WORD * _WORDS_A_PAIR * PIECE))  # encrypted, it is the key stream
 _COUNTER = modes.CTR(bytes(16))  # from 0
 _WHOLE, _REAL = torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.float64)
+# what the words of a pair count for: both halves of x, whose scaling is exact, and the angle
+_PARTS = torch.tensor([2.0**-63, 2.0**-126, math.pi * 2.0**-63], dtype=torch.float64).view(-1, 1, 1)
 _HERE = object()  # owner of this module's arrays in the workspace
 _NOISE, _BATCHES = b"noise", b"batches"  # what a stream is for
 _PURPOSES = {_NOISE: 1, _BATCHES: 2}  # the order of samples, of the same seed, has none
@@ -276,12 +278,11 @@ def _add_piece(
     for k, stream in enumerate(streams):
         stream.fill(raw[k * length : (k + 1) * length])
     real = array(_HERE, "real", (_WORDS_A_PAIR, count, width), _REAL)
-    radius, low, angle = real.copy_(words.transpose(0, 1)).unbind()
+    radius, low, angle = real.copy_(words.transpose(0, 1)).mul_(_PARTS).unbind()
     # x in [-1, 1] of 127 bits, exact to a rounding also near 0, which makes the tail: sd sqrt(-ln x^2) is
     # the radius, and an angle makes two normal numbers of it
-    radius.add_(low, alpha=2.0**-63).mul_(2.0**-63)
+    radius.add_(low)
     radius.mul_(radius).log_().mul_(variance).sqrt_()
-    angle.mul_(math.pi * 2.0**-63)
     normal = array(_HERE, "normal", (count, 2, width), _REAL)
     for side, out in zip((torch.cos, torch.sin), normal.unbind(1), strict=True):
         side(angle, out=out)
