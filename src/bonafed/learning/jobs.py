@@ -127,7 +127,8 @@ def job_rng(seed: int, round_number: int, job: Job) -> np.random.Generator:
 def passes(job: Job, spec: LocalTraining, rng: np.random.Generator) -> NDArray[np.int64]:
     """(passes, n) the order of the job's samples in each pass over them, as many as its steps take."""
     n, count = job.samples.size, pass_count(job, spec)
-    return job.samples[np.array([rng.permutation(n) for _ in range(count)])]
+    orders: NDArray[np.int64] = np.array([rng.permutation(n) for _ in range(count)])
+    return job.samples[orders]
 
 
 def batches(job: Job, spec: LocalTraining, rng: np.random.Generator) -> list[NDArray[np.int64]]:

@@ -117,7 +117,7 @@ class Stream:
             self._batches = self._words(_BATCHES)
         words = np.empty(count, dtype=np.int64)
         for first in range(0, count, PIECE):
-            self._batches.fill(memoryview(words[first : first + PIECE]).cast("B"))
+            self._batches.fill(words[first : first + PIECE].data.cast("B"))
         return np.asarray((words.view(np.uint64) >> np.uint64(11)) * 2.0**-53)
 
 
@@ -213,7 +213,7 @@ class _Generator:
         self._bits = np.random.PCG64(np.random.SeedSequence(numbers, spawn_key=(purpose,)))
 
     def fill(self, out: memoryview) -> None:
-        out[:] = memoryview(self._bits.random_raw(len(out) // _WORD)).cast("B")
+        out[:] = self._bits.random_raw(len(out) // _WORD).data.cast("B")
 
 
 def digest(values: Tensor) -> bytes:
@@ -274,7 +274,7 @@ def _add_piece(
     """Noise on (K, at most 2 width) numbers. On many of them every pass counts, on few every call."""
     count = len(streams)
     words = array(_HERE, "words", (count, _WORDS_A_PAIR, width), _WHOLE)
-    raw, length = memoryview(words.numpy()).cast("B"), _WORD * _WORDS_A_PAIR * width
+    raw, length = words.numpy().data.cast("B"), _WORD * _WORDS_A_PAIR * width
     for k, stream in enumerate(streams):
         stream.fill(raw[k * length : (k + 1) * length])
     real = array(_HERE, "real", (_WORDS_A_PAIR, count, width), _REAL)
