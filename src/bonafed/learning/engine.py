@@ -27,7 +27,7 @@ from bonafed.errors import InvalidValue
 from bonafed.learning.crew import Crew
 from bonafed.learning.groups import Noise, Plan
 from bonafed.learning.jobs import Job, LocalTraining, Samples, Update, step_count
-from bonafed.learning.noise import Secret, Source, digest
+from bonafed.learning.noise import Secret, Source, digest, digest_of_training
 from bonafed.learning.programs import Program
 
 GROUP_BYTES = 256 << 20  # of parameters, gradients and optimizer state per member of a crew
@@ -77,8 +77,8 @@ def run_jobs(
         plan = _plan(program, samples, jobs, spec, seed, round_number, group_bytes)
         if spec.batches == "poisson" or any(job.noise_multiplier for job in jobs):
             models = [digest(model) for model in start.view(-1, program.size)]
-            own = Noise(noise or Secret.fresh(), models, crew.digest_of_samples)
-            plan = replace(plan, noise=own)
+            source, asked = noise or Secret.fresh(), digest_of_training(spec)
+            plan = replace(plan, noise=Noise(source, asked, models, crew.digest_of_samples))
         done = crew.train(start, plan)
     for place in range(len(jobs)):
         yield done.pop(place)

@@ -51,6 +51,7 @@ class Noise:
     """Where the noise of a round comes from, and the digests of what it is added to."""
 
     source: Source
+    training: bytes  # of what jobs are asked to do
     models: Sequence[bytes]  # of the start models: one, or one per job
     samples: bytes  # of all clients'
 
@@ -58,7 +59,7 @@ class Noise:
         """That of the job at this place."""
         model = self.models[place if len(self.models) > 1 else 0]
         return self.source.stream(
-            Task.of(plan.jobs[place], plan.spec, plan.round_number, model, self.samples)
+            Task.of(plan.jobs[place], self.training, plan.round_number, model, self.samples)
         )
 
 
@@ -134,13 +135,16 @@ class _Schedule:
         self._rate = plan.spec.rate
         self.jobs = jobs = [plan.jobs[place] for place in places]
         self.streams: list[Stream] = []  # of their noise
+        self.sds: list[float] = []  # of the noise on each number of a step's gradient (theory P1)
         if plan.noise is not None:
             self.streams = [plan.noise.stream(plan, place) for place in places]
+            self.sds = [job.noise_multiplier * sensitivity(job, plan.spec) for job in jobs]
         self.counts = np.array([step_count(job, plan.spec) for job in jobs])  # steps; the most come first
         self._size = min(plan.spec.batch_size, max(job.samples.size for job in jobs))
         private = plan.spec.clip is not None
         # (K,) of a sample, where it does not depend on the length of the batch
         self._shares = np.array([batch_share(job, plan.spec, 0) for job in jobs]) if private else None
+        self._alike = self._shares is None or bool((self._shares == self._shares[0]).all())
         self._orders: list[NDArray[np.int64]] = []  # of the samples, in every pass
         self._drawn: list[Iterator[NDArray[np.int64]]] = []  # or, batch after batch, by coins
         if plan.spec.batches == "poisson":
@@ -167,7 +171,7 @@ class _Schedule:
             mine = lengths[where]
             longest = max(1, int(mine.max()))  # where all are empty, padding: noise is added all the same
             shares = 1 / mine if self._shares is None else self._shares[where]
-            if int(mine.sum()) == longest * mine.size and shares.min() == shares.max():
+            if self._alike and int(mine.sum()) == longest * mine.size:
                 share = _even(mine.size, longest, float(shares[0]), self._precision)
             else:
                 real = np.arange(longest) < mine[:, None]
@@ -333,15 +337,13 @@ class _Optimizer(_Models):
         return self._weights.sub_(self._before)
 
     def _add_noise(self, grad: Tensor, call: _Call) -> None:
-        """Gaussian noise of the job's multiplier times the sensitivity of a step (theory P1)."""
-        spec, everyone = self._plan.spec, np.arange(len(self._schedule.jobs))
-        numbers = everyone[call.where].tolist()
-        jobs = [self._schedule.jobs[k] for k in numbers]
-        sds = [job.noise_multiplier * sensitivity(job, spec) for job in jobs]
-        noisy = [place for place, sd in enumerate(sds) if sd]
-        rows = grad if len(noisy) == len(sds) else grad[noisy]
-        streams = [self._schedule.streams[numbers[place]] for place in noisy]
-        add_noise(rows, streams, [sds[place] for place in noisy])
+        """Gaussian noise on the gradients of those jobs that add any."""
+        sds, streams = self._schedule.sds, self._schedule.streams
+        jobs = range(len(sds))[call.where] if isinstance(call.where, slice) else call.where.tolist()
+        noisy = [row for row, k in enumerate(jobs) if sds[k]]
+        rows = grad if len(noisy) == len(jobs) else grad[noisy]
+        own = [jobs[row] for row in noisy]
+        add_noise(rows, [streams[k] for k in own], [sds[k] for k in own])
         if rows is not grad:
             grad[noisy] = rows
 

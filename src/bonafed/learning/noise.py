@@ -24,6 +24,7 @@ import hashlib
 import hmac
 import math
 import secrets
+import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -33,7 +34,6 @@ from typing import Protocol, final
 import numpy as np
 import torch
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-from numpy.typing import NDArray
 from torch import Tensor
 
 from bonafed import checks
@@ -46,43 +46,52 @@ KEY_BYTES = 32  # of a secret
 PIECE = 32768  # pairs of normal numbers that are made at once: fewer, and calls take longer than they do
 LANES = 8  # pairs are made in multiples of so many, as many as any processor computes at once
 _WORDS_A_PAIR = 3
-_SILENCE = memoryview(bytes(8 * _WORDS_A_PAIR * PIECE))  # encrypted, it is the key stream
+_WORD = 8  # bytes
+_SILENCE = memoryview(bytes(_WORD * _WORDS_A_PAIR * PIECE))  # encrypted, it is the key stream
+_COUNTER = modes.CTR(bytes(16))  # from 0
 _WHOLE, _REAL = torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.float64)
+# what the words of a pair count for: both halves of x, whose scaling is exact, and the angle
+_PARTS = torch.tensor([2.0**-63, 2.0**-126, math.pi * 2.0**-63], dtype=torch.float64).view(-1, 1, 1)
 _HERE = object()  # owner of this module's arrays in the workspace
-_ROLES = ("radius", "angle", "part")
 _NOISE, _BATCHES = b"noise", b"batches"  # what a stream is for
 _PURPOSES = {_NOISE: 1, _BATCHES: 2}  # the order of samples, of the same seed, has none
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
-    """Everything that a job's result depends on; tasks that differ in anything get independent noise."""
+class Task(NamedTuple):
+    """Everything that a job's result depends on; tasks that differ in anything get independent noise.
+
+    What jobs share comes as a digest, made once for all of them.
+    """
 
     round_number: int
     client: int
     copy: int
     noise_multiplier: float
-    training: LocalTraining
+    training: bytes  # SHA-256 of what it is asked to do
     model: bytes  # SHA-256 of the weights it starts from
-    data: bytes  # SHA-256 of all clients' samples and of which of them are its own
+    samples: bytes  # SHA-256 of all clients' samples
+    own: bytes  # which of them are its own, number after number
 
     @classmethod
-    def of(cls, job: Job, training: LocalTraining, round_number: int, model: bytes, samples: bytes) -> Task:
-        """The task of a job in a round, from a model and all clients' samples, both as digests."""
-        data = hashlib.sha256(samples + np.ascontiguousarray(job.samples).data).digest()
-        return cls(round_number, job.client, job.copy, job.noise_multiplier, training, model, data)
+    def of(cls, job: Job, training: bytes, round_number: int, model: bytes, samples: bytes) -> Task:
+        """The task of a job in a round; training, model and all clients' samples as digests."""
+        own = job.samples.astype(np.int64, copy=False).tobytes()
+        return cls(round_number, job.client, job.copy, job.noise_multiplier, training, model, samples, own)
 
     def canonical(self) -> bytes:
-        """The same bytes for the same task, and for no other: floats are written with all their digits."""
-        numbers = (self.round_number, self.client, self.copy, float(self.noise_multiplier))
-        return repr((numbers, self.training)).encode() + self.model + self.data
+        """The same bytes for the same task, and for no other: all but the last field have one length."""
+        numbers = _NUMBERS.pack(self.round_number, self.client, self.copy, self.noise_multiplier)
+        return b"".join((numbers, self.training, self.model, self.samples, self.own))
+
+
+_NUMBERS = struct.Struct("<qqqd")  # every bit of them
 
 
 class _Words(Protocol):
     """An endless row of random 64-bit words."""
 
-    def fill(self, out: NDArray[np.int64]) -> None:
-        """The next words into a contiguous array of at most `_WORDS_A_PAIR * PIECE`."""
+    def fill(self, out: memoryview) -> None:
+        """The next words, as the bytes they are, at most `_WORDS_A_PAIR * PIECE` words."""
 
 
 @final
@@ -94,8 +103,8 @@ class Stream:
         self._noise = words(_NOISE)
         self._batches: _Words | None = None  # made when they are needed
 
-    def fill(self, out: NDArray[np.int64]) -> None:
-        """The next words for noise."""
+    def fill(self, out: memoryview) -> None:
+        """The next words for noise, as bytes."""
         self._noise.fill(out)
 
     def add_to(self, gradient: Tensor, sd: float) -> None:
@@ -108,7 +117,7 @@ class Stream:
             self._batches = self._words(_BATCHES)
         words = np.empty(count, dtype=np.int64)
         for first in range(0, count, PIECE):
-            self._batches.fill(words[first : first + PIECE])
+            self._batches.fill(words[first : first + PIECE].data.cast("B"))
         return np.asarray((words.view(np.uint64) >> np.uint64(11)) * 2.0**-53)
 
 
@@ -190,10 +199,10 @@ class _Cipher:
     """Words of a key stream. A key is used for one stream, so that the counter may begin at 0."""
 
     def __init__(self, key: bytes) -> None:
-        self._context = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
+        self._context = Cipher(algorithms.AES256(key), _COUNTER).encryptor()
 
-    def fill(self, out: NDArray[np.int64]) -> None:
-        self._context.update_into(_SILENCE[: out.nbytes], out.reshape(-1).view(np.uint8).data)
+    def fill(self, out: memoryview) -> None:
+        self._context.update_into(_SILENCE[: len(out)], out)
 
 
 @final
@@ -203,8 +212,8 @@ class _Generator:
     def __init__(self, numbers: Sequence[int], purpose: int) -> None:
         self._bits = np.random.PCG64(np.random.SeedSequence(numbers, spawn_key=(purpose,)))
 
-    def fill(self, out: NDArray[np.int64]) -> None:
-        out.reshape(-1)[:] = self._bits.random_raw(out.size).view(np.int64)
+    def fill(self, out: memoryview) -> None:
+        out[:] = self._bits.random_raw(len(out) // _WORD).data.cast("B")
 
 
 def digest(values: Tensor) -> bytes:
@@ -212,6 +221,11 @@ def digest(values: Tensor) -> bytes:
     found = hashlib.sha256(f"{values.dtype}{tuple(values.shape)}".encode())
     found.update(np.ascontiguousarray(values.detach().numpy()).data)
     return found.digest()
+
+
+def digest_of_training(training: LocalTraining) -> bytes:
+    """Of what every client is asked to do: floats are written with all their digits."""
+    return hashlib.sha256(repr(training).encode()).digest()
 
 
 def digest_of_samples(samples: Samples) -> bytes:
@@ -257,18 +271,20 @@ def unit(sd: float) -> float:
 def _add_piece(
     numbers: Tensor, streams: Sequence[Stream], width: int, variance: Tensor, grid: Tensor
 ) -> None:
-    """Noise on (K, at most 2 width) numbers; every pass over them counts, and there are twenty."""
-    shape = (len(streams), width)
-    words = array(_HERE, "words", (len(streams), _WORDS_A_PAIR, width), _WHOLE)
-    for row, stream in zip(words.numpy(), streams, strict=True):
-        stream.fill(row)
-    radius, angle, part = (array(_HERE, role, shape, _REAL) for role in _ROLES)
+    """Noise on (K, at most 2 width) numbers. On many of them every pass counts, on few every call."""
+    count = len(streams)
+    words = array(_HERE, "words", (count, _WORDS_A_PAIR, width), _WHOLE)
+    raw, length = words.numpy().data.cast("B"), _WORD * _WORDS_A_PAIR * width
+    for k, stream in enumerate(streams):
+        stream.fill(raw[k * length : (k + 1) * length])
+    real = array(_HERE, "real", (_WORDS_A_PAIR, count, width), _REAL)
+    radius, low, angle = real.copy_(words.transpose(0, 1)).mul_(_PARTS).unbind()
     # x in [-1, 1] of 127 bits, exact to a rounding also near 0, which makes the tail: sd sqrt(-ln x^2) is
     # the radius, and an angle makes two normal numbers of it
-    radius.copy_(words[:, 0]).add_(angle.copy_(words[:, 1]), alpha=2.0**-63).mul_(2.0**-63)
+    radius.add_(low)
     radius.mul_(radius).log_().mul_(variance).sqrt_()
-    angle.copy_(words[:, 2]).mul_(math.pi * 2.0**-63)
-    for side, start in ((torch.cos, 0), (torch.sin, width)):
-        mine = numbers[:, start : start + width]
-        side(angle, out=part).mul_(radius)
-        torch.sub(part[:, : mine.shape[1]].add_(mine).add_(grid), grid, out=mine)
+    normal = array(_HERE, "normal", (count, 2, width), _REAL)
+    for side, out in zip((torch.cos, torch.sin), normal.unbind(1), strict=True):
+        side(angle, out=out)
+    noisy = normal.mul_(radius[:, None]).view(count, 2 * width)[:, : numbers.shape[1]]
+    torch.sub(noisy.add_(numbers).add_(grid), grid, out=numbers)

@@ -23,7 +23,15 @@ from bonafed.learning.jobs import (
     record_steps,
     sensitivity,
 )
-from bonafed.learning.noise import Secret, Source, Stream, Task, digest, digest_of_samples
+from bonafed.learning.noise import (
+    Secret,
+    Source,
+    Stream,
+    Task,
+    digest,
+    digest_of_samples,
+    digest_of_training,
+)
 from bonafed.learning.programs import Loss, clip_scale, flat_parameters, load_parameters, trainable
 
 
@@ -41,9 +49,10 @@ def run_jobs_sequentially(
 ) -> Iterator[Update]:
     """What `engine.run_jobs` computes, in plain PyTorch."""
     source, data = noise or Secret.fresh(), digest_of_samples(samples)
+    asked = digest_of_training(spec)
     for place, job in enumerate(jobs):
         before = start if start.dim() == 1 else start[place]
-        stream = source.stream(Task.of(job, spec, round_number, digest(before), data))
+        stream = source.stream(Task.of(job, asked, round_number, digest(before), data))
         if spec.batches == "poisson":
             order = list(poisson_batches(job, spec, stream.uniforms))
         else:

@@ -1,7 +1,6 @@
 """Noise: from a secret and the whole task, on a grid that does not depend on the data."""
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,12 +17,14 @@ from bonafed.learning.noise import (
     add_noise,
     digest,
     digest_of_samples,
+    digest_of_training,
     unit,
 )
 from bonafed.learning.privacy.arithmetic import relative_error, reserve
 
 KEY = Secret(bytes(range(32)))
-TASK = Task(2, 3, 0, 1.5, LocalTraining(8, 0.1, clip=1.0), b"m" * 32, b"d" * 32)
+ASKED = digest_of_training(LocalTraining(8, 0.1, clip=1.0))
+TASK = Task(2, 3, 0, 1.5, ASKED, b"m" * 32, b"d" * 32, np.arange(3).tobytes())
 SOURCES = [KEY, Reproducible(5)]
 
 
@@ -42,13 +43,16 @@ def test_the_same_task_gets_the_same_noise(source):
     "change",
     [
         {"round_number": 3}, {"client": 4}, {"copy": 1}, {"noise_multiplier": 1.5000000000000002},
-        {"training": LocalTraining(8, 0.1, clip=1.0, weight_decay=1e-9)},
-        {"training": LocalTraining(8, 0.1, clip=1.0000001)},
-        {"model": b"n" + b"m" * 31}, {"data": b"d" * 31 + b"e"},
+        {"training": digest_of_training(LocalTraining(8, 0.1, clip=1.0, weight_decay=1e-9))},
+        {"training": digest_of_training(LocalTraining(8, 0.1, clip=1.0000001))},
+        {"training": digest_of_training(LocalTraining(8, 0.1, clip=1.0, later_rates=(0.1,)))},
+        {"training": digest_of_training(LocalTraining(8, 0.1, clip=1.0, later_rates=(0.1, 0.1 + 1e-16)))},
+        {"model": b"n" + b"m" * 31}, {"samples": b"d" * 31 + b"e"},
+        {"own": np.arange(1, 4).tobytes()}, {"own": np.arange(4).tobytes()}, {"own": b""},
     ],
 )  # fmt: skip
 def test_another_task_gets_other_noise(change):
-    one, other = drawn(KEY), drawn(KEY, replace(TASK, **change))
+    one, other = drawn(KEY), drawn(KEY, TASK._replace(**change))
     assert abs(float(torch.corrcoef(torch.stack([one, other]))[0, 1])) < 0.2
 
 
@@ -59,15 +63,17 @@ def test_a_record_a_label_or_the_holder_of_one_makes_it_another_task():
     labels = Samples(samples.features, samples.labels.flip(0))
     found = {digest_of_samples(each) for each in (samples, other, labels)}
     assert len(found) == 3
-    job, spec = Job(0, np.arange(3)), LocalTraining(8, 0.1)
-    mine = Task.of(job, spec, 1, digest(samples.features[0]), digest_of_samples(samples))
-    assert mine != Task.of(Job(0, np.arange(1, 4)), spec, 1, mine.model, digest_of_samples(samples))
+    mine = Task.of(Job(0, np.arange(3)), ASKED, 1, digest(samples.features[0]), digest_of_samples(samples))
+    other_holder = Task.of(Job(0, np.arange(1, 4)), ASKED, 1, mine.model, mine.samples)
+    assert mine.canonical() != other_holder.canonical()
+    every_second = Task.of(Job(0, np.arange(6)[::2]), ASKED, 1, mine.model, mine.samples)
+    assert every_second.own == np.array([0, 2, 4]).tobytes()
 
 
 def test_another_secret_and_the_batches_have_streams_of_their_own():
     words = [np.empty(64, dtype=np.int64) for _ in range(2)]
     for source, out in zip((KEY, Secret(bytes(32))), words, strict=True):
-        source.stream(TASK).fill(out)
+        source.stream(TASK).fill(out.data.cast("B"))
     assert not set(words[0].tolist()) & set(words[1].tolist())
     stream = KEY.stream(TASK)
     before = stream.uniforms(5)
@@ -113,7 +119,7 @@ def test_a_release_is_a_multiple_of_a_unit_that_does_not_depend_on_the_data(prec
 
 @pytest.mark.parametrize("size", [1, 15, 16, 17, 650, 7850, 2 * noise.PIECE + 33])
 def test_what_a_row_gets_does_not_depend_on_the_others(size):
-    tasks = [replace(TASK, client=k) for k in range(12)]
+    tasks = [TASK._replace(client=k) for k in range(12)]
     rows, sds = torch.rand(12, size), [0.1 * (k + 1) for k in range(12)]
     together = rows.clone()
     add_noise(together, [KEY.stream(task) for task in tasks], sds)
@@ -130,7 +136,7 @@ class Given:
         self._rows = (high, low, angle)
 
     def fill(self, out):
-        for row, word in zip(out, self._rows, strict=True):
+        for row, word in zip(np.frombuffer(out, np.int64).reshape(3, -1), self._rows, strict=True):
             row[:] = word
 
 

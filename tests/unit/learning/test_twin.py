@@ -11,7 +11,7 @@ from bonafed.learning.autograd import ModuleProgram
 from bonafed.learning.engine import run_jobs
 from bonafed.learning.federation import make_jobs
 from bonafed.learning.jobs import Job, LocalTraining, Samples, batches, job_rng, poisson_batches
-from bonafed.learning.noise import Task, digest, digest_of_samples
+from bonafed.learning.noise import Task, digest, digest_of_samples, digest_of_training
 from bonafed.learning.programs import flat_parameters, program_for
 from bonafed.learning.stacks import LayerProgram
 
@@ -255,7 +255,7 @@ def test_noise_is_what_the_jobs_own_stream_gives():
     noisy, quiet = Job(0, np.arange(40), noise_multiplier=3.0), Job(0, np.arange(40))
     (with_noise, without), _ = both(module, samples, [noisy, quiet], spec)
     model = digest(flat_parameters(module))
-    stream = NOISE.stream(Task.of(noisy, spec, 2, model, digest_of_samples(samples)))
+    stream = NOISE.stream(Task.of(noisy, digest_of_training(spec), 2, model, digest_of_samples(samples)))
     size = 3.0 * 2 * 0.5 / 40  # multiplier times sensitivity 2C/n
     released = -without.change.clone()
     stream.add_to(released, size)

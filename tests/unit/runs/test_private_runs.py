@@ -20,6 +20,7 @@ from bonafed.learning.noise import (
     Task,
     digest,
     digest_of_samples,
+    digest_of_training,
     unit,
 )
 from bonafed.learning.privacy import Ledger, Release, reserve
@@ -52,7 +53,7 @@ def candidates(place, made):
         Job(client, part, noise_multiplier=multiplier),
         multiplier * 2 * spec.clip / made.parts[0].size,
     )
-    task = Task.of(job, spec, 1, digest(start), digest_of_samples(made.samples))
+    task = Task.of(job, digest_of_training(spec), 1, digest(start), digest_of_samples(made.samples))
     published = json.loads((place / "versions.json").read_text())["data"]
     keys = [bytes(32), hashlib.sha256(str(seed).encode()).digest(), seed.to_bytes(32, "big"),
             seed.to_bytes(32, "little"), bytes.fromhex(published), bytes.fromhex(made.digest)]  # fmt: skip
