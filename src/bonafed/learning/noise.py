@@ -29,7 +29,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Protocol, final
+from typing import NamedTuple, Protocol, final
 
 import numpy as np
 import torch
