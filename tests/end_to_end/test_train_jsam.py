@@ -1,7 +1,7 @@
 """Privacy bought, trained with, and accounted for: digits from a config file, and the accuracy study."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -9,20 +9,21 @@ import pytest
 
 from bonafed import UnreadableFile
 from bonafed.lab import jsam_accuracy as lab
+from bonafed.mechanisms.jsam import noise_scale
 
 
 def test_ten_clients_sell_their_privacy_and_the_model_learns(trained):
     trained("--write-example", "jsam")
     quiet = ["--json", "--set", "run.evaluate_every=100", "--set", "run.checkpoint_every=100"]
     said = json.loads(trained("jsam.toml", "--folder", "bought", *quiet))
-    assert said["test_accuracy"] >= 0.75
+    assert said["test_accuracy"] >= 0.68  # noise is secret: 0.769, standard deviation 0.019
     assert said["eta"] == 60
     assert max(said["epsilon_sold"]) == said["max_epsilon"] == 5  # a privacy worth buying
     assert said["notes"] == []  # exactly truthful
     sold, given = np.array(said["epsilon_sold"]), np.array(said["epsilon_per_client"])
     assert np.all(given <= sold)
     assert said["largest_epsilon_ratio"] <= 1
-    assert np.all(np.array(said["payment"]) >= np.array(said["costs"]) * sold * (1 - 1e-12))
+    assert np.all(np.array(said["payment"]) >= np.array(said["reports"]) * sold * (1 - 1e-12))
     assert sum(said["times_drawn"]) == 30 * 5
     hard = ["--set", "jsam.eta=", "--set", "jsam.budget=0.5"]
     dear = json.loads(trained("jsam.toml", "--folder", "dear", *quiet, *hard))
@@ -58,7 +59,8 @@ def test_a_study_is_taken_up_where_it_was_left(tmp_path, monkeypatch, capsys):
     out, err = capsys.readouterr()
     assert trained == wanted[3:]
     assert err.startswith("4/8  s 100, money 100, USBM, seed 0: accuracy ")
-    assert out.startswith("| s | money | JSAM (clients) | USBM (clients) | JSAM - USBM |\n|---|")
+    head = "| s | money | JSAM (clients, epsilon) | USBM (clients, epsilon) | JSAM - USBM |\n|---|"
+    assert out.startswith(head)
     assert out.count("±") == 6
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
     assert lab.study(wanted, results) | first == lab.read_cells(results)
@@ -73,6 +75,38 @@ def test_a_cell_is_the_same_every_time():
     one, two = (replace(lab.run_cell(cell, data, cores), seconds=0.0) for cores in (1, 2))
     assert one == two
     assert one.selected == 5
+
+
+def test_q_is_made_of_the_records_a_release_averages_and_the_cap_is_kept():
+    from bonafed.learning import datasets
+    from bonafed.learning.partition import partition
+
+    data = datasets.load("digits")
+    free = lab.run_cell(replace(BASE, similarity=100.0), data)
+    rng = np.random.default_rng(np.random.SeedSequence((0, 100_000)))
+    parts = partition("similarity", data.labels, 12, rng, s=100.0)
+    smallest = min(part.size for part in parts)
+    assert free.noise_scale == noise_scale(1e-5, 650, rounds=4, smoothness=0.5, records=smallest)
+    assert replace(free, seconds=0.0) == replace(
+        lab.run_cell(replace(BASE, similarity=100.0, noise_scale=free.noise_scale), data), seconds=0.0
+    )
+    cap = free.largest_epsilon / 2
+    capped = lab.run_cell(replace(BASE, similarity=100.0, max_epsilon=cap), data)
+    assert capped.largest_epsilon == cap
+    assert capped.epsilon_ratio <= 1
+    assert capped.spend <= 1
+
+
+def test_results_of_earlier_versions_are_read_and_not_taken_for_new_ones(tmp_path):
+    path = tmp_path / "cells.jsonl"
+    cell = asdict(replace(BASE, noise_scale=1.0))
+    del cell["smoothness"], cell["max_epsilon"]
+    outcome = asdict(lab.Outcome(0.5, 1.0, 0.9, 7, 0.1, 1.0, 2.0))
+    del outcome["largest_epsilon"], outcome["noise_scale"]
+    path.write_text(json.dumps({"cell": cell, "outcome": outcome}) + "\n")
+    (known,) = lab.read_cells(path)
+    assert known == replace(BASE, noise_scale=1.0) != BASE
+    assert "(7, nan)" in lab.table(lab.points(lab.read_cells(path)))
 
 
 def test_what_is_no_study_is_refused(tmp_path, capsys):

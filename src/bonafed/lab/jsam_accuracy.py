@@ -4,17 +4,21 @@ A cell is one training run: a scheme, a sum of money, a data similarity s and a 
 partition, the clients' costs, the schedule's coins and the noise, so that the schemes of one seed face the
 same clients. Every scheme buys as much privacy as the payments for these costs allow (`eta_for_budget`), so
 money is what is actually paid and equal for all, but for the small jumps where one more client comes in.
+Q is made of its ingredients, the records per release among them, unless it is given; `max_epsilon` caps
+what is bought from one client.
 
 Clients take one step on the clipped gradient of all their records, with noise of sensitivity 2C/M; learning
-rate and clip are the same for every scheme. Each finished cell is a line of a file; a study that is stopped
+rate and clip are the same for every scheme. Noise comes from the seed, so that a cell can be repeated: the
+epsilon of such a run protects nobody. Each finished cell is a line of a file; a study that is stopped
 goes on where it was, and other settings in the same file are left alone.
 
-    python -m bonafed.lab.jsam_accuracy --data mnist --similarity 0 100 --seeds 3 --rounds 200
+    python -m bonafed.lab.jsam_accuracy --data mnist --similarity 0 100 --rounds 200 --max-epsilon 5
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -30,6 +34,7 @@ from bonafed.economics.priors import Uniform
 from bonafed.files import require_writable, write_together
 from bonafed.lab.results import append_result, read_results, run_command
 from bonafed.learning.privacy import Ledger
+from bonafed.mechanisms.jsam import noise_scale
 from bonafed.mechanisms.jsam import training as jsam
 
 if TYPE_CHECKING:
@@ -63,13 +68,18 @@ class Cell:
     learning_rate: float = 1.0
     clip: float = 1.0  # C
     delta: float = 1e-5
-    noise_scale: float = 1.0  # Q
+    noise_scale: float | None = None  # Q; None: made of its ingredients
     members: int | None = None  # M of "cheapest" and "largest losses"
+    smoothness: float = 0.5  # L, an ingredient of Q
+    max_epsilon: float | None = None  # the most that is bought from one client; None: no limit
 
     def __post_init__(self) -> None:
         checks.literal("scheme", self.scheme, jsam.Scheme)
-        for name in ("money", "learning_rate", "clip", "delta", "noise_scale"):
+        for name in ("money", "learning_rate", "clip", "delta", "smoothness"):
             checks.positive(name, getattr(self, name))
+        for name in ("noise_scale", "max_epsilon"):
+            if getattr(self, name) is not None:
+                checks.positive(name, getattr(self, name))
         for name in ("clients", "clients_per_round", "rounds"):
             checks.whole(name, getattr(self, name))
         checks.between("similarity", self.similarity, 0, 100)
@@ -87,6 +97,8 @@ class Outcome:
     largest_selection: float  # probability of the client drawn most
     epsilon_ratio: float  # largest of epsilon given away, by the ledger, over epsilon sold; at most 1
     seconds: float
+    largest_epsilon: float | None = None  # sold by a client; not in files of earlier versions
+    noise_scale: float | None = None  # Q, given or made; likewise
 
 
 @dataclass(frozen=True)
@@ -101,6 +113,7 @@ class Point:
     sd: float  # of the accuracy; 0 for one seed
     selected: float  # mean number of clients
     spend: float  # mean
+    epsilon: float  # the largest that a client sold at any seed; NaN if not known
     gain: float  # mean accuracy minus that of "unbiased" at the same seed; NaN without it
     gain_sd: float
 
@@ -154,9 +167,10 @@ def run_cell(cell: Cell, dataset: Dataset, cores: int = 1) -> Outcome:
     if cell.scheme == "largest losses":
         x, y = samples.features, samples.labels
         losses = [evaluate(program, weights, Samples(x[part], y[part]))[0] for part in parts]
-    terms = _terms(cell, losses)
+    records = min(part.size for part in parts)
+    terms = _terms(cell, losses, program.size, records)
     noise = jsam.noise_multipliers(terms, cell.delta)
-    everything = max(part.size for part in parts)
+    everything = max(part.size for part in parts)  # a batch holds all that a client has
     spec = LocalTraining(everything, cell.learning_rate, epochs=None, steps=1, clip=cell.clip)
     ledger = Ledger()
     with Crew(program, samples, cores) as crew:
@@ -180,20 +194,26 @@ def run_cell(cell: Cell, dataset: Dataset, cores: int = 1) -> Outcome:
         largest_selection=float(plan.selection.max()),
         epsilon_ratio=ratio,
         seconds=round(time.perf_counter() - began, 3),
+        largest_epsilon=float(plan.privacy.max()),
+        noise_scale=terms.noise_scale,
     )
 
 
-def _terms(cell: Cell, losses: Sequence[float] | None) -> jsam.PrivacyTerms:
-    """What the money buys under the scheme, and the schedule."""
+def _terms(cell: Cell, losses: Sequence[float] | None, dimension: int, records: int) -> jsam.PrivacyTerms:
+    """What the money buys under the scheme, and the schedule; a release averages `records` or more."""
+    scale = cell.noise_scale
+    if scale is None:
+        scale = noise_scale(cell.delta, dimension, cell.rounds, cell.smoothness, records)
     prior = Uniform(0.0, 1.0)
     costs = jsam.draw_costs(prior, cell.clients, cell.seed)
     scheme = cast(jsam.Scheme, cell.scheme)
     settlement = jsam.settle_scheme(
-        prior, costs, cell.noise_scale, scheme, budget=cell.money, members=cell.members, losses=losses
-    )
+        prior, costs, scale, scheme, budget=cell.money, members=cell.members, losses=losses,
+        max_epsilon=cell.max_epsilon,
+    )  # fmt: skip
     selection = settlement.allocation.selection
     schedule = jsam.draw_schedule(selection, cell.rounds, cell.clients_per_round, cell.seed)
-    return jsam.PrivacyTerms(settlement, schedule)
+    return jsam.PrivacyTerms(settlement, schedule, scale, records if cell.noise_scale is None else None)
 
 
 def study(
@@ -236,6 +256,7 @@ def _point(members: list[Cell], outcomes: dict[Cell, Outcome]) -> Point:
     accuracy = np.array([outcomes[cell].accuracy for cell in members])
     other = np.array([outcomes[c].accuracy if c in outcomes else np.nan for c in beside])
     gain = accuracy - other
+    epsilon = [outcomes[cell].largest_epsilon for cell in members]
     return Point(
         first.scheme,
         first.money,
@@ -245,6 +266,7 @@ def _point(members: list[Cell], outcomes: dict[Cell, Outcome]) -> Point:
         _sd(accuracy),
         float(np.mean([outcomes[cell].selected for cell in members])),
         float(np.mean([outcomes[cell].spend for cell in members])),
+        max(math.nan if sold is None else sold for sold in epsilon),
         float(gain.mean()),
         _sd(gain),
     )
@@ -255,11 +277,14 @@ def _sd(values: Floats) -> float:
 
 
 def table(found: Sequence[Point]) -> str:
-    """Markdown: a row for each similarity and money, a column for each scheme; mean and sd in percent."""
+    """Markdown: a row for each similarity and money, a column for each scheme; mean and sd in percent.
+
+    In brackets the mean number of clients selected, and the largest epsilon that one of them sold.
+    """
     schemes = list(dict.fromkeys(point.scheme for point in found))
     at = {(p.similarity, p.money, p.scheme): p for p in found}
     others = [scheme for scheme in schemes if scheme != "unbiased" and "unbiased" in schemes]
-    head = ["s", "money", *(f"{NAMES[scheme]} (clients)" for scheme in schemes)]
+    head = ["s", "money", *(f"{NAMES[scheme]} (clients, epsilon)" for scheme in schemes)]
     head += [f"{NAMES[scheme]} - USBM" for scheme in others]
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for s, money in dict.fromkeys((p.similarity, p.money) for p in found):
@@ -274,7 +299,8 @@ def table(found: Sequence[Point]) -> str:
 def _accuracy(point: Point | None) -> str:
     if point is None:
         return ""
-    return f"{100 * point.accuracy:.1f} ± {100 * point.sd:.1f} ({point.selected:.0f})"
+    brackets = f"({point.selected:.0f}, {point.epsilon:.2g})"
+    return f"{100 * point.accuracy:.1f} ± {100 * point.sd:.1f} {brackets}"
 
 
 def _gain(point: Point | None) -> str:
@@ -323,7 +349,7 @@ def _main(given: argparse.Namespace) -> None:
         name: getattr(given, name)
         for name in (
             "data", "model", "clients", "clients_per_round", "rounds", "learning_rate", "clip", "delta",
-            "noise_scale", "members",
+            "noise_scale", "members", "smoothness", "max_epsilon",
         )
     }  # fmt: skip
     base = Cell("jsam", 1.0, 0.0, 0, **settings)
@@ -364,8 +390,12 @@ def _parser() -> argparse.ArgumentParser:
         parser.add_argument(f"--{item}", default=getattr(Cell, item))
     for item in ("clients", "clients_per_round", "rounds"):
         parser.add_argument(f"--{item.replace('_', '-')}", type=int, default=getattr(Cell, item))
-    for item in ("learning_rate", "clip", "delta", "noise_scale"):
+    for item in ("learning_rate", "clip", "delta"):
         parser.add_argument(f"--{item.replace('_', '-')}", type=float, default=getattr(Cell, item))
+    ways = parser.add_mutually_exclusive_group()
+    ways.add_argument("--smoothness", type=float, default=Cell.smoothness, help="L, of which Q is made")
+    ways.add_argument("--noise-scale", type=float, help="Q itself, with (2/M)^2 in it")
+    parser.add_argument("--max-epsilon", type=float, help="the most that is bought from one client")
     parser.add_argument("--members", type=int, help="of cheapest and largest losses")
     parser.add_argument("--results", type=Path, default=Path("jsam_accuracy.jsonl"), help="finished cells")
     parser.add_argument("--plot", type=Path, help="figure to write: .png, .svg or .pdf")
