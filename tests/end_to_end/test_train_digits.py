@@ -45,7 +45,7 @@ def test_sampled_training_learns_for_about_its_budget(train):
         assert said["test_accuracy"] >= 0.85
         spent[scheme] = said["spend"]
         assert abs(said["spend"] - said["expected_spend"]) < 0.2 * said["total_budget"]
-        assert np.all(np.array(said["payment"]) >= np.array(said["costs"]) * (1 - 1e-12))
+        assert np.all(np.array(said["payment"]) >= np.array(said["reports"]) * (1 - 1e-12))
     assert len(set(spent.values())) == 3
 
 

@@ -197,13 +197,23 @@ def test_a_sample_enters_as_many_sums_as_the_ledger_says(monkeypatch, weights, c
 
 
 class Counted:
-    """A source of noise with nothing but `standard_normal`."""
+    """A source of releases whose noise is a number of standard deviations that is known."""
 
     def __init__(self, value):
         self.value = value
 
-    def standard_normal(self, size=None):
-        return self.value if size is None else np.full(size, self.value)
+    def released(self, values, sd):
+        return values + sd * self.value
+
+
+def test_a_source_of_computed_noise_sets_something_aside_for_its_arithmetic():
+    steps = {"training_steps": 2, "payment_steps": 2, "split": 0.5}
+    computed, ideal = (
+        private_faithful(hospitals(), singles(4), source, alpha=2.0, beta=1e-4, **steps).noise
+        for source in (Counted(0.0), np.random.default_rng(0))
+    )
+    assert ideal.gradient < computed.gradient < 1.01 * ideal.gradient
+    assert ideal.payment < computed.payment < 1.01 * ideal.payment
 
 
 def test_every_run_has_the_noise_that_was_calibrated_over_its_weight():

@@ -354,17 +354,19 @@ def _noise_multipliers(
     jobs = [Job(client, part) for client, part in enumerate(parts)]
     each = np.array([record_steps(job, spec) if job.samples.size else 0 for job in jobs])
 
-    def kept(ideal: Ideal, epsilon: float, delta: float, job: Job, times: int) -> float:
+    longest = max((largest_sum(job, spec) for job in jobs if job.samples.size), default=0.0)
+
+    def kept(ideal: Ideal, epsilon: float, delta: float, times: int) -> float:
         """Also by noise that is computed; one that a seed takes off promises nothing."""
         if config.noise != "secret":
             return ideal(epsilon, delta)
-        return covering(ideal, epsilon, delta, parameters * times, largest_sum(job, spec))
+        return covering(ideal, epsilon, delta, parameters * times, longest)
 
     if isinstance(terms, PrivacyTerms) and config.jsam is not None:
         delta = config.jsam.delta
 
-        def calibrate(client: int, epsilon: float, times: int) -> float:
-            return kept(lambda e, d: noise_multiplier(e, d, times), epsilon, delta, jobs[client], times)
+        def calibrate(epsilon: float, times: int) -> float:
+            return kept(lambda e, d: noise_multiplier(e, d, times), epsilon, delta, times)
 
         with named("jsam"):
             return jsam.noise_multipliers(terms, delta, each, calibrate)
@@ -374,15 +376,18 @@ def _noise_multipliers(
     turns = np.zeros(len(parts), dtype=np.int64)
     for number in range(1, config.training.rounds + 1):
         np.add.at(turns, _participation(config, parts, terms, coins, number).clients, 1)
-    found: dict[tuple[int, int], float] = {}  # of releases and records
+    kinds = [
+        (times, sampling_rate(job, spec)) if times else None
+        for times, job in zip((turns * each).tolist(), jobs, strict=True)
+    ]
     with named("privacy"):
         noise_multiplier(given.epsilon, given.delta)  # also if nobody takes part, bad values are refused
-        for job, times in zip(jobs, (turns * each).tolist(), strict=True):
-            if times and (times, job.samples.size) not in found:
-                ideal = _ideal(given, times, sampling_rate(job, spec))
-                found[times, job.samples.size] = kept(ideal, given.epsilon, given.delta, job, times)
-    sizes = [part.size for part in parts]
-    return np.array([found.get(kind, 0.0) for kind in zip((turns * each).tolist(), sizes, strict=True)])
+        found = {
+            kind: kept(_ideal(given, *kind), given.epsilon, given.delta, kind[0])
+            for kind in dict.fromkeys(kinds)
+            if kind is not None
+        }
+    return np.array([0.0 if kind is None else found[kind] for kind in kinds])
 
 
 def _ideal(given: Privacy, times: int, rate: float | None) -> Ideal:

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from bonafed.learning.federation import Participation  # heavy: PyTorch
     from bonafed.mechanisms.coins import Coins
 
-Calibrate = Callable[[int, float, int], float]  # client, epsilon, releases -> noise multiplier
+Calibrate = Callable[[float, int], float]  # epsilon, releases -> noise multiplier
 Scheme = Literal["jsam", "unbiased", "cheapest", "complete information", "largest losses"]
 LARGEST_LOSSES = "largest losses"
 WITH_MEMBERS = ("cheapest", LARGEST_LOSSES)
@@ -219,13 +219,13 @@ def noise_multipliers(
 
     `passes` is how often a client goes through its records each time it is drawn, begun passes counted in
     full, one number or one each: so many releases a record can be in (theory P3). `calibrate` gives the
-    noise of a client for a promise over so many releases; that of ideal noise if not given.
+    noise for a promise over so many releases; that of ideal noise if not given.
     """
     releases = terms.times_drawn * np.asarray(passes, dtype=np.int64)
     found = np.zeros(releases.size)
     for k in np.flatnonzero(releases).tolist():
         epsilon, times = float(terms.epsilon[k]), int(releases[k])
-        found[k] = calibrate(k, epsilon, times) if calibrate else noise_multiplier(epsilon, delta, times)
+        found[k] = calibrate(epsilon, times) if calibrate else noise_multiplier(epsilon, delta, times)
     return found
 
 
