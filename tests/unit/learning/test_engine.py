@@ -337,3 +337,10 @@ def test_evaluation_and_parameters_round_trip():
     assert accuracy == pytest.approx(float((z.argmax(1) == samples.labels).float().mean()))
     assert torch.equal(flat_parameters(load_parameters(module, flat * 2)), flat * 2)
     assert torch.equal(flat_parameters(make("small-cnn")), flat)  # weights come from the seed alone
+
+
+@pytest.mark.parametrize("seed", [0, 7, 2**32 - 1, 2**32, 2**63 + 5])
+def test_the_order_of_samples_is_that_of_numpys_default_generator(seed):
+    job = Job(3, np.arange(5), copy=1)
+    expected = np.random.default_rng((seed, 9, 3, 1)).random(4)
+    assert np.array_equal(job_rng(seed, 9, job).random(4), expected)
