@@ -9,16 +9,23 @@ import math
 
 import numpy as np
 import pytest
+from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
 from scipy.stats import binom
 
 from bonafed.learning.privacy import noise_multiplier, spent_epsilon
 from tests.oracles.privacy import delta_of
-from tests.oracles.privacy_audit import epsilon_of, error_limit, measure, mu_of
-from tests.oracles.private_releases import faithful_releases, setting_for, updates, whole_runs
+from tests.oracles.privacy_audit import epsilon_of, error_limit, least_advantage, measure, mu_of
+from tests.oracles.private_releases import (
+    drawn_by_coins,
+    faithful_releases,
+    setting_for,
+    updates,
+    whole_runs,
+)
 
 EPSILON, DELTA = 8.0, 1e-3
 PROMISE = {"epsilon": EPSILON, "delta": DELTA}
-AUDITS = 9  # of mechanisms that keep their promise, below
+AUDITS = 10  # of mechanisms that keep their promise, below
 FALSE_ALARM = 1e-9 / AUDITS
 
 # records of each client, the first of whom has the canary, and what clients do
@@ -78,6 +85,23 @@ def test_whole_private_runs():
         return whole_runs(setting, 450, seed=450 * canary, noise=noise)
 
     require_within_and_control_caught(released)
+
+
+def test_batches_drawn_by_coins():
+    """For adding or removing a record. At epsilon 0 the account's delta is the total variation."""
+    sigma, steps = 0.8, 3
+    one = from_gaussian_mechanism(sigma, sampling_prob=0.5, value_discretization_interval=1e-3)
+    claimed = one.self_compose(steps).get_delta_for_epsilon(0.0)
+
+    def advantage(multiplier):
+        rows = [
+            drawn_by_coins(pull, 3000, multiplier=multiplier, steps=steps, seed=seed)
+            for pull, seed in ((0.0, 7), (1e6, 8))
+        ]
+        return least_advantage(*rows, FALSE_ALARM)
+
+    assert 0 < advantage(sigma) <= claimed
+    assert advantage(sigma / 2) > claimed  # the control
 
 
 def test_training_under_jsam():

@@ -51,6 +51,18 @@ def measure(first, second, delta, false_alarm):
     return Leak(mu, epsilon_of(mu, delta), epsilon)
 
 
+def least_advantage(first, second, false_alarm):
+    """A lower bound on the total variation between rows (n, Q) of one data set and of its neighbour."""
+    learning, judging = zip(*(np.split(rows, [len(rows) // 4]) for rows in (first, second)), strict=True)
+    direction = _discriminant(*learning)
+    scores = [rows @ direction for rows in learning]
+    candidates = np.quantile(np.concatenate(scores), np.linspace(0.02, 0.98, 97))
+    a, b = _error_limits(*scores, candidates, false_alarm / 2)
+    best = candidates[np.argmin(a + b)]
+    a, b = _error_limits(*(rows @ direction for rows in judging), np.array([best]), false_alarm / 2)
+    return float(1 - a[0] - b[0])
+
+
 def epsilon_of(mu, delta):
     """The epsilon of one Gaussian release of this mean over noise."""
     if mu <= 0 or delta_of(mu, 0.0) <= delta:

@@ -22,7 +22,9 @@ from scipy.optimize import brentq
 
 from bonafed.learning.datasets import from_arrays
 from bonafed.learning.engine import run_jobs
-from bonafed.learning.jobs import Job, LocalTraining, batches, job_rng
+from bonafed.learning.jobs import Job, LocalTraining, Samples, batches, job_rng
+from bonafed.learning.noise import Reproducible
+from bonafed.learning.programs import program_for
 from bonafed.mechanisms.faithful import private
 from bonafed.mechanisms.faithful.problems import SoftmaxRegression
 from bonafed.runs import config
@@ -132,6 +134,28 @@ def whole_runs(setting, repetitions, *, seed, noise=1.0):
         models = [start, *(weights for _, weights in play(own, start, 0, Accounts(own)))]
         rows.append((torch.diff(torch.stack(models), dim=0) @ direction).numpy())
     return np.stack(rows)
+
+
+def drawn_by_coins(pull, repetitions, *, multiplier, steps, seed):
+    """(repetitions, steps) what every step published of the canary, whose batches are drawn by coins.
+
+    Two of four records are in a step on average. The canary pulls at the first weight, the others at the
+    second; with a pull of 0 it is as if it were not there, which is its neighbour.
+    """
+    features = torch.tensor([[1.0, 0.0], *[[0.0, 1.0]] * 3])
+    data, program = (
+        Samples(features, torch.tensor([pull, 0.0, 0.0, 0.0])),
+        program_for(_pulled(), "squared"),
+    )
+    jobs = [Job(0, np.arange(4), copy, multiplier) for copy in range(repetitions)]
+    after = [np.zeros(repetitions)]
+    for count in range(1, steps + 1):  # reproducible noise: the first steps are the same each time
+        spec = LocalTraining(2, 1.0, epochs=None, steps=count, clip=CLIP, batches="poisson")
+        done = run_jobs(
+            program, torch.zeros(2), data, jobs, spec, seed=1, round_number=1, noise=Reproducible(seed)
+        )
+        after.append(np.array([float(update.change[0]) for update in done]))
+    return np.diff(np.stack(after, 1), axis=1)
 
 
 AGENTS, RECORDS = 3, 2  # of the private faithful protocol, and of each agent
