@@ -143,10 +143,8 @@ def drawn_by_coins(pull, repetitions, *, multiplier, steps, seed):
     second; with a pull of 0 it is as if it were not there, which is its neighbour.
     """
     features = torch.tensor([[1.0, 0.0], *[[0.0, 1.0]] * 3])
-    data, program = (
-        Samples(features, torch.tensor([pull, 0.0, 0.0, 0.0])),
-        program_for(_pulled(), "squared"),
-    )
+    data = Samples(features, torch.tensor([pull, 0.0, 0.0, 0.0]))
+    program = program_for(torch.nn.Sequential(torch.nn.Linear(2, 1, bias=False)), "squared")
     jobs = [Job(0, np.arange(4), copy, multiplier) for copy in range(repetitions)]
     after = [np.zeros(repetitions)]
     for count in range(1, steps + 1):  # reproducible noise: the first steps are the same each time
