@@ -95,7 +95,7 @@ def test_batches_drawn_by_coins():
 
     def advantage(multiplier):
         rows = [
-            drawn_by_coins(pull, 3000, multiplier=multiplier, steps=steps, seed=seed)
+            drawn_by_coins(pull, 1200, multiplier=multiplier, steps=steps, seed=seed)
             for pull, seed in ((0.0, 7), (1e6, 8))
         ]
         return least_advantage(*rows, FALSE_ALARM)
