@@ -77,7 +77,7 @@ def run_jobs(
         plan = _plan(program, samples, jobs, spec, seed, round_number, group_bytes)
         if spec.batches == "poisson" or any(job.noise_multiplier for job in jobs):
             models = [digest(model) for model in start.view(-1, program.size)]
-            source, asked = noise or Secret.fresh(), digest_of_training(spec)
+            source, asked = noise or Secret.fresh(), digest_of_training(spec, seed)
             plan = replace(plan, noise=Noise(source, asked, models, crew.digest_of_samples))
         done = crew.train(start, plan)
     for place in range(len(jobs)):

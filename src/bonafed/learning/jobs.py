@@ -22,6 +22,7 @@ from bonafed.errors import BonafedError, InvalidValue
 from bonafed.learning.privacy import Batches
 
 Optimizer = Literal["sgd", "momentum", "adam"]
+LEAST_CLIP = 1e-9
 
 
 class BadUpdate(BonafedError):
@@ -75,6 +76,8 @@ class LocalTraining:
             checks.whole("steps", self.steps)
         if self.clip is not None:
             _single("clip", checks.positive("clip", self.clip))
+            if self.clip < LEAST_CLIP:  # norms of single precision do not tell such gradients apart
+                raise InvalidValue("clip", f"must be at least {LEAST_CLIP:g}", self.clip)
         if checks.literal("batches", self.batches, Batches) == "poisson" and self.clip is None:
             raise InvalidValue("batches", 'must be "passes" unless clip is given', repr(self.batches))
         if self.later_rates:

@@ -77,6 +77,13 @@ def _squared_norms(x: Tensor) -> Tensor:
     return norms.square()
 
 
+def _norms_at_least(x: Tensor) -> Tensor:
+    """(K, B) of (K, B, n): no less than the norms, also where squares are too small to be numbers."""
+    unseen = math.sqrt(x.shape[2] * torch.finfo(x.dtype).tiny)
+    norms: Tensor = torch.linalg.vector_norm(x, dim=2)
+    return norms + unseen
+
+
 def _copy(owner: Layer, role: str, view: Tensor) -> Tensor:
     """The view's numbers in order."""
     return array(owner, role, view.shape, view).copy_(view)
@@ -115,8 +122,10 @@ class Linear(WeightedLayer):
         bias.add_(d.sum(1), alpha=alpha)
 
     def sample_gradients(self, cache: Cache, d: Tensor) -> tuple[Tensor, Cache]:
-        # one sample's gradient is the outer product of d and x, so its norm is a product of norms
-        return _squared_norms(d) * (_squared_norms(cache) + 1), None
+        # one sample's gradient is the outer product of d and (x, 1), so its norm is a product of norms; the
+        # squares would not do: that of a short d is 0 in single precision, whatever x it is multiplied by
+        norms = _norms_at_least(d) * torch.hypot(_norms_at_least(cache), torch.ones((), dtype=d.dtype))
+        return norms.square(), None
 
     def accumulate_scaled(
         self, cache: Cache, d: Tensor, kept: Cache, scale: Tensor, out: Weights, alpha: float

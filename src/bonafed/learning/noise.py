@@ -223,9 +223,12 @@ def digest(values: Tensor) -> bytes:
     return found.digest()
 
 
-def digest_of_training(training: LocalTraining) -> bytes:
-    """Of what every client is asked to do: floats are written with all their digits."""
-    return hashlib.sha256(repr(training).encode()).digest()
+def digest_of_training(training: LocalTraining, seed: int) -> bytes:
+    """Of what every client is asked to do, with its samples in the order of the seed.
+
+    Floats are written with all their digits.
+    """
+    return hashlib.sha256(f"{training!r} {seed}".encode()).digest()
 
 
 def digest_of_samples(samples: Samples) -> bytes:

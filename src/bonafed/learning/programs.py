@@ -16,6 +16,7 @@ norm at most before its share is taken.
 from __future__ import annotations
 
 import copy
+import hashlib
 import io
 from abc import ABC, abstractmethod
 from typing import Literal
@@ -141,6 +142,16 @@ def saved_model(module: nn.Module, flat: Tensor) -> bytes:
     buffer = io.BytesIO()
     torch.save(load_parameters(module, flat).state_dict(), buffer)
     return buffer.getvalue()
+
+
+def architecture(module: nn.Module) -> str:
+    """SHA-256 of what a module is besides its trainable weights: parts, their options, constants."""
+    found = hashlib.sha256(repr(module).encode())
+    frozen = {name: p for name, p in module.named_parameters() if not p.requires_grad}
+    for name, values in sorted({**frozen, **dict(module.named_buffers())}.items()):
+        found.update(f"{name} {values.dtype} {tuple(values.shape)}".encode())
+        found.update(values.detach().contiguous().numpy().tobytes())
+    return found.hexdigest()
 
 
 def program_for(module: nn.Module, loss: Loss = "cross-entropy", sample: Tensor | None = None) -> Program:

@@ -49,7 +49,7 @@ def run_jobs_sequentially(
 ) -> Iterator[Update]:
     """What `engine.run_jobs` computes, in plain PyTorch."""
     source, data = noise or Secret.fresh(), digest_of_samples(samples)
-    asked = digest_of_training(spec)
+    asked = digest_of_training(spec, seed)
     for place, job in enumerate(jobs):
         before = start if start.dim() == 1 else start[place]
         stream = source.stream(Task.of(job, asked, round_number, digest(before), data))

@@ -108,8 +108,8 @@ def open_coins(folder: Path, coins: Coins) -> None:
 def verify_run(folder: Path) -> list[Check]:
     """Whether those who took part and were paid are those the coins say.
 
-    Trusts no number but the chances of the roster: those are for every client to check, against the
-    contract and its own report, before it reveals.
+    Trusts no number but two, which are for every client to check against the contract and its own report:
+    the chances of the roster, before it reveals, and the payment per participation that the summary states.
     """
     tables = folders.read_config(folder)
     if not any(isinstance(tables.get(kind), Mapping) for kind in _PAYING):

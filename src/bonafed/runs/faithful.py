@@ -22,7 +22,7 @@ from bonafed.checks import Floats, finite_or_none
 from bonafed.learning.federation import evaluate
 from bonafed.learning.noise import Secret, SecretReleases, Source
 from bonafed.learning.privacy import Ledger, Release
-from bonafed.learning.programs import saved_model
+from bonafed.learning.programs import architecture, saved_model
 from bonafed.mechanisms.faithful import (
     Outcome,
     Problem,
@@ -64,7 +64,9 @@ def train_faithful(
     if resume and ended(config, folder):
         return folders.read_json(folder, folders.SUMMARY)
     with Log(folder, new=not resume) as log:
-        first, source = begin_or_resume(log, folder, config, setting.digest, resume, setting.start)
+        first, source = begin_or_resume(
+            log, folder, config, setting.digest, resume, setting.start, architecture(setting.module)
+        )
         setting = replace(setting, start=first)
         last = folders.read_checkpoint(folder) if resume and not config.begins_anew else None
         log.cut(last.metrics_length if last else 0)

@@ -142,6 +142,8 @@ class Log:
         self._made = new and not folder.exists()
         if new:
             require_free(folder)
+            if self._made:
+                private.require_no_secret(folder)
             folder.mkdir(parents=True, exist_ok=True)
         elif not holds_run(folder):
             raise InvalidValue("--resume", f"must be a folder that holds a run ({CONFIG})", folder)

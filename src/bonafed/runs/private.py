@@ -28,6 +28,16 @@ def private_folder(folder: Path) -> Path:
     return folder.with_name(folder.name + ".private")
 
 
+def require_no_secret(folder: Path) -> None:
+    """A new run finds no secret in its private folder: it would be that of a run that was moved away."""
+    place = private_folder(folder)
+    if os.path.lexists(place) and (place.is_symlink() or not place.is_dir()):
+        raise InvalidValue("private folder", "must be a folder", place)
+    for path in place.glob("*" + _ENDING):
+        rule = "must hold no secret of another run: move it to where that run is now, or delete it"
+        raise InvalidValue("private folder", rule, path)
+
+
 def create_secret(folder: Path, name: str) -> bytes:
     """A new secret of the operating system's, on disk before anything can depend on it."""
     value = secrets.token_bytes(SECRET_BYTES)
@@ -41,6 +51,8 @@ def read_secret(folder: Path, name: str, needed_for: str) -> bytes:
     if not path.is_file() or path.is_symlink():
         rule = f"must be there to resume: {needed_for}; a new run makes its own"
         raise InvalidValue(f"secret {path}", rule, "no such file")
+    _made(folder)  # refuses links, and takes back rights that a copy or a backup gave to others
+    path.chmod(0o600)
     value = _read(path)
     if len(value) != SECRET_BYTES:
         raise UnreadableFile(path, f"must hold {SECRET_BYTES} bytes, got {len(value)}")

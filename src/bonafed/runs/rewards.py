@@ -23,7 +23,7 @@ import torch
 from numpy.typing import NDArray
 
 from bonafed.checks import Floats, finite_or_none
-from bonafed.learning.programs import saved_model
+from bonafed.learning.programs import architecture, saved_model
 from bonafed.mechanisms.rewards import BaselineState, RewardsState
 from bonafed.mechanisms.rewards.cheats import Standing, contribution_shares, parse_cheat, report
 from bonafed.mechanisms.rewards.history import Models
@@ -58,7 +58,9 @@ def train_rewards(
     """Train everything in a new folder, or go on with the run in it; the summary."""
     config, folder = setting.config, Path(folder)
     with Log(folder, new=not resume) as log, setting.local.crew:
-        start, _ = begin_or_resume(log, folder, config, setting.digest, resume, setting.start)
+        start, _ = begin_or_resume(
+            log, folder, config, setting.digest, resume, setting.start, architecture(setting.module)
+        )
         last = folders.read_checkpoint(folder) if resume else None
         log.cut(last.metrics_length if last else 0)
         found, inside = _from_checkpoint(last.more) if last else ({}, {})

@@ -25,7 +25,7 @@ from bonafed.learning.crew import Crew
 from bonafed.learning.federation import BadUpdatePolicy, evaluate, run_round
 from bonafed.learning.noise import Secret, Source
 from bonafed.learning.privacy import Ledger, Release
-from bonafed.learning.programs import saved_model
+from bonafed.learning.programs import architecture, saved_model
 from bonafed.mechanisms.jsam.payments import HARDLY_A_PROMISE, privacy_warning
 from bonafed.mechanisms.jsam.training import LARGEST_LOSSES, PrivacyTerms
 from bonafed.mechanisms.sampling.training import SampledTerms
@@ -56,7 +56,14 @@ def train(
         if setting.coins is not None and not resume:
             published = coins.keep(folder, setting.coins)
         start, noise = begin_or_resume(
-            log, folder, setting.config, setting.digest, resume, given, published
+            log,
+            folder,
+            setting.config,
+            setting.digest,
+            resume,
+            given,
+            architecture(setting.module),
+            published,
         )
         if setting.coins is not None and resume:
             setting = setting.with_coins(coins.kept(folder))

@@ -24,8 +24,8 @@ _WHY = (
 )
 
 
-def versions(seed: int, digest: str) -> JSONObject:
-    """As written into a run's folder; the digest is that of data and partition."""
+def versions(seed: int, digest: str, model: str) -> JSONObject:
+    """As written into a run's folder; the digests are those of data and partition, and of the module."""
     libraries = {name: metadata.version(name) for name in ("numpy", "scipy", "torch")}
     return {
         "bonafed": __version__,
@@ -33,12 +33,13 @@ def versions(seed: int, digest: str) -> JSONObject:
         **libraries,
         "seed": seed,
         "data": digest,
+        "model": model,
     }
 
 
 def changed_versions(folder: Path) -> dict[str, tuple[str, str]]:
     """Libraries that are not as they were when the run began; it may then end with other digits."""
-    then, now = folders.read_json(folder, folders.VERSIONS), versions(0, "")
+    then, now = folders.read_json(folder, folders.VERSIONS), versions(0, "", "")
     return {
         name: (str(then.get(name)), str(now[name]))
         for name in ("bonafed", "numpy", "torch")
@@ -88,11 +89,13 @@ def published_digest(digest: str, noise: Source | None) -> str:
     return noise.derived(b"data", digest.encode()).hex() if isinstance(noise, Secret) else digest
 
 
-def require_same_data(digest: str, folder: Path) -> None:
+def require_same_data(digest: str, folder: Path, *, keyed: bool = False) -> None:
     """Wherever their files are now: samples, labels, and who holds them; as published."""
     began = folders.read_json(folder, folders.VERSIONS).get("data")
     if began != digest:
         rule = f"must be the data and the partition the run began with ({str(began)[:12]}...)"
+        if keyed:
+            rule += ", and noise.secret the run's own"
         raise InvalidValue("data", rule, f"{digest[:12]}...")
 
 
@@ -103,23 +106,27 @@ def begin_or_resume(
     digest: str,
     resume: bool,
     start: NDArray[Any],
+    model: str,
     coins: bytes | None = None,
 ) -> tuple[NDArray[Any], Source | None]:
     """Set up a new run, or make sure that config, data and partition are those the run began with.
 
     `start` are the weights of the model at hand; returned are those the run begins, or began, with, and
-    where its noise comes from. `coins` is what a new run publishes of its coins.
+    where its noise comes from. `model` is the module's `architecture`: another one would be given the same
+    noise for other gradients. `coins` is what a new run publishes of its coins.
     """
     if resume:
         require_same_config(config, read(folder / folders.CONFIG))
     noise = source_of_noise(config, folder, resume=resume)
     published = published_digest(digest, noise)
     if not resume:
-        log.begin(to_toml(config), versions(config.run.seed, published), start, coins)
+        log.begin(to_toml(config), versions(config.run.seed, published, model), start, coins)
         return start, noise
-    require_same_data(published, folder)
+    require_same_data(published, folder, keyed=isinstance(noise, Secret))
     kept = folders.read_start(folder)
     if (kept.dtype, kept.shape) != (start.dtype, start.shape):
         rule = f"must be as when the run began, with {kept.size:,} weights of {kept.dtype}"
         raise InvalidValue("model", rule, f"{start.size:,} of {start.dtype}")
+    if folders.read_json(folder, folders.VERSIONS).get("model") != model:
+        raise InvalidValue("model", "must be the module the run began with", "another one")
     return kept, noise

@@ -23,7 +23,7 @@ from bonafed.learning.noise import (
 from bonafed.learning.privacy.arithmetic import relative_error, reserve
 
 KEY = Secret(bytes(range(32)))
-ASKED = digest_of_training(LocalTraining(8, 0.1, clip=1.0))
+ASKED = digest_of_training(LocalTraining(8, 0.1, clip=1.0), 0)
 TASK = Task(2, 3, 0, 1.5, ASKED, b"m" * 32, b"d" * 32, np.arange(3).tobytes())
 SOURCES = [KEY, Reproducible(5)]
 
@@ -43,10 +43,11 @@ def test_the_same_task_gets_the_same_noise(source):
     "change",
     [
         {"round_number": 3}, {"client": 4}, {"copy": 1}, {"noise_multiplier": 1.5000000000000002},
-        {"training": digest_of_training(LocalTraining(8, 0.1, clip=1.0, weight_decay=1e-9))},
-        {"training": digest_of_training(LocalTraining(8, 0.1, clip=1.0000001))},
-        {"training": digest_of_training(LocalTraining(8, 0.1, clip=1.0, later_rates=(0.1,)))},
-        {"training": digest_of_training(LocalTraining(8, 0.1, clip=1.0, later_rates=(0.1, 0.1 + 1e-16)))},
+        {"training": digest_of_training(LocalTraining(8, 0.1, clip=1.0, weight_decay=1e-9), 0)},
+        {"training": digest_of_training(LocalTraining(8, 0.1, clip=1.0000001), 0)},
+        {"training": digest_of_training(LocalTraining(8, 0.1, clip=1.0), 1)},
+        {"training": digest_of_training(LocalTraining(8, 0.1, clip=1.0, later_rates=(0.1,)), 0)},
+        {"training": digest_of_training(LocalTraining(8, 0.1, clip=1.0, later_rates=(0.1 + 1e-16,)), 0)},
         {"model": b"n" + b"m" * 31}, {"samples": b"d" * 31 + b"e"},
         {"own": np.arange(1, 4).tobytes()}, {"own": np.arange(4).tobytes()}, {"own": b""},
     ],

@@ -348,3 +348,14 @@ def test_memory_that_is_used_again_does_not_change_results():
         for one, other in zip(fresh, again, strict=True):
             assert torch.equal(one[0], other[0])
             assert torch.equal(one[1], other[1])
+
+
+@pytest.mark.parametrize("clip", [1e-8, 1e-5, 1.0])
+def test_no_gradient_is_longer_than_the_clip_even_if_its_square_is_no_number(clip):
+    """The square of a short signal is 0 in single precision, whatever feature it is multiplied by."""
+    module = nn.Sequential(nn.Linear(3, 1))
+    program = program_for(module, "squared")
+    x = torch.tensor([[[1.8e19, 0.0, 0.0]]])
+    for target in (2.6e-23, 1e-21, 1e-19, 1e-15):
+        grad = program.gradients(torch.zeros(1, 4), x, torch.tensor([[target]]), torch.ones(1, 1), clip)[1]
+        assert float(grad.double().norm()) <= clip

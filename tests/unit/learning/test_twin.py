@@ -255,7 +255,7 @@ def test_noise_is_what_the_jobs_own_stream_gives():
     noisy, quiet = Job(0, np.arange(40), noise_multiplier=3.0), Job(0, np.arange(40))
     (with_noise, without), _ = both(module, samples, [noisy, quiet], spec)
     model = digest(flat_parameters(module))
-    stream = NOISE.stream(Task.of(noisy, digest_of_training(spec), 2, model, digest_of_samples(samples)))
+    stream = NOISE.stream(Task.of(noisy, digest_of_training(spec, 5), 2, model, digest_of_samples(samples)))
     size = 3.0 * 2 * 0.5 / 40  # multiplier times sensitivity 2C/n
     released = -without.change.clone()
     stream.add_to(released, size)

@@ -53,7 +53,7 @@ def candidates(place, made):
         Job(client, part, noise_multiplier=multiplier),
         multiplier * 2 * spec.clip / made.parts[0].size,
     )
-    task = Task.of(job, digest_of_training(spec), 1, digest(start), digest_of_samples(made.samples))
+    task = Task.of(job, digest_of_training(spec, seed), 1, digest(start), digest_of_samples(made.samples))
     published = json.loads((place / "versions.json").read_text())["data"]
     keys = [bytes(32), hashlib.sha256(str(seed).encode()).digest(), seed.to_bytes(32, "big"),
             seed.to_bytes(32, "little"), bytes.fromhex(published), bytes.fromhex(made.digest)]  # fmt: skip
@@ -292,3 +292,43 @@ def test_a_promise_that_is_hardly_one_is_said(make, small, tmp_path):
     words = ("privacy.clip=1", "privacy.epsilon=12", "privacy.delta=1e-5")
     summary = training.train(setting.prepare(make(*words), dataset=small), tmp_path / "run")
     assert "an epsilon of 12 is hardly a promise of privacy" in summary["notes"]
+
+
+def test_another_module_of_the_same_shapes_does_not_get_the_same_noise(make, small, tmp_path, kill_in):
+    def own(between):
+        torch.manual_seed(0)
+        return torch.nn.Sequential(torch.nn.Linear(6, 5), between, torch.nn.Linear(5, 3))
+
+    words = (*PRIVACY, "run.checkpoint_every=1")
+    made = setting.prepare(make(*words), dataset=small, module=own(torch.nn.Tanh()))
+    with pytest.raises(kill_in.error):
+        training.train(made, tmp_path / "run", on_round=kill_in(1))
+    other = setting.prepare(make(*words), dataset=small, module=own(torch.nn.Identity()))
+    with pytest.raises(
+        InvalidValue, match=r"^model must be the module the run began with, got another one$"
+    ):
+        training.train(other, tmp_path / "run", resume=True)
+    training.train(made, tmp_path / "run", resume=True)
+
+
+def test_a_new_run_does_not_take_the_secret_of_one_that_was_moved(make, small, tmp_path):
+    private.create_secret(tmp_path / "run", private.NOISE)
+    made = setting.prepare(make(), dataset=small)
+    with pytest.raises(InvalidValue, match=r"^private folder must hold no secret of another run"):
+        training.train(made, tmp_path / "run")
+    assert (tmp_path / "run.private" / "noise.secret").is_file()
+    assert not (tmp_path / "run").exists()
+
+
+def test_rights_that_a_copy_gave_away_are_taken_back(tmp_path):
+    secret = private.create_secret(tmp_path / "run", private.NOISE)
+    place = tmp_path / "run.private"
+    place.chmod(0o755)
+    (place / "noise.secret").chmod(0o644)
+    assert private.read_secret(tmp_path / "run", private.NOISE, "x") == secret
+    assert stat.S_IMODE(place.stat().st_mode) == 0o700
+    assert stat.S_IMODE((place / "noise.secret").stat().st_mode) == 0o600
+    place.rename(tmp_path / "elsewhere")
+    place.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(InvalidValue, match=r"^private folder must be a folder"):
+        private.read_secret(tmp_path / "run", private.NOISE, "x")
