@@ -16,7 +16,9 @@ def test_ten_clients_sell_their_privacy_and_the_model_learns(trained):
     trained("--write-example", "jsam")
     quiet = ["--json", "--set", "run.evaluate_every=100", "--set", "run.checkpoint_every=100"]
     said = json.loads(trained("jsam.toml", "--folder", "bought", *quiet))
-    assert said["test_accuracy"] >= 0.68  # noise is secret: 0.769, standard deviation 0.019
+    same_each_time = ["--set", "jsam.noise=reproducible"]  # of secret noise no single run promises anything
+    learned = json.loads(trained("jsam.toml", "--folder", "learned", *quiet, *same_each_time))
+    assert learned["test_accuracy"] >= 0.7
     assert said["eta"] == 60
     assert max(said["epsilon_sold"]) == said["max_epsilon"] == 5  # a privacy worth buying
     assert said["notes"] == []  # exactly truthful
