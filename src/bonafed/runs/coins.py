@@ -23,6 +23,7 @@ import numpy as np
 
 from bonafed import checks
 from bonafed.checks import Floats
+from bonafed.economics.published import prior_from_json
 from bonafed.errors import InvalidValue, UnreadableFile
 from bonafed.mechanisms.coins import (
     SECRET_BYTES,
@@ -41,6 +42,8 @@ from bonafed.mechanisms.coins.transcript import (
     transcript_of,
 )
 from bonafed.mechanisms.sampling.canonical import canonical_bytes, digest
+from bonafed.mechanisms.sampling.menus import complete_information, uniform_menu
+from bonafed.mechanisms.sampling.plan import plan
 from bonafed.mechanisms.sampling.verification import Check
 from bonafed.runs import folder as folders
 from bonafed.runs import private
@@ -108,8 +111,8 @@ def open_coins(folder: Path, coins: Coins) -> None:
 def verify_run(folder: Path) -> list[Check]:
     """Whether those who took part and were paid are those the coins say.
 
-    Trusts no number but two, which are for every client to check against the contract and its own report:
-    the chances of the roster, before it reveals, and the payment per participation that the summary states.
+    Trusts no number but the chances of the roster, which are for every client to check before it reveals,
+    and the reports that payments follow from; under [jsam] the payments themselves.
     """
     tables = folders.read_config(folder)
     if not any(isinstance(tables.get(kind), Mapping) for kind in _PAYING):
@@ -159,12 +162,14 @@ def _check_money(
     by_draws = coins.roster.draws is not None
     chances, times = ("selection", "times_drawn") if by_draws else ("probability", "participations")
     payment = _numbers(folder, summary, "payment", coins)
+    terms = [] if by_draws else [_check_terms(folder, summary, coins, payment)]
     counted = coins.times_in().astype(np.float64)
     if by_draws:  # paid once, before the first round
         due, per_round = payment, [math.fsum(payment), *[0.0] * (len(rounds) - 1)]
     else:
         due, per_round = counted * payment, [math.fsum(payment[list(who)]) for who in rounds]
     found = [
+        *terms,
         _compare(coins, "chances", _numbers(folder, summary, chances, coins), coins.roster.chances, 0.0),
         _compare(coins, "participations", _numbers(folder, summary, times, coins), counted, 0.0),
     ]
@@ -177,6 +182,22 @@ def _check_money(
     total, stated = math.fsum(due), summary.get("spend")
     detail = f"{stated} in the summary, {total:.10g} follow from the coins"
     return [*found, Check("spend", _is_close(stated, total), detail)]
+
+
+def _check_terms(folder: Path, summary: JSONObject, coins: Coins, payment: Floats) -> Check:
+    """Whether payments are those of the contract in config.toml for the reports that the summary states."""
+    tables = folders.read_config(folder)
+    given, reports = tables["contract"], _numbers(folder, summary, "reports", coins)
+    prior, money, rounds = prior_from_json(given["prior"]), given["total_budget"], _rounds(tables)
+    share = money / rounds / reports.size
+    if given["scheme"] == "optimal":
+        confidence = given.get("confidence")
+        due = plan(prior, money, reports.size, rounds, confidence=confidence).menu.price(reports)[1]
+    elif given["scheme"] == "uniform":
+        due = uniform_menu(prior, share).price(reports)[1]
+    else:
+        due = complete_information(reports, share).payment
+    return _compare(coins, "payments", payment, due)
 
 
 def _compare(coins: Coins, name: str, stated: Floats, due: Floats, rtol: float = _RTOL) -> Check:

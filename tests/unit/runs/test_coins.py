@@ -84,9 +84,11 @@ def participants(place):
 
 def test_a_run_can_be_verified(run, changes):
     assert failing(run) == []
-    names = ["agreement", "roster", "commitments", "participants", "chances", "participations"]
-    money = ["money", "spend"] if changes == CONTRACT else ["spend"]
-    assert [check.name for check in coins.verify_run(run)] == names + money
+    coin = ["agreement", "roster", "commitments", "participants"]
+    paid = changes == CONTRACT
+    terms = ["payments", "chances", "participations"] if paid else ["chances", "participations"]
+    money = ["money", "spend"] if paid else ["spend"]
+    assert [check.name for check in coins.verify_run(run)] == coin + terms + money
 
 
 def test_every_run_has_coins_of_its_own(make, small, tmp_path, changes):
@@ -223,6 +225,24 @@ def _chances(data):
 
 def _times(data):
     return "participations" if "participations" in data else "times_drawn"
+
+
+@pytest.mark.parametrize("changes", [CONTRACT])
+def test_payments_that_are_not_those_of_the_contract_are_found_with_all_that_follows(run):
+    who = participants(run)
+
+    def forge(data):
+        data["payment"][0] *= 7
+        data["paid"] = [r * n for r, n in zip(data["payment"], data["participations"], strict=True)]
+        data["spend"] = sum(data["paid"])
+        forge.payment = data["payment"]
+
+    rewrite(run / "summary.json", forge)
+    for number, there in enumerate(who, 1):
+        money = sum(forge.payment[client] for client in there)
+        rewrite_round(run, number, lambda record, money=money: record.update(spend=money))
+    ((name, detail),) = failing(run)
+    assert (name, detail.startswith("client 0: ")) == ("payments", True)
 
 
 @pytest.mark.parametrize("changes", [CONTRACT])
