@@ -69,7 +69,7 @@ def test_the_search_zooms_in_between_grid_points():
             return 0.5 + 0.05 * np.maximum(0.0, 1 - np.abs(np.asarray(c, float) - 0.5137) / 0.03)
 
     finding = audit(Window(), 0.0, 1.0, claims=("truthful",), points=41)["truthful"]
-    assert finding.largest == pytest.approx(0.05, rel=1e-3)
+    assert finding.number == pytest.approx(0.05, rel=1e-3)
     assert finding.witness.report == pytest.approx(0.5137, abs=1e-3)
 
 

@@ -64,7 +64,7 @@ def test_no_claim_is_found_violated(variant, problem):
     for claim in CLAIMS[variant]:
         assert found[claim].holds, found[claim]
         assert found[claim].tries > 0
-        assert found[claim].largest <= found[claim].allowed
+        assert found[claim].number <= found[claim].allowed
 
 
 class Threefold(Case):
@@ -112,7 +112,7 @@ def test_a_bad_mechanism_is_caught(name):
     claim, make = CONTROLS[name]
     verdict = judged(make())[claim]
     assert not verdict.holds, verdict
-    assert verdict.largest > verdict.allowed
+    assert verdict.number > verdict.allowed
 
 
 def test_refunds_leave_incentives_as_they_are():

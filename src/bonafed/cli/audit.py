@@ -110,7 +110,7 @@ def sampling(
         report = audit(menu, belief.low, belief.high, budget=share, prior=belief, points=points)
         if plot is not None:
             from bonafed.lab.figures import lie_figure
-            from bonafed.lab.style import render
+            from bonafed.style import render
 
             levels = np.linspace(belief.low, belief.high, 241)
             figure = lie_figure(

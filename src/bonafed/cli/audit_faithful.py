@@ -23,10 +23,11 @@ from bonafed.errors import InvalidValue
 from bonafed.files import require_picture, write_together
 
 if TYPE_CHECKING:  # the mechanism and the data sets are loaded when the command runs, not for every command
+    from bonafed.economics.claims import Finding
     from bonafed.learning.datasets import Dataset
     from bonafed.mechanisms.faithful.cheating import AgentData, Attempt, Case
     from bonafed.mechanisms.faithful.cheating import Variant as CheatedVariant
-    from bonafed.mechanisms.faithful.cheating_claims import Collusion, Verdict
+    from bonafed.mechanisms.faithful.cheating_claims import Collusion
 
 Variant = Literal[
     "corrected", "left", "printed", "fedavg", "clusters", "private", "private-continued", "private-printed"
@@ -232,8 +233,8 @@ def _features(source: Dataset, rows: NDArray[np.int64], side: int) -> checks.Flo
 def _draw(plot: Path, case: Case, tried: Sequence[Attempt], variant: str) -> None:
     """The gains of the agent that gains most, if several were tried."""
     from bonafed.lab.cheating_figure import cheating_figure
-    from bonafed.lab.style import render
     from bonafed.mechanisms.faithful.cheating import FACTORS, gain_curve, safe_factor
+    from bonafed.style import render
 
     agent = max(tried, key=lambda attempt: attempt.gain).agent
     high = min(FACTORS[-1], safe_factor(case.problem, agent))
@@ -249,7 +250,7 @@ def _show(
     subject: str,
     data: str,
     case: Case,
-    found: Sequence[Verdict],
+    found: Sequence[Finding],
     tried: Sequence[Attempt],
     pairs: Sequence[Collusion],
     plot: Path | None,
@@ -361,7 +362,7 @@ def _yes(pays: bool) -> str:
 def _as_json(
     subject: str,
     case: Case,
-    found: Sequence[Verdict],
+    found: Sequence[Finding],
     tried: Sequence[Attempt],
     pairs: Sequence[Collusion],
 ) -> JSONObject:
@@ -373,7 +374,7 @@ def _as_json(
         "training_steps": case.steps,
         "findings": [
             {
-                "claim": v.claim, "holds": v.holds, "tries": v.tries, "largest": finite_or_none(v.largest),
+                "claim": v.claim, "holds": v.holds, "tries": v.tries, "largest": finite_or_none(v.number),
                 "allowed": v.allowed, "text": v.text,
             }
             for v in found

@@ -193,7 +193,7 @@ def _draw(
 ) -> None:
     """The lies of the client of the witness, or of the first one."""
     from bonafed.lab.figures import lie_figure
-    from bonafed.lab.style import render
+    from bonafed.style import render
 
     witness = report["truthful"].witness
     found = witness is not None and witness.client is not None and witness.others is not None

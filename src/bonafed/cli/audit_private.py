@@ -15,8 +15,8 @@ from bonafed.economics.priors import JSONObject
 from bonafed.errors import InvalidValue
 
 if TYPE_CHECKING:
+    from bonafed.economics.claims import Finding
     from bonafed.mechanisms.faithful.cheating import AgentData
-    from bonafed.mechanisms.faithful.cheating_claims import Verdict
     from bonafed.mechanisms.faithful.private import PrivateVariant
     from bonafed.mechanisms.faithful.private_cheating import PrivateAttempt, PrivateTerms
     from bonafed.mechanisms.faithful.private_plan import PrivatePlan
@@ -84,7 +84,7 @@ def audit_private(
 
 
 def _show(
-    subject: str, data: str, terms: PrivateTerms, count: int, found: Sequence[Verdict],
+    subject: str, data: str, terms: PrivateTerms, count: int, found: Sequence[Finding],
     tried: Sequence[PrivateAttempt],
 ) -> None:  # fmt: skip
     console = tables.new_console()
@@ -113,7 +113,7 @@ def _show(
 
 
 def _as_json(
-    subject: str, terms: PrivateTerms, count: int, plan: PrivatePlan | None, found: Sequence[Verdict],
+    subject: str, terms: PrivateTerms, count: int, plan: PrivatePlan | None, found: Sequence[Finding],
     tried: Sequence[PrivateAttempt],
 ) -> JSONObject:  # fmt: skip
     planned = None
@@ -132,7 +132,7 @@ def _as_json(
         "plan": planned,
         "findings": [
             {
-                "claim": v.claim, "holds": v.holds, "tries": v.tries, "largest": v.largest,
+                "claim": v.claim, "holds": v.holds, "tries": v.tries, "largest": v.number,
                 "allowed": v.allowed, "text": v.text,
             }
             for v in found

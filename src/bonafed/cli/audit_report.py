@@ -33,7 +33,7 @@ def _as_json(name: str, report: AuditReport) -> JSONObject:
                 "claim": f.claim,
                 "holds": f.holds,
                 "tries": f.tries,
-                "largest": f.largest,
+                "largest": f.number,
                 "witness": None
                 if f.witness is None
                 else {

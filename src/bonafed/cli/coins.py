@@ -16,6 +16,7 @@ from rich.table import Table
 from bonafed.cli import inputs, tables
 from bonafed.cli.coin_secret import hex_line, read_hex
 from bonafed.cli.quote import Json
+from bonafed.economics.claims import Finding
 from bonafed.errors import InvalidValue, UnreadableFile
 from bonafed.files import require_different, require_writable, write_secret, write_together
 from bonafed.mechanisms.coins import SECRET_BYTES, Coins, commit_nonce
@@ -34,7 +35,6 @@ from bonafed.mechanisms.coins.transcript import (
     transcript_of,
 )
 from bonafed.mechanisms.sampling.canonical import read_contract
-from bonafed.mechanisms.sampling.verification import Check
 
 coins_app = typer.Typer(
     help="Verifiable coins: who is sampled is chosen by nobody, and anybody can check it.",
@@ -205,7 +205,7 @@ def open_command(
     typer.echo(f"wrote {place}; anybody can check it: bonafed verify CONTRACT.json --coins {place}")
 
 
-def check_coins(path: Path, contract: Path | None) -> tuple[list[Check], Coins | None]:
+def check_coins(path: Path, contract: Path | None) -> tuple[list[Finding], Coins | None]:
     """What `bonafed verify --coins` checks: a run, or opened coins, against a contract if one is given."""
     if path.is_dir():
         from bonafed.runs.coins import verify_run
@@ -225,7 +225,7 @@ def verify_coins(path: Path, contract: Path | None, as_json: bool) -> None:
     checks, coins = check_coins(path, contract)
     holds = all(check.holds for check in checks)
     if as_json:
-        listed = [{"check": c.name, "holds": c.holds, "detail": c.detail} for c in checks]
+        listed = [{"check": c.claim, "holds": c.holds, "detail": c.text} for c in checks]
         tables.say_json({"holds": holds, "checks": listed})
     else:
         _show_checks(path, checks)
@@ -235,14 +235,14 @@ def verify_coins(path: Path, contract: Path | None, as_json: bool) -> None:
         raise typer.Exit(1)
 
 
-def _show_checks(path: Path, checks: Sequence[Check]) -> None:
+def _show_checks(path: Path, checks: Sequence[Finding]) -> None:
     """Names come from clients and are shown as they are; digests in full, to be compared."""
     title = f"Verification of the coins of {escape(str(path))}"
     table = Table(title=title, title_justify="left", title_style="bold")
     for column in ("check", "", "detail"):
         table.add_column(column, overflow="fold")
     for check in checks:
-        table.add_row(check.name, "ok" if check.holds else "FAILS", escape(check.detail))
+        table.add_row(check.claim, "ok" if check.holds else "FAILS", escape(check.text))
     console = tables.new_console()
     console.print(table)
     holds = all(check.holds for check in checks)

@@ -169,7 +169,7 @@ def quote(
     outputs: dict[Path, bytes] = {}
     if plot is not None:
         from bonafed.lab.jsam_figures import quote_figure
-        from bonafed.lab.style import render
+        from bonafed.style import render
 
         outputs[plot] = render(quote_figure(description), plot)
     write_together(outputs)

@@ -135,7 +135,7 @@ def quote(
     outputs: dict[Path, bytes] = {}
     if plot is not None:
         from bonafed.lab.figures import contract_figure
-        from bonafed.lab.style import render
+        from bonafed.style import render
 
         outputs[plot] = render(contract_figure(contract), plot)
     if save is not None:

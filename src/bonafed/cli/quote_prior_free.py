@@ -49,7 +49,7 @@ def quote_prior_free(
     outputs: dict[Path, bytes] = {}
     if plot is not None:
         from bonafed.lab.figures import prior_free_figure
-        from bonafed.lab.style import render
+        from bonafed.style import render
 
         outputs[plot] = render(prior_free_figure(rules, example, run), plot)
     if save is not None:

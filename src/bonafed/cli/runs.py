@@ -54,7 +54,7 @@ def runs(
 def _list(found: list[dict[str, Any]], as_json: bool, plot: Path | None) -> None:
     if plot is not None:
         from bonafed.lab.run_figures import runs_figure
-        from bonafed.lab.style import render
+        from bonafed.style import render
 
         figure = runs_figure([_curve(row) for row in found])
         write_together({plot: render(figure, plot)})

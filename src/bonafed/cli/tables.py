@@ -17,9 +17,9 @@ from rich.table import Table
 from bonafed.checks import finite_or_none
 from bonafed.cli.sketch import sketch
 from bonafed.economics.audit import AuditReport
+from bonafed.economics.claims import Finding
 from bonafed.economics.priors import JSONObject
 from bonafed.mechanisms.sampling.plan import SamplingPlan
-from bonafed.mechanisms.sampling.verification import Check
 
 _CASES = {
     1: "nobody is sampled in every round",
@@ -294,14 +294,14 @@ def _prospect_in_words(found: JSONObject) -> str:
     )
 
 
-def show_checks(path: Path, checks: Sequence[Check]) -> None:
+def show_checks(path: Path, checks: Sequence[Finding]) -> None:
     """The outcome of `verify`."""
     console = new_console()
     table = Table(title=f"Verification of {escape(str(path))}", title_justify="left", title_style="bold")
     for column in ("check", "", "detail"):
         table.add_column(column)
     for check in checks:
-        table.add_row(check.name, _mark(check.holds), check.detail)
+        table.add_row(check.claim, _mark(check.holds), check.text)
     console.print(table)
     good = all(check.holds for check in checks)
     console.print("[green]Every check holds.[/]" if good else "[red]The contract fails a check.[/]")
@@ -314,7 +314,7 @@ def show_audit(name: str, report: AuditReport, plot: Path | None, note: str | No
     for column in ("claim", "", "finding"):
         table.add_column(column)
     for finding in report.findings:
-        table.add_row(finding.claim, _mark(finding.holds), finding.detail)
+        table.add_row(finding.claim, _mark(finding.holds), finding.text)
     console.print(table)
     if note is not None:
         console.print(note)
@@ -322,7 +322,7 @@ def show_audit(name: str, report: AuditReport, plot: Path | None, note: str | No
         say_written(console, [plot])
 
 
-def _mark(holds: bool) -> str:
+def _mark(holds: bool | None) -> str:
     return "[green]holds[/]" if holds else "[red]FAILS[/]"
 
 

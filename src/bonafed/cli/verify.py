@@ -11,6 +11,7 @@ import typer
 from bonafed.cli import inputs, tables
 from bonafed.cli.coins import verify_coins
 from bonafed.cli.quote import Json
+from bonafed.economics.claims import Finding
 from bonafed.economics.priors import JSONObject
 from bonafed.errors import InvalidValue
 from bonafed.mechanisms.sampling import rules
@@ -18,7 +19,7 @@ from bonafed.mechanisms.sampling.canonical import read_contract
 from bonafed.mechanisms.sampling.prospects import prospect
 from bonafed.mechanisms.sampling.published import Published
 from bonafed.mechanisms.sampling.signatures import signature_holds, signature_path
-from bonafed.mechanisms.sampling.verification import Check, verify_published
+from bonafed.mechanisms.sampling.verification import verify_published
 
 _COINS = "in every round each client by a coin of its own, with the probability that its report is given; "
 
@@ -35,7 +36,7 @@ def verify(
     ] = None,
     coins: Annotated[
         Path | None,
-        typer.Option(metavar="RUN", help="Check who was sampled, in a run folder or in opened coins."),
+        typer.Option(metavar="RUN", help="Finding who was sampled, in a run folder or in opened coins."),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -67,7 +68,7 @@ def verify(
         checks.append(_signature(found.content, contract, key))
     holds = all(check.holds for check in checks)
     if as_json:
-        listed = [{"check": c.name, "holds": c.holds, "detail": c.detail} for c in checks]
+        listed = [{"check": c.claim, "holds": c.holds, "detail": c.text} for c in checks]
         tables.say_json({**description, "holds": holds, "checks": listed})
     else:
         tables.show_published(contract, description)
@@ -131,11 +132,11 @@ def _prospects(found: Published | rules.PublishedRules, cost: float) -> list[JSO
     return [asdict(prospect(menu, plan.rounds, cost)) for menu in plan.menus]
 
 
-def _signature(content: bytes, contract: Path, key: Path) -> Check:
+def _signature(content: bytes, contract: Path, key: Path) -> Finding:
     """Whether the operator's key signed this contract."""
     path = signature_path(contract)
     if not path.is_file():
-        return Check("signature", False, f"{path} is missing: the contract is not signed")
+        return Finding("signature", False, f"{path} is missing: the contract is not signed")
     if signature_holds(content, path.read_bytes(), key):
-        return Check("signature", True, f"{path} is of {key}, for just this contract")
-    return Check("signature", False, f"{path} is not of {key}, or not for this contract")
+        return Finding("signature", True, f"{path} is of {key}, for just this contract")
+    return Finding("signature", False, f"{path} is not of {key}, or not for this contract")

@@ -3,7 +3,8 @@
 Pure: NumPy and SciPy only, no clock, disk, network or global random state.
 """
 
-from bonafed.economics.audit import AuditReport, Finding, Witness, audit
+from bonafed.economics.audit import AuditReport, audit
+from bonafed.economics.claims import Finding, Statement, Witness
 from bonafed.economics.contracts import Allocation, Menu, Settlement
 from bonafed.economics.discrete import Discrete, Empirical
 from bonafed.economics.normals import NormalMixture, TruncatedNormal
@@ -29,6 +30,7 @@ __all__ = [
     "Prior",
     "ScaledBeta",
     "Settlement",
+    "Statement",
     "TruncatedExponential",
     "TruncatedNormal",
     "Uniform",

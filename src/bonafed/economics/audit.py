@@ -26,6 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bonafed import checks
 from bonafed.checks import Floats
+from bonafed.economics.claims import Finding, Witness, all_hold
 from bonafed.economics.curves import first_breaks
 from bonafed.economics.discrete import FinitePrior
 from bonafed.economics.expectation import expectation
@@ -84,49 +85,6 @@ class RespondingLike(MechanismLike, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Witness:
-    """A case in which a claim fails; anyone can recompute it."""
-
-    text: str  # the case in one line
-    true_cost: float
-    report: float  # the lie, or the report at which the claim fails
-    gain: float  # how much is won by lying, lost by joining, or overspent; money per round or run
-    client: int | None = None  # which participant, for a mechanism
-    others: tuple[float, ...] | None = None  # all reports of that case, for a mechanism
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What the search for a violation of one claim found."""
-
-    claim: Claim
-    tries: int  # cases looked at
-    largest: float  # largest violation seen, money per round or run (or units of quantity); may be < 0
-    witness: Witness | None  # the case, if `largest` exceeds the tolerance
-
-    @property
-    def holds(self) -> bool:
-        """Whether no violation was found."""
-        return self.witness is None
-
-    def _replace_tries(self, tries: int) -> Finding:
-        return Finding(self.claim, tries, self.largest, self.witness)
-
-    @property
-    def detail(self) -> str:
-        """The finding in one line, without the claim's name."""
-        if self.witness is not None:
-            return f"VIOLATED, {self.witness.text}"
-        noun = "gain" if self.claim == "truthful" else "violation"
-        tries = "1 try" if self.tries == 1 else f"{self.tries:,} tries"
-        # a claim that holds with room to spare has a negative violation: that is none at all
-        return f"none found in {tries}, largest {noun} {max(0.0, self.largest):.2g}"
-
-    def __str__(self) -> str:
-        return f"{self.claim}: {self.detail}"
-
-
-@dataclass(frozen=True, slots=True)
 class AuditReport:
     """The findings of an audit, one per claim."""
 
@@ -135,9 +93,9 @@ class AuditReport:
     @property
     def passed(self) -> bool:
         """Whether no claim was found violated."""
-        return all(finding.holds for finding in self.findings)
+        return all_hold(self.findings)
 
-    def __getitem__(self, claim: Claim) -> Finding:
+    def __getitem__(self, claim: str) -> Finding:
         for finding in self.findings:
             if finding.claim == claim:
                 return finding
@@ -212,7 +170,9 @@ def audit(
         broken = next((sweep for sweep in swept if not _finite(sweep).all()), None)
         if broken is not None:
             tries, witness = _not_finite(broken)
-            return AuditReport(tuple(Finding(claim, tries, witness.gain, witness) for claim in wanted))
+            return AuditReport(
+                tuple(Finding.searched(claim, tries, witness.gain, witness) for claim in wanted)
+            )
         money = max(float(np.abs(sweep.transfer).max()) for sweep in swept)
         amount = min(quantity_limit, max(float(np.abs(sweep.quantity).max()) for sweep in swept))
     findings = []
@@ -223,17 +183,18 @@ def audit(
             tries, witness = _worst([_SEARCHES[claim](sweep, quantity_limit) for sweep in swept])
         scale = amount if claim in _OF_QUANTITIES else money
         violated = witness.gain > relative * max(scale, 1e-300)
-        findings.append(Finding(claim, tries, witness.gain, witness if violated else None))
+        findings.append(Finding.searched(claim, tries, witness.gain, witness if violated else None))
     return AuditReport(tuple(findings))
 
 
 def merge(reports: Sequence[AuditReport]) -> AuditReport:
     """One report of several: tries added up, the worst case of each claim kept."""
-    together: dict[Claim, Finding] = {}
+    together: dict[str, Finding] = {}
     for finding in (f for report in reports for f in report.findings):
-        known = together.get(finding.claim, finding._replace_tries(0))
-        worse = max(known, finding, key=lambda f: (not f.holds, f.largest))
-        together[finding.claim] = worse._replace_tries(known.tries + finding.tries)
+        known = together.get(finding.claim)
+        worse = max(filter(None, (known, finding)), key=lambda f: (not f.holds, f.number))
+        tries = finding.tries + (0 if known is None else known.tries)
+        together[finding.claim] = Finding.searched(finding.claim, tries, worse.number, worse.witness)
     return AuditReport(tuple(together.values()))
 
 

@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from bonafed.lab.style import BLUE, GREY, RED, sheet
 from bonafed.mechanisms.faithful.cheating import Attempt, Curve
+from bonafed.style import BLUE, GREY, RED, sheet
 
 _TICKS = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
 

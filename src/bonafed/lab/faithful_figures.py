@@ -13,7 +13,7 @@ from matplotlib.ticker import SymmetricalLogLocator
 from bonafed.checks import Floats
 from bonafed.lab.faithful_studies import Curves, Tradeoffs, break_even
 from bonafed.lab.jsam_studies import Average
-from bonafed.lab.style import BLUE, COLOURS, RED, STYLES, sheet
+from bonafed.style import BLUE, COLOURS, RED, STYLES, sheet
 
 _AXES = {
     "samples": "n, samples of all agents",

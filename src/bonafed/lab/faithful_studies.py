@@ -309,7 +309,7 @@ def studies(
 ) -> dict[str, bytes]:
     """All tables and figures, by file name."""
     from bonafed.lab import faithful_figures as draw
-    from bonafed.lab.style import render
+    from bonafed.style import render
 
     files: dict[str, bytes] = {}
 

@@ -9,11 +9,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from bonafed.checks import Floats
-from bonafed.economics.audit import Witness
-from bonafed.lab.style import BLUE, GREEN, GREY, RED, sheet
+from bonafed.economics.claims import Witness
 from bonafed.mechanisms.sampling.menus import complete_information_population, uniform_menu
 from bonafed.mechanisms.sampling.plan import SamplingPlan
 from bonafed.mechanisms.sampling.prior_free import PriorFreeRun, PriorFreeSampling
+from bonafed.style import BLUE, GREEN, GREY, RED, sheet
 
 
 def contract_figure(contract: SamplingPlan) -> Figure:

@@ -311,7 +311,7 @@ def _gain(point: Point | None) -> str:
 
 def figure(found: Sequence[Point]) -> Figure:
     """Accuracy over money, a panel for each similarity, bars of one sd over the seeds."""
-    from bonafed.lab.style import BLUE, GREEN, GREY, RED, sheet
+    from bonafed.style import BLUE, GREEN, GREY, RED, sheet
 
     colours = {
         "jsam": BLUE,
@@ -374,7 +374,7 @@ def _main(given: argparse.Namespace) -> None:
     found = points(study(wanted, given.results, cores=given.cores, on_cell=say))
     print(table(found), end="")
     if given.plot is not None:
-        from bonafed.lab.style import render
+        from bonafed.style import render
 
         write_together({given.plot: render(figure(found), given.plot)})
 

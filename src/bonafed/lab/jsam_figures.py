@@ -10,7 +10,7 @@ from matplotlib.ticker import MaxNLocator
 from bonafed.checks import Floats
 from bonafed.economics.priors import JSONObject
 from bonafed.lab.jsam_studies import Average, CostShares, MechanismCurves, MoneyByWeight, SelectedByMoney
-from bonafed.lab.style import BLUE, COLOURS, GREEN, GREY, RED, STYLES, sheet
+from bonafed.style import BLUE, COLOURS, GREEN, GREY, RED, STYLES, sheet
 
 
 def quote_figure(description: JSONObject) -> Figure:

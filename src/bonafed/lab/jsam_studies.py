@@ -346,7 +346,7 @@ def as_csv(table: Table) -> bytes:
 def studies(population: Population, progress: Callable[[str], None]) -> dict[str, bytes]:
     """All tables and figures, by file name."""
     from bonafed.lab import jsam_figures as draw
-    from bonafed.lab.style import render
+    from bonafed.style import render
 
     files: dict[str, bytes] = {}
 

@@ -194,7 +194,7 @@ def best_factor(example: Example, *, designs: int = 4000, seed: int = 0) -> floa
 
 def figure(*, designs: int = 1000, seed: int = 0) -> Figure:
     """Fig. 1 (a) and (b): agent 1's expected loss against gamma, agents alike and far apart."""
-    from bonafed.lab.style import BLUE, GREY, RED, sheet
+    from bonafed.style import BLUE, GREY, RED, sheet
 
     drawn = sheet(9, 3.6)
     gammas = np.geomspace(0.25, 1000, 100)

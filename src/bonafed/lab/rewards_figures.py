@@ -9,9 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bonafed.errors import InvalidValue
-from bonafed.lab.style import COLOURS, GREY, RED, sheet
 from bonafed.mechanisms.rewards.advice import Prediction, Recommendation, predict
 from bonafed.mechanisms.rewards.game import Game, Rule, relative, settle_all, standard, starts, with_ceiling
+from bonafed.style import COLOURS, GREY, RED, sheet
 
 _CEILINGS = 25  # points of the curve
 

@@ -206,7 +206,7 @@ def _main(given: argparse.Namespace) -> None:
     print(_cost(outcomes))
     files = {} if given.csv is None else {given.csv: as_csv(table).encode()}
     if given.figure is not None:
-        from bonafed.lab.style import render
+        from bonafed.style import render
 
         given.figure.mkdir(parents=True, exist_ok=True)
         for data in given.data:

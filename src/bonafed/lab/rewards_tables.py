@@ -244,7 +244,7 @@ def _text(value: float | None) -> str:
 
 def figure(found: Sequence[Finding]) -> Figure:
     """Accuracy with the federation over standalone accuracy, a panel per partition, a dot per client."""
-    from bonafed.lab.style import COLOURS, sheet
+    from bonafed.style import COLOURS, sheet
 
     splits = list(dict.fromkeys(one.partition for one in found))
     methods = [name for name in dict.fromkeys(one.method for one in found) if name != "standalone"]

@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from bonafed.checks import Floats
-from bonafed.lab.style import COLOURS, STYLES, sheet
+from bonafed.style import COLOURS, STYLES, sheet
 
 _PANEL = 4.5  # inches
 _FAR = 1000  # times the largest loss of another run: the axis is logarithmic

@@ -23,6 +23,7 @@ import numpy as np
 
 from bonafed import checks
 from bonafed.checks import Floats
+from bonafed.economics.claims import Finding
 from bonafed.economics.published import prior_from_json
 from bonafed.errors import InvalidValue, UnreadableFile
 from bonafed.mechanisms.coins import (
@@ -44,7 +45,6 @@ from bonafed.mechanisms.coins.transcript import (
 from bonafed.mechanisms.sampling.canonical import canonical_bytes, digest
 from bonafed.mechanisms.sampling.menus import complete_information, uniform_menu
 from bonafed.mechanisms.sampling.plan import plan
-from bonafed.mechanisms.sampling.verification import Check
 from bonafed.runs import folder as folders
 from bonafed.runs import private
 from bonafed.runs.folder import JSONObject
@@ -108,7 +108,7 @@ def open_coins(folder: Path, coins: Coins) -> None:
     private.erase_secret(folder, private.COINS)
 
 
-def verify_run(folder: Path) -> list[Check]:
+def verify_run(folder: Path) -> list[Finding]:
     """Whether those who took part and were paid are those the coins say.
 
     Trusts no number but the chances of the roster, which are for every client to check before it reveals,
@@ -131,19 +131,19 @@ def verify_run(folder: Path) -> list[Check]:
     return found if not found[-1].holds else [*found, *_check_money(folder, coins, rounds, records)]
 
 
-def _check_agreement(tables: JSONObject, roster: Roster) -> Check:
+def _check_agreement(tables: JSONObject, roster: Roster) -> Finding:
     """Whether the roster is of this run: what was agreed has the digest it begins with."""
     meant = agreement(tables, len(roster.names), roster.commitment)
     if meant != roster.contract:
         detail = f"config.toml agrees on {meant[:12]}..., the roster is of {roster.contract[:12]}..."
-        return Check("agreement", False, detail)
+        return Finding("agreement", False, detail)
     for name, given, due in (
         ("rounds", roster.rounds, _rounds(tables)),
         ("draws per round", roster.draws, _draws(tables)),
     ):
         if given != due:
-            return Check("agreement", False, f"{name} {given} on the roster, {due} in config.toml")
-    return Check("agreement", True, meant)
+            return Finding("agreement", False, f"{name} {given} on the roster, {due} in config.toml")
+    return Finding("agreement", True, meant)
 
 
 def _participants(folder: Path, record: JSONObject) -> list[int]:
@@ -156,7 +156,7 @@ def _participants(folder: Path, record: JSONObject) -> list[int]:
 
 def _check_money(
     folder: Path, coins: Coins, rounds: Sequence[Sequence[int]], records: Sequence[JSONObject]
-) -> list[Check]:
+) -> list[Finding]:
     """Whether the summary states these chances and participations, and the money that follows from them."""
     summary = folders.read_json(folder, folders.SUMMARY)
     by_draws = coins.roster.draws is not None
@@ -178,13 +178,13 @@ def _check_money(
     for number, (record, money) in enumerate(zip(records, per_round, strict=True), 1):
         if not _is_close(record.get("spend"), money):
             detail = f"round {number}: {record.get('spend')} were spent, the coins say {money:.10g}"
-            return [*found, Check("spend", False, detail)]
+            return [*found, Finding("spend", False, detail)]
     total, stated = math.fsum(due), summary.get("spend")
     detail = f"{stated} in the summary, {total:.10g} follow from the coins"
-    return [*found, Check("spend", _is_close(stated, total), detail)]
+    return [*found, Finding("spend", _is_close(stated, total), detail)]
 
 
-def _check_terms(folder: Path, summary: JSONObject, coins: Coins, payment: Floats) -> Check:
+def _check_terms(folder: Path, summary: JSONObject, coins: Coins, payment: Floats) -> Finding:
     """Whether payments are those of the contract in config.toml for the reports that the summary states."""
     tables = folders.read_config(folder)
     given, reports = tables["contract"], _numbers(folder, summary, "reports", coins)
@@ -200,14 +200,14 @@ def _check_terms(folder: Path, summary: JSONObject, coins: Coins, payment: Float
     return _compare(coins, "payments", payment, due)
 
 
-def _compare(coins: Coins, name: str, stated: Floats, due: Floats, rtol: float = _RTOL) -> Check:
+def _compare(coins: Coins, name: str, stated: Floats, due: Floats, rtol: float = _RTOL) -> Finding:
     wrong = np.flatnonzero(np.abs(stated - due) > rtol * np.abs(due))
     if wrong.size:
         client = wrong[0]
         said, is_due = (f"{values[client]:.17g}" for values in (stated, due))
         detail = f"client {coins.roster.names[client]}: {said} in the summary, {is_due} by the coins"
-        return Check(name, False, detail)
-    return Check(name, True, f"of {stated.size:,} clients, as in the summary")
+        return Finding(name, False, detail)
+    return Finding(name, True, f"of {stated.size:,} clients, as in the summary")
 
 
 def _is_close(stated: object, due: float) -> bool:

@@ -266,7 +266,7 @@ def _summarise(
         "seconds": round(sum(line["seconds"] for line in lines), 3),
         "agents": _rows(accounts, problem, private=isinstance(found, PrivateOutcome)),
         "total_payment": float(accounts.payment.sum()),
-        "checks": [check._asdict() for check in accounts.checks],
+        "checks": [{"name": c.claim, "holds": c.holds, "text": c.text} for c in accounts.checks],
         "notes": list(setting.notes),
     }
     if isinstance(found, Outcome):

@@ -60,7 +60,7 @@ def run(make, small, tmp_path, changes, ended):
 
 def failing(place):
     """The check that fails, and what it says."""
-    return [(check.name, check.detail) for check in coins.verify_run(place) if not check.holds]
+    return [(check.claim, check.text) for check in coins.verify_run(place) if not check.holds]
 
 
 def rewrite(path, change):
@@ -88,7 +88,7 @@ def test_a_run_can_be_verified(run, changes):
     paid = changes == CONTRACT
     terms = ["payments", "chances", "participations"] if paid else ["chances", "participations"]
     money = ["money", "spend"] if paid else ["spend"]
-    assert [check.name for check in coins.verify_run(run)] == coin + terms + money
+    assert [check.claim for check in coins.verify_run(run)] == coin + terms + money
 
 
 def test_every_run_has_coins_of_its_own(make, small, tmp_path, changes):

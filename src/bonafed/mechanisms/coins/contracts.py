@@ -12,13 +12,13 @@ from typing import NamedTuple
 from numpy.typing import ArrayLike
 
 from bonafed import checks
+from bonafed.economics.claims import Finding
 from bonafed.errors import InvalidValue
 from bonafed.mechanisms.coins.tossing import Roster, commit_nonce, make_roster
 from bonafed.mechanisms.sampling import rules
 from bonafed.mechanisms.sampling.plan import SamplingPlan
 from bonafed.mechanisms.sampling.published import Published
 from bonafed.mechanisms.sampling.settlement import settle_contract, settle_rules
-from bonafed.mechanisms.sampling.verification import Check
 
 _SAME = 1e-10  # what is computed by the same formulas, perhaps on two machines
 
@@ -57,7 +57,7 @@ def contract_roster(data: object, reports: ArrayLike, commitments: Mapping[str, 
     return make_roster(contract.digest, contract.commitment, contract.rounds, commitments, chances)
 
 
-def check_contract(roster: Roster, data: object) -> Check:
+def check_contract(roster: Roster, data: object) -> Finding:
     """Whether the roster is of this contract."""
     contract = committed_contract(data)
     for name, given, due in (
@@ -68,8 +68,8 @@ def check_contract(roster: Roster, data: object) -> Check:
         ("draws", roster.draws, None),
     ):
         if given != due:
-            return Check("contract", False, f"{name} {given} on the roster, {due} in the contract")
-    return Check("contract", True, contract.digest)
+            return Finding("contract", False, f"{name} {given} on the roster, {due} in the contract")
+    return Finding("contract", True, contract.digest)
 
 
 def _clients(terms: SamplingPlan | rules.PublishedRules) -> int:

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from bonafed import checks
+from bonafed.economics.claims import Finding
 from bonafed.errors import InvalidValue, UnreadableFile
 from bonafed.mechanisms.coins.tossing import Coins, Roster, checked_digest
-from bonafed.mechanisms.sampling.verification import Check
 
 FORMAT = "bonafed-coins"
 VERSION = 1
@@ -106,29 +106,29 @@ def transcript_from_json(data: object) -> Transcript:
     return Transcript(roster, nonces, _bytes("secret", found["secret"]))
 
 
-def check_openings(transcript: Transcript) -> tuple[list[Check], Coins | None]:
+def check_openings(transcript: Transcript) -> tuple[list[Finding], Coins | None]:
     """Whether everything that was committed to opens; the coins, if it does."""
     roster = transcript.roster
     found = [
-        Check("roster", True, f"{len(roster.names):,} clients, {roster.rounds:,} rounds, {roster.digest}")
+        Finding("roster", True, f"{len(roster.names):,} clients, {roster.rounds:,} rounds, {roster.digest}")
     ]
     try:
         coins = transcript.coins()
     except InvalidValue as error:
-        return [*found, Check("commitments", False, str(error))], None
+        return [*found, Finding("commitments", False, str(error))], None
     withheld = coins.withheld
     detail = f"the server's secret and {len(roster.names) - len(withheld):,} nonces open them"
     if withheld:
         more = ", ..." if len(withheld) > 5 else ""
         detail += f"; not revealed, not admitted: {', '.join(withheld[:5])}{more}"
-    return [*found, Check("commitments", True, detail)], coins
+    return [*found, Finding("commitments", True, detail)], coins
 
 
-def check_rounds(coins: Coins, rounds: Sequence[Sequence[int]]) -> Check:
+def check_rounds(coins: Coins, rounds: Sequence[Sequence[int]]) -> Finding:
     """Whether those who took part are those the coins say; the first difference otherwise."""
     expected = coins.roster.rounds
     if len(rounds) != expected:
-        return Check(
+        return Finding(
             "participants", False, f"{len(rounds):,} rounds are recorded, agreed were {expected:,}"
         )
     total = 0
@@ -136,8 +136,10 @@ def check_rounds(coins: Coins, rounds: Sequence[Sequence[int]]) -> Check:
         drawn = sorted(coins.participants(number).tolist())
         total += len(drawn)
         if sorted(recorded) != drawn:
-            return Check("participants", False, f"round {number}: {_difference(coins, drawn, recorded)}")
-    return Check("participants", True, f"{total:,} participations in {expected:,} rounds, as the coins say")
+            return Finding("participants", False, f"round {number}: {_difference(coins, drawn, recorded)}")
+    return Finding(
+        "participants", True, f"{total:,} participations in {expected:,} rounds, as the coins say"
+    )
 
 
 def _difference(coins: Coins, drawn: list[int], recorded: Sequence[int]) -> str:

@@ -19,11 +19,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
 from bonafed.checks import Floats
+from bonafed.economics.claims import Finding
 from bonafed.mechanisms.faithful import agents as cheats
 from bonafed.mechanisms.faithful.cheating import CLOSE, Attempt, Case
 from bonafed.mechanisms.faithful.clusters import cluster_of
@@ -36,22 +36,7 @@ _PAIR_FACTORS = (1.0, 2.0)  # of the joint gradient
 _ROUNDING = 1e-9
 
 
-ClaimName = Literal["faithfulness", "efficiency", "participation", "budget balance", "common interest"]
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """Whether one of the properties holds."""
-
-    claim: ClaimName
-    holds: bool
-    tries: int
-    largest: float  # violation, in units of loss; below or up to `allowed` if the claim holds
-    allowed: float
-    text: str  # in one line
-
-
-def verdicts(case: Case, tried: Sequence[Attempt]) -> list[Verdict]:
+def verdicts(case: Case, tried: Sequence[Attempt]) -> list[Finding]:
     """The four properties: of the attempts, and of the truthful run for all agents."""
     payments = np.array([charge.amount for charge in case.honest])
     return [
@@ -62,7 +47,7 @@ def verdicts(case: Case, tried: Sequence[Attempt]) -> list[Verdict]:
     ]
 
 
-def _faithful(tried: Sequence[Attempt]) -> Verdict:
+def _faithful(tried: Sequence[Attempt]) -> Finding:
     caught = [attempt for attempt in tried if attempt.pays]
     shown = max(caught or tried, key=lambda attempt: attempt.gain)
     allowed = f"(allowed {shown.allowed:.2g})"
@@ -73,18 +58,18 @@ def _faithful(tried: Sequence[Attempt]) -> Verdict:
     else:
         most = max(0.0, shown.gain)
         text = f"no deviation pays in {len(tried)} tries, largest gain {most:.2g} {allowed}"
-    return Verdict("faithfulness", not caught, len(tried), shown.gain, shown.allowed, text)
+    return Finding("faithfulness", not caught, text, shown.gain, tries=len(tried), allowed=shown.allowed)
 
 
-def _efficient(case: Case) -> Verdict:
+def _efficient(case: Case) -> Finding:
     problem, p = case.problem, case.problem.weights
     best = problem.value(minimise(problem, p, case.model), p)
     excess, allowed = problem.value(case.model, p) - best, case.terms.epsilon * float(p.min())
     text = f"the total loss is {max(excess, 0.0):.2g} above its minimum {best:.6f} (allowed {allowed:.2g})"
-    return Verdict("efficiency", excess <= allowed, 1, excess, allowed, text)
+    return Finding("efficiency", excess <= allowed, text, excess, tries=1, allowed=allowed)
 
 
-def _participation(case: Case, payments: Floats, integration: float) -> Verdict:
+def _participation(case: Case, payments: Floats, integration: float) -> Finding:
     outside = np.diag(case.problem.losses(case.without))
     lost, allowed = case.losses + payments - outside, case.terms.epsilon + integration
     at = int(np.argmax(lost))
@@ -92,17 +77,19 @@ def _participation(case: Case, payments: Floats, integration: float) -> Verdict:
     text = f"joining beats using the others' model for all {lost.size} agents, by {-lost[at]:.4g} or more"
     if lost[at] > 0:
         text = f"agent {at} loses {lost[at]:.4g} against using the others' model (allowed {allowed:.2g})"
-    return Verdict("participation", holds, lost.size, float(lost[at]), allowed, text)
+    return Finding("participation", holds, text, float(lost[at]), tries=lost.size, allowed=allowed)
 
 
-def _budget(case: Case, payments: Floats) -> Verdict:
+def _budget(case: Case, payments: Floats) -> Finding:
     # exact payments, and those of both rules (co-coercivity), are >= 0 each: no tolerance but rounding
     least, total = float(payments.min()), float(payments.sum())
     short = -total if case.terms.variant == "clusters" else -least
     text = f"payments sum to {total:.4f}, the least is {least:.4f}"
     if short > _ROUNDING:
         text = f"the server pays: {text}, of agent {int(payments.argmin())}"
-    return Verdict("budget balance", short <= _ROUNDING, payments.size, short, _ROUNDING, text)
+    return Finding(
+        "budget balance", short <= _ROUNDING, text, short, tries=payments.size, allowed=_ROUNDING
+    )
 
 
 def alone(case: Case) -> Floats:

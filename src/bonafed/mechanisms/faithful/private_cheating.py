@@ -26,8 +26,8 @@ from scipy import stats
 
 from bonafed import checks
 from bonafed.checks import Floats
+from bonafed.economics.claims import Finding
 from bonafed.errors import InvalidValue
-from bonafed.mechanisms.faithful.cheating_claims import Verdict
 from bonafed.mechanisms.faithful.clusters import Clusters
 from bonafed.mechanisms.faithful.private import PrivateOutcome, PrivateVariant, private_faithful
 from bonafed.mechanisms.faithful.private_plan import training_gap
@@ -173,7 +173,7 @@ def _overall(
     return losses[:, k] + paid, losses @ problem.weights
 
 
-def private_verdicts(problem: SoftmaxRegression, tried: Sequence[PrivateAttempt]) -> list[Verdict]:
+def private_verdicts(problem: SoftmaxRegression, tried: Sequence[PrivateAttempt]) -> list[Finding]:
     """The two claims."""
     caught = [attempt for attempt in tried if attempt.pays]
     shown = max(caught or tried, key=lambda attempt: attempt.lower)
@@ -188,7 +188,9 @@ def private_verdicts(problem: SoftmaxRegression, tried: Sequence[PrivateAttempt]
         text = f"no deviation pays in {len(tried)} tries, largest mean gain {max(0.0, most):.2g} {allowed}"
         if shown.allowed >= math.log(problem.classes):
             text += "; so large a bound says nothing: too few samples or too small an epsilon"
-    faithful = Verdict("faithfulness", not caught, len(tried), shown.lower, shown.allowed, text)
+    faithful = Finding(
+        "faithfulness", not caught, text, shown.lower, tries=len(tried), allowed=shown.allowed
+    )
     worst = max(tried, key=lambda attempt: attempt.apart)
     together = f"a gain of an agent is one of the federation: they differ by {worst.apart:.2g} at most"
     if worst.apart > _ROUNDING:
@@ -196,7 +198,8 @@ def private_verdicts(problem: SoftmaxRegression, tried: Sequence[PrivateAttempt]
             f"agent {worst.agent}'s gain and what the federation gains, over its weight, differ by "
             f"{worst.apart:.2g}; its report: {worst.name}"
         )
-    common = Verdict(
-        "common interest", worst.apart <= _ROUNDING, len(tried), worst.apart, _ROUNDING, together
-    )
+    common = Finding(
+        "common interest", worst.apart <= _ROUNDING, together, worst.apart, tries=len(tried),
+        allowed=_ROUNDING,
+    )  # fmt: skip
     return [faithful, common]

@@ -34,12 +34,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
 from bonafed import checks
 from bonafed.checks import Floats
+from bonafed.economics.claims import Finding
 from bonafed.mechanisms.faithful.private import PrivateOutcome
 from bonafed.mechanisms.faithful.private_plan import training_gap
 from bonafed.mechanisms.faithful.problems import Problem, SoftmaxRegression
@@ -47,14 +47,6 @@ from bonafed.mechanisms.faithful.protocol import Outcome
 from bonafed.mechanisms.faithful.vcg import minima
 
 FreshLosses = Callable[[Floats], Floats]  # models (m, P) -> (m, K) every agent's loss on fresh samples
-
-
-class Check(NamedTuple):
-    """One promise."""
-
-    name: str
-    holds: bool | None  # None: not promised for this run; the text says why
-    text: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,7 +60,7 @@ class Statement:
     alone: Floats  # (K,) F_k(w_k): with a model of its own
     fresh: Floats | None  # (K,) loss of the shared model on fresh samples of the agent's kind
     fresh_alone: Floats | None  # (K,) and of its own model
-    checks: tuple[Check, ...]
+    checks: tuple[Finding, ...]
 
     @property
     def overall(self) -> Floats:
@@ -145,14 +137,14 @@ def private_statement(
 
 def _private_checks(
     problem: SoftmaxRegression, outcome: PrivateOutcome, clusters: int, longest: float | None
-) -> tuple[Check, ...]:
+) -> tuple[Finding, ...]:
     """The four promises by what is public: noise, steps, weights, models and payments."""
     names = ("efficiency", "faithfulness", "participation", "budget balance")
     total = f"payments sum to {float(outcome.payments.sum()):.4g}, with noise"
     broken = _why_nothing(outcome, longest, problem.regulariser)
     if broken:
-        return (*(Check(name, None, f"not promised: {broken}") for name in names[:3]),
-                Check(names[3], None, f"{total}; {broken}"))  # fmt: skip
+        return (*(Finding(name, None, f"not promised: {broken}") for name in names[:3]),
+                Finding(names[3], None, f"{total}; {broken}"))  # fmt: skip
 
     def gap(steps: int) -> float:
         return training_gap(
@@ -166,17 +158,17 @@ def _private_checks(
     short = float(((1 - p) / p).sum()) * gap(outcome.payment_steps)
     average = "on average over the noise"
 
-    def check(name: str, bound: float, text: str, besides: str = "") -> Check:
+    def check(name: str, bound: float, text: str, besides: str = "") -> Finding:
         if bound < nothing:
-            return Check(name, True, text)
+            return Finding(name, True, text)
         vacuous = f"the bound, {bound:.2g}, says nothing: a model that knows nothing loses {nothing:.2g}"
-        return Check(name, None, vacuous + besides)
+        return Finding(name, None, vacuous + besides)
 
     gains = f"no report gains an agent more than {gain:.2g} {average}"
     shared = "; what a false report gains an agent, it gains for the federation"
-    balance = Check(names[3], None, f"{total}; clusters may make the server pay")
+    balance = Finding(names[3], None, f"{total}; clusters may make the server pay")
     if clusters == problem.agents:
-        balance = Check(names[3], None, f"{total}; {average} not below {-short:.2g}")
+        balance = Finding(names[3], None, f"{total}; {average} not below {-short:.2g}")
     return (
         check(names[0], left, f"the federation's loss is at most {left:.2g} above its minimum, {average}"),
         check(names[1], gain, gains, shared),
@@ -235,59 +227,59 @@ def _smallest(problem: Problem, outcome: Outcome) -> float:
     return float(weights[weights > 0].min())
 
 
-def _efficiency(problem: Problem, gap: float, allowed: float) -> Check:
+def _efficiency(problem: Problem, gap: float, allowed: float) -> Finding:
     if not problem.strongly_convex:
         text = "not promised: the loss is not convex, training ends at some stationary point"
-        return Check("efficiency", None, text)
+        return Finding("efficiency", None, text)
     text = f"the federation's loss is at most {gap:.2g} above its minimum"
     if gap > allowed:
         text += f", more than {allowed:.2g}: too few steps, or somebody does not report the truth"
-    return Check("efficiency", gap <= allowed, text)
+    return Finding("efficiency", gap <= allowed, text)
 
 
 def _faithfulness(
     problem: Problem, outcome: Outcome, epsilon: float, slack: float, trained: bool, clustered: bool
-) -> Check:
+) -> Finding:
     if not problem.strongly_convex:
         text = "not promised: without convexity the steps without an agent may end in another valley"
-        return Check("faithfulness", None, text)
+        return Finding("faithfulness", None, text)
     if not trained:
         text = f"without efficiency a report may gain an agent up to {slack:.2g}"
-        return Check("faithfulness", False, text)
+        return Finding("faithfulness", False, text)
     if clustered:
         text = f"payments are below VCG, but no report gains an agent more than {slack:.2g}"
-        return Check("faithfulness", True, text)
+        return Finding("faithfulness", True, text)
     short = float(outcome.payments.error.max())
     if short <= epsilon * (1 + 1e-9):
-        return Check("faithfulness", True, f"no report gains an agent more than {slack:.2g}")
+        return Finding("faithfulness", True, f"no report gains an agent more than {slack:.2g}")
     text = f"payments may be {short:.2g} below VCG, more than {epsilon:g}: overstating may pay"
-    return Check("faithfulness", False, text)
+    return Finding("faithfulness", False, text)
 
 
 def _participation(
     problem: Problem, outcome: Outcome, others: Floats, slack: float, honest: list[int]
-) -> Check:
+) -> Finding:
     better = outcome.overall - others
     worst = max(honest, key=lambda k: float(better[k]), default=0)
     if not problem.strongly_convex:
         count = int((better <= 0).sum())
         text = f"not promised; here joining beats using the others' model for {count} of {problem.agents}"
-        return Check("participation", None, text)
+        return Finding("participation", None, text)
     if float(better[worst]) <= slack:
         who = "nobody" if len(honest) == problem.agents else "nobody who follows the protocol"
-        return Check("participation", True, f"{who} does better with the others' model and no payment")
+        return Finding("participation", True, f"{who} does better with the others' model and no payment")
     text = f"agent {worst} would do better by {better[worst]:.2g} with the others' model"
-    return Check("participation", False, text)
+    return Finding("participation", False, text)
 
 
-def _balance(problem: Problem, outcome: Outcome, clustered: bool) -> Check:
+def _balance(problem: Problem, outcome: Outcome, clustered: bool) -> Finding:
     total = outcome.payments.total
     if not problem.strongly_convex:
-        return Check("budget balance", None, f"not promised; here payments sum to {total:.4g}")
+        return Finding("budget balance", None, f"not promised; here payments sum to {total:.4g}")
     holds = total >= -1e-9 * float(np.abs(outcome.payments.amount).sum())  # below is rounding
     text = f"payments sum to {total:.4g}"
     if not holds:
         text += ": the server pays"
         if clustered:
             text += ", which clusters do not exclude"
-    return Check("budget balance", holds, text)
+    return Finding("budget balance", holds, text)

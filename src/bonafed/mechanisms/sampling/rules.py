@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 
 from bonafed import checks
 from bonafed.economics.audit import AuditReport, Claim, audit, merge
+from bonafed.economics.claims import Finding
 from bonafed.economics.discrete import Estimator
 from bonafed.economics.priors import JSONObject
 from bonafed.economics.published import field
@@ -29,7 +30,6 @@ from bonafed.mechanisms.sampling.canonical import (
 from bonafed.mechanisms.sampling.plan import MOST_ROUNDS
 from bonafed.mechanisms.sampling.prior_free import PriorFreeSampling
 from bonafed.mechanisms.sampling.published import Published, parse_contract
-from bonafed.mechanisms.sampling.verification import Check
 
 RULES_FORMAT = "bonafed-prior-free-rules"
 RULES_VERSION = 2
@@ -137,7 +137,7 @@ def audit_sequence(
     return merge(reports)
 
 
-def verify_rules(data: object, seed: int = 0) -> list[Check]:
+def verify_rules(data: object, seed: int = 0) -> list[Finding]:
     """Play many sequences of reports, gentle and hostile, and look for a broken promise."""
     rules = _shortened(rules_from_json(data).rules)
     rng = np.random.default_rng(seed)
@@ -151,13 +151,13 @@ def verify_rules(data: object, seed: int = 0) -> list[Check]:
     spent = max(run.spent for run in runs)
     count = f"in {len(runs)} sequences of {n} reports"
     return [
-        Check("budget", spent <= rules.budget, f"at most {spent:.6g} of {rules.budget:.6g} {count}"),
-        Check(
+        Finding("budget", spent <= rules.budget, f"at most {spent:.6g} of {rules.budget:.6g} {count}"),
+        Finding(
             "floor",
             lowest >= rules.lowest_probability,
             f"lowest probability {lowest:.4g}, promised {rules.lowest_probability:.4g} {count}",
         ),
-        *(Check(f.claim, f.holds, f.detail) for f in found.findings if f.claim != "within budget"),
+        *(Finding(f.claim, f.holds, f.text) for f in found.findings if f.claim != "within budget"),
     ]
 
 

@@ -21,13 +21,13 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from bonafed.checks import Floats
 from bonafed.economics.audit import audit, expected_transfer, largest_gain
+from bonafed.economics.claims import Finding
 from bonafed.economics.contracts import CurveMenu, Menu, step_payments
 from bonafed.economics.priors import Prior
 from bonafed.errors import ReportRefused
@@ -41,21 +41,13 @@ _ATOL = 1e-12  # rounding of a probability
 _NEVER = 1e-100  # a probability at which the payment is never made, and only has to cover the cost
 
 
-class Check(NamedTuple):
-    """One thing verified."""
-
-    name: str
-    holds: bool
-    detail: str
-
-
-def verify(data: object) -> list[Check]:
-    """Check a published contract (see the module docstring)."""
+def verify(data: object) -> list[Finding]:
+    """Finding a published contract (see the module docstring)."""
     return verify_published(parse_contract(data))
 
 
-def verify_published(published: Published) -> list[Check]:
-    """Check a contract that was read."""
+def verify_published(published: Published) -> list[Finding]:
+    """Finding a contract that was read."""
     contract = published.plan
     found = [_scale(contract)]
     for number, (group, menu, table) in enumerate(
@@ -64,13 +56,13 @@ def verify_published(published: Published) -> list[Check]:
         label = "" if len(contract.menus) == 1 else f"group {number}: "
         scale = math.inf if contract.scale is None else contract.scale * math.sqrt(group.weight)
         found += [
-            Check(label + check.name, check.holds, check.detail)
+            Finding(label + check.claim, check.holds, check.text)
             for check in _verify_menu(menu, table, scale)
         ]
     spends = [expected_transfer(menu, menu.prior) for menu in contract.menus]
     total = contract.rounds * math.fsum(g.clients * t for g, t in zip(contract.groups, spends, strict=True))
     found.append(
-        Check(
+        Finding(
             "expected spend",
             total <= contract.intended_spend * (1 + _RTOL),
             f"{total:,.6g} of {contract.intended_spend:,.6g} over the run",
@@ -79,7 +71,7 @@ def verify_published(published: Published) -> list[Check]:
     if contract.confidence is not None:
         risk = exceedance_bound(contract.lotteries(), contract.rounds, contract.total_budget)
         found.append(
-            Check(
+            Finding(
                 "overspending",
                 risk <= (1 - contract.confidence) * (1 + _RTOL) + _ATOL,
                 f"probability at most {risk:.3g}, promised {1 - contract.confidence:.3g}",
@@ -88,7 +80,7 @@ def verify_published(published: Published) -> list[Check]:
     return found
 
 
-def _scale(contract: SamplingPlan) -> Check:
+def _scale(contract: SamplingPlan) -> Finding:
     """(1): tau is what the money buys, no more and no less."""
     again = plan_to_spend(
         contract.intended_spend,
@@ -102,16 +94,16 @@ def _scale(contract: SamplingPlan) -> Check:
     if published is None or again is None:
         words = ["everybody in every round" if x is None else f"{x:.12g}" for x in (published, again)]
         if published is again:
-            return Check("scale", True, words[0])
-        return Check("scale", False, f"{words[0]}, recomputed {words[1]}")
-    return Check(
+            return Finding("scale", True, words[0])
+        return Finding("scale", False, f"{words[0]}, recomputed {words[1]}")
+    return Finding(
         "scale",
         abs(published - again) <= _SAME * again,
         f"{published:.12g}, recomputed {again:.12g} from what the contract is to spend",
     )
 
 
-def _verify_menu(menu: Menu, table: Levels, scale: float) -> list[Check]:
+def _verify_menu(menu: Menu, table: Levels, scale: float) -> list[Finding]:
     costs, q, r = table
     q_again = _rule(menu.prior, scale, costs)
     r_again = step_payments(costs, q)
@@ -124,32 +116,32 @@ def _verify_menu(menu: Menu, table: Levels, scale: float) -> list[Check]:
         _compare("probabilities", costs, q, q_again),
         _compare("payments", costs, r, r_again),
         _between_and_beyond(menu, table),
-        Check("at most 1", bool(np.all(q <= 1)), f"largest probability {np.max(q):.17g}"),
-        Check(
+        Finding("at most 1", bool(np.all(q <= 1)), f"largest probability {np.max(q):.17g}"),
+        Finding(
             "monotone",
             bool(np.all(np.diff(q) <= _ATOL)),
             f"largest rise of the probability {np.max(np.diff(q), initial=0.0):.1e}",
         ),
-        Check(
+        Finding(
             "individually rational", bool(np.all(r >= costs)), f"smallest margin {np.min(r - costs):.3g}"
         ),
         _no_lie_among(costs, q, r),
-        *(Check(f.claim, f.holds, f.detail) for f in lies.findings),
+        *(Finding(f.claim, f.holds, f.text) for f in lies.findings),
     ]
 
 
-def _shown(menu: Menu, table: Levels) -> Check:
+def _shown(menu: Menu, table: Levels) -> Finding:
     """(2): the table shows the terms that will be paid."""
     for name, gap in table_gaps(menu, table).items():
         if np.any(gap > 0):
             at = int(np.argmax(gap))
             paid = float(menu.price(table.cost[at])[name == "payment"])
             shown = f"the {name} shown at cost {table.cost[at]:.6g} is {getattr(table, name)[at]:.12g}"
-            return Check("table", False, f"{shown}, that of the contract {paid:.12g}")
-    return Check("table", True, f"shows the terms of the contract at {table.cost.size} costs")
+            return Finding("table", False, f"{shown}, that of the contract {paid:.12g}")
+    return Finding("table", True, f"shows the terms of the contract at {table.cost.size} costs")
 
 
-def _between_and_beyond(menu: Menu, table: Levels) -> Check:
+def _between_and_beyond(menu: Menu, table: Levels) -> Finding:
     """(2): between the levels terms follow the rule, below the lowest they are its, above are none."""
     name, low, high = "between and beyond", menu.prior.low, float(table.cost[-1])
     inside = np.concatenate([(table.cost[1:] + table.cost[:-1]) / 2, menu.prior.quantile(_SPREAD)])
@@ -160,22 +152,24 @@ def _between_and_beyond(menu: Menu, table: Levels) -> Check:
         off = np.abs(q - rule) - (_RTOL * rule + _ATOL)
         if np.any(off > 0):
             at = int(np.argmax(off))
-            return Check(name, False, f"at cost {inside[at]:.6g}: {q[at]:.9g}, by the rule {rule[at]:.9g}")
+            return Finding(
+                name, False, f"at cost {inside[at]:.6g}: {q[at]:.9g}, by the rule {rule[at]:.9g}"
+            )
     else:  # a report is rounded up to the next level
         up = np.searchsorted(table.cost, inside)
         q_up, r_up = menu.price(table.cost[up])
         if not (np.array_equal(q, q_up) and np.array_equal(r, r_up)):
-            return Check(name, False, "a report between two levels does not get the terms of the next")
+            return Finding(name, False, "a report between two levels does not get the terms of the next")
     if np.any(r < inside):
-        return Check(name, False, f"a cost of {inside[int(np.argmin(r - inside))]:.6g} is not covered")
+        return Finding(name, False, f"a cost of {inside[int(np.argmin(r - inside))]:.6g} is not covered")
     if [float(x) for x in menu.price(low / 2)] != [float(x) for x in menu.price(low)]:
-        return Check(name, False, f"a report below {low:.6g} does not get its terms")
+        return Finding(name, False, f"a report below {low:.6g} does not get its terms")
     if high != menu.prior.high or not _refuses(menu, math.nextafter(high, math.inf)):
-        return Check(
+        return Finding(
             name, False, f"the last level {high:.6g} is not the highest cost {menu.prior.high:.6g}"
         )
     detail = f"as promised at {inside.size} costs between, below {low:.6g}, and none above {high:.6g}"
-    return Check(name, True, detail)
+    return Finding(name, True, detail)
 
 
 _SPREAD = (np.arange(32) + 0.5) / 32  # quantiles of the prior at which terms are looked at
@@ -189,25 +183,25 @@ def _refuses(menu: Menu, report: float) -> bool:
     return False
 
 
-def _no_lie_among(costs: Floats, q: Floats, r: Floats) -> Check:
+def _no_lie_among(costs: Floats, q: Floats, r: Floats) -> Finding:
     """No published level is worth claiming for a client of another: from the published numbers alone."""
     # Neighbours alone would not do: they imply the rest for exact numbers and a q that does not rise, but
     # these numbers are not trusted, and small gains from level to level add up.
     gain, i, j = largest_gain(costs, q * r - costs * q, q, q * r, same=True)
     if gain <= 1e-9 * float(np.max(q * r)):
-        return Check(
+        return Finding(
             "published levels", True, f"no level is worth claiming by another, {costs.size**2:,} pairs"
         )
     lie = f"cost {costs[i]:.6g} gains {gain:.3g} per round by claiming {costs[j]:.6g}"
-    return Check("published levels", False, lie)
+    return Finding("published levels", False, lie)
 
 
-def _compare(name: str, costs: Floats, published: Floats, again: Floats) -> Check:
+def _compare(name: str, costs: Floats, published: Floats, again: Floats) -> Finding:
     gap = np.abs(published - again)
     at = int(np.argmax(gap - _RTOL * np.abs(again)))
     if gap[at] <= _RTOL * abs(again[at]) + _ATOL:
-        return Check(name, True, f"as recomputed at {costs.size} levels, to {gap.max():.1e}")
-    return Check(name, False, f"at cost {costs[at]:.6g}: {published[at]:.9g}, recomputed {again[at]:.9g}")
+        return Finding(name, True, f"as recomputed at {costs.size} levels, to {gap.max():.1e}")
+    return Finding(name, False, f"at cost {costs[at]:.6g}: {published[at]:.9g}, recomputed {again[at]:.9g}")
 
 
 def _rule(prior: Prior, scale: float, costs: ArrayLike) -> Floats:

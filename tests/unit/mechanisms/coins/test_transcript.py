@@ -83,7 +83,7 @@ def forged(path, value):
 def test_what_does_not_open_is_named(path, value, named):
     checks, coins = check_openings(transcript_from_json(forged(path, value)))
     assert coins is None
-    assert named in next(check.detail for check in checks if not check.holds)
+    assert named in next(check.text for check in checks if not check.holds)
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_the_first_difference_is_named(change, detail):
     change(rounds)
     found = check_rounds(coins, rounds)
     assert not found.holds
-    assert detail in found.detail
+    assert detail in found.text
 
 
 def test_a_participant_left_out_is_named():
@@ -189,10 +189,10 @@ def test_a_participant_left_out_is_named():
     number = next(n for n, who in enumerate(rounds) if 1 in who)
     rounds[number].remove(1)
     expected = f"round {number + 1}: client ben took part not at all, the coins say once"
-    assert check_rounds(coins, rounds).detail == expected
+    assert check_rounds(coins, rounds).text == expected
 
 
 def test_who_withheld_is_listed():
     checks, coins = check_openings(transcript_of(tossed(missing={"ben"}), opened=True))
     assert isinstance(coins, Coins)
-    assert "not revealed, not admitted: ben" in checks[-1].detail
+    assert "not revealed, not admitted: ben" in checks[-1].text

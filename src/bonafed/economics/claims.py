@@ -1,0 +1,262 @@
+"""Findings and statements: the two words in which every mechanism says what it promised and what is owed.
+
+A `Finding` is what a check or a search came to: the claim, whether it holds, a number and, where it does
+not hold, a witness that anybody can recompute. Verification of a contract, an audit by search, the promises
+checked at the end of a run and the coins of a run all speak in findings.
+
+A `Statement` is the account at the end of a run: a row per client, totals, findings, notes. One sign
+convention for all mechanisms:
+
+    amount > 0    the server owes the client
+    amount < 0    the client owes the server
+
+Amounts are whole numbers of the smallest unit (cents, say), rounded so that what was promised holds after
+rounding: see `bonafed.economics.money`.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from bonafed.checks import finite_or_none
+from bonafed.errors import InvalidValue
+from bonafed.shown import Cell, Column, Document, JSONObject, Shown, Table, pairs
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_MOST_ROWS = 20  # clients shown; all of them are in the CSV and in the plain data
+SIGN = "amount: what the server owes the client; below zero the client owes the server"
+
+
+@dataclass(frozen=True, slots=True)
+class Witness:
+    """A case in which a claim fails; anyone can recompute it."""
+
+    text: str  # the case in one line
+    true_cost: float = math.nan
+    report: float = math.nan  # the lie, or the report at which the claim fails
+    gain: float = math.nan  # how much is won by lying, lost by joining, or overspent
+    client: int | None = None  # which participant, for a mechanism
+    others: tuple[float, ...] | None = None  # all reports of that case, for a mechanism
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What the check of one claim, or the search for a violation of it, came to."""
+
+    claim: str
+    holds: bool | None  # None: not claimed for this case; the text says why
+    text: str  # one line, without the name of the claim
+    number: float = math.nan  # what was measured: the largest gain, a deviation, ...; NaN: nothing
+    witness: Witness | None = None  # the case, where a search found one
+    tries: int = 0  # cases looked at by a search
+    allowed: float = 0.0  # a number up to this breaks nothing
+
+    @classmethod
+    def searched(cls, claim: str, tries: int, largest: float, witness: Witness | None) -> Finding:
+        """Of a search over so many cases whose largest violation is this; a witness breaks the claim."""
+        if witness is not None:
+            return cls(claim, False, f"VIOLATED, {witness.text}", largest, witness, tries)
+        noun = "gain" if claim == "truthful" else "violation"
+        cases = "1 try" if tries == 1 else f"{tries:,} tries"
+        # a claim that holds with room to spare has a negative violation: that is none at all
+        text = f"none found in {cases}, largest {noun} {max(0.0, largest):.2g}"
+        return cls(claim, True, text, largest, None, tries)
+
+    @property
+    def verdict(self) -> str:
+        """In a word."""
+        return {True: "holds", False: "FAILS", None: "not claimed"}[self.holds]
+
+    def to_json(self) -> JSONObject:
+        """Plain data from which `from_json` makes the same finding."""
+        found = self.witness
+        witness = None if found is None else {
+            "text": found.text, "true_cost": finite_or_none(found.true_cost),
+            "report": finite_or_none(found.report), "gain": finite_or_none(found.gain),
+            "client": found.client, "reports": None if found.others is None else list(found.others),
+        }  # fmt: skip
+        return {
+            "claim": self.claim, "holds": self.holds, "text": self.text,
+            "number": finite_or_none(self.number), "tries": self.tries,
+            "allowed": finite_or_none(self.allowed), "witness": witness,
+        }  # fmt: skip
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Finding:
+        """Of plain data."""
+        known = data.get("witness")
+        witness = None if known is None else Witness(
+            str(known["text"]), _number(known["true_cost"]), _number(known["report"]),
+            _number(known["gain"]), known["client"],
+            None if known["reports"] is None else tuple(known["reports"]),
+        )  # fmt: skip
+        return cls(
+            data["claim"],
+            data["holds"],
+            data["text"],
+            _number(data["number"]),
+            witness,
+            data["tries"],
+            _number(data["allowed"]),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.claim}: {self.text}"
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else float(value)
+
+
+def findings_table(title: str, findings: Iterable[Finding], caption: str = "") -> Table:
+    """A row per finding."""
+    columns = (Column("", left=True), Column("", left=True), Column("finding", left=True))
+    return Table(title, columns, tuple((f.claim, f.verdict, f.text) for f in findings), caption)
+
+
+def all_hold(findings: Iterable[Finding]) -> bool:
+    """Whether no claim fails; what is not claimed does not count."""
+    return all(finding.holds is not False for finding in findings)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Statement(Shown):
+    """The account of a run; made by a mechanism's `settle`."""
+
+    mechanism: str
+    clients: tuple[str, ...]  # names, in the order of the roster
+    amounts: tuple[int, ...]  # (N,) smallest units that the server owes each client; below 0 it is owed
+    unit: str = "money"  # what an amount is in; "loss" where payments are in units of loss
+    decimals: int = 2  # digits after the point of an amount: the smallest unit is 10^-decimals
+    # further columns with one cell per client, such as participations, epsilon or accuracy
+    columns: Mapping[str, Sequence[Cell]] = field(default_factory=dict)
+    forms: Mapping[str, str] = field(default_factory=dict)  # how a column's numbers are written
+    totals: Mapping[str, Cell] = field(default_factory=dict)  # of the whole run, beside the total amount
+    findings: tuple[Finding, ...] = ()
+    notes: tuple[str, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)  # plain data for programs, shown nowhere
+    drawn: str = "amount"  # the column that the figure shows
+    run: str = ""  # of which run it is
+
+    def __post_init__(self) -> None:
+        for name, cells in {"amounts": self.amounts, **self.columns}.items():
+            if len(cells) != len(self.clients):
+                raise InvalidValue(name, f"must have {len(self.clients)} entries", len(cells))
+
+    @property
+    def amount(self) -> tuple[float, ...]:
+        """(N,) in whole units."""
+        return tuple(minor / 10**self.decimals for minor in self.amounts)
+
+    @property
+    def total(self) -> float:
+        """What the server owes all clients together, less what it is owed."""
+        return float(sum(self.amounts) / 10**self.decimals)
+
+    def row(self, client: str) -> dict[str, Cell]:
+        """Everything that is said of one client."""
+        if client not in self.clients:
+            known = ", ".join(self.clients[:10]) + (", ..." if len(self.clients) > 10 else "")
+            raise InvalidValue("client", f"must be one of the run's clients: {known}", repr(client))
+        place = self.clients.index(client)
+        rest = {name: cells[place] for name, cells in self.columns.items()}
+        return {"client": client, "amount": self.written(self.amounts[place]), **rest}
+
+    def only(self, client: str) -> Statement:
+        """The statement of one client."""
+        self.row(client)  # refuses who is not there
+        place = self.clients.index(client)
+        columns = {name: (cells[place],) for name, cells in self.columns.items()}
+        mine = (self.amounts[place],)
+        return replace(self, clients=(client,), amounts=mine, columns=columns, totals={})
+
+    def written(self, minor: int) -> str:
+        """An amount with all its digits."""
+        sign, whole = "-" if minor < 0 else "", abs(minor)
+        if not self.decimals:
+            return f"{sign}{whole}"
+        return f"{sign}{whole // 10**self.decimals}.{whole % 10**self.decimals:0{self.decimals}d}"
+
+    def to_csv(self) -> bytes:
+        """A row per client, all digits; `client` and `amount` first."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(["client", "amount", *self.columns])
+        for client in self.clients:
+            row = self.row(client)
+            writer.writerow([_csv_cell(row[name]) for name in ("client", "amount", *self.columns)])
+        return text.getvalue().encode()
+
+    def document(self) -> Document:
+        """Rows per client, totals, findings, notes."""
+        columns = (
+            Column("client", left=True),
+            Column(f"amount ({self.unit})"),
+            *(Column(name.replace("_", " "), self.forms.get(name, "")) for name in self.columns),
+        )
+        rows = [tuple(self.row(client).values()) for client in self.clients[:_MOST_ROWS]]
+        more = len(self.clients) - len(rows)
+        caption = SIGN + (f"; and {more:,} clients more: --csv and --json have all of them" if more else "")
+        title = f"Statement of {self.run or self.mechanism}"
+        total: tuple[str, Cell] = ("amount in all", f"{self.written(sum(self.amounts))} {self.unit}")
+        named = [(name.replace("_", " "), cell) for name, cell in self.totals.items()]
+        blocks: list[Table | str] = [Table(title, columns, tuple(rows), caption)]
+        if len(self.clients) > 1 or named:
+            blocks.append(pairs("", [total, *named]))
+        if self.findings:
+            blocks.append(findings_table("What was promised", self.findings))
+        blocks += [f"note: {note}" for note in self.notes]
+        return Document(tuple(blocks), self.to_json(), self._draw, {"csv": self.to_csv()})
+
+    def _draw(self) -> Figure:
+        from bonafed.economics.claims_figure import statement_figure
+
+        return statement_figure(self)
+
+    def to_json(self) -> JSONObject:
+        """Plain data from which `from_json` makes the same statement."""
+        return {
+            "mechanism": self.mechanism, "run": self.run, "unit": self.unit, "decimals": self.decimals,
+            "clients": list(self.clients), "amounts": list(self.amounts),
+            "columns": {name: [_plain(cell) for cell in cells] for name, cells in self.columns.items()},
+            "forms": dict(self.forms), "totals": {k: _plain(v) for k, v in self.totals.items()},
+            "findings": [finding.to_json() for finding in self.findings], "notes": list(self.notes),
+            "facts": dict(self.facts), "drawn": self.drawn,
+        }  # fmt: skip
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Statement:
+        """Of plain data."""
+        return cls(
+            mechanism=data["mechanism"], run=data["run"], unit=data["unit"], decimals=data["decimals"],
+            clients=tuple(data["clients"]), amounts=tuple(data["amounts"]),
+            columns={name: tuple(cells) for name, cells in data["columns"].items()},
+            forms=data["forms"], totals=data["totals"],
+            findings=tuple(map(Finding.from_json, data["findings"])), notes=tuple(data["notes"]),
+            facts=data["facts"], drawn=data["drawn"],
+        )  # fmt: skip
+
+
+def _plain(cell: Cell) -> Cell:
+    """NumPy's numbers as Python's; NaN and infinity as None."""
+    if isinstance(cell, (bool, str)) or cell is None:
+        return cell
+    if hasattr(cell, "item"):
+        return _plain(cell.item())
+    return finite_or_none(cell) if isinstance(cell, float) else cell
+
+
+def _csv_cell(cell: Cell) -> str:
+    plain = _plain(cell)
+    if plain is None:
+        return ""
+    if isinstance(plain, bool):
+        return str(int(plain))
+    return repr(plain) if isinstance(plain, float) else str(plain)

@@ -1,0 +1,37 @@
+"""The figure of a statement: one bar per client, what it is owed or another column, in any mechanism."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bonafed.style import BLUE, RED, sheet
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from bonafed.economics.claims import Statement
+
+_NAMED = 40  # clients that can have their name under a bar
+
+
+def statement_figure(statement: Statement) -> Figure:
+    """Bars in the order of the roster; what a client owes is below zero and red."""
+    if statement.drawn == "amount":
+        heights = list(statement.amount)
+        label = f"amount ({statement.unit})"
+    else:
+        cells = statement.columns[statement.drawn]
+        heights = [float(cell) if isinstance(cell, (int, float)) else float("nan") for cell in cells]
+        label = statement.drawn.replace("_", " ")
+    figure = sheet(min(12.0, 4.0 + 0.15 * len(heights)), 3.6)
+    axes = figure.subplots()
+    places = range(len(heights))
+    axes.bar(places, heights, color=[RED if height < 0 else BLUE for height in heights])
+    axes.axhline(0.0, color="black", linewidth=0.6)
+    axes.set_ylabel(label)
+    axes.set_title(f"Statement of {statement.run or statement.mechanism}", loc="left")
+    if len(heights) <= _NAMED:
+        axes.set_xticks(list(places), statement.clients, rotation=60, ha="right")
+    else:
+        axes.set_xlabel(f"{len(heights):,} clients")
+    return figure

@@ -1,0 +1,68 @@
+"""Amounts in the smallest unit of money, rounded so that what was promised holds after rounding.
+
+A client that is paid must not lose by rounding, so its amount covers what it stated as its cost; the server
+must not spend more than was promised, so nothing else is rounded up:
+
+    amount_n = max( floor(due_n), ceil(cost_n) )    in smallest units,
+
+due_n >= cost_n the exact amount and the stated cost of what was delivered. A surplus arises only where
+floor(due_n) < cost_n, and is below one unit; `reserve` is what a hard budget sets aside for it. A client
+that owes is charged the floor of what it owes, in its favour.
+
+Numbers are taken as they are written: a payment of 0.07 is seven cents, although the nearest double is a
+little more.
+
+>>> owed([0.074, 0.07], covering=[0.01, 0.07], times=[3, 3])
+(22, 21)
+>>> owed([1.001], covering=[1.001], times=[1])  # a cost that no whole number of cents is
+(101,)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, localcontext
+
+from numpy.typing import ArrayLike
+
+from bonafed import checks
+
+DECIMALS = 2  # of money, unless told otherwise
+MOST_DECIMALS = 9
+
+
+def decimals(name: str, value: object) -> int:
+    """Digits after the point of an amount."""
+    return checks.whole(name, value, at_least=0, at_most=MOST_DECIMALS)
+
+
+def owed(
+    payment: ArrayLike, covering: ArrayLike, times: Sequence[int] | None = None, decimals: int = DECIMALS
+) -> tuple[int, ...]:
+    """(N,) smallest units for so many times a payment, never below that often the cost it must cover."""
+    due = checks.vector("payment", payment)
+    least = checks.vector("covering", covering, length=due.size)
+    counts = [1] * due.size if times is None else list(times)
+    found = []
+    with localcontext() as context:
+        context.prec = 400  # any double times any count is exact
+        scale = Decimal(10) ** decimals
+        for pay, cost, count in zip(due.tolist(), least.tolist(), counts, strict=True):
+            floor = (Decimal(repr(pay)) * count * scale).to_integral_value(ROUND_FLOOR)
+            cover = (Decimal(repr(min(cost, pay))) * count * scale).to_integral_value(ROUND_CEILING)
+            found.append(int(max(floor, cover)))
+    return tuple(found)
+
+
+def charged(due: ArrayLike, decimals: int) -> tuple[int, ...]:
+    """(N,) smallest units, below zero, of clients that owe so much; in their favour."""
+    with localcontext() as context:
+        context.prec = 400
+        scale = Decimal(10) ** decimals
+        values = checks.vector("due", due, sign="any").tolist()
+        return tuple(-int((Decimal(repr(x)) * scale).to_integral_value(ROUND_FLOOR)) for x in values)
+
+
+def reserve(clients: int, decimals: int = DECIMALS) -> float:
+    """Money that a hard budget sets aside, so that it holds after rounding."""
+    return float(clients / 10**decimals)

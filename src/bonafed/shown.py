@@ -1,0 +1,155 @@
+"""What is shown to people, as data: tables and documents for a terminal, a notebook and a program.
+
+A `Document` is what a command says or a value shows of itself: blocks of tables and sentences, the same
+numbers as plain data for programs, and a figure. Nothing here knows a terminal: `bonafed.cli` renders a
+document in colour, `str()` as plain text, a notebook as HTML.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure  # heavy: drawn only where somebody asks for it
+
+Cell = str | float | int | bool | None
+JSONObject = dict[str, Any]
+Draw = Callable[[], "Figure"]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table: its heading, and how its numbers are written."""
+
+    name: str
+    form: str = ""  # a format such as ".4f" or ",.2f"; empty: as it is
+    left: bool = False  # words are set to the left, numbers to the right
+
+    def text(self, cell: Cell) -> str:
+        """A cell as it is shown; nothing for None, yes and no for truth values."""
+        if cell is None:
+            return ""
+        if isinstance(cell, bool):
+            return "yes" if cell else "no"
+        if isinstance(cell, str):
+            return cell
+        if not math.isfinite(cell):
+            return "not finite"
+        return format(cell, self.form) if self.form else str(cell)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of cells under named columns.
+
+    >>> print(Table("Terms", (Column("client", left=True), Column("payment", ".2f")), (("ada", 1.5),)))
+    Terms
+    client  payment
+    ada        1.50
+    """
+
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    caption: str = ""
+
+    @property
+    def cells(self) -> list[list[str]]:
+        """Every row as it is shown."""
+        return [
+            [column.text(cell) for column, cell in zip(self.columns, row, strict=True)] for row in self.rows
+        ]
+
+    def __str__(self) -> str:
+        lines = [[column.name for column in self.columns], *self.cells]
+        widths = [max(len(line[place]) for line in lines) for place in range(len(self.columns))]
+        shown = [
+            "  ".join(
+                cell.ljust(width) if column.left else cell.rjust(width)
+                for cell, width, column in zip(line, widths, self.columns, strict=True)
+            ).rstrip()
+            for line in lines
+        ]
+        if not any(column.name for column in self.columns):
+            shown = shown[1:]
+        return "\n".join(filter(None, (self.title, *shown, self.caption)))
+
+    def _repr_html_(self) -> str:
+        def row(cells: Sequence[str], tag: str) -> str:
+            sides = ("left" if column.left else "right" for column in self.columns)
+            styled = (
+                f'<{tag} style="text-align:{side}">{html.escape(cell)}</{tag}>'
+                for cell, side in zip(cells, sides, strict=True)
+            )
+            return f"<tr>{''.join(styled)}</tr>"
+
+        head = row([column.name for column in self.columns], "th")
+        body = "".join(row(cells, "td") for cells in self.cells)
+        below = f"<p>{html.escape(self.caption)}</p>" if self.caption else ""
+        caption = f"<caption>{html.escape(self.title)}</caption>" if self.title else ""
+        return f"<table>{caption}{head}{body}</table>{below}"
+
+
+def pairs(title: str, rows: Sequence[tuple[str, Cell]], caption: str = "") -> Table:
+    """A table of names and values, without a heading row."""
+    return Table(title, (Column("", left=True), Column("")), tuple(rows), caption)
+
+
+Block = Table | str  # a sentence or a paragraph
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """What a command says, in the order in which it is said."""
+
+    blocks: tuple[Block, ...]
+    data: Mapping[str, Any] = field(default_factory=dict)  # the same for programs; all that --json prints
+    figure: Draw | None = None  # what --plot draws
+    files: Mapping[str, bytes] = field(default_factory=dict)  # what can be saved, by what it is
+    holds: bool = True  # whether every claim and check in it holds: the exit code
+
+    def __str__(self) -> str:
+        return "\n\n".join(str(block) for block in self.blocks)
+
+    def _repr_html_(self) -> str:
+        return "".join(
+            block._repr_html_() if isinstance(block, Table) else f"<p>{html.escape(block)}</p>"
+            for block in self.blocks
+        )
+
+
+class Shown(ABC):
+    """A value that shows itself: as text, in a notebook, as plain data and as a figure."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def document(self) -> Document:
+        """What there is to see."""
+
+    def __str__(self) -> str:
+        return str(self.document())
+
+    def _repr_html_(self) -> str:
+        return self.document()._repr_html_()
+
+    def plot(self, path: Path | str | None = None) -> Figure:
+        """The figure; also written to a .png, .svg or .pdf file if a path is given."""
+        from bonafed.errors import InvalidValue
+
+        draw = self.document().figure
+        if draw is None:
+            raise InvalidValue("plot", "must be of something that has a figure", type(self).__name__)
+        figure = draw()
+        if path is not None:
+            from bonafed.files import write_together
+            from bonafed.style import render
+
+            write_together({Path(path): render(figure, Path(path))})
+        return figure
