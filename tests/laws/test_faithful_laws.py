@@ -45,8 +45,8 @@ PROBLEMS = {
 CLAIMS = {
     "corrected": ALL,
     "left": ALL,
-    "clusters": (FAITHFUL, EFFICIENT, JOINING),  # not balanced (D11)
-    "printed": (EFFICIENT, JOINING, BALANCED),  # not faithful (E3)
+    "clusters": (FAITHFUL, EFFICIENT, JOINING),  # not balanced (F-D11)
+    "printed": (EFFICIENT, JOINING, BALANCED),  # not faithful (F-E3)
     "fedavg": (EFFICIENT, JOINING, BALANCED),  # not faithful: that is where the paper begins
 }
 

@@ -79,7 +79,7 @@ def test_terms_are_the_closed_form_at_fifty_digits(prior, share):
 
 @given(discrete_priors(), st.integers(0, 7), st.sampled_from([-1, 0, 1]))
 def test_budgets_on_the_border_of_two_cases(prior, m, side):
-    """Budget = H(m), and the doubles next to it: q is continuous there (erratum E4)."""
+    """Budget = H(m), and the doubles next to it: q is continuous there (erratum S-E4)."""
     borders = finite.threshold_budgets(prior.costs, prior.masses)
     budget = float(borders[m % len(borders)])
     assume(0 < budget < prior.high)

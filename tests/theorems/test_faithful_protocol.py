@@ -252,7 +252,7 @@ def test_private_runs_keep_the_promise_and_no_more_noise_than_needed(calibration
     done = private_faithful(problem, groups, np.random.default_rng(1), calibration=calibration, **options)
     spent = [done.epsilon(k) for k in range(4)]
     assert max(spent) <= 2.0
-    # agents enter T_1 + (L-1) T_2 noisy sums (D6); the one with the largest share of a sum spends most
+    # agents enter T_1 + (L-1) T_2 noisy sums (F-D6); the one with the largest share of a sum spends most
     sums = [r for r in done.ledger.releases if r.round_number == 1]
     times = [sum(r.times for r in sums if r.client == k) for k in range(4)]
     assert times == [5 + 3] * 4

@@ -111,7 +111,7 @@ def test_the_audit_agrees_with_the_theorem(case):
 
 
 def test_a_bonus_for_the_highest_cost_is_truthful_but_not_cheapest():
-    """Erratum E5: (3) is the minimal payment, not the only one."""
+    """Erratum S-E5: (3) is the minimal payment, not the only one."""
     prior = Uniform(0.5, 1.5)
     costs, q = np.linspace(0.5, 1.5, 101), np.linspace(1, 0.2, 101)
     plain = StepMenu(prior, 9.0, costs, q, step_payments(costs, q))

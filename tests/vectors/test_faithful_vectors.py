@@ -152,7 +152,7 @@ def test_the_counterexample_to_equation_36():
     ("ratio", "expected"), DATA["thm1_max_VCGbound_over_eps_when_interval_nonempty"], ids=str
 )
 def test_where_theorem_1_applies_it_promises_nothing(ratio, expected):
-    """The largest (bound on the VCG payment)/epsilon with (37) not empty, for many agents: erratum E7."""
+    """The largest (bound on the VCG payment)/epsilon with (37) not empty, for many agents: erratum F-E7."""
     many, mu = 10**9, 1 / ratio
 
     def holds(epsilon):

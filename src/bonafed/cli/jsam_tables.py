@@ -172,7 +172,7 @@ def _show_notes(console: Console, description: JSONObject) -> None:
     if kind == "printed" and description["selection_sum"] > 1 + 1e-9:
         console.print(
             f"The printed probabilities sum to {description['selection_sum']:.6g}: for h = 1 Algorithm 1 "
-            "counts client 1 twice (erratum J4)."
+            "counts client 1 twice (erratum J-4)."
         )
     if kind != "settlement":
         console.print("Only the plan is shown: truthful payments for it are not implemented.")

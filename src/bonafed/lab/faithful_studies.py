@@ -4,7 +4,7 @@
     by_heterogeneity  figure 4   the same against Delta
     by_privacy        figure 5a  error of private payments against alpha, for several T_2
     by_clusters       figure 5b  error of payments against the number L of clusters, with and without noise
-    tradeoff          figure 2   Proposition 11: steps and bound against alpha, printed and corrected (D9)
+    tradeoff          figure 2   Proposition 11: steps and bound against alpha, printed and corrected (F-D9)
 
 Loss is the federation's F = sum p_k F_k with everybody's own model, overall loss adds the payments. On the
 training loss nobody ever gains against learning alone, J_k >= F_k(w*) >= min F_k (theory C1.5), so the
@@ -270,7 +270,7 @@ def tradeoff(
 
     `dimension` counts the model's numbers, `smallest` is n_(1), `step_shares` are parts of the largest step
     allowed, 1/((K-1) L_g). T_1 = T_2 increase and the loss falls as alpha grows, that is with less privacy;
-    the text after the paper's figure 2 has both the other way round (erratum D9).
+    the text after the paper's figure 2 has both the other way round (erratum F-D9).
     """
     alpha = _increasing("alphas", np.geomspace(0.01, 1000.0, 61) if alphas is None else alphas)
     shares = checks.vector("step_shares", step_shares, sign="positive")

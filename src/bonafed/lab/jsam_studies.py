@@ -1,7 +1,7 @@
 """What JSAM buys for how much: four studies, each a table and a figure.
 
 Every study draws populations of clients from a prior, makes the plans, and averages. What the paper says
-about the same curves, and what the model gives (docs/theory/jsam.md, B8; erratum J12):
+about the same curves, and what the model gives (docs/theory/jsam.md, B8; erratum J-12):
 
     money against eta   "increases convexly" (Observation 5). It increases, as of two weights the larger one
                         buys at least as much. It is convex only while clients come in: for a uniform prior

@@ -3,7 +3,7 @@
 Two agents fit y = a + b x with n_1 = 50 and n_2 = 400 samples, weights p_k = n_k/n, squared loss
 (y - a - b x)^2, x uniform on [0, 1], y = 1 - 2x + kappa, kappa normal and truncated to [-3, 3]: around
 `mean` for agent 1, around 0 for agent 2. "N(mean, 2)" does not say whether 2 is the variance or the
-standard deviation (erratum E14): `READINGS` has both.
+standard deviation (erratum F-E14): `READINGS` has both.
 
 An agent 1 that amplifies its gradient by gamma makes FedAvg converge to the least squares of gamma times
 its own sum of squares plus the other's. With A_k = X_k'X_k, M = E[xx'], theta_k the true line of agent k,
@@ -20,7 +20,7 @@ and what its own training samples show of the loss is
     (2)  v_1 - 2 gamma v_1 tr(A_1 S^-1)/n_1 + (1) with A_1/n_1 for M.
 
 Only the mean over X is simulated; the noise never is. (2) falls in gamma always: what the paper calls
-empirical loss must be the loss on fresh samples (E14). (1) has its least at a *finite* gamma even for
+empirical loss must be the loss on fresh samples (F-E14). (1) has its least at a *finite* gamma even for
 agents far apart, where the text says that agent 1 "prefers an infinitely large gamma": with u = 1/gamma,
 the noise falls by 2u v_1 tr(M A_1^-1 A_2 A_1^-1) at first, and the bias only rises by order u^2. That
 optimum is large (hundreds) and gains little over learning alone. In the bound (16) the distance is of

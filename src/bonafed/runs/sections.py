@@ -19,7 +19,7 @@ from bonafed.learning.partition import options_of
 from bonafed.mechanisms.deviations import Deviation
 
 PROPOSITION_1 = "proposition-1"  # the learning rates that follow the convergence theorem
-PROPOSITION_1_PRINTED = "proposition-1-printed"  # those its paper prints (erratum E11)
+PROPOSITION_1_PRINTED = "proposition-1-printed"  # those its paper prints (erratum S-E11)
 BY_THEOREM = (PROPOSITION_1, PROPOSITION_1_PRINTED)
 Check = Callable[[str, Any], Any]
 NoiseSource = Literal["secret", "reproducible"]

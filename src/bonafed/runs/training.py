@@ -331,7 +331,7 @@ def _printed(asked: float, spent: float | None) -> str:
     assert spent is not None  # the run is private
     outcome = "was broken" if spent > asked else "was kept here, with more noise than it needs"
     return (
-        f"the printed calibration need not keep its promise (erratum J13): "
+        f"the printed calibration need not keep its promise (erratum J-13): "
         f"epsilon {asked:.4g} was asked for, {spent:.4g} was spent, so it {outcome}"
     )
 

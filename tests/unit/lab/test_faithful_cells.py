@@ -108,7 +108,7 @@ class TestSchemes:
         np.testing.assert_allclose(run_cell(replace(base, scheme="local")).loss, least, atol=1e-6)
 
     def test_cluster_payments_are_at_most_vcg(self, base):
-        """Erratum D11: the cluster's model is not the best one without k."""
+        """Erratum F-D11: the cluster's model is not the best one without k."""
         exact, pairs = run_cell(base), run_cell(replace(base, clusters=2))
         assert pairs.loss == exact.loss
         assert np.all(np.less(pairs.payment, exact.payment))

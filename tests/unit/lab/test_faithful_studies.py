@@ -145,7 +145,7 @@ class TestTradeoff:
             assert table.printed_loss[0, j] == printed.loss
 
     def test_steps_grow_and_the_loss_falls_with_alpha(self):
-        """Erratum D9: the text after figure 2 has both the other way round."""
+        """Erratum F-D9: the text after figure 2 has both the other way round."""
         table = lab.tradeoff(7840, 950)
         assert table.alpha.size == 61
         for steps, loss in ((table.steps, table.loss), (table.printed_steps, table.printed_loss)):

@@ -71,7 +71,7 @@ class TestMoneyByWeight:
         np.testing.assert_allclose(ratio, ratio[0], rtol=1e-12)
 
     def test_observation_5_holds_only_at_first(self):
-        """Convex on the way, concave after (erratum J12); 100 clients at the quantiles of U(0, 1)."""
+        """Convex on the way, concave after (erratum J-12); 100 clients at the quantiles of U(0, 1)."""
         v = 2 * (np.arange(100) + 0.5) / 100
         eta = np.array([0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0])
         total = [lab.allocate(v, e, 1.0).total for e in eta]

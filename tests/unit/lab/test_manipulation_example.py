@@ -103,7 +103,7 @@ def test_the_best_factor_is_a_minimum():
 
 
 def test_equal_agents_of_equal_noise_are_best_off_with_the_truth():
-    """No distance and p_k = n_k/n: gamma* = 1 (the same follows from (16), erratum E13)."""
+    """No distance and p_k = n_k/n: gamma* = 1 (the same follows from (16), erratum F-E13)."""
     assert best_factor(Example(0.0, 1.0, (20, 30)), designs=2000) == pytest.approx(1.0, abs=0.01)
 
 

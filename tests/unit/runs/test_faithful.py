@@ -90,7 +90,7 @@ def test_clusters_are_cheaper_and_say_what_they_lose(run):
     said = run("faithful.clusters=2")
     exact = run("faithful.payments=exact")
     for one, two in zip(said["agents"], exact["agents"], strict=True):
-        assert one["payment"] <= two["payment"] + 1e-12  # D11
+        assert one["payment"] <= two["payment"] + 1e-12  # F-D11
     assert any("clusters may sum to less than zero" in note for note in said["notes"])
 
 
@@ -171,7 +171,7 @@ def test_a_private_run_states_what_was_given_away(run):
         own = [row for row in said["releases"] if row["agent"] == agent]
         releases = [Release(agent, 1, row["noise_multiplier"], row["times"]) for row in own]
         assert stated == pytest.approx(Ledger(tuple(releases)).epsilon(agent, 1e-3), rel=1e-9)
-        # D6: T1 + (L - 1) T2 sums of gradients, and the payments of the three others
+        # F-D6: T1 + (L - 1) T2 sums of gradients, and the payments of the three others
         assert sum(row["times"] for row in own) == 20 + 3 * said["payment_steps"] + 3
     assert [check["holds"] for check in said["checks"]][:3] == [None] * 3
     assert said["train_loss"] is None  # no noise hides anybody in it

@@ -159,7 +159,7 @@ def test_the_account_of_poisson_batches_survives_a_kill(make, small, tmp_path, k
 
 
 def test_a_printed_calibration_says_what_it_really_spent(make, small, tmp_path):
-    """Epsilon 50 asked for, 97.9 spent (erratum J13); at epsilon 2 it wastes noise instead."""
+    """Epsilon 50 asked for, 97.9 spent (erratum J-13); at epsilon 2 it wastes noise instead."""
     printed = [*PRIVACY, "privacy.calibration=printed"]
     broken = setting.prepare(make(*printed, "privacy.epsilon=50"), dataset=small)
     summary = training.train(broken, tmp_path / "broken")

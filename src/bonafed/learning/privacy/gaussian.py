@@ -11,7 +11,7 @@ with sigma_1 the smallest multiplier for which one release is (eps, delta)-diffe
     zcdp     by zero-concentrated privacy, more noise than the promise needs:
              rho = (sqrt(ln(1/delta) + eps) - sqrt(ln(1/delta)))^2,   sigma_T = sqrt(T/(2 rho));
     printed  (8) of the JSAM paper with its constant c2 = sqrt(2), sigma_T = c2 sqrt(T ln(1/delta))/eps:
-             beyond epsilon 8 or so less noise than the promise needs (erratum J13).
+             beyond epsilon 8 or so less noise than the promise needs (erratum J-13).
 
 With mu = 1/sigma, a = mu/2 - eps/mu, phi and Phi the normal density and distribution function and
 m(t) = Phi(-t)/phi(t), the delta of one release at epsilon is

@@ -7,13 +7,13 @@
     local_risk          (13)  c/n_k
     federated_risk      (14)  (8) + 2 ||P_k - sum p_j P_j||
     manipulated_risk    (16)  (14) for the weights an agent that amplifies by gamma gives itself
-    best_manipulation         the gamma that minimises (16), in closed form (E13)
+    best_manipulation         the gamma that minimises (16), in closed form (F-E13)
     social_local_risk   (17)  c' sum p_k/n_k,            c' with log(2Kd/delta)
     social_federated    (18)  c' sum p_k^2/n_k + 2 sum p_k ||P_k - sum p_j P_j||
-    social_clustered    (21)  c' sum p_k p_{k,C(k)}/n_k + 2 sum p_k ||P_k - mean of the cluster|| (E11)
+    social_clustered    (21)  c' sum p_k p_{k,C(k)}/n_k + 2 sum p_k ||P_k - mean of the cluster|| (F-E11)
 
-The printed constants are kept (E12: Hoeffding's range would give 4 times as much unless the derivative's
-range is at most L_ell). (19) is local minus federated, not the reverse (E10).
+The printed constants are kept (F-E12: Hoeffding's range would give 4 times as much unless the derivative's
+range is at most L_ell). (19) is local minus federated, not the reverse (F-E10).
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def manipulated_risk(population: Population, factor: float) -> Floats:
 
 
 def best_manipulation(population: Population) -> Floats:
-    """(K,) the gamma that minimises (16); infinity where learning alone is best (E13)."""
+    """(K,) the gamma that minimises (16); infinity where learning alone is best (F-E13)."""
     p, n, c = population.weights, population.counts, population._constant()
     rest = float((p**2 / n).sum()) - p**2 / n
     distance = population._from_mean(p)
@@ -125,7 +125,7 @@ def social_federated_risk(population: Population) -> float:
 def social_clustered_risk(
     population: Population, clusters: Sequence[Sequence[int]], printed: bool = False
 ) -> float:
-    """(21): one model per cluster; the printed first term lacks the cluster's weight (E11)."""
+    """(21): one model per cluster; the printed first term lacks the cluster's weight (F-E11)."""
     p, total = population.weights, 0.0
     seen = sorted(k for members in clusters for k in members)
     if seen != list(range(p.size)):
@@ -141,7 +141,7 @@ def social_clustered_risk(
 
 
 def federation_advantage(population: Population) -> float:
-    """(19) as printed: local minus federated, for equal weights and sample sizes (E10)."""
+    """(19) as printed: local minus federated, for equal weights and sample sizes (F-E10)."""
     k = population.weights.size
     away = np.abs(population.distributions - population.distributions.mean(0)).sum(1)
     first = (k - 1) * population._constant(union=True) / float(population.counts.sum())
@@ -196,7 +196,7 @@ class Complexity(NamedTuple):
     interval_holds: bool  # not empty
     inside: bool  # T_2 lies in it
     work: int  # K T_2
-    printed_bound: float  # (36), too small by up to a factor 2 (E6)
+    printed_bound: float  # (36), too small by up to a factor 2 (F-E6)
     bound: float  # corrected
 
 
@@ -209,7 +209,7 @@ def complexity(
     accuracy: float,
     epsilon: float,
 ) -> Complexity:
-    """Theorem 1: steps for payments within epsilon. Vacuous where it applies (E7): use the residual test.
+    """Theorem 1: steps for payments within epsilon. Vacuous where it applies (F-E7): use the residual test.
 
     `distance` is G = |w[0] - w°|, `accuracy` is Delta.
     """
@@ -223,7 +223,7 @@ def complexity(
     if mu >= l_g:
         raise InvalidValue("strong_convexity", f"must be below smoothness = {l_g:g}", mu)
     rate = math.log(l_g / (l_g - mu))
-    reach = (l_f + accuracy * mu) ** 2 * l_g / (mu**2 * eps)  # X of E6
+    reach = (l_f + accuracy * mu) ** 2 * l_g / (mu**2 * eps)  # X of F-E6
     low, high = math.log(reach / k) / rate, l_g * eps * k / (2 * l_f**2)
     t_1 = max(0, math.ceil(2 * math.log(k * distance / accuracy) / -math.log(1 - mu / l_g)))
     t_2 = max(0, math.ceil(low))
@@ -238,7 +238,7 @@ def integration_error_bound(
 ) -> float:
     """(33) of Proposition 5: bounds the payment against the loss difference it integrates.
 
-    Not against the VCG payment, as printed: the truncation after T_2 steps is missing (E4).
+    Not against the VCG payment, as printed: the truncation after T_2 steps is missing (F-E4).
     """
     p = checks.between("weight", weight, 1e-300, 1.0)
     return (1 - p) / p * smoothness * gradient_bound**2 * (checks.whole("steps", steps, 0) + 1) * step**2
@@ -290,7 +290,7 @@ def privacy_tradeoff(
     smoothness: float,
     corrected: bool = True,
 ) -> Tradeoff:
-    """(57)-(59). The printed A lacks a factor L_g (K-1) K^2 (erratum D9); `smallest` is n_(1).
+    """(57)-(59). The printed A lacks a factor L_g (K-1) K^2 (erratum F-D9); `smallest` is n_(1).
 
     T_1 = T_2 increase and the loss decreases with alpha; the text after Fig. 2 has it the other way round.
     """
@@ -319,13 +319,13 @@ def amplified_weights(weights: ArrayLike, agent: int, factor: float) -> Floats:
 
 
 def zcdp_epsilon(rho: float, beta: float) -> float:
-    """rho-zCDP as (alpha, beta): alpha = rho + 2 sqrt(rho log(1/beta)); (120) drops the first term (D7)."""
+    """rho-zCDP as (alpha, beta): alpha = rho + 2 sqrt(rho log(1/beta)); (120) drops rho (F-D7)."""
     loss = checks.non_negative("rho", rho)
     return loss + 2 * math.sqrt(loss * math.log(1 / checks.between("beta", beta, 1e-300, 1.0)))
 
 
 def gaussian_delta(mean: float, epsilon: float) -> float:
-    """delta of a Gaussian release of mean shift m: Phi(-e/m + m/2) - exp(e) Phi(-e/m - m/2) (D7)."""
+    """delta of a Gaussian release of mean shift m: Phi(-e/m + m/2) - exp(e) Phi(-e/m - m/2) (F-D7)."""
     from scipy.special import log_ndtr, ndtr
 
     m, e = checks.positive("mean", mean), checks.non_negative("epsilon", epsilon)

@@ -4,7 +4,7 @@
     efficiency      F(w*) - min F <= epsilon min p_k, so no overall loss is off by more than epsilon
     participation   J_k <= F_k(w_-k): joining is not worse than using the others' model (theory C1.4)
     budget balance  sum P_k >= 0; with one leave-one-out model per agent every P_k >= 0. Clusters lose it
-                    (erratum D11)
+                    (erratum F-D11)
 
 A limit of all of them (theory C1.5): J_k >= F_k(w*) >= F_k(alone), so on its
 own samples nobody ever gains against learning alone.

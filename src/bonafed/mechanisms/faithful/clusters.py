@@ -6,7 +6,7 @@ With clusters C_1..C_L, all agents of C_l are measured against the model trained
 
 The pivot term still does not depend on k's report, so incentives survive for any L (Groves). Budget balance
 does not: w_l is not the best model for f_-k, so P_k is at most the VCG payment and becomes negative; with
-few clusters the server pays everybody (erratum D11). The safe choice is L = K, the default everywhere.
+few clusters the server pays everybody (erratum F-D11). The safe choice is L = K, the default everywhere.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def cluster_of(clusters: Clusters, agents: int) -> NDArray[np.int64]:
 def cluster_payments(
     problem: Problem, model: Floats, clusters: Clusters, tolerance: float = 1e-12
 ) -> Payments:
-    """Definition 5 with exactly minimised cluster models; `total` may be negative (D11)."""
+    """Definition 5 with exactly minimised cluster models; `total` may be negative (F-D11)."""
     of = cluster_of(clusters, problem.agents)
     if len(clusters) == 1:
         raise InvalidValue("clusters", "must be at least 2: without everybody there is no model", 1)

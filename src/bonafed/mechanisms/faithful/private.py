@@ -20,19 +20,19 @@ C6.4).
 
 dbar_j is the mean over j's samples of the loss difference l(w*) - l(W), clipped to +-B_l with B_l = min(B,
 C |w* - W|), which is free of private data given what was released, and no clip at all unless B is the
-smaller. Losses are never sent in clear: only the sum over j != k leaves the aggregation (erratum D3). The
+smaller. Losses are never sent in clear: only the sum over j != k leaves the aggregation (erratum F-D3). The
 regulariser knows no data, so it is neither clipped nor noised. The step length must know none either: the
 L_g of the samples at hand would tell their largest norm, so in its place stands mu + C^2/4, which is L_g
 for features of norm C/sqrt(2), unless a bound is known from elsewhere.
 
-Composition (D6): agent k is not asked in the run of its own cluster, so a sample enters T_1 + (L-1) T_2
-noisy gradient sums and K - 1 payments. Calibration (D8), for replacing one sample: a sum of weight |v| has
-sensitivity 2 C p_k/n_k and noise |v| sigma, so it counts for 1/|v|^2 of one with everybody; s of the
+Composition (F-D6): agent k is not asked in the run of its own cluster, so a sample enters T_1 + (L-1) T_2
+noisy gradient sums and K - 1 payments. Calibration (F-D8), for replacing one sample: a sum of weight |v|
+has sensitivity 2 C p_k/n_k and noise |v| sigma, so it counts for 1/|v|^2 of one with everybody; s of the
 privacy loss rho goes to gradients, 1 - s to payments, with
 
     exact    rho = mu^2/2 for the Gaussian mechanism of mean mu that is (alpha, beta)-private (the default)
     zcdp     rho = (sqrt(ln(1/beta) + alpha) - sqrt(ln(1/beta)))^2
-    printed  the paper's (52), (53), which keep neither the composition nor alpha (D6, D7)
+    printed  the paper's (52), (53), which keep neither the composition nor alpha (F-D6, F-D7)
 
 T_1, T_2 and s follow from the error they lead to (`private_plan`) where they are not given. Every release
 is recorded per agent; the statement at the end is computed from the record.
@@ -110,7 +110,7 @@ class PrivateOutcome:
 
 
 def privacy_loss(alpha: float, beta: float, calibration: PrivateCalibration = "exact") -> float:
-    """rho: how much zero-concentrated privacy loss (alpha, beta) allows (erratum D7).
+    """rho: how much zero-concentrated privacy loss (alpha, beta) allows (erratum F-D7).
 
     >>> round(privacy_loss(1.0, 1e-5), 6), round(privacy_loss(1.0, 1e-5, "zcdp"), 6)
     (0.035926, 0.02082)
@@ -144,7 +144,7 @@ def calibrate(
     split: float = 0.5,
     calibration: PrivateCalibration = "exact",
 ) -> Noise:
-    """The noise for a promise (alpha, beta) to every sample (D8), or the printed one.
+    """The noise for a promise (alpha, beta) to every sample (F-D8), or the printed one.
 
     Given the clusters, the noise of a sum is in proportion to its weights, as in the corrected protocol;
     given only their number, it is the same in all sums.
@@ -167,14 +167,14 @@ def unit_noise(
     counts: Floats, weights: Floats, clip: float, training_steps: int, payment_steps: int,
     clusters: int | Clusters,
 ) -> tuple[float, float]:  # fmt: skip
-    """(D8) sigma and sigma_P that make the loss of gradients, and that of payments, rho = 1/2 each."""
+    """(F-D8) sigma and sigma_P that make the loss of gradients, and that of payments, rho = 1/2 each."""
     times = _sums(weights, training_steps, payment_steps, clusters)
     gradient = float((np.sqrt(times) * 2 * clip * weights / counts).max())
     return gradient, math.sqrt(_payments_squared(weights, counts))
 
 
 def _sums(p: Floats, training_steps: int, payment_steps: int, clusters: int | Clusters) -> Floats:
-    """(K,) noisy sums that an agent's samples enter (D6); one of weight |v| < 1 counts for 1/|v|^2."""
+    """(K,) noisy sums that an agent's samples enter (F-D6); one of weight |v| < 1 counts for 1/|v|^2."""
     if isinstance(clusters, int):
         return np.full(p.size, training_steps + (clusters - 1) * payment_steps, dtype=np.float64)
     of = cluster_of(clusters, p.size)

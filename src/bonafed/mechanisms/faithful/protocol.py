@@ -7,9 +7,9 @@
                until at least T_2 steps are done AND |G|^2/(2 (1 - p_k) mu) <= p_k epsilon.
 
 The residual test makes 0 <= VCG - [f_-k(w*) - f_-k(W)]/p_k <= epsilon (theory C3.1). The printed
-algorithm has the sign of the payment wrong (E1), a step K times too small for its rate (E3) and stops after
-T_2 steps; with it an agent gains by overstating its gradient. `variant="printed"` is that one with the sign
-corrected.
+algorithm has the sign of the payment wrong (F-E1), a step K times too small for its rate (F-E3) and stops
+after T_2 steps; with it an agent gains by overstating its gradient. `variant="printed"` is that one with
+the sign corrected.
 
 The server sees reports only, and of those only weighted sums (`Aggregation`): what a deployment aggregates
 securely. Agents see only the models they are sent.

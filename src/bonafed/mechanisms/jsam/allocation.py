@@ -2,7 +2,7 @@
 
 The optimum selects the h clients of lowest virtual cost: the cheapest with probability (N-h+1)/N, the
 others with 1/N each. That there is nothing between 0 and 1/N is a sharpening of Theorem 3 (theory B2); the
-paper's grid over p_h is not needed, and misses the optimum where h = 1 (erratum J4).
+paper's grid over p_h is not needed, and misses the optimum where h = 1 (erratum J-4).
 """
 
 from __future__ import annotations

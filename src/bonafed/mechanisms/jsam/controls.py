@@ -12,7 +12,7 @@ plus a rent, in one of two ways that agree for an exact optimum and only there:
 
     "objective"   (V_k(v(c_max)) - V_k(v(c_k)))/2 with V_k the objective of the plan, the formula (ii) of
                   `payments.py` for a uniform prior. Its proof needs V_k to be the least objective.
-                  Algorithm 1 minimises another function (errata J2, J4), so that V_k jumps where the plan
+                  Algorithm 1 minimises another function (errata J-2, J-4), so that V_k jumps where the plan
                   changes: a client on one side of the jump loses, and gains by a report on the other side.
     "integral"    the integral of epsilon_k over the own report, by quadrature between the jumps. No lie
                   pays: Algorithm 1 takes the least of finitely many increasing functions of W, one for each
@@ -205,7 +205,7 @@ class _Others:
         h, p_1, p_h, bought = h[found], self._p_1[found], self._p_h[found], total[row, found]
         p = np.where(place == h - 1, p_h, np.where(place < h, 1 / n, 0.0))
         p = np.where(place == 0, p_1, p)  # lines 11-19
-        # for h = 1 line 6 counts client 1 twice, line 21 does not (erratum J4)
+        # for h = 1 line 6 counts client 1 twice, line 21 does not (erratum J-4)
         true = np.where(h > 1, spread[row, found], w[:, 0] * lead[found])
         epsilon = np.cbrt(p) ** 2 * bought / (true * np.cbrt(x))  # line 21
         distance = np.abs(p_1 - 1 / n) + (n - h) / n + np.where(h > 1, 1 / n - p_h, 0.0)

@@ -101,7 +101,7 @@ def noise_scale(
     records: int,
     c2: float = math.sqrt(2.0),
 ) -> float:
-    """Q = 2 c2^2 log(1/delta) D sqrt(T) L (2/M)^2 from its ingredients (theory B0; errata J9, J10b).
+    """Q = 2 c2^2 log(1/delta) D sqrt(T) L (2/M)^2 from its ingredients (theory B0; errata J-9, J-10b).
 
     D is the number of parameters, T the number of steps of the server's model, M = `records` how many
     records every release averages, the same for all clients: the noise added is sigma 2C/M, not the

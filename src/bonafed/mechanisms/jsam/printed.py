@@ -1,7 +1,7 @@
-"""Algorithm 1 of the paper as printed, with Q restored (erratum J1), to show where it is worse.
+"""Algorithm 1 of the paper as printed, with Q restored (erratum J-1), to show where it is worse.
 
-Kept from the print: p_h on a grid of step Delta, the distance 2 (p_1 - p_h) (J2), the threshold h = 1,
-where client 1 is counted twice (J4), and the loop over both. It is told in the paper's steps, one convex
+Kept from the print: p_h on a grid of step Delta, the distance 2 (p_1 - p_h) (J-2), the threshold h = 1,
+where client 1 is counted twice (J-4), and the loop over both. It is told in the paper's steps, one convex
 minimisation over B at a time; the exact allocation does not use any of it.
 """
 

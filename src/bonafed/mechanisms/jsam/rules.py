@@ -182,7 +182,7 @@ class Cheapest(Rule):
     """FSBM-M: the M clients of lowest virtual cost, alike.
 
     The text of the paper charges the bias l = 2 (1 - M/N) of leaving the others out. Its tables II and III
-    fit a rule that does not (`bias="tables"`: l = 0; erratum J14), which buys more privacy. Either way the
+    fit a rule that does not (`bias="tables"`: l = 0; erratum J-14), which buys more privacy. Either way the
     objective of the plan is what the rule minimises.
     """
 

@@ -17,15 +17,15 @@ Gamma = F* - mean of F_i*, D_1 = E|theta_1 - theta*|^2, and induced reward rates
                       (1-q)^(T-t+1);     E_T the same with i in the place of the mean over m
     Proposition 2   x_T -> 0 if 1/gamma' = o(t/log t); see `limit_bound`.
 
-Errata. I1: the main text's D_T lacks the square and sums m up to T. I2: the product of (44) must have eta_l
-where eta_t is printed. I3: T steps bound theta_{T+1}, T - 1 bound theta_T; and Theorem 2 has Q where it
-says B. I8: (55) has a spurious 1/T, so Proposition 2 needs o(t/log t), not o(t^2/log t); harmless, since
-1/gamma' <= N. I9: (47) is right, and (46) loose by (1 + alpha)^2.
+Errata. R-1: the main text's D_T lacks the square and sums m up to T. R-2: the product of (44) must have
+eta_l where eta_t is printed. R-3: T steps bound theta_{T+1}, T - 1 bound theta_T; and Theorem 2 has Q where
+it says B. R-8: (55) has a spurious 1/T, so Proposition 2 needs o(t/log t), not o(t^2/log t); harmless,
+since 1/gamma' <= N. R-9: (47) is right, and (46) loose by (1 + alpha)^2.
 
 These are the paper's theorems; they do not hold for its own algorithm as it stands. Lemma D.2 needs every
 reward to be an unbiased sample of all updates. The own update has weight 1/|S_i|, more than 1/N, so that is
-false unless gamma = 1 or the data are alike (theory D2): with q = 0 clients drift to their own optima,
-which no bound shows.
+false unless gamma = 1 or the data are alike (theory D2, R-12): with q = 0 clients drift to their own
+optima, which no bound shows.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ def recovery_bound(
     """Theorem 2, for induced rates (T, N) and those of the reference model, one or (T,).
 
     `recovery` is q in (0, 1], `rate` is beta, 1/(2 mu tau) unless given. "T steps" runs the recursion once
-    more, to theta_{T+1} (I3); "printed" is (44) with its product of eta_t, too small to be a bound (I2).
+    more, to theta_{T+1} (R-3); "printed" is (44) with its product of eta_t, too small to be a bound (R-2).
     """
     checks.literal("variant", variant, Recursion)
     inverse = 1 / _rates(rates)
@@ -189,7 +189,7 @@ def recovery_bound(
 
 
 def printed_common_term(problem: Problem, rates: ArrayLike, reference: float, recovery: float) -> float:
-    """D_T of the main text, without the square (I1); m is summed over the clients, not up to T."""
+    """D_T of the main text, without the square (R-1); m is summed over the clients, not up to T."""
     inverse = 1 / _rates(rates)
     rounds, a = inverse.shape[0], problem.shift
     t = np.arange(1, rounds + 1)
@@ -209,7 +209,7 @@ def tight_fading_sum(shift: float, recovery: float) -> float:
     """Sum over l of (1 + l/(1+alpha))^2 (1-q)^(l+1), which bounds the same terms as (46).
 
     (T+alpha)/(T-l+alpha) is at most 1 + l/(1+alpha), not only at most l + 1 + alpha: the sum is that of
-    (47) over (1+alpha)^2, 2,000 times less at alpha = 45 (I9).
+    (47) over (1+alpha)^2, 2,000 times less at alpha = 45 (R-9).
     """
     return fading_sum(shift, recovery) / (1 + shift) ** 2
 

@@ -11,8 +11,8 @@ G_n^2 and variance at most sigma_n^2, and independent sampling with probabilitie
 
 with learning rate 2/(max(8L, mu E) + mu (E r + i)) in local step i = 0, ..., E - 1 of round r = 0, 1, ...
 
-Erratum E8: (2) has G for G_n, p_n is 1/N, and the bound uses 1/q where the proof has (1 - q)/q, which drops
-a constant. Erratum E11: the bound is that of iterations t = E r + i, the printed rate counts rounds,
+Erratum S-E8: (2) has G for G_n, p_n is 1/N, and the bound uses 1/q where the proof has (1 - q)/q, which
+drops a constant. Erratum S-E11: the bound is that of iterations t = E r + i, the printed rate is by rounds,
 
     printed    2/(max(8L, mu E) + mu r), the same in all steps of a round,
 
@@ -120,7 +120,7 @@ class ConvergenceModel:
     ) -> Floats:
         """2/(max(8L, mu E) + mu (E r + i)) of local step i = 0, ..., E - 1 in round r = 0, 1, ...
 
-        "printed" is 2/(max(8L, mu E) + mu r) whatever the step: the bound does not hold with it (E11).
+        "printed" is 2/(max(8L, mu E) + mu r) whatever the step: the bound does not hold with it (S-E11).
         """
         checks.literal("variant", variant, RateVariant)
         r, i = np.asarray(round_number, dtype=np.float64), np.asarray(step, dtype=np.float64)

@@ -1,6 +1,6 @@
 """Optimal, uniform and complete-information client sampling for a known prior.
 
-Theorem 2, corrected (theory A4; the printed H(x) lacks the factor sqrt(phi(x)), erratum E1). With
+Theorem 2, corrected (theory A4; the printed H(x) lacks the factor sqrt(phi(x)), erratum S-E1). With
 phibar the ironed virtual cost, the contract of least E[1/q] among all truthful and individually
 rational ones that spend at most `budget` per client and round is
 

@@ -1,10 +1,10 @@
 """The paper's formulas as printed, kept to show where they fail. Never a default.
 
-Theorem 2 (errata E1, E2): the printed threshold solves H(x) = S(x) + A(x) = budget, without the
+Theorem 2 (errata S-E1, S-E2): the printed threshold solves H(x) = S(x) + A(x) = budget, without the
 factor sqrt(phi(x)) on A. The printed probability above it, (budget - S)/A / sqrt(phi), is then
 1/sqrt(phi): it may exceed 1, and for many budgets there is no threshold at all. No ironing.
 
-Algorithm 1 (theory A6, failures 1 to 4): the maximum-likelihood estimate without ironing, payments (3)
+Algorithm 1 (errata S-A6.1 to S-A6.4): the maximum-likelihood estimate without ironing, payments (3)
 up to the highest cost, the budget test of line 8 on the SMALLEST expected payment, and line 16.
 """
 
@@ -59,7 +59,7 @@ def printed_menu(prior: Prior, budget: float) -> Menu:
 
 
 def printed_threshold_function(prior: ContinuousPrior, x: ArrayLike) -> Floats:
-    """The printed H(x) of Theorem 2 and (54), erratum E1."""
+    """The printed H(x) of Theorem 2 and (54), erratum S-E1."""
     curve, c = unironed_curve(prior), np.asarray(x, dtype=np.float64)
     return curve.head(c) + curve.tail_root(c)
 
@@ -72,7 +72,7 @@ def printed_threshold(prior: ContinuousPrior, budget: float) -> float:
     if not crossings.size:
         raise NoSolution(
             f"the printed H(x) has no root for budget {budget:g}: its range is "
-            f"[{gap.min() + budget:.6g}, {gap.max() + budget:.6g}] (erratum E1)"
+            f"[{gap.min() + budget:.6g}, {gap.max() + budget:.6g}] (erratum S-E1)"
         )
     from scipy.optimize import brentq
 

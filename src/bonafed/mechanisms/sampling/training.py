@@ -120,8 +120,8 @@ def proposition_1_rates(
 ) -> Floats:
     """(E,) learning rates of Proposition 1 in the local steps of round 1, 2, ...
 
-    Corrected (E11) 2/(max(8L, mu E) + mu (E r + i)), i = 0, ..., E - 1; printed 2/(max(8L, mu E) + mu r) in
-    all of them; with r = 0 in the first round.
+    Corrected (S-E11) 2/(max(8L, mu E) + mu (E r + i)), i = 0, ..., E - 1; printed 2/(max(8L, mu E) + mu r)
+    in all of them; with r = 0 in the first round.
 
     >>> proposition_1_rates(smoothness=1.0, strong_convexity=0.5, local_steps=4, round_number=2).round(4)
     array([0.2   , 0.1905, 0.1818, 0.1739])
