@@ -2,8 +2,8 @@
 
 `training.py` measures softmax and the small CNN with all peers. Here every model that `bonafed train`
 knows, and a recurrent one of the kind users bring, makes the same local steps twice: through the engine and
-one client after the other in plain PyTorch (`bonafed.learning.sequential`, which clips sample by sample).
-One thread; the changes of all clients are compared before a time counts.
+one client after the other in plain PyTorch (`bonafed.learning.engine.sequential`, which clips sample by
+sample). One thread; the changes of all clients are compared before a time counts.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bonafed.learning.engine import run_jobs, single_threaded
+from bonafed.learning.engine.jobs import Samples, Update
+from bonafed.learning.engine.programs import flat_parameters, program_for
+from bonafed.learning.engine.running import run_jobs
+from bonafed.learning.engine.sequential import run_jobs_sequentially
+from bonafed.learning.engine.threads import single_threaded
 from bonafed.learning.federation import make_jobs
-from bonafed.learning.jobs import LocalTraining, Samples, Update
 from bonafed.learning.models import build
-from bonafed.learning.programs import flat_parameters, program_for
-from bonafed.learning.sequential import run_jobs_sequentially
+from bonafed.learning.work import LocalTraining
 from harness import Row, agree, in_turn, run, say
 
 WORDS, LENGTH, CLASSES = 5000, 30, 5

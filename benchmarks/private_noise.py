@@ -39,10 +39,11 @@ def worker(name: str) -> None:
     import torch
 
     from bonafed.learning import models
-    from bonafed.learning.crew import Crew
+    from bonafed.learning.engine.crew import Crew
+    from bonafed.learning.engine.jobs import Samples
+    from bonafed.learning.engine.programs import flat_parameters, program_for
     from bonafed.learning.federation import run_round, weighted_mean
-    from bonafed.learning.jobs import LocalTraining, Samples
-    from bonafed.learning.programs import flat_parameters, program_for
+    from bonafed.learning.work import LocalTraining
 
     model, shape, clients, each, batch = CASES[name]
     torch.manual_seed(0)

@@ -30,10 +30,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from bonafed.learning.jobs import Job, LocalTraining, batches, job_rng
+from bonafed.learning.engine.jobs import Job, batches, job_rng
+from bonafed.learning.engine.programs import flat_parameters, program_for
 from bonafed.learning.models import build
 from bonafed.learning.partition import quantity_dirichlet
-from bonafed.learning.programs import flat_parameters, program_for
+from bonafed.learning.work import LocalTraining
 
 SEED = 2026
 PER_CLIENT = 100  # samples, on average

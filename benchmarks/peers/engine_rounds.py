@@ -6,10 +6,11 @@ from functools import partial
 import numpy as np
 from common import Gate, build, load_case
 
-from bonafed.learning.crew import Crew
+from bonafed.learning.engine.crew import Crew
+from bonafed.learning.engine.jobs import Samples
+from bonafed.learning.engine.programs import program_for
 from bonafed.learning.federation import run_round, weighted_mean
-from bonafed.learning.jobs import LocalTraining, Samples
-from bonafed.learning.programs import program_for
+from bonafed.learning.work import LocalTraining
 
 
 def main(path: str, out: str, cores: int) -> None:

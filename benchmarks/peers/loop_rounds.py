@@ -13,9 +13,10 @@ from common import Case, Gate, build, get, load_case, put
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
+from bonafed.learning.engine.jobs import Samples
+from bonafed.learning.engine.sequential import run_jobs_sequentially
 from bonafed.learning.federation import make_jobs
-from bonafed.learning.jobs import LocalTraining, Samples
-from bonafed.learning.sequential import run_jobs_sequentially
+from bonafed.learning.work import LocalTraining
 
 
 def changes(case: Case, weights: Tensor) -> Iterator[Tensor]:

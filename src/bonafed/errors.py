@@ -22,6 +22,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 
 class BonafedError(Exception):
     """Root of every error bonafed raises on purpose."""
@@ -50,3 +53,98 @@ class UnreadableFile(BonafedError):
 
 class NoSolution(BonafedError):
     """A formula printed in a paper has no solution for these inputs (its erratum says why)."""
+
+
+class BadUpdate(BonafedError):
+    """A client's update is not finite; says which client and round."""
+
+    def __init__(self, client: int, round_number: int) -> None:
+        self.client, self.round_number = client, round_number
+        super().__init__(
+            f"update of client {client} in round {round_number} must be finite, got NaN or inf; "
+            "a smaller learning rate may help, or on_bad_update = 'skip'"
+        )
+
+
+class BadModel(BonafedError):
+    """The model is not finite after a round, although every update was; says the round."""
+
+    def __init__(self, round_number: int) -> None:
+        self.round_number = round_number
+        super().__init__(
+            f"model after round {round_number} must be finite, got NaN or inf; "
+            "a smaller learning rate may help"
+        )
+
+
+class Diverged(BonafedError):
+    """The reports drive the model away instead of to a minimum, and nobody can be named for it."""
+
+
+class BadReport(BonafedError):
+    """An agent's report is no gradient of its loss; says which agent, when, and why."""
+
+    def __init__(
+        self,
+        agent: int,
+        where: str,
+        problem: str,
+        model: NDArray[np.float64],
+        advice: str = 'on_bad_report = "leave out" goes on without it',
+    ) -> None:
+        self.agent, self.where, self.problem = agent, where, problem
+        self.model = model  # (P,) the last one of the training that the agent was sent
+        super().__init__(
+            f"report of agent {agent} in {where} must be a gradient of its loss, got {problem} ({advice})"
+        )
+
+
+class UnusableReport(BonafedError):
+    """What an agent reported is no gradient of its loss; says which agent, and what came instead."""
+
+    def __init__(self, agent: int, problem: str, *, certain: bool = True) -> None:
+        self.agent, self.problem = agent, problem
+        self.certain = certain  # whether an honest agent could not have come to this
+        super().__init__(f"report of agent {agent} must be a gradient of its loss, got {problem}")
+
+
+class AskFailed(BonafedError):
+    """`ask` failed as a whole, which says nothing about any agent; keeps what was reached.
+
+    `faithful(..., start=error.model, training_steps=those left)` goes on where this ended, of a problem
+    without the agents of `left_out`, if any.
+    """
+
+    def __init__(
+        self,
+        reason: str,
+        where: str = "",
+        model: NDArray[np.float64] | None = None,
+        steps: int = 0,
+        left_out: tuple[int, ...] = (),
+    ) -> None:
+        self.reason, self.where = reason, where
+        self.model = model  # (P,) the last one of the training that was sent out
+        self.steps = steps  # of training that led to it
+        self.left_out = left_out  # agents that this training was without
+        place = f" in {where}, after {steps:,} steps of training" if where else ""
+        super().__init__(f"asking the agents failed{place}: {reason}")
+
+
+class MemberLost(BonafedError):
+    """A process of the crew ended before its work was done."""
+
+    def __init__(self, exit_code: int | None) -> None:
+        super().__init__(
+            f"a process that trains clients ended with code {exit_code} before its work was done; "
+            "if memory is short, fewer cores need less"
+        )
+
+
+class CrewNotStarted(BonafedError):
+    """The system gives no process or memory."""
+
+    def __init__(self, cores: int, problem: OSError) -> None:
+        super().__init__(
+            f"no processes to train clients on {cores} cores: {problem.strerror}; fewer cores need less"
+        )

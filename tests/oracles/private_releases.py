@@ -21,10 +21,11 @@ import torch
 from scipy.optimize import brentq
 
 from bonafed.learning.datasets import from_arrays
-from bonafed.learning.engine import run_jobs
-from bonafed.learning.jobs import Job, LocalTraining, Samples, batches, job_rng
+from bonafed.learning.engine.jobs import Job, Samples, batches, job_rng
+from bonafed.learning.engine.programs import program_for
+from bonafed.learning.engine.running import run_jobs
 from bonafed.learning.noise import Reproducible
-from bonafed.learning.programs import program_for
+from bonafed.learning.work import LocalTraining
 from bonafed.mechanisms.faithful import private
 from bonafed.mechanisms.faithful.problems import SoftmaxRegression
 from bonafed.runs import config

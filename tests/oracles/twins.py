@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from bonafed.learning import models
-from bonafed.learning.engine import run_jobs
-from bonafed.learning.jobs import Samples
+from bonafed.learning.engine.jobs import Samples
+from bonafed.learning.engine.programs import flat_parameters, program_for
+from bonafed.learning.engine.running import run_jobs
+from bonafed.learning.engine.sequential import run_jobs_sequentially
 from bonafed.learning.noise import Secret
-from bonafed.learning.programs import flat_parameters, program_for
-from bonafed.learning.sequential import run_jobs_sequentially
 
 NOISE = Secret(bytes(range(32)))
 FLIPPED = 0.01  # share of numbers at most that rounding moves to the next multiple of the released unit

@@ -5,11 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bonafed.errors import InvalidValue
+from bonafed.errors import BadReport, Diverged, InvalidValue
 from bonafed.mechanisms.faithful import (
     Aggregation,
-    BadReport,
-    Diverged,
     RidgeRegression,
     SoftmaxRegression,
     cluster_payments,

@@ -5,10 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bonafed.errors import InvalidValue
+from bonafed.errors import BadReport, InvalidValue, UnusableReport
 from bonafed.mechanisms.faithful import (
     Aggregation,
-    BadReport,
     RemoteAgents,
     RidgeRegression,
     SoftmaxRegression,
@@ -17,7 +16,7 @@ from bonafed.mechanisms.faithful import (
     pay,
 )
 from bonafed.mechanisms.faithful import agents as cheats
-from bonafed.mechanisms.faithful.reports import Asked, UnusableReport, Watch
+from bonafed.mechanisms.faithful.reports import Asked, Watch
 
 AGENTS = 3
 seeds = st.integers(0, 10_000)

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from bonafed.errors import BadReport
 from bonafed.mechanisms.faithful import (
-    BadReport,
     cluster_payments,
     faithful,
     minimise,

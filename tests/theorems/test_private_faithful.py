@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from bonafed.errors import InvalidValue
-from bonafed.learning.programs import CLIP_MARGIN as ENGINE_MARGIN
+from bonafed.learning.engine.programs import CLIP_MARGIN as ENGINE_MARGIN
 from bonafed.mechanisms.faithful import (
     PublicFacts,
     SoftmaxRegression,

@@ -21,6 +21,7 @@ from bonafed.cli.quote import Json, Plot
 from bonafed.economics.priors import JSONObject
 from bonafed.errors import InvalidValue
 from bonafed.files import require_picture, write_together
+from bonafed.randomness import FaithfulAudit, numbered_generator
 
 if TYPE_CHECKING:  # the mechanism and the data sets are loaded when the command runs, not for every command
     from bonafed.economics.claims import Finding
@@ -140,7 +141,9 @@ def faithful(
     groups = []
     if variant == "clusters":
         groups = random_clusters(
-            count, max(2, count // 2) if clusters is None else clusters, np.random.default_rng([number, 2])
+            count,
+            max(2, count // 2) if clusters is None else clusters,
+            numbered_generator(number, FaithfulAudit.CLUSTERS),
         )
     with tables.working("training by truthful reports"):
         case = prepare(held, Terms(cast("CheatedVariant", variant), epsilon, clusters=groups))
@@ -199,7 +202,7 @@ def _holdings(
     count = checks.whole("agents", _AGENTS if agents is None else agents, at_least=2)
     mu, most = checks.positive("regulariser", regulariser), checks.whole("samples", samples, at_least=2)
     source = datasets.load(data, seed=seed)
-    rows = np.random.default_rng([seed, 0]).permutation(source.labels.size)[:most]
+    rows = numbered_generator(seed, FaithfulAudit.SAMPLES).permutation(source.labels.size)[:most]
     y, named = source.labels[rows], source.groups
     if named is not None and agents is None and delta is None:
         parts = partition.natural(named[rows])
@@ -209,7 +212,9 @@ def _holdings(
         present = np.unique(y).size
         if count < present:
             raise InvalidValue("--agents", f"must be at least the number of classes, {present}", count)
-        parts = partition.typicality(y, count, np.random.default_rng([seed, 1]), heterogeneity)
+        parts = partition.typicality(
+            y, count, numbered_generator(seed, FaithfulAudit.PARTITION), heterogeneity
+        )
     targets = y.astype(np.int64) if source.classes else y.astype(np.float64)
     return AgentData(_features(source, rows, side), targets, partition.owners(parts), source.classes, mu)
 

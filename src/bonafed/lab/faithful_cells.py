@@ -44,6 +44,7 @@ from bonafed.mechanisms.faithful import (
 )
 from bonafed.mechanisms.faithful.bounds import amplified_weights
 from bonafed.mechanisms.faithful.private import PrivateCalibration
+from bonafed.randomness import FaithfulStudy, generator
 
 if TYPE_CHECKING:
     from bonafed.learning.datasets import Dataset, Features
@@ -156,8 +157,8 @@ def run_cell(cell: Cell) -> Outcome:
     payment, epsilon, p = np.zeros(cell.agents), 0.0, problem.weights
     if cell.privacy is not None:
         done = private_faithful(
-            problem, _clusters(cell), _rng(cell, "noise"), variant="printed", loss_bound=1.0,
-            **asdict(cell.privacy),
+            problem, _clusters(cell), generator(cell.seed, FaithfulStudy.NOISE),
+            variant="printed", loss_bound=1.0, **asdict(cell.privacy),
         )  # fmt: skip  # the paper's protocol: its figures are to be repeated
         models, payment = done.model[None], done.payments
         epsilon = max(done.epsilon(k) for k in range(cell.agents))
@@ -215,7 +216,7 @@ def _exact_payments(cell: Cell, problem: SoftmaxRegression, model: Floats) -> Fl
 
 def _clusters(cell: Cell) -> list[NDArray[np.int64]]:
     count = cell.agents if cell.clusters is None else cell.clusters
-    return random_clusters(cell.agents, count, _rng(cell, "clusters"))
+    return random_clusters(cell.agents, count, generator(cell.seed, FaithfulStudy.CLUSTERS))
 
 
 def _local_models(cell: Cell, share: Share) -> Floats:
@@ -249,12 +250,6 @@ def _fresh(cell: Cell, share: Share, models: Floats) -> tuple[Floats, Floats]:
     return losses, hits
 
 
-def _rng(cell: Cell, purpose: Literal["samples", "partition", "clusters", "noise"]) -> np.random.Generator:
-    """Its own stream for every purpose: what one draws does not move the others."""
-    number = ("samples", "partition", "clusters", "noise").index(purpose)
-    return np.random.default_rng(np.random.SeedSequence(cell.seed, spawn_key=(number,)))
-
-
 def draw(cell: Cell) -> Share:
     """Which samples are taken and who holds them."""
     data = _dataset(cell.data)
@@ -262,9 +257,10 @@ def draw(cell: Cell) -> Share:
         raise InvalidValue("data", "must be images or numbers with classes", cell.data)
     if cell.samples > data.labels.size:
         raise InvalidValue("samples", f"must be at most the {data.labels.size} there are", cell.samples)
-    taken = _rng(cell, "samples").permutation(data.labels.size)[: cell.samples]  # a smaller n is a part
+    order = generator(cell.seed, FaithfulStudy.SAMPLES).permutation(data.labels.size)
+    taken = order[: cell.samples]  # a smaller n is a part
     labels = data.labels[taken].astype(np.int64)
-    parts = typicality(labels, cell.agents, _rng(cell, "partition"), cell.delta)
+    parts = typicality(labels, cell.agents, generator(cell.seed, FaithfulStudy.PARTITION), cell.delta)
     test = data.test_labels.astype(np.int64)
     if np.bincount(test, minlength=data.classes).min() == 0:
         raise InvalidValue("data", "must have test samples of every class", cell.data)

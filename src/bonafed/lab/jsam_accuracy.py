@@ -36,6 +36,7 @@ from bonafed.lab.results import append_result, read_results, run_command
 from bonafed.learning.privacy import Ledger
 from bonafed.mechanisms.jsam import noise_scale
 from bonafed.mechanisms.jsam import training as jsam
+from bonafed.randomness import numbered_generator
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -149,15 +150,17 @@ def run_cell(cell: Cell, dataset: Dataset, cores: int = 1) -> Outcome:
     import torch
 
     from bonafed.learning import models
-    from bonafed.learning.crew import Crew
-    from bonafed.learning.federation import evaluate, run_round
-    from bonafed.learning.jobs import LocalTraining, Samples
+    from bonafed.learning.engine.crew import Crew
+    from bonafed.learning.engine.jobs import Samples
+    from bonafed.learning.engine.programs import flat_parameters, program_for
+    from bonafed.learning.evaluate import evaluate
+    from bonafed.learning.federation import run_round
     from bonafed.learning.noise import Reproducible
     from bonafed.learning.partition import partition
-    from bonafed.learning.programs import flat_parameters, program_for
+    from bonafed.learning.work import LocalTraining
 
     began = time.perf_counter()
-    rng = np.random.default_rng(np.random.SeedSequence((cell.seed, round(1000 * cell.similarity))))
+    rng = numbered_generator(cell.seed, round(1000 * cell.similarity))
     parts = partition("similarity", dataset.labels, cell.clients, rng, s=cell.similarity)
     shape = dataset.features.shape[1:]
     module = models.build(cell.model, shape, dataset.classes, cell.seed, dataset.vocabulary)

@@ -41,6 +41,7 @@ from bonafed.errors import BonafedError, InvalidValue
 from bonafed.files import require_writable, write_together
 from bonafed.mechanisms.jsam import Cheapest, Jsam, Plan, Rule, allocate, largest_losses, settle, unbiased
 from bonafed.mechanisms.jsam.payments import lowest_cost, virtual_costs_of
+from bonafed.randomness import JsamStudy, generator
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -74,13 +75,13 @@ class Population:
 
     def costs(self) -> Floats:
         """(draws, clients) sensitivities, ascending in each row."""
-        rng = np.random.default_rng(np.random.SeedSequence(self.seed))
+        rng = np.random.default_rng(self.seed)
         drawn = np.array([self.prior.sample(rng, self.clients) for _ in range(self.draws)])
         return np.sort(drawn, axis=1)
 
     def losses(self) -> Floats:
         """(draws, clients) local losses for BBM, drawn without regard to the sensitivities."""
-        rng = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(1,)))
+        rng = generator(self.seed, JsamStudy.LOSSES)
         return rng.random((self.draws, self.clients))
 
     @property

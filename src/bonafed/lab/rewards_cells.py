@@ -56,14 +56,16 @@ from bonafed.mechanisms.rewards import (
 )
 from bonafed.mechanisms.rewards.baselines import SHARED_LAYERS
 from bonafed.mechanisms.rewards.history import Models
+from bonafed.randomness import RewardsStudy, generator
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from bonafed.learning.crew import Crew
     from bonafed.learning.datasets import Dataset
-    from bonafed.learning.jobs import Samples
-    from bonafed.mechanisms.rewards.local import EngineLocal, ModelScores
+    from bonafed.learning.engine.crew import Crew
+    from bonafed.learning.engine.jobs import Samples
+    from bonafed.learning.evaluate import ModelScores
+    from bonafed.mechanisms.rewards.local import EngineLocal
 
 TABLES = ("fedavg", "lg-fedavg", "cgsv", "rank", "iafl")  # the methods of the paper's tables
 OnRound = Callable[["Cell", int, float], None]  # with rounds done in the cell, and seconds of this one
@@ -134,7 +136,7 @@ class Federation:
 
     def scores(self, models: Models, samples: Samples) -> ModelScores:
         """Loss and accuracy of each model."""
-        from bonafed.mechanisms.rewards.local import evaluate_models
+        from bonafed.learning.evaluate import evaluate_models
 
         return evaluate_models(self.local.program, models, samples, cores=self.local.cores)
 
@@ -163,25 +165,25 @@ def federation(cell: Cell, dataset: Dataset, cores: int = 1) -> Federation:
     import torch
 
     from bonafed.learning import models
-    from bonafed.learning.jobs import LocalTraining, Optimizer, Samples
+    from bonafed.learning.engine.jobs import Samples
+    from bonafed.learning.engine.programs import flat_parameters, program_for
     from bonafed.learning.partition import add_feature_noise, feature_noise_levels, partition
-    from bonafed.learning.programs import flat_parameters, program_for
+    from bonafed.learning.work import LocalTraining, Optimizer
     from bonafed.mechanisms.rewards.local import EngineLocal
 
-    splitting, dealing, noise = np.random.SeedSequence(cell.seed).spawn(3)
     if cell.validation >= len(dataset.labels):
         raise InvalidValue("validation", f"must be below {len(dataset.labels)} samples", cell.validation)
-    order = np.random.default_rng(splitting).permutation(len(dataset.labels))
+    order = generator(cell.seed, RewardsStudy.VALIDATION).permutation(len(dataset.labels))
     held, kept = np.sort(order[: cell.validation]), np.sort(order[cell.validation :])
     kind, options = PARTITIONS[cell.partition].kind, PARTITIONS[cell.partition].options
     labels = dataset.labels[kept]
-    parts = partition(kind, labels, cell.clients, np.random.default_rng(dealing), **options)
+    parts = partition(kind, labels, cell.clients, generator(cell.seed, RewardsStudy.PARTITION), **options)
     train = dataset.features[kept]
     mean, sd = (np.float32(value) for value in (train.mean(dtype=np.float64), train.std(dtype=np.float64)))
     train = (train - mean) / sd
     if kind == "feature_noise":
         levels = feature_noise_levels(cell.clients, **options)
-        train = add_feature_noise(train, parts, levels, np.random.default_rng(noise))
+        train = add_feature_noise(train, parts, levels, generator(cell.seed, RewardsStudy.FEATURE_NOISE))
     module = models.build(cell.model, train.shape[1:], dataset.classes, cell.seed, dataset.vocabulary)
 
     def samples(x: Any, y: Any) -> Samples:

@@ -4,8 +4,8 @@
 
 What is trained, and how, is in `rewards_cells`; what the tables hold in `rewards_tables`. With
 `--against-loop` one round of the first setting is timed three ways first: by the engine on all cores, by
-the engine on one, and by a loop over clients in plain PyTorch (`learning.sequential`) with whatever number
-of threads up to the cores given is best for it.
+the engine on one, and by a loop over clients in plain PyTorch (`learning.engine.sequential`) with whatever
+number of threads up to the cores given is best for it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from bonafed.mechanisms.rewards.history import Models
 from bonafed.mechanisms.rewards.metrics import Evaluation
 
 if TYPE_CHECKING:
-    from bonafed.learning.crew import Crew
+    from bonafed.learning.engine.crew import Crew
 
 
 def findings(outcomes: dict[Cell, Outcome]) -> list[Finding]:
@@ -118,8 +118,8 @@ def _loop(ready: Federation, threads: int) -> Models:
     """(N, P) the updates of round 1, one client after the other."""
     import torch
 
+    from bonafed.learning.engine.sequential import run_jobs_sequentially
     from bonafed.learning.federation import make_jobs
-    from bonafed.learning.sequential import run_jobs_sequentially
 
     local, before = ready.local, torch.get_num_threads()
     jobs = make_jobs(local.parts, np.arange(len(local.parts)))

@@ -24,21 +24,15 @@ from torch import Tensor
 
 from bonafed import checks
 from bonafed.checks import Floats
-from bonafed.errors import InvalidValue
-from bonafed.learning.crew import Crew
-from bonafed.learning.engine import problems, run_jobs, single_threaded
-from bonafed.learning.jobs import (
-    BadModel,
-    BadUpdate,
-    Job,
-    LocalTraining,
-    Samples,
-    Update,
-    sampling_rate,
-)
+from bonafed.errors import BadModel, BadUpdate, InvalidValue
+from bonafed.learning.engine.crew import Crew
+from bonafed.learning.engine.jobs import Job, Samples, Update
+from bonafed.learning.engine.programs import Program
+from bonafed.learning.engine.running import problems, run_jobs
+from bonafed.learning.engine.threads import single_threaded
 from bonafed.learning.noise import Source
 from bonafed.learning.privacy import Release
-from bonafed.learning.programs import Program
+from bonafed.learning.work import LocalTraining, sampling_rate
 
 BadUpdatePolicy = Literal["raise", "skip", "zero"]  # "zero": it stays in the mean, and nobody is told
 
@@ -176,7 +170,7 @@ def run_round(
                 job.noise_multiplier,
                 update.releases,
                 update.steps,
-                sampling_rate(job, spec),
+                sampling_rate(job.samples.size, spec),
             )
             for job, update in zip(jobs, updates, strict=True)
             if update.releases
@@ -216,23 +210,3 @@ def make_jobs(
         seen[client] = copy + 1
         jobs.append(Job(client, parts[client], copy, float(noise[client])))
     return jobs
-
-
-@single_threaded()
-def evaluate(program: Program, weights: Tensor, samples: Samples) -> tuple[float, float]:
-    """Mean loss and accuracy (NaN for regression) of one model on samples."""
-    n = samples.features.shape[0]
-    if n == 0:
-        return float("nan"), float("nan")
-    loss = correct = 0.0
-    most = min(1000, 4 * program.samples_per_call(samples.features[0], clip=False))  # nothing is kept
-    for start in range(0, n, most):
-        x, y = samples.features[start : start + most], samples.labels[start : start + most]
-        with torch.no_grad():
-            z = program.outputs(weights[None], x[None])[0]
-        if program.loss == "squared":
-            loss += float((z - y.view(z.shape)).square().sum()) / 2
-        else:
-            loss += float(torch.nn.functional.cross_entropy(z, y, reduction="sum"))
-            correct += float((z.argmax(1) == y).sum())
-    return loss / n, correct / n if program.loss == "cross-entropy" else float("nan")

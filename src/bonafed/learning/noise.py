@@ -39,8 +39,10 @@ from torch import Tensor
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
-from bonafed.learning.jobs import Job, LocalTraining, Samples
-from bonafed.learning.workspace import array
+from bonafed.learning.engine.jobs import Job, Samples
+from bonafed.learning.engine.workspace import array
+from bonafed.learning.work import LocalTraining
+from bonafed.randomness import JobStream, job_bits
 
 KEY_BYTES = 32  # of a secret
 PIECE = 32768  # pairs of normal numbers that are made at once: fewer, and calls take longer than they do
@@ -54,7 +56,7 @@ _WHOLE, _REAL = torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.fl
 _PARTS = torch.tensor([2.0**-63, 2.0**-126, math.pi * 2.0**-63], dtype=torch.float64).view(-1, 1, 1)
 _HERE = object()  # owner of this module's arrays in the workspace
 _NOISE, _BATCHES = b"noise", b"batches"  # what a stream is for
-_PURPOSES = {_NOISE: 1, _BATCHES: 2}  # the order of samples, of the same seed, has none
+_STREAMS = {_NOISE: JobStream.NOISE, _BATCHES: JobStream.BATCHES}  # of reproducible noise
 
 
 class Task(NamedTuple):
@@ -170,7 +172,7 @@ class Reproducible(Source):
 
     def stream(self, task: Task) -> Stream:
         numbers = (self.seed, task.round_number, task.client, task.copy)
-        return Stream(lambda purpose: _Generator(numbers, _PURPOSES[purpose]))
+        return Stream(lambda purpose: _Generator(numbers, _STREAMS[purpose]))
 
 
 @final
@@ -209,8 +211,8 @@ class _Cipher:
 class _Generator:
     """Words of PCG64, seeded by public numbers."""
 
-    def __init__(self, numbers: Sequence[int], purpose: int) -> None:
-        self._bits = np.random.PCG64(np.random.SeedSequence(numbers, spawn_key=(purpose,)))
+    def __init__(self, numbers: Sequence[int], stream: JobStream) -> None:
+        self._bits = job_bits(numbers, stream)
 
     def fill(self, out: memoryview) -> None:
         out[:] = self._bits.random_raw(len(out) // _WORD).data.cast("B")

@@ -19,10 +19,11 @@ from typing import cast
 import numpy as np
 
 from bonafed.checks import Floats, finite_or_none
-from bonafed.learning.federation import evaluate
+from bonafed.errors import BadReport
+from bonafed.learning.engine.programs import architecture, saved_model
+from bonafed.learning.evaluate import evaluate
 from bonafed.learning.noise import Secret, SecretReleases, Source
 from bonafed.learning.privacy import Ledger, Release
-from bonafed.learning.programs import architecture, saved_model
 from bonafed.mechanisms.faithful import (
     Outcome,
     Problem,
@@ -37,14 +38,14 @@ from bonafed.mechanisms.faithful import (
 )
 from bonafed.mechanisms.faithful.agents import agent_kind, agents_from
 from bonafed.mechanisms.faithful.private import PrivateCalibration, PrivateOutcome, PrivateVariant
-from bonafed.mechanisms.faithful.protocol import BadReport, BadReportPolicy, PaymentRule, ProtocolVariant
+from bonafed.mechanisms.faithful.protocol import BadReportPolicy, PaymentRule, ProtocolVariant
 from bonafed.mechanisms.faithful.reports import ReportCheck
 from bonafed.mechanisms.faithful.statement import Statement, private_statement, statement
+from bonafed.randomness import Purpose, round_generator
 from bonafed.runs import folder as folders
 from bonafed.runs import private
 from bonafed.runs.faithful_setting import LONGEST, FaithfulSetting, fresh_losses
 from bonafed.runs.folder import Clock, JSONObject, Log, OnRound, RoundRecord
-from bonafed.runs.holdings import AGENTS, CLUSTERS, PRIVACY, generator
 from bonafed.runs.versions import begin_or_resume, ended
 
 _SIMULATED = "exact losses of private data: known to the simulation only, covered by no epsilon"
@@ -177,7 +178,7 @@ def _exact(
     if given.payments == "gradients" and given.clusters is None:
         outcome = faithful(
             problem,
-            agents=agents_from(given.agents, problem, generator(config, AGENTS)),
+            agents=agents_from(given.agents, problem, round_generator(config.run.seed, Purpose.AGENTS)),
             training_steps=left,
             payment_steps=config.payment_steps,
             epsilon=given.epsilon,
@@ -193,7 +194,7 @@ def _exact(
     else:
         w, _ = train(problem, None, left, start, heard)
         if given.clusters is not None:
-            rng = generator(config, CLUSTERS)
+            rng = round_generator(config.run.seed, Purpose.CLUSTERS)
             owed = cluster_payments(problem, w, random_clusters(problem.agents, given.clusters, rng))
         else:
             owed = newton_payments(problem, w) if given.payments == "newton" else vcg_payments(problem, w)
@@ -244,7 +245,7 @@ def _private(
 def _noise(setting: FaithfulSetting, source: Source | None) -> np.random.Generator | SecretReleases:
     """Of all releases of the run, one after the other."""
     if not isinstance(source, Secret):
-        return generator(setting.config, PRIVACY)
+        return round_generator(setting.config.run.seed, Purpose.PRIVATE_SUMS)
     return source.releases(setting.digest.encode())
 
 

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
 from bonafed.learning.datasets import Dataset
-from bonafed.learning.engine import single_threaded
-from bonafed.learning.jobs import Samples
-from bonafed.learning.programs import Loss, Program
+from bonafed.learning.engine.jobs import Samples
+from bonafed.learning.engine.programs import Loss, Program
+from bonafed.learning.evaluate import sample_losses
 from bonafed.mechanisms.faithful import (
     Problem,
     RidgeRegression,
@@ -32,8 +32,9 @@ from bonafed.mechanisms.faithful.modules import ModuleProblem
 from bonafed.mechanisms.faithful.private import PrivateCalibration
 from bonafed.mechanisms.faithful.private_plan import PublicFacts, plan_warning
 from bonafed.mechanisms.faithful.problems import scaled_features, shortened_features
+from bonafed.randomness import Purpose, round_generator
 from bonafed.runs.faithful_config import FaithfulConfig, FaithfulPrivacy
-from bonafed.runs.holdings import AGENTS, CLUSTERS, Holdings, generator, hold
+from bonafed.runs.holdings import Holdings, hold
 from bonafed.runs.sections import REPRODUCIBLE, named
 
 LONGEST = 1.0  # norm of a private sample's features with the constant, at most, as `_linear` makes them
@@ -91,7 +92,8 @@ def prepare_faithful(
         problem = _general(held, module)
         start, to_module = problem.start, _as_they_are
     with named("faithful"):
-        agents_from(config.faithful.agents, problem, generator(config, AGENTS))  # refuses bad ones
+        rng = round_generator(config.run.seed, Purpose.AGENTS)
+        agents_from(config.faithful.agents, problem, rng)  # refuses bad ones
     found = FaithfulSetting(
         config, problem, start, module, program, to_module, held.test, shares, notes, held.digest
     )
@@ -117,7 +119,7 @@ def _planned(setting: FaithfulSetting, promise: FaithfulPrivacy) -> FaithfulSett
     if not isinstance(problem, SoftmaxRegression):
         raise InvalidValue("data.name", "must have classes in a private run", config.data.name)
     count = config.faithful.clusters or problem.agents
-    groups = random_clusters(problem.agents, count, generator(config, CLUSTERS))
+    groups = random_clusters(problem.agents, count, round_generator(config.run.seed, Purpose.CLUSTERS))
     if config.faithful.variant != "corrected":
         with named("privacy", alpha="epsilon", beta="delta"):
             privacy_loss(promise.epsilon, promise.delta)
@@ -235,25 +237,8 @@ def fresh_losses(setting: FaithfulSetting) -> Callable[[Floats], Floats] | None:
     known = known / known.sum(1, keepdims=True)
 
     def losses(models: Floats) -> Floats:
-        each = _test_losses(setting, setting.to_module(models))
+        each = sample_losses(setting.program, setting.to_module(models), setting.test)
         by_class = np.stack([np.bincount(group, row, kinds) for row in each]) / np.maximum(counts, 1)
         return np.asarray(by_class @ known.T)
 
     return losses
-
-
-def _test_losses(setting: FaithfulSetting, weights: Tensor) -> Floats:
-    """(m, n) the loss of every test sample under every model."""
-    x, y, m = setting.test.features, setting.test.labels, weights.shape[0]
-    most = max(1, setting.program.samples_per_call(x[0], clip=False) // m)
-    found = []
-    with torch.no_grad(), single_threaded():
-        for rows in (slice(i, i + most) for i in range(0, len(y), most)):
-            part = x[rows]
-            z = setting.program.outputs(weights, part.expand(m, *part.shape)).double()
-            if setting.program.loss == "squared":
-                found.append((z - y[rows].view(1, -1, 1)).square().sum(2) / 2)
-            else:
-                log_p = torch.log_softmax(z, 2)
-                found.append(-log_p.gather(2, y[rows].expand(m, -1)[:, :, None])[:, :, 0])
-    return np.asarray(torch.cat(found, 1).numpy())

@@ -17,14 +17,13 @@ from bonafed.errors import InvalidValue
 from bonafed.learning import datasets, models
 from bonafed.learning import partition as partitions
 from bonafed.learning.datasets import Dataset
-from bonafed.learning.jobs import Samples
-from bonafed.learning.programs import Loss, Program, flat_parameters, program_for
+from bonafed.learning.engine.jobs import Samples
+from bonafed.learning.engine.programs import Loss, Program, flat_parameters, program_for
+from bonafed.randomness import Purpose, round_generator
 from bonafed.runs.config import AnyConfig
 from bonafed.runs.rewards_config import RewardsConfig
 from bonafed.runs.sections import named
 
-# purposes of generators of the run's seed
-PARTITION, NOISE, WHO, AGENTS, CLUSTERS, PRIVACY, VALIDATION = range(11, 18)
 C = TypeVar("C", bound=AnyConfig)
 
 
@@ -115,12 +114,6 @@ def _with_classes(config: AnyConfig, dataset: Dataset) -> Dataset:
     return replace(dataset, classes=stated, classes_stated=True)
 
 
-def generator(config: AnyConfig, purpose: int, round_number: int = 0) -> np.random.Generator:
-    """Randomness of the run's seed, for one purpose and round."""
-    key = np.random.SeedSequence((config.run.seed, round_number), spawn_key=(purpose,))
-    return np.random.default_rng(key)
-
-
 def _load(config: C, on_progress: Callable[[str], None] | None) -> tuple[C, Dataset]:
     """The data, and the config with places that hold from any folder."""
     given = config.data
@@ -144,7 +137,11 @@ def _split(config: AnyConfig, dataset: Dataset) -> list[NDArray[np.int64]]:
     try:
         with named("partition"):
             return partitions.partition(
-                kind, dataset.labels, clients or 0, generator(config, PARTITION), **options
+                kind,
+                dataset.labels,
+                clients or 0,
+                round_generator(config.run.seed, Purpose.PARTITION),
+                **options,
             )
     except InvalidValue as error:
         if dataset.classes or error.name != "partition.labels" or not np.isfinite(dataset.labels).all():
@@ -161,7 +158,9 @@ def _features(config: AnyConfig, dataset: Dataset, parts: list[NDArray[np.int64]
         raise InvalidValue("partition.kind", "must not add noise to text", config.partition.kind)
     levels = partitions.feature_noise_levels(len(parts), config.partition.options["sigma"])
     features = cast(NDArray[np.float32], dataset.features)
-    return partitions.add_feature_noise(features, parts, levels, generator(config, NOISE))
+    return partitions.add_feature_noise(
+        features, parts, levels, round_generator(config.run.seed, Purpose.FEATURE_NOISE)
+    )
 
 
 def _require_labels(dataset: Dataset, parts: list[NDArray[np.int64]]) -> None:

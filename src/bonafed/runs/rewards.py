@@ -23,11 +23,11 @@ import torch
 from numpy.typing import NDArray
 
 from bonafed.checks import Floats, finite_or_none
-from bonafed.learning.programs import architecture, saved_model
+from bonafed.learning.engine.programs import architecture, saved_model
+from bonafed.learning.evaluate import evaluate_models
 from bonafed.mechanisms.rewards import BaselineState, RewardsState
 from bonafed.mechanisms.rewards.cheats import Standing, contribution_shares, parse_cheat, report
 from bonafed.mechanisms.rewards.history import Models
-from bonafed.mechanisms.rewards.local import evaluate_models
 from bonafed.mechanisms.rewards.metrics import Evaluation, scores
 from bonafed.mechanisms.rewards.server import Bools
 from bonafed.runs import folder as folders

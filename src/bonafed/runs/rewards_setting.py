@@ -13,8 +13,9 @@ from torch import nn
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
 from bonafed.learning.datasets import Dataset
-from bonafed.learning.jobs import Samples
-from bonafed.learning.programs import Program, flat_parameters
+from bonafed.learning.engine.jobs import Samples
+from bonafed.learning.engine.programs import Program, flat_parameters
+from bonafed.learning.evaluate import evaluate_models
 from bonafed.mechanisms.rewards import (
     CosineRewards,
     FederatedAveraging,
@@ -30,11 +31,12 @@ from bonafed.mechanisms.rewards import (
 from bonafed.mechanisms.rewards.baselines import SHARED_LAYERS
 from bonafed.mechanisms.rewards.cheats import cheating, cheats_from
 from bonafed.mechanisms.rewards.history import Models
-from bonafed.mechanisms.rewards.local import EngineLocal, evaluate_models, last_layers, layer_slices
+from bonafed.mechanisms.rewards.local import EngineLocal, last_layers, layer_slices
 from bonafed.mechanisms.rewards.rates import Reference
 from bonafed.mechanisms.rewards.server import Own
 from bonafed.mechanisms.rewards.training import Local
-from bonafed.runs.holdings import VALIDATION, generator, hold
+from bonafed.randomness import Purpose, round_generator
+from bonafed.runs.holdings import hold
 from bonafed.runs.rewards_config import RewardsConfig
 from bonafed.runs.sections import named
 from bonafed.runs.setting import local_training
@@ -193,7 +195,7 @@ def _judges(config: RewardsConfig, samples: Samples) -> tuple[Samples, Samples]:
     if not 0 < kept < n:
         rule = f"must leave test and validation samples of {n} kept for testing"
         raise InvalidValue("rewards.validation", rule, config.rewards.validation)
-    order = torch.from_numpy(generator(config, VALIDATION).permutation(n))
+    order = torch.from_numpy(round_generator(config.run.seed, Purpose.VALIDATION).permutation(n))
     parts = [order[kept:].sort().values, order[:kept].sort().values]
     test, validation = (Samples(samples.features[rows], samples.labels[rows]) for rows in parts)
     return test, validation

@@ -16,6 +16,7 @@ from typing import Any, Literal
 from bonafed import checks
 from bonafed.errors import InvalidValue
 from bonafed.learning.partition import options_of
+from bonafed.learning.work import local_steps
 from bonafed.mechanisms.deviations import Deviation
 
 PROPOSITION_1 = "proposition-1"  # the learning rates that follow the convergence theorem
@@ -195,7 +196,7 @@ class Training(Section):
 
     def local_steps(self, size: int) -> int:
         """Of a client of `size` samples in a round."""
-        return self.steps or (self.epochs or 1) * -(-size // self.batch_size)
+        return local_steps(size, self.batch_size, self.epochs, self.steps)
 
     def _agree(self) -> None:
         if self.epochs is not None and self.steps is not None:

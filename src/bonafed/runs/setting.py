@@ -20,16 +20,10 @@ from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
 from bonafed.learning.datasets import Dataset
-from bonafed.learning.federation import BadUpdatePolicy, Participation, evaluate, weighted_mean
-from bonafed.learning.jobs import (
-    Job,
-    LocalTraining,
-    Optimizer,
-    Samples,
-    largest_sum,
-    record_steps,
-    sampling_rate,
-)
+from bonafed.learning.engine.jobs import Samples
+from bonafed.learning.engine.programs import Program, flat_parameters
+from bonafed.learning.evaluate import evaluate
+from bonafed.learning.federation import BadUpdatePolicy, Participation, weighted_mean
 from bonafed.learning.privacy import (
     Batches,
     Calibration,
@@ -37,7 +31,7 @@ from bonafed.learning.privacy import (
     noise_multiplier,
     sampled_multiplier,
 )
-from bonafed.learning.programs import Program, flat_parameters
+from bonafed.learning.work import LocalTraining, Optimizer, largest_sum, record_steps, sampling_rate
 from bonafed.mechanisms.coins import Coins
 from bonafed.mechanisms.jsam import noise_scale as jsam_noise_scale
 from bonafed.mechanisms.jsam import training as jsam
@@ -45,9 +39,10 @@ from bonafed.mechanisms.jsam.training import PrivacyTerms
 from bonafed.mechanisms.sampling import training as sampling
 from bonafed.mechanisms.sampling.convergence import RateVariant
 from bonafed.mechanisms.sampling.training import SampledTerms, Scheme
+from bonafed.randomness import Purpose, round_generator
 from bonafed.runs.coins import VERIFIABLE, simulate
 from bonafed.runs.config import Config, Privacy, to_tables
-from bonafed.runs.holdings import WHO, generator, hold
+from bonafed.runs.holdings import hold
 from bonafed.runs.sections import BY_THEOREM, PROPOSITION_1, Training, named
 
 Terms = SampledTerms | PrivacyTerms
@@ -288,7 +283,7 @@ def _noise_scale(
     assert given.smoothness is not None
     records = min(min(training.batch_size, part.size) for part in parts)
     steps = max(training.local_steps(part.size) for part in parts)
-    passes = max(record_steps(Job(0, part), spec) for part in parts)
+    passes = max(record_steps(part.size, spec) for part in parts)
     with named("jsam"):
         scale = jsam_noise_scale(
             given.delta, program.size, training.rounds * steps, given.smoothness, records
@@ -335,7 +330,8 @@ def _participation(
     wanted = max(1, round(config.training.participation * len(parts)))
     if wanted == len(parts):
         return weighted_mean(range(len(parts)), sizes)
-    who = generator(config, WHO, round_number).choice(len(parts), wanted, replace=False)
+    rng = round_generator(config.run.seed, Purpose.PARTICIPANTS, round_number)
+    who = rng.choice(len(parts), wanted, replace=False)
     return weighted_mean(np.sort(who), sizes)
 
 
@@ -351,10 +347,9 @@ def _noise_multipliers(
 
     Who takes part when does not depend on the data, so their number is known in advance (theory P3).
     """
-    jobs = [Job(client, part) for client, part in enumerate(parts)]
-    each = np.array([record_steps(job, spec) if job.samples.size else 0 for job in jobs])
-
-    longest = max((largest_sum(job, spec) for job in jobs if job.samples.size), default=0.0)
+    sizes = [part.size for part in parts]
+    each = np.array([record_steps(n, spec) if n else 0 for n in sizes])
+    longest = max((largest_sum(n, spec) for n in sizes if n), default=0.0)
 
     def kept(ideal: Ideal, epsilon: float, delta: float, times: int) -> float:
         """Also by noise that is computed; one that a seed takes off promises nothing."""
@@ -377,8 +372,8 @@ def _noise_multipliers(
     for number in range(1, config.training.rounds + 1):
         np.add.at(turns, _participation(config, parts, terms, coins, number).clients, 1)
     kinds = [
-        (times, sampling_rate(job, spec)) if times else None
-        for times, job in zip((turns * each).tolist(), jobs, strict=True)
+        (times, sampling_rate(n, spec)) if times else None
+        for times, n in zip((turns * each).tolist(), sizes, strict=True)
     ]
     with named("privacy"):
         noise_multiplier(given.epsilon, given.delta)  # also if nobody takes part, bad values are refused

@@ -21,11 +21,12 @@ from torch import Tensor
 
 from bonafed.checks import finite_or_none
 from bonafed.errors import InvalidValue
-from bonafed.learning.crew import Crew
-from bonafed.learning.federation import BadUpdatePolicy, evaluate, run_round
+from bonafed.learning.engine.crew import Crew
+from bonafed.learning.engine.programs import architecture, saved_model
+from bonafed.learning.evaluate import evaluate
+from bonafed.learning.federation import BadUpdatePolicy, run_round
 from bonafed.learning.noise import Secret, Source
 from bonafed.learning.privacy import Ledger, Release
-from bonafed.learning.programs import architecture, saved_model
 from bonafed.mechanisms.jsam.payments import HARDLY_A_PROMISE, privacy_warning
 from bonafed.mechanisms.jsam.training import LARGEST_LOSSES, PrivacyTerms
 from bonafed.mechanisms.sampling.training import SampledTerms

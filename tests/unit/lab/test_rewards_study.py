@@ -15,8 +15,9 @@ from bonafed.lab import rewards_study as command
 from bonafed.lab import rewards_tables as tables
 from bonafed.lab.rewards_cells import Cell, Checkpoint, Outcome
 from bonafed.learning import datasets
-from bonafed.learning.jobs import Job, LocalTraining, batches, job_rng
-from bonafed.learning.programs import load_parameters
+from bonafed.learning.engine.jobs import Job, batches, job_rng
+from bonafed.learning.engine.programs import load_parameters
+from bonafed.learning.work import LocalTraining
 from bonafed.mechanisms.rewards import ModelRewards
 from bonafed.mechanisms.rewards.metrics import Evaluation
 

@@ -16,15 +16,16 @@ import torch
 from tests.oracles.twins import NOISE
 from torch import nn
 
-from bonafed.errors import InvalidValue
-from bonafed.learning import crew as crews
+from bonafed.errors import CrewNotStarted, InvalidValue, MemberLost
 from bonafed.learning import models
-from bonafed.learning.crew import Crew, CrewNotStarted, MemberLost
-from bonafed.learning.engine import run_jobs
+from bonafed.learning.engine import crew as crews
+from bonafed.learning.engine.crew import Crew
+from bonafed.learning.engine.groups import Plan
+from bonafed.learning.engine.jobs import Samples
+from bonafed.learning.engine.programs import flat_parameters, program_for
+from bonafed.learning.engine.running import run_jobs
 from bonafed.learning.federation import make_jobs
-from bonafed.learning.groups import Plan
-from bonafed.learning.jobs import LocalTraining, Samples
-from bonafed.learning.programs import flat_parameters, program_for
+from bonafed.learning.work import LocalTraining
 
 SIZES = (7, 12, 3, 20, 12, 1, 9)
 ONE_BY_ONE = 1  # group_bytes: as many groups as jobs

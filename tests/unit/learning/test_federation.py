@@ -5,9 +5,9 @@ import pytest
 from tests.oracles.twins import image_samples, make, split
 
 from bonafed.errors import InvalidValue
+from bonafed.learning.engine.programs import flat_parameters, program_for
 from bonafed.learning.federation import Participation, make_jobs, run_round, weighted_mean
-from bonafed.learning.jobs import LocalTraining
-from bonafed.learning.programs import flat_parameters, program_for
+from bonafed.learning.work import LocalTraining
 
 PARTS = split((4, 3, 5))
 EVERYONE = np.arange(3)

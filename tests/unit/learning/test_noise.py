@@ -9,7 +9,7 @@ from scipy import stats
 
 from bonafed.errors import InvalidValue
 from bonafed.learning import noise
-from bonafed.learning.jobs import Job, LocalTraining, Samples
+from bonafed.learning.engine.jobs import Job, Samples
 from bonafed.learning.noise import (
     Reproducible,
     Secret,
@@ -21,6 +21,7 @@ from bonafed.learning.noise import (
     unit,
 )
 from bonafed.learning.privacy.arithmetic import relative_error, reserve
+from bonafed.learning.work import LocalTraining
 
 KEY = Secret(bytes(range(32)))
 ASKED = digest_of_training(LocalTraining(8, 0.1, clip=1.0), 0)

@@ -8,18 +8,20 @@ from torch import nn
 from torch.nn.utils.parametrize import register_parametrization
 
 from bonafed.errors import InvalidValue
-from bonafed.learning import autograd, models
-from bonafed.learning.autograd import ModuleProgram
-from bonafed.learning.federation import make_jobs
-from bonafed.learning.jobs import LocalTraining, Samples
-from bonafed.learning.programs import (
+from bonafed.learning import models
+from bonafed.learning.engine import autograd
+from bonafed.learning.engine.autograd import ModuleProgram
+from bonafed.learning.engine.jobs import Samples
+from bonafed.learning.engine.programs import (
     MOST_SAMPLES,
     flat_parameters,
     load_parameters,
     program_for,
 )
-from bonafed.learning.stacks import LayerProgram
-from bonafed.learning.workspace import reused_memory
+from bonafed.learning.engine.stacks import LayerProgram
+from bonafed.learning.engine.workspace import reused_memory
+from bonafed.learning.federation import make_jobs
+from bonafed.learning.work import LocalTraining
 
 
 class _Residual(nn.Linear):

@@ -6,14 +6,16 @@ import torch
 from tests.oracles.twins import NOISE, assert_near, assert_same, both, image_samples, make, split
 from torch import nn
 
-from bonafed.learning import models, programs
-from bonafed.learning.autograd import ModuleProgram
-from bonafed.learning.engine import run_jobs
+from bonafed.learning import models
+from bonafed.learning.engine import programs
+from bonafed.learning.engine.autograd import ModuleProgram
+from bonafed.learning.engine.jobs import Job, Samples, batches, job_rng, poisson_batches
+from bonafed.learning.engine.programs import flat_parameters, program_for
+from bonafed.learning.engine.running import run_jobs
+from bonafed.learning.engine.stacks import LayerProgram
 from bonafed.learning.federation import make_jobs
-from bonafed.learning.jobs import Job, LocalTraining, Samples, batches, job_rng, poisson_batches
 from bonafed.learning.noise import Task, digest, digest_of_samples, digest_of_training
-from bonafed.learning.programs import flat_parameters, program_for
-from bonafed.learning.stacks import LayerProgram
+from bonafed.learning.work import LocalTraining
 
 SIZES = (7, 12, 3, 12, 1)
 FEW = (4, 3)

@@ -8,12 +8,10 @@ import pytest
 import torch
 from torch import nn
 
-from bonafed.errors import InvalidValue
+from bonafed.errors import BadReport, Diverged, InvalidValue
 from bonafed.learning.datasets import from_arrays
 from bonafed.learning.privacy import Ledger, Release
 from bonafed.mechanisms.faithful import (
-    BadReport,
-    Diverged,
     PublicFacts,
     RidgeRegression,
     faithful,

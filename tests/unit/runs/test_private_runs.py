@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from bonafed.errors import InvalidValue
-from bonafed.learning import datasets, groups
+from bonafed.learning import datasets
+from bonafed.learning.engine import groups
+from bonafed.learning.engine.jobs import Job, batches, job_rng
 from bonafed.learning.federation import run_round
-from bonafed.learning.jobs import Job, batches, job_rng, largest_sum, record_steps, sampling_rate
 from bonafed.learning.noise import (
     Reproducible,
     Secret,
@@ -24,6 +25,7 @@ from bonafed.learning.noise import (
     unit,
 )
 from bonafed.learning.privacy import Ledger, Release, reserve
+from bonafed.learning.work import largest_sum, record_steps, sampling_rate
 from bonafed.runs import config, folder, private, setting, training
 from bonafed.runs.faithful import train_faithful
 from bonafed.runs.faithful_setting import prepare_faithful
@@ -272,10 +274,10 @@ def test_what_arithmetic_takes_is_set_aside(make, small, batches):
     assert np.all(secret.noise_multipliers > ideal.noise_multipliers)
     assert np.all(secret.noise_multipliers < 1.01 * ideal.noise_multipliers)
     for job, noise in zip(map(Job, range(4), secret.parts), secret.noise_multipliers, strict=True):
-        times = secret.config.rounds * record_steps(job, secret.spec)
-        rate = sampling_rate(job, secret.spec)
+        times = secret.config.rounds * record_steps(job.samples.size, secret.spec)
+        rate = sampling_rate(job.samples.size, secret.spec)
         ledger = Ledger((Release(0, 1, float(noise), times, times, rate),))
-        reach = largest_sum(job, secret.spec) / noise
+        reach = largest_sum(job.samples.size, secret.spec) / noise
         left = reserve(1.0, 1e-5, secret.program.size * times, reach)
         assert ledger.epsilon(0, left.delta) <= left.epsilon
 

@@ -12,9 +12,9 @@ from torch import nn
 
 from bonafed.errors import InvalidValue
 from bonafed.learning.datasets import from_arrays
+from bonafed.learning.evaluate import evaluate_models
 from bonafed.mechanisms.rewards import ModelRewards, Standalone
 from bonafed.mechanisms.rewards import run as run_method
-from bonafed.mechanisms.rewards.local import evaluate_models
 from bonafed.runs import config, folder, listing
 from bonafed.runs.rewards import CLIENTS, train_rewards
 from bonafed.runs.rewards_setting import prepare_rewards

@@ -8,8 +8,8 @@ import torch
 
 from bonafed import InvalidValue, UnreadableFile
 from bonafed.learning import datasets
-from bonafed.learning.autograd import ModuleProgram
 from bonafed.learning.datasets import synthetic
+from bonafed.learning.engine.autograd import ModuleProgram
 from bonafed.mechanisms.sampling.training import proposition_1_rates
 from bonafed.runs import config, setting
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from bonafed import InvalidValue
-from bonafed.learning.jobs import BadUpdate
+from bonafed.errors import BadUpdate
 from bonafed.learning.privacy import Ledger, Release
 from bonafed.runs import folder as folders
 from bonafed.runs import setting, training

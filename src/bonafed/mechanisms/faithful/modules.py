@@ -28,9 +28,9 @@ from torch import Tensor, nn
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
-from bonafed.learning.engine import single_threaded
-from bonafed.learning.jobs import Samples
-from bonafed.learning.programs import Loss, flat_parameters, program_for, trainable
+from bonafed.learning.engine.jobs import Samples
+from bonafed.learning.engine.programs import Loss, flat_parameters, program_for, trainable
+from bonafed.learning.engine.threads import single_threaded
 from bonafed.mechanisms.faithful.problems import Problem
 
 

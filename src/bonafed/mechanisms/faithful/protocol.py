@@ -42,49 +42,19 @@ from numpy.typing import NDArray
 
 from bonafed import checks
 from bonafed.checks import Floats
-from bonafed.errors import BonafedError, InvalidValue
+from bonafed.errors import AskFailed, BadReport, Diverged, InvalidValue, UnusableReport
 from bonafed.mechanisms.faithful.agents import Agent
 from bonafed.mechanisms.faithful.coalition import Coalition
 from bonafed.mechanisms.faithful.problems import Ints, Problem, SoftmaxRegression, require_others
-from bonafed.mechanisms.faithful.remote import AskFailed
-from bonafed.mechanisms.faithful.reports import (
-    FAR,
-    GROWTH,
-    Asked,
-    ReportCheck,
-    UnusableReport,
-    Watch,
-)
+from bonafed.mechanisms.faithful.reports import FAR, GROWTH, Asked, ReportCheck, Watch
 from bonafed.mechanisms.faithful.vcg import Payments
 
 PaymentRule = Literal["trapezoid", "left"]
 ProtocolVariant = Literal["corrected", "printed"]
 BadReportPolicy = Literal["raise", "leave out"]
 OnStep = Callable[[int, Floats, float], None]  # step 1, 2, ..., the model after it, norm of the sum before
-OnLeftOut = Callable[["BadReport"], None]
+OnLeftOut = Callable[[BadReport], None]
 _BILL = 1e-9  # of the first residual: what an agent left out owes is not computed more accurately
-
-
-class BadReport(BonafedError):
-    """An agent's report is no gradient of its loss; says which agent, when, and why."""
-
-    def __init__(
-        self,
-        agent: int,
-        where: str,
-        problem: str,
-        model: Floats,
-        advice: str = 'on_bad_report = "leave out" goes on without it',
-    ) -> None:
-        self.agent, self.where, self.problem = agent, where, problem
-        self.model = model  # (P,) the last one of the training that the agent was sent
-        super().__init__(
-            f"report of agent {agent} in {where} must be a gradient of its loss, got {problem} ({advice})"
-        )
-
-
-class Diverged(BonafedError):
-    """The reports drive the model away instead of to a minimum, and nobody can be named for it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,35 +30,12 @@ from numpy.typing import ArrayLike
 
 from bonafed import checks
 from bonafed.checks import Floats
-from bonafed.errors import BonafedError, InvalidValue
+from bonafed.errors import AskFailed, InvalidValue
 from bonafed.mechanisms.faithful.problems import Problem
 from bonafed.mechanisms.faithful.reports import usable_report
 
 Ask = Callable[[dict[int, Floats]], Mapping[int, ArrayLike | BaseException | None]]
 # models (m, P) by agent -> their gradients (m, P) by agent
-
-
-class AskFailed(BonafedError):
-    """`ask` failed as a whole, which says nothing about any agent; keeps what was reached.
-
-    `faithful(..., start=error.model, training_steps=those left)` goes on where this ended, of a problem
-    without the agents of `left_out`, if any.
-    """
-
-    def __init__(
-        self,
-        reason: str,
-        where: str = "",
-        model: Floats | None = None,
-        steps: int = 0,
-        left_out: tuple[int, ...] = (),
-    ) -> None:
-        self.reason, self.where = reason, where
-        self.model = model  # (P,) the last one of the training that was sent out
-        self.steps = steps  # of training that led to it
-        self.left_out = left_out  # agents that this training was without
-        place = f" in {where}, after {steps:,} steps of training" if where else ""
-        super().__init__(f"asking the agents failed{place}: {reason}")
 
 
 SINGLE, DOUBLE = 1e-5, 1e-12  # precision of gradients in single floats; the most that doubles have

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from bonafed import checks
 from bonafed.checks import Floats
-from bonafed.errors import BonafedError
+from bonafed.errors import UnusableReport
 from bonafed.mechanisms.faithful.problems import Problem
 
 ReportCheck = Literal["gradients", "numbers"]  # of a loss as agreed on, or anything finite: for studies
@@ -35,15 +35,6 @@ FAR = 1e100  # norm of a report that is still computed with: its square is a num
 GROWTH = 1e6  # of models and sums of reports, against the first: beyond, nothing can be concluded
 
 NOT_FINITE = "NaN or inf"
-
-
-class UnusableReport(BonafedError):
-    """What an agent reported is no gradient of its loss; says which agent, and what came instead."""
-
-    def __init__(self, agent: int, problem: str, *, certain: bool = True) -> None:
-        self.agent, self.problem = agent, problem
-        self.certain = certain  # whether an honest agent could not have come to this
-        super().__init__(f"report of agent {agent} must be a gradient of its loss, got {problem}")
 
 
 def usable_report(agent: int, report: object, shape: tuple[int, ...]) -> Floats:

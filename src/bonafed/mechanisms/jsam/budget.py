@@ -90,7 +90,7 @@ def eta_for_expected_budget(
     same draws serve every eta, so the search is over one increasing function.
     """
     money, n = checks.positive("budget", budget), checks.whole("clients", clients)
-    rng = np.random.default_rng(np.random.SeedSequence(checks.seed("seed", seed)))
+    rng = np.random.default_rng(checks.seed("seed", seed))
     if not isinstance(prior, Prior):
         raise InvalidValue("prior", "must be a prior", repr(prior)[:60])
     size = checks.whole("samples", samples)

@@ -48,6 +48,7 @@ from bonafed.mechanisms.jsam.budget import (
 from bonafed.mechanisms.jsam.complete import complete_information
 from bonafed.mechanisms.jsam.payments import PrivacySettlement, capped_rule, lowest_cost, settle
 from bonafed.mechanisms.jsam.rules import Cheapest, Jsam, Rule, largest_losses, unbiased
+from bonafed.randomness import Purpose, generator
 
 if TYPE_CHECKING:
     from bonafed.learning.federation import Participation  # heavy: PyTorch
@@ -57,7 +58,6 @@ Calibrate = Callable[[float, int], float]  # epsilon, releases -> noise multipli
 Scheme = Literal["jsam", "unbiased", "cheapest", "complete information", "largest losses"]
 LARGEST_LOSSES = "largest losses"
 WITH_MEMBERS = ("cheapest", LARGEST_LOSSES)
-_SCHEDULE, _COSTS = 21, 22  # keep these generators apart from those of the learning
 DRAWS = 100  # of all costs, for an expectation over them
 _ALIKE = 1e-5  # relative: losses this close differ by rounding only
 
@@ -95,7 +95,7 @@ class PrivacyTerms:
 def draw_costs(prior: Prior, clients: int, seed: int) -> Floats:
     """(1): (clients,) money per unit of epsilon."""
     number = checks.seed("seed", seed)
-    rng = np.random.default_rng(np.random.SeedSequence(number, spawn_key=(_COSTS,)))
+    rng = generator(number, Purpose.PRIVACY_COSTS)
     return prior.sample(rng, checks.whole("clients", clients))
 
 
@@ -191,7 +191,7 @@ def _rule(scheme: Scheme, clients: int, members: int | None, losses: ArrayLike |
 
 def _draws(prior: Prior, clients: int) -> Floats:
     """(DRAWS, clients) costs, those of `eta_for_expected_budget`."""
-    rng = np.random.default_rng(np.random.SeedSequence(0))
+    rng = np.random.default_rng(0)
     return np.maximum([prior.sample(rng, clients) for _ in range(DRAWS)], lowest_cost(prior))
 
 
@@ -201,8 +201,8 @@ def draw_schedule(
     """(3): (rounds, clients_per_round) client numbers, each drawn by the selection probabilities."""
     p = checks.vector("selection", selection)
     size = (checks.whole("rounds", rounds), checks.whole("clients_per_round", clients_per_round))
-    key = np.random.SeedSequence(checks.seed("seed", seed), spawn_key=(_SCHEDULE,))
-    return np.random.default_rng(key).choice(p.size, size=size, p=p / p.sum())
+    rng = generator(checks.seed("seed", seed), Purpose.SCHEDULE)
+    return rng.choice(p.size, size=size, p=p / p.sum())
 
 
 def schedule_of(coins: Coins) -> NDArray[np.int64]:

@@ -35,11 +35,11 @@ from bonafed.mechanisms.faithful.agents import Agent
 from bonafed.mechanisms.rewards.history import Models
 from bonafed.mechanisms.rewards.server import Bools
 from bonafed.mechanisms.rewards.training import Local, RewardsState
+from bonafed.randomness import Purpose, generator
 
 Cheat = Callable[[int, Models, Models, int], Models]
 # (client, models (N, P), honest updates (N, P), round number) -> (P,) what the client uploads
 SEEN = 0.1  # a cheat is seen if its share of all contributions falls by more than this part
-_NOISE = 41  # keeps this generator apart from others
 
 
 def as_cheat(agent: Agent) -> Cheat:
@@ -84,8 +84,8 @@ def send_noise(seed: int, scale: float = 1.0) -> Cheat:
     number = checks.seed("seed", seed)
 
     def upload(client: int, _models: Models, updates: Models, round_number: int) -> Models:
-        key = np.random.SeedSequence(number, spawn_key=(_NOISE, round_number, client))
-        noise = np.random.default_rng(key).standard_normal(updates.shape[1])
+        rng = generator(number, Purpose.CHEAT, round_number, client)
+        noise = rng.standard_normal(updates.shape[1])
         return np.asarray(size * np.linalg.norm(updates[client]) / np.linalg.norm(noise) * noise)
 
     return upload

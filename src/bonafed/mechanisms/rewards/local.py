@@ -1,36 +1,33 @@
-"""Local training and evaluation of one model per client, on the client-batched engine.
+"""Local training of one model per client, on the client-batched engine.
 
 `EngineLocal` is the local training of the paper's experiments: every client starts each round from its own
 model with a new optimizer, at a learning rate that falls by a factor per round. All clients of a round are
-one program, whatever their number. `evaluate_models` scores all models on the same samples, many at a
-time.
+one program, whatever their number. (`learning.evaluate.evaluate_models` scores all their models at once.)
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
 from bonafed import checks
-from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
-from bonafed.learning.crew import Crew
-from bonafed.learning.engine import run_jobs, single_threaded
+from bonafed.learning.engine.crew import Crew
+from bonafed.learning.engine.jobs import Samples
+from bonafed.learning.engine.programs import Program, trainable
+from bonafed.learning.engine.running import run_jobs
+from bonafed.learning.evaluate import precision
 from bonafed.learning.federation import make_jobs
-from bonafed.learning.jobs import LocalTraining, Samples
-from bonafed.learning.programs import Program, trainable
+from bonafed.learning.work import LocalTraining
 from bonafed.mechanisms.rewards.history import Models
 from bonafed.mechanisms.rewards.server import Bools
 
 DECAY = 0.977  # of the learning rate per round: to a tenth in 100 rounds (paper, appendix E.1)
-_SAMPLES_AT_ONCE = 1000  # of all models together
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,7 +57,7 @@ class EngineLocal:
         found = np.zeros_like(models)
         done = run_jobs(
             self.program,
-            torch.from_numpy(models[who]).to(_precision(self.samples)),
+            torch.from_numpy(models[who]).to(precision(self.samples)),
             self.samples,
             make_jobs(self.parts, who),
             replace(self.spec, learning_rate=rate),
@@ -71,59 +68,6 @@ class EngineLocal:
         for i, update in zip(who, done, strict=True):
             found[i] = update.change.numpy()
         return found
-
-
-def _precision(samples: Samples) -> torch.dtype:
-    """Of the features; single where these are tokens."""
-    kind = samples.features.dtype
-    return kind if kind.is_floating_point else torch.float32
-
-
-class ModelScores(NamedTuple):
-    """How good m models are on the same samples."""
-
-    loss: Floats  # (m,) mean over the samples
-    accuracy: Floats  # (m,) share of samples classified rightly; NaN for regression
-
-
-@single_threaded()
-def evaluate_models(program: Program, models: Models, samples: Samples, *, cores: int = 1) -> ModelScores:
-    """Loss and accuracy of each row of `models` (m, P); digits do not depend on `cores`."""
-    n, m = samples.features.shape[0], models.shape[0]
-    if n == 0:
-        raise InvalidValue("samples", "must not be empty", "0 samples")
-    weights = torch.from_numpy(np.array(models)).to(_precision(samples))  # a copy: states are read-only
-    most = min(_SAMPLES_AT_ONCE, 4 * program.samples_per_call(samples.features[0], clip=False))
-    length = min(n, most)
-    together = max(1, most // length)  # small sets of samples: several models in a call
-    groups = [weights[k : k + together] for k in range(0, m, together)]
-
-    def score(group: Tensor) -> tuple[Tensor, Tensor]:
-        return _score(program, group, samples, length)
-
-    if cores == 1:
-        done = [score(group) for group in groups]
-    else:
-        with ThreadPoolExecutor(checks.whole("cores", cores)) as pool:
-            done = list(pool.map(score, groups))
-    loss, correct = (torch.cat(parts).numpy() / n for parts in zip(*done, strict=True))
-    return ModelScores(loss, correct if program.loss == "cross-entropy" else np.full(m, np.nan))
-
-
-def _score(program: Program, weights: Tensor, samples: Samples, length: int) -> tuple[Tensor, Tensor]:
-    """(k,) summed loss and number of right answers, in double precision."""
-    k = weights.shape[0]
-    loss, correct = torch.zeros(k, dtype=torch.float64), torch.zeros(k, dtype=torch.float64)
-    for start in range(0, samples.features.shape[0], length):
-        x, y = samples.features[start : start + length], samples.labels[start : start + length]
-        with torch.no_grad():
-            z = program.outputs(weights, x.expand(k, *x.shape)).double()
-        if program.loss == "squared":
-            loss += (z - y.double().view(z.shape[1:])).square().sum((1, 2)) / 2
-        else:
-            loss -= torch.log_softmax(z, 2)[:, torch.arange(y.shape[0]), y].sum(1)
-            correct += (z.argmax(2) == y).sum(1)
-    return loss, correct
 
 
 def layer_slices(module: nn.Module) -> list[slice]:

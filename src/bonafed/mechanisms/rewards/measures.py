@@ -29,6 +29,7 @@ from bonafed.economics import contribution
 from bonafed.economics.contribution import Masks, ShapleyValues
 from bonafed.errors import InvalidValue
 from bonafed.mechanisms.rewards.history import History, Measure, Round
+from bonafed.randomness import numbered_generator
 
 _AT_ONCE = 64  # models scored in one call: bounds the memory for large models
 
@@ -126,7 +127,7 @@ def shapley_over_rounds(history: History, *, orders: int = 100, seed: int = 0) -
         who = np.flatnonzero(one.present)
         if who.size:
             found = contribution.shapley(
-                _RoundValue(history, one), who.size, orders=orders, rng=np.random.default_rng([seed, t])
+                _RoundValue(history, one), who.size, orders=orders, rng=numbered_generator(seed, t)
             )
             total[who] += found.value
             variance[who] += found.error**2

@@ -37,10 +37,10 @@ from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
 from bonafed.mechanisms.rewards.history import Models
 from bonafed.mechanisms.rewards.rates import Counts, Reference, reference_size, set_sizes
+from bonafed.randomness import Purpose, generator
 
 Own = Literal["paper", "unbiased"]
 Bools = NDArray[np.bool_]
-_SETS, _REFERENCE, _RECOVERY, _PRESENCE = 31, 32, 33, 34  # keep these generators apart, and from others
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,7 +70,7 @@ def server_step(
     here = np.ones(clients, dtype=bool) if present is None else present
     sets = draw_sets(gamma, here, seed=seed, round_number=round_number)
     size = reference_size(gamma[here], int(here.sum()), reference) if here.any() else 0
-    place = _generator(_REFERENCE, seed, round_number).random((1, clients))
+    place = generator(seed, Purpose.REFERENCE_SET, round_number).random((1, clients))
     chosen = _first(place, here, np.array([size]))
     rewards = combine(reward_weights(sets, here, own), updates)
     return ServerStep(rewards, combine(mean_weights(chosen), updates)[0], sets, chosen[0])
@@ -81,7 +81,7 @@ def draw_sets(rates: Floats, present: Bools, *, seed: int, round_number: int) ->
     n, everybody = int(present.sum()), present.size
     if n == 0:
         return np.zeros((everybody, everybody), dtype=bool)
-    place = _generator(_SETS, seed, round_number).random((everybody, everybody))
+    place = generator(seed, Purpose.REWARD_SETS, round_number).random((everybody, everybody))
     np.fill_diagonal(place, -1.0)  # the own update comes first, and is counted in |S_i|
     sets = _first(place, present, set_sizes(rates, n))
     sets[~present] = False
@@ -130,7 +130,7 @@ def expected_weights(sizes: ArrayLike, own: Own = "paper") -> Floats:
 
 def recovered(recovery: float, present: Bools, *, seed: int, round_number: int) -> Bools:
     """(N,) who is handed the reference model in this round: each one present with probability q."""
-    draws = _generator(_RECOVERY, seed, round_number).random(present.size)
+    draws = generator(seed, Purpose.RECOVERY, round_number).random(present.size)
     return np.asarray((draws < recovery) & present)
 
 
@@ -142,7 +142,7 @@ def who_is_present(
         return np.ones(clients, dtype=bool)
     if participation.ndim == 2:
         return np.asarray(participation[round_number - 1], dtype=bool)
-    return np.asarray(_generator(_PRESENCE, seed, round_number).random(clients) < participation)
+    return np.asarray(generator(seed, Purpose.PRESENCE, round_number).random(clients) < participation)
 
 
 def checked_participation(participation: ArrayLike | None, clients: int) -> Floats | Bools | None:
@@ -167,7 +167,3 @@ def _first(place: Floats, among: Bools, sizes: Counts) -> Bools:
     found = np.zeros(place.shape, dtype=bool)
     np.put_along_axis(found, order, np.arange(place.shape[1]) < sizes[:, None], axis=1)
     return found
-
-
-def _generator(purpose: int, seed: int, round_number: int) -> np.random.Generator:
-    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(purpose, round_number)))

@@ -31,9 +31,9 @@ from bonafed.mechanisms.coins import Coins
 from bonafed.mechanisms.sampling.convergence import ConvergenceModel, RateVariant
 from bonafed.mechanisms.sampling.menus import complete_information, uniform_menu
 from bonafed.mechanisms.sampling.plan import plan
+from bonafed.randomness import Purpose, generator, round_generator
 
 Scheme = Literal["optimal", "uniform", "complete information"]
-_COINS, _COSTS = 1, 2  # keep the generators of coins and costs apart from those of the learning
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,7 +60,7 @@ class SampledTerms:
 def draw_costs(prior: Prior, clients: int, seed: int) -> Floats:
     """(1): (clients,) money per participation."""
     number = checks.seed("seed", seed)
-    rng = np.random.default_rng(np.random.SeedSequence(number, spawn_key=(_COSTS,)))
+    rng = generator(number, Purpose.COSTS)
     return prior.sample(rng, checks.whole("clients", clients))
 
 
@@ -102,8 +102,7 @@ def participation(terms: SampledTerms, coins: int | Coins, round_number: int) ->
     if isinstance(coins, Coins):
         who = coins.participants(round_number)
         return Participation(who, 1 / (terms.probability.size * terms.probability[who]))
-    key = np.random.SeedSequence((coins, round_number), spawn_key=(_COINS,))
-    return unbiased(np.random.default_rng(key), terms.probability)
+    return unbiased(round_generator(coins, Purpose.COINS, round_number), terms.probability)
 
 
 def spend(terms: SampledTerms, who: Participation) -> float:

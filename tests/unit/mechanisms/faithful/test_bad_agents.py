@@ -7,15 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from bonafed.learning.jobs import Samples
-from bonafed.mechanisms.faithful import (
-    AskFailed,
-    BadReport,
-    Diverged,
-    RemoteAgents,
-    SoftmaxRegression,
-    faithful,
-)
+from bonafed.errors import AskFailed, BadReport, Diverged
+from bonafed.learning.engine.jobs import Samples
+from bonafed.mechanisms.faithful import RemoteAgents, SoftmaxRegression, faithful
 from bonafed.mechanisms.faithful import agents as cheats
 from bonafed.mechanisms.faithful.coalition import Coalition
 from bonafed.mechanisms.faithful.modules import ModuleProblem

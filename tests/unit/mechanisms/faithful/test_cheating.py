@@ -11,11 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.oracles.faithful import MU, owners, rows, slow_loss
 
-from bonafed.errors import InvalidValue
+from bonafed.errors import BadReport, Diverged, InvalidValue
 from bonafed.mechanisms.faithful import (
     Aggregation,
-    BadReport,
-    Diverged,
     faithful,
     minimise,
     pay,

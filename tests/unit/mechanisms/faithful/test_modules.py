@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from bonafed.errors import InvalidValue
-from bonafed.learning.jobs import Samples
+from bonafed.learning.engine.jobs import Samples
 from bonafed.mechanisms.faithful import SoftmaxRegression, faithful, minimise, vcg_payments
 from bonafed.mechanisms.faithful.coalition import Coalition
 from bonafed.mechanisms.faithful.modules import ModuleProblem

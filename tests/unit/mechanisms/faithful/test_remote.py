@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from bonafed.errors import InvalidValue
+from bonafed.errors import BadReport, InvalidValue
 from bonafed.mechanisms.faithful import (
     Aggregation,
-    BadReport,
     RemoteAgents,
     SoftmaxRegression,
     faithful,

@@ -9,12 +9,14 @@ from torch import nn
 
 from bonafed.errors import InvalidValue
 from bonafed.learning import models as architectures
-from bonafed.learning.federation import evaluate, make_jobs
-from bonafed.learning.jobs import LocalTraining, Samples
-from bonafed.learning.programs import flat_parameters, load_parameters, program_for
-from bonafed.learning.sequential import run_jobs_sequentially
+from bonafed.learning.engine.jobs import Samples
+from bonafed.learning.engine.programs import flat_parameters, load_parameters, program_for
+from bonafed.learning.engine.sequential import run_jobs_sequentially
+from bonafed.learning.evaluate import evaluate, evaluate_models
+from bonafed.learning.federation import make_jobs
+from bonafed.learning.work import LocalTraining
 from bonafed.mechanisms.rewards import LocalGlobal, ModelRewards, run
-from bonafed.mechanisms.rewards.local import EngineLocal, evaluate_models, last_layers, layer_slices
+from bonafed.mechanisms.rewards.local import EngineLocal, last_layers, layer_slices
 
 SIZES = (9, 14, 5, 20)
 SPEC = LocalTraining(batch_size=6, learning_rate=0.01, epochs=1, optimizer="adam")

@@ -17,18 +17,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from bonafed.errors import InvalidValue
-from bonafed.learning.crew import Crew
-from bonafed.learning.groups import Noise, Plan
-from bonafed.learning.jobs import Job, LocalTraining, Samples, Update, step_count
+from bonafed.learning.engine.crew import Crew
+from bonafed.learning.engine.groups import Noise, Plan
+from bonafed.learning.engine.jobs import Job, Samples, Update
+from bonafed.learning.engine.programs import Program
+from bonafed.learning.engine.threads import single_threaded
 from bonafed.learning.noise import Secret, Source, digest, digest_of_training
-from bonafed.learning.programs import Program
+from bonafed.learning.work import LocalTraining, step_count
 
 GROUP_BYTES = 256 << 20  # of parameters, gradients and optimizer state per member of a crew
 WORTH_TWO = 1 << 20  # numbers of intermediate results in a call, of which half keeps a core busy
@@ -64,7 +65,7 @@ def run_jobs(
         rule = f"must be ({program.size},) or, a model per job, ({len(jobs)}, {program.size})"
         raise InvalidValue("shape of the start models", rule, tuple(start.shape))
     if spec.later_rates is not None:
-        most = max(step_count(job, spec) for job in jobs)
+        most = max(step_count(job.samples.size, spec) for job in jobs)
         if len(spec.later_rates) < most - 1:
             rule = f"must be those of {most - 1} or more local steps after the first"
             raise InvalidValue("later_rates", rule, len(spec.later_rates))
@@ -114,7 +115,7 @@ def _longest(spec: LocalTraining, most: int) -> int:
 
 def _rank(job: Job, spec: LocalTraining) -> tuple[int, int, int, int]:
     """Most steps first; the order of the jobs does not matter."""
-    return -step_count(job, spec), -job.samples.size, job.client, job.copy
+    return -step_count(job.samples.size, spec), -job.samples.size, job.client, job.copy
 
 
 def _in_groups(places: list[int], most: int) -> list[list[int]]:
@@ -123,21 +124,6 @@ def _in_groups(places: list[int], most: int) -> list[list[int]]:
     count += count > 1 and count % 2
     count = min(count, len(places))
     return [places[len(places) * k // count : len(places) * (k + 1) // count] for k in range(count)]
-
-
-@contextmanager
-def single_threaded() -> Iterator[None]:
-    """Inside, every PyTorch call computes on one thread, so that digits do not depend on the cores.
-
-    Nor does the time: several threads for a small product wait for each other longer than it takes, with
-    the other cores busy a hundred times as long.
-    """
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def problems(

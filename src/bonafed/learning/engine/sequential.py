@@ -11,18 +11,8 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor, nn
 
-from bonafed.learning.jobs import (
-    Job,
-    LocalTraining,
-    Samples,
-    Update,
-    batch_share,
-    batches,
-    job_rng,
-    poisson_batches,
-    record_steps,
-    sensitivity,
-)
+from bonafed.learning.engine.jobs import Job, Samples, Update, batches, job_rng, poisson_batches
+from bonafed.learning.engine.programs import Loss, clip_scale, flat_parameters, load_parameters, trainable
 from bonafed.learning.noise import (
     Secret,
     Source,
@@ -32,7 +22,7 @@ from bonafed.learning.noise import (
     digest_of_samples,
     digest_of_training,
 )
-from bonafed.learning.programs import Loss, clip_scale, flat_parameters, load_parameters, trainable
+from bonafed.learning.work import LocalTraining, batch_share, record_steps, sensitivity
 
 
 def run_jobs_sequentially(
@@ -47,7 +37,7 @@ def run_jobs_sequentially(
     noise: Source | None = None,
     loss: Loss = "cross-entropy",
 ) -> Iterator[Update]:
-    """What `engine.run_jobs` computes, in plain PyTorch."""
+    """What `running.run_jobs` computes, in plain PyTorch."""
     source, data = noise or Secret.fresh(), digest_of_samples(samples)
     asked = digest_of_training(spec, seed)
     for place, job in enumerate(jobs):
@@ -70,13 +60,13 @@ def run_jobs_sequentially(
                 value.backward()  # type: ignore[no-untyped-call]  # PyTorch gives it no types
                 total += float(value.detach())
             else:
-                share = batch_share(job, spec, len(index))
+                share = batch_share(job.samples.size, spec, len(index))
                 total += _clipped_gradient(model, x, y, loss, spec.clip, share)
                 if job.noise_multiplier:
-                    _add_noise(model, job.noise_multiplier * sensitivity(job, spec), stream)
+                    _add_noise(model, job.noise_multiplier * sensitivity(job.samples.size, spec), stream)
             optimizer.step()
         change = flat_parameters(model) - before
-        releases = record_steps(job, spec) if job.noise_multiplier else 0
+        releases = record_steps(job.samples.size, spec) if job.noise_multiplier else 0
         yield Update(job.client, change, total / len(order), len(order), releases)
 
 

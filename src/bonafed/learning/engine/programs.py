@@ -156,8 +156,8 @@ def architecture(module: nn.Module) -> str:
 
 def program_for(module: nn.Module, loss: Loss = "cross-entropy", sample: Tensor | None = None) -> Program:
     """The fastest program for a module, on samples like this one (1, ...)."""
-    from bonafed.learning.autograd import ModuleProgram  # programs themselves, which know this file
-    from bonafed.learning.stacks import LayerProgram, stacked_layers
+    from bonafed.learning.engine.autograd import ModuleProgram  # programs themselves, which know this file
+    from bonafed.learning.engine.stacks import LayerProgram, stacked_layers
 
     _require_trainable(module, sample)
     layers = stacked_layers(module)

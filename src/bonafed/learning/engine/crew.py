@@ -41,34 +41,15 @@ import torch
 from torch import Tensor
 
 from bonafed import checks
-from bonafed.errors import BonafedError
-from bonafed.learning.groups import Plan, train_group
-from bonafed.learning.jobs import Job, Samples, Update
+from bonafed.errors import CrewNotStarted, MemberLost
+from bonafed.learning.engine.groups import Plan, train_group
+from bonafed.learning.engine.jobs import Job, Samples, Update
+from bonafed.learning.engine.programs import Program
+from bonafed.learning.engine.workspace import reused_memory, start_reuse
 from bonafed.learning.noise import digest_of_samples
-from bonafed.learning.programs import Program
-from bonafed.learning.workspace import reused_memory, start_reuse
 
 _MOST_TICKETS = 4096  # two bytes each: a pipe holds them all
 Updates = dict[int, Update]  # by place in the plan's jobs
-
-
-class MemberLost(BonafedError):
-    """A process of the crew ended before its work was done."""
-
-    def __init__(self, exit_code: int | None) -> None:
-        super().__init__(
-            f"a process that trains clients ended with code {exit_code} before its work was done; "
-            "if memory is short, fewer cores need less"
-        )
-
-
-class CrewNotStarted(BonafedError):
-    """The system gives no process or memory."""
-
-    def __init__(self, cores: int, problem: OSError) -> None:
-        super().__init__(
-            f"no processes to train clients on {cores} cores: {problem.strerror}; fewer cores need less"
-        )
 
 
 class Crew:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from bonafed.errors import InvalidValue
-from bonafed.learning.programs import Loss, Program, clip_scale, numbers_in, trainable
+from bonafed.learning.engine.programs import Loss, Program, clip_scale, numbers_in, trainable
 
 GRADIENT_NUMBERS = 1 << 26  # of samples' gradients kept at once (256 MB), where a sample's fits
 STACKED_BATCH = 1 << 19  # numbers that a batch keeps at most to be worth stacking, or for clipping

@@ -23,22 +23,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bonafed.learning.jobs import (
-    Job,
-    LocalTraining,
-    Samples,
-    Update,
-    batch_share,
-    job_rng,
-    passes,
-    poisson_batches,
-    record_steps,
-    sensitivity,
-    step_count,
-)
+from bonafed.learning.engine.jobs import Job, Samples, Update, job_rng, passes, poisson_batches
+from bonafed.learning.engine.programs import Program, together
+from bonafed.learning.engine.workspace import array
 from bonafed.learning.noise import Source, Stream, Task, add_noise
-from bonafed.learning.programs import Program, together
-from bonafed.learning.workspace import array
+from bonafed.learning.work import LocalTraining, batch_share, record_steps, sensitivity, step_count
 
 MOST_PADDING = 0.125  # share of padding among the samples of one call, at most
 STEPS_AHEAD = 128  # for which calls are put together at once
@@ -100,7 +89,7 @@ def train_group(
 
 def _releases(job: Job, spec: LocalTraining) -> int:
     """Noisy gradients that any one record is in."""
-    return record_steps(job, spec) if job.noise_multiplier else 0
+    return record_steps(job.samples.size, spec) if job.noise_multiplier else 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -138,12 +127,13 @@ class _Schedule:
         self.sds: list[float] = []  # of the noise on each number of a step's gradient (theory P1)
         if plan.noise is not None:
             self.streams = [plan.noise.stream(plan, place) for place in places]
-            self.sds = [job.noise_multiplier * sensitivity(job, plan.spec) for job in jobs]
-        self.counts = np.array([step_count(job, plan.spec) for job in jobs])  # steps; the most come first
-        self._size = min(plan.spec.batch_size, max(job.samples.size for job in jobs))
+            self.sds = [job.noise_multiplier * sensitivity(job.samples.size, plan.spec) for job in jobs]
+        sizes = [job.samples.size for job in jobs]
+        self.counts = np.array([step_count(n, plan.spec) for n in sizes])  # steps; the most come first
+        self._size = min(plan.spec.batch_size, max(sizes))
         private = plan.spec.clip is not None
         # (K,) of a sample, where it does not depend on the length of the batch
-        self._shares = np.array([batch_share(job, plan.spec, 0) for job in jobs]) if private else None
+        self._shares = np.array([batch_share(n, plan.spec, 0) for n in sizes]) if private else None
         self._alike = self._shares is None or bool((self._shares == self._shares[0]).all())
         self._orders: list[NDArray[np.int64]] = []  # of the samples, in every pass
         self._drawn: list[Iterator[NDArray[np.int64]]] = []  # or, batch after batch, by coins

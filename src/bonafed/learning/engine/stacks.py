@@ -12,9 +12,9 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from bonafed.learning import layers as stacked
-from bonafed.learning.programs import Loss, Program, clip_scale, numbers_in, together
-from bonafed.learning.workspace import array
+from bonafed.learning.engine import layers as stacked
+from bonafed.learning.engine.programs import Loss, Program, clip_scale, numbers_in, together
+from bonafed.learning.engine.workspace import array
 
 WIDE = 32 * 32  # channels times filters of a convolution from which PyTorch's, one by one, take less time
 

@@ -1,0 +1,1 @@
+"""The hand-written engine: local training of many clients as one program, and its readable twin."""

@@ -1,0 +1,83 @@
+"""What clients do in a round, and what comes back: the words the engine and its readable twin share.
+
+A job is one client's local training in one round (a client drawn twice has two jobs). The order of its
+samples comes from a generator seeded by (seed, round, client, copy) and nothing else; its noise has a
+source of its own (`noise.py`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bonafed.checks import Floats
+from bonafed.learning.work import LocalTraining, pass_count, sampling_rate, step_count
+from bonafed.randomness import job_generator
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Job:
+    """One client's local training in one round."""
+
+    client: int
+    samples: NDArray[np.int64]  # (n,) its samples, indices into the features
+    copy: int = 0  # 0, 1, ... if the client was drawn more than once
+    noise_multiplier: float = 0.0  # noise over `sensitivity`, per step; 0: none
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Update:
+    """What a job changed."""
+
+    client: int
+    change: Tensor  # (P,) weights after minus before
+    loss: float  # mean training loss over the job's steps; with a clip over `batch_share`
+    steps: int  # gradient steps taken
+    releases: int  # of those with noise, how many any one record can be in
+
+
+def job_rng(seed: int, round_number: int, job: Job) -> np.random.Generator:
+    """Of the order of a job's samples. Not of its noise: whoever knows the seed knows what comes out."""
+    return job_generator(seed, round_number, job.client, job.copy)
+
+
+def passes(job: Job, spec: LocalTraining, rng: np.random.Generator) -> NDArray[np.int64]:
+    """(passes, n) the order of the job's samples in each pass over them, as many as its steps take."""
+    n, count = job.samples.size, pass_count(job.samples.size, spec)
+    orders: NDArray[np.int64] = np.array([rng.permutation(n) for _ in range(count)])
+    return job.samples[orders]
+
+
+def batches(job: Job, spec: LocalTraining, rng: np.random.Generator) -> list[NDArray[np.int64]]:
+    """The sample indices of each step of a job."""
+    n, size = job.samples.size, spec.batch_size
+    found = [order[first : first + size] for order in passes(job, spec, rng) for first in range(0, n, size)]
+    return found[: step_count(job.samples.size, spec)]
+
+
+def poisson_batches(
+    job: Job, spec: LocalTraining, uniforms: Callable[[int], Floats]
+) -> Iterator[NDArray[np.int64]]:
+    """The sample indices of each step, perhaps none: every one by a coin of its own (theory P6).
+
+    The coins come from the stream that also hides the records: whoever knows them undoes the amplification.
+    A coin of 53 bits cannot have every probability; it is rounded down.
+    """
+    rate = sampling_rate(job.samples.size, spec)
+    assert rate is not None  # such are the batches
+    within = math.floor(rate * 2.0**53) * 2.0**-53
+    for _ in range(step_count(job.samples.size, spec)):
+        yield job.samples[uniforms(job.samples.size) < within]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Samples:
+    """All samples of all clients, as tensors."""
+
+    features: Tensor  # (n, ...)
+    labels: Tensor  # (n,)

@@ -1,0 +1,42 @@
+"""Streams of a seed: apart from each other, and the same as ever."""
+
+import numpy as np
+import pytest
+from numpy.random import SeedSequence
+
+from bonafed import randomness
+from bonafed.randomness import FaithfulStudy, JobStream, JsamStudy, Purpose, RewardsStudy
+
+
+def first(rng):
+    return rng.integers(1 << 62)
+
+
+def test_numbers_of_purposes_are_what_they_were():
+    """A run that was made is made again by its seed only as long as these stay."""
+    assert [int(purpose) for purpose in Purpose] == [1, 2, *range(11, 18), 21, 22, *range(31, 35), 41]
+    assert [int(stream) for stream in JobStream] == [1, 2]
+
+
+@pytest.mark.parametrize("purpose", [*Purpose, *FaithfulStudy, *RewardsStudy, *JsamStudy])
+def test_a_key_is_the_purpose_and_the_numbers(purpose):
+    for numbers in ((), (3,), (3, 4)):
+        key = SeedSequence(9, spawn_key=(int(purpose), *numbers))
+        assert first(randomness.generator(9, purpose, *numbers)) == first(np.random.default_rng(key))
+
+
+@pytest.mark.parametrize("seed", [0, 5, 2**32 - 1, 2**32, 2**70])
+def test_streams_of_rounds_and_jobs_are_what_they_were(seed):
+    key = SeedSequence((seed, 3), spawn_key=(13,))
+    made = randomness.round_generator(seed, Purpose.PARTICIPANTS, 3)
+    assert first(made) == first(np.random.default_rng(key))
+    assert first(randomness.numbered_generator(seed, 2)) == first(np.random.default_rng([seed, 2]))
+    assert first(randomness.job_generator(seed, 1, 2, 0)) == first(np.random.default_rng([seed, 1, 2, 0]))
+    bits = randomness.job_bits((seed, 1, 2, 0), JobStream.BATCHES).random_raw()
+    assert bits == np.random.PCG64(SeedSequence((seed, 1, 2, 0), spawn_key=(2,))).random_raw()
+
+
+def test_purposes_do_not_overlap():
+    alone = [first(randomness.generator(1, purpose)) for purpose in Purpose]
+    in_rounds = [first(randomness.round_generator(1, purpose, t)) for purpose in Purpose for t in (1, 2)]
+    assert len({*alone, *in_rounds}) == 3 * len(Purpose)
