@@ -83,7 +83,7 @@ def require_own_line(roster: Roster, data: object, name: str, nonce: bytes, cost
     """
     check = check_contract(roster, data)
     if not check.holds:
-        raise InvalidValue("roster", "must be of this contract", check.detail)
+        raise InvalidValue("roster", "must be of this contract", check.text)
     if name not in roster.names:
         raise InvalidValue("client", "must be on the roster: do not reveal", repr(name)[:60])
     place = roster.names.index(name)
