@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from bonafed.economics.discrete import Discrete
 from bonafed.economics.normals import NormalMixture, TruncatedNormal
 from bonafed.economics.priors import Prior, ScaledBeta, TruncatedExponential, Uniform
+from bonafed.economics.published import prior_from_json
 from bonafed.errors import InvalidValue
 
 
@@ -68,3 +69,17 @@ def parse_numbers(name: str, text: str, form: str = "NUMBER,NUMBER,...") -> list
         except ValueError:
             raise InvalidValue(name, f"must be numbers {form}", repr(word)) from None
     return numbers
+
+
+def prior(name: str, value: object) -> Prior:
+    """The rule of a key that holds a prior: one, its JSON form, or `KIND:NUMBER,NUMBER,...`."""
+    try:
+        if isinstance(value, Prior):
+            return value
+        if isinstance(value, Mapping):
+            return prior_from_json(dict(value))
+        if isinstance(value, str):
+            return parse_prior(value)
+    except InvalidValue as error:
+        raise InvalidValue(f"{name}: {error.name}", error.rule, error.value) from error
+    raise InvalidValue(name, "must be a table with a kind, or KIND:NUMBER,NUMBER,...", repr(value))

@@ -1,212 +1,209 @@
-"""Rounds of federated averaging with any participation pattern.
+"""The seam to clients: a federation is asked, and what it answers is all that a server sees.
 
-A round is told in four steps: who takes part and with what weight; local training of all of them as one
-program; the weighted sum of the changes; where that is not finite, a look at who sent what. Participation
-may repeat a client (drawn with replacement) and weights are free, so that the same round serves
+    report(question)        what clients state about themselves, by name
+    total(tasks, shares)    they work; the weighted sum, who delivered, what was released; no single one
+    replies(tasks)          they work; the answer of each, or why there is none
 
-    weighted mean       weights n_k / sum of n_k over the participants
-    unbiased sampling   weights 1 / (N q_n): the expected change is the mean change of all N clients
-    a single step       one client, weight 1.
+A mechanism declares which of the two it needs (`Mechanism.needs`); federations that add up in secret, or
+while answers arrive, offer the first only. Nothing above this seam holds a record: what is known of clients
+is a `Roster`, their names and what they agreed to reveal.
+
+A task says what one client is sent and what it is to do with it. It has an identifier: asked again, a
+client gives the same answer; other work under the same identifier is refused. A client that fails, is late
+or answers something else is a `Failure`, never an exception: what to do then is the mechanism's policy.
+
+Noise that protects a client is drawn on its side of the seam, from its own secret. The order in which it
+goes through its records is no secret, and comes with the task.
+
+Implementations: `learning.engine.federation` (all tasks of a round as one program, on this machine),
+`learning.functions` (a function of the user's).
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from itertools import compress
-from typing import Literal
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
-import torch
-from numpy.typing import ArrayLike, NDArray
-from torch import Tensor
+from numpy.typing import NDArray
 
-from bonafed import checks
 from bonafed.checks import Floats
-from bonafed.errors import BadModel, BadUpdate, InvalidValue
-from bonafed.learning.engine.crew import Crew
-from bonafed.learning.engine.jobs import Job, Samples, Update
-from bonafed.learning.engine.programs import Program
-from bonafed.learning.engine.running import problems, run_jobs
-from bonafed.learning.engine.threads import single_threaded
-from bonafed.learning.noise import Source
-from bonafed.learning.privacy import Release
-from bonafed.learning.work import LocalTraining, sampling_rate
+from bonafed.errors import InvalidValue
+from bonafed.learning.privacy.ledger import Release
+from bonafed.learning.work import LocalTraining
 
-BadUpdatePolicy = Literal["raise", "skip", "zero"]  # "zero": it stays in the mean, and nobody is told
+Models = NDArray[Any]  # (m, P) in the precision of the model
+Need = Literal["total", "replies"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Participation:
-    """Who takes part in a round."""
+@dataclass(frozen=True, eq=False)
+class Roster:
+    """Who is in the federation, and what everybody agreed to reveal; no record of anybody."""
 
-    clients: NDArray[np.int64]  # (m,) client numbers, repeated if drawn more than once
-    weights: Floats  # (m,) weight of each one's change in the sum
-    is_mean: bool = False  # weights are shares of a mean: those of skipped clients go to the others
+    names: tuple[str, ...]  # (N,) unique
+    sizes: NDArray[np.int64]  # (N,) records of each
+    shape: tuple[int, ...] = ()  # of the features of one record
+    classes: int = 0  # of the labels; 0: targets are real numbers
+    feature_bound: float | None = None  # largest norm of a record's features, agreed on; None: not bounded
+    vocabulary: int = 0  # of features that are words; 0: they are numbers
 
     def __post_init__(self) -> None:
-        _require_array("clients", self.clients, "iu")
-        _require_array("weights", self.weights, "iuf")
-        if self.weights.size != self.clients.size:
-            raise InvalidValue("weights", f"must have {self.clients.size} values", self.weights.size)
-        if not np.isfinite(self.weights).all():
-            raise InvalidValue("weights", "must be finite", repr(self.weights)[:60])
+        if len(set(self.names)) != len(self.names):
+            twice = next(name for name in self.names if self.names.count(name) > 1)
+            raise InvalidValue("clients", "must have different names", repr(twice))
+        if len(self.names) != len(self.sizes):
+            raise InvalidValue("sizes", f"must be {len(self.names)}, one per client", len(self.sizes))
+
+    @cached_property
+    def index(self) -> dict[str, int]:
+        """The place of each name."""
+        return {name: place for place, name in enumerate(self.names)}
+
+    def __len__(self) -> int:
+        return len(self.names)
 
 
-def _require_array(name: str, values: object, kinds: str) -> None:
-    """A one-dimensional array of NumPy's, of whole numbers ("iu") or of any ("iuf")."""
-    if not isinstance(values, np.ndarray) or values.ndim != 1 or values.dtype.kind not in kinds:
-        numbers = "numbers" if "f" in kinds else "whole numbers"
-        raise InvalidValue(name, f"must be a one-dimensional array of {numbers}", repr(values)[:60])
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What every client is asked to state."""
+
+    name: str  # a column of a file of reports: "cost"
+    unit: str  # "money per participation"
+    # what simulated clients know of themselves: so many numbers
+    simulate: Callable[[int], Floats] | None = None
 
 
-def _require_known(clients: list[int], number: int) -> None:
-    """Client numbers below so many; one below 0 would be counted from the end."""
-    if clients and (min(clients) < 0 or max(clients) >= number):
-        unknown = next(client for client in clients if not 0 <= client < number)
-        raise InvalidValue("clients", f"must be in 0..{number - 1}", unknown)
+@dataclass(frozen=True, slots=True)
+class Train:
+    """Local training from one model; the answer is how the weights changed, (1, P)."""
+
+    training: LocalTraining  # steps, batch, rate, optimizer, clip
+    round_number: int
+    seed: int  # of the order of records
+    copy: int = 0  # 0, 1, ... if the client is asked more than once in the round
+    noise_multiplier: float = 0.0  # noise over sensitivity in every step, drawn by the client; 0: none
 
 
-def weighted_mean(clients: Sequence[int] | NDArray[np.int64], sizes: ArrayLike) -> Participation:
-    """The given clients, weighted by their number of samples."""
-    who = np.asarray(clients) if len(clients) else np.zeros(0, dtype=np.int64)
-    _require_array("clients", who, "iu")
-    everyone = checks.vector("sizes", sizes)
-    _require_known(who.tolist(), everyone.size)
-    n = everyone[who]
-    if who.size and n.sum() <= 0:
-        raise InvalidValue("sizes", "must not be 0 for all clients that take part", who.tolist()[:10])
-    return Participation(who, n / n.sum() if who.size else n, is_mean=True)
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """What a client's loss is: the mean over its records, plus regulariser/2 |w|^2.
+
+    "linear": softmax regression for classes, least squares for real targets, on features with a constant,
+    divided by `scale`; "module": the loss of the model that the federation trains.
+    """
+
+    regulariser: float
+    kind: Literal["linear", "module"] = "linear"
+    scale: float = 1.0  # agreed on, so that features with the constant have norm 1 at most
+    shorten: bool = False  # every record's features to norm 1 at most, each by itself
 
 
-def unbiased(rng: np.random.Generator, probability: ArrayLike) -> Participation:
-    """Each client independently with its probability; weights 1/(N q_n) (Proposition 1)."""
-    q = checks.vector("probability", probability)
-    if q.max() > 1:
-        raise InvalidValue("probability", "must not exceed 1", float(q.max()))
-    who = np.flatnonzero(rng.random(q.size) < q)
-    return Participation(who, 1 / (q.size * q[who]))
+@dataclass(frozen=True, slots=True)
+class Gradients:
+    """The gradients of the objective at the models; the answer is (m, P)."""
+
+    objective: Objective
+    clip: float | None = None  # every record's part scaled to this norm at most
+
+
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """The objective at the models; the answer is (m, 1).
+
+    With a limit: the mean change of a record's loss from the second model to the first, each record's
+    within +-limit; the answer is (1, 1).
+    """
+
+    objective: Objective
+    limit: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """The model of a client on its own, trained from the one it is sent; the answer is (1, P)."""
+
+    objective: Objective
+    tolerance: float = 1e-6  # how far above its minimum the objective may be, where it is strongly convex
+    steps: int = 1000  # plain gradient steps where it is not
+    rate: float = 0.0  # of these steps
+
+
+Work = Train | Gradients | Losses | Alone
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RoundResult:
-    """What a round did."""
+class Task:
+    """Work for one client: what it is sent, and what it is to do with it."""
 
-    weights: Tensor  # (P,) the model after the round
-    loss: float  # mean training loss over the participants; NaN if nobody took part
-    steps: int  # gradient steps, all participants together
-    skipped: tuple[int, ...]  # clients left out: update not finite, no samples, or an unknown class
-    releases: tuple[Release, ...]  # private data given away, to be written into the ledger
-
-
-@single_threaded()
-def run_round(
-    program: Program,
-    weights: Tensor,
-    samples: Samples,
-    parts: Sequence[NDArray[np.int64]],
-    participation: Participation,
-    spec: LocalTraining,
-    *,
-    seed: int,
-    round_number: int,
-    noise_multipliers: ArrayLike | None = None,
-    noise: Source | None = None,
-    crew: Crew | None = None,
-    on_bad_update: BadUpdatePolicy = "raise",
-) -> RoundResult:
-    """One round from one shared model, on the cores of the crew; `parts[n]` are client n's samples.
-
-    Noise comes from its own source; see `run_jobs`.
-    """
-    checks.literal("on_bad_update", on_bad_update, BadUpdatePolicy)
-    order = np.argsort(participation.clients, kind="stable")  # the sum does not depend on it
-    jobs = make_jobs(parts, participation.clients[order], noise_multipliers)
-    shares, skipped = participation.weights[order].tolist(), list[int]()
-    if on_bad_update != "raise":
-        bad = problems(program, weights, samples, jobs, round_number)
-        skipped = [jobs[place].client for place in bad]
-        jobs = [job for place, job in enumerate(jobs) if place not in bad]
-        shares = [share for place, share in enumerate(shares) if place not in bad]
-    updates = list(
-        run_jobs(
-            program,
-            weights,
-            samples,
-            jobs,
-            spec,
-            seed=seed,
-            round_number=round_number,
-            noise=noise,
-            crew=crew,
-        )
-    )
-    change, good = _sum(updates, shares, weights), [True] * len(jobs)
-    if not _finite(change):  # then an update is not; to look at each in every round would take longer
-        good = [_finite(update.change) for update in updates]
-        if on_bad_update == "raise" and not all(good):
-            raise BadUpdate(jobs[good.index(False)].client, round_number)
-        skipped += [job.client for job, used in zip(jobs, good, strict=True) if not used]
-        shares = list(compress(shares, good))
-        change = _sum(compress(updates, good), shares, weights)
-    if on_bad_update == "zero":
-        skipped = []
-    if participation.is_mean and skipped and shares:
-        change /= sum(shares)
-    after = (weights.double() + change).to(weights.dtype)
-    if not _finite(after):
-        raise BadModel(round_number)
-    losses = [update.loss for update in compress(updates, good)]
-    return RoundResult(
-        after,
-        sum(losses) / len(losses) if losses else float("nan"),
-        sum(update.steps for update in updates),
-        tuple(sorted(skipped)),
-        tuple(  # given away whether or not it can be used
-            Release(
-                job.client,
-                round_number,
-                job.noise_multiplier,
-                update.releases,
-                update.steps,
-                sampling_rate(job.samples.size, spec),
-            )
-            for job, update in zip(jobs, updates, strict=True)
-            if update.releases
-        ),
-    )
+    identifier: str
+    client: str  # its name
+    models: Models  # (m, P); tasks that share an array share the models
+    work: Work
 
 
-def _sum(updates: Iterable[Update], shares: Sequence[float], weights: Tensor) -> Tensor:
-    """Changes times shares, added one by one in double precision; of none, zeros like `weights`."""
-    total = torch.zeros(weights.shape, dtype=torch.float64)
-    for update, share in zip(updates, shares, strict=True):
-        total.add_(update.change, alpha=share)
+@dataclass(frozen=True, slots=True, eq=False)
+class Reply:
+    """What a client answered."""
+
+    values: Models  # (m, P) or (m, 1), as the work says
+    loss: float = float("nan")  # mean training loss over the steps
+    steps: int = 0  # gradient steps taken
+    releases: tuple[Release, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why there is no answer, or none that can be used."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Total:
+    """The weighted sum of answers, and who is in it."""
+
+    values: Floats  # (m, P) sum over those who delivered, in double precision
+    delivered: tuple[bool, ...]  # of each task
+    failures: Mapping[str, Failure] = field(default_factory=dict)  # by identifier
+    loss: float = float("nan")  # mean training loss of those who delivered
+    steps: int = 0  # gradient steps of all together
+    releases: tuple[Release, ...] = ()  # given away, whether or not it could be used
+
+
+@runtime_checkable
+class Federation(Protocol):
+    """Clients that can be asked."""
+
+    @property
+    def members(self) -> Roster: ...
+
+    @property
+    def vouched(self) -> Collection[str]:
+        """Clients whose answers are computed by this process and cannot be other than honest."""
+        ...
+
+    def report(self, question: Question) -> Mapping[str, float]:
+        """What clients state; who does not answer is missing."""
+        ...
+
+    def total(self, tasks: Sequence[Task], shares: Floats, noise: float = 0.0) -> Total:
+        """Work, and the sum of answers times shares: (tasks,), or (tasks, m) with a share for each model.
+
+        Tasks are of one kind of work. Noise of this standard deviation is added to every number of the
+        sum, once, on the clients' side of the seam.
+        """
+        ...
+
+    def replies(self, tasks: Sequence[Task]) -> Mapping[str, Reply | Failure]:
+        """Work, and each answer or failure, by identifier."""
+        ...
+
+
+def weighted_sum(answers: Sequence[Models], shares: Floats, like: tuple[int, ...]) -> Floats:
+    """Answers times shares, added one by one in double precision; of none, zeros of this shape."""
+    total = np.zeros(like)
+    for values, share in zip(answers, shares, strict=True):
+        total += np.asarray(values, dtype=np.float64) * np.reshape(share, (-1, 1))
     return total
-
-
-def _finite(change: Tensor) -> bool:
-    """Whether all numbers are; one pass, as the sum of so many singles cannot overflow a double."""
-    return math.isfinite(float(change.sum(dtype=torch.float64)))
-
-
-def make_jobs(
-    parts: Sequence[NDArray[np.int64]],
-    clients: NDArray[np.int64],
-    noise_multipliers: ArrayLike | None = None,
-) -> list[Job]:
-    """One job per participation; repeated clients get numbered copies."""
-    noise = np.zeros(len(parts))
-    if noise_multipliers is not None:
-        noise = checks.vector("noise_multipliers", noise_multipliers, length=len(parts))
-    _require_array("clients", clients, "iu")
-    numbers = clients.tolist()
-    _require_known(numbers, len(parts))
-    seen: dict[int, int] = {}
-    jobs = []
-    for client in numbers:
-        copy = seen.get(client, 0)
-        seen[client] = copy + 1
-        jobs.append(Job(client, parts[client], copy, float(noise[client])))
-    return jobs

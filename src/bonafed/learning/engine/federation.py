@@ -1,0 +1,188 @@
+"""A federation on this machine: all tasks of a round as one program.
+
+The samples of all clients lie here, below the seam; `members` says of them what a real federation would
+reveal. Answers are computed from each client's own samples, so everybody is vouched for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bonafed.checks import Floats
+from bonafed.errors import InvalidValue
+from bonafed.learning.engine.crew import Crew
+from bonafed.learning.engine.jobs import Job, Samples, Update
+from bonafed.learning.engine.programs import Program
+from bonafed.learning.engine.running import problems, run_jobs
+from bonafed.learning.engine.threads import single_threaded
+from bonafed.learning.federation import Failure, Models, Question, Reply, Roster, Task, Total, Train
+from bonafed.learning.noise import Secret, Source
+from bonafed.learning.privacy import Release
+from bonafed.learning.work import sampling_rate
+
+_NOT_FINITE = Failure("the update is not finite: NaN or infinity")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EngineFederation:
+    """Clients whose samples are held here; a context in which a crew of processes trains."""
+
+    members: Roster
+    program: Program
+    samples: Samples  # of all clients
+    parts: Sequence[NDArray[np.int64]]  # (N,) which of them are each client's
+    noise: Source = field(default_factory=Secret.fresh)  # what hides their records
+    cores: int = 1
+    crew: Crew = field(init=False)
+
+    def __post_init__(self) -> None:
+        if len(self.parts) != len(self.members):
+            raise InvalidValue("parts", f"must be {len(self.members)}, one per client", len(self.parts))
+        object.__setattr__(self, "crew", Crew(self.program, self.samples, self.cores))
+
+    @property
+    def vouched(self) -> Collection[str]:
+        """Everybody."""
+        return self.members.names
+
+    def with_noise(self, noise: Source) -> EngineFederation:
+        """The same clients with another source of noise."""
+        return replace(self, noise=noise)
+
+    def report(self, question: Question) -> Mapping[str, float]:
+        """What simulated clients know of themselves."""
+        if question.simulate is None:
+            rule = "must be given: simulated clients do not know their own"
+            raise InvalidValue(f"reports of {question.name}", rule, "nothing")
+        values = question.simulate(len(self.members)).tolist()
+        return dict(zip(self.members.names, values, strict=True))
+
+    @single_threaded()
+    def total(self, tasks: Sequence[Task], shares: Floats, noise: float = 0.0) -> Total:
+        if not tasks:
+            return Total(np.zeros((1, self.program.size)), ())
+        done, failures = self._trained(tasks)
+        used = [(job, update, float(shares[place])) for place, job, update in done]
+        change = self._sum([(update, share) for _, update, share in used])
+        if not _finite(change):  # then an update is not; to look at each every time would take longer
+            good = [_finite(update.change) for _, _, update in done]
+            failures |= {
+                place: _NOT_FINITE for (place, _, _), fine in zip(done, good, strict=True) if not fine
+            }
+            change = self._sum([(u, s) for (_, u, s), fine in zip(used, good, strict=True) if fine])
+        losses = [update.loss for place, _, update in done if place not in failures]
+        return Total(
+            change.numpy()[None],
+            tuple(place not in failures for place in range(len(tasks))),
+            {tasks[place].identifier: failure for place, failure in sorted(failures.items())},
+            sum(losses) / len(losses) if losses else math.nan,
+            sum(update.steps for _, _, update in done),
+            tuple(release for _, job, update in done for release in _releases(tasks[0], job, update)),
+        )
+
+    @single_threaded()
+    def replies(self, tasks: Sequence[Task]) -> Mapping[str, Reply | Failure]:
+        if not tasks:
+            return {}
+        done, failures = self._trained(tasks)
+        found: dict[str, Reply | Failure] = {
+            tasks[place].identifier: failure for place, failure in failures.items()
+        }
+        for place, job, update in done:
+            answer: Reply | Failure = _NOT_FINITE
+            if _finite(update.change):
+                values: Models = update.change.numpy()[None]
+                answer = Reply(values, update.loss, update.steps, _releases(tasks[place], job, update))
+            found[tasks[place].identifier] = answer
+        return found
+
+    def _trained(self, tasks: Sequence[Task]) -> tuple[list[tuple[int, Job, Update]], dict[int, Failure]]:
+        """Place, job and update of tasks that could be trained; why the others could not."""
+        work = _shared_work(tasks)
+        # the sum does not depend on the order in which clients are asked
+        order = sorted(range(len(tasks)), key=lambda place: self._rank(tasks[place]))
+        jobs = [self._job(tasks[place]) for place in order]
+        start = self._start(tasks, order)
+        first = tasks[0].models
+        common = all(task.models is first for task in tasks)
+        bad = problems(self.program, start, self.samples, jobs, work.round_number)
+        failures = {order[k]: Failure(str(problem)) for k, problem in bad.items()}
+        left = [k for k in range(len(jobs)) if k not in bad]
+        updates = run_jobs(
+            self.program, start if common else start[left], self.samples, [jobs[k] for k in left],
+            work.training, seed=work.seed, round_number=work.round_number, noise=self.noise, crew=self.crew,
+        )  # fmt: skip
+        done = [(order[k], jobs[k], update) for k, update in zip(left, updates, strict=True)]
+        return done, failures
+
+    def _rank(self, task: Task) -> tuple[int, int]:
+        assert isinstance(task.work, Train)  # checked by `_shared_work`
+        return self.members.index[task.client], task.work.copy
+
+    def _job(self, task: Task) -> Job:
+        assert isinstance(task.work, Train)
+        client = self.members.index[task.client]
+        return Job(client, self.parts[client], task.work.copy, task.work.noise_multiplier)
+
+    def _start(self, tasks: Sequence[Task], order: Sequence[int]) -> Tensor:
+        """One model for all, or one per job."""
+        first = tasks[0].models
+        if all(task.models is first for task in tasks):
+            return torch.from_numpy(np.array(first[0]))
+        return torch.from_numpy(np.concatenate([tasks[place].models for place in order]))
+
+    def _sum(self, updates: Sequence[tuple[Update, float]]) -> Tensor:
+        """Changes times shares, added one by one in double precision."""
+        total = torch.zeros(self.program.size, dtype=torch.float64)
+        for update, share in updates:
+            total.add_(update.change, alpha=share)
+        return total
+
+    def __enter__(self) -> EngineFederation:
+        self.crew.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.crew.__exit__(kind, error, trace)
+
+
+def _shared_work(tasks: Sequence[Task]) -> Train:
+    """What all are asked to do, but for copies and noise; one program computes one kind of work."""
+    first = tasks[0].work
+    if not isinstance(first, Train):
+        raise InvalidValue("work", "must be local training", type(first).__name__)
+    same = (first.training, first.round_number, first.seed)
+    for task in tasks:
+        work = task.work
+        if not isinstance(work, Train) or (work.training, work.round_number, work.seed) != same:
+            raise InvalidValue("tasks", "must be of one kind of work", task.identifier)
+        if task.models.shape[0] != 1:
+            raise InvalidValue("models", "must be one for local training", task.models.shape[0])
+    return first
+
+
+def _releases(task: Task, job: Job, update: Update) -> tuple[Release, ...]:
+    """Given away whether or not it can be used."""
+    if not update.releases:
+        return ()
+    assert isinstance(task.work, Train)
+    work = task.work
+    rate = sampling_rate(job.samples.size, work.training)
+    return (
+        Release(job.client, work.round_number, job.noise_multiplier, update.releases, update.steps, rate),
+    )
+
+
+def _finite(change: Tensor) -> bool:
+    """Whether all numbers are; one pass, as the sum of so many singles cannot overflow a double."""
+    return math.isfinite(float(change.sum(dtype=torch.float64)))

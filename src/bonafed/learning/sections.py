@@ -1,0 +1,207 @@
+"""The tables of a config that are about learning: data, partition, model, training, privacy, run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from bonafed import checks
+from bonafed.errors import InvalidValue
+from bonafed.learning.partition import options_of
+from bonafed.learning.privacy import ADD_OR_REMOVE, REPLACE, Batches, Calibration
+from bonafed.learning.work import LocalTraining, Optimizer, local_steps
+from bonafed.sections import Section, key, named, natural, one_of, text, unknown, word
+
+PROPOSITION_1 = "proposition-1"  # the learning rates that follow the convergence theorem
+PROPOSITION_1_PRINTED = "proposition-1-printed"  # those its paper prints (erratum S-E11)
+BY_THEOREM = (PROPOSITION_1, PROPOSITION_1_PRINTED)
+NoiseSource = Literal["secret", "reproducible"]
+BadUpdatePolicy = Literal["raise", "skip"]
+REPRODUCIBLE = (
+    "the noise is reproducible: whoever knows the seed, which is in this folder, takes it off again, so "
+    "that the epsilon is a figure for studies and protects nobody"
+)
+_MOMENTUM = 0.9  # unless told otherwise; written into the config of every run, whatever its optimizer
+
+
+@dataclass(frozen=True)
+class Data(Section):
+    """Which data."""
+
+    name: str = key(word, help="A data set that bonafed knows, or your own .npz or .csv file.")
+    folder: str = key(text, "", help="Of the files; if empty $BONAFED_DATA, or the cache.")
+    classes: int | None = key(
+        checks.whole, None, help="One more than the largest label; private runs must state it."
+    )
+
+
+@dataclass(frozen=True)
+class Partition(Section):
+    """Who holds which samples."""
+
+    kind: str = key(word, "iid", help="How samples are dealt out to clients.")
+    clients: int | None = key(checks.whole, None, help="How many; natural: one per owner if left out.")
+    options: Mapping[str, Any] = field(
+        default_factory=dict, metadata={"check": lambda _, value: value, "help": "Of the kind."}
+    )
+
+    def _agree(self) -> None:
+        known = {name: must for name, must in _options_of(self.kind).items() if name != "groups"}
+        for name, value in self.options.items():
+            if name not in known:
+                raise unknown("", name, value, ["kind", "clients", *known])
+        for name, must in known.items():
+            if must and name not in self.options:
+                raise InvalidValue(name, f"must be given for {self.kind}", "nothing")
+        if self.clients is None and self.kind != "natural":
+            raise InvalidValue("clients", "must be given", "nothing")
+
+    def table(self) -> dict[str, Any]:
+        return {"kind": self.kind, "clients": self.clients, **self.options}
+
+    @classmethod
+    def reading(cls, table: Mapping[str, Any]) -> dict[str, Any]:
+        """Keys of its own, and those of the kind."""
+        own = {name: value for name, value in table.items() if name in ("kind", "clients")}
+        return {**own, "options": {name: value for name, value in table.items() if name not in own}}
+
+
+def _options_of(kind: str) -> dict[str, bool]:
+    try:
+        return options_of(kind)
+    except InvalidValue as error:
+        raise InvalidValue("kind", error.rule, error.value) from error
+
+
+@dataclass(frozen=True)
+class Model(Section):
+    """Which model."""
+
+    name: str = key(word, help="A model that bonafed knows.")
+
+
+def _share(name: str, value: object) -> float:
+    if value == "all":
+        return 1.0
+    share = checks.positive(name, value)
+    return checks.between(name, share, 0.0, 1.0)
+
+
+def _rate(name: str, value: object) -> float | str:
+    if isinstance(value, str):
+        if value not in BY_THEOREM:
+            rule = f'must be a number, "{PROPOSITION_1}" or "{PROPOSITION_1_PRINTED}"'
+            raise InvalidValue(name, rule, repr(value))
+        return value
+    return checks.positive(name, value)
+
+
+def _decay(name: str, value: object) -> float:
+    return checks.between(name, checks.positive(name, value), 0.0, 1.0)
+
+
+@dataclass(frozen=True)
+class Training(Section):
+    """What happens in a round, and how often."""
+
+    rounds: int = key(checks.whole, help="How many.")
+    learning_rate: float | str = key(_rate, help=f'Of the first round, or "{PROPOSITION_1}".')
+    batch_size: int = key(checks.whole, 32, help="Records of a step.")
+    epochs: int | None = key(checks.whole, None, help="Local passes in a round; 1 if neither is given.")
+    steps: int | None = key(checks.whole, None, help="Or local steps.")
+    learning_rate_decay: float = key(_decay, 1.0, help="Factor from round to round.")
+    smoothness: float | None = key(checks.positive, None, help="L, for proposition-1.")
+    strong_convexity: float | None = key(checks.positive, None, help="mu, for proposition-1.")
+    optimizer: str = key(one_of(Optimizer), "sgd", help="sgd, momentum or adam, made anew each round.")
+    momentum: float = key(checks.non_negative, _MOMENTUM, help="For the optimizer of that name.")
+    weight_decay: float | None = key(checks.non_negative, None, help="0; mu for proposition-1.")
+    participation: float = key(_share, 1.0, help="Share of the clients in a round where nobody is paid.")
+    on_bad_update: str = key(
+        one_of(BadUpdatePolicy), "raise", help='Or "skip": leave a client that fails out of the round.'
+    )
+
+    def local_steps(self, size: int) -> int:
+        """Of a client of `size` samples in a round."""
+        return local_steps(size, self.batch_size, self.epochs, self.steps)
+
+    def _agree(self) -> None:
+        if self.epochs is not None and self.steps is not None:
+            raise InvalidValue("steps", "must not be given with epochs", self.steps)
+        if self.epochs is None and self.steps is None:
+            object.__setattr__(self, "epochs", 1)
+        if self.optimizer != "momentum" and self.momentum != _MOMENTUM:
+            rule = f'must not be given unless optimizer is "momentum" (it is "{self.optimizer}")'
+            raise InvalidValue("momentum", rule, self.momentum)
+        if self.learning_rate in BY_THEOREM:
+            if self.learning_rate_decay != 1:
+                rule = f"must be 1 with {self.learning_rate}, which decays by itself"
+                raise InvalidValue("learning_rate_decay", rule, self.learning_rate_decay)
+            return
+        for name in ("smoothness", "strong_convexity"):
+            if getattr(self, name) is not None:
+                rule = f'must not be given unless learning_rate is "{PROPOSITION_1}"'
+                raise InvalidValue(name, rule, getattr(self, name))
+
+    def local_training(
+        self,
+        learning_rate: float,
+        clip: float | None = None,
+        clip_key: str = "privacy.clip",
+        batches: Batches = "passes",
+    ) -> LocalTraining:
+        """What clients do in a round; `clip_key` is the key of the config that the clip comes from."""
+        with named("training", clip=clip_key):
+            return LocalTraining(
+                batch_size=self.batch_size,
+                learning_rate=learning_rate,
+                epochs=self.epochs,
+                steps=self.steps,
+                optimizer=self.optimizer,  # type: ignore[arg-type]  # one of them: it was checked
+                momentum=self.momentum,
+                weight_decay=self.weight_decay or 0.0,
+                clip=clip,
+                batches=batches,
+            )
+
+
+@dataclass(frozen=True)
+class Privacy(Section):
+    """Every client's promise: (epsilon, delta) over the whole run, to each of its records (theory P)."""
+
+    clip: float = key(checks.positive, help="Largest norm of one record's gradient.")
+    epsilon: float = key(checks.positive, help="Privacy that a record may lose over the whole run.")
+    delta: float = key(checks.positive, help="Of differential privacy.")
+    batches: str = key(one_of(Batches), "passes", help='Or "poisson": drawn by secret coins.')
+    adjacency: str = key(text, "", help="What the promise is for; follows from the batches.")
+    calibration: str = key(one_of(Calibration), "exact", help='Of the noise; "zcdp", "printed".')
+    noise: str = key(one_of(NoiseSource), "secret", help='Or "reproducible": the seed takes it off again.')
+
+    def _agree(self) -> None:
+        right = ADD_OR_REMOVE if self.batches == "poisson" else REPLACE
+        if self.adjacency not in ("", right):
+            rule = f'must be "{right}" with batches = "{self.batches}", whose promise it is'
+            raise InvalidValue("adjacency", rule, repr(self.adjacency))
+        object.__setattr__(self, "adjacency", right)
+        if self.batches == "poisson" and self.calibration != "exact":
+            rule = 'must be "exact" with batches = "poisson": the others know of no sampling'
+            raise InvalidValue("calibration", rule, repr(self.calibration))
+
+
+@dataclass(frozen=True)
+class Run(Section):
+    """Randomness, the folder, and how often something is written."""
+
+    seed: int = key(checks.seed, 0, help="Of everything but costs, and noise that protects somebody.")
+    folder: str = key(text, "", help="Empty: runs/<name of the config file>.")
+    checkpoint_every: int = key(checks.whole, 1, help="Rounds.")
+    evaluate_every: int = key(checks.whole, 1, help="Rounds.")
+    cores: int = key(natural, 0, help="To train on; 0: all. Changes time and memory, not the result.")
+
+    @property
+    def cores_here(self) -> int:
+        """The cores, where all are wanted those that this machine gives the process."""
+        if self.cores:
+            return self.cores
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,75 @@
+"""Every mechanism there is, one line each; importing this imports none of them.
+
+Whoever adds a mechanism adds its folder, with a `SLICE` in it, and a line here.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from bonafed.errors import InvalidValue
+
+if TYPE_CHECKING:
+    from bonafed.mechanisms.protocol import Slice
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A mechanism by name."""
+
+    name: str
+    table: str | None  # of a config, by which a run under it is recognised; None: without any other table
+    place: str  # the module that holds its SLICE, in this package
+    summary: str  # a few words of help
+    verbs: str = ""  # commands that have it as a noun, besides train
+
+    def load(self) -> Slice:
+        """The slice itself."""
+        place = f"{__package__}.{self.place}"
+        found: Slice = importlib.import_module(place).SLICE
+        return found
+
+
+_ENTRIES = (
+    Entry("fedavg", None, "fedavg", "plain federated averaging: nobody is paid"),
+    Entry("sampling", "contract", "sampling.slice", "pay for taking part, under a budget", "quote audit"),
+    Entry("jsam", "jsam", "jsam.slice", "buy privacy, and pay for it", "quote audit"),
+    Entry("faithful", "faithful", "faithful.slice", "one model, and what each owes for it", "audit advise"),
+    Entry("rewards", "rewards", "rewards.slice", "better models for more contribution", "audit advise"),
+)
+CATALOGUE: Mapping[str, Entry] = {found.name: found for found in _ENTRIES}
+
+
+def entry(name: str) -> Entry:
+    """The mechanism of a name."""
+    if name not in CATALOGUE:
+        raise InvalidValue("mechanism", "must be one of " + ", ".join(CATALOGUE), repr(name))
+    return CATALOGUE[name]
+
+
+def with_verb(verb: str) -> list[Entry]:
+    """Mechanisms that have such a command."""
+    return [found for found in CATALOGUE.values() if verb in found.verbs.split()]
+
+
+def of_table(tables: Mapping[str, object]) -> Entry:
+    """The mechanism whose table is among these; that without one if there is none."""
+    mine = [found for found in CATALOGUE.values() if found.table is not None and found.table in tables]
+    if len(mine) > 1:
+        first, second = mine[0].table, mine[1].table
+        raise InvalidValue(str(second), f"must not be given with {first}", f"a section [{second}]")
+    return mine[0] if mine else next(e for e in CATALOGUE.values() if e.table is None)
+
+
+def of_format(kind: object) -> Entry:
+    """The mechanism whose contract files have this format."""
+    known: list[str] = []
+    for found in with_verb("quote"):
+        formats = found.load().formats
+        if kind in formats:
+            return found
+        known += formats
+    raise InvalidValue("contract.format", "must be one of " + ", ".join(known), repr(kind)[:60])

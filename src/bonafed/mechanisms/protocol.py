@@ -1,0 +1,273 @@
+"""What a mechanism is to the rest of the product: one slice, written once against by everybody above.
+
+    reports ─► agree ─► terms ─► begin ─► advance x rounds ─► settle ─► statement
+       ▲ federation.report          ▲ federation.total / replies
+
+A `Slice` is a mechanism as data: its table in a config, its contract files, its commands, and `make`, which
+turns a config and a roster into a `Mechanism`. Runs, comparisons, audits, statements, listings, figures
+and the command line know slices only through these two; `catalogue` lists them. Whoever adds a mechanism
+writes a folder with a slice and adds one line to the catalogue.
+
+A mechanism is a pure value. Its state is a frozen value that can be written as arrays, so that a run that
+was killed goes on with the same bits; its randomness comes from seeds in the config, the coins of the
+agreement and, on the clients' side of the seam, their secrets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol, TypeVar
+
+from numpy.typing import NDArray
+
+from bonafed.economics.claims import Finding, Statement
+from bonafed.learning.federation import Federation, Need, Question, Roster
+from bonafed.learning.privacy.ledger import Release
+from bonafed.learning.sections import Data, Model, Partition, Privacy, Run, Training
+from bonafed.sections import Section
+from bonafed.shown import Document, JSONObject
+
+Arrays = Mapping[str, NDArray[Any]]
+Reports = Mapping[str, float]  # what each client states, by name
+
+
+@dataclass(frozen=True)
+class Config:
+    """What a run was asked to do; made by `bonafed.runs.config`, or directly."""
+
+    mechanism: str  # a name of the catalogue
+    data: Data
+    partition: Partition
+    model: Model
+    training: Training | None = None  # mechanisms that train in their own way have none
+    privacy: Section | None = None
+    own: Section | None = None  # the mechanism's own table
+    run: Run = field(default_factory=Run)
+
+    @property
+    def local(self) -> Training:
+        """[training] of a mechanism that needs it."""
+        assert self.training is not None  # a table such a slice does not make optional
+        return self.training
+
+
+class Terms(Protocol):
+    """What was agreed with every client: the contract applied to the reports."""
+
+    def document(self) -> Document:
+        """A row per client, the money, cautions; `files["csv"]` has all digits."""
+        ...
+
+    def to_json(self) -> JSONObject:
+        """Plain data: everything that was promised."""
+        ...
+
+
+class Contract(Protocol):
+    """What is published before anybody reports: terms for every report, which anybody can verify."""
+
+    @property
+    def mechanism(self) -> str:
+        """A name of the catalogue."""
+        ...
+
+    @property
+    def content(self) -> bytes:
+        """The canonical form, byte for byte."""
+        ...
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the canonical form, in hex."""
+        ...
+
+    @property
+    def clients(self) -> int | None:
+        """How many it is for; None: any number."""
+        ...
+
+    @property
+    def question(self) -> Question:
+        """What clients report; simulated ones as the contract believes them to be."""
+        ...
+
+    def document(self) -> Document:
+        """What a participant signs."""
+        ...
+
+    def verify(self) -> Sequence[Finding]:
+        """Checks that trust nothing the writer computed."""
+        ...
+
+    def prospect(self, report: float) -> Document:
+        """What a participant whose true cost this is would earn, and what the best lie would gain."""
+        ...
+
+    def settle(self, reports: Reports) -> Terms:
+        """The terms of every client; the order of the reports does not matter."""
+        ...
+
+    def table(self) -> Mapping[str, Any]:
+        """The mechanism's table of a config that runs under this contract."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Agreement:
+    """What a run is under: who is in it, what was published, what was reported, what follows for each."""
+
+    members: Roster
+    reports: Reports = field(default_factory=dict)
+    contract: Contract | None = None  # None: nothing was published
+    terms: Terms | None = None  # None: nothing was agreed on
+
+    def to_json(self) -> JSONObject:
+        """Plain data, as a run keeps it."""
+        return {
+            "clients": list(self.members.names),
+            "reports": dict(self.reports),
+            "contract": None if self.contract is None else self.contract.digest,
+            "terms": None if self.terms is None else self.terms.to_json(),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What happened in a round, for the log."""
+
+    participants: Sequence[str]  # names, repeated if drawn more than once
+    failed: Sequence[str] = ()  # of these, who did not deliver
+    steps: int = 0  # gradient steps, all together
+    learning_rate: float | None = None  # of the first local step
+    train_loss: float | None = None  # None: nobody took part, or it would tell too much
+    spend: float | None = None  # money that became due; None: nobody is paid
+    epsilon: float | None = None  # largest of any client so far; None: not private, or not computed
+    releases: Sequence[Release] = ()
+    phase: str = ""  # "": the mechanism itself; else what is trained beside it, such as a baseline
+
+
+class State(Protocol):
+    """What passes from round to round."""
+
+    @property
+    def round_number(self) -> int:
+        """Rounds done, of all phases."""
+        ...
+
+    def arrays(self) -> Arrays:
+        """Everything, so that `restore` makes the same state."""
+        ...
+
+
+S = TypeVar("S", bound=State)
+
+
+class Mechanism(Protocol[S]):
+    """What is agreed, what a round does, and what is owed in the end."""
+
+    needs: ClassVar[Need]
+
+    @property
+    def rounds(self) -> int:
+        """How many there will be, of all phases together."""
+        ...
+
+    @property
+    def private(self) -> bool:
+        """Whether clients hide their records in noise: then nothing else of these may be told."""
+        ...
+
+    @property
+    def question(self) -> Question | None:
+        """What clients are asked to state; None: nothing."""
+        ...
+
+    @property
+    def contract(self) -> Contract | None:
+        """What is published before they do; None: nothing can be."""
+        ...
+
+    def agree(self, members: Roster, reports: Reports) -> Agreement:
+        """The terms of every client."""
+        ...
+
+    def begin(self, agreement: Agreement, start: NDArray[Any]) -> S:
+        """Before the first round, with this model (P,)."""
+        ...
+
+    def restore(self, agreement: Agreement, arrays: Arrays) -> S:
+        """The state that was written as these arrays."""
+        ...
+
+    def advance(self, state: S, federation: Federation) -> tuple[S, Round]:
+        """One more round."""
+        ...
+
+    def models(self, state: S) -> NDArray[Any]:
+        """(m, P) the models a test set judges now: one shared by all, or one per client."""
+        ...
+
+    def settle(self, state: S, federation: Federation) -> Statement:
+        """What each client is owed or owes, and whether what was promised was kept."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command of a mechanism as data: its options, and what it says."""
+
+    summary: str  # one line of help
+    options: type[Section]
+    answer: Callable[[Any], Document]  # of the options
+    details: str = ""  # the rest of the help text
+    example: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Attack:
+    """What an audit of a run looks at."""
+
+    config: Config
+    agreement: Agreement
+    federation: Federation
+    quick: bool = True  # as part of a comparison; else take the time it takes
+
+
+@dataclass(frozen=True, slots=True)
+class Common:
+    """What a comparison of mechanisms holds equal; a slice makes its own table of it."""
+
+    training: Training | None
+    budget: float | None = None  # money, whole run
+    costs: Any = None  # prior of the cost of taking part in a round
+    sensitivities: Any = None  # prior of the cost of a unit of epsilon
+    max_epsilon: float | None = None
+    clip: float | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A mechanism as the rest of the product sees it."""
+
+    name: str  # in the catalogue
+    make: Callable[[Config, Roster, int], Any]  # config, members, parameters of the model -> Mechanism
+    table: str | None = None  # of a config; None: a config without another mechanism's table
+    section: type[Section] | None = None  # of that table
+    privacy: type[Section] | None = Privacy  # of the table [privacy]; None: there is none
+    training: type[Training] | None = Training  # None: the mechanism trains in its own way
+    run: type[Run] = Run
+    check: Callable[[Config], Config] = lambda config: config  # rules between tables
+    claims: tuple[str, ...] = ()
+    formats: tuple[str, ...] = ()  # of contract files
+    read: Callable[[JSONObject], Contract] | None = None  # a contract of one of these formats
+    audit: Callable[[Attack], Sequence[Finding]] | None = None  # looks for a profitable lie in a run
+    compare: Callable[[Common], Mapping[str, Any] | str] | None = (
+        None  # own table, or why it does not apply
+    )
+    # what a simulated client may do instead of following the protocol: the federation as others see it
+    deviate: Callable[[Config, Federation], Federation] | None = None
+    quote: Command | None = None
+    attack: Command | None = None  # `bonafed audit NAME`
+    advice: Mapping[str, Command] = field(default_factory=dict)  # `bonafed advise QUESTION`

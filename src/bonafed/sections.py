@@ -1,0 +1,162 @@
+"""Options as data: a section is a frozen value whose every key carries its rule and its help text.
+
+A table of a config file is a section, and so are the options of a command: whoever declares one gets it
+read from TOML, rendered as options on the command line, written back and documented. An unknown key, a
+missing one and an impossible value are refused under their name, `run.seed must be a whole number of at
+least 0, got -1`.
+
+>>> @dataclass(frozen=True)
+... class Door(Section):
+...     width: float = key(checks.positive, help="In metres.")
+...     colour: str = key(word, "red", help="Any.")
+>>> Door(0.9).table()
+{'width': 0.9, 'colour': 'red'}
+>>> section_from(Door, "door", {"widht": 1.0})
+Traceback (most recent call last):
+    ...
+bonafed.errors.InvalidValue: door.widht must not be given: it is unknown (did you mean width?), got 1.0
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import MISSING, Field, dataclass, field, fields
+from typing import Any, TypeVar
+
+from bonafed import checks
+from bonafed.errors import InvalidValue
+
+Check = Callable[[str, Any], Any]
+S = TypeVar("S", bound="Section")
+
+
+def key(
+    check: Check,
+    default: Any = MISSING,
+    *,
+    help: str = "",
+    metavar: str | None = None,
+    flag: str | None = None,
+) -> Any:
+    """A key with its rule; None as default: may be left out.
+
+    `flag` is its name on the command line if not the key's own, `metavar` what stands for its value there.
+    """
+    metadata = {
+        "check": _optional(check) if default is None else check, "help": help, "metavar": metavar,
+        "flag": flag,
+    }  # fmt: skip
+    return field(metadata=metadata) if default is MISSING else field(default=default, metadata=metadata)
+
+
+def _optional(check: Check) -> Check:
+    return lambda name, value: None if value is None else check(name, value)
+
+
+@dataclass(frozen=True)
+class Section:
+    """A table of a file, or the options of a command; every value is held against the rule of its key."""
+
+    def __post_init__(self) -> None:
+        for item in fields(self):
+            check: Check = item.metadata["check"]
+            object.__setattr__(self, item.name, check(item.name, getattr(self, item.name)))
+        self._agree()
+
+    def _agree(self) -> None:
+        """Rules between keys."""
+
+    def table(self) -> dict[str, Any]:
+        """The section as plain data, from which `section_from` makes the same one."""
+        return {item.name: _plain(getattr(self, item.name)) for item in fields(self)}
+
+    @classmethod
+    def reading(cls, table: Mapping[str, Any]) -> dict[str, Any]:
+        """The values of the keys from a table as it stands in a file."""
+        return dict(table)
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "to_json"):  # a prior, say
+        return value.to_json()
+    return list(value) if isinstance(value, tuple) else value
+
+
+def section_from(kind: type[S], name: str, table: Mapping[str, Any]) -> S:
+    """A section of plain data; refused under `name.key`."""
+    values = kind.reading(table)
+    known = {item.name: item for item in fields(kind)}
+    for entry, value in values.items():
+        if entry not in known:
+            raise unknown(f"{name}.", entry, value, list(known))
+    for entry, item in known.items():
+        if entry not in values and is_required(item):
+            raise InvalidValue(f"{name}.{entry}", "must be given", "nothing")
+    with named(name):
+        return kind(**values)
+
+
+def is_required(item: Field[Any]) -> bool:
+    """Whether a key has no default."""
+    return item.default is MISSING and item.default_factory is MISSING
+
+
+@contextmanager
+def named(section: str, **names: str) -> Iterator[None]:
+    """Errors inside are told under the section's name, some under another key's.
+
+    `model="name"` is a key of the section, `clip="privacy.clip"` one of another section.
+    """
+    try:
+        yield
+    except InvalidValue as error:
+        key = names.get(error.name, error.name)
+        elsewhere = error.name in names and "." in key
+        raise InvalidValue(key if elsewhere else f"{section}.{key}", error.rule, error.value) from error
+
+
+def unknown(prefix: str, key: str, value: object, known: Sequence[str]) -> InvalidValue:
+    """The error for a key nobody knows, with the nearest one that is known."""
+    near = difflib.get_close_matches(key, known, 1)
+    hint = f"did you mean {near[0]}?" if near else "known are " + ", ".join(known)
+    return InvalidValue(f"{prefix}{key}", f"must not be given: it is unknown ({hint})", repr(value))
+
+
+def text(name: str, value: object) -> str:
+    """Any text."""
+    if not isinstance(value, str):
+        raise InvalidValue(name, "must be text", repr(value))
+    return value
+
+
+def word(name: str, value: object) -> str:
+    """Text that is not empty."""
+    if not text(name, value):
+        raise InvalidValue(name, "must not be empty", repr(value))
+    return str(value)
+
+
+def flag(name: str, value: object) -> bool:
+    """true or false."""
+    if not isinstance(value, bool):
+        raise InvalidValue(name, "must be true or false", repr(value))
+    return value
+
+
+def natural(name: str, value: object) -> int:
+    """0, 1, 2, ..."""
+    return checks.whole(name, value, at_least=0)
+
+
+def one_of(options: object) -> Check:
+    """One of the words of a `Literal` type."""
+    return lambda name, value: checks.literal(name, value, options)
+
+
+def texts(name: str, value: object, example: str) -> Sequence[str]:
+    """A list of texts."""
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise InvalidValue(name, f"must be a list such as {example}", repr(value))
+    return value
