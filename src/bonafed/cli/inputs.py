@@ -12,7 +12,7 @@ from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.economics.discrete import Empirical
 from bonafed.economics.priors import Prior
-from bonafed.economics.spelled import PRIOR_FORMS, parse_prior
+from bonafed.economics.registry import PRIOR_FORMS, parse_prior
 from bonafed.errors import InvalidValue, UnreadableFile
 
 PRIOR_HELP = "What you believe about a client's cost per participation: " + PRIOR_FORMS
