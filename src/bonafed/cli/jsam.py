@@ -13,7 +13,7 @@ from bonafed.cli import inputs, jsam_tables, tables
 from bonafed.cli.jsam_describe import PlanOnly, Quote, Weight, describe, describe_plan
 from bonafed.cli.quote import Json, Plot
 from bonafed.economics.priors import Prior
-from bonafed.economics.spelled import parse_prior
+from bonafed.economics.registry import parse_prior
 from bonafed.errors import InvalidValue
 from bonafed.files import require_picture, write_together
 from bonafed.mechanisms.jsam import (

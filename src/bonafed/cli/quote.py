@@ -16,7 +16,7 @@ from bonafed.cli.quote_prior_free import quote_prior_free
 from bonafed.economics.contracts import Menu, admitted
 from bonafed.economics.discrete import Empirical, FinitePrior
 from bonafed.economics.priors import JSONObject
-from bonafed.economics.spelled import parse_numbers
+from bonafed.economics.registry import parse_numbers
 from bonafed.errors import InvalidValue
 from bonafed.files import require_different, require_writable
 from bonafed.mechanisms.sampling.plan import SamplingPlan, benchmarks, plan

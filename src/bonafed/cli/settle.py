@@ -15,7 +15,7 @@ from bonafed import checks
 from bonafed.cli import inputs, tables
 from bonafed.cli.quote import QUANTILES, Json
 from bonafed.economics.priors import JSONObject
-from bonafed.economics.published import field
+from bonafed.economics.registry import field
 from bonafed.files import require_different, require_writable, write_together
 from bonafed.mechanisms.sampling import published, rules
 from bonafed.mechanisms.sampling.canonical import read_contract

@@ -16,7 +16,7 @@ from bonafed.economics.priors import (
     Uniform,
     from_scipy,
 )
-from bonafed.economics.published import prior_from_json
+from bonafed.economics.registry import prior_from_json
 
 __all__ = [
     "Allocation",

@@ -11,8 +11,9 @@ and a report between two costs is rounded UP to the next one, which is what make
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, final
+from typing import ClassVar, Literal, Self, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.economics.expectation import expectation
-from bonafed.economics.priors import IronedInterval, JSONObject, Prior
+from bonafed.economics.priors import IronedInterval, Prior, Spelled
 from bonafed.errors import InvalidValue
 
 Estimator = Literal["plus", "mle"]
@@ -109,6 +110,10 @@ class Discrete(FinitePrior):
     array([0.4, 1.3, 1.9])
     """
 
+    kind: ClassVar[str] = "discrete"
+    fields: ClassVar[Mapping[str, str]] = {"costs": "costs", "weights": "masses"}
+    spelled: ClassVar[Spelled | None] = Spelled("COST,WEIGHT[,COST,WEIGHT]...")
+
     costs: Floats
     masses: Floats
     low: float
@@ -126,11 +131,14 @@ class Discrete(FinitePrior):
         object.__setattr__(self, "low", float(values[0]))
         object.__setattr__(self, "high", float(values[-1]))
 
+    @classmethod
+    def from_numbers(cls, *numbers: float) -> Self:
+        if len(numbers) % 2 or not numbers:
+            raise InvalidValue("discrete", "must give cost,weight for each cost", len(numbers))
+        return cls(numbers[0::2], numbers[1::2])
+
     def _cumulative(self) -> Floats:
         return _cumulative(self.masses)
-
-    def to_json(self) -> JSONObject:
-        return {"kind": "discrete", "costs": self.costs.tolist(), "weights": self.masses.tolist()}
 
 
 @final
@@ -142,6 +150,13 @@ class Empirical(FinitePrior):
     the next cost falls into each of these round-up cells with probability 1/(n+1).
     `mle`: mass 1/n per sample, the largest moved up to `highest` so that nobody is left out.
     """
+
+    kind: ClassVar[str] = "empirical"
+    fields: ClassVar[Mapping[str, str]] = {
+        "samples": "samples",
+        "highest": "high",
+        "estimator": "estimator",
+    }
 
     samples: Floats  # (n,) the past costs, sorted
     estimator: Estimator
@@ -167,14 +182,6 @@ class Empirical(FinitePrior):
 
     def _cumulative(self) -> Floats:
         return _cumulative(self.masses)
-
-    def to_json(self) -> JSONObject:
-        return {
-            "kind": "empirical",
-            "samples": self.samples.tolist(),
-            "highest": self.high,
-            "estimator": self.estimator,
-        }
 
 
 def estimate(sorted_reports: Floats, highest: float, estimator: Estimator) -> tuple[Floats, Floats]:

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, Self, final
 
 import numpy as np
 import scipy  # its parts load when first used
@@ -20,7 +21,8 @@ from numpy.typing import ArrayLike
 
 from bonafed import checks
 from bonafed.checks import Floats
-from bonafed.economics.priors import ContinuousPrior, JSONObject, refuse_empty
+from bonafed.economics.priors import ContinuousPrior, Spelled, refuse_empty
+from bonafed.errors import InvalidValue
 
 _ROOT_2PI = math.sqrt(2 * math.pi)
 _LEGENDRE = np.polynomial.legendre.leggauss(20)
@@ -113,6 +115,10 @@ class TruncatedNormal(_TruncatedNormals):
     every prior, the expected cost.
     """
 
+    kind: ClassVar[str] = "normal"
+    fields: ClassVar[Mapping[str, str]] = {"mean": "location", "sd": "sd", "low": "low", "high": "high"}
+    spelled: ClassVar[Spelled | None] = Spelled("MEAN,SD,LOW,HIGH", unbounded=2)
+
     location: float  # mean before the cut
     sd: float  # standard deviation before the cut, > 0
     low: float
@@ -129,20 +135,21 @@ class TruncatedNormal(_TruncatedNormals):
     def _components(self) -> tuple[Floats, Floats, Floats]:
         return np.ones(1), np.array([self.location]), np.array([self.sd])
 
-    def to_json(self) -> JSONObject:
-        return {
-            "kind": "normal",
-            "mean": self.location,
-            "sd": self.sd,
-            "low": self.low,
-            "high": self.high,
-        }
-
 
 @final
 @dataclass(frozen=True, slots=True, init=False)
 class NormalMixture(_TruncatedNormals):
     """A mixture of normals, truncated to [low, high] as a whole; often irregular."""
+
+    kind: ClassVar[str] = "mixture"
+    fields: ClassVar[Mapping[str, str]] = {
+        "weights": "weights",
+        "means": "means",
+        "sds": "sds",
+        "low": "low",
+        "high": "high",
+    }
+    spelled: ClassVar[Spelled | None] = Spelled("LOW,HIGH,WEIGHT,MEAN,SD[,WEIGHT,MEAN,SD]...")
 
     weights: tuple[float, ...]  # shares of the components, sum 1
     means: tuple[float, ...]
@@ -164,15 +171,12 @@ class NormalMixture(_TruncatedNormals):
         object.__setattr__(self, "high", top)
         refuse_empty(self._total_mass(), bottom, top)
 
+    @classmethod
+    def from_numbers(cls, *numbers: float) -> Self:
+        parts = numbers[2:]
+        if not parts or len(parts) % 3:
+            raise InvalidValue("mixture", "must give weight,mean,sd for each part", len(parts))
+        return cls(parts[0::3], parts[1::3], parts[2::3], *numbers[:2])
+
     def _components(self) -> tuple[Floats, Floats, Floats]:
         return np.array(self.weights), np.array(self.means), np.array(self.sds)
-
-    def to_json(self) -> JSONObject:
-        return {
-            "kind": "mixture",
-            "weights": list(self.weights),
-            "means": list(self.means),
-            "sds": list(self.sds),
-            "low": self.low,
-            "high": self.high,
-        }

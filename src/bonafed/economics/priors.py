@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, final
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, final
 
 import numpy as np
 import scipy  # its parts load when first used
@@ -40,11 +41,27 @@ class IronedInterval(NamedTuple):
     virtual_cost: float  # the constant value of the ironed virtual cost in it
 
 
+class Spelled(NamedTuple):
+    """How a prior is typed, KIND:NUMBER,NUMBER,..."""
+
+    form: str  # what to type after the colon; "..." at its end: any number of numbers
+    unbounded: int = 0  # with so many numbers the support was left out
+
+    @property
+    def numbers(self) -> int | None:
+        """How many are expected; None: any."""
+        return None if self.form.endswith("...") else self.form.count(",") + 1
+
+
 class Prior(ABC):
     """A belief about a client's cost per participation, on a bounded support.
 
     The constants `low` and `high` are money per participation, 0 <= low <= high < infinity.
     """
+
+    kind: ClassVar[str] = ""  # its name in files and on the command line; "": not for publication
+    fields: ClassVar[Mapping[str, str]] = {}  # in JSON, in order of its arguments: name -> attribute
+    spelled: ClassVar[Spelled | None] = None  # how a user types it; None: it is too long for that
 
     low: float
     high: float
@@ -80,9 +97,25 @@ class Prior(ABC):
         """Whether phi is non-decreasing (Assumption 5), so that nothing needs ironing."""
         return not self.ironed_intervals
 
-    @abstractmethod
     def to_json(self) -> JSONObject:
         """Plain data from which `prior_from_json` rebuilds the prior."""
+        if not self.kind:
+            raise InvalidValue(
+                "prior", "must state its kind and fields to be published", type(self).__name__
+            )
+        return {"kind": self.kind, **{name: _plain(getattr(self, at)) for name, at in self.fields.items()}}
+
+    @classmethod
+    def from_json(cls, get: Callable[[str], Any]) -> Self:
+        """The prior that `to_json` described; `get` gives a field by its name, or refuses by it."""
+        build: Callable[..., Self] = cls
+        return build(*(get(name) for name in cls.fields))
+
+    @classmethod
+    def from_numbers(cls, *numbers: float) -> Self:
+        """The prior of the numbers that a user typed, in the order of `spelled`."""
+        build: Callable[..., Self] = cls
+        return build(*numbers)
 
     def sample(self, rng: np.random.Generator, size: int) -> Floats:
         """Independent costs, by inversion, so that one uniform number is one cost."""
@@ -161,6 +194,10 @@ class Uniform(ContinuousPrior):
     array([0.5, 1.5, 2.5])
     """
 
+    kind: ClassVar[str] = "uniform"
+    fields: ClassVar[Mapping[str, str]] = {"low": "low", "high": "high"}
+    spelled: ClassVar[Spelled | None] = Spelled("LOW,HIGH")
+
     low: float  # lowest cost, money per participation
     high: float  # highest cost
 
@@ -191,9 +228,6 @@ class Uniform(ContinuousPrior):
     def ironed_intervals(self) -> tuple[IronedInterval, ...]:
         return ()
 
-    def to_json(self) -> JSONObject:
-        return {"kind": "uniform", "low": self.low, "high": self.high}
-
     @property
     def _width(self) -> float:
         return self.high - self.low
@@ -206,6 +240,10 @@ class TruncatedExponential(ContinuousPrior):
 
     phi(c) = c + (exp(rate (c - low)) - 1)/rate: the truncation cancels (theory A4).
     """
+
+    kind: ClassVar[str] = "exponential"
+    fields: ClassVar[Mapping[str, str]] = {"rate": "rate", "low": "low", "high": "high"}
+    spelled: ClassVar[Spelled | None] = Spelled("RATE,LOW,HIGH", unbounded=1)
 
     rate: float  # per unit of money, > 0
     low: float
@@ -241,9 +279,6 @@ class TruncatedExponential(ContinuousPrior):
     def ironed_intervals(self) -> tuple[IronedInterval, ...]:
         return ()
 
-    def to_json(self) -> JSONObject:
-        return {"kind": "exponential", "rate": self.rate, "low": self.low, "high": self.high}
-
     @property
     def _mass(self) -> float:
         return -math.expm1(-self.rate * (self.high - self.low))
@@ -253,6 +288,10 @@ class TruncatedExponential(ContinuousPrior):
 @dataclass(frozen=True, slots=True)
 class ScaledBeta(ContinuousPrior):
     """Beta(alpha, beta) stretched from [0, 1] to [low, high]."""
+
+    kind: ClassVar[str] = "beta"
+    fields: ClassVar[Mapping[str, str]] = {"alpha": "alpha", "beta": "beta", "low": "low", "high": "high"}
+    spelled: ClassVar[Spelled | None] = Spelled("ALPHA,BETA,LOW,HIGH")
 
     alpha: float  # > 0
     beta: float  # > 0
@@ -299,15 +338,6 @@ class ScaledBeta(ContinuousPrior):
     def mean(self) -> float:
         return self.low + self._width * self.alpha / (self.alpha + self.beta)
 
-    def to_json(self) -> JSONObject:
-        return {
-            "kind": "beta",
-            "alpha": self.alpha,
-            "beta": self.beta,
-            "low": self.low,
-            "high": self.high,
-        }
-
     @property
     def _width(self) -> float:
         return self.high - self.low
@@ -317,6 +347,14 @@ class ScaledBeta(ContinuousPrior):
 @dataclass(frozen=True, slots=True, eq=False, init=False)
 class ScipyPrior(ContinuousPrior):
     """Any continuous SciPy distribution, cut to [low, high]; made by `from_scipy`."""
+
+    kind: ClassVar[str] = "scipy"
+    fields: ClassVar[Mapping[str, str]] = {
+        "name": "_name",
+        "parameters": "_parameters",
+        "low": "low",
+        "high": "high",
+    }
 
     low: float
     high: float
@@ -355,15 +393,30 @@ class ScipyPrior(ContinuousPrior):
             mass = self._frozen.sf(self.low) - self._frozen.sf(cost)
         return np.clip(np.asarray(mass) / self._mass, 0.0, 1.0)
 
-    def to_json(self) -> JSONObject:
-        return {
-            "kind": "scipy",
-            "name": self._frozen.dist.name,
-            "parameters": self._parameters(),
-            "low": self.low,
-            "high": self.high,
-        }
+    @classmethod
+    def from_json(cls, get: Callable[[str], Any]) -> Self:
+        from scipy import stats
 
+        name = get("name")
+        distribution = getattr(stats, name, None) if isinstance(name, str) else None
+        if not isinstance(distribution, stats.rv_continuous):
+            raise InvalidValue("prior.name", "must be a continuous scipy.stats distribution", name)
+        given = get("parameters")
+        if not isinstance(given, dict):
+            raise InvalidValue("prior.parameters", "must be an object", repr(given)[:60])
+        parameters = {str(k): checks.number(f"prior.parameters.{k}", v) for k, v in given.items()}
+        try:
+            frozen = distribution(**parameters)
+        except TypeError as error:
+            rule = f"must be those of {name}"
+            raise InvalidValue("prior.parameters", rule, sorted(parameters)) from error
+        return cls(frozen, get("low"), get("high"))
+
+    @property
+    def _name(self) -> str:
+        return str(self._frozen.dist.name)
+
+    @property
     def _parameters(self) -> dict[str, float]:
         """All of them by name, so that a distribution has one description however it was spelled."""
         dist = self._frozen.dist
@@ -385,6 +438,13 @@ def from_scipy(frozen: rv_frozen, low: float, high: float) -> ScipyPrior:
             "frozen_distribution", "must be a frozen continuous scipy.stats distribution", frozen
         )
     return ScipyPrior(frozen, low, high)
+
+
+def _plain(value: Any) -> Any:
+    """A field as JSON has it."""
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    return list(value) if isinstance(value, tuple) else value
 
 
 def refuse_empty(mass: float, low: float, high: float) -> None:

@@ -7,23 +7,20 @@
     *.npz, *.csv       the user's own
 
 Named files are looked for in `folder` or $BONAFED_DATA, in the subfolder <name>, then in the user's cache
-($XDG_CACHE_HOME or ~/.cache)/bonafed/<name>, then at OpenML, from where they are saved to the cache. What
-is found is checked: no data set has a feature that is not finite, a label out of range or a missing label.
+($XDG_CACHE_HOME or ~/.cache)/bonafed/<name>; what is nowhere is downloaded, by its checksum, and saved to
+the cache. What is found is checked: no data set has a feature that is not finite, a label out of range or a
+missing label.
 """
 
 from __future__ import annotations
 
-import http.client
 import io
+import logging
 import os
-import socket
 import tempfile
-import threading
-import warnings
-import zlib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -42,10 +39,7 @@ Progress = Callable[[str], None]
 
 MOST_CLASSES = 100_000  # a label beyond this is a mistake, not a class
 STALLED = 10.0  # seconds without an answer after which a download is given up
-_BROKEN = (  # what an answer that broke off, or is another than expected, makes its readers raise
-    OSError, ValueError, ImportError, EOFError, LookupError, TypeError,
-    zlib.error, http.client.HTTPException,
-)  # fmt: skip
+_BROKEN = (OSError, ValueError, ImportError)  # what a download that fails raises; pooch may be missing
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,16 +66,43 @@ class _Source:
     files: tuple[str, ...]  # what a folder must hold
     read: Callable[[Mapping[str, Path]], Arrays]
     classes: int
-    shape: tuple[int, ...] = ()  # of one image
-    training: int = 0  # images for training: the first ones at OpenML
-    openml: str | None = None  # its name there, version 1
+    home: str = ""  # the address of what can be downloaded
+    checksums: Mapping[str, str] = field(default_factory=dict)  # MD5 of each file of that; none: nothing
 
 
 _IDX = tuple(formats.IDX_FILES.values())
 _SOURCES = {
-    "mnist": _Source(_IDX, formats.read_idx_images, 10, (1, 28, 28), 60_000, "mnist_784"),
-    "fashion-mnist": _Source(_IDX, formats.read_idx_images, 10, (1, 28, 28), 60_000, "Fashion-MNIST"),
-    "cifar10": _Source(formats.CIFAR_FILES, formats.read_cifar, 10, (3, 32, 32), 50_000, "CIFAR_10"),
+    "mnist": _Source(
+        _IDX,
+        formats.read_idx_images,
+        10,
+        "https://ossci-datasets.s3.amazonaws.com/mnist/",
+        {
+            "train-images-idx3-ubyte.gz": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
+            "train-labels-idx1-ubyte.gz": "d53e105ee54ea40749a09fcbcd1e9432",
+            "t10k-images-idx3-ubyte.gz": "9fb629c4189551a2d022fa330f9573f3",
+            "t10k-labels-idx1-ubyte.gz": "ec29112dd5afa0611ce80d1b7f02629c",
+        },
+    ),
+    "fashion-mnist": _Source(
+        _IDX,
+        formats.read_idx_images,
+        10,
+        "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
+        {
+            "train-images-idx3-ubyte.gz": "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+            "train-labels-idx1-ubyte.gz": "25c81989df183df01b3e8a0aad5dffbe",
+            "t10k-images-idx3-ubyte.gz": "bef4ecab320f06d8554ea6380940ec79",
+            "t10k-labels-idx1-ubyte.gz": "bb300cfdad3c16e7a12a480ee83cd310",
+        },
+    ),
+    "cifar10": _Source(
+        formats.CIFAR_FILES,
+        formats.read_cifar,
+        10,
+        "https://www.cs.toronto.edu/~kriz/",
+        {"cifar-10-binary.tar.gz": "c32a1d4ab5d03f1284b67883e8d87530"},
+    ),
     "sst": _Source(formats.SST_FILES, formats.read_sst, 5),
 }
 NAMES = ("digits", *_SOURCES, "synthetic", "synthetic-ridge")
@@ -275,13 +296,13 @@ def _look_up(name: str, folder: Path | None, say: Progress) -> Dataset:
         found = _in_folder(name, place)
         if found is not None:
             return _checked(name, *found, source.classes)
-    reason = "not offered by OpenML"
-    if source.openml:
+    reason = "not offered for download"
+    if source.checksums:
         try:
             arrays = _download(name, source, cache, say)
         except _BROKEN as error:
             told = " ".join(str(error).split())
-            reason = f"OpenML gave no data, {type(error).__name__}: {told}".rstrip(": ")
+            reason = f"the download failed, {type(error).__name__}: {told}".rstrip(": ")
         else:
             return _checked(name, cache, arrays, source.classes)
     needed = ", ".join(f"{file}[.gz]" for file in source.files)
@@ -321,37 +342,26 @@ def _checked(name: str, path: Path, arrays: Arrays, classes: int | None = None) 
 
 
 def _download(name: str, source: _Source, cache: Path, say: Progress) -> Arrays:
-    """Fetch a data set of images from OpenML and save it to the cache, completely or not at all."""
-    from sklearn.datasets import fetch_openml
+    """Fetch a data set from its home and save it to the cache, completely or not at all."""
+    import pooch
 
+    pooch.get_logger().setLevel(logging.WARNING)  # `say` tells
     cache.mkdir(parents=True, exist_ok=True)
-    say(f"fetching {name} from OpenML ({source.openml})")
-    with (
-        tempfile.TemporaryDirectory(dir=cache) as scratch,
-        _patience(STALLED),
-        _sizes_told(Path(scratch), say),
-        warnings.catch_warnings(action="ignore"),  # of the second attempt
-    ):
-        table, target = fetch_openml(
-            source.openml,
-            version=1,
-            data_home=scratch,
-            return_X_y=True,
-            as_frame=False,
-            parser="liac-arff",  # the other one needs pandas
-            n_retries=1,
-            delay=0.1,
-        )
-    if len(table) <= source.training or not (table.min() >= 0 and table.max() <= 255):
-        raise ValueError(f"{source.openml} does not hold the images of {name}")
-    images = np.asarray(table).astype(np.uint8).reshape(-1, *source.shape)
-    labels = np.asarray(target).astype(np.uint8)
-    arrays: Arrays = {
-        "features": images[: source.training],
-        "labels": labels[: source.training],
-        "test_features": images[source.training :],
-        "test_labels": labels[source.training :],
-    }
+    with tempfile.TemporaryDirectory(dir=cache) as scratch:
+        for file, checksum in source.checksums.items():
+            say(f"fetching {file} of {name} from {source.home}")
+            pooch.retrieve(
+                source.home + file,
+                known_hash=f"md5:{checksum}",
+                fname=file,
+                path=scratch,
+                processor=pooch.Untar(extract_dir=".") if file.endswith(".tar.gz") else None,
+                downloader=pooch.HTTPDownloader(timeout=STALLED, progressbar=_Received(say)),
+            )
+        found = _in_folder(name, Path(scratch))
+    if found is None:
+        raise ValueError(f"{source.home} does not hold the files of {name}")
+    arrays = found[1]
     buffer = io.BytesIO()
     np.savez(buffer, allow_pickle=False, **arrays)
     files.write_together({cache / f"{name}.npz": buffer.getvalue()})
@@ -359,35 +369,26 @@ def _download(name: str, source: _Source, cache: Path, say: Progress) -> Arrays:
     return arrays
 
 
-@contextmanager
-def _patience(seconds: float) -> Iterator[None]:
-    """A time limit for every answer from the network; fetch_openml has no argument for it."""
-    before = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(seconds)
-    try:
-        yield
-    finally:
-        socket.setdefaulttimeout(before)
+class _Received:
+    """Says once a second how much of a file has arrived: what pooch asks of a progress bar."""
 
+    def __init__(self, say: Progress) -> None:
+        self._say, self._received, self._told = say, 0, time.monotonic()
+        self.total = 0  # bytes; 0: the server does not say
 
-@contextmanager
-def _sizes_told(folder: Path, say: Progress) -> Iterator[None]:
-    """Once a second, say how much has arrived in the folder."""
-    done = threading.Event()
+    def update(self, count: int) -> None:
+        """So many bytes more."""
+        self._received += count
+        if time.monotonic() - self._told >= 1.0:
+            self._told = time.monotonic()
+            self._say(f"{self._received / 1e6:.1f} MB received")
 
-    def watch() -> None:
-        while not done.wait(1.0):
-            with suppress(OSError):  # a file may be moved while it is looked at
-                size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-                say(f"{size / 1e6:.1f} MB received")
+    def reset(self) -> None:
+        """Begin again."""
+        self._received = 0
 
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    try:
-        yield
-    finally:
-        done.set()
-        watcher.join()
+    def close(self) -> None:
+        """Nothing is left to do."""
 
 
 def _are_pixels(values: ArrayLike) -> bool:

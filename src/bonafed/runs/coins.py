@@ -24,7 +24,7 @@ import numpy as np
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.economics.claims import Finding
-from bonafed.economics.published import prior_from_json
+from bonafed.economics.registry import prior_from_json
 from bonafed.errors import InvalidValue, UnreadableFile
 from bonafed.mechanisms.coins import (
     SECRET_BYTES,

@@ -26,8 +26,7 @@ from typing import Any, ClassVar, Literal, TypeVar, cast
 
 from bonafed import checks
 from bonafed.economics.priors import Prior
-from bonafed.economics.published import prior_from_json
-from bonafed.economics.spelled import parse_prior
+from bonafed.economics.registry import parse_prior, prior_from_json
 from bonafed.errors import InvalidValue, UnreadableFile
 from bonafed.learning.datasets import is_own_file
 from bonafed.learning.privacy import ADD_OR_REMOVE, REPLACE, Adjacency, Batches, Calibration

@@ -1,17 +1,16 @@
-"""Writing TOML (the standard library only reads it), and changing single keys of it."""
+"""Writing TOML, and changing single keys of it."""
 
 from __future__ import annotations
 
-import json
-import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
+
+import tomli_w
 
 from bonafed.errors import InvalidValue
 
 Tables = dict[str, dict[str, Any]]
-_BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def dumps(tables: Mapping[str, Mapping[str, Any]]) -> str:
@@ -22,36 +21,20 @@ def dumps(tables: Mapping[str, Mapping[str, Any]]) -> str:
     rounds = 5
     learning_rate = 0.1
     """
-    parts = []
-    for name, table in tables.items():
-        lines = [f"{_key(key)} = {_value(value)}\n" for key, value in table.items() if value is not None]
-        parts.append(f"[{_key(name)}]\n" + "".join(lines))
-    return "\n".join(parts)
+    try:
+        return tomli_w.dumps(_present(tables))
+    except TypeError as error:
+        rule = "must be text, numbers, truth values, lists or tables"
+        raise InvalidValue("values", rule, str(error)) from error
 
 
-def _key(name: str) -> str:
-    return name if _BARE.fullmatch(name) else _text(name)
-
-
-def _text(value: str) -> str:
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def _value(value: object) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, float):
-        return repr(float(value))  # NumPy's are floats that call themselves otherwise
-    if isinstance(value, int):
-        return repr(value)
-    if isinstance(value, str):
-        return _text(value)
-    if isinstance(value, Mapping):
-        inside = (f"{_key(str(k))} = {_value(v)}" for k, v in value.items() if v is not None)
-        return "{" + ", ".join(inside) + "}"
-    if isinstance(value, Sequence):
-        return "[" + ", ".join(map(_value, value)) + "]"
-    raise InvalidValue("value", "must be text, a number, a truth value, a list or a table", repr(value))
+def _present(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Without the keys that are None, also those of tables inside."""
+    return {
+        str(key): _present(value) if isinstance(value, Mapping) else value
+        for key, value in table.items()
+        if value is not None
+    }
 
 
 def override(tables: Mapping[str, Any], change: str) -> dict[str, Any]:

@@ -1,21 +1,22 @@
 """Data sets by name, from arrays, and where they are looked for."""
 
+import dataclasses
+import functools
 import gzip
+import hashlib
 import io
 import os
-import socket
 import subprocess
 import sys
-import urllib.error
+import tarfile
 from pathlib import Path
 
 import numpy as np
 import pytest
-import sklearn.datasets
-import sklearn.datasets._openml
+import requests
 
 from bonafed.errors import InvalidValue, UnreadableFile
-from bonafed.learning import formats
+from bonafed.learning import datasets, formats
 from bonafed.learning.datasets import NAMES, from_arrays, load, synthetic
 
 PIXELS = np.arange(4 * 28 * 28).reshape(4, 28, 28) % 256
@@ -40,11 +41,11 @@ def empty_home(tmp_path, monkeypatch):
     """No data set anywhere, and no network."""
 
     def unreachable(*args, **kwargs):
-        raise urllib.error.URLError("no network in tests")
+        raise requests.ConnectionError("no network in tests")
 
     monkeypatch.delenv("BONAFED_DATA", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(sklearn.datasets._openml, "urlopen", unreachable)
+    monkeypatch.setattr(requests, "get", unreachable)
     return tmp_path
 
 
@@ -144,78 +145,121 @@ def test_a_data_set_out_of_reach_names_files_and_folder(empty_home, monkeypatch,
     assert {"cifar10": "data_batch_5.bin", "sst": "stsa.fine.train"}.get(
         name, "t10k-images-idx3-ubyte"
     ) in message
-    assert ("not offered by OpenML" if name == "sst" else "no network in tests") in message
+    assert ("not offered for download" if name == "sst" else "no network in tests") in message
     assert "\n" not in message
     monkeypatch.setenv("BONAFED_DATA", str(empty_home))
     with pytest.raises(UnreadableFile, match=f"{empty_home / name}: {name} not found"):
         load(name)
     with pytest.raises(UnreadableFile, match="no such folder"):
         load(name, folder=empty_home / "absent")
-    assert not list((empty_home / "cache").rglob("*.npz"))
-    assert socket.getdefaulttimeout() is None
+    assert not [path for path in (empty_home / "cache").rglob("*") if path.is_file()]
+
+
+class Server:
+    """Answers like the homes of the data sets: files by their names."""
+
+    def __init__(self, files):
+        self.files, self.asked = files, []
+
+    def get(self, url, timeout, stream):
+        self.asked.append((url, timeout))
+        answer = requests.Response()
+        name = url.rpartition("/")[2]
+        answer.status_code, answer.url = (200 if name in self.files else 404), url
+        answer.raw = io.BytesIO(self.files.get(name, b""))
+        return answer
+
+
+def serve(monkeypatch, name, files, checksums=None):
+    """A home that has these files, which are the ones expected unless other checksums are given."""
+    server = Server(files)
+    known = checksums or {file: hashlib.md5(data).hexdigest() for file, data in files.items()}
+    source = dataclasses.replace(datasets._SOURCES[name], checksums=known)
+    monkeypatch.setitem(datasets._SOURCES, name, source)
+    monkeypatch.setattr(requests, "get", server.get)
+    return server
+
+
+def mnist_files(folder):
+    write_mnist(folder)
+    read = {path.name.removesuffix(".gz"): formats.read_bytes(path) for path in folder.iterdir()}
+    return {f"{name}.gz": gzip.compress(data) for name, data in sorted(read.items())}
 
 
 def test_a_download_is_told_saved_and_used_again(empty_home, monkeypatch):
-    calls = []
-
-    def fetch(name, **options):
-        calls.append((name, options["version"], socket.getdefaulttimeout()))
-        table = np.zeros((70_000, 784), dtype=np.float32)
-        table[0, 5], table[60_000, 783] = 255, 51
-        return table, np.array([str(i % 10) for i in range(70_000)], dtype=object)
-
-    monkeypatch.setattr(sklearn.datasets, "fetch_openml", fetch)
+    server = serve(monkeypatch, "mnist", mnist_files(empty_home / "made"))
     messages = []
     data = load("mnist", on_progress=messages.append)
-    assert calls == [("mnist_784", 1, 10.0)]
-    assert data.features.shape == (60_000, 1, 28, 28)
-    assert data.features[0, 0, 0, 5] == 1
-    assert data.test_features[0, 0, 27, 27] == np.float32(0.2)
-    assert data.labels[:3].tolist() == [0, 1, 2]
-    assert messages[0] == "fetching mnist from OpenML (mnist_784)"
+    assert [url.rpartition("/")[2] for url, _ in server.asked] == sorted(server.files)
+    assert {limit for _, limit in server.asked} == {datasets.STALLED}
+    assert data.features.shape == (4, 1, 28, 28)
+    assert data.labels.tolist() == [0, 9, 4, 4]
+    assert messages[0].startswith("fetching t10k-images-idx3-ubyte.gz of mnist from https://")
     assert messages[-1].startswith("saved mnist to ")
     again = load("mnist")
-    assert len(calls) == 1
+    assert len(server.asked) == 4
     assert np.array_equal(again.features, data.features)
     assert [path.name for path in (empty_home / "cache" / "bonafed" / "mnist").iterdir()] == ["mnist.npz"]
 
 
-@pytest.mark.parametrize("rows", [np.zeros((10, 784)), np.full((60_001, 1), 300.0)])
-def test_a_download_of_something_else_is_refused_and_not_saved(empty_home, monkeypatch, rows):
-    monkeypatch.setattr(
-        sklearn.datasets, "fetch_openml", lambda *args, **kwargs: (rows, np.zeros(len(rows)))
+def test_an_archive_is_unpacked(empty_home, monkeypatch):
+    archive, record = io.BytesIO(), bytes([7]) + bytes(3072)
+    with tarfile.open(fileobj=archive, mode="w:gz") as tar:
+        for file in formats.CIFAR_FILES:
+            member = tarfile.TarInfo(f"{formats.CIFAR_FOLDER}/{file}")
+            member.size = len(record)
+            tar.addfile(member, io.BytesIO(record))
+    serve(monkeypatch, "cifar10", {"cifar-10-binary.tar.gz": archive.getvalue()})
+    small = dataclasses.replace(
+        datasets._SOURCES["cifar10"], read=functools.partial(formats.read_cifar, records=1)
     )
-    with pytest.raises(UnreadableFile, match="mnist_784 does not hold the images of mnist"):
-        load("mnist")
-    assert not list((empty_home / "cache").rglob("*.npz"))
+    monkeypatch.setitem(datasets._SOURCES, "cifar10", small)
+    data = load("cifar10")
+    assert data.features.shape == (5, 3, 32, 32)
+    assert data.test_labels.tolist() == [7]
 
 
-BROKEN_OFF = {
-    "in the middle": gzip.compress(b'{"data": {"dataset": []}}' * 99)[:-20],
-    "with other bytes": gzip.compress(b"x" * 99)[:10] + b"\xff" * 20,
-    "into something else": gzip.compress(b"{}"),
-}
+def test_how_much_has_arrived_is_told_once_a_second(monkeypatch):
+    clock, messages = iter([0.0, 0.5, 1.0, 1.0, 1.5]), []
+    monkeypatch.setattr(datasets.time, "monotonic", lambda: next(clock))
+    received = datasets._Received(messages.append)
+    for _ in range(3):
+        received.update(400_000)
+    assert messages == ["0.8 MB received"]
 
 
-@pytest.mark.parametrize("answer", BROKEN_OFF.values(), ids=BROKEN_OFF)
-def test_a_download_that_breaks_off_is_told_as_one_that_never_began(
-    empty_home, monkeypatch, bonafed, answer
-):
-    class Answer(io.BytesIO):
-        def info(self):
-            return {"Content-Encoding": "gzip"}
+def test_what_is_expected_of_the_homes_is_what_the_readers_need():
+    for name in ("mnist", "fashion-mnist"):
+        source = datasets._SOURCES[name]
+        assert {file.removesuffix(".gz") for file in source.checksums} == set(source.files)
 
-    monkeypatch.setattr(sklearn.datasets._openml, "urlopen", lambda *args, **kwargs: Answer(answer))
+
+def broken_off(files):
+    first = next(iter(files))
+    return {
+        "in the middle": {**files, first: files[first][:-20]},
+        "with other bytes": {**files, first: b"\xff" * 20},
+        "into nothing": {file: data for file, data in files.items() if file != first},
+    }
+
+
+@pytest.mark.parametrize("how", ["in the middle", "with other bytes", "into nothing"])
+def test_a_download_that_breaks_off_is_told_as_one_that_never_began(empty_home, monkeypatch, bonafed, how):
+    files = mnist_files(empty_home / "made")
+    known = {file: hashlib.md5(data).hexdigest() for file, data in files.items()}
+    serve(monkeypatch, "mnist", broken_off(files)[how], known)
     with pytest.raises(UnreadableFile) as caught:
         load("mnist")
     message = str(caught.value)
     folder = empty_home / "cache" / "bonafed" / "mnist"
     assert message.startswith(f"{folder}: mnist not found: put train-images-idx3-ubyte[.gz], ")
-    assert "OpenML gave no data, " in message
+    assert "the download failed, " in message
     assert "\n" not in message
+    assert not list(folder.iterdir())
     bonafed("train", "--write-example", "fedavg")
-    said = bonafed("train", "fedavg.toml", "--set", "data.name=mnist")
-    assert said == (2, "", f"error: {message}\n")  # previously `stopped by the user`
+    code, out, said = bonafed("train", "fedavg.toml", "--set", "data.name=mnist")
+    assert (code, out) == (2, "")
+    assert said.startswith(f"error: {folder}: mnist not found: ")  # previously `stopped by the user`
 
 
 def test_a_damaged_cache_is_refused_by_its_path(empty_home):

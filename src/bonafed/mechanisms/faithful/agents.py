@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import scipy  # its parts load when first used
 
 from bonafed import checks
 from bonafed.checks import Floats
@@ -157,7 +158,7 @@ class BestResponse(NamedTuple):
 def best_response(
     overall_loss: Callable[[float], float], low: float = 0.25, high: float = 10.0, points: int = 9
 ) -> BestResponse:
-    """The best factor in [low, high]: a geometric grid, then golden section around its best point."""
+    """The best factor in [low, high]: a geometric grid, then Brent's search around its best point."""
     bottom, top = checks.positive("low", low), checks.positive("high", high)
     if bottom >= top:
         raise InvalidValue("low", f"must be below high = {top:g}", bottom)
@@ -167,13 +168,11 @@ def best_response(
     at = int(np.argmin(values))
     a, b = float(grid[max(at - 1, 0)]), float(grid[min(at + 1, grid.size - 1)])
     best, found = min(values), float(grid[at])
-    ratio = (np.sqrt(5.0) - 1) / 2
-    while b - a > 1e-3 * b:
-        x, y = b - ratio * (b - a), a + ratio * (b - a)
-        left, right = overall_loss(x), overall_loss(y)
-        if min(left, right) < best:
-            best, found = min(left, right), x if left < right else y
-        a, b = (a, y) if left <= right else (x, b)
+    within = scipy.optimize.minimize_scalar(
+        overall_loss, bounds=(a, b), method="bounded", options={"xatol": 1e-3 * b}
+    )
+    if within.fun < best:
+        best, found = float(within.fun), float(within.x)
     truth = overall_loss(1.0)
     return BestResponse(found, best, truth - best)
 

@@ -270,7 +270,7 @@ def gain_curve(case: Case, agent: int, factors: Sequence[float]) -> Curve:
 
 
 def best_factor(case: Case, agent: int) -> float:
-    """The factor that serves the agent best, by golden section between 1/4 and 10, as far as is safe."""
+    """The factor that serves the agent best, between 1/4 and 10, as far as is safe."""
     losses = response(case, agent)
     high = min(FACTORS[-1], safe_factor(case.problem, agent))
     return cheats.best_response(lambda factor: losses(factor)[0], FACTORS[0], high).factor

@@ -31,7 +31,7 @@ from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.economics.contracts import CurveMenu, Menu
 from bonafed.economics.priors import JSONObject
-from bonafed.economics.published import field, prior_from_json
+from bonafed.economics.registry import field, prior_from_json
 from bonafed.errors import InvalidValue
 from bonafed.files import write_together
 from bonafed.mechanisms.sampling.canonical import (

@@ -17,7 +17,7 @@ from bonafed.economics.audit import AuditReport, Claim, audit, merge
 from bonafed.economics.claims import Finding
 from bonafed.economics.discrete import Estimator
 from bonafed.economics.priors import JSONObject
-from bonafed.economics.published import field
+from bonafed.economics.registry import field
 from bonafed.errors import InvalidValue
 from bonafed.mechanisms.sampling.canonical import (
     canonical_bytes,

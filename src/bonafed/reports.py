@@ -1,4 +1,7 @@
-"""What a user types or hands over, turned into priors and numbers; refused with name, rule, value."""
+"""Files of numbers that users hand over: costs, losses, shares, one per client and by name.
+
+A CSV file with one column, or with a header that names them. A mistake is told with its line.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from bonafed import checks
 from bonafed.checks import Floats
-from bonafed.economics.discrete import Empirical
-from bonafed.economics.priors import Prior
-from bonafed.economics.spelled import PRIOR_FORMS, parse_prior
 from bonafed.errors import InvalidValue, UnreadableFile
 
-PRIOR_HELP = "What you believe about a client's cost per participation: " + PRIOR_FORMS
-SENSITIVITY_HELP = "What you believe about a client's cost per unit of epsilon: " + PRIOR_FORMS
 _SEVERAL = {"cost": "costs", "loss": "losses", "share": "shares"}
 
 
@@ -123,59 +120,8 @@ def read_one_per_client(path: Path, option: str, what: str, clients: int) -> Flo
     return found
 
 
-def empirical_prior(path: Path, highest: float | None) -> Empirical:
-    """The prior estimated from a file of past costs (theory A6, "plus")."""
-    costs = read_costs(path)
-    return Empirical(costs, float(costs.max()) if highest is None else highest)
-
-
-def required_numbers(
-    clients: int | None, rounds: int | None, budget: float | None
-) -> tuple[int, int, float]:
-    """--clients, --rounds and --budget, which every command on a contract needs."""
-    for name, value in (("--clients", clients), ("--rounds", rounds), ("--budget", budget)):
-        if value is None:
-            raise InvalidValue(name, "must be given", "nothing")
-    return (
-        checks.whole("clients", clients),
-        checks.whole("rounds", rounds),
-        checks.positive("budget", budget),
-    )
-
-
-def exactly_one(**ways: object) -> str:
-    """The one of several options that was given; their names with _ for -."""
-    names = {name: f"--{name.replace('_', '-')}" for name in ways}
-    given = [name for name, value in ways.items() if value is not None]
-    if len(given) != 1:
-        count = {0: "none", 2: "two", 3: "three"}[len(given)]
-        raise InvalidValue("input", "must be one of " + ", ".join(names.values()), count)
-    return given[0]
-
-
-def at_most_one(**ways: object) -> None:
-    """Options that exclude each other."""
-    given = [(f"--{name.replace('_', '-')}", value) for name, value in ways.items() if value is not None]
-    if len(given) > 1:
-        raise InvalidValue(given[1][0], f"must not be given with {given[0][0]}", given[1][1])
-
-
-def choose_prior(prior: str | None, past_costs: Path | None, highest: float | None) -> Prior:
-    """The prior of exactly one of --prior and --past-costs."""
-    if prior is not None and past_costs is None:
-        if highest is not None:
-            raise InvalidValue("--highest", "must not be given with --prior", highest)
-        return parse_prior(prior)
-    if past_costs is not None and prior is None:
-        return empirical_prior(past_costs, highest)
-    given = "none" if prior is None else "two"
-    raise InvalidValue("input", "must be one of --prior, --past-costs, --prior-free", given)
-
-
-def signed(path: Path, content: bytes, key: Path | None) -> dict[Path, bytes]:
-    """A contract as files: itself and, if there is a key, its signature."""
-    if key is None:
-        return {path: content}
-    from bonafed.mechanisms.sampling.signatures import sign, signature_path
-
-    return {path: content, signature_path(path): sign(content, key)}
+def read_reports(path: Path, what: str) -> dict[str, float]:
+    """What each client states, by name; numbered from 0 in the order of the file where it names nobody."""
+    values = read_costs(path, what).tolist()
+    names = read_clients(path) or [str(number) for number in range(len(values))]
+    return dict(zip(names, values, strict=True))
