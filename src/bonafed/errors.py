@@ -56,12 +56,12 @@ class NoSolution(BonafedError):
 
 
 class BadUpdate(BonafedError):
-    """A client's update is not finite; says which client and round."""
+    """A client gave no update that can be used; says which client, in which round, and why."""
 
-    def __init__(self, client: int, round_number: int) -> None:
-        self.client, self.round_number = client, round_number
+    def __init__(self, client: str, round_number: int, reason: str) -> None:
+        self.client, self.round_number, self.reason = client, round_number, reason
         super().__init__(
-            f"update of client {client} in round {round_number} must be finite, got NaN or inf; "
+            f"update of client {client} in round {round_number} {reason}; "
             "a smaller learning rate may help, or on_bad_update = 'skip'"
         )
 

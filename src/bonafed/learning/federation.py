@@ -48,6 +48,8 @@ class Roster:
     classes: int = 0  # of the labels; 0: targets are real numbers
     feature_bound: float | None = None  # largest norm of a record's features, agreed on; None: not bounded
     vocabulary: int = 0  # of features that are words; 0: they are numbers
+    smoothness: float | None = None  # L of every client's loss, where all agreed on a bound
+    strong_convexity: float | None = None  # mu, likewise
 
     def __post_init__(self) -> None:
         if len(set(self.names)) != len(self.names):

@@ -21,10 +21,12 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 from numpy.typing import NDArray
 
+from bonafed.checks import Floats
 from bonafed.economics.claims import Finding, Statement
 from bonafed.learning.federation import Federation, Need, Question, Roster
 from bonafed.learning.privacy.ledger import Release
 from bonafed.learning.sections import Data, Model, Partition, Privacy, Run, Training
+from bonafed.mechanisms.coins import Coins
 from bonafed.sections import Section
 from bonafed.shown import Document, JSONObject
 
@@ -120,7 +122,8 @@ class Agreement:
     members: Roster
     reports: Reports = field(default_factory=dict)
     contract: Contract | None = None  # None: nothing was published
-    terms: Terms | None = None  # None: nothing was agreed on
+    terms: Any = None  # the mechanism's `Terms`; None: nothing was agreed on
+    coins: Coins | None = None  # verifiable ones; None: who takes part follows from run.seed
 
     def to_json(self) -> JSONObject:
         """Plain data, as a run keeps it."""
@@ -163,10 +166,23 @@ class State(Protocol):
 S = TypeVar("S", bound=State)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Lottery:
+    """What verifiable coins decide: each client by itself in every round, or so many draws among all."""
+
+    chances: Floats  # (N,) probabilities of being in a round, or of being drawn
+    draws: int | None = None  # per round, with replacement; None: each client by a coin of its own
+
+
 class Mechanism(Protocol[S]):
     """What is agreed, what a round does, and what is owed in the end."""
 
     needs: ClassVar[Need]
+
+    @property
+    def config(self) -> Config:
+        """The config it was made of, resolved: nothing is left open."""
+        ...
 
     @property
     def rounds(self) -> int:
@@ -190,6 +206,10 @@ class Mechanism(Protocol[S]):
 
     def agree(self, members: Roster, reports: Reports) -> Agreement:
         """The terms of every client."""
+        ...
+
+    def lottery(self, agreement: Agreement) -> Lottery | None:
+        """What verifiable coins are to decide; None: nothing, or coins follow from run.seed."""
         ...
 
     def begin(self, agreement: Agreement, start: NDArray[Any]) -> S:

@@ -28,7 +28,7 @@ from bonafed.learning.noise import Secret, Source
 from bonafed.learning.privacy import Release
 from bonafed.learning.work import sampling_rate
 
-_NOT_FINITE = Failure("the update is not finite: NaN or infinity")
+_NOT_FINITE = Failure("must be finite, got NaN or inf")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

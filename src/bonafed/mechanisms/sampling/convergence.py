@@ -129,3 +129,26 @@ class ConvergenceModel:
             raise InvalidValue("step", f"must be in 0..{steps - 1}, the local steps", step)
         counted = steps * r + i if variant == "corrected" else r + 0 * i
         return np.asarray(2 / (max(8 * self.smoothness, mu * steps) + mu * counted))
+
+
+def proposition_1_rates(
+    smoothness: float,
+    strong_convexity: float,
+    local_steps: int,
+    round_number: int,
+    variant: RateVariant = "corrected",
+) -> Floats:
+    """(E,) learning rates of Proposition 1 in the local steps of round 1, 2, ...
+
+    Corrected (S-E11) 2/(max(8L, mu E) + mu (E r + i)), i = 0, ..., E - 1; printed 2/(max(8L, mu E) + mu r)
+    in all of them; with r = 0 in the first round.
+
+    >>> proposition_1_rates(smoothness=1.0, strong_convexity=0.5, local_steps=4, round_number=2).round(4)
+    array([0.2   , 0.1905, 0.1818, 0.1739])
+    >>> proposition_1_rates(1.0, 0.5, 4, 2, variant="printed").round(4)
+    array([0.2353, 0.2353, 0.2353, 0.2353])
+    """
+    # the rate does not depend on the gradient bounds, which the model also holds
+    model = ConvergenceModel(smoothness, strong_convexity, local_steps, gradient_bounds=[1.0])
+    before = checks.whole("round_number", round_number) - 1
+    return model.learning_rate(before, np.arange(model.local_steps), variant)

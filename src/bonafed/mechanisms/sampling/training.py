@@ -20,15 +20,12 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.economics.priors import Prior
 from bonafed.errors import InvalidValue
 from bonafed.learning.federation import Participation, unbiased
 from bonafed.mechanisms.coins import Coins
-from bonafed.mechanisms.sampling.convergence import ConvergenceModel, RateVariant
 from bonafed.mechanisms.sampling.menus import complete_information, uniform_menu
 from bonafed.mechanisms.sampling.plan import plan
 from bonafed.randomness import Purpose, generator, round_generator
@@ -108,26 +105,3 @@ def participation(terms: SampledTerms, coins: int | Coins, round_number: int) ->
 def spend(terms: SampledTerms, who: Participation) -> float:
     """(4): what a round costs, money."""
     return math.fsum(terms.payment[who.clients])
-
-
-def proposition_1_rates(
-    smoothness: float,
-    strong_convexity: float,
-    local_steps: int,
-    round_number: int,
-    variant: RateVariant = "corrected",
-) -> Floats:
-    """(E,) learning rates of Proposition 1 in the local steps of round 1, 2, ...
-
-    Corrected (S-E11) 2/(max(8L, mu E) + mu (E r + i)), i = 0, ..., E - 1; printed 2/(max(8L, mu E) + mu r)
-    in all of them; with r = 0 in the first round.
-
-    >>> proposition_1_rates(smoothness=1.0, strong_convexity=0.5, local_steps=4, round_number=2).round(4)
-    array([0.2   , 0.1905, 0.1818, 0.1739])
-    >>> proposition_1_rates(1.0, 0.5, 4, 2, variant="printed").round(4)
-    array([0.2353, 0.2353, 0.2353, 0.2353])
-    """
-    # the rate does not depend on the gradient bounds, which the model also holds
-    model = ConvergenceModel(smoothness, strong_convexity, local_steps, gradient_bounds=[1.0])
-    before = checks.whole("round_number", round_number) - 1
-    return model.learning_rate(before, np.arange(model.local_steps), variant)

@@ -1,0 +1,502 @@
+"""Federated averaging under rules: the family of mechanisms that differ in participation, noise and money.
+
+A round is told in four steps:
+
+    (1)  the rules say who takes part and with what weight
+    (2)  each trains from the shared model, in noise where privacy was promised
+    (3)  the weighted sum of what changed; who failed is handled by policy
+    (4)  the account: participations, releases, money
+
+`Rules` is all that plain averaging, paid participation, bought privacy or a mechanism of your own have to
+say; `Averaging` is the `Mechanism` made of them. A sum is all it needs, so that it also runs where nobody
+may see a single update.
+
+Privacy (theory P3): who takes part when does not depend on the data, so how often each client releases is
+known before the first round, and its noise is calibrated for just that. In a private run a client that
+fails counts as one that changes nothing, and nobody is told: no noise hides anybody in a list of failures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, ClassVar, Literal, Protocol, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bonafed.checks import Floats, finite_or_none
+from bonafed.economics.claims import Statement
+from bonafed.errors import BadModel, BadUpdate, InvalidValue
+from bonafed.learning.federation import Federation, Need, Question, Roster, Task, Train
+from bonafed.learning.participation import Participation, weighted_mean
+from bonafed.learning.privacy import (
+    REPLACE,
+    Adjacency,
+    Batches,
+    Calibration,
+    Ledger,
+    Release,
+    covering,
+    noise_multiplier,
+    sampled_multiplier,
+)
+from bonafed.learning.sections import (
+    BY_THEOREM,
+    PROPOSITION_1,
+    REPRODUCIBLE,
+    NoiseSource,
+    Privacy,
+    Training,
+)
+from bonafed.learning.work import LocalTraining, largest_sum, record_steps, sampling_rate
+from bonafed.mechanisms.protocol import Agreement, Arrays, Config, Contract, Lottery, Reports, Round
+from bonafed.randomness import Purpose, round_generator
+from bonafed.sections import named
+
+HARDLY_A_PROMISE = 10.0  # an epsilon above this protects hardly anybody
+Ints = NDArray[np.int64]
+Rates = Callable[[int], Floats]  # of round 1, 2, ...: (1,) for all its local steps, or one for each
+Ideal = Callable[[float, float], float]  # (epsilon, delta) -> noise multiplier, if numbers had all digits
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Promise:
+    """What every client was promised about its records, over the whole run."""
+
+    epsilon: Floats  # (N,) 0: nothing is released
+    delta: float
+    clip: float  # largest norm of one record's gradient
+    batches: Batches = "passes"
+    calibration: Calibration = "exact"
+    noise: NoiseSource = "secret"
+    adjacency: Adjacency = REPLACE
+    table: str = "privacy"  # of the config, under which bad values are refused
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Account:
+    """What came of all rounds."""
+
+    agreement: Agreement
+    rounds: int
+    participations: Ints  # (N,) how often each client took part, with multiplicity
+    delivered: Ints  # (N,) and gave an update that could be used
+    spend: float  # money that became due, round by round
+    epsilon: Floats | None  # (N,) privacy that a record of each client has lost; None: not private
+
+
+class Rules(Protocol):
+    """What an averaging mechanism decides."""
+
+    @property
+    def question(self) -> Question | None:
+        """What clients are asked to state."""
+        ...
+
+    @property
+    def contract(self) -> Contract | None:
+        """What is published before they do."""
+        ...
+
+    def agree(self, members: Roster, reports: Reports) -> Agreement:
+        """The terms of every client."""
+        ...
+
+    def lottery(self, agreement: Agreement) -> Lottery | None:
+        """What verifiable coins are to decide; None: nothing."""
+        ...
+
+    def participation(self, agreement: Agreement, round_number: int) -> Participation:
+        """Who is in round 1, 2, ..., the same every time; clients are places in the roster."""
+        ...
+
+    def spend(self, agreement: Agreement, round_number: int, who: Participation) -> float | None:
+        """Money that becomes due in a round; None: nobody is paid."""
+        ...
+
+    def promise(self, agreement: Agreement) -> Promise | None:
+        """About the clients' records; None: nothing is promised."""
+        ...
+
+    def settle(self, account: Account) -> Statement:
+        """What each client is owed."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Unpaid:
+    """The rules of plain averaging; others can be made of it by changing what they decide."""
+
+    config: Config
+
+    @property
+    def question(self) -> Question | None:
+        return None
+
+    @property
+    def contract(self) -> Contract | None:
+        return None
+
+    def agree(self, members: Roster, reports: Reports) -> Agreement:
+        return Agreement(members, dict(reports))
+
+    def lottery(self, agreement: Agreement) -> Lottery | None:
+        return None
+
+    def participation(self, agreement: Agreement, round_number: int) -> Participation:
+        """A share of the clients at random, weighted by their records."""
+        members, config = agreement.members, self.config
+        wanted = max(1, round(config.local.participation * len(members)))
+        if wanted == len(members):
+            return weighted_mean(range(len(members)), members.sizes)
+        rng = round_generator(config.run.seed, Purpose.PARTICIPANTS, round_number)
+        return weighted_mean(np.sort(rng.choice(len(members), wanted, replace=False)), members.sizes)
+
+    def spend(self, agreement: Agreement, round_number: int, who: Participation) -> float | None:
+        return None
+
+    def promise(self, agreement: Agreement) -> Promise | None:
+        """That of [privacy], the same to everybody."""
+        section = self.config.privacy
+        if not isinstance(section, Privacy):
+            return None
+        return Promise(
+            np.full(len(agreement.members), section.epsilon), section.delta, section.clip,
+            cast(Batches, section.batches), cast(Calibration, section.calibration),
+            cast(NoiseSource, section.noise), cast(Adjacency, section.adjacency),
+        )  # fmt: skip
+
+    def settle(self, account: Account) -> Statement:
+        names = account.agreement.members.names
+        columns = {"participations": account.participations.tolist()}
+        return Statement(self.config.mechanism, names, (0,) * len(names), columns=columns)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AveragingState:
+    """What passes from round to round."""
+
+    agreement: Agreement
+    noise_multipliers: Floats | None  # (N,) noise over sensitivity; 0: never takes part
+    round_number: int
+    model: NDArray[Any]  # (P,)
+    participations: Ints  # (N,)
+    delivered: Ints  # (N,)
+    releases: Ints  # (N,) how many a record of each client can be in
+    spend: float
+
+    def arrays(self) -> Arrays:
+        """Everything that changes."""
+        return {
+            "round": np.array(self.round_number), "model": self.model, "spend": np.array(self.spend),
+            "participations": self.participations, "delivered": self.delivered, "releases": self.releases,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Averaging:
+    """The mechanism made of rules."""
+
+    needs: ClassVar[Need] = "total"
+
+    config: Config  # resolved
+    members: Roster
+    parameters: int  # P of the model
+    rules: Rules
+    rates: Rates
+
+    @classmethod
+    def of(
+        cls, config: Config, members: Roster, parameters: int, rules: Callable[[Config], Rules]
+    ) -> Averaging:
+        """Rules of the config, with learning rates resolved."""
+        config, rates = learning_rates(config, members)
+        return cls(config, members, parameters, rules(config), rates)
+
+    @property
+    def rounds(self) -> int:
+        return self.config.local.rounds
+
+    @property
+    def private(self) -> bool:
+        return self.clip is not None
+
+    @property
+    def clip(self) -> float | None:
+        """Largest norm of one record's gradient; None: nothing is promised."""
+        for section in (self.config.privacy, self.config.own):
+            found = getattr(section, "clip", None)
+            if found is not None:
+                return float(found)
+        return None
+
+    @property
+    def question(self) -> Question | None:
+        return self.rules.question
+
+    @property
+    def contract(self) -> Contract | None:
+        return self.rules.contract
+
+    def agree(self, members: Roster, reports: Reports) -> Agreement:
+        return self.rules.agree(members, reports)
+
+    def lottery(self, agreement: Agreement) -> Lottery | None:
+        return self.rules.lottery(agreement)
+
+    def begin(self, agreement: Agreement, start: NDArray[Any]) -> AveragingState:
+        none = np.zeros(len(agreement.members), dtype=np.int64)
+        multipliers = self._noise_multipliers(agreement)
+        return AveragingState(agreement, multipliers, 0, np.array(start), none, none, none, 0.0)
+
+    def restore(self, agreement: Agreement, arrays: Arrays) -> AveragingState:
+        return AveragingState(
+            agreement, self._noise_multipliers(agreement), int(arrays["round"]), arrays["model"],
+            arrays["participations"], arrays["delivered"], arrays["releases"], float(arrays["spend"]),
+        )  # fmt: skip
+
+    def advance(self, state: AveragingState, federation: Federation) -> tuple[AveragingState, Round]:
+        number = state.round_number + 1
+        agreement, names = state.agreement, state.agreement.members.names
+        who = self.rules.participation(agreement, number)  # (1)
+        spec = self._local_training(number, agreement)
+        tasks = self._tasks(state, who, spec, number)
+        total = federation.total(tasks, who.weights)  # (2)
+        failed = [task.client for task, fine in zip(tasks, total.delivered, strict=True) if not fine]
+        if failed and self.config.local.on_bad_update == "raise":
+            reason = next(iter(total.failures.values())).reason
+            raise BadUpdate(failed[0], number, reason)
+        change = total.values[0]  # (3)
+        left = float(who.weights[np.array(total.delivered, dtype=bool)].sum())
+        if who.is_mean and failed and left and not self.private:  # their shares go to the others
+            change = change / left
+        after = (state.model.astype(np.float64) + change).astype(state.model.dtype)
+        if not np.isfinite(after.sum(dtype=np.float64)):
+            raise BadModel(number)
+        spend = self.rules.spend(agreement, number, who)  # (4)
+        following = self._counted(state, after, who, total.delivered, total.releases, spend)
+        return following, Round(
+            participants=[names[client] for client in np.sort(who.clients)],
+            failed=[] if self.private else sorted(failed),
+            steps=total.steps,
+            learning_rate=spec.learning_rate,
+            train_loss=None if self.private else finite_or_none(total.loss),
+            spend=spend,
+            epsilon=self._largest_epsilon(following),
+            releases=total.releases,
+        )
+
+    def _tasks(
+        self, state: AveragingState, who: Participation, spec: LocalTraining, number: int
+    ) -> list[Task]:
+        """One per participation; a client that is drawn again is asked for another copy."""
+        names, multipliers = state.agreement.members.names, state.noise_multipliers
+        sent, seed, asked = state.model[None], self.config.run.seed, dict[int, int]()
+        tasks = []
+        for client in who.clients.tolist():
+            copy = asked.get(client, 0)
+            asked[client] = copy + 1
+            noise = 0.0 if multipliers is None else float(multipliers[client])
+            work = Train(spec, number, seed, copy, noise)
+            tasks.append(Task(f"round {number}, {names[client]}, {copy}", names[client], sent, work))
+        return tasks
+
+    def _counted(
+        self,
+        state: AveragingState,
+        model: NDArray[Any],
+        who: Participation,
+        delivered: Sequence[bool],
+        releases: Sequence[Release],
+        spend: float | None,
+    ) -> AveragingState:
+        clients = len(state.participations)
+        usable = who.clients[np.array(delivered, dtype=bool)]
+        given_away = state.releases.copy()
+        for release in releases:
+            given_away[release.client] += release.times
+        return replace(
+            state,
+            round_number=state.round_number + 1,
+            model=model,
+            participations=state.participations + np.bincount(who.clients, minlength=clients),
+            delivered=state.delivered + np.bincount(usable, minlength=clients),
+            releases=given_away,
+            spend=state.spend + (spend or 0.0),
+        )
+
+    def models(self, state: AveragingState) -> NDArray[Any]:
+        return state.model[None]
+
+    def settle(self, state: AveragingState, federation: Federation) -> Statement:
+        promise = self.rules.promise(state.agreement)
+        epsilon = None if promise is None else self._epsilons(state, promise)
+        account = Account(
+            state.agreement, state.round_number, state.participations, state.delivered, state.spend, epsilon
+        )
+        statement = self.rules.settle(account)
+        if promise is None or epsilon is None:
+            return statement
+        facts = {"delta": promise.delta, "adjacency": promise.adjacency, "noise": promise.noise}
+        return replace(
+            statement,
+            columns={**statement.columns, "epsilon": epsilon.tolist()},
+            forms={"epsilon": ".4g", **statement.forms},
+            totals={**statement.totals, "largest_epsilon": float(epsilon.max())},
+            facts={**statement.facts, **facts},
+            notes=(*_privacy_notes(promise, float(epsilon.max())), *statement.notes),
+        )
+
+    def _local_training(self, number: int, agreement: Agreement) -> LocalTraining:
+        """What clients do in round 1, 2, ..."""
+        first, *later = self.rates(number).tolist()
+        promise = self.rules.promise(agreement)
+        if promise is None:
+            plain = self.config.local.local_training(first)
+        else:
+            key = f"{promise.table}.clip"
+            plain = self.config.local.local_training(first, promise.clip, key, promise.batches)
+        return replace(plain, later_rates=tuple(later)) if later else plain
+
+    def _noise_multipliers(self, agreement: Agreement) -> Floats | None:
+        promise = self.rules.promise(agreement)
+        if promise is None:
+            return None
+        turns = np.zeros(len(agreement.members), dtype=np.int64)
+        for number in range(1, self.rounds + 1):
+            np.add.at(turns, self.rules.participation(agreement, number).clients, 1)
+        spec = self._local_training(1, agreement)
+        with named(promise.table):
+            return noise_multipliers(promise, turns, agreement.members.sizes, spec, self.parameters)
+
+    def _epsilons(self, state: AveragingState, promise: Promise) -> Floats:
+        """(N,) what the ledger says."""
+        multipliers, spec = state.noise_multipliers, self._local_training(1, state.agreement)
+        assert multipliers is not None  # something was promised
+
+        @cache
+        def spent(multiplier: float, times: int, rate: float | None) -> float:  # many clients are alike
+            return Ledger((Release(0, 0, multiplier, times, rate=rate),)).epsilon(0, promise.delta)
+
+        return np.array([
+            spent(float(sigma), int(times), sampling_rate(int(size), spec)) if times else 0.0
+            for sigma, times, size in zip(
+                multipliers, state.releases, state.agreement.members.sizes, strict=True
+            )
+        ])  # fmt: skip
+
+    def _largest_epsilon(self, state: AveragingState) -> float | None:
+        """Of whoever gave away most; with poisson batches only where the model is looked at, as their
+        account takes longer than a round."""
+        promise = self.rules.promise(state.agreement)
+        if promise is None or state.noise_multipliers is None:
+            return None
+        every, number = self.config.run.evaluate_every, state.round_number
+        if promise.batches == "poisson":
+            looked = number % every == 0 or number == self.rounds
+            return float(self._epsilons(state, promise).max()) if looked else None
+        released = np.flatnonzero(state.releases)
+        if not released.size:
+            return 0.0
+        lost = state.releases[released] / state.noise_multipliers[released] ** 2
+        worst = int(released[lost.argmax()])
+        sigma, times = float(state.noise_multipliers[worst]), int(state.releases[worst])
+        return Ledger((Release(0, 0, sigma, times),)).epsilon(0, promise.delta)
+
+
+def learning_rates(config: Config, members: Roster) -> tuple[Config, Rates]:
+    """The learning rates of every round, and the config with the constants they came from.
+
+    Proposition 1 is about clients that all make E local steps in a round. Where their numbers differ,
+    E is the largest: a round counts as E iterations, and who is done earlier rests.
+    """
+    training = config.local
+    if training.learning_rate in BY_THEOREM:
+        return _rates_by_theorem(config, training, members)
+    powers = np.power(training.learning_rate_decay, np.arange(training.rounds, dtype=np.float64))
+    rates = float(training.learning_rate) * powers[:, None]
+    if rates[-1, 0] <= 0:
+        rule = f"must leave a learning rate above 0 after {training.rounds} rounds"
+        raise InvalidValue("training.learning_rate_decay", rule, training.learning_rate_decay)
+    resolved = replace(training, weight_decay=training.weight_decay or 0.0)
+    return replace(config, training=resolved), lambda number: rates[number - 1]
+
+
+def _rates_by_theorem(config: Config, training: Training, members: Roster) -> tuple[Config, Rates]:
+    from bonafed.mechanisms.sampling.convergence import proposition_1_rates
+
+    rate = training.learning_rate
+    smooth = training.smoothness or members.smoothness
+    convex = training.strong_convexity or members.strong_convexity
+    for name, value in (("smoothness", smooth), ("strong_convexity", convex)):
+        if value is None:
+            rule = f"must be set for {rate}: nobody has agreed on a bound"
+            raise InvalidValue(f"training.{name}", rule, "nothing")
+    assert smooth is not None
+    assert convex is not None
+    decay = convex if training.weight_decay is None else training.weight_decay
+    resolved = replace(training, smoothness=smooth, strong_convexity=convex, weight_decay=decay)
+    variant: Literal["corrected", "printed"] = "corrected" if rate == PROPOSITION_1 else "printed"
+    steps = max(training.local_steps(int(size)) for size in members.sizes)
+    with named("training"):
+        proposition_1_rates(smooth, convex, steps, training.rounds)  # refuses bad constants
+    return replace(config, training=resolved), lambda number: proposition_1_rates(
+        smooth, convex, steps, number, variant
+    )
+
+
+def noise_multipliers(
+    promise: Promise, turns: Ints, sizes: Ints, spec: LocalTraining, parameters: int
+) -> Floats:
+    """(N,) for each client the noise that just keeps its promise over the releases its records are in.
+
+    `turns` is how often each takes part. Noise of a secret is computed with a margin for its arithmetic
+    (decision 0010); noise that a seed takes off promises nothing, and has none.
+    """
+    longest = max((largest_sum(int(n), spec) for n in sizes if n), default=0.0)
+
+    @cache
+    def calibrated(epsilon: float, times: int, rate: float | None) -> float:
+        ideal = _ideal(promise.calibration, times, rate)
+        if promise.noise != "secret":
+            return ideal(epsilon, promise.delta)
+        return covering(ideal, epsilon, promise.delta, parameters * times, longest)
+
+    if (
+        promise.epsilon.size and promise.epsilon.max() > 0
+    ):  # also if nobody takes part, bad values are refused
+        noise_multiplier(float(promise.epsilon.max()), promise.delta)
+    multipliers = np.zeros(sizes.size)
+    for client, (epsilon, count, size) in enumerate(
+        zip(promise.epsilon.tolist(), turns.tolist(), sizes.tolist(), strict=True)
+    ):
+        times = count * record_steps(size, spec) if size else 0
+        if times:
+            multipliers[client] = calibrated(epsilon, times, sampling_rate(size, spec))
+    return multipliers
+
+
+def _ideal(calibration: Calibration, times: int, rate: float | None) -> Ideal:
+    """Calibration for so many releases that a record is in, or in by a coin at this rate."""
+    if rate is not None:
+        return lambda epsilon, delta: sampled_multiplier(epsilon, delta, rate, times)
+    return lambda epsilon, delta: noise_multiplier(epsilon, delta, times, calibration)
+
+
+def _privacy_notes(promise: Promise, spent: float) -> list[str]:
+    """What the user should know about the privacy of a run."""
+    notes = []
+    asked = float(promise.epsilon.max())
+    if promise.noise == "reproducible":
+        notes.append(REPRODUCIBLE)
+    if promise.calibration == "printed":
+        outcome = "was broken" if spent > asked else "was kept here, with more noise than it needs"
+        notes.append(
+            f"the printed calibration need not keep its promise (erratum J-13): "
+            f"epsilon {asked:.4g} was asked for, {spent:.4g} was spent, so it {outcome}"
+        )
+    if promise.table == "privacy" and asked > HARDLY_A_PROMISE:
+        notes.append(f"an epsilon of {asked:.4g} is hardly a promise of privacy")
+    return notes
