@@ -141,11 +141,11 @@ def curves_figure(summary: Mapping[str, Any], metrics: Sequence[Mapping[str, Any
         lines = [record for record in metrics if record["phase"] == phase]
         spends = [record["spend"] for record in lines]
         paid = None if None in spends else np.cumsum(spends)
-        columns = (
+        accuracy, loss, train_loss = (
             np.array([np.nan if line[key] is None else line[key] for line in lines])
-            for key in ("test_accuracy", "test_loss")
+            for key in ("test_accuracy", "test_loss", "train_loss")
         )
-        train = np.array([np.nan if line["train_loss"] is None else line["train_loss"] for line in lines])
         name = phase or str(summary["mechanism"])
-        curves.append(RunCurve(name, np.arange(1.0, len(lines) + 1), *columns, paid, train))
+        rounds = np.arange(1.0, len(lines) + 1)
+        curves.append(RunCurve(name, rounds, accuracy, loss, paid, train_loss))
     return runs_figure(curves)

@@ -16,7 +16,7 @@ import secrets
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -134,7 +134,7 @@ class _Run:
         """All rounds that are left, and the settlement."""
         mechanism = self._setting.mechanism
         with ExitStack() as stack:
-            if hasattr(self._federation, "__enter__"):
+            if isinstance(self._federation, AbstractContextManager):
                 stack.enter_context(self._federation)
             state, records = self._begin()
             while state.round_number < mechanism.rounds:
@@ -154,11 +154,14 @@ class _Run:
             rule = f"must have a line for each of {rounds} rounds"
             raise InvalidValue(str(self._folder / folders.METRICS), rule, len(records))
         if last is None:
-            return setting.mechanism.begin(setting.agreement, self._start), records
-        return setting.mechanism.restore(setting.agreement, last.state), records
+            first: State = setting.mechanism.begin(setting.agreement, self._start)
+            return first, records
+        kept: State = setting.mechanism.restore(setting.agreement, last.state)
+        return kept, records
 
     def _round(self, state: State, records: list[JSONObject]) -> State:
         began, mechanism = self._clock(), self._setting.mechanism
+        following: State
         following, what = mechanism.advance(state, self._federation)  # (1)
         number = following.round_number
         if number <= state.round_number:  # somebody was left out, and the run began again
