@@ -37,9 +37,9 @@ def train(
 ) -> RunResult:
     """Train a federation as a config says: tables by name, TOML text, or the path of a file.
 
-    `data` and `model` may be your own (`bonafed.learning.datasets.from_arrays`, any `torch.nn.Module`). With
-    a published `contract` and the clients' `reports` by name, the run is under exactly these. Clients are
-    simulated here unless a `federation` answers for them. Nothing is kept unless a `folder` is named.
+    `data` and `model` may be your own (`bonafed.learning.datasets.from_arrays`, any `torch.nn.Module`).
+    With a published `contract` and the clients' `reports` by name, the run is under exactly these. Clients
+    are simulated here unless a `federation` answers for them. Nothing is kept unless a `folder` is named.
     """
     from bonafed.runs import setting, training
     from bonafed.runs.config import from_tables
