@@ -49,9 +49,7 @@ class Compare(Section):
     mechanisms: Sequence[str] = key(_names, "all", help='Names, or "all" that apply.')
     budget: float | None = key(checks.positive, None, help="Money for the whole run.")
     costs: Any = key(prior, None, help="What you believe about a client's cost of a round.")
-    sensitivities: Any = key(
-        prior, None, help="Likewise about its cost per unit of epsilon."
-    )
+    sensitivities: Any = key(prior, None, help="Likewise about its cost per unit of epsilon.")
     max_epsilon: float | None = key(checks.positive, None, help="The most privacy that a client sells.")
     clip: float | None = key(checks.positive, None, help="Largest norm of one record's gradient.")
     delta: float = key(checks.positive, 1e-5, help="Of differential privacy.")
