@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -46,6 +47,17 @@ class RunCurve:
         if what == "loss" and not self.is_tested and self.train_loss is not None:
             return self.train_loss
         return self.loss if what == "loss" else self.accuracy
+
+
+def curve_of(overview: Mapping[str, Any]) -> RunCurve:
+    """Of what `bonafed.runs.listing.overview` says of a run."""
+    curves = overview["curves"]
+    rounds, accuracy, loss, train_loss = (
+        np.array(curves[key], dtype=np.float64)
+        for key in ("round", "test_accuracy", "test_loss", "train_loss")
+    )
+    spend = None if curves["spend"] is None else np.array(curves["spend"], dtype=np.float64)
+    return RunCurve(overview["name"], rounds, accuracy, loss, spend, train_loss)
 
 
 def runs_figure(curves: Sequence[RunCurve]) -> Figure:
