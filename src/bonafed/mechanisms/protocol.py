@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 from numpy.typing import NDArray
 
@@ -54,6 +54,14 @@ class Config:
         return self.training
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Lottery:
+    """What verifiable coins decide: each client by itself in every round, or so many draws among all."""
+
+    chances: Floats  # (N,) probabilities of being in a round, or of being drawn
+    draws: int | None = None  # per round, with replacement; None: each client by a coin of its own
+
+
 class Terms(Protocol):
     """What was agreed with every client: the contract applied to the reports."""
 
@@ -63,6 +71,32 @@ class Terms(Protocol):
 
     def to_json(self) -> JSONObject:
         """Plain data: everything that was promised."""
+        ...
+
+
+@runtime_checkable
+class PaidTerms(Terms, Protocol):
+    """Terms of clients that are paid for taking part: anybody can compute the money again.
+
+    Clients are places, 0, 1, ..., in the order of `clients`.
+    """
+
+    @property
+    def clients(self) -> tuple[str, ...]:
+        """(N,) names."""
+        ...
+
+    @property
+    def lottery(self) -> Lottery:
+        """Who takes part in a round, as coins decide it."""
+        ...
+
+    def due_in(self, round_number: int, who: Sequence[int]) -> float:
+        """Money that becomes due in round 1, 2, ... in which these take part."""
+        ...
+
+    def amounts(self, participations: Sequence[int]) -> tuple[int, ...]:
+        """(N,) smallest units owed after the run for so many participations of each, rounded."""
         ...
 
 
@@ -90,8 +124,31 @@ class Contract(Protocol):
         ...
 
     @property
+    def rounds(self) -> int:
+        """Of the run."""
+        ...
+
+    @property
+    def draws(self) -> int | None:
+        """Clients drawn in a round, with replacement; None: each is in by a coin of its own."""
+        ...
+
+    @property
+    def coin_commitment(self) -> str | None:
+        """SHA-256 of the secret that decides who takes part, in hex; None: no secret binds the server."""
+        ...
+
+    @property
     def question(self) -> Question:
         """What clients report; simulated ones as the contract believes them to be."""
+        ...
+
+    def with_coins(self, commitment: str) -> Contract:
+        """The same contract with the commitment of the server's secret in it."""
+        ...
+
+    def chance(self, client: str, report: float) -> float | None:
+        """A client's entry in the lottery for its report; None: it depends on what others report."""
         ...
 
     def document(self) -> Document:
@@ -164,14 +221,6 @@ class State(Protocol):
 
 
 S = TypeVar("S", bound=State)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Lottery:
-    """What verifiable coins decide: each client by itself in every round, or so many draws among all."""
-
-    chances: Floats  # (N,) probabilities of being in a round, or of being drawn
-    draws: int | None = None  # per round, with replacement; None: each client by a coin of its own
 
 
 class Mechanism(Protocol[S]):
@@ -272,7 +321,8 @@ class Slice:
     """A mechanism as the rest of the product sees it."""
 
     name: str  # in the catalogue
-    make: Callable[[Config, Roster, int], Any]  # config, members, parameters of the model -> Mechanism
+    # config, members, parameters of the model and, where one was published before, contract= -> Mechanism
+    make: Callable[..., Any]
     table: str | None = None  # of a config; None: a config without another mechanism's table
     section: type[Section] | None = None  # of that table
     privacy: type[Section] | None = Privacy  # of the table [privacy]; None: there is none
