@@ -46,6 +46,16 @@ class Config:
     privacy: Section | None = None
     own: Section | None = None  # the mechanism's own table
     run: Run = field(default_factory=Run)
+    contract: Contract | None = (
+        None  # published before the run, which is under exactly this; None: it plans
+    )
+
+    @property
+    def noise(self) -> str | None:
+        """Where noise that hides records comes from, "secret" or "reproducible"; None: the run is not
+        private."""
+        stated = (getattr(section, "noise", None) for section in (self.privacy, self.own))
+        return next((str(noise) for noise in stated if noise is not None), None)
 
     @property
     def local(self) -> Training:
@@ -205,6 +215,7 @@ class Round:
     epsilon: float | None = None  # largest of any client so far; None: not private, or not computed
     releases: Sequence[Release] = ()
     phase: str = ""  # "": the mechanism itself; else what is trained beside it, such as a baseline
+    ends_phase: bool = False  # it was the last of its phase
 
 
 class State(Protocol):
@@ -236,11 +247,6 @@ class Mechanism(Protocol[S]):
     @property
     def rounds(self) -> int:
         """How many there will be, of all phases together."""
-        ...
-
-    @property
-    def private(self) -> bool:
-        """Whether clients hide their records in noise: then nothing else of these may be told."""
         ...
 
     @property
@@ -279,6 +285,46 @@ class Mechanism(Protocol[S]):
 
     def settle(self, state: S, federation: Federation) -> Statement:
         """What each client is owed or owes, and whether what was promised was kept."""
+        ...
+
+    def final(self, state: S) -> NDArray[Any]:
+        """(P,) the model that a finished run keeps."""
+        ...
+
+
+@runtime_checkable
+class Simulated(Protocol):
+    """Optional: what only a simulation knows, written where it is not shared."""
+
+    def simulation(self, state: Any, federation: Federation) -> JSONObject | None:
+        """Plain data, such as exact losses of private records; None: nothing."""
+        ...
+
+
+@runtime_checkable
+class Judged(Protocol):
+    """Optional, of a mechanism that looks at the server's own test samples while it trains."""
+
+    def with_judges(self, program: Any, module: Any, test: Any) -> Any:
+        """The same mechanism with the model as a program and as a module, and the test samples."""
+        ...
+
+
+@runtime_checkable
+class KeepsFiles(Protocol):
+    """Optional: further files of a finished run, such as a model per client."""
+
+    def extra_files(self, state: Any) -> Mapping[str, bytes]:
+        """Contents by name."""
+        ...
+
+
+@runtime_checkable
+class Warned(Protocol):
+    """Optional: what is to be heard before the first round."""
+
+    def warnings(self, agreement: Agreement) -> Sequence[str]:
+        """One sentence each."""
         ...
 
 
@@ -329,6 +375,8 @@ class Slice:
     training: type[Training] | None = Training  # None: the mechanism trains in its own way
     run: type[Run] = Run
     check: Callable[[Config], Config] = lambda config: config  # rules between tables
+    # a table of the file with defaults that depend on the others: its name, all tables -> the table
+    defaults: Callable[[str, Mapping[str, Any]], Mapping[str, Any]] | None = None
     claims: tuple[str, ...] = ()
     formats: tuple[str, ...] = ()  # of contract files
     read: Callable[[JSONObject], Contract] | None = None  # a contract of one of these formats

@@ -129,3 +129,34 @@ def _far_apart(losses: Sequence[Floats]) -> bool:
         return False
     largest = [float(values.max()) for values in losses]
     return max(largest) / _FAR > min(largest)
+
+
+def curve_of(overview: Mapping[str, Any], name: str | None = None) -> RunCurve:
+    """The curve of a run in a listing."""
+
+    def numbers(key: str) -> Floats:
+        return np.array([np.nan if value is None else value for value in overview["curves"][key]])
+
+    spend = None if overview["curves"]["spend"] is None else numbers("spend")
+    return RunCurve(
+        name or overview["name"], numbers("round"), numbers("test_accuracy"), numbers("test_loss"), spend,
+        numbers("train_loss"),
+    )  # fmt: skip
+
+
+def curves_figure(summary: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]]) -> Figure:
+    """The curves of one run, those of its baselines beside it."""
+    phases = dict.fromkeys(record["phase"] for record in metrics)
+    curves = []
+    for phase in phases:
+        lines = [record for record in metrics if record["phase"] == phase]
+        spends = [record["spend"] for record in lines]
+        paid = None if None in spends else np.cumsum(spends)
+        accuracy, loss, train_loss = (
+            np.array([np.nan if line[key] is None else line[key] for line in lines])
+            for key in ("test_accuracy", "test_loss", "train_loss")
+        )
+        name = phase or str(summary["mechanism"])
+        rounds = np.arange(1.0, len(lines) + 1)
+        curves.append(RunCurve(name, rounds, accuracy, loss, paid, train_loss))
+    return runs_figure(curves)
