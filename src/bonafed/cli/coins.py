@@ -62,9 +62,11 @@ def nonce(
     Example: bonafed coins nonce contract.json --client ada --save ada.nonce
     """
     name, place = _given("--client", client), _given("--save", save)
-    from bonafed.mechanisms.coins import SECRET_BYTES, commit_nonce, committed_contract
+    from bonafed.mechanisms.coins import SECRET_BYTES, commit_nonce
+    from bonafed.mechanisms.coins.contracts import require_commitment
 
-    agreed = committed_contract(_read(contract))
+    agreed = _read(contract)
+    require_commitment(agreed)
     value = secrets.token_bytes(SECRET_BYTES)
     commitment = commit_nonce(agreed.digest, name, value)
     write_secret(place, hex_line(value))
@@ -82,7 +84,7 @@ def roster(
         Path | None,
         typer.Option(
             metavar="FILE.csv",
-            help="A row per client: columns client, commitment, and what it states, such as cost (required).",
+            help="A row per client: columns client, commitment, and its report, such as cost (required).",
         ),
     ] = None,
     save: Annotated[
@@ -96,7 +98,8 @@ def roster(
     """
     source, place = _given("--reports", reports), _given("--save", save)
     render.require_outputs({"--save": place}, {"the contract": contract, "--reports": source})
-    from bonafed.mechanisms.coins import Transcript, contract_roster, transcript_bytes
+    from bonafed.mechanisms.coins import Transcript, transcript_bytes
+    from bonafed.mechanisms.coins.contracts import contract_roster
     from bonafed.reports import read_columns, read_costs
 
     agreed = _read(contract)
@@ -135,7 +138,8 @@ def reveal(
     Example: bonafed coins reveal contract.json --roster roster.json --client ada --nonce ada.nonce --cost 1
     """
     name, stated = _given("--client", client), _given("--cost", cost)
-    from bonafed.mechanisms.coins import read_transcript, require_own_line
+    from bonafed.mechanisms.coins import read_transcript
+    from bonafed.mechanisms.coins.contracts import require_own_line
 
     published = read_transcript(_given("--roster", roster_file)).roster
     value = read_hex(_given("--nonce", nonce_file))
@@ -208,7 +212,8 @@ def check_coins(path: Path, contract: Path | None) -> tuple[list[Finding], Coins
         if contract is not None:
             raise InvalidValue("CONTRACT.json", "must not be given with the coins of a run", contract)
         return verify_run(path), None
-    from bonafed.mechanisms.coins import check_contract, check_openings, read_transcript
+    from bonafed.mechanisms.coins import check_openings, read_transcript
+    from bonafed.mechanisms.coins.contracts import check_contract
 
     transcript = read_transcript(path)
     findings, coins = check_openings(transcript)

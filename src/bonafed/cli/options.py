@@ -2,11 +2,11 @@
 
 A section declares its keys once (`bonafed.sections`); here they become the parameters of a command:
 
-    clients: int = key(checks.whole, help="How many.")          --clients INTEGER   How many. (required)
-    seed: int = key(checks.seed, 0, help="Of the draws.")       --seed INTEGER      Of the draws. [default: 0]
-    members: tuple[int, ...] = key(...)                         --members, once for each
-    scheme: Literal["a", "b"] = key(...)                        --scheme [a|b]
-    fast: bool = key(flag, False)                               --fast
+    clients: int = key(checks.whole, help="How many.")        --clients INTEGER  How many. (required)
+    seed: int = key(checks.seed, 0, help="Of the draws.")     --seed INTEGER  Of the draws. [default: 0]
+    members: tuple[int, ...] = key(...)                       --members, once for each
+    scheme: Literal["a", "b"] = key(...)                      --scheme [a|b]
+    fast: bool = key(flag, False)                             --fast
 
 Values of any other type, such as a prior, are handed over as text: the rule of the key reads them.
 """

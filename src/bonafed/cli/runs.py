@@ -66,7 +66,7 @@ def _table(rows: Sequence[dict[str, Any]]) -> Table:
         Column("name", left=True): lambda row: row["name"],
         Column("data", left=True): lambda row: Path(row["data"]).name,
         Column("model", left=True): lambda row: row["model"],
-        Column("mechanism", left=True): lambda row: row["scheme"] or "",
+        Column("mechanism", left=True): _mechanism,
         Column("clients", ","): lambda row: row["clients"],
         Column("rounds"): _rounds,
         Column("accuracy", ".2%"): lambda row: row["test_accuracy"],
@@ -79,6 +79,11 @@ def _table(rows: Sequence[dict[str, Any]]) -> Table:
     known = {column: [cell(row) for row in rows] for column, cell in cells.items()}
     shown = {column: values for column, values in known.items() if any(v not in (None, "") for v in values)}
     return Table("Runs", tuple(shown), tuple(zip(*shown.values(), strict=True)))
+
+
+def _mechanism(row: dict[str, Any]) -> str:
+    """With the scheme, where there are several."""
+    return " ".join(dict.fromkeys(filter(None, (row["mechanism"], row["scheme"]))))
 
 
 def _rounds(row: dict[str, Any]) -> str:

@@ -71,4 +71,9 @@ def _drawn(contract: Contract, seed: int | None) -> Reports:
     """What clients would state if they were as the contract believes."""
     from bonafed import checks
 
-    return contract.simulated(checks.seed("draw", seed))
+    simulate, clients = contract.question.simulate, contract.clients
+    if simulate is None or clients is None:
+        rule = "must not be given: the contract does not say what clients are like, or how many there are"
+        raise InvalidValue("--draw", rule, seed)
+    values = simulate(clients, checks.seed("draw", seed)).tolist()
+    return {str(number): float(value) for number, value in enumerate(values)}

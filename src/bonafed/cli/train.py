@@ -13,11 +13,12 @@ import typer
 from bonafed.cli import render
 from bonafed.cli.options import Json
 from bonafed.errors import InvalidValue
-from bonafed.shown import Document
+from bonafed.shown import Document, Table
 
 if TYPE_CHECKING:
     from bonafed.mechanisms.protocol import Config, Contract, Reports
     from bonafed.runs.folder import RoundRecord
+    from bonafed.runs.setting import Setting
 
 _INTERRUPTED = 130  # exit code of a program stopped by Ctrl-C
 
@@ -33,15 +34,13 @@ def train(
     config: Annotated[Path | None, typer.Argument(metavar="[CONFIG.toml]", hidden=True)] = None,
     contract: Annotated[
         Path | None,
-        typer.Option(
-            metavar="CONTRACT.json", help="Train under this published contract, once it verifies."
-        ),
+        typer.Option(metavar="CONTRACT.json", help="Train under this published contract."),
     ] = None,
     reports: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE.csv",
-            help="What each client states, as in `bonafed settle`; if not given, simulated clients draw it.",
+            help="What each client states, as in `bonafed settle`; else simulated clients draw it.",
         ),
     ] = None,
     changes: Changes = None,
@@ -158,9 +157,9 @@ def _read_reports(settings: Config, contract: Contract | None, path: Path) -> Re
 
 def _continue(settings: Config, place: Path, as_json: bool) -> None:
     """A run that has begun, under the contract and the reports that it began with."""
-    from bonafed.runs.folder import kept_agreement
+    from bonafed.runs.setting import from_outside
 
-    agreed, stated = kept_agreement(place)
+    agreed, stated = from_outside(place)
     _train(settings, place, agreed, stated, resume=True, as_json=as_json)
 
 
@@ -175,7 +174,6 @@ def _train(
 ) -> None:
     _require_known_data(settings)
     from bonafed.runs.setting import prepare
-    from bonafed.runs.training import require_same_run
     from bonafed.runs.training import train as run_training
 
     terminal = render.new_console(stderr=True)
@@ -184,7 +182,7 @@ def _train(
     setting = prepare(settings, contract=contract, reports=reports, on_progress=on_progress)
     done = 0
     if resume:
-        require_same_run(setting, place)
+        _require_same_run(setting, place)
         if _is_finished(place):
             _show_finished(place, as_json)
             return
@@ -198,6 +196,18 @@ def _train(
         typer.echo(f"stopped by the user; continue with: bonafed train --resume {place}", err=True)
         raise typer.Exit(_INTERRUPTED) from None
     _show(place, result.document(), "resumed and finished" if resume else "finished", as_json)
+
+
+def _require_same_run(setting: Setting, place: Path) -> None:
+    """Config and data are those the run began with; said also of a run that has ended."""
+    from bonafed.runs import versions
+    from bonafed.runs.config import read
+    from bonafed.runs.folder import CONFIG
+
+    versions.require_same_config(setting.config, read(place / CONFIG))
+    if not (_is_finished(place) and versions.needs_secret(setting.config)):  # which is gone then
+        noise = versions.source_of_noise(setting.config, place, resume=True)
+        versions.require_same_data(versions.published_digest(setting.digest, noise), place)
 
 
 def _resuming(place: Path) -> int:
@@ -222,15 +232,21 @@ def _require_known_data(settings: Config) -> None:
 
 
 def _show_finished(place: Path, as_json: bool) -> None:
-    from bonafed.runs.training import finished
+    from bonafed.runs.folder import SUMMARY, read_json, read_rounds
+    from bonafed.runs.private import NOISE, erase_secret
+    from bonafed.runs.summary import run_document
 
-    _show(place, finished(place).document(), "finished before; nothing to do", as_json)
+    erase_secret(place, NOISE)  # where the end was cut short before that
+    document = run_document(read_json(place, SUMMARY), read_rounds(place), place)
+    _show(place, document, "finished before; nothing to do", as_json)
 
 
 def _show(place: Path, document: Document, how: str, as_json: bool) -> None:
-    blocks = (f"Run {place.name}: {how}", *document.blocks, f"in {place}")
+    first, *rest = document.blocks
+    if isinstance(first, Table):
+        first = replace(first, title=f"{first.title}: {how}")
     data = {"folder": str(place), **document.data}
-    render.show(replace(document, blocks=blocks, data=data), as_json=as_json)
+    render.show(replace(document, blocks=(first, *rest), data=data), as_json=as_json)
 
 
 @contextmanager

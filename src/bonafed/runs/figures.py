@@ -49,17 +49,6 @@ class RunCurve:
         return self.loss if what == "loss" else self.accuracy
 
 
-def curve_of(overview: Mapping[str, Any]) -> RunCurve:
-    """Of what `bonafed.runs.listing.overview` says of a run."""
-    curves = overview["curves"]
-    rounds, accuracy, loss, train_loss = (
-        np.array(curves[key], dtype=np.float64)
-        for key in ("round", "test_accuracy", "test_loss", "train_loss")
-    )
-    spend = None if curves["spend"] is None else np.array(curves["spend"], dtype=np.float64)
-    return RunCurve(overview["name"], rounds, accuracy, loss, spend, train_loss)
-
-
 def runs_figure(curves: Sequence[RunCurve]) -> Figure:
     """One row of panels over rounds and, if a run pays, one over money; no panel that would be empty."""
     paid = any(curve.spend is not None for curve in curves)
