@@ -50,10 +50,10 @@ def test_every_client_trains_from_its_own_model(round_number):
     found = sent.updates
     rate = 0.01 * 0.977 ** (round_number - 1)  # falls from round to round; Adam is made anew
     who = np.flatnonzero(present)
-    slow = run_jobs_sequentially(
+    slow = [*run_jobs_sequentially(
         module, torch.from_numpy(models[who]), clients.samples, [Job(i, clients.parts[i]) for i in who],
         LocalTraining(6, rate, optimizer="adam"), seed=7, round_number=round_number,
-    )  # fmt: skip
+    )]  # fmt: skip
     for i, update in zip(who, slow, strict=True):
         assert np.abs(found[i] - update.change.numpy()).max() < 2e-5
     assert (found[1] == 0).all()
