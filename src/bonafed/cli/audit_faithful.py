@@ -221,7 +221,7 @@ def _holdings(
 
 def _features(source: Dataset, rows: NDArray[np.int64], side: int) -> checks.Floats:
     """(n, d) of some samples: pooled, with a constant, the largest row of norm 1."""
-    from bonafed.mechanisms.faithful.problems import scaled_features
+    from bonafed.learning.problems.convex import scaled_features
 
     if source.vocabulary:
         raise InvalidValue("--data", "must be images or numbers, not text", source.name)

@@ -54,7 +54,7 @@ def audit_private(
         private_verdicts,
     )
     from bonafed.mechanisms.faithful.private_plan import PublicFacts, plan_private, plan_warning
-    from bonafed.mechanisms.faithful.problems import SoftmaxRegression
+    from bonafed.learning.problems.convex import SoftmaxRegression
 
     problem = held.problem()
     if not isinstance(problem, SoftmaxRegression):

@@ -28,10 +28,10 @@ from bonafed.mechanisms.faithful import (
 )
 from bonafed.mechanisms.faithful.agents import agents_from
 from bonafed.mechanisms.faithful.clusters import Clusters
-from bonafed.mechanisms.faithful.modules import ModuleProblem
+from bonafed.learning.problems.modules import ModuleProblem
 from bonafed.mechanisms.faithful.private import PrivateCalibration
 from bonafed.mechanisms.faithful.private_plan import PublicFacts, plan_warning
-from bonafed.mechanisms.faithful.problems import scaled_features, shortened_features
+from bonafed.learning.problems.convex import scaled_features, shortened_features
 from bonafed.randomness import Purpose, round_generator
 from bonafed.runs.faithful_config import FaithfulConfig, FaithfulPrivacy
 from bonafed.runs.holdings import Holdings, hold
