@@ -152,6 +152,7 @@ class CheatingFederation:
 
     inner: Federation
     cheats: Mapping[str, Cheat]
+    world: str = ""  # put before the identifiers of tasks where the same clients are asked more than once
 
     def __post_init__(self) -> None:
         for name in self.cheats:
@@ -181,7 +182,7 @@ class CheatingFederation:
         """The honest answers, but for those of the cheats."""
         if not tasks:
             return {}
-        honest = self.inner.replies(tasks)
+        honest = self._honest(tasks)
         models, updates = self._rows(tasks, honest)
         sent = dict(honest)
         for task in tasks:
@@ -191,6 +192,14 @@ class CheatingFederation:
                 upload = np.asarray(cheat(place, models, updates, task.work.round_number))
                 sent[task.identifier] = replace(answer, values=upload[None])
         return sent
+
+    def _honest(self, tasks: Sequence[Task]) -> Mapping[str, Reply | Failure]:
+        """By the identifiers of the tasks, in whichever world."""
+        if not self.world:
+            return self.inner.replies(tasks)
+        begin = f"{self.world}/"
+        answers = self.inner.replies([replace(task, identifier=begin + task.identifier) for task in tasks])
+        return {name.removeprefix(begin): answer for name, answer in answers.items()}
 
     def _rows(
         self, tasks: Sequence[Task], honest: Mapping[str, Reply | Failure]
@@ -337,8 +346,8 @@ def examine(
     base = standing(train(federation) if honest is None else honest)
     return [
         outcome(
-            names, client, name, standing(train(CheatingFederation(federation, {client: make()}))), base,
-            alone, limit,
+            names, client, name, standing(train(CheatingFederation(federation, {client: make()}, name))),
+            base, alone, limit,
         )
         for name, make in cheats.items()
     ]  # fmt: skip

@@ -89,13 +89,18 @@ def ask(
         answer = _usable(answers.get(task.identifier), models)
         if isinstance(answer, Failure):
             if rounds.on_failure == "raise":
-                raise BadUpdate(names[i], round_number, answer.reason)
+                raise BadUpdate(names[i], round_number, _rule(answer.reason))
             continue
         updates[i], delivered[i] = answer.values[0], True
         steps += answer.steps
         losses.append(answer.loss)
     mean = sum(losses) / len(losses) if losses else float("nan")
     return Uploads(updates, delivered, present & ~delivered, steps, mean)
+
+
+def _rule(reason: str) -> str:
+    """As the end of a sentence about the update."""
+    return reason if reason.startswith("must") else f"must be usable, got {reason}"
 
 
 def _usable(answer: Reply | Failure | None, models: Models) -> Reply | Failure:
