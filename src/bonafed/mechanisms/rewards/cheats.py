@@ -201,9 +201,7 @@ class CheatingFederation:
         answers = self.inner.replies([replace(task, identifier=begin + task.identifier) for task in tasks])
         return {name.removeprefix(begin): answer for name, answer in answers.items()}
 
-    def _rows(
-        self, tasks: Sequence[Task], honest: Mapping[str, Reply | Failure]
-    ) -> tuple[Models, Models]:
+    def _rows(self, tasks: Sequence[Task], honest: Mapping[str, Reply | Failure]) -> tuple[Models, Models]:
         """(N, P) models and honest updates by client; zeros of those who are not asked or failed."""
         shape = (len(self.members), tasks[0].models.shape[1])
         models, updates = (np.zeros(shape, dtype=tasks[0].models.dtype) for _ in range(2))
