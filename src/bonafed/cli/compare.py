@@ -31,11 +31,11 @@ def compare(
     """
     render.require_outputs({"--plot": plot})
     from bonafed.runs.comparing import compare as compare_mechanisms
-    from bonafed.runs.config import read
+    from bonafed.runs.config import read_tables
 
-    settings = read(config, changes or [])
-    with render.working("comparing"):
-        comparison = compare_mechanisms(settings, folder=folder)
+    tables = read_tables(config, changes or [])
+    with render.saying() as tell:
+        comparison = compare_mechanisms(tables, folder=folder, tell=tell)
     document = comparison.document()
     outputs = render.drawn(document, plot)
     render.write_together(outputs)

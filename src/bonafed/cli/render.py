@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -84,6 +84,17 @@ def working(what: str) -> Iterator[None]:
         return
     with console.status(what):
         yield
+
+
+@contextmanager
+def saying() -> Iterator[Callable[[str], None]]:
+    """A sign of life that changes as work goes on; nothing where there is no terminal."""
+    console = new_console(stderr=True)
+    if not console.is_terminal:
+        yield lambda _text: None
+        return
+    with console.status("starting") as status:
+        yield status.update
 
 
 def require_outputs(outputs: Mapping[str, Path | None], inputs: Mapping[str, Path | None] = {}) -> None:

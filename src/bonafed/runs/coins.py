@@ -18,10 +18,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from bonafed.economics.claims import Finding, Statement
 from bonafed.errors import InvalidValue
 from bonafed.mechanisms.coins import SECRET_BYTES, Coins, commit, commit_nonce, make_roster
 from bonafed.mechanisms.coins import toss as toss_coins
+from bonafed.mechanisms.coins.checking import RunRecord, check_run
 from bonafed.mechanisms.coins.transcript import read_transcript, transcript_bytes, transcript_of
+from bonafed.mechanisms.contracts.files import read_contract
 from bonafed.mechanisms.protocol import Agreement, Lottery
 from bonafed.runs import folder as folders
 from bonafed.runs import private
@@ -66,3 +69,30 @@ def open_coins(folder: Path, coins: Coins) -> None:
     """Publish the secret of a run whose rounds have ended."""
     folders.write(folder / folders.COINS, transcript_bytes(transcript_of(coins, opened=True)))
     private.erase_secret(folder, private.COINS)
+
+
+def verify_run(folder: Path) -> list[Finding]:
+    """Whether those who took part and were paid are those whom contract, reports and coins say.
+
+    Trusts nothing the run computed: what is believed are its contract and the reports.
+    """
+    for name in (folders.COINS, folders.CONTRACT, folders.AGREEMENT):
+        if not (folder / name).is_file():
+            rule = f"must be a run with verifiable coins under a contract: {name} is missing"
+            raise InvalidValue("--coins", rule, folder)
+    if not folders.is_finished(folder):
+        rule = "must be a finished run: the secret is opened after its last round"
+        raise InvalidValue("--coins", rule, folder)
+    agreement, records = folders.read_json(folder, folders.AGREEMENT), folders.read_rounds(folder)
+    statement = Statement.from_json(folders.read_json(folder, folders.SUMMARY)["statement"])
+    own = [record for record in records if not record["phase"]]
+    return check_run(
+        RunRecord(
+            contract=read_contract(folder / folders.CONTRACT),
+            reports=agreement["reports"],
+            transcript=read_transcript(folder / folders.COINS),
+            participants=[record["participants"] for record in own],
+            spend=[record["spend"] for record in own],
+            statement=statement,
+        )
+    )
