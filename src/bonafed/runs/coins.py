@@ -42,7 +42,7 @@ from bonafed.mechanisms.coins.transcript import (
     transcript_bytes,
     transcript_of,
 )
-from bonafed.mechanisms.sampling.canonical import canonical_bytes, digest
+from bonafed.mechanisms.contracts.canonical import canonical_bytes, digest
 from bonafed.mechanisms.sampling.menus import complete_information, uniform_menu
 from bonafed.mechanisms.sampling.plan import plan
 from bonafed.runs import folder as folders
