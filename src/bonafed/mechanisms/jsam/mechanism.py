@@ -121,7 +121,8 @@ class BoughtPrivacy:
         with named("jsam", losses="scheme"):
             settlement = settle_scheme(
                 section.prior, [reports[name] for name in members.names], self.noise_scale,
-                cast(Scheme, section.scheme), eta=section.eta, budget=_without_reserve(section, len(members)),
+                cast(Scheme, section.scheme), eta=section.eta,
+                budget=_without_reserve(section, len(members)),
                 expected_budget=None if section.eta else section.expected_budget,
                 members=section.members, losses=losses, max_epsilon=section.caps(members),
             )  # fmt: skip
@@ -246,7 +247,11 @@ def _contract(section: JsamSection, config: Config, members: Roster, noise: Nois
     if section.scheme not in PUBLISHED or section.budget is not None:
         return None
     caps = section.caps(members)
-    by_name = caps if caps is None or isinstance(caps, float) else dict(zip(members.names, caps.tolist()))
+    by_name = (
+        caps
+        if caps is None or isinstance(caps, float)
+        else dict(zip(members.names, caps.tolist(), strict=True))
+    )
     contract = JsamContract(
         len(members), section.prior, section.eta or 1.0, noise, config.local.rounds, section.clip,
         section.delta, section.clients_per_round, cast(PublishedScheme, section.scheme), section.members,
@@ -295,8 +300,8 @@ def _findings(terms: JsamTerms, account: Account, ratio: float) -> tuple[Finding
         findings.append(Finding("within budget", terms.spend <= terms.budget, text, terms.spend))
     elif terms.expected_budget is not None:
         text = (
-            f"{terms.spend:,.{terms.decimals}f} for these reports; {terms.expected_budget:,.10g} is promised "
-            "on average over the prior"
+            f"{terms.spend:,.{terms.decimals}f} for these reports; {terms.expected_budget:,.10g} is "
+            "promised on average over the prior"
         )
         findings.append(Finding("within budget", None, text, terms.spend))
     return tuple(findings)

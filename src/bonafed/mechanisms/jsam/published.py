@@ -93,7 +93,7 @@ class JsamContract(Shown):
     coin_commitment: str | None = None  # SHA-256, in hex, of the secret that decides who is drawn
 
     def __post_init__(self) -> None:
-        values = {
+        values: dict[str, object] = {
             "clients": checks.whole("clients", self.clients, at_most=MOST_CLIENTS),
             "eta": checks.positive("eta", self.eta),
             "noise": noise_of("noise_scale", self.noise),

@@ -75,16 +75,17 @@ class JsamTerms(Shown):
             found.append(warning)
         if self.expected_budget is not None and self.spend > self.expected_budget:
             found.append(
-                f"the payments for these reports, {self.spend:,.6g}, exceed the {self.expected_budget:,.6g} "
-                "that they are on average over the prior: these clients are cheaper, so more is bought"
+                f"the payments for these reports, {self.spend:,.6g}, exceed the "
+                f"{self.expected_budget:,.6g} that they are on average over the prior: these clients are "
+                "cheaper, so more is bought"
             )
         if self.budget is not None:
             found.append("a hard budget depends on the reports, so that exact truthfulness is lost")
         behind = self._behind_prior
         if behind and 2 * behind >= len(self.clients):
             found.append(
-                f"{behind:,} of {len(self.clients):,} reports are among the past costs behind the prior. If "
-                "these are the same statements, a report moves the terms it is paid by, and lying may pay"
+                f"{behind:,} of {len(self.clients):,} reports are among past costs behind the prior. "
+                "If these are the same statements, a report moves the terms it is paid by, and lying may pay"
             )
         return found
 
