@@ -69,7 +69,7 @@ def test_many_levels_are_compared_in_little_memory():
     bad = tampered(data, lambda d, m, at: at["payment"].__setitem__(2000, at["payment"][2000] * 1.2))
     tracemalloc.start()
     try:
-        good, found = ({c.name: c for c in verify(each)}["published levels"] for each in (data, bad))
+        good, found = ({c.claim: c for c in verify(each)}["published levels"] for each in (data, bad))
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
