@@ -53,6 +53,7 @@ class Compare(Section):
     max_epsilon: float | None = key(checks.positive, None, help="The most privacy that a client sells.")
     clip: float | None = key(checks.positive, None, help="Largest norm of one record's gradient.")
     delta: float = key(checks.positive, 1e-5, help="Of differential privacy.")
+    seed: int = key(checks.seed, 0, help="Of what simulated clients draw: their costs.")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -215,7 +216,7 @@ def _config_of(
     given = Common(
         training=training, budget=asked.budget, costs=asked.costs, sensitivities=asked.sensitivities,
         max_epsilon=asked.max_epsilon, clip=asked.clip, delta=asked.delta,
-        model=str(tables.get("model", {}).get("name", "")),
+        model=str(tables.get("model", {}).get("name", "")), seed=asked.seed,
     )  # fmt: skip
     table = part.compare(given)
     if isinstance(table, str):

@@ -270,7 +270,8 @@ def _with_coins(
     if agreement.contract is not None:
         files[folders.CONTRACT] = agreement.contract.content
     if agreement.reports or agreement.terms is not None:
-        files[folders.AGREEMENT] = folders.to_json(agreement.to_json())
+        origin = {"simulated": setting.simulated, "published": setting.config.contract is not None}
+        files[folders.AGREEMENT] = folders.to_json({**agreement.to_json(), **origin})
     return replace(setting, agreement=agreement), files
 
 
