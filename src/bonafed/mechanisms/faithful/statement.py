@@ -40,11 +40,11 @@ import numpy as np
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.economics.claims import Finding
+from bonafed.learning.problems.convex import Problem, SoftmaxRegression
+from bonafed.learning.problems.minima import models_alone
 from bonafed.mechanisms.faithful.private import PrivateOutcome
 from bonafed.mechanisms.faithful.private_plan import training_gap
-from bonafed.learning.problems.convex import Problem, SoftmaxRegression
 from bonafed.mechanisms.faithful.protocol import Outcome
-from bonafed.mechanisms.faithful.vcg import minima
 
 FreshLosses = Callable[[Floats], Floats]  # models (m, P) -> (m, K) every agent's loss on fresh samples
 
@@ -188,24 +188,6 @@ def _why_nothing(outcome: PrivateOutcome, longest: float | None, mu: float) -> s
     if outcome.differences_clipped:
         return f"loss differences may have been clipped to {outcome.loss_bound:g}"
     return ""
-
-
-def models_alone(
-    problem: Problem, tolerance: float = 1e-6, *, steps: int = 1000, start: Floats | None = None
-) -> Floats:
-    """(K, P) the model of each agent on its own, all in one batch.
-
-    Strongly convex: F_k is certified to be within `tolerance` of its minimum. Otherwise `steps` plain
-    gradient steps from `start`.
-    """
-    mix = np.eye(problem.agents)
-    if problem.strongly_convex:
-        norm = float(np.sqrt(2 * problem.regulariser * checks.positive("tolerance", tolerance)))
-        return minima(problem, mix, start, norm)
-    w = np.tile(np.zeros(problem.size) if start is None else start, (problem.agents, 1))
-    for _ in range(steps):
-        w = w - problem.gradient(w, mix) / problem.smoothness
-    return np.asarray(w)
 
 
 def _members(problem: Problem, outcome: Outcome) -> Floats:
