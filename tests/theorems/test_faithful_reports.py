@@ -6,6 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bonafed.errors import BadReport, InvalidValue, UnusableReport
+from bonafed.learning.federation import Reply
+from bonafed.learning.functions import usable_answer
 from bonafed.mechanisms.faithful import (
     Aggregation,
     RidgeRegression,
@@ -90,7 +92,7 @@ def test_nobody_honest_is_ever_named(kind, how, seed, scale, mu, length, near):
         for k in range(AGENTS):
             said = own(problem, k, step)
             answer = said.astype(np.float32) if "single" in how else said
-            assert np.array_equal(watch.accept(k, answer, sent, rows), np.float64(answer))
+            assert np.array_equal(watch.accept(k, Reply(answer), sent, rows), np.float64(answer))
 
 
 @kinds
@@ -143,7 +145,7 @@ class AsFarAsAllowed:
 
     def _passes(self, report, sent, runs):
         try:
-            self._watch.accept(0, report, sent, runs)
+            self._watch.accept(0, usable_answer(report, report.shape), sent, runs)
         except UnusableReport:
             return False
         return True
@@ -188,10 +190,10 @@ def test_the_edge_is_reached_and_not_crossed():
     across[0, 1] = (smooth - mu) / 2
     edge = first + (smooth + mu) / 2 * step[1:] + across
     assert np.linalg.norm(edge - first) > 2 * np.linalg.norm(own(problem, 0, step[1:]) - first)
-    watch.accept(0, first, sent, rows)
-    watch.accept(0, edge, Asked.at(step[1:]), rows)
+    watch.accept(0, Reply(first), sent, rows)
+    watch.accept(0, Reply(edge), Asked.at(step[1:]), rows)
     with pytest.raises(UnusableReport, match=r"as no 0\.1-strongly convex, .*-smooth loss has"):
-        watch.accept(0, edge + 1e-6 * across, Asked.at(step[1:]), rows)
+        watch.accept(0, Reply(edge + 1e-6 * across), Asked.at(step[1:]), rows)
 
 
 @settings(max_examples=25)

@@ -13,7 +13,7 @@ ScaledBeta Settlement TruncatedExponential TruncatedNormal Uniform Witness audit
 prior_from_json"""
 SAMPLING = """Benchmark CompleteInformation ConvergenceModel PriorFreeRun PriorFreeSampling PriorFreeState
 SamplingPlan SpendDistribution benchmarks complete_information complete_information_population
-contract_from_json contract_to_json exceedance_bound known_lotteries optimal_menu plan read_contract
+contract_from_json contract_to_json exceedance_bound known_lotteries optimal_menu plan
 save_contract SettledTerms settle_contract settle_rules spend_distribution uniform_menu verify"""
 JSAM = """Admitted BoundedPlan Budgeted Cheapest Fixed FlooredPlan Jsam JsamMechanism Plan PrivacySettlement
 Rule admit allocate allocate_unequal allocate_with_floor complete_information eta_for_budget

@@ -34,7 +34,7 @@ from bonafed.mechanisms.coins.transcript import (
     transcript_bytes,
     transcript_of,
 )
-from bonafed.mechanisms.sampling.canonical import read_contract
+from bonafed.mechanisms.contracts.canonical import read_object
 
 coins_app = typer.Typer(
     help="Verifiable coins: who is sampled is chosen by nobody, and anybody can check it.",
@@ -72,7 +72,7 @@ def nonce(
     Example: bonafed coins nonce contract.json --client ada --save ada.nonce
     """
     name, place = _given("--client", client), _given("--save", save)
-    agreed = committed_contract(read_contract(contract))
+    agreed = committed_contract(read_object(contract))
     value = secrets.token_bytes(SECRET_BYTES)
     commitment = commit_nonce(agreed.digest, name, value)
     write_secret(place, hex_line(value))
@@ -108,7 +108,7 @@ def roster(
     listed = inputs.read_columns(source, ("client", "cost", "commitment"))
     commitments = _by_client(source, listed, "commitment")
     stated = inputs.read_costs(source)
-    made = contract_roster(read_contract(contract), stated, commitments)
+    made = contract_roster(read_object(contract), stated, commitments)
     write_together({place: transcript_bytes(Transcript(made, (None,) * len(made.names)))})
     if as_json:
         tables.say_json({"clients": len(made.names), "rounds": made.rounds, "roster": made.digest})
@@ -142,7 +142,7 @@ def reveal(
     name, stated = _given("--client", client), _given("--cost", cost)
     published = read_transcript(_given("--roster", roster_file)).roster
     value = read_hex(_given("--nonce", nonce_file))
-    chance = require_own_line(published, read_contract(contract), name, value, stated)
+    chance = require_own_line(published, read_object(contract), name, value, stated)
     if as_json:
         said = {"client": name, "chance": chance, "roster": published.digest, "nonce": value.hex()}
         tables.say_json(said)
@@ -216,7 +216,7 @@ def check_coins(path: Path, contract: Path | None) -> tuple[list[Finding], Coins
     transcript = read_transcript(path)
     found, coins = check_openings(transcript)
     if contract is not None:
-        found.insert(0, check_contract(transcript.roster, read_contract(contract)))
+        found.insert(0, check_contract(transcript.roster, read_object(contract)))
     return found, coins
 
 

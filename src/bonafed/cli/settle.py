@@ -17,8 +17,8 @@ from bonafed.cli.quote import QUANTILES, Json
 from bonafed.economics.priors import JSONObject
 from bonafed.economics.registry import field
 from bonafed.files import require_different, require_writable, write_together
+from bonafed.mechanisms.contracts.canonical import read_object
 from bonafed.mechanisms.sampling import published, rules
-from bonafed.mechanisms.sampling.canonical import read_contract
 from bonafed.mechanisms.sampling.settlement import (
     SettledTerms,
     designed_from_reports,
@@ -80,7 +80,7 @@ def settle(
 
 def _settled(path: Path, reports: Path | None, draw: int | None) -> tuple[SettledTerms, list[str]]:
     """The terms, and what is to be said about them."""
-    data = read_contract(path)
+    data = read_object(path)
     rng = np.random.default_rng(None if draw is None else checks.seed("draw", draw))
     if field(data, "format", "contract") == rules.RULES_FORMAT:
         free, rounds, _ = rules.rules_from_json(data)

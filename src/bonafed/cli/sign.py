@@ -9,8 +9,8 @@ import typer
 
 from bonafed.cli import tables
 from bonafed.files import write_together
-from bonafed.mechanisms.sampling import signatures
-from bonafed.mechanisms.sampling.canonical import read_contract
+from bonafed.mechanisms.contracts import signatures
+from bonafed.mechanisms.contracts.canonical import read_object
 from bonafed.mechanisms.sampling.rules import read_published
 
 
@@ -41,7 +41,7 @@ def sign(
 
     Example: bonafed sign contract.json --key operator.pem
     """
-    document = read_published(read_contract(contract))
+    document = read_published(read_object(contract))
     written = {signatures.signature_path(contract): signatures.sign(document.content, key)}
     write_together(written)
     console = tables.new_console()

@@ -14,11 +14,11 @@ from bonafed.cli.quote import Json
 from bonafed.economics.claims import Finding
 from bonafed.economics.priors import JSONObject
 from bonafed.errors import InvalidValue
+from bonafed.mechanisms.contracts.canonical import read_object
+from bonafed.mechanisms.contracts.signatures import signature_holds, signature_path
 from bonafed.mechanisms.sampling import rules
-from bonafed.mechanisms.sampling.canonical import read_contract
 from bonafed.mechanisms.sampling.prospects import prospect
 from bonafed.mechanisms.sampling.published import Published
-from bonafed.mechanisms.sampling.signatures import signature_holds, signature_path
 from bonafed.mechanisms.sampling.verification import verify_published
 
 _COINS = "in every round each client by a coin of its own, with the probability that its report is given; "
@@ -58,7 +58,7 @@ def verify(
         return
     if contract is None:
         raise InvalidValue("CONTRACT.json", "or --coins must be given", "nothing")
-    data = read_contract(contract)
+    data = read_object(contract)
     found = rules.read_published(data)
     description: JSONObject = _facts(found)
     if cost is not None:

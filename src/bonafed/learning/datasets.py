@@ -31,7 +31,7 @@ from bonafed import checks, files
 from bonafed.errors import InvalidValue, UnreadableFile
 from bonafed.learning import formats
 from bonafed.learning.formats import Arrays
-from bonafed.learning.partition import owner_numbers
+from bonafed.learning.partition import owner_names, owner_numbers
 
 Features = NDArray[np.float32] | NDArray[np.int64]
 Labels = NDArray[np.int64] | NDArray[np.float32]
@@ -54,6 +54,7 @@ class Dataset:
     classes: int  # 0 for regression
     vocabulary: int = 0  # tokens only: how many there are, padding included
     groups: NDArray[np.int64] | None = None  # (n,) the natural owner of each training sample
+    owners: tuple[str, ...] = ()  # their names, in the order of `partition.natural`; none without groups
     smoothness: float | None = None  # L of the regularised loss of any part of the data, see `synthetic`
     strong_convexity: float | None = None  # mu of the same; the loss is to have mu/2 |w|^2 added
     classes_stated: bool = True  # False: they follow from the largest label, which is somebody's record
@@ -201,6 +202,7 @@ def from_arrays(
         classes_stated=classes is not None,
         vocabulary=size,
         groups=None if groups is None else _groups(groups, len(inputs)),
+        owners=() if groups is None else owner_names(groups),
     )
 
 

@@ -74,8 +74,8 @@ class Question:
 
     name: str  # a column of a file of reports: "cost"
     unit: str  # "money per participation"
-    # what simulated clients know of themselves: so many numbers
-    simulate: Callable[[int], Floats] | None = None
+    # what simulated clients know of themselves: simulate(clients) or simulate(clients, seed), so many numbers
+    simulate: Callable[..., Floats] | None = None
 
 
 @dataclass(frozen=True, slots=True)

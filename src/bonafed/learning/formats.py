@@ -219,7 +219,7 @@ def read_csv(path: Path) -> Arrays:
         "test_labels": np.frombuffer(labels, np.int64)[held_out],
     }
     if owners:
-        result["groups"] = number_names(
+        result["groups"] = np.array(
             [owner for owner, test in zip(owners, tests, strict=True) if not test]
         )
     return result

@@ -259,6 +259,16 @@ def owner_numbers(groups: ArrayLike) -> Indices:
     return number_names(names)
 
 
+def owner_names(groups: ArrayLike) -> tuple[str, ...]:
+    """What the owners are called, in the order of their numbers.
+
+    >>> owner_names(["ward 9", "ward 10", "ward 9"])
+    ('ward 10', 'ward 9')
+    """
+    _, first = np.unique(owner_numbers(groups), return_index=True)
+    return tuple(str(name) for name in np.asarray(groups)[first].tolist())
+
+
 def _natural(labels: ArrayLike, clients: int, rng: np.random.Generator, groups: ArrayLike) -> Parts:
     """`natural` with the arguments of the others, which must agree with the groups."""
     values, number = _request(labels, clients)

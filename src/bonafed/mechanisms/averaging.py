@@ -221,16 +221,8 @@ class Averaging:
 
     @property
     def private(self) -> bool:
-        return self.clip is not None
-
-    @property
-    def clip(self) -> float | None:
-        """Largest norm of one record's gradient; None: nothing is promised."""
-        for section in (self.config.privacy, self.config.own):
-            found = getattr(section, "clip", None)
-            if found is not None:
-                return float(found)
-        return None
+        """Whether clients hide their records in noise: then nothing else of these is told."""
+        return self.config.noise is not None
 
     @property
     def question(self) -> Question | None:
@@ -329,6 +321,9 @@ class Averaging:
 
     def models(self, state: AveragingState) -> NDArray[Any]:
         return state.model[None]
+
+    def final(self, state: AveragingState) -> NDArray[Any]:
+        return state.model
 
     def settle(self, state: AveragingState, federation: Federation) -> Statement:
         promise = self.rules.promise(state.agreement)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 from numpy.typing import NDArray
 
@@ -46,12 +46,30 @@ class Config:
     privacy: Section | None = None
     own: Section | None = None  # the mechanism's own table
     run: Run = field(default_factory=Run)
+    contract: Contract | None = (
+        None  # published before the run, which is under exactly this; None: it plans
+    )
+
+    @property
+    def noise(self) -> str | None:
+        """Where noise that hides records comes from, "secret" or "reproducible"; None: the run is not
+        private."""
+        stated = (getattr(section, "noise", None) for section in (self.privacy, self.own))
+        return next((str(noise) for noise in stated if noise is not None), None)
 
     @property
     def local(self) -> Training:
         """[training] of a mechanism that needs it."""
         assert self.training is not None  # a table such a slice does not make optional
         return self.training
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lottery:
+    """What verifiable coins decide: each client by itself in every round, or so many draws among all."""
+
+    chances: Floats  # (N,) probabilities of being in a round, or of being drawn
+    draws: int | None = None  # per round, with replacement; None: each client by a coin of its own
 
 
 class Terms(Protocol):
@@ -63,6 +81,32 @@ class Terms(Protocol):
 
     def to_json(self) -> JSONObject:
         """Plain data: everything that was promised."""
+        ...
+
+
+@runtime_checkable
+class PaidTerms(Terms, Protocol):
+    """Terms of clients that are paid for taking part: anybody can compute the money again.
+
+    Clients are places, 0, 1, ..., in the order of `clients`.
+    """
+
+    @property
+    def clients(self) -> tuple[str, ...]:
+        """(N,) names."""
+        ...
+
+    @property
+    def lottery(self) -> Lottery:
+        """Who takes part in a round, as coins decide it."""
+        ...
+
+    def due_in(self, round_number: int, who: Sequence[int]) -> float:
+        """Money that becomes due in round 1, 2, ... in which these take part."""
+        ...
+
+    def amounts(self, participations: Sequence[int]) -> tuple[int, ...]:
+        """(N,) smallest units owed after the run for so many participations of each, rounded."""
         ...
 
 
@@ -90,8 +134,31 @@ class Contract(Protocol):
         ...
 
     @property
+    def rounds(self) -> int:
+        """Of the run."""
+        ...
+
+    @property
+    def draws(self) -> int | None:
+        """Clients drawn in a round, with replacement; None: each is in by a coin of its own."""
+        ...
+
+    @property
+    def coin_commitment(self) -> str | None:
+        """SHA-256 of the secret that decides who takes part, in hex; None: no secret binds the server."""
+        ...
+
+    @property
     def question(self) -> Question:
         """What clients report; simulated ones as the contract believes them to be."""
+        ...
+
+    def with_coins(self, commitment: str) -> Contract:
+        """The same contract with the commitment of the server's secret in it."""
+        ...
+
+    def chance(self, client: str, report: float) -> float | None:
+        """A client's entry in the lottery for its report; None: it depends on what others report."""
         ...
 
     def document(self) -> Document:
@@ -148,6 +215,7 @@ class Round:
     epsilon: float | None = None  # largest of any client so far; None: not private, or not computed
     releases: Sequence[Release] = ()
     phase: str = ""  # "": the mechanism itself; else what is trained beside it, such as a baseline
+    ends_phase: bool = False  # it was the last of its phase
 
 
 class State(Protocol):
@@ -166,14 +234,6 @@ class State(Protocol):
 S = TypeVar("S", bound=State)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Lottery:
-    """What verifiable coins decide: each client by itself in every round, or so many draws among all."""
-
-    chances: Floats  # (N,) probabilities of being in a round, or of being drawn
-    draws: int | None = None  # per round, with replacement; None: each client by a coin of its own
-
-
 class Mechanism(Protocol[S]):
     """What is agreed, what a round does, and what is owed in the end."""
 
@@ -187,11 +247,6 @@ class Mechanism(Protocol[S]):
     @property
     def rounds(self) -> int:
         """How many there will be, of all phases together."""
-        ...
-
-    @property
-    def private(self) -> bool:
-        """Whether clients hide their records in noise: then nothing else of these may be told."""
         ...
 
     @property
@@ -232,6 +287,46 @@ class Mechanism(Protocol[S]):
         """What each client is owed or owes, and whether what was promised was kept."""
         ...
 
+    def final(self, state: S) -> NDArray[Any]:
+        """(P,) the model that a finished run keeps."""
+        ...
+
+
+@runtime_checkable
+class Simulated(Protocol):
+    """Optional: what only a simulation knows, written where it is not shared."""
+
+    def simulation(self, state: Any, federation: Federation) -> JSONObject | None:
+        """Plain data, such as exact losses of private records; None: nothing."""
+        ...
+
+
+@runtime_checkable
+class Judged(Protocol):
+    """Optional, of a mechanism that looks at the server's own test samples while it trains."""
+
+    def with_judges(self, program: Any, module: Any, test: Any) -> Any:
+        """The same mechanism with the model as a program and as a module, and the test samples."""
+        ...
+
+
+@runtime_checkable
+class KeepsFiles(Protocol):
+    """Optional: further files of a finished run, such as a model per client."""
+
+    def extra_files(self, state: Any) -> Mapping[str, bytes]:
+        """Contents by name."""
+        ...
+
+
+@runtime_checkable
+class Warned(Protocol):
+    """Optional: what is to be heard before the first round."""
+
+    def warnings(self, agreement: Agreement) -> Sequence[str]:
+        """One sentence each."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Command:
@@ -264,7 +359,8 @@ class Common:
     sensitivities: Any = None  # prior of the cost of a unit of epsilon
     max_epsilon: float | None = None
     clip: float | None = None
-    seed: int = 0
+    delta: float = 1e-5
+    model: str = ""  # its name
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,13 +368,16 @@ class Slice:
     """A mechanism as the rest of the product sees it."""
 
     name: str  # in the catalogue
-    make: Callable[[Config, Roster, int], Any]  # config, members, parameters of the model -> Mechanism
+    # config, members, parameters of the model and, where one was published before, contract= -> Mechanism
+    make: Callable[..., Any]
     table: str | None = None  # of a config; None: a config without another mechanism's table
     section: type[Section] | None = None  # of that table
     privacy: type[Section] | None = Privacy  # of the table [privacy]; None: there is none
     training: type[Training] | None = Training  # None: the mechanism trains in its own way
     run: type[Run] = Run
     check: Callable[[Config], Config] = lambda config: config  # rules between tables
+    # a table of the file with defaults that depend on the others: its name, all tables -> the table
+    defaults: Callable[[str, Mapping[str, Any]], Mapping[str, Any]] | None = None
     claims: tuple[str, ...] = ()
     formats: tuple[str, ...] = ()  # of contract files
     read: Callable[[JSONObject], Contract] | None = None  # a contract of one of these formats

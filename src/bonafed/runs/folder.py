@@ -3,9 +3,11 @@
     config.toml      the resolved config; written last when a run is set up: with it the folder is a run
     versions.json    of bonafed, Python and the libraries; the seed; a digest of data and partition
     start.npy        the weights it begins with; a user's module may have others when it is resumed
+    contract.json    what was published before anybody reported, where something is
+    agreement.json   the clients by name, what each reported, and the terms that follow for it
     coins.json       where coins are verifiable: the commitments and nonces they come from (`runs.coins`)
     metrics.jsonl    one line per round, appended as the rounds end
-    checkpoint.npz   weights, the round they belong to, and the length of metrics.jsonl at that round
+    checkpoint.npz   the state, the round it belongs to, and the length of metrics.jsonl at that round
     model.pt         the final weights, as a PyTorch state dict
     summary.json     written last of all: with it the run is finished
 
@@ -41,10 +43,10 @@ from bonafed.runs import private
 JSONObject = dict[str, Any]
 CONFIG, VERSIONS, METRICS = "config.toml", "versions.json", "metrics.jsonl"
 START = "start.npy"
-COINS = "coins.json"
+CONTRACT, AGREEMENT, COINS = "contract.json", "agreement.json", "coins.json"
 CHECKPOINT, MODEL, SUMMARY = "checkpoint.npz", "model.pt", "summary.json"
-_SET_UP = (START, COINS)  # written between versions.json and config.toml
-_MORE = "more_"  # before the names of those arrays in the file
+_SET_UP = (START, CONTRACT, AGREEMENT, COINS)  # written between versions.json and config.toml
+_STATE = "state_"  # before the names of its arrays in the file
 _LEFTOVERS = (
     VERSIONS,
     VERSIONS + ".partial",
@@ -63,17 +65,18 @@ class RoundRecord:
     # where privacy was promised: no noise hides anybody in it
     test_loss: float | None  # None in rounds without evaluation, or without test data
     test_accuracy: float | None  # likewise; None for regression
-    participants: list[int]  # client numbers, repeated if drawn more than once
-    skipped: list[int]  # those left out because their update was not finite
+    participants: list[str]  # names, repeated if drawn more than once
+    failed: list[str]  # those of them who gave nothing that could be used
     steps: int  # gradient steps, all participants together
-    learning_rate: float  # of the first local step, where it changes from step to step
+    learning_rate: float | None  # of the first local step, where it changes from step to step
     spend: float | None  # money paid in this round; None without a contract
     epsilon: float | None  # largest of any client so far; None if not private, and with poisson batches
     # where the model was not looked at: their account takes longer than a round
     # of this round: client, noise multiplier, how many of them a record can be in and, where these say
     # more, how many there were, and at which rate a record was in each by a secret coin
-    releases: Sequence[tuple[float | None, ...]]
+    releases: Sequence[tuple[str | float | None, ...]]
     seconds: float
+    phase: str = ""  # "": the mechanism itself; else what is trained beside it, such as a baseline
 
 
 OnRound = Callable[[RoundRecord], None]
@@ -86,8 +89,7 @@ class Checkpoint:
 
     round: int
     metrics_length: int  # bytes of metrics.jsonl that belong to it
-    weights: NDArray[Any]  # (P,) in the precision of the model; double for faithful learning
-    more: Mapping[str, NDArray[Any]]  # what else the kind of run needs to go on
+    state: Mapping[str, NDArray[Any]]  # of the mechanism
 
 
 def holds_run(folder: Path) -> bool:
@@ -162,15 +164,15 @@ class Log:
         config_text: str,
         versions: Mapping[str, Any],
         start: NDArray[Any],
-        coins: bytes | None = None,
+        files: Mapping[str, bytes],
     ) -> None:
-        """Set up a new run that begins with these weights and coins."""
+        """Set up a new run that begins with these weights, contract, agreement and coins."""
         write(self._folder / VERSIONS, to_json(versions))
         buffer = io.BytesIO()
         np.save(buffer, start, allow_pickle=False)
         write(self._folder / START, buffer.getvalue())
-        if coins is not None:
-            write(self._folder / COINS, coins)
+        for name, content in files.items():
+            write(self._folder / name, content)
         write(self._folder / CONFIG, config_text.encode())
 
     def cut(self, length: int) -> None:
@@ -198,19 +200,16 @@ class Log:
         self._file.write((json.dumps(asdict(record), allow_nan=False) + "\n").encode())
         self._file.flush()
 
-    def checkpoint(
-        self, round_number: int, weights: NDArray[Any], more: Mapping[str, NDArray[Any]] | None = None
-    ) -> None:
-        """Force the lines so far to disk, then write the weights that belong to them."""
+    def checkpoint(self, round_number: int, state: Mapping[str, NDArray[Any]]) -> None:
+        """Force the lines so far to disk, then write the state that belongs to them."""
         os.fsync(self._file.fileno())
         buffer = io.BytesIO()
         np.savez(
             buffer,
             allow_pickle=False,
-            weights=weights,
             round=np.array(round_number),
             metrics_length=np.array(self._file.tell()),
-            **{_MORE + name: values for name, values in (more or {}).items()},
+            **{_STATE + name: values for name, values in state.items()},
         )
         write(self._folder / CHECKPOINT, buffer.getvalue())
 
@@ -249,8 +248,8 @@ def read_checkpoint(folder: Path) -> Checkpoint | None:
         return None
     try:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as held:
-            more = {name.removeprefix(_MORE): held[name] for name in held if name.startswith(_MORE)}
-            return Checkpoint(int(held["round"]), int(held["metrics_length"]), held["weights"], more)
+            state = {name.removeprefix(_STATE): held[name] for name in held if name.startswith(_STATE)}
+            return Checkpoint(int(held["round"]), int(held["metrics_length"]), state)
     except (*NPZ_ERRORS, KeyError) as error:
         damaged = "the checkpoint is damaged: delete this file, and the run starts over when resumed"
         raise UnreadableFile(path, getattr(error, "strerror", None) or damaged) from error

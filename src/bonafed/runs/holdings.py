@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -19,19 +20,17 @@ from bonafed.learning import partition as partitions
 from bonafed.learning.datasets import Dataset
 from bonafed.learning.engine.jobs import Samples
 from bonafed.learning.engine.programs import Loss, Program, flat_parameters, program_for
+from bonafed.learning.federation import Roster
+from bonafed.mechanisms.protocol import Config
 from bonafed.randomness import Purpose, round_generator
-from bonafed.runs.config import AnyConfig
-from bonafed.runs.rewards_config import RewardsConfig
-from bonafed.runs.sections import named
-
-C = TypeVar("C", bound=AnyConfig)
+from bonafed.sections import named
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Holdings(Generic[C]):
+class Holdings:
     """Data and who holds them; made by `hold`."""
 
-    config: C  # places and numbers of clients filled in
+    config: Config  # places and numbers of clients filled in
     dataset: Dataset
     features: NDArray[Any]  # (n, ...) of all clients, with the noise of the partition
     parts: list[NDArray[np.int64]]  # (N,) the samples of each client
@@ -51,6 +50,29 @@ class Holdings(Generic[C]):
     def owner(self) -> NDArray[np.int64]:
         """(n,) the client of each sample."""
         return partitions.owners(self.parts)
+
+    def roster(self, reported: Collection[str] = ()) -> Roster:
+        """What a real federation would reveal; clients are called as the data say, or as they report.
+
+        Where the data name no owners, the parts go to the names of the reports in their natural order,
+        whatever the order of the reports, and without reports they are numbered from 0.
+        """
+        names = self.dataset.owners if self.config.partition.kind == "natural" else ()
+        if not names and len(reported) == len(self.parts):
+            names = tuple(sorted(reported, key=_natural_order))
+        if not names:
+            names = tuple(str(number) for number in range(len(self.parts)))
+        noisy = self.config.partition.kind == "feature_noise"  # makes features longer than the data knew
+        told = not noisy and self.config.noise is None  # else it would be that of the longest record
+        return Roster(
+            names=names,
+            sizes=np.array([part.size for part in self.parts], dtype=np.int64),
+            shape=tuple(self.features.shape[1:]),
+            classes=self.dataset.classes,
+            vocabulary=self.dataset.vocabulary,
+            smoothness=self.dataset.smoothness if told else None,
+            strong_convexity=self.dataset.strong_convexity,
+        )
 
     def module(self) -> nn.Module:
         """The model of the config with its initial weights."""
@@ -84,8 +106,8 @@ class Holdings(Generic[C]):
 
 
 def hold(
-    config: C, dataset: Dataset | None = None, on_progress: Callable[[str], None] | None = None
-) -> Holdings[C]:
+    config: Config, dataset: Dataset | None = None, on_progress: Callable[[str], None] | None = None
+) -> Holdings:
     """Load (unless the data are given) and split."""
     if dataset is None:
         config, dataset = _load(config, on_progress)
@@ -98,12 +120,11 @@ def hold(
     return Holdings(config, dataset, features, parts, _digest(features, dataset, parts))
 
 
-def _with_classes(config: AnyConfig, dataset: Dataset) -> Dataset:
+def _with_classes(config: Config, dataset: Dataset) -> Dataset:
     """The classes the config states; in a private run they must not follow from the largest label."""
     stated = config.data.classes
     if stated is None:
-        private = not isinstance(config, RewardsConfig) and config.noise is not None
-        if private and dataset.classes and not dataset.classes_stated:
+        if config.noise is not None and dataset.classes and not dataset.classes_stated:
             rule = "must be given in a private run: that of the data follows from the largest private label"
             raise InvalidValue("data.classes", rule, "nothing")
         return dataset
@@ -114,7 +135,12 @@ def _with_classes(config: AnyConfig, dataset: Dataset) -> Dataset:
     return replace(dataset, classes=stated, classes_stated=True)
 
 
-def _load(config: C, on_progress: Callable[[str], None] | None) -> tuple[C, Dataset]:
+def _natural_order(name: str) -> list[tuple[int, str]]:
+    """Numbers inside names by value: client 9 before client 10."""
+    return [(int(piece), "") if piece.isdecimal() else (-1, piece) for piece in re.split(r"([0-9]+)", name)]
+
+
+def _load(config: Config, on_progress: Callable[[str], None] | None) -> tuple[Config, Dataset]:
     """The data, and the config with places that hold from any folder."""
     given = config.data
     folder = Path(given.folder).expanduser().absolute() if given.folder else None
@@ -126,7 +152,7 @@ def _load(config: C, on_progress: Callable[[str], None] | None) -> tuple[C, Data
     return replace(config, data=replace(given, name=name, folder=str(folder or ""))), dataset
 
 
-def _split(config: AnyConfig, dataset: Dataset) -> list[NDArray[np.int64]]:
+def _split(config: Config, dataset: Dataset) -> list[NDArray[np.int64]]:
     kind, options = config.partition.kind, dict(config.partition.options)
     clients = config.partition.clients
     if kind == "natural":
@@ -150,7 +176,7 @@ def _split(config: AnyConfig, dataset: Dataset) -> list[NDArray[np.int64]]:
         raise InvalidValue("partition.kind", rule, kind) from error
 
 
-def _features(config: AnyConfig, dataset: Dataset, parts: list[NDArray[np.int64]]) -> NDArray[Any]:
+def _features(config: Config, dataset: Dataset, parts: list[NDArray[np.int64]]) -> NDArray[Any]:
     """The training features, with noise under a partition that asks for it."""
     if config.partition.kind != "feature_noise":
         return dataset.features

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from bonafed.errors import InvalidValue, UnreadableFile
+from bonafed.mechanisms.protocol import Config
 from bonafed.runs import folder as folders
-from bonafed.runs.config import AnyConfig, Config, from_tables
+from bonafed.runs.config import from_tables
 from bonafed.runs.folder import JSONObject
-from bonafed.runs.rewards_config import RewardsConfig
 
 
 def find(places: Sequence[Path]) -> list[Path]:
@@ -67,18 +67,17 @@ def overview(folder: Path) -> JSONObject:
         raise UnreadableFile(folder / folders.METRICS, f"must have the keys of a run ({error})") from error
 
 
-def _overview(folder: Path, config: AnyConfig, written: list[JSONObject]) -> JSONObject:
-    rounds = written
-    if isinstance(config, RewardsConfig):  # several methods follow each other; this is the one asked for
-        own = [record for record in written if record["method"] == "rewards"]
-        rounds = [{**record, "round": number} for number, record in enumerate(own, 1)]
+def _overview(folder: Path, config: Config, written: list[JSONObject]) -> JSONObject:
+    # what is trained beside the mechanism, such as baselines, is not in the list
+    own = [record for record in written if not record["phase"]]
+    rounds = [{**record, "round": number} for number, record in enumerate(own, 1)]
 
     def last(key: str) -> Any:
         return next((r[key] for r in reversed(rounds) if r[key] is not None), None)
 
     finished, spends = folders.is_finished(folder), None
-    if isinstance(config, Config) and config.scheme is not None:
-        spends = list(itertools.accumulate(record["spend"] for record in rounds))
+    if any(record["spend"] is not None for record in rounds):
+        spends = list(itertools.accumulate(record["spend"] or 0.0 for record in rounds))
     return {
         "name": folder.resolve().name,
         "folder": str(folder),
@@ -86,15 +85,16 @@ def _overview(folder: Path, config: AnyConfig, written: list[JSONObject]) -> JSO
         "partition": config.partition.kind,
         "model": config.model.name,
         "clients": config.partition.clients,
-        "scheme": config.scheme,
+        "mechanism": config.mechanism,
+        "scheme": getattr(config.own, "scheme", None),
         "rounds": len(rounds),
-        "planned_rounds": config.training.rounds if isinstance(config, RewardsConfig) else config.rounds,
+        "planned_rounds": folders.read_json(folder, folders.VERSIONS).get("rounds"),
         "finished": finished,
         "test_accuracy": last("test_accuracy"),
         "test_loss": last("test_loss"),
         "train_loss": last("train_loss"),
         "spend": None if spends is None else (spends[-1] if spends else 0.0),
-        # the lines of a private faithful run do not count its payments, the summary does
+        # lines of a run that settles with noise do not count the settlement, the summary does
         "epsilon": folders.read_json(folder, folders.SUMMARY).get("epsilon")
         if finished
         else last("epsilon"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,11 @@ from numpy.typing import NDArray
 from bonafed import __version__
 from bonafed.errors import InvalidValue
 from bonafed.learning.noise import Reproducible, Secret, Source
+from bonafed.mechanisms.protocol import Config
 from bonafed.runs import folder as folders
 from bonafed.runs import private
-from bonafed.runs.config import AnyConfig, differences, read, to_toml
+from bonafed.runs.config import differences, read, to_toml
 from bonafed.runs.folder import JSONObject, Log
-from bonafed.runs.rewards_config import RewardsConfig
 
 _WHY = (
     "the noise of a private run is keyed by it, and rounds that are repeated with other noise would give "
@@ -24,7 +25,7 @@ _WHY = (
 )
 
 
-def versions(seed: int, digest: str, model: str) -> JSONObject:
+def versions(seed: int, rounds: int, digest: str, model: str) -> JSONObject:
     """As written into a run's folder; the digests are those of data and partition, and of the module."""
     libraries = {name: metadata.version(name) for name in ("numpy", "scipy", "torch")}
     return {
@@ -32,6 +33,7 @@ def versions(seed: int, digest: str, model: str) -> JSONObject:
         "python": platform.python_version(),
         **libraries,
         "seed": seed,
+        "rounds": rounds,  # of all phases
         "data": digest,
         "model": model,
     }
@@ -39,7 +41,7 @@ def versions(seed: int, digest: str, model: str) -> JSONObject:
 
 def changed_versions(folder: Path) -> dict[str, tuple[str, str]]:
     """Libraries that are not as they were when the run began; it may then end with other digits."""
-    then, now = folders.read_json(folder, folders.VERSIONS), versions(0, "", "")
+    then, now = folders.read_json(folder, folders.VERSIONS), versions(0, 0, "", "")
     return {
         name: (str(then.get(name)), str(now[name]))
         for name in ("bonafed", "numpy", "torch")
@@ -47,18 +49,18 @@ def changed_versions(folder: Path) -> dict[str, tuple[str, str]]:
     }
 
 
-def require_same_config(now: AnyConfig, began: AnyConfig) -> None:
+def require_same_config(now: Config, began: Config) -> None:
     """But for what changes no result: the rest of a run would be of another, its promises of neither."""
     for key, given, then in differences(now, began):
         raise InvalidValue(key, f"must be as when the run began, {then!r}", repr(given))
 
 
-def needs_secret(config: AnyConfig) -> bool:
+def needs_secret(config: Config) -> bool:
     """Whether the run keeps a secret until its end."""
-    return not isinstance(config, RewardsConfig) and config.noise == "secret"
+    return config.noise == "secret"
 
 
-def ended(config: AnyConfig, folder: Path) -> bool:
+def ended(config: Config, folder: Path) -> bool:
     """Whether a run that kept a secret has come to its end: nothing of it can be computed again."""
     if not (needs_secret(config) and folders.is_finished(folder)):
         return False
@@ -67,15 +69,14 @@ def ended(config: AnyConfig, folder: Path) -> bool:
     return True
 
 
-def source_of_noise(config: AnyConfig, folder: Path, *, resume: bool) -> Source | None:
+def source_of_noise(config: Config, folder: Path, *, resume: bool) -> Source | None:
     """Where the noise of a run comes from; None if it is not private.
 
     A new run gets a secret of its own, on disk before anything of the run is. A resumed one must find it.
     """
-    kind = None if isinstance(config, RewardsConfig) else config.noise
-    if kind is None:
+    if config.noise is None:
         return None
-    if kind == "reproducible":
+    if config.noise == "reproducible":
         return Reproducible(config.run.seed)
     if resume:
         return Secret(private.read_secret(folder, private.NOISE, _WHY))
@@ -102,25 +103,26 @@ def require_same_data(digest: str, folder: Path, *, keyed: bool = False) -> None
 def begin_or_resume(
     log: Log,
     folder: Path,
-    config: AnyConfig,
+    config: Config,
     digest: str,
     resume: bool,
     start: NDArray[Any],
     model: str,
-    coins: bytes | None = None,
+    rounds: int,
+    files: Mapping[str, bytes],
 ) -> tuple[NDArray[Any], Source | None]:
     """Set up a new run, or make sure that config, data and partition are those the run began with.
 
     `start` are the weights of the model at hand; returned are those the run begins, or began, with, and
     where its noise comes from. `model` is the module's `architecture`: another one would be given the same
-    noise for other gradients. `coins` is what a new run publishes of its coins.
+    noise for other gradients. `files` are what else a new run is set up with.
     """
     if resume:
         require_same_config(config, read(folder / folders.CONFIG))
     noise = source_of_noise(config, folder, resume=resume)
     published = published_digest(digest, noise)
     if not resume:
-        log.begin(to_toml(config), versions(config.run.seed, published, model), start, coins)
+        log.begin(to_toml(config), versions(config.run.seed, rounds, published, model), start, files)
         return start, noise
     require_same_data(published, folder, keyed=isinstance(noise, Secret))
     kept = folders.read_start(folder)

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
-from bonafed.mechanisms.sampling import contract_from_json, read_contract
+from bonafed.mechanisms.contracts.canonical import read_object
+from bonafed.mechanisms.sampling import contract_from_json
 from bonafed.mechanisms.sampling.published import contract_bytes
 from bonafed.mechanisms.sampling.rules import rules_bytes, rules_from_json
 
@@ -42,7 +43,7 @@ class TestWhatIsSigned:
 
     def test_confidence_and_committed_coins_too(self, bonafed):
         assert bonafed("quote", *UNIFORM, "--confidence", "0.9", "--save", "c.json")[0] == 0
-        data = {**read_contract("c.json"), "coins": {"commitment": "ab" * 32}}
+        data = {**read_object("c.json"), "coins": {"commitment": "ab" * 32}}
         Path("c.json").write_bytes(contract_bytes(contract_from_json(data)))
         code, out, _ = bonafed("verify", "c.json")
         assert code == 0
@@ -54,7 +55,7 @@ class TestWhatIsSigned:
 
     def test_rules_too(self, bonafed):
         assert bonafed("quote", "--prior-free", "--highest", "1.5", *SMALL, "--save", "r.json")[0] == 0
-        rules, rounds, _ = rules_from_json(read_contract("r.json"))
+        rules, rounds, _ = rules_from_json(read_object("r.json"))
         Path("r.json").write_bytes(rules_bytes(rules, rounds, "cd" * 32))
         code, out, _ = bonafed("verify", "r.json")
         assert code == 0
@@ -72,7 +73,7 @@ class TestWhatIsEarned:
         assert "A client of cost 0.9" in out
         assert "No lie gains" in out
         (said,) = json.loads(bonafed("verify", "c.json", "--cost", "0.9", "--json")[1])["prospects"]
-        q, r = map(float, contract_from_json(read_contract("c.json")).menu.price(0.9))
+        q, r = map(float, contract_from_json(read_object("c.json")).menu.price(0.9))
         assert (said["probability"], said["payment"]) == (q, r)
         assert said["paid"] == pytest.approx(100 * q * r)
         assert said["profit"] == pytest.approx(100 * q * (r - 0.9))

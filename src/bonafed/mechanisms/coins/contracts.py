@@ -1,87 +1,83 @@
 """Verifiable coins of a published contract: whose roster it is, and what a client looks for in it.
 
-`data` is the object of a contract file, or of the rules of `bonafed quote --prior-free --save`. That the
-contract is worth signing is checked by `bonafed verify`, not here.
+The contract may be of any mechanism that pays for participation. That it is worth signing is checked by
+`Contract.verify`, not here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
-from numpy.typing import ArrayLike
-
-from bonafed import checks
 from bonafed.economics.claims import Finding
 from bonafed.errors import InvalidValue
-from bonafed.mechanisms.coins.tossing import Roster, commit_nonce, make_roster
-from bonafed.mechanisms.sampling import rules
-from bonafed.mechanisms.sampling.plan import SamplingPlan
-from bonafed.mechanisms.sampling.published import Published
-from bonafed.mechanisms.sampling.settlement import settle_contract, settle_rules
+from bonafed.mechanisms.coins.tossing import (
+    SECRET_BYTES,
+    Roster,
+    commit,
+    commit_nonce,
+    make_roster,
+    toss,
+)
+from bonafed.mechanisms.protocol import Agreement, Contract, PaidTerms, Reports
 
 _SAME = 1e-10  # what is computed by the same formulas, perhaps on two machines
 
 
-class CommittedContract(NamedTuple):
-    """What coins need to know of a contract."""
-
-    digest: str  # SHA-256 of the canonical form
-    commitment: str  # of the server's secret
-    terms: SamplingPlan | rules.PublishedRules
-
-    @property
-    def rounds(self) -> int:
-        """Of the run."""
-        return self.terms.rounds
-
-
-def committed_contract(data: object) -> CommittedContract:
-    """From the file; refused if the server has committed to nothing."""
-    published = rules.read_published(data)
-    terms = published.plan if isinstance(published, Published) else published
-    if terms.coin_commitment is None:
+def require_commitment(contract: Contract) -> str:
+    """The commitment to the server's secret; a contract without one is refused."""
+    if contract.coin_commitment is None:
         rule = "must be in the contract (quote --commit-coins): without it who is sampled proves nothing"
         raise InvalidValue("coins", rule, "nothing")
-    return CommittedContract(published.digest, terms.coin_commitment, terms)
+    return contract.coin_commitment
 
 
-def contract_roster(data: object, reports: ArrayLike, commitments: Mapping[str, str]) -> Roster:
-    """Everybody's line: commitments by name, in the order of the reports; chances by the contract."""
-    contract = committed_contract(data)
-    if isinstance(contract.terms, SamplingPlan):
-        settled = settle_contract(contract.terms, reports)
-    else:
-        settled = settle_rules(contract.terms.rules, contract.rounds, reports)
-    chances = settled.probability
-    return make_roster(contract.digest, contract.commitment, contract.rounds, commitments, chances)
+def settle_paid(contract: Contract, reports: Reports) -> PaidTerms:
+    """The terms of a contract that pays for participation; another has no coins to toss."""
+    terms = contract.settle(reports)
+    if not isinstance(terms, PaidTerms):
+        raise InvalidValue("contract", "must pay for participation to have coins", contract.mechanism)
+    return terms
 
 
-def check_contract(roster: Roster, data: object) -> Finding:
+def contract_roster(contract: Contract, reports: Reports, commitments: Mapping[str, str]) -> Roster:
+    """Everybody's line, by name: its commitment, and its chance by the contract."""
+    commitment = require_commitment(contract)
+    for name in reports:
+        if name not in commitments:
+            raise InvalidValue("commitments", f"must have one of {name}", "none")
+    for name in commitments:
+        if name not in reports:
+            raise InvalidValue("reports", f"must have one of {name}", "none")
+    terms = settle_paid(contract, reports)
+    listed = {name: commitments[name] for name in terms.clients}
+    lottery = terms.lottery
+    return make_roster(contract.digest, commitment, contract.rounds, listed, lottery.chances, lottery.draws)
+
+
+def check_contract(roster: Roster, contract: Contract) -> Finding:
     """Whether the roster is of this contract."""
-    contract = committed_contract(data)
-    for name, given, due in (
+    for name, listed, due in (
         ("digest", roster.contract, contract.digest),
-        ("commitment", roster.commitment, contract.commitment),
+        ("commitment", roster.commitment, require_commitment(contract)),
         ("rounds", roster.rounds, contract.rounds),
-        ("clients", len(roster.names), _clients(contract.terms)),
-        ("draws", roster.draws, None),
+        ("draws", roster.draws, contract.draws),
     ):
-        if given != due:
-            return Finding("contract", False, f"{name} {given} on the roster, {due} in the contract")
+        if listed != due:
+            return Finding("contract", False, f"{name} {listed} on the roster, {due} in the contract")
+    most = contract.clients
+    if most is not None and len(roster.names) > most:
+        text = f"clients {len(roster.names)} on the roster, {most} in the contract"
+        return Finding("contract", False, text)
     return Finding("contract", True, contract.digest)
 
 
-def _clients(terms: SamplingPlan | rules.PublishedRules) -> int:
-    return terms.clients if isinstance(terms, SamplingPlan) else terms.rules.clients
-
-
-def require_own_line(roster: Roster, data: object, name: str, nonce: bytes, cost: float) -> float:
+def require_own_line(roster: Roster, contract: Contract, name: str, nonce: bytes, report: float) -> float:
     """A client's chance, once contract, commitment and chance are found to be its own: it may reveal.
 
-    Under prior-free rules a chance depends on the reports of others, and is taken as it stands.
+    Where a chance depends on the reports of others it is taken as it stands.
     """
-    check = check_contract(roster, data)
+    check = check_contract(roster, contract)
     if not check.holds:
         raise InvalidValue("roster", "must be of this contract", check.text)
     if name not in roster.names:
@@ -91,11 +87,31 @@ def require_own_line(roster: Roster, data: object, name: str, nonce: bytes, cost
     if roster.commitments[place] != promised:
         rule = f"must hold the commitment of {name}'s nonce, {promised[:12]}...: do not reveal"
         raise InvalidValue("roster", rule, f"{roster.commitments[place][:12]}...")
-    chance, terms = float(roster.chances[place]), committed_contract(data).terms
-    if isinstance(terms, SamplingPlan):
-        everyone = [checks.non_negative("cost", cost)] * terms.clients
-        due = float(settle_contract(terms, everyone).probability[place])
-        if abs(chance - due) > _SAME * due:
-            rule = f"must give {name} the chance {due!r} of the contract at cost {cost:g}: do not reveal"
-            raise InvalidValue("roster", rule, repr(chance))
+    chance, due = float(roster.chances[place]), contract.chance(name, report)
+    if due is not None and abs(chance - due) > _SAME * due:
+        rule = f"must give {name} the chance {due!r} of the contract at cost {report:g}: do not reveal"
+        raise InvalidValue("roster", rule, repr(chance))
     return chance
+
+
+def simulate(
+    agreement: Agreement, entropy: Callable[[int], bytes], secret: bytes | None = None
+) -> Agreement:
+    """The same agreement with coins, after the whole protocol with clients that all reveal.
+
+    The contract with the server's commitment in it is another contract than the one without, and the terms
+    are settled under it. `secret` is that of a contract that was published with a commitment.
+    """
+    contract = agreement.contract
+    if contract is None:
+        raise InvalidValue("coins", "must be of a published contract", "nothing published")
+    if contract.coin_commitment is not None and secret is None:
+        rule = "must be at hand: the contract commits to it"
+        raise InvalidValue("secret of the coins", rule, "nothing")
+    key = entropy(SECRET_BYTES) if secret is None else secret
+    committed = contract if contract.coin_commitment is not None else contract.with_coins(commit(key))
+    nonces = {name: entropy(SECRET_BYTES) for name in agreement.members.names}
+    promised = {name: commit_nonce(committed.digest, name, nonce) for name, nonce in nonces.items()}
+    roster = contract_roster(committed, agreement.reports, promised)
+    terms = committed.settle(agreement.reports)
+    return replace(agreement, contract=committed, terms=terms, coins=toss(roster, key, nonces))

@@ -4,7 +4,6 @@ Whom to sample how often, and what to pay, so that every client's best choice is
 cost: with a known prior (`optimal_menu`, `plan`), or with none (`PriorFreeSampling`).
 """
 
-from bonafed.mechanisms.sampling.canonical import read_contract
 from bonafed.mechanisms.sampling.convergence import ConvergenceModel
 from bonafed.mechanisms.sampling.menus import (
     CompleteInformation,
@@ -48,7 +47,6 @@ __all__ = [
     "known_lotteries",
     "optimal_menu",
     "plan",
-    "read_contract",
     "save_contract",
     "settle_contract",
     "settle_rules",

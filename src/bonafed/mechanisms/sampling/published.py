@@ -34,7 +34,7 @@ from bonafed.economics.priors import JSONObject
 from bonafed.economics.registry import field, prior_from_json
 from bonafed.errors import InvalidValue
 from bonafed.files import write_together
-from bonafed.mechanisms.sampling.canonical import (
+from bonafed.mechanisms.contracts.canonical import (
     canonical_bytes,
     coins_from_json,
     coins_to_json,

@@ -19,7 +19,7 @@ from bonafed.economics.discrete import Estimator
 from bonafed.economics.priors import JSONObject
 from bonafed.economics.registry import field
 from bonafed.errors import InvalidValue
-from bonafed.mechanisms.sampling.canonical import (
+from bonafed.mechanisms.contracts.canonical import (
     canonical_bytes,
     coins_from_json,
     coins_to_json,

@@ -13,11 +13,11 @@ import pytest
 from bonafed.economics import Discrete, NormalMixture, Uniform
 from bonafed.economics.contracts import step_payments
 from bonafed.errors import InvalidValue, UnreadableFile
+from bonafed.mechanisms.contracts.canonical import read_object
 from bonafed.mechanisms.sampling import (
     PriorFreeSampling,
     contract_from_json,
     plan,
-    read_contract,
     save_contract,
     verify,
 )
@@ -69,7 +69,7 @@ def test_many_levels_are_compared_in_little_memory():
     bad = tampered(data, lambda d, m, at: at["payment"].__setitem__(2000, at["payment"][2000] * 1.2))
     tracemalloc.start()
     try:
-        good, found = ({c.name: c for c in verify(each)}["published levels"] for each in (data, bad))
+        good, found = ({c.claim: c for c in verify(each)}["published levels"] for each in (data, bad))
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -248,20 +248,20 @@ def test_a_hostile_file_is_refused_in_one_line(tmp_path, text, said):
     path = tmp_path / "contract.json"
     path.write_text(text)
     with pytest.raises(UnreadableFile, match=f"not a contract: .*{said}"):
-        read_contract(path)
+        read_object(path)
 
 
 def test_files_are_written_whole_and_read_back(curve, tmp_path):
     path = tmp_path / "contract.json"
     contract = contract_from_json(curve)
     save_contract(contract, path)
-    assert read_contract(path) == curve
+    assert read_object(path) == curve
     assert [p.name for p in tmp_path.iterdir()] == ["contract.json"]
     with pytest.raises(InvalidValue, match="existing folder"):
         save_contract(contract, tmp_path / "nowhere" / "contract.json")
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(UnreadableFile):
-        read_contract(path)
+        read_object(path)
 
 
 COMMITMENT = "0123456789abcdef" * 4
@@ -283,10 +283,10 @@ def test_the_digest_is_that_of_the_file_as_written(curve, tmp_path):
     path = str(tmp_path / "contract.json")  # a path may be text
     save_contract(contract_from_json(curve), path)
     content = Path(path).read_bytes()
-    written = parse_contract(read_contract(path))
+    written = parse_contract(read_object(path))
     assert written.digest == hashlib.sha256(content).hexdigest()
     Path(path).write_text(json.dumps(dict(reversed(curve.items()))))  # laid out in another way
-    assert parse_contract(read_contract(path)).digest == written.digest
+    assert parse_contract(read_object(path)).digest == written.digest
     assert content.isascii()
     assert json.dumps(json.loads(content), indent=1, sort_keys=True) + "\n" == content.decode()
 
@@ -305,7 +305,7 @@ def test_a_file_that_says_two_things_is_refused(curve, tmp_path, old, new, said)
     assert old in content
     path.write_bytes(content.replace(old, new))
     with pytest.raises(UnreadableFile, match=said):
-        read_contract(path)
+        read_object(path)
 
 
 def _swap(values, i, j):

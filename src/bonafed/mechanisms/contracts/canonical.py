@@ -33,7 +33,7 @@ def digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def read_contract(path: str | Path) -> JSONObject:
+def read_object(path: str | Path) -> JSONObject:
     """The JSON object of a contract file, not yet trusted."""
     file = Path(path)
     try:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -117,3 +118,64 @@ def _far_apart(losses: Sequence[Floats]) -> bool:
         return False
     largest = [float(values.max()) for values in losses]
     return max(largest) / _FAR > min(largest)
+
+
+def curve_of(overview: Mapping[str, Any], name: str | None = None) -> RunCurve:
+    """The curve of a run in a listing."""
+
+    def numbers(key: str) -> Floats:
+        return np.array([np.nan if value is None else value for value in overview["curves"][key]])
+
+    spend = None if overview["curves"]["spend"] is None else numbers("spend")
+    return RunCurve(
+        name or overview["name"], numbers("round"), numbers("test_accuracy"), numbers("test_loss"), spend,
+        numbers("train_loss"),
+    )  # fmt: skip
+
+
+def curves_figure(summary: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]]) -> Figure:
+    """The curves of one run, those of its baselines beside it."""
+    phases = dict.fromkeys(record["phase"] for record in metrics)
+    curves = []
+    for phase in phases:
+        lines = [record for record in metrics if record["phase"] == phase]
+        spends = [record["spend"] for record in lines]
+        paid = None if None in spends else np.cumsum(spends)
+        accuracy, loss, train_loss = (
+            np.array([np.nan if line[key] is None else line[key] for line in lines])
+            for key in ("test_accuracy", "test_loss", "train_loss")
+        )
+        name = phase or str(summary["mechanism"])
+        rounds = np.arange(1.0, len(lines) + 1)
+        curves.append(RunCurve(name, rounds, accuracy, loss, paid, train_loss))
+    return runs_figure(curves)
+
+
+def comparison_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
+    """Accuracy, money and epsilon of mechanisms side by side; a panel for each that anybody has."""
+    panels = [
+        (name, label)
+        for name, label in (
+            ("test accuracy", "test accuracy"),
+            ("money", "money spent"),
+            ("largest epsilon", "largest epsilon given away"),
+            ("best lie gains", "best lie gains"),
+        )
+        if any(row[name] is not None for row in rows)
+    ]
+    figure = sheet(3.2 * max(1, len(panels)), 3.4)
+    axes = figure.subplots(1, max(1, len(panels)), squeeze=False)[0]
+    names = [str(row["mechanism"]) for row in rows]
+    colours = [COLOURS[k % len(COLOURS)] for k in range(len(rows))]
+    for panel, (name, label) in zip(axes, panels, strict=True):
+        values = [row[name] for row in rows]
+        panel.bar(names, [value or 0.0 for value in values], color=colours)
+        for place, value in enumerate(values):
+            panel.annotate(
+                "-" if value is None else f"{value:.3g}", (place, value or 0.0), ha="center", va="bottom",
+                fontsize=8,
+            )  # fmt: skip
+        panel.set_title(label, loc="left", fontsize=10)
+        panel.tick_params(axis="x", rotation=45)
+        panel.margins(y=0.15)
+    return figure

@@ -1,0 +1,111 @@
+"""The coins of a run that has ended: everything that follows from them, computed again.
+
+What is believed are the contract and the reports. From these follow everybody's chance and payment; from
+the opened secrets who took part in which round; from both together the money of every round and every
+client's amount. `check_run` compares all of this with what the run has recorded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bonafed.economics.claims import Finding, Statement
+from bonafed.errors import InvalidValue
+from bonafed.mechanisms.coins.contracts import check_contract, settle_paid
+from bonafed.mechanisms.coins.tossing import Coins
+from bonafed.mechanisms.coins.transcript import Transcript, check_openings, check_rounds
+from bonafed.mechanisms.protocol import Contract, PaidTerms, Reports
+
+_RTOL = 1e-12  # sums of money, added up in another order
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RunRecord:
+    """What a run has recorded."""
+
+    contract: Contract
+    reports: Reports
+    transcript: Transcript
+    participants: Sequence[Sequence[str]]  # names, of every round
+    spend: Sequence[float | None]  # money, of every round
+    statement: Statement | None  # None: the run has not ended
+
+
+def check_run(record: RunRecord) -> list[Finding]:
+    """Whether those who took part and were paid are those the contract, the reports and the coins say."""
+    openings, coins = check_openings(record.transcript)
+    findings = [check_contract(record.transcript.roster, record.contract), *openings]
+    if coins is None or not findings[0].holds:
+        return findings
+    terms = settle_paid(record.contract, record.reports)
+    findings.append(_check_chances(terms, coins))
+    if not findings[-1].holds:
+        return findings
+    findings.append(_check_participants(coins, record))
+    if not findings[-1].holds:
+        return findings
+    return [*findings, _check_spend(terms, coins, record), *_check_statement(terms, coins, record)]
+
+
+def _check_chances(terms: PaidTerms, coins: Coins) -> Finding:
+    """Whether every client has the chance on the roster that its report is worth."""
+    roster = coins.roster
+    if roster.names != terms.clients:
+        return Finding("chances", False, "the roster lists other clients than those who reported")
+    wrong = np.flatnonzero(roster.chances != terms.lottery.chances)
+    if wrong.size:
+        place = int(wrong[0])
+        listed, due = float(roster.chances[place]), float(terms.lottery.chances[place])
+        text = f"client {roster.names[place]}: {listed!r} on the roster, {due!r} by contract and report"
+        return Finding("chances", False, text)
+    return Finding("chances", True, f"of {len(roster.names):,} clients, as contract and reports say")
+
+
+def _check_participants(coins: Coins, record: RunRecord) -> Finding:
+    places = {name: place for place, name in enumerate(coins.roster.names)}
+    for number, names in enumerate(record.participants, 1):
+        for name in names:
+            if name not in places:
+                text = f"round {number}: client {name}, who is not on the roster, took part"
+                return Finding("participants", False, text)
+    return check_rounds(coins, [[places[name] for name in names] for names in record.participants])
+
+
+def _check_spend(terms: PaidTerms, coins: Coins, record: RunRecord) -> Finding:
+    """Whether the money of every round is due to those who took part in it."""
+    for number, spend in enumerate(record.spend, 1):
+        due = terms.due_in(number, coins.participants(number).tolist())
+        if spend is None or not math.isclose(spend, due, rel_tol=_RTOL, abs_tol=0.0):
+            return Finding("spend", False, f"round {number}: {spend} were spent, the coins say {due:.10g}")
+    total = math.fsum(spend or 0.0 for spend in record.spend)
+    return Finding("spend", True, f"{total:.10g} in {len(record.spend):,} rounds, as the coins say")
+
+
+def _check_statement(terms: PaidTerms, coins: Coins, record: RunRecord) -> list[Finding]:
+    """Whether everybody is stated to have taken part so often, and is owed just that."""
+    statement, names = record.statement, coins.roster.names
+    if statement is None:
+        raise InvalidValue("statement", "must be there: the run has not ended", "nothing")
+    if statement.clients != names:
+        return [Finding("participations", False, "the statement lists other clients than the roster")]
+    times = coins.times_in().tolist()
+    columns: tuple[tuple[str, Sequence[object], Sequence[int], str], ...] = (
+        ("participations", statement.columns.get("participations", ()), times, ""),
+        ("amounts", statement.amounts, terms.amounts(times), f" x 10^-{statement.decimals}"),
+    )
+    findings = []
+    for claim, stated, due, unit in columns:
+        pairs = zip(names, stated, due, strict=True) if len(stated) == len(names) else ()
+        wrong = next(((name, a, b) for name, a, b in pairs if a != b), None)
+        if len(stated) != len(names):
+            findings.append(Finding(claim, False, "are not in the statement"))
+        elif wrong is not None:
+            text = f"client {wrong[0]}: {wrong[1]}{unit} in the statement, {wrong[2]}{unit} by the coins"
+            findings.append(Finding(claim, False, text))
+        else:
+            findings.append(Finding(claim, True, f"of {len(names):,} clients, as in the statement"))
+    return findings

@@ -1,0 +1,1 @@
+"""Contracts as files, whatever the mechanism: canonical form, signature, reading and verifying."""

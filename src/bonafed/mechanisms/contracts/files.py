@@ -1,0 +1,42 @@
+"""Contract files of any mechanism: read, verified, written.
+
+A file states its format, and the catalogue knows whose format it is: nobody who reads, verifies, signs or
+settles a contract asks which mechanism it belongs to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from bonafed.economics.claims import Finding
+from bonafed.economics.registry import field
+from bonafed.files import write_together
+from bonafed.mechanisms import catalogue
+from bonafed.mechanisms.contracts.canonical import read_object
+from bonafed.mechanisms.protocol import Contract
+from bonafed.shown import JSONObject
+
+
+def read_contract(path: str | Path) -> Contract:
+    """The contract of a file, of whichever mechanism: well formed, not yet known to be worth signing."""
+    return contract_from_json(read_object(path))
+
+
+def contract_from_json(data: JSONObject) -> Contract:
+    """The contract that plain data states."""
+    entry = catalogue.of_format(field(data, "format", "contract"))
+    read = entry.load().read
+    assert read is not None  # a mechanism whose files have a format reads them
+    return read(data)
+
+
+def verify_contract(path: str | Path) -> Sequence[Finding]:
+    """Checks of a contract file that trust nothing its writer computed."""
+    return read_contract(path).verify()
+
+
+def write_contract(contract: Contract, path: str | Path) -> str:
+    """Write a contract in canonical form; its digest, which is what `sha256sum` says of the file."""
+    write_together({Path(path): contract.content})
+    return contract.digest

@@ -1,0 +1,121 @@
+"""What a run came to: plain data for summary.json, notes for the user, and a document to look at."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bonafed.economics.claims import Statement
+from bonafed.runs.folder import JSONObject
+from bonafed.shown import Cell, Document, pairs
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from bonafed.runs.setting import Setting
+
+
+def summarise(setting: Setting, records: Sequence[JSONObject], statement: Statement) -> JSONObject:
+    """Plain data; the statement is part of it."""
+    config = setting.config
+    own = [record for record in records if not record["phase"]]
+    last = own[-1]
+    failed = [client for record in own for client in record["failed"]]
+    accuracies = [value for record in own if (value := record["test_accuracy"]) is not None]
+    spends = [record["spend"] for record in own if record["spend"] is not None]
+    epsilon = statement.totals.get("largest_epsilon")
+    return {
+        "mechanism": config.mechanism,
+        "data": config.data.name,
+        "model": config.model.name,
+        "parameters": setting.program.size,
+        "clients": len(setting.agreement.members),
+        "rounds": len(own),
+        "train_loss": last["train_loss"],
+        "test_loss": last["test_loss"],
+        "test_accuracy": last["test_accuracy"],
+        "best_test_accuracy": max(accuracies, default=None),
+        "mean_participants": sum(len(record["participants"]) for record in own) / len(own),
+        "steps": sum(record["steps"] for record in own),
+        "failures": len(failed),
+        "failed_clients": sorted(set(failed)),
+        "seconds": round(sum(record["seconds"] for record in records), 3),
+        "spend": math.fsum(spends) if spends else None,
+        "epsilon": epsilon,
+        "statement": statement.to_json(),
+        "notes": list(statement.notes),
+    }
+
+
+def notes(setting: Setting, records: Sequence[JSONObject]) -> list[str]:
+    """What the user should know about the training, one sentence each."""
+    own = [record for record in records if not record["phase"]]
+    sentences = []
+    quiet = setting.config.noise is not None  # about training losses
+    losses = [record["test_loss" if quiet else "train_loss"] for record in own]
+    known = [loss for loss in losses if loss is not None]
+    grows = bool(known) and known[-1] > known[0]
+    if grows:
+        grew = f"the {'test' if quiet else 'training'} loss grew from {known[0]:.4g} to {known[-1]:.4g}"
+        sentences.append(f"{grew}: the learning rate may be too large{' for this noise' if quiet else ''}")
+    last = next((r["test_loss"] for r in reversed(own) if r["test_loss"] is not None), None)
+    if setting.program.loss == "cross-entropy" and last is not None and not grows:
+        guess = math.log(setting.agreement.members.classes)
+        if last > 2 * guess:
+            sentences.append(
+                f"the test loss, {last:.4g}, is above that of guessing, {guess:.4g}: "
+                "the learning rate may be too large"
+            )
+    attended = [record for record in own if record["participants"]]
+    if attended and all(len(r["failed"]) == len(r["participants"]) for r in attended):
+        sentences.append("all updates were left out, the model is as it began")
+    if not attended:
+        sentences.append(
+            "nobody took part in any round, the model is as it began: the budget buys too little"
+        )
+    return sentences
+
+
+def run_document(summary: JSONObject, metrics: Sequence[JSONObject], folder: Path | None) -> Document:
+    """What a run came to, and its statement."""
+    statement = Statement.from_json(summary["statement"])
+    title = "Run" if folder is None else f"Run {folder.name}"
+    blocks = (pairs(title, _rows(summary)), *statement.document().blocks)
+    place = () if folder is None else (f"in {folder}",)
+    return Document((*blocks, *place), summary, lambda: _draw(summary, metrics))
+
+
+def _rows(summary: JSONObject) -> list[tuple[str, Cell]]:
+    rows: list[tuple[str, Any]] = [
+        ("mechanism", summary["mechanism"]),
+        ("data", summary["data"]),
+        ("model", f"{summary['model']}, {summary['parameters']:,} parameters"),
+        ("clients", f"{summary['clients']:,}"),
+        ("rounds", f"{summary['rounds']:,}"),
+        ("participants per round", f"{summary['mean_participants']:,.4g}"),
+        ("training loss", _digits(summary["train_loss"])),
+        ("test loss", _digits(summary["test_loss"])),
+        ("test accuracy", _percent(summary["test_accuracy"])),
+        ("best test accuracy", _percent(summary["best_test_accuracy"])),
+        ("money spent", None if summary["spend"] is None else f"{summary['spend']:,.2f}"),
+        ("largest epsilon", _digits(summary["epsilon"])),
+        ("failures", summary["failures"] or None),
+        ("seconds of training", f"{summary['seconds']:,.2f}"),
+    ]
+    return [(name, value) for name, value in rows if value is not None]
+
+
+def _digits(value: float | None) -> str | None:
+    return None if value is None else f"{value:.4g}"
+
+
+def _percent(value: float | None) -> str | None:
+    return None if value is None else f"{value:.2%}"
+
+
+def _draw(summary: JSONObject, metrics: Sequence[JSONObject]) -> Figure:
+    from bonafed.runs.figures import curves_figure
+
+    return curves_figure(summary, metrics)
