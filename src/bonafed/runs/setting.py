@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from numpy.typing import NDArray
 from torch import nn
 
@@ -28,6 +29,7 @@ from bonafed.mechanisms.protocol import (
     Contract,
     Judged,
     Mechanism,
+    Prepares,
     Reports,
     Slice,
     Warned,
@@ -97,6 +99,8 @@ def prepare(
     members = holdings.roster(reports or ()) if federation is None else federation.members
     mechanism = part.make(config, members, program.size)
     test = holdings.test
+    if isinstance(mechanism, Prepares):
+        test = Samples(torch.from_numpy(mechanism.prepared(test.features.numpy())), test.labels)
     if isinstance(mechanism, Judged):
         mechanism = mechanism.with_judges(program, module, test)
     clients = federation or _clients(config, holdings, members, program)
