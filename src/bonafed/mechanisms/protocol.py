@@ -359,7 +359,8 @@ class Common:
     sensitivities: Any = None  # prior of the cost of a unit of epsilon
     max_epsilon: float | None = None
     clip: float | None = None
-    seed: int = 0
+    delta: float = 1e-5
+    model: str = ""  # its name
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,3 +149,33 @@ def curves_figure(summary: Mapping[str, Any], metrics: Sequence[Mapping[str, Any
         rounds = np.arange(1.0, len(lines) + 1)
         curves.append(RunCurve(name, rounds, accuracy, loss, paid, train_loss))
     return runs_figure(curves)
+
+
+def comparison_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
+    """Accuracy, money and epsilon of mechanisms side by side; a panel for each that anybody has."""
+    panels = [
+        (name, label)
+        for name, label in (
+            ("test accuracy", "test accuracy"),
+            ("money", "money spent"),
+            ("largest epsilon", "largest epsilon given away"),
+            ("best lie gains", "best lie gains"),
+        )
+        if any(row[name] is not None for row in rows)
+    ]
+    figure = sheet(3.2 * max(1, len(panels)), 3.4)
+    axes = figure.subplots(1, max(1, len(panels)), squeeze=False)[0]
+    names = [str(row["mechanism"]) for row in rows]
+    colours = [COLOURS[k % len(COLOURS)] for k in range(len(rows))]
+    for panel, (name, label) in zip(axes, panels, strict=True):
+        values = [row[name] for row in rows]
+        panel.bar(names, [value or 0.0 for value in values], color=colours)
+        for place, value in enumerate(values):
+            panel.annotate(
+                "-" if value is None else f"{value:.3g}", (place, value or 0.0), ha="center", va="bottom",
+                fontsize=8,
+            )  # fmt: skip
+        panel.set_title(label, loc="left", fontsize=10)
+        panel.tick_params(axis="x", rotation=45)
+        panel.margins(y=0.15)
+    return figure

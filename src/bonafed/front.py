@@ -1,0 +1,86 @@
+"""The front door for Python users: what `import bonafed` offers beyond priors and audits."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bonafed.economics.claims import Finding
+from bonafed.errors import InvalidValue
+from bonafed.mechanisms.contracts.files import read_contract
+from bonafed.mechanisms.protocol import Config, Contract
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from bonafed.learning.datasets import Dataset
+    from bonafed.learning.federation import Federation
+    from bonafed.runs.comparing import Comparison
+    from bonafed.runs.training import RunResult
+
+ConfigLike = Config | Mapping[str, Any] | str | Path  # tables by name, TOML text, or a file
+__all__ = ["compare", "read_contract", "train", "verify"]
+
+
+def train(
+    config: ConfigLike,
+    *,
+    data: Dataset | None = None,
+    model: nn.Module | None = None,
+    contract: Contract | Path | str | None = None,
+    reports: Mapping[str, float] | None = None,
+    federation: Federation | None = None,
+    folder: Path | str | None = None,
+    resume: bool = False,
+) -> RunResult:
+    """Train a federation as a config says: tables by name, TOML text, or the path of a file.
+
+    `data` and `model` may be your own (`bonafed.learning.datasets.from_arrays`, any `torch.nn.Module`).
+    With a published `contract` and the clients' `reports` by name, the run is under exactly these. Clients
+    are simulated here unless a `federation` answers for them. Nothing is kept unless a `folder` is named.
+    """
+    from bonafed.runs import setting, training
+    from bonafed.runs.config import from_tables
+
+    asked = config if isinstance(config, Config) else from_tables(_tables(config))
+    published = read_contract(contract) if isinstance(contract, (str, Path)) else contract
+    prepared = setting.prepare(
+        asked, dataset=data, module=model, contract=published, reports=reports, federation=federation
+    )
+    return training.train(prepared, folder, resume=resume)
+
+
+def compare(
+    config: Mapping[str, Any] | str | Path,
+    *,
+    data: Dataset | None = None,
+    model: nn.Module | None = None,
+    folder: Path | str | None = None,
+) -> Comparison:
+    """One federation under every mechanism that applies; the config has a table [compare]."""
+    from bonafed.runs import comparing
+
+    place = None if folder is None else Path(folder)
+    return comparing.compare(_tables(config), dataset=data, module=model, folder=place)
+
+
+def verify(contract: Contract | Path | str) -> Sequence[Finding]:
+    """Check a published contract, a value or a file, without trusting who wrote it."""
+    published = read_contract(contract) if isinstance(contract, (str, Path)) else contract
+    return published.verify()
+
+
+def _tables(config: Mapping[str, Any] | str | Path) -> Mapping[str, Any]:
+    """Tables by name; text of several lines is TOML, other text is a path."""
+    from bonafed.runs.config import read_tables
+
+    if isinstance(config, Mapping):
+        return config
+    if isinstance(config, str) and "\n" in config:
+        try:
+            return tomllib.loads(config)
+        except tomllib.TOMLDecodeError as error:
+            raise InvalidValue("config", f"must be TOML ({error})", "text") from error
+    return read_tables(Path(config))

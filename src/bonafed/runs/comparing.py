@@ -1,0 +1,225 @@
+"""One federation under every mechanism that applies: same data, clients, costs, test set and steps.
+
+A file for a comparison is a config with a table [compare] in place of a mechanism's: what the server may
+spend, what it believes about the clients' costs. Every mechanism of the catalogue makes its own table of
+that, or says why it does not apply; a table of its own in the file goes before. Each is trained as any run
+is, and then attacked by search: the comparison shows what the best lie that was found would gain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from bonafed import checks
+from bonafed.economics.claims import Finding
+from bonafed.economics.registry import prior
+from bonafed.errors import InvalidValue
+from bonafed.learning.datasets import Dataset
+from bonafed.mechanisms import catalogue
+from bonafed.mechanisms.protocol import Attack, Common, Config
+from bonafed.runs import folder as folders
+from bonafed.runs.config import from_tables
+from bonafed.runs.setting import prepare
+from bonafed.runs.training import RunResult, train
+from bonafed.sections import Section, key, section_from, texts
+from bonafed.shown import Cell, Column, Document, JSONObject, Shown, Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+COMPARE = "compare"
+Tell = Callable[[str], None]
+
+
+def _names(name: str, value: object) -> tuple[str, ...]:
+    if value == "all":
+        return tuple(catalogue.CATALOGUE)
+    return tuple(catalogue.entry(entry).name for entry in texts(name, value, '["fedavg"]'))
+
+
+@dataclass(frozen=True)
+class Compare(Section):
+    """What all mechanisms are given alike."""
+
+    mechanisms: Sequence[str] = key(_names, "all", help='Names, or "all" that apply.')
+    budget: float | None = key(checks.positive, None, help="Money for the whole run.")
+    costs: Any = key(prior, None, help="What you believe about a client's cost of a round.")
+    sensitivities: Any = key(
+        prior, None, help="Likewise about its cost per unit of epsilon."
+    )
+    max_epsilon: float | None = key(checks.positive, None, help="The most privacy that a client sells.")
+    clip: float | None = key(checks.positive, None, help="Largest norm of one record's gradient.")
+    delta: float = key(checks.positive, 1e-5, help="Of differential privacy.")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Entrant:
+    """One mechanism in a comparison."""
+
+    mechanism: str
+    reason: str = ""  # why it does not apply; empty: it was run
+    result: RunResult | None = None
+    lie: Finding | None = None  # the best lie that a search found; None: none was looked for
+
+    @property
+    def taken(self) -> int | None:
+        """Clients that took part at all."""
+        if self.result is None:
+            return None
+        own = [record for record in self.result.metrics if not record["phase"]]
+        return len({name for record in own for name in record["participants"]})
+
+    def row(self) -> dict[str, Cell]:
+        """As it stands in the table."""
+        if self.result is None:
+            return {"mechanism": self.mechanism}
+        summary = self.result.summary
+        return {
+            "mechanism": self.mechanism,
+            "test accuracy": summary["test_accuracy"],
+            "test loss": summary["test_loss"],
+            "money": summary["spend"],
+            "largest epsilon": summary["epsilon"],
+            "clients taken": self.taken,
+            "steps": summary["steps"],
+            "best lie gains": None if self.lie is None else max(0.0, self.lie.number),
+            "seconds": summary["seconds"],
+        }
+
+
+_COLUMNS = (
+    Column("mechanism", left=True),
+    Column("test accuracy", ".2%"),
+    Column("test loss", ".4f"),
+    Column("money", ",.2f"),
+    Column("largest epsilon", ".4g"),
+    Column("clients taken"),
+    Column("steps", ","),
+    Column("best lie gains", ".2g"),
+    Column("seconds", ",.1f"),
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Comparison(Shown):
+    """What each mechanism came to on one federation."""
+
+    clients: int
+    entrants: tuple[Entrant, ...]
+
+    def __getitem__(self, mechanism: str) -> Entrant:
+        for entrant in self.entrants:
+            if entrant.mechanism == mechanism:
+                return entrant
+        raise KeyError(mechanism)
+
+    def document(self) -> Document:
+        """One table, and why some mechanisms are not in it."""
+        ran = [entrant for entrant in self.entrants if entrant.result is not None]
+        rows = tuple(tuple(entrant.row()[column.name] for column in _COLUMNS) for entrant in ran)
+        caption = (
+            f"{self.clients:,} clients, one test set; best lie gains: what the most profitable lie that a "
+            "search found brings a client, in the unit its mechanism pays in (0: none pays, empty: nobody "
+            "looked)"
+        )
+        lies = [f"{e.mechanism}: {e.lie.text}" for e in ran if e.lie is not None and e.lie.holds is False]
+        left_out = [f"{e.mechanism} does not apply: {e.reason}" for e in self.entrants if e.reason]
+        table = Table("One federation under every mechanism that applies", _COLUMNS, rows, caption)
+        return Document((table, *lies, *left_out), self.to_json(), self._draw)
+
+    def to_json(self) -> JSONObject:
+        """Plain data."""
+        return {
+            "clients": self.clients,
+            "mechanisms": [
+                {
+                    **entrant.row(),
+                    "applies": not entrant.reason,
+                    "reason": entrant.reason or None,
+                    "lie": None if entrant.lie is None else entrant.lie.to_json(),
+                }
+                for entrant in self.entrants
+            ],
+        }
+
+    def _draw(self) -> Figure:
+        from bonafed.runs.figures import comparison_figure
+
+        ran = [entrant for entrant in self.entrants if entrant.result is not None]
+        return comparison_figure([entrant.row() for entrant in ran])
+
+
+def compare(
+    tables: Mapping[str, Any],
+    *,
+    dataset: Dataset | None = None,
+    module: nn.Module | None = None,
+    folder: Path | None = None,
+    tell: Tell | None = None,
+) -> Comparison:
+    """Run the federation of a config under every mechanism that applies; kept below `folder` if given."""
+    say = tell or (lambda _text: None)
+    asked = section_from(Compare, COMPARE, tables.get(COMPARE, {}))
+    own = {entry.table for entry in catalogue.CATALOGUE.values() if entry.table}
+    shared = {name: table for name, table in tables.items() if name not in (COMPARE, *own)}
+    entrants, clients = [], 0
+    for name in asked.mechanisms:
+        config = _config_of(catalogue.entry(name), tables, shared, asked)
+        if isinstance(config, str):
+            entrants.append(Entrant(name, reason=config))
+            continue
+        say(f"training under {name}")
+        try:
+            setting = prepare(config, dataset=dataset, module=module)
+        except InvalidValue as error:
+            if name in asked.mechanisms and not _stated(name, tables):
+                entrants.append(Entrant(name, reason=str(error)))
+                continue
+            raise
+        clients = len(setting.agreement.members)
+        place = None if folder is None else folder / name
+        result = train(setting, place, resume=place is not None and folders.holds_run(place))
+        audit = catalogue.entry(name).load().audit
+        lie = None
+        if audit is not None:
+            say(f"looking for a profitable lie under {name}")
+            attack = Attack(setting.config, setting.agreement, setting.federation(None))
+            lie = max(audit(attack), key=lambda finding: finding.number, default=None)
+        entrants.append(Entrant(name, result=result, lie=lie))
+    if not clients:
+        raise InvalidValue(COMPARE, "must have a mechanism that applies", entrants[0].reason)
+    return Comparison(clients, tuple(entrants))
+
+
+def _stated(name: str, tables: Mapping[str, Any]) -> bool:
+    table = catalogue.entry(name).table
+    return table is not None and table in tables
+
+
+def _config_of(
+    entry: catalogue.Entry, tables: Mapping[str, Any], shared: Mapping[str, Any], asked: Compare
+) -> Config | str:
+    """The config of a mechanism in this comparison, or why it does not apply."""
+    part = entry.load()
+    common = {name: table for name, table in shared.items() if name != "training" or part.training}
+    if part.privacy is None or entry.table is not None:
+        common.pop("privacy", None)  # a promise of privacy is for plain averaging, or a mechanism's own
+    if entry.table is not None and entry.table in tables:
+        return from_tables({**common, entry.table: tables[entry.table]})
+    if part.compare is None:
+        return "it says nothing about comparisons"
+    training = from_tables({n: t for n, t in shared.items() if n != "privacy"}).training
+    given = Common(
+        training=training, budget=asked.budget, costs=asked.costs, sensitivities=asked.sensitivities,
+        max_epsilon=asked.max_epsilon, clip=asked.clip, delta=asked.delta,
+        model=str(tables.get("model", {}).get("name", "")),
+    )  # fmt: skip
+    table = part.compare(given)
+    if isinstance(table, str):
+        return table
+    return from_tables({**common, **({entry.table: table} if entry.table else {})})
