@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -76,14 +76,14 @@ def _finite(value: object) -> object:
 
 
 @contextmanager
-def working(what: str) -> Iterator[None]:
-    """A sign of life on a terminal; nothing elsewhere."""
+def working(what: str) -> Iterator[Callable[[str], None]]:
+    """A sign of life on a terminal, which can be told what is being done now; nothing elsewhere."""
     console = new_console(stderr=True)
     if not console.is_terminal:
-        yield
+        yield lambda _what: None
         return
-    with console.status(what):
-        yield
+    with console.status(what) as status:
+        yield status.update
 
 
 def require_outputs(outputs: Mapping[str, Path | None], inputs: Mapping[str, Path | None] = {}) -> None:
