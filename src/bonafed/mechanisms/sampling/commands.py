@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -104,7 +105,7 @@ class _Belief(Section):
 class QuoteOptions(_Belief):
     """Options of `bonafed quote sampling`."""
 
-    at: tuple[float, ...] | None = key(
+    at: Sequence[float] | None = key(
         _levels, None, help="Cost levels to show the terms for.", metavar="C,C,..."
     )
     confidence: float | None = key(
@@ -184,8 +185,8 @@ def _quote_blocks(contract: SamplingPlan, data: JSONObject, estimated: bool) -> 
     blocks.append(_benchmarks_table(f"What the same {same} buys", data["benchmarks"]))
     blocks.append(
         "probability: of being sampled in a round; payment: per participation, the sum over the run "
-        f"rounded to {contract.decimals} decimals; a report above {highest:.6g} is refused. Figures rounded for "
-        "display; --save keeps all digits."
+        f"rounded to {contract.decimals} decimals; a report above {highest:.6g} is refused. Figures "
+        "rounded for display; --save keeps all digits."
     )
     return blocks
 
@@ -377,7 +378,7 @@ def _prior_free_blocks(data: JSONObject) -> list[Block]:
 class AuditOptions(_Belief):
     """Options of `bonafed audit sampling`."""
 
-    variant: str = key(
+    variant: Variant = key(
         one_of(Variant),
         "corrected",
         help="The contract to attack: corrected (what quote gives), printed (the paper's formulas), "
@@ -409,7 +410,7 @@ def attack(options: AuditOptions) -> Document:
     elif options.variant == "uniform":
         menu = uniform_menu(belief, share)
     else:
-        menu = optimal_menu(belief, share, "printed" if options.variant == "printed" else "corrected")
+        menu = optimal_menu(belief, share, options.variant)
     name = f"sampling contract ({options.variant})"
     report = audit(menu, belief.low, belief.high, budget=share, prior=belief, points=options.points)
 
