@@ -14,7 +14,8 @@ Values of any other type, such as a prior, are handed over as text: the rule of 
 from __future__ import annotations
 
 import types
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import MISSING, Field, fields
 from inspect import Parameter
 from pathlib import Path
@@ -51,13 +52,23 @@ def section_of(kind: type[S], values: Mapping[str, Any]) -> S:
                 raise missing(flag_of(item))
             continue
         typed[item.name] = _value(flag_of(item), value, hints[item.name])
-    try:
+    with named_by_flags(kind):
         return kind(**kind.reading(typed))
+
+
+@contextmanager
+def named_by_flags(kind: type[Section]) -> Iterator[None]:
+    """Errors inside name the option: always where its spelling is its own, else where it is about whether
+    it is given at all, `--highest must not be given with --prior`; a value that is wrong is the quantity's,
+    `budget must be positive, got -3.0`."""
+    try:
+        yield
     except InvalidValue as error:
-        names = {item.name: flag_of(item) for item in fields(kind) if item.metadata.get("flag")}
-        if error.name not in names:
+        item = kind.__dataclass_fields__.get(error.name)
+        about_presence = error.rule.startswith(("must be given", "must not be given"))
+        if item is None or not (item.metadata.get("flag") or about_presence):
             raise
-        raise InvalidValue(names[error.name], error.rule, error.value) from error
+        raise type(error)(flag_of(item), error.rule, error.value) from error
 
 
 def flag_of(item: Field[Any]) -> str:

@@ -89,15 +89,15 @@ def working(what: str) -> Iterator[Callable[[str], None]]:
 def require_outputs(outputs: Mapping[str, Path | None], inputs: Mapping[str, Path | None] = {}) -> None:
     """Files that a command is to write can be written, and no two of its files are the same."""
     known = {name: path for name, path in inputs.items() if path is not None}
-    for name, path in outputs.items():
-        if path is None:
-            continue
-        if name == "--plot":
-            require_picture(path)
-        require_writable(path)
+    wanted = {name: path for name, path in outputs.items() if path is not None}
+    for name, path in wanted.items():
         for other, taken in known.items():
             require_different(name, path, other, taken)
         known[name] = path
+    for name, path in wanted.items():
+        if name == "--plot":
+            require_picture(path)
+        require_writable(path)
 
 
 def drawn(document: Document, path: Path | None) -> dict[Path, bytes]:
