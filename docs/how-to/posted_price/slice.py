@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from bonafed import checks
-from bonafed.checks import Floats
 from bonafed.economics import Allocation, Prior, money, registry
 from bonafed.economics.claims import Statement
 from bonafed.errors import InvalidValue
@@ -36,19 +35,19 @@ class Offer(Section):
             return places
         raise InvalidValue("posted_price.budget", "must pay a client in every round", self.budget)
 
-    def chances(self, costs: Floats, rounds: int) -> Floats:
+    def chances(self, costs: checks.Floats, rounds: int) -> checks.Floats:
         """(N,) of being in a round."""
         takes = np.where(costs <= self.price, 1.0, 0.0)
         return takes * min(1.0, self.places(rounds) / max(1.0, float(takes.sum())))
 
-    def simulate(self, clients: int) -> Floats:
+    def simulate(self, clients: int) -> checks.Floats:
         """(N,) costs of simulated clients."""
         return self.prior.sample(generator(self.cost_seed, Purpose.COSTS), clients)
 
     def subject(self, _clients: int, rounds: int) -> Subject:
         """What an audit tries to game; money is per round."""
 
-        def decide(costs: Floats) -> Allocation:
+        def decide(costs: checks.Floats) -> Allocation:
             chances = self.chances(costs, rounds)
             return Allocation(chances, chances * self.price)
 

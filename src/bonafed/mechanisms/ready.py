@@ -38,7 +38,7 @@ class PlainTerms(Shown):
     Terms
     client  payment
     ada         1.5
-    ben         0.0
+    ben           0
     """
 
     clients: tuple[str, ...]  # (N,) names
