@@ -8,6 +8,8 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import resources
+from importlib.resources.abc import Traversable
 from typing import TYPE_CHECKING
 
 from bonafed.errors import InvalidValue
@@ -31,6 +33,13 @@ class Entry:
         place = f"{__package__}.{self.place}"
         found: Slice = importlib.import_module(place).SLICE
         return found
+
+    @property
+    def example(self) -> Traversable:
+        """A config to begin with: in the mechanism's folder, or among `examples` if it is one module."""
+        folder, _, module = self.place.rpartition(".")
+        package = resources.files(__package__)
+        return package / folder / "example.toml" if folder else package / "examples" / f"{module}.toml"
 
 
 _ENTRIES = (

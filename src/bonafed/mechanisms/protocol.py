@@ -361,6 +361,7 @@ class Common:
     clip: float | None = None
     delta: float = 1e-5
     model: str = ""  # its name
+    seed: int = 0  # of what simulated clients draw
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,42 @@
+"""`bonafed compare`: every mechanism that applies, on the same federation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bonafed.cli import render
+from bonafed.cli.options import Json, Plot
+from bonafed.cli.train import Changes
+
+
+def compare(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG.toml", hidden=True)],
+    changes: Changes = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Keep the runs here; if not given, they are not kept."),
+    ] = None,
+    plot: Plot = None,
+    as_json: Json = False,
+) -> None:
+    """Compare mechanisms on one federation: accuracy, money, privacy, and the best lie of each.
+
+    The config says what is held equal: data, partition, model, training, and the money. Every mechanism
+    of the catalogue that applies is trained and audited; of the others it is said why they do not.
+
+    Example: bonafed compare fedavg.toml --plot compare.png
+    """
+    render.require_outputs({"--plot": plot})
+    from bonafed.runs.comparing import compare as compare_mechanisms
+    from bonafed.runs.config import read_tables
+
+    tables = read_tables(config, changes or [])
+    with render.saying() as tell:
+        comparison = compare_mechanisms(tables, folder=folder, tell=tell)
+    document = comparison.document()
+    outputs = render.drawn(document, plot)
+    render.write_together(outputs)
+    render.show(document, as_json=as_json, written=outputs)

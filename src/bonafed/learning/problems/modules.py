@@ -1,0 +1,168 @@
+"""Any PyTorch model as a problem of K agents, through the client-batched programs of the engine.
+
+F_k is the mean loss of agent k's samples plus mu/2 |w|^2. If the model is linear in its parameters that is
+strongly convex, and everything holds as for the softmax; the user says so, and how smooth it is. For other
+models it is not: the protocol runs, its payments are the same integrals of reports, and what is lost is
+
+    efficiency      training ends at some stationary point, not at the best model
+    faithfulness    an agent's overall loss is no longer [F(w) - min f_-k]/p_k: the steps without it may
+                    end in another valley, and whether lying pays depends on which
+    participation   J_k <= F_k(w_-k) compared minima
+    balance         a payment is f_-k(w*) - f_-k(W) over p_k; it is >= 0 only while the steps descend.
+
+Strongly convex problems are computed in double precision, so that Newton's method and certificates work to
+rounding; for the others forward and backward passes are in single precision as in the engine, sums over
+samples in double.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import final
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor, nn
+
+from bonafed import checks
+from bonafed.checks import Floats
+from bonafed.errors import InvalidValue
+from bonafed.learning.engine.jobs import Samples
+from bonafed.learning.engine.programs import Loss, Program, flat_parameters, program_for, trainable
+from bonafed.learning.engine.threads import single_threaded
+from bonafed.learning.problems.convex import Problem
+
+
+@final
+class ModuleProblem(Problem):
+    """K agents who train a PyTorch module together."""
+
+    def __init__(
+        self,
+        module: nn.Module | Program,
+        samples: Samples,
+        owner: ArrayLike,
+        regulariser: float,
+        smoothness: float,
+        weights: ArrayLike | None = None,
+        *,
+        loss: Loss = "cross-entropy",
+        strongly_convex: bool = False,
+    ) -> None:
+        """`smoothness` is the inverse of the training step where the true one is not known."""
+        self._module = None if isinstance(module, Program) else module
+        self._program = module if isinstance(module, Program) else program_for(
+            module, loss, samples.features[:1]
+        )  # fmt: skip
+        self._kind = torch.float64 if strongly_convex else torch.float32
+        self._samples = Samples(_floats(samples.features, self._kind), _floats(samples.labels, self._kind))
+        held = np.asarray(owner)
+        if held.shape != (len(samples.labels),) or not np.issubdtype(held.dtype, np.integer):
+            rule = f"must be {len(samples.labels)} whole numbers, one per sample"
+            raise InvalidValue("owner", rule, f"shape {held.shape}")
+        self.counts = np.bincount(held)
+        if (self.counts == 0).any():
+            raise InvalidValue(f"agent {int(np.argmin(self.counts))}", "must have samples", 0)
+        self._owner = torch.from_numpy(held.astype(np.int64))
+        k = self.counts.size
+        self.weights = np.full(k, 1 / k) if weights is None else checks.shares("weights", weights, length=k)
+        self.regulariser = checks.positive("regulariser", regulariser)
+        self.size = self._program.size
+        self.strongly_convex = strongly_convex
+        self._smooth = checks.positive("smoothness", smoothness)
+
+    @property
+    def smoothness(self) -> float:
+        return self._smooth
+
+    @property
+    def gradient_bound(self) -> float:
+        """Of a loss that is not convex no more is known than that it is computed in single precision."""
+        if self.strongly_convex:
+            return math.inf
+        largest = float(np.finfo(np.float32).max)
+        return largest * len(self._samples.labels) * math.sqrt(self.size)
+
+    @property
+    def start(self) -> Floats:
+        """(P,) the module's own parameters; zeros would keep a network with hidden layers at rest."""
+        return np.asarray(flat_parameters(self._own()).double().numpy())
+
+    def _chunks(self, models: int) -> list[slice]:
+        """Samples worth computing at once for so many models."""
+        most = max(1, self._program.samples_per_call(self._samples.features[0], clip=False) // models)
+        n = len(self._samples.labels)
+        return [slice(i, min(i + most, n)) for i in range(0, n, most)]
+
+    def _batch(self, rows: slice, models: int) -> tuple[Tensor, Tensor]:
+        x, y = self._samples.features[rows], self._samples.labels[rows]
+        return x.expand(models, *x.shape), y.expand(models, *y.shape)
+
+    def gradient(self, models: Floats, mix: Floats) -> Floats:
+        m = models.shape[0]
+        w = torch.from_numpy(models).to(self._kind)
+        share = torch.from_numpy(mix / self.counts)[:, self._owner].to(self._kind)  # (m, n)
+        total = torch.zeros(m, self.size, dtype=torch.float64)
+        with single_threaded():
+            for rows in self._chunks(m):
+                x, y = self._batch(rows, m)
+                _, g = self._program.gradients(w, x, y, share[:, rows], None)
+                total += g.double()
+        return np.asarray(total.numpy() + self.regulariser * mix.sum(1)[:, None] * models)
+
+    def losses(self, models: Floats) -> Floats:
+        m = models.shape[0]
+        w = torch.from_numpy(models).to(self._kind)
+        total = torch.zeros(self.counts.size, m, dtype=torch.float64)
+        with torch.no_grad(), single_threaded():
+            for rows in self._chunks(m):
+                x, y = self._batch(rows, m)
+                each = self._each(self._program.outputs(w, x), y)
+                total.index_add_(0, self._owner[rows], each.T.double())
+        means = (total.numpy() / self.counts[:, None]).T
+        return np.asarray(means + self.regulariser / 2 * (models**2).sum(1)[:, None])
+
+    def _each(self, z: Tensor, y: Tensor) -> Tensor:
+        """(m, B) losses of outputs (m, B, outputs)."""
+        if self._program.loss == "squared":
+            return (z - y.view(z.shape)).square().sum(2) / 2
+        flat = nn.functional.cross_entropy(z.flatten(0, 1), y.flatten(), reduction="none")
+        return flat.view(y.shape)
+
+    def _own(self) -> nn.Module:
+        if self._module is None:
+            raise InvalidValue("module", "must be a module, not its program, for this", "a program")
+        return self._module
+
+    def hessian(self, model: Floats, mix: Floats) -> Floats:
+        return np.stack([self.hessian_product(model, mix, e) for e in np.eye(self.size)])
+
+    def hessian_product(self, model: Floats, mix: Floats, direction: Floats) -> Floats:
+        share = torch.from_numpy(mix / self.counts)[self._owner]
+        module = self._own()
+        names = list(trainable(module))
+        shapes = [p.shape for p in trainable(module).values()]
+
+        def loss(flat: Tensor, rows: slice) -> Tensor:
+            parts = torch.split(flat, [shape.numel() for shape in shapes])
+            named = {n: p.view(s) for n, p, s in zip(names, parts, shapes, strict=True)}
+            z = torch.func.functional_call(
+                module, named, (_floats(self._samples.features[rows], torch.float64),)
+            )
+            y = _floats(self._samples.labels[rows], torch.float64)
+            total: Tensor = (self._each(z[None], y[None])[0] * share[rows]).sum()
+            return total
+
+        at, along = torch.tensor(model, requires_grad=True), torch.from_numpy(direction)
+        product = torch.zeros(self.size, dtype=torch.float64)
+        with single_threaded():
+            for rows in self._chunks(1):
+                (slope,) = torch.autograd.grad(loss(at, rows), at, create_graph=True)
+                product += torch.autograd.grad(slope @ along, at)[0]
+        return np.asarray(product.numpy() + self.regulariser * float(mix.sum()) * direction)
+
+
+def _floats(values: Tensor, kind: torch.dtype) -> Tensor:
+    """Real numbers in the given precision; classes and tokens as they are."""
+    return values.to(kind) if values.is_floating_point() else values
