@@ -27,7 +27,7 @@ from bonafed.learning.engine.running import run_jobs
 from bonafed.learning.noise import Reproducible
 from bonafed.learning.work import LocalTraining
 from bonafed.mechanisms.faithful import private
-from bonafed.mechanisms.faithful.problems import SoftmaxRegression
+from bonafed.learning.problems.convex import SoftmaxRegression
 from bonafed.runs import config
 from bonafed.runs.setting import prepare
 from bonafed.runs.training import Accounts, play

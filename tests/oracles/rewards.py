@@ -9,6 +9,9 @@ from math import ceil
 import numpy as np
 from sklearn.datasets import load_digits
 
+from bonafed.learning.federation import Roster
+from bonafed.learning.functions import FunctionFederation
+
 CLIENTS, CLASSES = 20, 10
 LAYERS = [slice(0, 640), slice(640, 650)]  # 64 x 10 weights and 10 biases, as one flat vector
 
@@ -27,6 +30,10 @@ class DigitsFederation:
     @property
     def sizes(self) -> np.ndarray:
         return np.array([len(x) for x, _ in self.blocks], dtype=float)
+
+    @property
+    def federation(self) -> FunctionFederation:
+        return federated(self.local, len(self.blocks))
 
     def local(self, models: np.ndarray, _round_number: int, present: np.ndarray) -> np.ndarray:
         who = np.flatnonzero(present)
@@ -141,6 +148,26 @@ def slow_sets(rates: list[float], rng: np.random.Generator) -> list[list[int]]:
     return found
 
 
-def quadratic(targets: np.ndarray, rate: float):
+def federated(local, clients: int) -> FunctionFederation:
+    """Clients "0", "1", ... whose updates are rows of local(models (N, P), round, present (N,))."""
+
+    def answers(tasks):
+        who = [int(task.client) for task in tasks]
+        models = np.zeros((clients, tasks[0].models.shape[1]), dtype=tasks[0].models.dtype)
+        present = np.zeros(clients, dtype=bool)
+        models[who], present[who] = np.concatenate([task.models for task in tasks]), True
+        updates = local(models, tasks[0].work.round_number, present)
+        return {task.identifier: updates[i : i + 1] for i, task in zip(who, tasks, strict=True)}
+
+    names = tuple(str(i) for i in range(clients))
+    return FunctionFederation(Roster(names, np.ones(clients, dtype=np.int64)), answers)
+
+
+def gradient_step(targets: np.ndarray, rate: float):
     """Local training on F_i(w) = |w - a_i|^2/2: one exact gradient step."""
     return lambda models, _round_number, _present: rate * (targets - models)
+
+
+def quadratic(targets: np.ndarray, rate: float) -> FunctionFederation:
+    """The federation of these clients."""
+    return federated(gradient_step(targets, rate), len(targets))

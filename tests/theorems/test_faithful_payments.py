@@ -15,8 +15,8 @@ from bonafed.mechanisms.faithful import (
     problems,
     vcg_payments,
 )
-from bonafed.mechanisms.faithful.newton import descend, solve
-from bonafed.mechanisms.faithful.problems import Problem
+from bonafed.learning.problems.newton import descend, solve
+from bonafed.learning.problems.convex import Problem
 from tests.oracles.faithful import leave_one_out
 
 seeds = st.integers(0, 10_000)

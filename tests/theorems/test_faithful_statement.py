@@ -15,7 +15,7 @@ from bonafed.mechanisms.faithful import (
     train,
 )
 from bonafed.mechanisms.faithful.agents import amplify, drop_out, flip_sign, free_ride
-from bonafed.mechanisms.faithful.coalition import Coalition
+from bonafed.learning.problems.coalition import Coalition
 from bonafed.mechanisms.faithful.reports import Watch
 from bonafed.mechanisms.faithful.statement import statement
 from tests.oracles.faithful import digits_problem

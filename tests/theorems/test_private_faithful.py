@@ -26,7 +26,7 @@ from bonafed.mechanisms.faithful.private_cheating import (
     scaled,
 )
 from bonafed.mechanisms.faithful.private_plan import enough_for_payments, plan_warning, training_gap
-from bonafed.mechanisms.faithful.problems import CLIP_MARGIN
+from bonafed.learning.problems.convex import CLIP_MARGIN
 from bonafed.mechanisms.faithful.statement import private_statement
 from tests.oracles.faithful import digits_problem
 

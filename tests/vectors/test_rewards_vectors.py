@@ -26,7 +26,7 @@ from bonafed.mechanisms.rewards import (
 from bonafed.mechanisms.rewards.baselines import masked_rewards, model_quality
 from bonafed.mechanisms.rewards.metrics import Evaluation, scores
 from bonafed.mechanisms.rewards.server import draw_sets, reward_weights
-from tests.oracles.rewards import LAYERS, digits_federation, quadratic
+from tests.oracles.rewards import LAYERS, digits_federation, federated, quadratic
 
 DATA = json.loads((Path(__file__).parent / "rewards.json").read_text())
 SEEDS = range(5)
@@ -108,7 +108,7 @@ def test_cosine_rewards_as_a_method():
         return base * (1 + 0.1 * t * np.arange(1, 4)[:, None]) + t * places
 
     method = CosineRewards(sizes=[100, 200, 300], layers=[slice(0, 6), slice(6, 10)], scale=0.5)
-    models, state = run(method, local, np.zeros(10), rounds=3)
+    models, state = run(method, federated(local, 3), np.zeros(10), rounds=3)
     rewards = [[np.concatenate(client) for client in one["reward"]] for one in case["rounds"]]
     assert models == near(np.sum(rewards, axis=0))
     assert state.importance == near(case["rounds"][-1]["r"])
@@ -174,7 +174,7 @@ def benchmark(partition, name):
 @cache
 def standalone(partition, seed):
     fed = digits_federation(partition, seed)
-    return run(Standalone(sizes=fed.sizes), fed.local, np.zeros(650), rounds=50)[0]
+    return run(Standalone(sizes=fed.sizes), fed.federation, np.zeros(650), rounds=50)[0]
 
 
 def evaluation(partition, name, seed):
@@ -183,7 +183,7 @@ def evaluation(partition, name, seed):
     if name == "standalone":
         models = alone
     elif name in METHODS:
-        models = train_with_rewards(fed.local, start, p, rounds=50, seed=seed, **METHODS[name]).models
+        models = train_with_rewards(fed.federation, start, p, rounds=50, seed=seed, **METHODS[name]).models
     else:
         method = {
             "FedAvg": lambda: FederatedAveraging(sizes=fed.sizes, fine_tuning=False),
@@ -191,7 +191,7 @@ def evaluation(partition, name, seed):
             "CGSV": lambda: CosineRewards(sizes=fed.sizes, layers=LAYERS, scale=2.0),
             "Rank": lambda: RankRewards(sizes=fed.sizes, score=fed.validation_accuracy),
         }[name]()
-        models = run(method, fed.local, start, rounds=50)[0]
+        models = run(method, fed.federation, start, rounds=50)[0]
     held_out = fed.validation_accuracy(alone)
     return Evaluation(fed.accuracy(models), fed.loss(models), p, fed.loss(alone), held_out)
 

@@ -46,7 +46,8 @@ class Roster:
     sizes: NDArray[np.int64]  # (N,) records of each
     shape: tuple[int, ...] = ()  # of the features of one record
     classes: int = 0  # of the labels; 0: targets are real numbers
-    feature_bound: float | None = None  # largest norm of a record's features, agreed on; None: not bounded
+    # largest norm of a record's features with a constant 1 beside them, agreed on; None: not bounded
+    feature_bound: float | None = None
     vocabulary: int = 0  # of features that are words; 0: they are numbers
     smoothness: float | None = None  # L of every client's loss, where all agreed on a bound
     strong_convexity: float | None = None  # mu, likewise
@@ -108,6 +109,7 @@ class Gradients:
 
     objective: Objective
     clip: float | None = None  # every record's part scaled to this norm at most
+    released: int = 0  # numbers that were released with noise before this: where reproducible noise goes on
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +122,7 @@ class Losses:
 
     objective: Objective
     limit: float | None = None
+    released: int = 0  # as of `Gradients`
 
 
 @dataclass(frozen=True, slots=True)

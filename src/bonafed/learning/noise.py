@@ -42,7 +42,7 @@ from bonafed.errors import InvalidValue
 from bonafed.learning.engine.jobs import Job, Samples
 from bonafed.learning.engine.workspace import array
 from bonafed.learning.work import LocalTraining
-from bonafed.randomness import JobStream, job_bits
+from bonafed.randomness import JobStream, Purpose, job_bits, round_generator
 
 KEY_BYTES = 32  # of a secret
 PIECE = 32768  # pairs of normal numbers that are made at once: fewer, and calls take longer than they do
@@ -130,6 +130,13 @@ class Source(ABC):
     def stream(self, task: Task) -> Stream:
         """The stream of a job; the same one each time the same task is asked about."""
 
+    @abstractmethod
+    def noisy(self, values: Floats, sd: float, asked: bytes, released: int) -> Floats:
+        """A sum with noise of standard deviation sd on each number, as it may be published.
+
+        `asked` says all about what was asked, `released` how many numbers of the run were published before.
+        """
+
 
 @final
 @dataclass(frozen=True, slots=True)
@@ -151,6 +158,11 @@ class Secret(Source):
         whole = task.canonical()
         return Stream(lambda purpose: _Cipher(self.derived(purpose, whole)))
 
+    def noisy(self, values: Floats, sd: float, asked: bytes, released: int) -> Floats:
+        """Keyed by what was asked and by the very values: asked again it is the same, else another."""
+        what = repr((released, float(sd))).encode() + hashlib.sha256(asked).digest()
+        return _with_noise(self, values, sd, what)
+
     def releases(self, text: bytes) -> SecretReleases:
         """Noise for releases one after the other, of a run that this text says all about."""
         return SecretReleases(self, text)
@@ -166,13 +178,36 @@ class Reproducible(Source):
     """Noise that anybody who knows the seed can compute, and take off: for studies and tests only."""
 
     seed: int
+    _sums: _Skipping = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         checks.seed("seed", self.seed)
+        object.__setattr__(self, "_sums", _Skipping(self.seed))
 
     def stream(self, task: Task) -> Stream:
         numbers = (self.seed, task.round_number, task.client, task.copy)
         return Stream(lambda purpose: _Generator(numbers, _STREAMS[purpose]))
+
+    def noisy(self, values: Floats, sd: float, asked: bytes, released: int) -> Floats:
+        """Of one stream for the whole run, from the number it has come to."""
+        normal = self._sums.normal(released, np.size(values))
+        return np.asarray(values + sd * normal.reshape(np.shape(values)))
+
+
+@final
+class _Skipping:
+    """A row of normal numbers from a seed that can be read from any place on."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed, self._place, self._rng = seed, 0, round_generator(seed, Purpose.PRIVATE_SUMS)
+
+    def normal(self, first: int, count: int) -> Floats:
+        """(count,) from number `first` on."""
+        if first < self._place:
+            self._place, self._rng = 0, round_generator(self._seed, Purpose.PRIVATE_SUMS)
+        self._rng.standard_normal(first - self._place)
+        self._place = first + count
+        return np.asarray(self._rng.standard_normal(count))
 
 
 @final
@@ -189,11 +224,15 @@ class SecretReleases:
     def released(self, values: Floats, sd: float) -> Floats:
         """Values with noise of standard deviation sd on each, as they may be published."""
         self._number += 1
-        noisy = torch.tensor(values, dtype=torch.float64).reshape(1, -1)
-        what = repr((self._number, float(sd))).encode() + digest(noisy) + self._text
-        key = self._secret.derived(b"release", what)
-        add_noise(noisy, [Stream(lambda _purpose: _Cipher(key))], [sd])
-        return np.asarray(noisy.numpy().reshape(np.shape(values)))
+        return _with_noise(self._secret, values, sd, repr((self._number, float(sd))).encode(), self._text)
+
+
+def _with_noise(secret: Secret, values: Floats, sd: float, what: bytes, text: bytes = b"") -> Floats:
+    """Values with noise that is keyed by them, and by everything else that is said of the release."""
+    noisy = torch.tensor(values, dtype=torch.float64).reshape(1, -1)
+    key = secret.derived(b"release", what + digest(noisy) + text)
+    add_noise(noisy, [Stream(lambda _purpose: _Cipher(key))], [sd])
+    return np.asarray(noisy.numpy().reshape(np.shape(values)))
 
 
 @final

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
@@ -22,6 +23,7 @@ from bonafed.learning.engine.programs import Program, flat_parameters
 from bonafed.learning.federation import Federation, Roster
 from bonafed.learning.noise import Source
 from bonafed.mechanisms import catalogue
+from bonafed.mechanisms.contracts.files import read_contract
 from bonafed.mechanisms.protocol import (
     Agreement,
     Config,
@@ -32,6 +34,7 @@ from bonafed.mechanisms.protocol import (
     Slice,
     Warned,
 )
+from bonafed.runs import folder as folders
 from bonafed.runs.config import from_tables, to_tables
 from bonafed.runs.holdings import Holdings, hold
 
@@ -99,12 +102,22 @@ def prepare(
     test = holdings.test
     if isinstance(mechanism, Judged):
         mechanism = mechanism.with_judges(program, module, test)
+        test = mechanism.test_samples()
     clients = federation or _clients(config, holdings, members, program)
     agreement = mechanism.agree(members, _reports(mechanism, members, clients, reports))
     return Setting(
         mechanism.config, mechanism, clients, agreement, module, program, test, holdings.digest,
         simulated=reports is None and federation is None,
     )  # fmt: skip
+
+
+def from_outside(folder: Path) -> tuple[Contract | None, Reports | None]:
+    """The contract and the reports that a run was handed when it began; None: it made its own."""
+    if not (folder / folders.AGREEMENT).is_file():
+        return None, None
+    agreed = folders.read_json(folder, folders.AGREEMENT)
+    contract = read_contract(folder / folders.CONTRACT) if agreed["published"] else None
+    return contract, None if agreed["simulated"] else agreed["reports"]
 
 
 def _clients(config: Config, holdings: Holdings, members: Roster, program: Program) -> EngineFederation:

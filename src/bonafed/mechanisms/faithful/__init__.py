@@ -7,7 +7,7 @@ its presence costs the others, so that reporting true gradients is its best choi
 from bonafed.mechanisms.faithful.clusters import cluster_count, cluster_payments, random_clusters
 from bonafed.mechanisms.faithful.private import PrivateOutcome, calibrate, privacy_loss, private_faithful
 from bonafed.mechanisms.faithful.private_plan import PrivatePlan, PublicFacts, plan_private
-from bonafed.mechanisms.faithful.problems import Problem, RidgeRegression, SoftmaxRegression
+from bonafed.learning.problems.convex import Problem, RidgeRegression, SoftmaxRegression
 from bonafed.mechanisms.faithful.protocol import Aggregation, Outcome, faithful, pay, train
 from bonafed.mechanisms.faithful.remote import RemoteAgents
 from bonafed.mechanisms.faithful.vcg import Payments, minimise, newton_payments, vcg_payments

@@ -18,7 +18,7 @@ from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
 from bonafed.mechanisms.deviations import Deviation, parse_deviation
-from bonafed.mechanisms.faithful.problems import Problem
+from bonafed.learning.problems.convex import Problem
 
 Agent = Callable[[Floats, Floats], Floats | None]  # None: no report
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
-from bonafed.mechanisms.faithful.problems import Problem
+from bonafed.learning.problems.convex import Problem
 from bonafed.mechanisms.faithful.vcg import Payments, minima, payments_from
 
 Clusters = Sequence[NDArray[np.int64]]

@@ -55,7 +55,7 @@ from bonafed.errors import InvalidValue
 from bonafed.learning.privacy import Ledger, Release, Releases, noise_multiplier, released, reserve
 from bonafed.learning.privacy.arithmetic import largest_covered
 from bonafed.mechanisms.faithful.clusters import Clusters, cluster_of
-from bonafed.mechanisms.faithful.problems import SoftmaxRegression
+from bonafed.learning.problems.convex import SoftmaxRegression
 from bonafed.mechanisms.faithful.protocol import Aggregation, OnStep
 
 PrivateCalibration = Literal["exact", "zcdp", "printed"]

@@ -31,7 +31,7 @@ from bonafed.errors import InvalidValue
 from bonafed.mechanisms.faithful.clusters import Clusters
 from bonafed.mechanisms.faithful.private import PrivateOutcome, PrivateVariant, private_faithful
 from bonafed.mechanisms.faithful.private_plan import training_gap
-from bonafed.mechanisms.faithful.problems import SoftmaxRegression
+from bonafed.learning.problems.convex import SoftmaxRegression
 from bonafed.mechanisms.faithful.protocol import Aggregation
 
 FACTORS = (0.5, 0.8, 1.2, 1.4, 2.0, 3.0)  # of the gradient

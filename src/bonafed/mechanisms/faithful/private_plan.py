@@ -39,7 +39,7 @@ from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.mechanisms.faithful.clusters import Clusters, cluster_of
 from bonafed.mechanisms.faithful.private import Noise, PrivateCalibration, privacy_loss, unit_noise
-from bonafed.mechanisms.faithful.problems import SoftmaxRegression
+from bonafed.learning.problems.convex import SoftmaxRegression
 
 UNLIKE = 0.05  # mean gradient of an agent at the shared model, over the longest there can be
 _STEPS = tuple(sorted({round(4 * 1.2**i) for i in range(36)}))  # 4 .. 2363

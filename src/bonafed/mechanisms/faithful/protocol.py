@@ -44,8 +44,8 @@ from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import AskFailed, BadReport, Diverged, InvalidValue, UnusableReport
 from bonafed.mechanisms.faithful.agents import Agent
-from bonafed.mechanisms.faithful.coalition import Coalition
-from bonafed.mechanisms.faithful.problems import Ints, Problem, SoftmaxRegression, require_others
+from bonafed.learning.problems.coalition import Coalition
+from bonafed.learning.problems.convex import Ints, Problem, SoftmaxRegression, require_others
 from bonafed.mechanisms.faithful.reports import FAR, GROWTH, Asked, ReportCheck, Watch
 from bonafed.mechanisms.faithful.vcg import Payments
 

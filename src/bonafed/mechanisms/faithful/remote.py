@@ -31,7 +31,7 @@ from numpy.typing import ArrayLike
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import AskFailed, InvalidValue
-from bonafed.mechanisms.faithful.problems import Problem
+from bonafed.learning.problems.convex import Problem
 from bonafed.mechanisms.faithful.reports import usable_report
 
 Ask = Callable[[dict[int, Floats]], Mapping[int, ArrayLike | BaseException | None]]

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import UnusableReport
-from bonafed.mechanisms.faithful.problems import Problem
+from bonafed.learning.problems.convex import Problem
 
 ReportCheck = Literal["gradients", "numbers"]  # of a loss as agreed on, or anything finite: for studies
 FAR = 1e100  # norm of a report that is still computed with: its square is a number

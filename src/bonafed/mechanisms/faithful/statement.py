@@ -42,7 +42,7 @@ from bonafed.checks import Floats
 from bonafed.economics.claims import Finding
 from bonafed.mechanisms.faithful.private import PrivateOutcome
 from bonafed.mechanisms.faithful.private_plan import training_gap
-from bonafed.mechanisms.faithful.problems import Problem, SoftmaxRegression
+from bonafed.learning.problems.convex import Problem, SoftmaxRegression
 from bonafed.mechanisms.faithful.protocol import Outcome
 from bonafed.mechanisms.faithful.vcg import minima
 

@@ -24,11 +24,12 @@ import numpy as np
 
 from bonafed import checks
 from bonafed.checks import Floats
-from bonafed.errors import NoSolution
-from bonafed.mechanisms.faithful.newton import Descent, descend
-from bonafed.mechanisms.faithful.problems import Problem, RidgeRegression, require_others
+from bonafed.learning.problems.agreed import require_others
+from bonafed.learning.problems.convex import Problem, RidgeRegression
+from bonafed.learning.problems.minima import descents, minima, minimise
+from bonafed.learning.problems.newton import Descent, descend
 
-_STEPS = 100
+__all__ = ["Payments", "minima", "minimise", "newton_payments", "payments_from", "vcg_payments"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,33 +47,6 @@ class Payments:
         return float(self.amount.sum())
 
 
-def minimise(
-    problem: Problem, mix: Floats, start: Floats | None = None, tolerance: float = 1e-12
-) -> Floats:
-    """(P,) the model that minimises sum_j mix_j F_j, by Newton's method with halved steps.
-
-    `tolerance` is the norm of the gradient at which it stops, or earlier where rounding ends progress.
-    """
-    return np.asarray(minima(problem, mix[None], start, tolerance)[0])
-
-
-def minima(
-    problem: Problem, mixes: Floats, start: Floats | None = None, tolerance: float = 1e-12
-) -> Floats:
-    """(m, P) the same for every row of mixes (m, K), all in one batch."""
-    if isinstance(problem, RidgeRegression):
-        return np.stack([problem.minimiser(mix) for mix in mixes])
-    begin = np.zeros(problem.size) if start is None else start
-    return _descents(problem, mixes, begin, np.full(len(mixes), tolerance)).models
-
-
-def _descents(problem: Problem, mixes: Floats, start: Floats, tolerance: Floats) -> Descent:
-    found = descend(problem, mixes, start, steps=_STEPS, tolerance=tolerance)
-    if not found.converged:
-        raise NoSolution(f"Newton's method did not converge in {_STEPS} steps")
-    return found
-
-
 def vcg_payments(
     problem: Problem, model: Floats, tolerance: float = 1e-12, epsilon: float | None = None
 ) -> Payments:
@@ -88,7 +62,7 @@ def vcg_payments(
     norms = np.full(problem.agents, checks.positive("tolerance", tolerance))
     if epsilon is not None:
         norms = np.sqrt(checks.positive("epsilon", epsilon) / _certificate(problem))
-    return _paid(problem, model, _descents(problem, mixes, model, norms))
+    return _paid(problem, model, descents(problem, mixes, model, norms))
 
 
 def newton_payments(problem: Problem, model: Floats, steps: int = 2, tolerance: float = 1e-10) -> Payments:

@@ -1,7 +1,7 @@
 """Model rewards (Wu, Amiri, Raskar, Low): who contributes more is given a better model while training.
 
 No money changes hands. In every round each client receives a model made from a share of all updates that
-matches its own contribution. `local` (the engine) and `lab` need PyTorch; nothing imported here does.
+matches its own contribution. `layers` and `attack` need PyTorch; nothing imported here does.
 """
 
 from bonafed.mechanisms.rewards.baselines import (
@@ -14,11 +14,11 @@ from bonafed.mechanisms.rewards.baselines import (
     rank_sets,
 )
 from bonafed.mechanisms.rewards.history import History, Measure, Round
+from bonafed.mechanisms.rewards.local import LocalRounds, Uploads
 from bonafed.mechanisms.rewards.rates import induced_rates, reference_size, reward_rates, set_sizes
 from bonafed.mechanisms.rewards.running import RunningMeasure, running_cosine
 from bonafed.mechanisms.rewards.server import ServerStep, expected_weights, server_step
 from bonafed.mechanisms.rewards.training import (
-    Local,
     Method,
     ModelRewards,
     RewardsState,
@@ -31,8 +31,8 @@ __all__ = [
     "CosineRewards",
     "FederatedAveraging",
     "History",
-    "Local",
     "LocalGlobal",
+    "LocalRounds",
     "Measure",
     "Method",
     "ModelRewards",
@@ -42,6 +42,7 @@ __all__ = [
     "RunningMeasure",
     "ServerStep",
     "Standalone",
+    "Uploads",
     "expected_weights",
     "induced_rates",
     "rank_sets",

@@ -8,7 +8,7 @@
     RankRewards          the mean of the updates of i and of all whose validation accuracy is lower
     Standalone           no federation: each client on its own data, with as many local steps
 
-Every one takes the same local training and has `begin`, `advance` and `finish`. Those absent in a round
+Every one asks for the same local training and has `begin`, `advance` and `finish`. Those absent in a round
 send nothing and get no reward; what FedAvg and LG-FedAvg share is one model, which waits for them, and CGSV
 counts them as having sent zeros, so that their importance fades. In LG-FedAvg the layers that stay a
 client's own move by what it uploads, also if that is made up.
@@ -33,9 +33,11 @@ from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.economics.contribution import cosine_step
 from bonafed.errors import InvalidValue
+from bonafed.learning.federation import Federation
 from bonafed.mechanisms.rewards.history import Models
+from bonafed.mechanisms.rewards.local import USUAL, LocalRounds, Uploads, ask
 from bonafed.mechanisms.rewards.server import Bools, checked_participation, combine, mean_weights
-from bonafed.mechanisms.rewards.training import Arrays, Local, checked_start, presence, read_only, uploads
+from bonafed.mechanisms.rewards.training import Arrays, checked_start, presence, read_only
 
 SHARED_LAYERS = 3  # of LG-FedAvg: "the last 3 fully connected layers" (E.1)
 _ROUNDING = 1e-9  # a count above a whole number by less than this is that whole number
@@ -70,6 +72,7 @@ class Baseline(ABC):
     sizes: ArrayLike  # (N,) records of each client
     participation: ArrayLike | None = None  # (N,) rates in (0, 1], or (rounds, N) booleans; None: everybody
     seed: int = 0  # of participation: with the same one, the same clients are there as with model rewards
+    local: LocalRounds = USUAL  # what clients are asked to do
 
     def __post_init__(self) -> None:
         n = checks.vector("sizes", self.sizes, sign="positive")
@@ -86,24 +89,22 @@ class Baseline(ABC):
         """Everybody at `start` (P,)."""
         return BaselineState(np.tile(checked_start(start), (self.clients, 1)))
 
-    def advance(self, state: BaselineState, local: Local) -> BaselineState:
+    def advance(self, state: BaselineState, federation: Federation) -> tuple[BaselineState, Uploads]:
         """One more round."""
         t = state.round_number + 1
-        present = self.present(t)
-        if not present.any():
-            return replace(state, round_number=t)
-        updates = uploads(local, state.models, t, present)
-        return replace(self._deliver(state, updates, present), round_number=t)
+        sent = ask(federation, self.local, state.models, t, self.present(t))
+        after = self._deliver(state, sent.updates, sent.present) if sent.present.any() else state
+        return replace(after, round_number=t), sent
 
     def present(self, round_number: int) -> Bools:
-        """(N,) who is there."""
+        """(N,) who is asked."""
         return presence(self.participation, self.clients, self.seed, round_number)
 
     @abstractmethod
     def _deliver(self, state: BaselineState, updates: Models, present: Bools) -> BaselineState:
         """The models after the updates (zeros where absent) have been shared."""
 
-    def finish(self, state: BaselineState, local: Local) -> Models:
+    def finish(self, state: BaselineState, federation: Federation) -> Models:
         """(N, P) the models the clients end up with."""
         return state.models
 
@@ -123,11 +124,12 @@ class FederatedAveraging(Baseline):
     def _deliver(self, state: BaselineState, updates: Models, present: Bools) -> BaselineState:
         return replace(state, models=state.models + self._mean(updates, present))
 
-    def finish(self, state: BaselineState, local: Local) -> Models:
+    def finish(self, state: BaselineState, federation: Federation) -> Models:
         if not self.fine_tuning:
             return state.models
         everybody = np.ones(self.clients, dtype=bool)
-        return np.asarray(state.models + uploads(local, state.models, state.round_number + 1, everybody))
+        sent = ask(federation, self.local, state.models, state.round_number + 1, everybody)
+        return np.asarray(state.models + sent.updates)
 
 
 @final

@@ -1,9 +1,9 @@
 """Free riders and cheats: clients that upload something else than what they learned.
 
 A cheat is a function of (client, models (N, P), honest updates (N, P), round) that gives the upload (P,)
-of that client. Most see their own row only; a copy sees another's. `cheating` puts cheats between a local
-training and whatever method asks for uploads, so they act on model rewards and on every baseline alike.
-The strategic agents of the faithful mechanism fit through `as_cheat`.
+of that client. Most see their own row only; a copy sees another's. `CheatingFederation` is a federation
+some of whose clients cheat, so they act on model rewards and on every baseline alike. Strategic agents that
+see their own models and gradients only, such as those of `mechanisms.faithful`, fit through `as_cheat`.
 
     free_ride        zeros: no work at all
     send_noise       random numbers as long as an honest update: no work, but it looks like some
@@ -19,33 +19,45 @@ falls by what the missing update would have taught the federation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from bonafed import checks
-from bonafed.checks import Floats
+from bonafed.checks import Floats, finite_or_none
+from bonafed.economics.claims import Finding, Witness
 from bonafed.errors import InvalidValue
+from bonafed.learning.federation import (
+    Failure,
+    Federation,
+    Question,
+    Reply,
+    Roster,
+    Task,
+    Total,
+    Train,
+)
 from bonafed.mechanisms.deviations import Deviation, parse_deviation
-from bonafed.mechanisms.faithful import agents
-from bonafed.mechanisms.faithful.agents import Agent
 from bonafed.mechanisms.rewards.history import Models
-from bonafed.mechanisms.rewards.server import Bools
-from bonafed.mechanisms.rewards.training import Local, RewardsState
+from bonafed.mechanisms.rewards.training import RewardsState
 from bonafed.randomness import Purpose, generator
+from bonafed.shown import JSONObject
 
 Cheat = Callable[[int, Models, Models, int], Models]
 # (client, models (N, P), honest updates (N, P), round number) -> (P,) what the client uploads
+Agent = Callable[[Floats, Floats], Floats | None]  # (models (1, P), honest (1, P)) -> sent (1, P)
+NO_CHEAT_PAYS = "no cheat pays"
+CHEATS_ARE_SEEN = "cheats are seen"
 SEEN = 0.1  # a cheat is seen if its share of all contributions falls by more than this part
 
 
 def as_cheat(agent: Agent) -> Cheat:
-    """An agent of the faithful mechanism, which maps (models, gradients) row by row, as a cheat.
+    """An agent that maps (models, gradients) row by row, as a cheat.
 
-    An agent that keeps a memory (`stale`) begins anew when a stopped run goes on.
+    One that keeps a memory (`stale`) begins anew when a stopped run goes on.
     """
 
     def upload(client: int, models: Models, updates: Models, round_number: int) -> Models:
@@ -62,17 +74,24 @@ def as_cheat(agent: Agent) -> Cheat:
 
 def free_ride() -> Cheat:
     """Zeros."""
-    return as_cheat(agents.free_ride())
+    return as_cheat(lambda _models, updates: np.zeros_like(updates))
 
 
 def amplify(factor: float) -> Cheat:
     """The honest update times a factor; negative: the opposite."""
-    return as_cheat(agents.amplify(factor))
+    gamma = checks.number("factor", factor)
+    return as_cheat(lambda _models, updates: gamma * updates)
 
 
 def stale() -> Cheat:
     """The first honest update, every round."""
-    return as_cheat(agents.stale())
+    first: list[Floats] = []
+
+    def repeat(_models: Floats, updates: Floats) -> Floats:
+        first[:] = first or [updates]
+        return first[0]
+
+    return as_cheat(repeat)
 
 
 def send_noise(seed: int, scale: float = 1.0) -> Cheat:
@@ -111,41 +130,97 @@ def parse_cheat(name: str, text: object) -> Deviation:
     )
 
 
-def cheats_from(texts: Sequence[str], clients: int, seed: int) -> dict[int, Cheat]:
-    """By client, from texts such as "3 free-ride"."""
-    found = {}
+def cheats_from(texts: Sequence[str], names: Sequence[str], seed: int) -> dict[str, Cheat]:
+    """By client, from texts such as "3 free-ride"; the number is the client's place in the federation."""
+    clients, cheats = len(names), {}
     for text in texts:
         client, kind, argument = parse_cheat("agents", text)
         if client >= clients or (kind == "copy" and not 0 <= argument < clients):
             raise InvalidValue("agents", f"must be clients 0..{clients - 1}", repr(text))
         if kind == "copy" and argument == client:
             raise InvalidValue("agents", "must copy another client", repr(text))
-        found[client] = _KINDS[kind][1](argument, seed)
-    return found
+        cheats[names[client]] = _KINDS[kind][1](argument, seed)
+    return cheats
 
 
-def cheating(local: Local, cheats: Mapping[int, Cheat]) -> Local:
-    """The local training, with what some clients (by number) upload replaced by what they send instead."""
+@dataclass(frozen=True, slots=True, eq=False)
+class CheatingFederation:
+    """A federation in which some clients, by name, send something else than what they learned.
 
-    def uploaded(models: Models, round_number: int, present: Bools) -> Models:
-        for client in cheats:
-            if not 0 <= client < models.shape[0]:
-                raise InvalidValue("cheats", f"must be clients 0..{models.shape[0] - 1}", client)
-        honest = np.asarray(local(models, round_number, present))
-        sent = honest.copy()
-        for client, cheat in cheats.items():
-            if present[client]:
-                sent[client] = cheat(client, models, honest, round_number)
+    What a client sends is replaced on its side of the seam; a client that fails fails all the same.
+    """
+
+    inner: Federation
+    cheats: Mapping[str, Cheat]
+    world: str = ""  # put before the identifiers of tasks where the same clients are asked more than once
+
+    def __post_init__(self) -> None:
+        for name in self.cheats:
+            if name not in self.inner.members.index:
+                known = ", ".join(self.inner.members.names[:10])
+                raise InvalidValue("cheats", f"must be clients of the federation: {known}", repr(name))
+
+    @property
+    def members(self) -> Roster:
+        """Who is in it."""
+        return self.inner.members
+
+    @property
+    def vouched(self) -> Collection[str]:
+        """The honest ones, if they were vouched for."""
+        return [name for name in self.inner.vouched if name not in self.cheats]
+
+    def report(self, question: Question) -> Mapping[str, float]:
+        """As without cheats: they lie about updates only."""
+        return self.inner.report(question)
+
+    def total(self, tasks: Sequence[Task], shares: Floats, noise: float = 0.0) -> Total:
+        """Cannot be had: a copy of another's update must be seen."""
+        raise InvalidValue("cheats", "must be in a federation that shows replies", "a total")
+
+    def replies(self, tasks: Sequence[Task]) -> Mapping[str, Reply | Failure]:
+        """The honest answers, but for those of the cheats."""
+        if not tasks:
+            return {}
+        honest = self._honest(tasks)
+        models, updates = self._rows(tasks, honest)
+        sent = dict(honest)
+        for task in tasks:
+            answer, cheat = honest.get(task.identifier), self.cheats.get(task.client)
+            if cheat is not None and isinstance(answer, Reply) and isinstance(task.work, Train):
+                place = self.members.index[task.client]
+                upload = np.asarray(cheat(place, models, updates, task.work.round_number))
+                sent[task.identifier] = replace(answer, values=upload[None])
         return sent
 
-    return uploaded
+    def _honest(self, tasks: Sequence[Task]) -> Mapping[str, Reply | Failure]:
+        """By the identifiers of the tasks, in whichever world."""
+        if not self.world:
+            return self.inner.replies(tasks)
+        begin = f"{self.world}/"
+        answers = self.inner.replies([replace(task, identifier=begin + task.identifier) for task in tasks])
+        return {name.removeprefix(begin): answer for name, answer in answers.items()}
+
+    def _rows(self, tasks: Sequence[Task], honest: Mapping[str, Reply | Failure]) -> tuple[Models, Models]:
+        """(N, P) models and honest updates by client; zeros of those who are not asked or failed."""
+        shape = (len(self.members), tasks[0].models.shape[1])
+        models, updates = (np.zeros(shape, dtype=tasks[0].models.dtype) for _ in range(2))
+        for task in tasks:
+            place, answer = self.members.index[task.client], honest.get(task.identifier)
+            models[place] = task.models[0]
+            if isinstance(answer, Reply):
+                updates[place] = answer.values[0]
+        return models, updates
 
 
 @dataclass(frozen=True, slots=True)
-class CheatReport:
-    """What a cheat did to one client, beside the same federation with everybody honest."""
+class CheatOutcome:
+    """What a cheat did to one client, beside the same federation with everybody honest.
 
-    client: int
+    Numbers only; the verdicts are `cheating_pays` and `cheats_are_seen`.
+    """
+
+    client: str  # its name
     cheat: str
     accuracy: float  # of the model it ends up with
     honest_accuracy: float  # of the one it would have had
@@ -168,6 +243,12 @@ class CheatReport:
         """Whether the cheat does at least as well as on its own."""
         return self.accuracy >= self.standalone_accuracy
 
+    def to_json(self) -> JSONObject:
+        """Plain data; a rate of a client that was never there is None."""
+        numbers = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        plain = {k: finite_or_none(v) if isinstance(v, float) else v for k, v in numbers.items()}
+        return {**plain, "gain": finite_or_none(self.gain)}
+
 
 class Standing(NamedTuple):
     """How the clients of a federation stand at its end."""
@@ -177,58 +258,95 @@ class Standing(NamedTuple):
     share: Floats  # (N,) of all contributions
 
 
-def report(
-    client: int, cheat: str, now: Standing, honest: Standing, standalone: Floats, tolerance: float = SEEN
-) -> CheatReport:
+def outcome(
+    names: Sequence[str],
+    client: str,
+    cheat: str,
+    now: Standing,
+    honest: Standing,
+    standalone: Floats,
+    tolerance: float = SEEN,
+) -> CheatOutcome:
     """The client beside itself in the honest federation; `standalone` (N,) are accuracies without one."""
-    others = np.arange(standalone.size) != client
-    return CheatReport(
+    place = list(names).index(client)
+    others = np.arange(standalone.size) != place
+    return CheatOutcome(
         client=client,
         cheat=cheat,
-        accuracy=float(now.accuracy[client]),
-        honest_accuracy=float(honest.accuracy[client]),
-        standalone_accuracy=float(standalone[client]),
-        reward_rate=float(now.reward_rate[client]),
-        honest_reward_rate=float(honest.reward_rate[client]),
-        share=float(now.share[client]),
-        honest_share=float(honest.share[client]),
-        seen=bool(now.share[client] < (1 - tolerance) * honest.share[client]),
+        accuracy=float(now.accuracy[place]),
+        honest_accuracy=float(honest.accuracy[place]),
+        standalone_accuracy=float(standalone[place]),
+        reward_rate=float(now.reward_rate[place]),
+        honest_reward_rate=float(honest.reward_rate[place]),
+        share=float(now.share[place]),
+        honest_share=float(honest.share[place]),
+        seen=bool(now.share[place] < (1 - tolerance) * honest.share[place]),
         others_accuracy=float(now.accuracy[others].mean()),
         others_honest_accuracy=float(honest.accuracy[others].mean()),
     )
 
 
+def cheating_pays(outcomes: Sequence[CheatOutcome], samples: int) -> Finding:
+    """Whether a cheat ended with a better model than honesty would have given it, on so many samples."""
+    best, tries = max(outcomes, key=lambda one: one.gain), len(outcomes)
+    case = (
+        f"client {best.client} cheats by {best.cheat} and has {best.accuracy:.2%} instead of "
+        f"{best.honest_accuracy:.2%} of {samples:,} samples right"
+    )
+    if best.gain > 0:
+        witness = Witness(case, gain=best.gain)
+        return Finding(NO_CHEAT_PAYS, False, f"VIOLATED, {case}", best.gain, witness, tries)
+    return Finding(NO_CHEAT_PAYS, True, f"none of {tries} did; the best: {case}", best.gain, tries=tries)
+
+
+def cheats_are_seen(outcomes: Sequence[CheatOutcome], measured: bool) -> Finding:
+    """Whether the measure saw every cheat; not claimed where contributions are fixed before training."""
+    missed = [f"client {one.client} ({one.cheat})" for one in outcomes if not one.seen]
+    count = len(outcomes) - len(missed)
+    if not measured:
+        text = "contributions are fixed before training: nothing that is uploaded changes them"
+        return Finding(CHEATS_ARE_SEEN, None, text, count, tries=len(outcomes))
+    if not missed:
+        text = f"{count} of {count}: each lost more than {SEEN:.0%} of its share of contributions"
+        return Finding(CHEATS_ARE_SEEN, True, text, count, tries=count)
+    text = f"{count} of {len(outcomes)}, not " + ", ".join(missed)
+    return Finding(CHEATS_ARE_SEEN, False, text, count, Witness(text), len(outcomes))
+
+
 def examine(
-    train: Callable[[Local], RewardsState],
-    local: Local,
+    train: Callable[[Federation], RewardsState],
+    federation: Federation,
     cheats: Mapping[str, Callable[[], Cheat]],
-    client: int,
+    client: str,
     *,
     accuracy: Callable[[Models], Floats],
     standalone: ArrayLike,
     tolerance: float = SEEN,
-) -> list[CheatReport]:
-    """One report per cheat, all by the same client; the honest run is made once.
+    honest: RewardsState | None = None,
+) -> list[CheatOutcome]:
+    """One outcome per cheat, all by the same client; the honest run is made once, unless it is given.
 
-    `train` runs the federation on a local training (`train_with_rewards` with all else fixed), `cheats` are
-    makers by name (a cheat may have a memory, so each run gets a new one), `accuracy` scores models (m, P),
+    `train` runs the rules on a federation (`train_with_rewards`, all else fixed), `cheats` are makers by
+    name (a cheat may have a memory, so each run gets a new one), `accuracy` scores models (m, P),
     `standalone` (N,) are the accuracies without a federation. `seen` asks whether the client's share of all
     contributions fell by more than the `tolerance`, relative to its share when honest.
     """
     limit = checks.between("tolerance", tolerance, 0.0, 1.0)
+    names = federation.members.names
+    if client not in federation.members.index:
+        raise InvalidValue("client", "must be one of " + ", ".join(names[:10]), repr(client))
 
     def standing(state: RewardsState) -> Standing:
         judged = np.asarray(accuracy(state.models))
         return Standing(judged, state.average_rates, contribution_shares(state))
 
-    honest = standing(train(local))
-    alone = checks.vector("standalone", standalone, length=honest.accuracy.size)
-    if not 0 <= client < alone.size:
-        raise InvalidValue("client", f"must be in 0..{alone.size - 1}", client)
-    return [
-        report(client, name, standing(train(cheating(local, {client: make()}))), honest, alone, limit)
-        for name, make in cheats.items()
-    ]
+    alone = checks.vector("standalone", standalone, length=len(names))
+    base = standing(train(federation) if honest is None else honest)
+    outcomes = []
+    for name, make in cheats.items():
+        world = CheatingFederation(federation, {client: make()}, f"{client} {name}")
+        outcomes.append(outcome(names, client, name, standing(train(world)), base, alone, limit))
+    return outcomes
 
 
 def contribution_shares(state: RewardsState) -> Floats:

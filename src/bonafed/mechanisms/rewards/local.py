@@ -1,87 +1,119 @@
-"""Local training of one model per client, on the client-batched engine.
+"""Local training through the seam: everybody present is asked for one round from its own model.
 
-`EngineLocal` is the local training of the paper's experiments: every client starts each round from its own
-model with a new optimizer, at a learning rate that falls by a factor per round. All clients of a round are
-one program, whatever their number. (`learning.evaluate.evaluate_models` scores all their models at once.)
+Every client starts each round from its own model with a new optimizer, at a learning rate that falls by a
+factor per round, as in the paper's experiments. All tasks of a round go out together, so that the engine
+answers them as one program and a real federation in one exchange.
+
+A client that fails (it answers late, not at all, or with something that is no update) is handled by policy:
+
+    "raise"   the run ends with a `BadUpdate` that names it
+    "skip"    it counts as absent in this round: it neither sends nor receives
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch import nn
 
 from bonafed import checks
-from bonafed.errors import InvalidValue
-from bonafed.learning.engine.crew import Crew
-from bonafed.learning.engine.jobs import Samples
-from bonafed.learning.engine.programs import Program, trainable
-from bonafed.learning.engine.running import run_jobs
-from bonafed.learning.evaluate import precision
-from bonafed.learning.federation import make_jobs
+from bonafed.errors import BadUpdate, InvalidValue
+from bonafed.learning.federation import Failure, Federation, Reply, Task, Train
+from bonafed.learning.sections import BadUpdatePolicy
 from bonafed.learning.work import LocalTraining
 from bonafed.mechanisms.rewards.history import Models
 from bonafed.mechanisms.rewards.server import Bools
 
+_USUAL_TRAINING = LocalTraining(batch_size=32, learning_rate=0.01)
 DECAY = 0.977  # of the learning rate per round: to a tenth in 100 rounds (paper, appendix E.1)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class EngineLocal:
-    """Local training by the engine, as a function (models, round, present) -> updates."""
+@dataclass(frozen=True, slots=True)
+class LocalRounds:
+    """What clients are asked to do in every round; a federation of functions may look at none of it."""
 
-    program: Program
-    samples: Samples  # of all clients
-    parts: Sequence[NDArray[np.int64]]  # N arrays: each client's samples
-    spec: LocalTraining  # what a client does in the first round
-    seed: int = 0
+    training: LocalTraining = _USUAL_TRAINING  # in the first round
+    seed: int = 0  # of the order of records
     decay: float = DECAY  # factor on the learning rate from round to round, in (0, 1]
-    cores: int = 1
-    crew: Crew = field(init=False)
+    name: str = "rewards"  # tasks are "name/round/client"
+    on_failure: BadUpdatePolicy = "raise"
 
     def __post_init__(self) -> None:
         checks.between("decay", checks.positive("decay", self.decay), 0.0, 1.0)
-        object.__setattr__(self, "crew", Crew(self.program, self.samples, self.cores))
         checks.seed("seed", self.seed)
+        checks.literal("on_failure", self.on_failure, BadUpdatePolicy)
 
-    def __call__(self, models: Models, round_number: int, present: Bools) -> Models:
-        if models.shape != (len(self.parts), self.program.size):
-            rule = f"must have shape {(len(self.parts), self.program.size)}"
-            raise InvalidValue("models", rule, f"shape {models.shape}")
-        who = np.flatnonzero(present)
-        rate = self.spec.learning_rate * self.decay ** (round_number - 1)
-        found = np.zeros_like(models)
-        done = run_jobs(
-            self.program,
-            torch.from_numpy(models[who]).to(precision(self.samples)),
-            self.samples,
-            make_jobs(self.parts, who),
-            replace(self.spec, learning_rate=rate),
-            seed=self.seed,
-            round_number=round_number,
-            crew=self.crew,
-        )
-        for i, update in zip(who, done, strict=True):
-            found[i] = update.change.numpy()
-        return found
+    def learning_rate(self, round_number: int) -> float:
+        """Of round 1, 2, ..."""
+        return self.training.learning_rate * self.decay ** (round_number - 1)
+
+    def work(self, round_number: int) -> Train:
+        """Of round 1, 2, ..."""
+        spec = replace(self.training, learning_rate=self.learning_rate(round_number))
+        return Train(spec, round_number, self.seed)
 
 
-def layer_slices(module: nn.Module) -> list[slice]:
-    """Where each parameter array of a module (a weight, a bias) lies in the flat vector."""
-    ends = np.cumsum([p.numel() for p in trainable(module).values()]).tolist()
-    return [slice(start, end) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+USUAL = LocalRounds()
 
 
-def last_layers(module: nn.Module, count: int) -> slice:
-    """Where the last `count` layers that have parameters lie in the flat vector."""
-    own = [
-        [p.numel() for p in part.parameters(recurse=False) if p.requires_grad] for part in module.modules()
-    ]
-    sizes = [sum(numbers) for numbers in own if numbers]
-    if checks.whole("count", count) >= len(sizes):
-        raise InvalidValue("count", f"must be below the number of layers, {len(sizes)}", count)
-    return slice(sum(sizes[:-count]), sum(sizes))
+@dataclass(frozen=True, slots=True, eq=False)
+class Uploads:
+    """What came back from the clients of a round."""
+
+    updates: Models  # (N, P) in the precision of the models; zeros from those who are not in it
+    present: Bools  # (N,) who was there and delivered
+    failed: Bools  # (N,) who was there and did not
+    steps: int = 0  # gradient steps of all together
+    loss: float = float("nan")  # mean training loss of those who delivered
+
+
+def ask(
+    federation: Federation, rounds: LocalRounds, models: Models, round_number: int, present: Bools
+) -> Uploads:
+    """One round of local training of everybody present, each from its own row of `models` (N, P)."""
+    names = federation.members.names
+    if models.shape[0] != len(names):
+        raise InvalidValue("models", f"must be {len(names)}, one per client", models.shape[0])
+    nobody = np.zeros(len(names), dtype=bool)
+    if not present.any():
+        return Uploads(np.zeros_like(models), nobody, nobody)
+    work = rounds.work(round_number)
+    tasks = {
+        i: Task(f"{rounds.name}/{round_number}/{names[i]}", names[i], models[i : i + 1], work)
+        for i in np.flatnonzero(present).tolist()
+    }
+    answers = federation.replies(list(tasks.values()))
+    updates, delivered = np.zeros_like(models), nobody.copy()
+    steps, losses = 0, []
+    for i, task in tasks.items():
+        answer = _usable(answers.get(task.identifier), models)
+        if isinstance(answer, Failure):
+            if rounds.on_failure == "raise":
+                raise BadUpdate(names[i], round_number, _rule(answer.reason))
+            continue
+        updates[i], delivered[i] = answer.values[0], True
+        steps += answer.steps
+        losses.append(answer.loss)
+    mean = sum(losses) / len(losses) if losses else float("nan")
+    return Uploads(updates, delivered, present & ~delivered, steps, mean)
+
+
+def _rule(reason: str) -> str:
+    """As the end of a sentence about the update."""
+    return reason if reason.startswith("must") else f"must be usable, got {reason}"
+
+
+def _usable(answer: Reply | Failure | None, models: Models) -> Reply | Failure:
+    """The answer, if it is one update of these models, of numbers that are finite in their precision."""
+    size = models.shape[1]
+    if answer is None:
+        return Failure("must be an update, got no answer")
+    if isinstance(answer, Failure):
+        return answer
+    if answer.values.shape != (1, size):
+        return Failure(f"must have shape {(1, size)}, got shape {answer.values.shape}")
+    with np.errstate(over="ignore"):  # refused in the next line
+        values = answer.values.astype(models.dtype, copy=False)
+    if not np.isfinite(values).all():
+        return Failure("must be finite, got NaN or inf")
+    return answer

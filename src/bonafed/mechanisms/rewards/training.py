@@ -19,9 +19,9 @@ Recovery is what makes models converge to the common optimum: with q = 0 they dr
 client's own data (`server.py`). The tables of the paper use kappa = 0 and q = 0 for 50 rounds; the
 defaults here are kappa = 0.5 and q = 0.01.
 
-Local training is any function (models (N, P), round, present (N,)) -> updates (N, P). All randomness comes
-from (seed, round, client), and what passes between rounds is one frozen value, so a run that was stopped
-continues as if it had not been.
+Clients are reached through a `Federation` (`local.py`). All randomness of the server comes from (seed,
+round, client), and what passes between rounds is one frozen value, so a run that was stopped continues as
+if it had not been.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ from numpy.typing import ArrayLike, NDArray
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
+from bonafed.learning.federation import Federation
 from bonafed.mechanisms.rewards.history import History, Measure, Models, Round
+from bonafed.mechanisms.rewards.local import USUAL, LocalRounds, Uploads, ask
 from bonafed.mechanisms.rewards.rates import Reference, reward_rates
 from bonafed.mechanisms.rewards.running import RunningMeasure
 from bonafed.mechanisms.rewards.server import (
@@ -48,8 +50,6 @@ from bonafed.mechanisms.rewards.server import (
     who_is_present,
 )
 
-Local = Callable[[Models, int, Bools], Models]
-# (models (N, P), round number from 1, present (N,)) -> updates (N, P); rows of the absent are not looked at
 Contributions = ArrayLike | Measure | RunningMeasure  # given, or measured from all rounds or the last
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -75,10 +75,10 @@ class Method(Protocol[S]):
     def begin(self, start: Models) -> S:
         """The state before round 1; `start` (P,) is everybody's model."""
 
-    def advance(self, state: S, local: Local) -> S:
-        """One more round."""
+    def advance(self, state: S, federation: Federation) -> tuple[S, Uploads]:
+        """One more round, and what the clients sent in it."""
 
-    def finish(self, state: S, local: Local) -> Models:
+    def finish(self, state: S, federation: Federation) -> Models:
         """(N, P) the models the clients end up with."""
 
 
@@ -90,7 +90,7 @@ class RewardsState:
     reference: Models  # (P,) theta_ref
     contributions: Floats  # (t, N) p_i of each round, >= 0; NaN in a round nobody attended
     rates: Floats  # (t, N) gamma_i of each round, in [0, 1]; 0 in a round nobody attended
-    present: Bools  # (t, N) A_t
+    present: Bools  # (t, N) A_t: who was there and delivered
     recovered: Bools  # (t, N) who was handed the reference model
     history: tuple[Round, ...] = ()  # what a measure looks at, oldest first; none if p is given
 
@@ -150,6 +150,7 @@ class ModelRewards:
     keep: int | None = (
         None  # a measure sees this many of the last rounds; None: all (N P numbers each, twice)
     )
+    local: LocalRounds = USUAL  # what clients are asked to do
     clients: int = field(init=False)  # N
 
     def __post_init__(self) -> None:
@@ -183,11 +184,12 @@ class ModelRewards:
         none, nobody = np.empty((0, n)), np.empty((0, n), dtype=bool)
         return RewardsState(np.tile(model, (n, 1)), model, none, none, nobody, nobody)
 
-    def advance(self, state: RewardsState, local: Local) -> RewardsState:
+    def advance(self, state: RewardsState, federation: Federation) -> tuple[RewardsState, Uploads]:
         """One more round."""
         t = state.round_number + 1
-        present = presence(self.participation, self.clients, self.seed, t)  # (1)
-        updates = uploads(local, state.models, t, present)  # (2)
+        there = presence(self.participation, self.clients, self.seed, t)  # (1)
+        sent = ask(federation, self.local, state.models, t, there)  # (2)
+        updates, present = sent.updates, sent.present
         latest = Round(updates, present, state.models, state.reference)
         history = self._remember(state, latest)
         models, reference = state.models, state.reference
@@ -204,7 +206,7 @@ class ModelRewards:
             reference = reference + done.reference  # (4)
             given = recovered(self.recovery, present, seed=self.seed, round_number=t)
             models = np.where(given[:, None], reference, models + done.rewards)  # (5)
-        return RewardsState(
+        following = RewardsState(
             models,
             reference,
             np.vstack([state.contributions, p]),
@@ -213,8 +215,9 @@ class ModelRewards:
             np.vstack([state.recovered, given]),
             history,
         )
+        return following, sent
 
-    def finish(self, state: RewardsState, local: Local) -> Models:
+    def finish(self, state: RewardsState, federation: Federation) -> Models:
         """The models as they are: every upload was delivered in its own round."""
         return state.models
 
@@ -240,7 +243,7 @@ class ModelRewards:
 
 def run(
     method: Method[S],
-    local: Local,
+    federation: Federation,
     start: Models,
     *,
     rounds: int,
@@ -254,14 +257,14 @@ def run(
     last = checks.whole("rounds", rounds, at_least=0)
     now = method.begin(start) if state is None else state
     for _ in range(now.round_number, last):
-        now = method.advance(now, local)
+        now, _ = method.advance(now, federation)
         if on_round is not None:
             on_round(now)
-    return method.finish(now, local), now
+    return method.finish(now, federation), now
 
 
 def train_with_rewards(
-    local: Local,
+    federation: Federation,
     start: Models,
     contributions: Contributions,
     *,
@@ -272,15 +275,18 @@ def train_with_rewards(
 ) -> RewardsState:
     """IAFL in one call: the state after all rounds; `rules` are the fields of `ModelRewards`.
 
-    >>> targets = np.array([[-1.0], [0.0], [1.0]])  # client i's best model
-    >>> def local(models, round_number, present):
-    ...     return 0.5 * (targets - models)
-    >>> done = train_with_rewards(local, np.zeros(1), [0.2, 0.6, 1.0], rounds=20, sharing=1.0)
+    >>> from bonafed.learning.federation import Roster
+    >>> from bonafed.learning.functions import FunctionFederation
+    >>> best = {"ada": -1.0, "ben": 0.0, "cy": 1.0}  # the model that each client's own data would like
+    >>> def answers(tasks):
+    ...     return {task.identifier: 0.5 * (best[task.client] - task.models) for task in tasks}
+    >>> clients = FunctionFederation(Roster(tuple(best), np.array([10, 10, 10])), answers)
+    >>> done = train_with_rewards(clients, np.zeros(1), [0.2, 0.6, 1.0], rounds=20, sharing=1.0)
     >>> done.rates[-1].tolist(), done.models.ravel().round(6).tolist()  # kappa = 1: federated averaging
     ([1.0, 1.0, 1.0], [0.0, 0.0, 0.0])
     """
     method = ModelRewards(contributions, **rules)
-    return run(method, local, start, rounds=rounds, state=state, on_round=on_round)[1]
+    return run(method, federation, start, rounds=rounds, state=state, on_round=on_round)[1]
 
 
 def read_only(values: NDArray[Any]) -> NDArray[Any]:
@@ -308,19 +314,3 @@ def presence(participation: ArrayLike | None, clients: int, seed: int, round_num
     if known is not None and known.ndim == 2 and round_number > known.shape[0]:
         raise InvalidValue("participation", f"must say who is present in round {round_number}", "nothing")
     return who_is_present(known, clients, seed=seed, round_number=round_number)
-
-
-def uploads(local: Local, models: Models, round_number: int, present: Bools) -> Models:
-    """(N, P) what the clients send, in the precision of the models; zeros from the absent."""
-    if not present.any():
-        return np.zeros_like(models)
-    found = np.asarray(local(models, round_number, present))
-    if found.shape != models.shape:
-        raise InvalidValue("updates", f"must have shape {models.shape}", f"shape {found.shape}")
-    updates = np.where(present[:, None], found, 0.0).astype(models.dtype)
-    bad = np.flatnonzero(~np.isfinite(updates).all(1))
-    if bad.size:
-        raise InvalidValue(
-            f"update of client {bad[0]} in round {round_number}", "must be finite", "NaN or inf"
-        )
-    return updates

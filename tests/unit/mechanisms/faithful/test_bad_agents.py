@@ -11,8 +11,8 @@ from bonafed.errors import AskFailed, BadReport, Diverged
 from bonafed.learning.engine.jobs import Samples
 from bonafed.mechanisms.faithful import RemoteAgents, SoftmaxRegression, faithful
 from bonafed.mechanisms.faithful import agents as cheats
-from bonafed.mechanisms.faithful.coalition import Coalition
-from bonafed.mechanisms.faithful.modules import ModuleProblem
+from bonafed.learning.problems.coalition import Coalition
+from bonafed.learning.problems.modules import ModuleProblem
 from bonafed.mechanisms.faithful.statement import statement
 
 AGENTS, MU = 4, 0.1

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.oracles.rewards import quadratic
+from tests.oracles.rewards import federated, gradient_step
 
 from bonafed.errors import InvalidValue
 from bonafed.mechanisms.rewards import (
@@ -24,7 +24,12 @@ from bonafed.mechanisms.rewards.baselines import masked_rewards, model_quality
 
 TARGETS = np.array([[-1.0, 0.3, 1.0], [0.0, 2.0, -1.0], [0.5, -1.0, 0.2]])
 SIZES = np.array([1.0, 2.0, 5.0])
-LOCAL = quadratic(TARGETS, 0.5)
+LOCAL = gradient_step(TARGETS, 0.5)
+
+
+def clients():
+    return federated(LOCAL, 3)
+
 
 
 def accuracy(models):
@@ -42,7 +47,7 @@ METHODS = {
 
 def test_averaging_weights_by_records_and_fine_tunes():
     method = METHODS["averaging"]
-    models, state = run(method, LOCAL, np.zeros(3), rounds=1)
+    models, state = run(method, clients(), np.zeros(3), rounds=1)
     mean = 0.5 * (TARGETS[0] + 2 * TARGETS[1] + 5 * TARGETS[2]) / 8
     assert state.models == pytest.approx(np.tile(mean, (3, 1)))
     assert models == pytest.approx(mean + 0.5 * (TARGETS - mean))
@@ -56,26 +61,26 @@ def test_fine_tuning_is_a_round_after_the_last():
         return LOCAL(models, round_number, present)
 
     half = np.array([[True, False, False]] * 3)
-    run(FederatedAveraging(sizes=SIZES, participation=half), local, np.zeros(3), rounds=3)
+    run(FederatedAveraging(sizes=SIZES, participation=half), federated(local, 3), np.zeros(3), rounds=3)
     assert asked == [(1, False), (2, False), (3, False), (4, True)]
 
 
 def test_local_global_shares_some_layers():
-    models, _ = run(METHODS["local-global"], LOCAL, np.zeros(3), rounds=4)
-    averaged, _ = run(FederatedAveraging(sizes=SIZES, fine_tuning=False), LOCAL, np.zeros(3), rounds=4)
-    alone, _ = run(METHODS["standalone"], LOCAL, np.zeros(3), rounds=4)
+    models, _ = run(METHODS["local-global"], clients(), np.zeros(3), rounds=4)
+    averaged, _ = run(FederatedAveraging(sizes=SIZES, fine_tuning=False), clients(), np.zeros(3), rounds=4)
+    alone, _ = run(METHODS["standalone"], clients(), np.zeros(3), rounds=4)
     assert models[:, 1:] == pytest.approx(averaged[:, 1:])
     assert models[:, :1] == pytest.approx(alone[:, :1])
 
 
 def test_standalone_goes_on_from_its_own_result():
-    models, _ = run(METHODS["standalone"], LOCAL, np.zeros(3), rounds=3)
+    models, _ = run(METHODS["standalone"], clients(), np.zeros(3), rounds=3)
     assert models == pytest.approx(TARGETS * (1 - 0.5**3))
 
 
 def test_rank_gives_the_updates_of_those_below():
     """Scores are those of the trained models theta_i + g_i: -0.5, 0, 0.25, so each sees those before it."""
-    models, _ = run(METHODS["rank"], LOCAL, np.zeros(3), rounds=1)
+    models, _ = run(METHODS["rank"], clients(), np.zeros(3), rounds=1)
     g = 0.5 * TARGETS
     assert models == pytest.approx(np.array([g[0], g[:2].mean(0), g.mean(0)]))
 
@@ -120,14 +125,14 @@ def test_quality_of_the_best_is_one_and_sharpness_levels():
 @pytest.mark.parametrize("stop", [0, 3])
 def test_a_stopped_run_goes_on_bit_for_bit(name, stop):
     method = METHODS[name]
-    whole, end = run(method, LOCAL, np.full(3, 0.1), rounds=5)
-    state = run(method, LOCAL, np.full(3, 0.1), rounds=stop)[1]
+    whole, end = run(method, clients(), np.full(3, 0.1), rounds=5)
+    state = run(method, clients(), np.full(3, 0.1), rounds=stop)[1]
     file = io.BytesIO()
     np.savez(file, **state.arrays())
     file.seek(0)
     with np.load(file) as arrays:
         again = BaselineState.from_arrays(dict(arrays))
-    parts, after = run(method, LOCAL, np.full(3, 0.1), rounds=5, state=again)
+    parts, after = run(method, clients(), np.full(3, 0.1), rounds=5, state=again)
     assert (whole == parts).all()
     assert after.round_number == end.round_number == 5
 
@@ -141,7 +146,7 @@ def test_absent_clients_keep_their_models(kind):
     }.get(kind, {})
     schedule = np.array([[True, True, False], [False, False, False]])
     method = kind(sizes=SIZES, participation=schedule, **extra)
-    models, state = run(method, LOCAL, np.zeros(3), rounds=2)
+    models, state = run(method, clients(), np.zeros(3), rounds=2)
     own = models[2, :1] if kind is LocalGlobal else models[2]  # shared layers are the server's
     assert (own == 0).all()
     assert np.abs(models[:2]).max(1).min() > 0
@@ -156,7 +161,7 @@ def test_the_same_clients_are_there_whatever_the_method():
             asked.setdefault(name, []).append((round_number, present.tolist()))
             return LOCAL(models, round_number, present)
 
-        return local
+        return federated(local, 3)
 
     rates = [0.5, 0.5, 0.5]
     run(Standalone(sizes=SIZES, participation=rates, seed=4), watch("a"), np.zeros(3), rounds=9)
@@ -202,4 +207,4 @@ def test_bad_layers(layers, quirk, message):
 
 def test_bad_scores_name_the_round():
     with pytest.raises(InvalidValue, match="score in round 1 must have 3 values, got 2"):
-        run(RankRewards(sizes=SIZES, score=lambda m: m[:2, 0]), LOCAL, np.zeros(3), rounds=1)
+        run(RankRewards(sizes=SIZES, score=lambda m: m[:2, 0]), clients(), np.zeros(3), rounds=1)

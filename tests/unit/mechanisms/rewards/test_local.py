@@ -9,17 +9,20 @@ from torch import nn
 
 from bonafed.errors import InvalidValue
 from bonafed.learning import models as architectures
-from bonafed.learning.engine.jobs import Samples
+from bonafed.learning.engine.federation import EngineFederation
+from bonafed.learning.engine.jobs import Job, Samples
 from bonafed.learning.engine.programs import flat_parameters, load_parameters, program_for
 from bonafed.learning.engine.sequential import run_jobs_sequentially
 from bonafed.learning.evaluate import evaluate, evaluate_models
-from bonafed.learning.federation import make_jobs
+from bonafed.learning.federation import Roster
 from bonafed.learning.work import LocalTraining
-from bonafed.mechanisms.rewards import LocalGlobal, ModelRewards, run
-from bonafed.mechanisms.rewards.local import EngineLocal, last_layers, layer_slices
+from bonafed.mechanisms.rewards import LocalGlobal, LocalRounds, ModelRewards, run
+from bonafed.mechanisms.rewards.layers import last_layers, layer_slices
+from bonafed.mechanisms.rewards.local import ask
 
 SIZES = (9, 14, 5, 20)
 SPEC = LocalTraining(batch_size=6, learning_rate=0.01, epochs=1, optimizer="adam")
+ROUNDS = LocalRounds(SPEC, seed=7)
 
 
 def federation(seed=0, **options):
@@ -29,7 +32,8 @@ def federation(seed=0, **options):
     samples = Samples(torch.rand(n, 1, 12, 12, generator=g), torch.randint(0, 4, (n,), generator=g))
     parts = [np.arange(a, b) for a, b in itertools.pairwise(np.cumsum([0, *SIZES]))]
     module = architectures.build("small-cnn", (1, 12, 12), 4, seed=3)
-    return module, EngineLocal(program_for(module), samples, parts, SPEC, seed=7, **options)
+    roster = Roster(("ada", "ben", "cy", "di"), np.array(SIZES))
+    return module, EngineFederation(roster, program_for(module), samples, parts, **options)
 
 
 def different_models(module, seed=1):
@@ -40,18 +44,23 @@ def different_models(module, seed=1):
 
 @pytest.mark.parametrize("round_number", [1, 3])
 def test_every_client_trains_from_its_own_model(round_number):
-    module, local = federation()
+    module, clients = federation()
     models, present = different_models(module), np.array([True, False, True, True])
-    found = local(models, round_number, present)
+    sent = ask(clients, ROUNDS, models, round_number, present)
+    found = sent.updates
     rate = 0.01 * 0.977 ** (round_number - 1)  # falls from round to round; Adam is made anew
     who = np.flatnonzero(present)
-    slow = run_jobs_sequentially(
-        module, torch.from_numpy(models[who]), local.samples, make_jobs(local.parts, who),
+    slow = [*run_jobs_sequentially(
+        module, torch.from_numpy(models[who]), clients.samples, [Job(i, clients.parts[i]) for i in who],
         LocalTraining(6, rate, optimizer="adam"), seed=7, round_number=round_number,
-    )  # fmt: skip
+    )]  # fmt: skip
     for i, update in zip(who, slow, strict=True):
         assert np.abs(found[i] - update.change.numpy()).max() < 2e-5
     assert (found[1] == 0).all()
+    assert (sent.present == present).all()
+    assert not sent.failed.any()
+    assert sent.steps == 2 + 1 + 4  # batches of 6 in 9, 5 and 20 samples
+    assert sent.loss == pytest.approx(np.mean([update.loss for update in slow]), abs=1e-4)
     assert np.abs(found[0] - found[2]).max() > 1e-3
 
 
@@ -59,7 +68,8 @@ def test_training_does_not_depend_on_cores_and_can_be_stopped():
     module, one = federation()
     _, two = federation(cores=2)
     start = flat_parameters(module).numpy()
-    method = ModelRewards([0.2, 0.5, 0.7, 1.0], recovery=0.3, participation=[0.6, 0.8, 1.0, 1.0], seed=2)
+    method = ModelRewards([0.2, 0.5, 0.7, 1.0], recovery=0.3, participation=[0.6, 0.8, 1.0, 1.0], seed=2,
+                          local=ROUNDS)  # fmt: skip
     whole, end = run(method, one, start, rounds=4)
     threaded, _ = run(method, two, start, rounds=4)
     assert (whole == threaded).all()
@@ -74,8 +84,9 @@ def test_double_precision_features_train_in_double():
     g = torch.Generator().manual_seed(0)
     samples = Samples(torch.rand(12, 4, generator=g, dtype=torch.float64), torch.arange(12) % 3)
     parts = [np.arange(0, 5), np.arange(5, 12)]
-    local = EngineLocal(program_for(module), samples, parts, LocalTraining(20, 0.5))
-    found = local(np.zeros((2, 15)), 1, np.ones(2, dtype=bool))
+    clients = EngineFederation(Roster(("0", "1"), np.array([5, 7])), program_for(module), samples, parts)
+    local = LocalRounds(LocalTraining(20, 0.5))
+    found = ask(clients, local, np.zeros((2, 15)), 1, np.ones(2, dtype=bool)).updates
     for part, update in zip(parts, found, strict=True):
         x, y = samples.features[part].numpy(), samples.labels[part].numpy()
         error = np.full((len(part), 3), 1 / 3) - np.eye(3)[y]
@@ -131,10 +142,10 @@ def test_slices_of_layers():
 
 def test_bad_input():
     module, local = federation()
-    with pytest.raises(InvalidValue, match="models must have shape"):
-        local(np.zeros((3, 5), dtype=np.float32), 1, np.ones(3, dtype=bool))
+    with pytest.raises(InvalidValue, match="models must be 4, one per client, got 3"):
+        ask(local, ROUNDS, np.zeros((3, 5), dtype=np.float32), 1, np.ones(3, dtype=bool))
     with pytest.raises(InvalidValue, match=r"decay must be between 0 and 1, got 1\.5"):
-        federation(decay=1.5)
+        LocalRounds(decay=1.5)
     with pytest.raises(InvalidValue, match="cores must be a whole number of at least 1, got 0"):
         federation(cores=0)
     nothing = Samples(torch.zeros(0, 1, 12, 12), torch.zeros(0, dtype=torch.long))

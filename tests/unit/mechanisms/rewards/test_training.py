@@ -8,11 +8,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.oracles.rewards import quadratic
+from tests.oracles.rewards import federated, gradient_step, quadratic
 
-from bonafed.errors import InvalidValue
+from bonafed.errors import BadUpdate, InvalidValue
+from bonafed.learning.federation import Failure, Reply, Roster
+from bonafed.learning.functions import FunctionFederation
+from bonafed.learning.work import LocalTraining
 from bonafed.mechanisms.rewards import (
     FederatedAveraging,
+    LocalRounds,
     ModelRewards,
     RewardsState,
     RunningMeasure,
@@ -51,10 +55,10 @@ def as_printed(local, start, p, rounds, seed, sharing, recovery, own):
     st.sampled_from(["paper", "unbiased"]),
 )  # fmt: skip
 def test_the_algorithm_as_printed(rounds, seed, sharing, recovery, own):
-    local, start = quadratic(TARGETS, 0.3), np.array([0.1, -0.2])
+    local, start = gradient_step(TARGETS, 0.3), np.array([0.1, -0.2])
     options = {"seed": seed, "sharing": sharing, "recovery": recovery, "own": own}
     theta, reference = as_printed(local, start, P, rounds, **options)
-    found = train_with_rewards(local, start, P, rounds=rounds, **options)
+    found = train_with_rewards(federated(local, 4), start, P, rounds=rounds, **options)
     assert found.models == pytest.approx(theta, abs=1e-12)
     assert found.reference == pytest.approx(reference, abs=1e-12)
     assert found.rates.shape == (rounds, 4)
@@ -62,7 +66,7 @@ def test_the_algorithm_as_printed(rounds, seed, sharing, recovery, own):
 
 
 def test_the_last_upload_is_not_lost():
-    found = train_with_rewards(lambda m, t, a: np.ones_like(m), np.zeros(2), P, rounds=1)
+    found = train_with_rewards(federated(lambda m, t, a: np.ones_like(m), 4), np.zeros(2), P, rounds=1)
     assert found.models == pytest.approx(np.ones((4, 2)))
     assert found.reference == pytest.approx(np.ones(2))
 
@@ -134,7 +138,8 @@ def test_absent_clients_neither_send_nor_receive():
 
     states = []
     method = ModelRewards(P, sharing=1.0, recovery=0.0, participation=schedule)
-    run(method, local, np.zeros(1), rounds=4, on_round=states.append)
+    clients = federated(local, 4)
+    run(method, clients, np.zeros(1), rounds=4, on_round=states.append)
     moved = np.diff([np.zeros(4), *(s.models[:, 0] for s in states)], axis=0)
     assert moved == pytest.approx(np.array([[2, 2, 2, 0], [0, 3, 3, 3], [1, 0, 0, 0], [0, 0, 0, 0]]))
     assert (states[-1].present == schedule).all()
@@ -142,16 +147,17 @@ def test_absent_clients_neither_send_nor_receive():
     assert np.isnan(states[-1].contributions[3]).all()
     assert states[-1].average_rates == pytest.approx(np.ones(4))
     with pytest.raises(InvalidValue, match="participation must say who is present in round 5"):
-        method.advance(states[-1], local)
+        method.advance(states[-1], clients)
 
 
 def test_states_cannot_be_written_to():
-    def meddling(models, _round_number, _present):
-        models += 1.0
-        return models
+    class Meddling(FunctionFederation):
+        def replies(self, tasks):
+            tasks[0].models[0] += 1.0
 
+    members = quadratic(TARGETS, 0.3).members
     with pytest.raises(ValueError, match="read-only"):
-        train_with_rewards(meddling, np.zeros(2), P, rounds=1)
+        train_with_rewards(Meddling(members, None), np.zeros(2), P, rounds=1)
     start = np.zeros(2)
     found = train_with_rewards(quadratic(TARGETS, 0.3), start, P, rounds=1)
     with pytest.raises(ValueError, match="read-only"):
@@ -205,9 +211,9 @@ def test_the_measure_sees_what_was_uploaded():
         seen.append(history)
         return history.sizes
 
-    local = quadratic(TARGETS, 0.3)
+    local = gradient_step(TARGETS, 0.3)
     method = ModelRewards(measure, sizes=[1, 2, 3, 4], score=lambda m: m[:, 0], keep=2, recovery=0.2)
-    run(method, local, np.zeros(2), rounds=4)
+    run(method, federated(local, 4), np.zeros(2), rounds=4)
     assert [len(history.rounds) for history in seen] == [1, 2, 2, 2]
     last = seen[-1].rounds[-1]
     assert (last.updates == local(last.models, 4, None)).all()
@@ -258,8 +264,8 @@ def test_a_running_measure_passes_over_rounds_that_nobody_attended():
 
 
 def test_single_precision_stays_single():
-    local = quadratic(TARGETS.astype(np.float32), np.float32(0.3))
     for own in ("paper", "unbiased"):
+        local = quadratic(TARGETS.astype(np.float32), np.float32(0.3))
         found = train_with_rewards(local, np.zeros(2, dtype=np.float32), P, rounds=3, recovery=0.5, own=own)
         assert found.models.dtype == found.reference.dtype == np.float32
 
@@ -311,10 +317,80 @@ def test_bad_local_training():
     def bad(models, round_number, _present):
         return np.where((np.arange(2) == 1)[:, None] & (round_number == 2), np.inf, np.ones_like(models))
 
-    with pytest.raises(InvalidValue, match="update of client 1 in round 2 must be finite, got NaN or inf"):
-        train_with_rewards(bad, np.zeros(1), [1, 1], rounds=3)
-    with pytest.raises(InvalidValue, match=r"updates must have shape \(2, 1\), got shape \(1, 1\)"):
-        train_with_rewards(lambda m, t, a: m[:1], np.zeros(1), [1, 1], rounds=3)
+    with pytest.raises(BadUpdate, match=r"update of client 1 in round 2 must be .*, got NaN or inf"):
+        train_with_rewards(federated(bad, 2), np.zeros(1), [1, 1], rounds=3)
+
+    def wide():
+        return federated(lambda m, t, a: np.ones((2, 3)), 2)
+
+    with pytest.raises(BadUpdate, match=r"client 0 in round 1 must be usable, got shape \(1, 3\) instead"):
+        train_with_rewards(wide(), np.zeros(1), [1, 1], rounds=3)
+    with pytest.raises(InvalidValue, match="models must be 2, one per client, got 3"):
+        train_with_rewards(wide(), np.zeros(1), [1, 1, 1], rounds=3)
+
+
+def failing(when):
+    """Two clients that want 1; the second fails in these rounds."""
+
+    def answers(tasks):
+        return {
+            task.identifier: Failure("must be an update, got silence")
+            if task.client == "1" and task.work.round_number in when
+            else Reply(0.5 * (1 - task.models), loss=0.25, steps=3)
+            for task in tasks
+        }
+
+    class Some(FunctionFederation):
+        def replies(self, tasks):
+            return answers(tasks)
+
+    return Some(Roster(("0", "1"), np.array([5, 5])), answers)
+
+
+def test_a_client_that_fails_ends_the_run_or_is_absent_by_policy():
+    with pytest.raises(BadUpdate, match="update of client 1 in round 2 must be an update, got silence"):
+        train_with_rewards(failing({2}), np.zeros(1), [1, 1], rounds=3)
+    skip = LocalRounds(on_failure="skip")
+    found = train_with_rewards(failing({2}), np.zeros(1), [1, 1], rounds=3, recovery=0.0, local=skip)
+    schedule = np.array([[True, True], [True, False], [True, True]])
+    absent = train_with_rewards(
+        failing(()), np.zeros(1), [1, 1], rounds=3, recovery=0.0, participation=schedule
+    )
+    assert (found.present == schedule).all()
+    assert (found.models == absent.models).all()
+    assert (found.rates == absent.rates).all()
+
+
+def test_a_round_says_who_failed_and_what_it_took():
+    method = ModelRewards([1, 1], local=LocalRounds(on_failure="skip"))
+    _, sent = method.advance(method.begin(np.zeros(1)), failing({1}))
+    assert sent.present.tolist() == [True, False]
+    assert sent.failed.tolist() == [False, True]
+    assert (sent.steps, sent.loss) == (3, 0.25)
+
+
+def test_fine_tuning_skips_who_fails():
+    method = FederatedAveraging(sizes=[1, 1], local=LocalRounds(on_failure="skip"))
+    models, state = run(method, failing({3}), np.zeros(1), rounds=2)
+    assert models[1] == state.models[1] == 0.75
+    assert models[0] == 0.875
+
+
+def test_tasks_name_round_and_client_and_learn_slower_every_round():
+    seen = []
+
+    def answers(tasks):
+        seen.extend(tasks)
+        return {task.identifier: np.ones((1, 1)) for task in tasks}
+
+    members = Roster(("ada", "ben"), np.array([5, 5]))
+    local = LocalRounds(LocalTraining(4, 0.5), seed=9, decay=0.5, name="rewards")
+    rules = {"rounds": 2, "recovery": 0.0, "local": local}
+    train_with_rewards(FunctionFederation(members, answers), np.zeros(1), [1, 1], **rules)
+    names = ["rewards/1/ada", "rewards/1/ben", "rewards/2/ada", "rewards/2/ben"]
+    assert [task.identifier for task in seen] == names
+    assert [task.work.training.learning_rate for task in seen] == [0.5, 0.5, 0.25, 0.25]
+    assert {task.work.seed for task in seen} == {9}
 
 
 @pytest.mark.parametrize(

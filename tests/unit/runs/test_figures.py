@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bonafed.lab.run_figures import RunCurve, runs_figure
+from bonafed.runs.figures import RunCurve, runs_figure
 
 ROUNDS, NOTHING = np.array([1.0, 2.0]), np.full(2, np.nan)
 TESTED = RunCurve("tested", ROUNDS, np.array([0.5, 0.6]), np.array([2.0, 1.0]), None, np.array([9.0, 8.0]))

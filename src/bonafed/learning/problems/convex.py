@@ -17,8 +17,8 @@ sums are added tile by tile, so another size of batch or tile moves a result by 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import final
@@ -29,8 +29,9 @@ from numpy.typing import ArrayLike, NDArray
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
-from bonafed.mechanisms.faithful import precondition
-from bonafed.mechanisms.faithful.precondition import Basis, Precondition
+from bonafed.learning.problems import precondition
+from bonafed.learning.problems.agreed import Agreed
+from bonafed.learning.problems.precondition import Basis, Precondition
 
 Ints = NDArray[np.int64]
 _TILE = 1 << 19  # numbers of an intermediate result held at a time: what a processor's cache holds
@@ -63,46 +64,12 @@ class Expansion:
     product: Callable[[Floats, Ints], Floats]  # directions (a, P), which rows (a,) -> Hessians times them
 
 
-class Problem(ABC):
-    """K agents' losses on one model of P numbers."""
-
-    weights: Floats  # (K,) p, sum 1
-    regulariser: float  # mu: every F_k is mu-strongly convex
-    size: int  # P
-    strongly_convex: bool = True  # else the regulariser does not outweigh the loss: nothing is certified
-    precision: float = 1e-9  # tau: honest gradients are computed to tau (B + L_g |w|), here in doubles
-
-    @property
-    def agents(self) -> int:
-        """K."""
-        return int(self.weights.size)
-
-    @property
-    @abstractmethod
-    def smoothness(self) -> float:
-        """L_g: the gradient of every F_k is this Lipschitz."""
-
-    @property
-    def gradient_bound(self) -> float:
-        """B: at w = 0 no sample's gradient is longer, whoever holds it; inf where nobody knows."""
-        return math.inf
-
-    def largest_gradient(self, norms: Floats) -> Floats:
-        """(m,) what |grad F_k(w) - mu w| is at most for models of these norms, for every agent (C3.5)."""
-        if not self.strongly_convex:  # the smoothness is the inverse of a step, and bounds nothing
-            return np.full(norms.shape, self.gradient_bound)
-        return np.asarray(self.gradient_bound + (self.smoothness - self.regulariser) * norms)
+class Problem(Agreed):
+    """K agents' losses on one model of P numbers, with the samples they are computed from."""
 
     @abstractmethod
     def gradient(self, models: Floats, mix: Floats) -> Floats:
         """(m, P) sum_j mix_ij grad F_j(models_i)."""
-
-    def answers(self, models: Floats, mix: Floats) -> Mapping[int, object] | None:
-        """What each agent with a part in the mixes reports for its rows of models, as it came in.
-
-        None where gradients are computed from samples, and nobody is asked.
-        """
-        return None
 
     @abstractmethod
     def losses(self, models: Floats) -> Floats:
@@ -140,14 +107,6 @@ class Problem(ABC):
             return precondition.dense(self.hessian(model, mix))
         return None
 
-    def one(self, agent: int) -> Floats:
-        """(K,) the mix that is one agent's own loss."""
-        return np.asarray(np.eye(self.agents)[agent])
-
-    def without_each(self) -> Floats:
-        """(K, K) the mixes f_-k = sum_{j != k} p_j F_j."""
-        return np.tile(self.weights, (self.agents, 1)) * (1 - np.eye(self.agents))
-
     def value(self, model: Floats, mix: Floats) -> float:
         """sum_j mix_j F_j(model)."""
         return float(self.losses(model[None])[0] @ mix)
@@ -172,14 +131,6 @@ class _Data:
         starts = np.cumsum(self.counts) - self.counts
         total = np.add.reduceat(values[self.order], starts, axis=0)
         return np.asarray((total / self.counts[:, None]).T)
-
-
-def require_others(problem: Problem) -> None:
-    """Payments are what an agent costs the others."""
-    if problem.agents < 2:
-        raise InvalidValue(
-            "problem", "must have two agents or more, for there to be others", problem.agents
-        )
 
 
 def _data(features: ArrayLike, owner: ArrayLike, agents: int | None) -> _Data:
@@ -221,7 +172,9 @@ class SoftmaxRegression(Problem):
         regulariser: float,
         weights: ArrayLike | None = None,
         agents: int | None = None,
+        longest: float | None = None,
     ) -> None:
+        """`longest` is a bound on the norm of a sample's features that was agreed on."""
         self._data = _data(features, owner, agents)
         y = np.asarray(labels)
         self.classes = checks.whole("classes", classes, at_least=2)
@@ -235,7 +188,8 @@ class SoftmaxRegression(Problem):
         self.size = self._data.features.shape[1] * self.classes
         # the Hessian of cross-entropy in the logits is at most 1/2
         self._norms = np.linalg.norm(self._data.features, axis=1)
-        self._smooth = self.regulariser + 0.5 * float(self._norms.max()) ** 2
+        self._longest = float(self._norms.max()) if longest is None else longest
+        self._smooth = self.regulariser + 0.5 * self._longest**2
 
     @property
     def smoothness(self) -> float:
@@ -243,7 +197,7 @@ class SoftmaxRegression(Problem):
 
     @property
     def gradient_bound(self) -> float:
-        return math.sqrt(2.0) * float(self._norms.max())  # |p - y| <= sqrt(2), at every model
+        return math.sqrt(2.0) * self._longest  # |p - y| <= sqrt(2), at every model
 
     def largest_gradient(self, norms: Floats) -> Floats:
         return np.full(norms.shape, self.gradient_bound)

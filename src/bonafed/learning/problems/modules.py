@@ -29,9 +29,9 @@ from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
 from bonafed.learning.engine.jobs import Samples
-from bonafed.learning.engine.programs import Loss, flat_parameters, program_for, trainable
+from bonafed.learning.engine.programs import Loss, Program, flat_parameters, program_for, trainable
 from bonafed.learning.engine.threads import single_threaded
-from bonafed.mechanisms.faithful.problems import Problem
+from bonafed.learning.problems.convex import Problem
 
 
 @final
@@ -40,7 +40,7 @@ class ModuleProblem(Problem):
 
     def __init__(
         self,
-        module: nn.Module,
+        module: nn.Module | Program,
         samples: Samples,
         owner: ArrayLike,
         regulariser: float,
@@ -51,7 +51,10 @@ class ModuleProblem(Problem):
         strongly_convex: bool = False,
     ) -> None:
         """`smoothness` is the inverse of the training step where the true one is not known."""
-        self._module, self._program = module, program_for(module, loss, samples.features[:1])
+        self._module = None if isinstance(module, Program) else module
+        self._program = module if isinstance(module, Program) else program_for(
+            module, loss, samples.features[:1]
+        )  # fmt: skip
         self._kind = torch.float64 if strongly_convex else torch.float32
         self._samples = Samples(_floats(samples.features, self._kind), _floats(samples.labels, self._kind))
         held = np.asarray(owner)
@@ -84,7 +87,7 @@ class ModuleProblem(Problem):
     @property
     def start(self) -> Floats:
         """(P,) the module's own parameters; zeros would keep a network with hidden layers at rest."""
-        return np.asarray(flat_parameters(self._module).double().numpy())
+        return np.asarray(flat_parameters(self._own()).double().numpy())
 
     def _chunks(self, models: int) -> list[slice]:
         """Samples worth computing at once for so many models."""
@@ -127,19 +130,25 @@ class ModuleProblem(Problem):
         flat = nn.functional.cross_entropy(z.flatten(0, 1), y.flatten(), reduction="none")
         return flat.view(y.shape)
 
+    def _own(self) -> nn.Module:
+        if self._module is None:
+            raise InvalidValue("module", "must be a module, not its program, for this", "a program")
+        return self._module
+
     def hessian(self, model: Floats, mix: Floats) -> Floats:
         return np.stack([self.hessian_product(model, mix, e) for e in np.eye(self.size)])
 
     def hessian_product(self, model: Floats, mix: Floats, direction: Floats) -> Floats:
         share = torch.from_numpy(mix / self.counts)[self._owner]
-        names = list(trainable(self._module))
-        shapes = [p.shape for p in trainable(self._module).values()]
+        module = self._own()
+        names = list(trainable(module))
+        shapes = [p.shape for p in trainable(module).values()]
 
         def loss(flat: Tensor, rows: slice) -> Tensor:
             parts = torch.split(flat, [shape.numel() for shape in shapes])
             named = {n: p.view(s) for n, p, s in zip(names, parts, shapes, strict=True)}
             z = torch.func.functional_call(
-                self._module, named, (_floats(self._samples.features[rows], torch.float64),)
+                module, named, (_floats(self._samples.features[rows], torch.float64),)
             )
             y = _floats(self._samples.labels[rows], torch.float64)
             total: Tensor = (self._each(z[None], y[None])[0] * share[rows]).sum()

@@ -6,16 +6,16 @@ share set to zero. `member` numbers are those of the whole problem.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import final
 
 import numpy as np
 
 from bonafed.checks import Floats
-from bonafed.errors import InvalidValue
-from bonafed.mechanisms.faithful.precondition import Precondition
-from bonafed.mechanisms.faithful.problems import Expansion, Problem
+from bonafed.learning.problems.agreed import members_of
+from bonafed.learning.problems.precondition import Precondition
+from bonafed.learning.problems.convex import Expansion, Problem
 
 
 @final
@@ -23,10 +23,7 @@ class Coalition(Problem):
     """The members of a problem, by themselves."""
 
     def __init__(self, problem: Problem, members: Sequence[int]) -> None:
-        who = np.array(sorted(members), dtype=np.int64)
-        if who.size < 2 or np.unique(who).size != who.size or who[0] < 0 or who[-1] >= problem.agents:
-            rule = f"must be two different agents or more in 0..{problem.agents - 1}"
-            raise InvalidValue("members", rule, list(members))
+        who = members_of(problem, members)
         self._whole, self.members = problem, who
         self.weights = problem.weights[who] / problem.weights[who].sum()
         self.regulariser, self.size = problem.regulariser, problem.size
@@ -51,12 +48,6 @@ class Coalition(Problem):
 
     def gradient(self, models: Floats, mix: Floats) -> Floats:
         return self._whole.gradient(models, self._spread(mix))
-
-    def answers(self, models: Floats, mix: Floats) -> Mapping[int, object] | None:
-        found = self._whole.answers(models, self._spread(mix))
-        if found is None:
-            return None
-        return {place: found[k] for place, k in enumerate(self.members.tolist()) if k in found}
 
     @property
     def together(self) -> int:

@@ -1,0 +1,150 @@
+"""What a server knows of the agents' losses without a sample: what everybody agreed on beforehand.
+
+Agent k has the loss F_k, mu-strongly convex and L_g-smooth, and a weight p_k > 0; the weights sum to 1. No
+sample's gradient is longer than B at w = 0. Whoever asks agents for gradients needs to know no more.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bonafed import checks
+from bonafed.checks import Floats
+from bonafed.errors import InvalidValue
+
+SINGLE, DOUBLE = 1e-5, 1e-12  # precision of gradients in single floats; the most that doubles have
+
+
+class Agreed(ABC):
+    """Of K agents' losses on one model of P numbers."""
+
+    weights: Floats  # (K,) p, sum 1
+    regulariser: float  # mu: every F_k is mu-strongly convex
+    size: int  # P
+    strongly_convex: bool = True  # else the regulariser does not outweigh the loss: nothing is certified
+    precision: float = 1e-9  # tau: honest gradients are computed to tau (B + L_g |w|), here in doubles
+
+    @property
+    def agents(self) -> int:
+        """K."""
+        return int(self.weights.size)
+
+    @property
+    @abstractmethod
+    def smoothness(self) -> float:
+        """L_g: the gradient of every F_k is this Lipschitz."""
+
+    @property
+    def gradient_bound(self) -> float:
+        """B: at w = 0 no sample's gradient is longer, whoever holds it; inf where nobody knows."""
+        return math.inf
+
+    def largest_gradient(self, norms: Floats) -> Floats:
+        """(m,) what |grad F_k(w) - mu w| is at most for models of these norms, for every agent (C3.5)."""
+        if not self.strongly_convex:  # the smoothness is the inverse of a step, and bounds nothing
+            return np.full(norms.shape, self.gradient_bound)
+        return np.asarray(self.gradient_bound + (self.smoothness - self.regulariser) * norms)
+
+    def one(self, agent: int) -> Floats:
+        """(K,) the mix that is one agent's own loss."""
+        return np.asarray(np.eye(self.agents)[agent])
+
+    def without_each(self) -> Floats:
+        """(K, K) the mixes f_-k = sum_{j != k} p_j F_j."""
+        return np.tile(self.weights, (self.agents, 1)) * (1 - np.eye(self.agents))
+
+
+@final
+class FederatedProblem(Agreed):
+    """K agents whose samples are elsewhere."""
+
+    def __init__(
+        self,
+        weights: ArrayLike,
+        *,
+        size: int,
+        regulariser: float,
+        smoothness: float,
+        strongly_convex: bool = True,
+        gradient_bound: float | None = None,
+        bounded: bool = False,
+        precision: float = SINGLE,
+    ) -> None:
+        """`smoothness` is L_g, or the inverse of the training step where the loss is not convex.
+
+        `gradient_bound` is B; where the loss is not convex, or is `bounded`, it bounds gradients at any
+        model, mu w aside. `precision` is tau, to which honest agents compute: in doubles 1e-9 is plenty,
+        and catches more.
+        """
+        self.weights = checks.shares("weights", weights)
+        self.size = checks.whole("size", size)
+        self.regulariser = checks.positive("regulariser", regulariser)
+        self.strongly_convex, self._bounded = strongly_convex, bounded
+        self._smooth = checks.positive("smoothness", smoothness)
+        self._bound = (
+            math.inf if gradient_bound is None else checks.positive("gradient_bound", gradient_bound)
+        )
+        self.precision = checks.between("precision", precision, DOUBLE, 0.1)
+        if strongly_convex and self._smooth < self.regulariser:
+            raise InvalidValue(
+                "smoothness", f"must be at least the regulariser {regulariser:g}", smoothness
+            )
+
+    @property
+    def smoothness(self) -> float:
+        return self._smooth
+
+    @property
+    def gradient_bound(self) -> float:
+        return self._bound
+
+    def largest_gradient(self, norms: Floats) -> Floats:
+        if self._bounded:
+            return np.full(norms.shape, self._bound)
+        return super().largest_gradient(norms)
+
+
+@final
+class Members(Agreed):
+    """Some of the agents, with their weights scaled to sum to 1."""
+
+    def __init__(self, whole: Agreed, members: Sequence[int]) -> None:
+        who = members_of(whole, members)
+        self._whole, self.members = whole, who
+        self.weights = whole.weights[who] / whole.weights[who].sum()
+        self.regulariser, self.size = whole.regulariser, whole.size
+        self.strongly_convex, self.precision = whole.strongly_convex, whole.precision
+
+    @property
+    def smoothness(self) -> float:
+        return self._whole.smoothness
+
+    @property
+    def gradient_bound(self) -> float:
+        return self._whole.gradient_bound
+
+    def largest_gradient(self, norms: Floats) -> Floats:
+        return self._whole.largest_gradient(norms)
+
+
+def members_of(whole: Agreed, members: Sequence[int]) -> NDArray[np.int64]:
+    """The members in order; two different ones or more."""
+    who = np.array(sorted(members), dtype=np.int64)
+    if who.size < 2 or np.unique(who).size != who.size or who[0] < 0 or who[-1] >= whole.agents:
+        rule = f"must be two different agents or more in 0..{whole.agents - 1}"
+        raise InvalidValue("members", rule, list(members))
+    return who
+
+
+def require_others(problem: Agreed) -> None:
+    """There must be others than an agent itself."""
+    if problem.agents < 2:
+        raise InvalidValue(
+            "problem", "must have two agents or more, for there to be others", problem.agents
+        )

@@ -1,0 +1,180 @@
+"""A federation whose samples are a problem at hand: gradients and losses of all clients as one program.
+
+Sums over clients that are sent the same models are one pass over the samples, whatever their number; this
+is how the theory, studies and tests run a protocol, and how the engine answers for simulated clients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bonafed.checks import Floats
+from bonafed.errors import InvalidValue
+from bonafed.learning.federation import (
+    Alone,
+    Failure,
+    Gradients,
+    Losses,
+    Objective,
+    Question,
+    Reply,
+    Roster,
+    Task,
+    Total,
+    Work,
+)
+from bonafed.learning.problems.convex import Problem, SoftmaxRegression
+from bonafed.learning.problems.minima import models_alone
+
+# values, standard deviation, what was asked as bytes, numbers released before -> values as published
+AddNoise = Callable[[Floats, float, bytes, int], Floats]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ProblemFederation:
+    """Clients whose samples are in a problem; the regulariser is the problem's, whatever the objective."""
+
+    problem: Problem
+    members: Roster
+    noise: AddNoise | None = None  # hides records in sums
+
+    @classmethod
+    def of(cls, problem: Problem, noise: AddNoise | None = None) -> ProblemFederation:
+        """The agents of a problem, named "0", "1", ..."""
+        sizes = getattr(problem, "counts", np.ones(problem.agents))
+        names = tuple(map(str, range(problem.agents)))
+        return cls(problem, Roster(names, np.asarray(sizes, dtype=np.int64)), noise)
+
+    @property
+    def vouched(self) -> Collection[str]:
+        """Everybody."""
+        return self.members.names
+
+    def oracle(self, _objective: Objective, _weights: Floats | None = None) -> Problem:
+        """All the samples: for what cannot be computed from answers."""
+        return self.problem
+
+    def report(self, question: Question) -> Mapping[str, float]:
+        """What simulated clients know of themselves."""
+        if question.simulate is None:
+            return {}
+        values = question.simulate(len(self.members)).tolist()
+        return dict(zip(self.members.names, values, strict=True))
+
+    def total(self, tasks: Sequence[Task], shares: Floats, noise: float = 0.0) -> Total:
+        if not tasks:
+            return Total(np.zeros((1, self.problem.size)), ())
+        work = shared_work(tasks)
+        values = self._sum(work, tasks, np.asarray(shares, dtype=np.float64))
+        if noise:
+            if self.noise is None:
+                raise InvalidValue("noise", "must be 0: this federation has no source of it", noise)
+            values = self.noise(values, noise, asked(tasks), getattr(work, "released", 0))
+        return Total(values, (True,) * len(tasks))
+
+    def replies(self, tasks: Sequence[Task]) -> Mapping[str, Reply | Failure]:
+        if not tasks:
+            return {}
+        work = shared_work(tasks)
+        if isinstance(work, Gradients):
+            values = [self._gradient(work, task.models, self._mix([task], task.models)) for task in tasks]
+        elif isinstance(work, Losses):
+            values = self._losses(work, tasks)
+        else:
+            values = self._alone(work, tasks)
+        return {task.identifier: Reply(found) for task, found in zip(tasks, values, strict=True)}
+
+    def _place(self, task: Task) -> int:
+        return self.members.index[task.client]
+
+    def _mix(self, tasks: Sequence[Task], models: Floats, shares: Floats | None = None) -> Floats:
+        """(m, K) shares of each client, which are sent the same models."""
+        mix = np.zeros((models.shape[0], self.problem.agents))
+        for row, task in enumerate(tasks):
+            mix[:, self._place(task)] += 1.0 if shares is None else shares[row]
+        return mix
+
+    def _gradient(self, work: Gradients, models: Floats, mix: Floats) -> Floats:
+        if work.clip is None:
+            return self.problem.gradient(models, mix)
+        return _clipping(self.problem).clipped_gradient(models, mix, work.clip)
+
+    def _sum(self, work: Gradients | Losses | Alone, tasks: Sequence[Task], shares: Floats) -> Floats:
+        """(m, P) or (m, 1)."""
+        models = tasks[0].models
+        common = all(task.models is models for task in tasks)
+        if isinstance(work, Gradients):
+            if common:
+                return self._gradient(work, models, self._mix(tasks, models, shares))
+            mixes = [self._mix([task], task.models, shares[[row]]) for row, task in enumerate(tasks)]
+            each = self._gradient(work, np.concatenate([t.models for t in tasks]), np.concatenate(mixes))
+            return np.asarray(each.reshape(len(tasks), -1, self.problem.size).sum(0))
+        if isinstance(work, Losses) and common:
+            if work.limit is not None:
+                mix = self._mix(tasks, models[:1], shares)[0]
+                change = _clipping(self.problem).clipped_differences(models[0], models[1], work.limit)
+                return np.array([[float(mix @ change)]])
+            mix = self._mix(tasks, models, shares)
+            return np.asarray((mix * self.problem.losses(models)).sum(1, keepdims=True))
+        if isinstance(work, Losses):
+            parts = shares.reshape(len(tasks), -1, 1)
+            return np.asarray(sum(part * v for part, v in zip(parts, self._losses(work, tasks), strict=True)))
+        raise InvalidValue("work", "must be something that can be added up", type(work).__name__)
+
+    def _losses(self, work: Losses, tasks: Sequence[Task]) -> list[Floats]:
+        if work.limit is not None:
+            clipping = _clipping(self.problem)
+            return [
+                clipping.clipped_differences(task.models[0], task.models[1], work.limit)[
+                    [[self._place(task)]]
+                ]
+                for task in tasks
+            ]
+        if all(task.models is tasks[0].models for task in tasks):
+            each = self.problem.losses(tasks[0].models)
+            return [each[:, [self._place(task)]] for task in tasks]
+        each = self.problem.losses(np.concatenate([task.models for task in tasks]))
+        ends = np.cumsum([len(task.models) for task in tasks])
+        return [
+            each[end - len(task.models) : end, [self._place(task)]]
+            for task, end in zip(tasks, ends.tolist(), strict=True)
+        ]
+
+    def _alone(self, work: Alone, tasks: Sequence[Task]) -> list[Floats]:
+        mixes = np.concatenate([self._mix([task], task.models[:1]) for task in tasks])
+        start = tasks[0].models[0]
+        if any(not np.array_equal(task.models[0], start) for task in tasks):
+            raise InvalidValue("models", "must be one and the same for all who train alone", "others")
+        found = models_alone(
+            self.problem, work.tolerance, steps=work.steps, start=start, mixes=mixes, rate=work.rate or None
+        )
+        return list(found[:, None])
+
+
+def _clipping(problem: Problem) -> SoftmaxRegression:
+    if not isinstance(problem, SoftmaxRegression):
+        rule = "must be softmax regression where samples are clipped"
+        raise InvalidValue("problem", rule, type(problem).__name__)
+    return problem
+
+
+def shared_work(tasks: Sequence[Task]) -> Gradients | Losses | Alone:
+    """What all are asked to do."""
+    first: Work = tasks[0].work
+    if not isinstance(first, Gradients | Losses | Alone):
+        rule = "must be about gradients, losses or models alone where nothing trains"
+        raise InvalidValue("work", rule, type(first).__name__)
+    for task in tasks:
+        if task.work != first:
+            raise InvalidValue("tasks", "must be of one kind of work", task.identifier)
+        if task.models.shape != tasks[0].models.shape:
+            raise InvalidValue("models", "must be as many for everybody", task.identifier)
+    return first
+
+
+def asked(tasks: Sequence[Task]) -> bytes:
+    """Who was asked what, by identifier."""
+    return repr([(task.identifier, task.client, task.work) for task in tasks]).encode()

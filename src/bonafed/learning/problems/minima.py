@@ -1,0 +1,66 @@
+"""The models that minimise weighted sums of the agents' losses."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bonafed import checks
+from bonafed.checks import Floats
+from bonafed.errors import NoSolution
+from bonafed.learning.problems.convex import Problem, RidgeRegression
+from bonafed.learning.problems.newton import Descent, descend
+
+_STEPS = 100
+
+
+def minimise(
+    problem: Problem, mix: Floats, start: Floats | None = None, tolerance: float = 1e-12
+) -> Floats:
+    """(P,) the model that minimises sum_j mix_j F_j, by Newton's method with halved steps.
+
+    `tolerance` is the norm of the gradient at which it stops, or earlier where rounding ends progress.
+    """
+    return np.asarray(minima(problem, mix[None], start, tolerance)[0])
+
+
+def minima(
+    problem: Problem, mixes: Floats, start: Floats | None = None, tolerance: float = 1e-12
+) -> Floats:
+    """(m, P) the same for every row of mixes (m, K), all in one batch."""
+    if isinstance(problem, RidgeRegression):
+        return np.stack([problem.minimiser(mix) for mix in mixes])
+    begin = np.zeros(problem.size) if start is None else start
+    return descents(problem, mixes, begin, np.full(len(mixes), tolerance)).models
+
+
+def descents(problem: Problem, mixes: Floats, start: Floats, tolerance: Floats) -> Descent:
+    """Newton's method for every row of mixes, until the gradients are as short as this."""
+    found = descend(problem, mixes, start, steps=_STEPS, tolerance=tolerance)
+    if not found.converged:
+        raise NoSolution(f"Newton's method did not converge in {_STEPS} steps")
+    return found
+
+
+def models_alone(
+    problem: Problem,
+    tolerance: float = 1e-6,
+    *,
+    steps: int = 1000,
+    start: Floats | None = None,
+    mixes: Floats | None = None,
+    rate: float | None = None,
+) -> Floats:
+    """(K, P) the model of each agent on its own, all in one batch.
+
+    Strongly convex: F_k is certified to be within `tolerance` of its minimum. Otherwise `steps` plain
+    gradient steps from `start`, of length 1/L_g or `rate`. With `mixes` (m, K) the models of these instead.
+    """
+    mix = np.eye(problem.agents) if mixes is None else mixes
+    if problem.strongly_convex:
+        norm = float(np.sqrt(2 * problem.regulariser * checks.positive("tolerance", tolerance)))
+        return minima(problem, mix, start, norm)
+    w = np.tile(np.zeros(problem.size) if start is None else start, (len(mix), 1))
+    for _ in range(steps):
+        g = problem.gradient(w, mix)
+        w = w - g / problem.smoothness if rate is None else w - rate * g
+    return np.asarray(w)

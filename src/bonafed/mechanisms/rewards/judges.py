@@ -1,0 +1,70 @@
+"""What the server judges models by: test and validation samples, which no client holds. Needs PyTorch.
+
+The samples that the data keep for testing are split by the run's seed. Models are judged on the one part,
+and whatever the server looks at while it trains (a measure of contributions, the ranking of Rank) is taken
+from the other, so that no model is judged by what it was chosen by (theory D7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from bonafed.checks import Floats
+from bonafed.errors import InvalidValue
+from bonafed.learning.engine.jobs import Samples
+from bonafed.learning.engine.programs import Program
+from bonafed.learning.evaluate import ModelScores, evaluate_models
+from bonafed.mechanisms.rewards.baselines import SHARED_LAYERS
+from bonafed.mechanisms.rewards.history import Models
+from bonafed.mechanisms.rewards.layers import last_layers, layer_slices, layers_that_train
+from bonafed.randomness import Purpose, round_generator
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Judges:
+    """The server's own samples, the program that scores models on them, and the layers of the model."""
+
+    program: Program
+    test: Samples  # on which models are judged
+    validation: Samples  # on which the server may score models while it trains
+    layers: Sequence[slice]  # of the flat parameters
+    shared: slice | None  # of these what LG-FedAvg averages; None: the model has too few layers
+    cores: int = 1
+
+    def judge(self, models: Models) -> ModelScores:
+        """(m,) loss and accuracy on the test samples."""
+        return evaluate_models(self.program, models, self.test, cores=self.cores)
+
+    def score(self, models: Models) -> Floats:
+        """(m,) accuracy on the validation samples."""
+        return evaluate_models(self.program, models, self.validation, cores=self.cores).accuracy
+
+
+def judges(
+    program: Program, module: nn.Module, samples: Samples, *, validation: float, seed: int, cores: int = 1
+) -> Judges:
+    """Split what is kept for testing; `validation` is the share that may be looked at while training."""
+    n = len(samples.labels)
+    if not n:
+        rule = "must have test samples, by which models are judged (a column `test` of a CSV)"
+        raise InvalidValue("data.name", rule, "none")
+    kept = round(validation * n)
+    if not 0 < kept < n:
+        rule = f"must leave test and validation samples of {n} kept for testing"
+        raise InvalidValue("rewards.validation", rule, validation)
+    order = torch.from_numpy(round_generator(seed, Purpose.VALIDATION).permutation(n))
+    test, held_out = (
+        Samples(samples.features[rows], samples.labels[rows])
+        for rows in (order[kept:].sort().values, order[:kept].sort().values)
+    )
+    return Judges(program, test, held_out, layer_slices(module), _shared(module), cores)
+
+
+def _shared(module: nn.Module) -> slice | None:
+    """The layers that LG-FedAvg averages: the last three as in the paper, fewer if nothing else is left."""
+    count = layers_that_train(module)
+    return None if count < 2 else last_layers(module, min(SHARED_LAYERS, count - 1))

@@ -1,0 +1,345 @@
+"""Model rewards as a mechanism: standalone models, the federation, and every baseline, one after another.
+
+A run has phases, and its rounds are numbered through:
+
+    standalone    everybody alone: what joining must beat and, by default, the contributions
+    (rewards)     the mechanism itself; its rounds are logged without a phase
+    honest        the same without cheats, if the config has some
+    fedavg-ft, lg-fedavg, cgsv, rank    the baselines asked for
+
+With `measure = "standalone"` accuracies of the first phase are the contributions. As in the paper they are
+measured on the test set, on which the models are judged as well; rho is therefore shown a second time with
+accuracies on the validation set (theory D7).
+
+Cheats (`agents` in the config) are at work in some phases only: not where everybody is alone or honest. So
+it is the mechanism that wraps the federation it is handed, and not the run; fine-tuning is at home, where
+nobody is cheated.
+
+What passes from round to round is a frozen value: what finished phases came to, a few vectors each, and the
+state of the phase under way. A phase is finished at the beginning of the next one, or when accounts are
+settled; so after every round the models are those that its clients then held.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bonafed.checks import Floats, finite_or_none
+from bonafed.economics.claims import Statement
+from bonafed.errors import InvalidValue
+from bonafed.learning.federation import Federation, Need, Question, Roster
+from bonafed.learning.sections import BadUpdatePolicy
+from bonafed.mechanisms.protocol import Agreement, Arrays, Config, Contract, Lottery, Reports, Round
+from bonafed.mechanisms.rewards import measures
+from bonafed.mechanisms.rewards.baselines import (
+    Baseline,
+    BaselineState,
+    CosineRewards,
+    FederatedAveraging,
+    LocalGlobal,
+    RankRewards,
+    Standalone,
+)
+from bonafed.mechanisms.rewards.cheats import CheatingFederation, cheats_from, contribution_shares
+from bonafed.mechanisms.rewards.history import Models
+from bonafed.mechanisms.rewards.local import LocalRounds
+from bonafed.mechanisms.rewards.rates import Reference
+from bonafed.mechanisms.rewards.running import running_cosine
+from bonafed.mechanisms.rewards.section import HONEST, REWARDS, STANDALONE, Rewards, check, rewards_of
+from bonafed.mechanisms.rewards.server import Own
+from bonafed.mechanisms.rewards.settlement import settlement
+from bonafed.mechanisms.rewards.training import Contributions, ModelRewards, RewardsState
+from bonafed.sections import named
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from bonafed.learning.engine.jobs import Samples
+    from bonafed.learning.engine.programs import Program
+    from bonafed.mechanisms.rewards.judges import Judges
+
+Vectors = Mapping[str, NDArray[Any]]  # what a phase came to, by name
+PhaseState = RewardsState | BaselineState
+CLIENTS = "clients.npz"  # every client's final model
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RewardsRunState:
+    """What passes from round to round, of all phases."""
+
+    start: Models  # (P,) everybody's first model, in every phase
+    rounds: int  # of a phase
+    finished: Mapping[str, Vectors]  # by phase, in order
+    inside: PhaseState  # of the phase after these
+
+    @property
+    def round_number(self) -> int:
+        """Rounds of all phases so far."""
+        return self.rounds * len(self.finished) + self.inside.round_number
+
+    def arrays(self) -> Arrays:
+        """What is finished under "phase/name", the phase under way under "state/name"."""
+        more = {f"{phase}/{k}": v for phase, kept in self.finished.items() for k, v in kept.items()}
+        inside = {f"state/{name}": values for name, values in self.inside.arrays().items()}
+        return {"start": self.start, **more, **inside}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RewardsMechanism:
+    """Model rewards and what they are compared with; made by `mechanism`, then given judges."""
+
+    needs: ClassVar[Need] = "replies"
+
+    config: Config  # resolved
+    members: Roster
+    judges: Judges | None = None  # the server's test samples; `with_judges`
+
+    @property
+    def section(self) -> Rewards:
+        """The table [rewards]."""
+        return rewards_of(self.config)
+
+    @property
+    def rounds(self) -> int:
+        """Of all phases together."""
+        return self.config.local.rounds * len(self.section.phases)
+
+    @property
+    def question(self) -> Question | None:
+        return None
+
+    @property
+    def contract(self) -> Contract | None:
+        return None
+
+    def test_samples(self) -> Samples:
+        """What is left of the test samples to judge models by; the rest is for validation."""
+        return self._judges.test
+
+    @property
+    def _judges(self) -> Judges:
+        if self.judges is None:
+            raise InvalidValue("rewards", "must have test samples to judge models by", "none")
+        return self.judges
+
+    def with_judges(self, program: Program, module: nn.Module, test: Samples) -> RewardsMechanism:
+        """The mechanism of a server that has these samples; refuses what cannot be judged."""
+        from bonafed.mechanisms.rewards.judges import judges
+
+        section, run = self.section, self.config.run
+        made = judges(
+            program, module, test, validation=section.validation, seed=run.seed, cores=run.cores_here
+        )
+        if "lg-fedavg" in section.baselines and made.shared is None:
+            rule = "must not have lg-fedavg, which needs a model of two layers or more that train"
+            raise InvalidValue("rewards.baselines", rule, "one layer")
+        return replace(self, judges=made)
+
+    def agree(self, members: Roster, reports: Reports) -> Agreement:
+        return Agreement(members, dict(reports))
+
+    def lottery(self, agreement: Agreement) -> Lottery | None:
+        return None
+
+    def begin(self, agreement: Agreement, start: NDArray[Any]) -> RewardsRunState:
+        first = self.method(STANDALONE, None).begin(start)
+        return RewardsRunState(np.array(start), self.config.local.rounds, {}, first)
+
+    def restore(self, agreement: Agreement, arrays: Arrays) -> RewardsRunState:
+        finished: dict[str, dict[str, NDArray[Any]]] = {}
+        inside: dict[str, NDArray[Any]] = {}
+        for name, values in arrays.items():
+            phase, _, entry = name.partition("/")
+            if phase == "state":
+                inside[entry] = values
+            elif entry:
+                finished.setdefault(phase, {})[entry] = values
+        phases = self.section.phases
+        kind = RewardsState if phases[len(finished)] in (REWARDS, HONEST) else BaselineState
+        ordered = {phase: finished[phase] for phase in phases[: len(finished)]}
+        return RewardsRunState(arrays["start"], self.config.local.rounds, ordered, kind.from_arrays(inside))
+
+    def advance(self, state: RewardsRunState, federation: Federation) -> tuple[RewardsRunState, Round]:
+        state = self._next_phase(state, federation)
+        phase = self._phase(state)
+        method = self.method(phase, state.finished.get(STANDALONE))
+        inside, sent = method.advance(state.inside, self._clients(federation, phase))
+        names = self.members.names
+        return replace(state, inside=inside), Round(
+            participants=[names[i] for i in np.flatnonzero(sent.present | sent.failed)],
+            failed=[names[i] for i in np.flatnonzero(sent.failed)],
+            steps=sent.steps,
+            learning_rate=method.local.learning_rate(inside.round_number),
+            train_loss=finite_or_none(sent.loss),
+            phase="" if phase == REWARDS else phase,
+            ends_phase=inside.round_number == state.rounds,
+        )
+
+    def models(self, state: RewardsRunState) -> NDArray[Any]:
+        """(N, P) what the clients of the phase under way hold."""
+        return state.inside.models
+
+    def final(self, state: RewardsRunState) -> NDArray[Any]:
+        """(P,) the reference model of the rewards, which the server keeps."""
+        return np.array(self._rewards_so_far(state, "reference"))
+
+    def extra_files(self, state: RewardsRunState) -> Mapping[str, bytes]:
+        """Every client's final model, a row each."""
+        buffer = io.BytesIO()
+        np.savez(buffer, allow_pickle=False, rewards=self._rewards_so_far(state, "models"))
+        return {CLIENTS: buffer.getvalue()}
+
+    def settle(self, state: RewardsRunState, federation: Federation) -> Statement:
+        """No money is owed; what each client was given, beside what it would have had alone."""
+        if state.round_number < self.rounds:
+            raise InvalidValue("state", f"must have all {self.rounds} rounds", state.round_number)
+        phases = {**state.finished, self._phase(state): self._finish(state, federation)}
+        judges = self._judges
+        samples = len(judges.test.labels), len(judges.validation.labels)
+        return settlement(self.section, self.members, phases, samples)
+
+    def _phase(self, state: RewardsRunState) -> str:
+        """Which one is under way."""
+        return self.section.phases[len(state.finished)]
+
+    def _next_phase(self, state: RewardsRunState, federation: Federation) -> RewardsRunState:
+        """The state itself, or at the end of a phase that before the next one."""
+        if state.inside.round_number < state.rounds:
+            return state
+        if state.round_number >= self.rounds:
+            raise InvalidValue("state", f"must have fewer than {self.rounds} rounds", state.round_number)
+        finished = {**state.finished, self._phase(state): self._finish(state, federation)}
+        following = self.section.phases[len(finished)]
+        inside = self.method(following, finished[STANDALONE]).begin(state.start)
+        return replace(state, finished=finished, inside=inside)
+
+    def _finish(self, state: RewardsRunState, federation: Federation) -> Vectors:
+        """What is kept of the phase under way, which has all its rounds."""
+        phase, inside, judges = self._phase(state), state.inside, self._judges
+        method = self.method(phase, state.finished.get(STANDALONE))
+        models = method.finish(inside, federation)  # fine-tuning is at home, where nobody is cheated
+        scores = judges.judge(models)
+        kept: dict[str, NDArray[Any]] = {"accuracy": scores.accuracy, "loss": scores.loss}
+        if phase == STANDALONE:
+            kept["validation"] = judges.score(models)
+        if isinstance(inside, RewardsState):
+            kept["contribution"] = _last(inside.contributions)
+            kept["share"] = contribution_shares(inside)
+            kept["rate"] = inside.average_rates
+            kept["reference"] = inside.reference
+        if phase == REWARDS:
+            kept["models"] = models
+        return kept
+
+    def _rewards_so_far(self, state: RewardsRunState, name: str) -> NDArray[Any]:
+        """The models or the reference of the rewards; the first model before there are any."""
+        if REWARDS in state.finished:
+            return state.finished[REWARDS][name]
+        if self._phase(state) == REWARDS:
+            return np.asarray(getattr(state.inside, name))
+        rows = (len(self.members), 1) if name == "models" else (1,)
+        return np.tile(state.start, rows)
+
+    def _clients(self, federation: Federation, phase: str) -> Federation:
+        """As the server sees them; cheats are at work wherever there is something to gain."""
+        if phase in (STANDALONE, HONEST) or not self.section.agents:
+            return federation
+        cheats = cheats_from(self.section.agents, self.members.names, self.config.run.seed)
+        return CheatingFederation(federation, cheats)
+
+    def _local(self, phase: str) -> LocalRounds:
+        training, seed = self.config.local, self.config.run.seed
+        return LocalRounds(
+            training.local_training(float(training.learning_rate)),
+            seed,
+            training.learning_rate_decay,
+            "rewards" if phase == REWARDS else f"rewards/{phase}",
+            cast(BadUpdatePolicy, training.on_bad_update),
+        )
+
+    @property
+    def presence(self) -> Floats | None:
+        """(N,) rates at which clients take part: p_i = a + (1 - a) i/N; None: always."""
+        least, clients = self.section.presence, len(self.members)
+        if least == 1:
+            return None
+        rates = least + (1 - least) * np.arange(1, clients + 1) / clients
+        return np.asarray(np.minimum(rates, 1.0))  # rounding may end above
+
+    def method(self, phase: str, alone: Vectors | None) -> Any:
+        """The `Method` of a phase; `alone` is what the first one came to."""
+        sizes = self.members.sizes.astype(np.float64)
+        common: dict[str, Any] = {
+            "sizes": sizes, "participation": self.presence, "seed": self.config.run.seed,
+            "local": self._local(phase),
+        }  # fmt: skip
+        if phase == STANDALONE:
+            return Standalone(**{**common, "participation": None})  # by itself a client misses no round
+        if phase in (REWARDS, HONEST):
+            return self._rewards(common, alone)
+        return self._baseline(phase, common)
+
+    def _baseline(self, phase: str, common: Mapping[str, Any]) -> Baseline:
+        if phase == "fedavg-ft":
+            return FederatedAveraging(**common)
+        if phase == "lg-fedavg":
+            shared = self._judges.shared
+            assert shared is not None  # refused by `with_judges`
+            return LocalGlobal(**common, shared=shared)
+        if phase == "cgsv":
+            return CosineRewards(**common, layers=self._judges.layers)
+        return RankRewards(**common, score=self._judges.score)
+
+    def _rewards(self, common: Mapping[str, Any], alone: Vectors | None) -> ModelRewards:
+        section = self.section
+        with named("rewards"):
+            return ModelRewards(
+                self._measure(alone),
+                sharing=section.sharing,
+                recovery=section.recovery,
+                ceiling=section.ceiling,
+                reference=cast(Reference, section.reference),
+                own=cast(Own, section.own),
+                score=self._judges.score,
+                **common,
+            )
+
+    def _measure(self, alone: Vectors | None) -> Contributions:
+        section = self.section
+        if section.measure == "standalone":
+            assert alone is not None  # trained first
+            return alone["accuracy"]
+        if section.measure == "data size":
+            return measures.data_size
+        if section.measure == "participation":
+            return measures.participation_rate
+        if section.measure == "cosine":
+            return running_cosine()  # nothing to keep of earlier rounds
+        if section.measure == "leave one out":
+            return measures.at_least_zero(measures.leave_one_out)
+        shapley = measures.federated_shapley(orders=section.shapley_orders, seed=self.config.run.seed)
+        return measures.at_least_zero(shapley)
+
+
+def _last(contributions: Floats) -> Floats:
+    """(N,) as measured in the last round that somebody attended; measures look back at all before."""
+    return np.asarray(contributions[np.isfinite(contributions).all(1)][-1])
+
+
+def mechanism(config: Config, members: Roster, parameters: int) -> RewardsMechanism:
+    """Of a config, for these clients; refuses what cannot be run."""
+    config = check(config)
+    if not members.classes:
+        rule = "must have classes: rewards are judged by accuracy"
+        raise InvalidValue("data.name", rule, config.data.name)
+    if len(members) < 2:
+        raise InvalidValue("partition.clients", "must be at least 2 for rewards", len(members))
+    with named("rewards"):
+        cheats_from(rewards_of(config).agents, members.names, config.run.seed)  # refuses bad ones
+    return RewardsMechanism(config, members)

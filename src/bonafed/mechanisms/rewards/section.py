@@ -1,0 +1,148 @@
+"""What a run of model rewards is asked to do: its table [rewards], and the rules between tables.
+
+[data]       the test samples are split into validation and test
+[training]   a number as learning_rate; who is there is said by rewards.presence
+[rewards]    measure, sharing, recovery, ceiling, reference, own, presence, baselines, agents, ...
+[run]        checkpoints and evaluations are farther apart: a round leaves one model per client
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from bonafed import checks
+from bonafed.errors import InvalidValue
+from bonafed.learning.sections import Run
+from bonafed.mechanisms.protocol import Config
+from bonafed.mechanisms.rewards.cheats import parse_cheat
+from bonafed.mechanisms.rewards.rates import Reference
+from bonafed.mechanisms.rewards.server import Own
+from bonafed.sections import Section, key, one_of, texts
+
+MeasureName = Literal[
+    "standalone", "data size", "participation", "cosine", "leave one out", "shapley"
+]  # how contributions are found
+Baseline = Literal["fedavg-ft", "lg-fedavg", "cgsv", "rank"]
+BASELINES: tuple[Baseline, ...] = ("fedavg-ft", "lg-fedavg", "cgsv", "rank")
+STANDALONE, REWARDS, HONEST = "standalone", "rewards", "honest"  # phases that are no baselines
+
+
+def agents(name: str, value: object) -> tuple[str, ...]:
+    """Who cheats, and how; nobody twice."""
+    seen: dict[int, str] = {}
+    for item in texts(name, value, '["3 free-ride"]'):
+        number = parse_cheat(name, item).number
+        if number in seen:
+            raise InvalidValue(name, f"must name {number} once", f"{seen[number]!r} and {item!r}")
+        seen[number] = item
+    return tuple(seen.values())
+
+
+def _baselines(name: str, value: object) -> tuple[str, ...]:
+    wanted = BASELINES if value == "all" else texts(name, value, '["fedavg-ft", "rank"], or "all"')
+    for item in wanted:
+        checks.literal(name, item, Baseline)
+    return tuple(dict.fromkeys(wanted))
+
+
+def unit(name: str, value: object) -> float:
+    """Between 0 and 1."""
+    return checks.between(name, value, 0.0, 1.0)
+
+
+def _open_unit(name: str, value: object) -> float:
+    share = checks.number(name, value)
+    if not 0 < share < 1:
+        raise InvalidValue(name, "must be between 0 and 1, ends excluded", share)
+    return share
+
+
+def _presence(name: str, value: object) -> float:
+    return unit(name, checks.positive(name, value))
+
+
+def _pairs(name: str, value: Any) -> int:
+    """An even number: orders are drawn in pairs, and their spread needs two."""
+    count = checks.whole(name, value, at_least=4)
+    if count % 2:
+        raise InvalidValue(name, "must be even", count)
+    return count
+
+
+@dataclass(frozen=True)
+class Rewards(Section):
+    """Who is given how good a model (`bonafed.mechanisms.rewards`)."""
+
+    measure: str = key(
+        one_of(MeasureName), "standalone", help="How contributions are found: " + ", ".join(
+            ("standalone", "data size", "participation", "cosine", "leave one out", "shapley")) + ".",
+    )  # fmt: skip
+    sharing: float = key(unit, 0.5, help="kappa: 0 rewards in proportion, 1 gives everybody everything.")
+    recovery: float = key(
+        unit, 0.01, help="q: probability of being handed the reference model, per round and client."
+    )
+    ceiling: float | None = key(
+        checks.positive, None, help="Contribution that earns everything; the largest if left out."
+    )
+    reference: str = key(
+        one_of(Reference), "max", help='Which reward rate the reference model gets; or "median".'
+    )
+    own: str = key(
+        one_of(Own), "paper", help='Weight of the own update; "unbiased": as much as anybody else\'s.'
+    )
+    presence: float = key(
+        _presence,
+        1.0,
+        help="Rates at which clients take part rise evenly from this to 1; the paper has 0.5.",
+    )
+    baselines: Sequence[str] = key(
+        _baselines, (), help='Trained beside it: fedavg-ft, lg-fedavg, cgsv, rank; or "all".'
+    )
+    agents: Sequence[str] = key(
+        agents, (), help='Who cheats: "3 free-ride", "3 noise SCALE", "3 amplify FACTOR", "3 copy CLIENT".'
+    )
+    validation: float = key(
+        _open_unit, 0.2, help="Share of the test samples that measures may look at while training."
+    )
+    shapley_orders: int = key(_pairs, 20, help='Drawn for "shapley", with more than ten clients.')
+
+    @property
+    def measured(self) -> bool:
+        """Whether contributions follow from what is uploaded."""
+        return self.measure in ("cosine", "leave one out", "shapley")
+
+    @property
+    def phases(self) -> tuple[str, ...]:
+        """What is trained, one after the other; "honest" is the same federation without the cheats."""
+        return (STANDALONE, REWARDS, *((HONEST,) if self.agents else ()), *self.baselines)
+
+
+@dataclass(frozen=True)
+class RewardsRun(Run):
+    """A round leaves one model per client: checkpoints and evaluations are farther apart."""
+
+    checkpoint_every: int = key(checks.whole, 5, help="Rounds.")
+    evaluate_every: int = key(checks.whole, 10, help="Rounds.")
+
+
+def check(config: Config) -> Config:
+    """Rules between tables; the config with nothing left open."""
+    training = config.local
+    if training.participation != 1.0:
+        rule = "must not be given with rewards: rewards.presence says who is there"
+        raise InvalidValue("training.participation", rule, repr(training.participation))
+    if isinstance(training.learning_rate, str):
+        rule = "must be a number with rewards"
+        raise InvalidValue("training.learning_rate", rule, repr(training.learning_rate))
+    if training.weight_decay is None:
+        return replace(config, training=replace(training, weight_decay=0.0))
+    return config
+
+
+def rewards_of(config: Config) -> Rewards:
+    """The table [rewards]."""
+    if not isinstance(config.own, Rewards):
+        raise InvalidValue("rewards", "must be a table of the config", config.own)
+    return config.own

@@ -1,0 +1,171 @@
+"""The account at the end of a run of model rewards: nobody is owed money, everybody was given a model.
+
+A row per client says what it gave, at which rate it was rewarded, and how accurate its model is alone and
+together. Three claims are looked at:
+
+    joining pays                    no client's model is worse than the one it trains alone
+    better models for more          accuracies rise with contributions: rho (theory D7)
+    no cheat pays, cheats are seen  if some clients cheated (`cheats.py`)
+
+Every method that was trained has a line among the totals and its scores under `facts["methods"]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from numpy.typing import NDArray
+
+from bonafed.checks import finite_or_none
+from bonafed.economics.claims import Finding, Statement, Witness
+from bonafed.learning.federation import Roster
+from bonafed.mechanisms.rewards.cheats import (
+    CheatOutcome,
+    Standing,
+    cheating_pays,
+    cheats_are_seen,
+    outcome,
+    parse_cheat,
+)
+from bonafed.mechanisms.rewards.metrics import Evaluation, Scores, scores
+from bonafed.mechanisms.rewards.section import HONEST, REWARDS, STANDALONE, Rewards
+
+JOINING_PAYS = "joining pays"
+MORE_FOR_MORE = "better models for more contribution"
+TITLES: Mapping[str, str] = {
+    "rewards": "model rewards",
+    "honest": "all honest",
+    "fedavg-ft": "FedAvg, fine-tuned",
+    "lg-fedavg": "LG-FedAvg",
+    "cgsv": "CGSV",
+    "rank": "Rank",
+}
+Phases = Mapping[str, Mapping[str, NDArray[Any]]]
+
+
+def settlement(section: Rewards, members: Roster, phases: Phases, samples: tuple[int, int]) -> Statement:
+    """Of what all phases came to; `samples` are how many judged the models, and how many validated."""
+    alone, own, names = phases[STANDALONE], phases[REWARDS], members.names
+    methods = {
+        phase: scores(
+            Evaluation(
+                kept["accuracy"], kept["loss"], alone["accuracy"], alone["loss"], alone["validation"]
+            )
+        )
+        for phase, kept in phases.items()
+        if phase != STANDALONE
+    }
+    cheats = _cheats(section, names, phases)
+    mine = methods[REWARDS]
+    findings = [joining_pays(names, own["accuracy"], alone["accuracy"]), _more_for_more(section, mine)]
+    if cheats:
+        findings += [cheating_pays(cheats, samples[0]), cheats_are_seen(cheats, section.measured)]
+    return Statement(
+        REWARDS,
+        names,
+        (0,) * len(names),
+        columns={
+            "samples": members.sizes.tolist(),
+            "contribution": own["contribution"].tolist(),
+            "reward_rate": [finite_or_none(rate) for rate in own["rate"].tolist()],
+            "standalone_accuracy": alone["accuracy"].tolist(),
+            "accuracy": own["accuracy"].tolist(),
+            "joining_pays": (own["accuracy"] >= alone["accuracy"]).tolist(),
+        },
+        forms={
+            "samples": ",",
+            "contribution": ".4g",
+            "reward_rate": ".3f",
+            "standalone_accuracy": ".2%",
+            "accuracy": ".2%",
+        },
+        totals={
+            "alone": f"mean accuracy {alone['accuracy'].mean():.2%}",
+            **{TITLES[phase]: line(found) for phase, found in methods.items()},
+        },
+        findings=tuple(findings),
+        notes=tuple(_notes(section)),
+        facts={
+            "measure": section.measure,
+            "test_samples": samples[0],
+            "validation_samples": samples[1],
+            "test_accuracy": float(own["accuracy"].mean()),
+            "standalone_accuracy": float(alone["accuracy"].mean()),
+            "methods": {phase: asdict(found) for phase, found in methods.items()},
+            "cheats": [cheat.to_json() for cheat in cheats],
+        },
+        drawn="accuracy",
+    )
+
+
+def line(found: Scores) -> str:
+    """The scores of a method in a line."""
+    return (
+        f"mean accuracy {found.average:.2%}, best {found.best:.2%}; not worse off "
+        f"{found.ipr_accuracy:.2f} (by loss {found.ipr_loss:.2f}); rho {rho(found.rho_test)} "
+        f"(validation {rho(found.rho_validation)})"
+    )
+
+
+def rho(value: float | None) -> str:
+    """A correlation, if there is one."""
+    return "undefined" if value is None else f"{value:.3f}"
+
+
+def joining_pays(names: Sequence[str], accuracy: NDArray[Any], alone: NDArray[Any]) -> Finding:
+    """Whether nobody's model is worse than the one it trains alone; whoever has the same is not worse."""
+    loss = alone - accuracy
+    fine = int((loss <= 0).sum())
+    text = f"{fine} of {len(names)} clients have a model at least as accurate as their own"
+    if fine == len(names):
+        return Finding(JOINING_PAYS, True, text, float(loss.max()))
+    worst = int(loss.argmax())
+    case = f"client {names[worst]}: {accuracy[worst]:.2%}, alone {alone[worst]:.2%}"
+    witness = Witness(case, gain=float(loss[worst]), client=worst)
+    return Finding(JOINING_PAYS, False, f"{text}; not {case}", float(loss[worst]), witness)
+
+
+def _more_for_more(section: Rewards, found: Scores) -> Finding:
+    text = (
+        f"rho {rho(found.rho_test)} with accuracies alone, {rho(found.rho_validation)} with those on the "
+    )
+    text += "validation samples"
+    if section.sharing == 1:
+        return Finding(MORE_FOR_MORE, None, "sharing = 1 gives everybody everything; " + text)
+    if found.rho_validation is None:
+        return Finding(MORE_FOR_MORE, None, text)
+    return Finding(MORE_FOR_MORE, found.rho_validation > 0, text, found.rho_validation)
+
+
+def _cheats(section: Rewards, names: Sequence[str], phases: Phases) -> list[CheatOutcome]:
+    """What every cheat did to the client that tried it, beside the same federation with all honest."""
+    if not section.agents:
+        return []
+    now, honest = (
+        Standing(*(phases[phase][name] for name in ("accuracy", "rate", "share")))
+        for phase in (REWARDS, HONEST)
+    )
+    alone = phases[STANDALONE]["accuracy"]
+    return [
+        outcome(names, names[parse_cheat("agents", text).number], text.split(" ", 1)[1], now, honest, alone)
+        for text in section.agents
+    ]
+
+
+def _notes(section: Rewards) -> list[str]:
+    notes = []
+    if section.recovery == 0:
+        notes.append(
+            "without recovery every model drifts towards the optimum of its client's own data in a long "
+            "run; recovery = 0.01 brings them back"
+        )
+    if section.measure == "standalone":
+        notes.append(
+            "contributions are standalone accuracies on the test set, as in the paper; the models are "
+            "judged on the same samples, which raises rho (test). rho (validation) has it without that"
+        )
+    if section.agents:
+        notes.append("not following the protocol: clients " + ", ".join(section.agents))
+    return notes
