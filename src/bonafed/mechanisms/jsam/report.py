@@ -26,7 +26,7 @@ from bonafed.mechanisms.jsam.payments import (
 from bonafed.mechanisms.jsam.published import JsamContract
 from bonafed.mechanisms.jsam.rules import Cheapest, Rule, largest_losses, unbiased
 from bonafed.mechanisms.jsam.sizes import allocate_unequal
-from bonafed.shown import Block, Column, Document, JSONObject, Table, pairs
+from bonafed.shown import Block, Column, Curve, Document, JSONObject, Sketch, Table, pairs
 
 _ROWS = 11  # clients shown where there are many
 _HEADINGS = {
@@ -344,6 +344,19 @@ def _terms(description: JSONObject) -> Iterator[Block]:
     yield Table(title, columns, tuple(cells))
     if len(places) < len(rows):
         yield f"{len(rows) - len(places):,} more clients are not shown; --json has all of them."
+        if paid:
+            yield from _sketch([row for row in rows if row["admitted"]])
+
+
+def _sketch(rows: list[JSONObject]) -> Iterator[Sketch]:
+    """Epsilon and payment by report, in order of the report."""
+    costs = [row["report"] for row in rows]
+    if costs[0] == costs[-1]:
+        return
+    names = {"epsilon": "epsilon bought", "payment": "payment"}
+    columns = {name: [row[name] for row in rows] for name in names}
+    curves = tuple(Curve(names[name], values, 0.0, max(values)) for name, values in columns.items())
+    yield Sketch("report", costs, curves)
 
 
 def _shown(clients: int, threshold: int) -> list[int]:
