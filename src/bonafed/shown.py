@@ -101,7 +101,31 @@ def pairs(title: str, rows: Sequence[tuple[str, Cell]], caption: str = "") -> Ta
     return Table(title, (Column("", left=True), Column("")), tuple(rows), caption)
 
 
-Block = Table | str  # a sentence or a paragraph
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """One curve of a sketch, with a scale of its own."""
+
+    label: str
+    values: Sequence[float]  # one for each x
+    bottom: float
+    top: float
+
+
+@dataclass(frozen=True, slots=True)
+class Sketch:
+    """Up to two curves over the same x, drawn with dots in a terminal; a notebook draws the figure."""
+
+    label: str  # of x
+    x: Sequence[float]  # increasing
+    curves: tuple[Curve, ...]
+
+    def __str__(self) -> str:
+        from bonafed.sketch import pieces
+
+        return "".join(text for text, _ in pieces(self))
+
+
+Block = Table | Sketch | str  # a sentence or a paragraph
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +145,7 @@ class Document:
         return "".join(
             block._repr_html_() if isinstance(block, Table) else f"<p>{html.escape(block)}</p>"
             for block in self.blocks
+            if not isinstance(block, Sketch)
         )
 
 

@@ -1,4 +1,7 @@
-"""The command line: one file per command, thin.
+"""The command line: verb then noun, thin; it names no mechanism.
+
+Options are rendered in one place (`options`), nouns come from the catalogue (`nouns`), what is said and
+written goes through one place (`render`).
 
 Errors are one line on standard error, `error: name rule, got value`, and exit code 2; a claim or a
 check that fails is exit code 1, output that nobody reads 141. Nothing is written when a command fails, but
@@ -7,41 +10,57 @@ for the folder of a training run that has kept a round: it can be resumed.
 
 from __future__ import annotations
 
+import io
 import sys
 from typing import Annotated, Any, NoReturn
 
 import typer
 
 from bonafed import __version__
-from bonafed.cli.audit import audit_app
 from bonafed.cli.coins import coins_app
-from bonafed.cli.jsam import jsam_app
-from bonafed.cli.quote import quote
+from bonafed.cli.compare import compare
+from bonafed.cli.nouns import Listed, advise_app, audit_app, quote_app
+from bonafed.cli.reproduce import reproduce
 from bonafed.cli.runs import runs
 from bonafed.cli.settle import settle
 from bonafed.cli.sign import keygen, sign
+from bonafed.cli.statement import statement
 from bonafed.cli.train import train
 from bonafed.cli.verify import verify
 from bonafed.errors import BonafedError
 
+
+class _Commands(Listed):
+    """In the order in which they are used."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        order = ("advise", "quote", "audit", "keygen", "sign", "verify", "settle", "coins", "train")
+        known = super().list_commands(ctx)
+        return [*(name for name in order if name in known), *(n for n in known if n not in order)]
+
+
 app = typer.Typer(
     name="bonafed",
+    cls=_Commands,
     help="Contracts for federated learning under which honesty is every participant's best choice.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-app.command()(quote)
+app.add_typer(quote_app, name="quote")
 app.command()(verify)
 app.command()(settle)
 app.command()(keygen)
 app.command()(sign)
 app.add_typer(coins_app, name="coins")
-app.add_typer(jsam_app, name="jsam")
 app.add_typer(audit_app, name="audit")
+app.add_typer(advise_app, name="advise")
 app.command()(train)
+app.command()(statement)
+app.command()(compare)
 app.command()(runs)
+app.command()(reproduce)
 
 
 def _version(wanted: bool) -> None:
@@ -62,12 +81,23 @@ def _options(
 
 _PIPE_CLOSED = 141  # what shells report of programs that are stopped so; 1 would be a verdict
 
+# packages that come with an extra of bonafed, and what is done with them
+_EXTRAS = {
+    "torch": ("training", "train"),
+    "sklearn": ("training", "train"),
+    "pooch": ("training", "train"),
+    "flwr": ("a Flower federation", "flower"),
+}
+
 # The root of the errors Typer reports; newer versions of Typer carry their own copy of Click.
 _UsageProblem = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 
 
 def main() -> None:
     """Entry point of the `bonafed` command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # names may have letters that a terminal does not know
+            stream.reconfigure(errors="backslashreplace")
     try:
         code = app(prog_name="bonafed", standalone_mode=False)
     except BonafedError as error:
@@ -76,6 +106,12 @@ def main() -> None:
         _fail(f"{error.filename or 'file'}: {error.strerror or error}")
     except MemoryError:
         _fail("this does not fit into memory; ask for fewer clients, rounds or points")
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in _EXTRAS:
+            raise
+        what, extra = _EXTRAS[package]
+        _fail(f"{what} needs: pip install 'bonafed[{extra}]'")
     except (typer.Abort, KeyboardInterrupt):
         _fail("stopped by the user; nothing was written")
     except SystemExit:  # of Typer and Rich, with 1: nobody reads what they write

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from bonafed.errors import InvalidValue, UnreadableFile
 from bonafed.files import require_different, require_writable, write_secret, write_together
-from bonafed.mechanisms.coins import SECRET_BYTES, commit
 
 
 class CoinSecret(NamedTuple):
@@ -21,24 +20,23 @@ class CoinSecret(NamedTuple):
     @property
     def commitment(self) -> str:
         """What the contract says of it."""
+        from bonafed.mechanisms.coins import commit
+
         return commit(self.value)
 
 
-def new_coin_secret(path: Path | None, save: Path | None) -> CoinSecret | None:
-    """Of --commit-coins, if it was given: drawn now, written with the contract."""
-    if path is None:
-        return None
+def new_coin_secret(path: Path, save: Path | None) -> CoinSecret:
+    """Of --commit-coins: drawn now, written with the contract."""
+    from bonafed.mechanisms.coins import SECRET_BYTES
+
     if save is None:
         raise InvalidValue("--commit-coins", "must be given with --save: the contract commits to it", path)
     require_writable(path)
     return CoinSecret(path, secrets.token_bytes(SECRET_BYTES))
 
 
-def write_with_secret(outputs: Mapping[Path, bytes], secret: CoinSecret | None) -> None:
+def write_with_secret(outputs: Mapping[Path, bytes], secret: CoinSecret) -> None:
     """All of it or nothing: no contract without its secret, no secret of a contract that is not there."""
-    if secret is None:
-        write_together(outputs)
-        return
     for path in outputs:  # a signature, too
         require_different("--commit-coins", secret.path, "another output", path)
     write_secret(secret.path, hex_line(secret.value))
@@ -56,6 +54,8 @@ def hex_line(value: bytes) -> bytes:
 
 def read_hex(path: Path) -> bytes:
     """A secret from such a file."""
+    from bonafed.mechanisms.coins import SECRET_BYTES
+
     try:
         return bytes.fromhex(path.read_text(encoding="ascii").strip())
     except OSError as error:

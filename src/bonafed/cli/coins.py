@@ -6,45 +6,35 @@ import csv
 import io
 import secrets
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
-from rich.markup import escape
-from rich.table import Table
 
-from bonafed.cli import inputs, tables
+from bonafed.cli import render
 from bonafed.cli.coin_secret import hex_line, read_hex
-from bonafed.cli.quote import Json
-from bonafed.economics.claims import Finding
+from bonafed.cli.nouns import Listed
+from bonafed.cli.options import Json, missing
 from bonafed.errors import InvalidValue, UnreadableFile
-from bonafed.files import require_different, require_writable, write_secret, write_together
-from bonafed.mechanisms.coins import SECRET_BYTES, Coins, commit_nonce
-from bonafed.mechanisms.coins import toss as toss_coins
-from bonafed.mechanisms.coins.contracts import (
-    check_contract,
-    committed_contract,
-    contract_roster,
-    require_own_line,
-)
-from bonafed.mechanisms.coins.transcript import (
-    Transcript,
-    check_openings,
-    read_transcript,
-    transcript_bytes,
-    transcript_of,
-)
-from bonafed.mechanisms.contracts.canonical import read_object
+from bonafed.files import write_secret
+from bonafed.shown import Column, Document, Table
+
+if TYPE_CHECKING:
+    from bonafed.economics.claims import Finding
+    from bonafed.mechanisms.coins import Coins
+    from bonafed.mechanisms.protocol import Contract
 
 coins_app = typer.Typer(
-    help="Verifiable coins: who is sampled is chosen by nobody, and anybody can check it.",
+    cls=Listed,
+    help="Verifiable coins: who is in a round is chosen by nobody, and anybody can check it.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 _ROWS = 20  # clients shown
 T = TypeVar("T")
 
-Contract = Annotated[Path, typer.Argument(metavar="CONTRACT.json", hidden=True)]
+ContractFile = Annotated[Path, typer.Argument(metavar="CONTRACT.json", hidden=True)]
 RosterFile = Annotated[Path, typer.Argument(metavar="ROSTER.json", hidden=True)]
 Client = Annotated[str | None, typer.Option(metavar="NAME", help="The name you report under (required).")]
 Nonces = Annotated[
@@ -58,7 +48,7 @@ Secret = Annotated[
 
 @coins_app.command()
 def nonce(
-    contract: Contract,
+    contract: ContractFile,
     client: Client = None,
     save: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Where to keep the nonce; a new file (required).")
@@ -72,12 +62,16 @@ def nonce(
     Example: bonafed coins nonce contract.json --client ada --save ada.nonce
     """
     name, place = _given("--client", client), _given("--save", save)
-    agreed = committed_contract(read_object(contract))
+    from bonafed.mechanisms.coins import SECRET_BYTES, commit_nonce
+    from bonafed.mechanisms.coins.contracts import require_commitment
+
+    agreed = _read(contract)
+    require_commitment(agreed)
     value = secrets.token_bytes(SECRET_BYTES)
     commitment = commit_nonce(agreed.digest, name, value)
     write_secret(place, hex_line(value))
     if as_json:
-        tables.say_json({"client": name, "contract": agreed.digest, "commitment": commitment})
+        render.say_json({"client": name, "contract": agreed.digest, "commitment": commitment})
         return
     typer.echo(f"commitment of {name}: {commitment}")
     typer.echo(f"wrote {place}; reveal what is in it when `bonafed coins reveal` says so")
@@ -85,11 +79,12 @@ def nonce(
 
 @coins_app.command()
 def roster(
-    contract: Contract,
+    contract: ContractFile,
     reports: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE.csv", help="A row per client: columns client, cost, commitment (required)."
+            metavar="FILE.csv",
+            help="A row per client: columns client, commitment, and its report, such as cost (required).",
         ),
     ] = None,
     save: Annotated[
@@ -102,16 +97,19 @@ def roster(
     Example: bonafed coins roster contract.json --reports stated.csv --save roster.json
     """
     source, place = _given("--reports", reports), _given("--save", save)
-    require_different("--save", place, "the contract", contract)
-    require_different("--save", place, "--reports", source)
-    require_writable(place)
-    listed = inputs.read_columns(source, ("client", "cost", "commitment"))
-    commitments = _by_client(source, listed, "commitment")
-    stated = inputs.read_costs(source)
-    made = contract_roster(read_object(contract), stated, commitments)
-    write_together({place: transcript_bytes(Transcript(made, (None,) * len(made.names)))})
+    render.require_outputs({"--save": place}, {"the contract": contract, "--reports": source})
+    from bonafed.mechanisms.coins import Transcript, transcript_bytes
+    from bonafed.mechanisms.coins.contracts import contract_roster
+    from bonafed.reports import read_columns, read_costs
+
+    agreed = _read(contract)
+    column = agreed.question.name
+    commitments = _by_client(source, read_columns(source, ("client", column, "commitment")), "commitment")
+    stated = dict(zip(commitments, read_costs(source, column).tolist(), strict=True))
+    made = contract_roster(agreed, stated, commitments)
+    render.write_together({place: transcript_bytes(Transcript(made, (None,) * len(made.names)))})
     if as_json:
-        tables.say_json({"clients": len(made.names), "rounds": made.rounds, "roster": made.digest})
+        render.say_json({"clients": len(made.names), "rounds": made.rounds, "roster": made.digest})
         return
     typer.echo(f"roster of {len(made.names):,} clients: {made.digest}")
     typer.echo(f"wrote {place}")
@@ -119,7 +117,7 @@ def roster(
 
 @coins_app.command()
 def reveal(
-    contract: Contract,
+    contract: ContractFile,
     roster_file: Annotated[
         Path | None,
         typer.Option("--roster", metavar="ROSTER.json", help="As the server published it (required)."),
@@ -140,12 +138,15 @@ def reveal(
     Example: bonafed coins reveal contract.json --roster roster.json --client ada --nonce ada.nonce --cost 1
     """
     name, stated = _given("--client", client), _given("--cost", cost)
+    from bonafed.mechanisms.coins import read_transcript
+    from bonafed.mechanisms.coins.contracts import require_own_line
+
     published = read_transcript(_given("--roster", roster_file)).roster
     value = read_hex(_given("--nonce", nonce_file))
-    chance = require_own_line(published, read_object(contract), name, value, stated)
+    chance = require_own_line(published, _read(contract), name, value, stated)
     if as_json:
         said = {"client": name, "chance": chance, "roster": published.digest, "nonce": value.hex()}
-        tables.say_json(said)
+        render.say_json(said)
         return
     typer.echo(f"{name}: in a round with probability {chance:.6g}")
     typer.echo(f"roster to note down: {published.digest}")
@@ -169,18 +170,15 @@ def toss(
 
     Example: bonafed coins toss roster.json --nonces revealed.csv --secret server.secret --save who.csv
     """
-    if save is not None:
-        require_different("--save", save, "the roster", roster_file)
-        require_writable(save)
+    render.require_outputs({"--save": save}, {"the roster": roster_file})
     coins = _coins(roster_file, nonces, secret)
     written = {} if save is None else {save: _who(coins)}
-    write_together(written)
+    render.write_together(written)
     if as_json:
         rounds = [coins.participants(number).tolist() for number in range(1, coins.roster.rounds + 1)]
-        tables.say_json({"clients": list(coins.roster.names), "rounds": rounds})
+        render.say_json({"clients": list(coins.roster.names), "rounds": rounds})
         return
-    _show_times(roster_file, coins)
-    tables.say_written(tables.new_console(), written)
+    render.show(Document((_times(roster_file, coins),)), as_json=False, written=written)
 
 
 @coins_app.command(name="open")
@@ -198,10 +196,11 @@ def open_command(
     Example: bonafed coins open roster.json --nonces revealed.csv --secret server.secret --save coins.json
     """
     place = _given("--save", save)
-    require_different("--save", place, "the roster", roster_file)
-    require_writable(place)
+    render.require_outputs({"--save": place}, {"the roster": roster_file})
+    from bonafed.mechanisms.coins import transcript_bytes, transcript_of
+
     coins = _coins(roster_file, nonces, secret)
-    write_together({place: transcript_bytes(transcript_of(coins, opened=True))})
+    render.write_together({place: transcript_bytes(transcript_of(coins, opened=True))})
     typer.echo(f"wrote {place}; anybody can check it: bonafed verify CONTRACT.json --coins {place}")
 
 
@@ -213,49 +212,44 @@ def check_coins(path: Path, contract: Path | None) -> tuple[list[Finding], Coins
         if contract is not None:
             raise InvalidValue("CONTRACT.json", "must not be given with the coins of a run", contract)
         return verify_run(path), None
+    from bonafed.mechanisms.coins import check_openings, read_transcript
+    from bonafed.mechanisms.coins.contracts import check_contract
+
     transcript = read_transcript(path)
-    found, coins = check_openings(transcript)
+    findings, coins = check_openings(transcript)
     if contract is not None:
-        found.insert(0, check_contract(transcript.roster, read_object(contract)))
-    return found, coins
+        findings.insert(0, check_contract(transcript.roster, _read(contract)))
+    return findings, coins
 
 
 def verify_coins(path: Path, contract: Path | None, as_json: bool) -> None:
     """Show what `check_coins` finds; exit code 1 if a check fails."""
-    checks, coins = check_coins(path, contract)
-    holds = all(check.holds for check in checks)
-    if as_json:
-        listed = [{"check": c.claim, "holds": c.holds, "detail": c.text} for c in checks]
-        tables.say_json({"holds": holds, "checks": listed})
-    else:
-        _show_checks(path, checks)
-        if holds and coins is not None:
-            _show_times(path, coins)
-    if not holds:
-        raise typer.Exit(1)
+    from bonafed.cli.verify import checked
+
+    findings, coins = check_coins(path, contract)
+    document = checked(f"Verification of the coins of {path}", findings, "the record of the coins")
+    if document.holds and coins is not None:
+        document = replace(document, blocks=(*document.blocks, _times(path, coins)))
+    render.show(document, as_json=as_json)
 
 
-def _show_checks(path: Path, checks: Sequence[Finding]) -> None:
-    """Names come from clients and are shown as they are; digests in full, to be compared."""
-    title = f"Verification of the coins of {escape(str(path))}"
-    table = Table(title=title, title_justify="left", title_style="bold")
-    for column in ("check", "", "detail"):
-        table.add_column(column, overflow="fold")
-    for check in checks:
-        table.add_row(check.claim, "ok" if check.holds else "FAILS", escape(check.text))
-    console = tables.new_console()
-    console.print(table)
-    holds = all(check.holds for check in checks)
-    console.print("[green]Every check holds.[/]" if holds else "[red]A check fails.[/]")
+def _read(path: Path) -> Contract:
+    from bonafed.mechanisms.contracts.files import read_contract
+
+    return read_contract(path)
 
 
 def _coins(path: Path, nonces: Path | None, secret: Path | None) -> Coins:
+    from bonafed.mechanisms.coins import read_transcript
+    from bonafed.mechanisms.coins import toss as toss_coins
+    from bonafed.reports import read_columns
+
     transcript = read_transcript(path)
     if transcript.secret is not None and nonces is None and secret is None:
         return transcript.coins()
     why = ": the coins are not opened"
     source, kept = _given("--nonces", nonces, why), _given("--secret", secret, why)
-    listed = _by_client(source, inputs.read_columns(source, ("client", "nonce")), "nonce")
+    listed = _by_client(source, read_columns(source, ("client", "nonce")), "nonce")
     revealed = {name: _nonce(source, name, value) for name, value in listed.items()}
     return toss_coins(transcript.roster, read_hex(kept), revealed)
 
@@ -263,7 +257,7 @@ def _coins(path: Path, nonces: Path | None, secret: Path | None) -> Coins:
 def _given(name: str, value: T | None, why: str = "") -> T:
     """An option that a command cannot do without."""
     if value is None:
-        raise InvalidValue(name, f"must be given{why}", "nothing")
+        raise missing(name, why)
     return value
 
 
@@ -276,14 +270,14 @@ def _nonce(path: Path, name: str, value: str) -> bytes:
 
 def _by_client(path: Path, rows: Sequence[tuple[str, ...]], what: str) -> dict[str, str]:
     """The last column by the first; nobody twice, and nobody without."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for name, *_, value in rows:
-        if name in found:
+        if name in values:
             raise UnreadableFile(path, f"client must not be there twice, got {name!r}")
         if not name or not value:
             raise UnreadableFile(path, f"client and {what} must not be empty, got {name!r} and {value!r}")
-        found[name] = value
-    return found
+        values[name] = value
+    return values
 
 
 def _who(coins: Coins) -> bytes:
@@ -296,14 +290,14 @@ def _who(coins: Coins) -> bytes:
     return text.getvalue().encode()
 
 
-def _show_times(path: Path, coins: Coins) -> None:
+def _times(path: Path, coins: Coins) -> Table:
+    """How often each client is in."""
     times = coins.times_in()
-    rows = [
-        [escape(name), f"{chance:.4f}", f"{int(count):,}"]
+    rows = tuple(
+        (name, float(chance), int(count))
         for name, chance, count in zip(coins.roster.names, coins.roster.chances, times, strict=True)
-    ][:_ROWS]
+    )[:_ROWS]
     more = times.size - len(rows)
-    caption = f"and {more:,} clients more" if more else ""
-    title = f"Coins of {escape(str(path))}: {coins.roster.rounds:,} rounds"
-    columns = ["client", "probability", "rounds it is in"]
-    tables.new_console().print(tables.plain_table(title, caption, columns, rows))
+    columns = (Column("client", left=True), Column("probability", ".4f"), Column("rounds it is in", ","))
+    title = f"Coins of {path}: {coins.roster.rounds:,} rounds"
+    return Table(title, columns, rows, f"and {more:,} clients more" if more else "")

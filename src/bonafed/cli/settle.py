@@ -1,33 +1,18 @@
-"""`bonafed settle`: what a published contract means for the costs that clients state."""
+"""`bonafed settle`: what a published contract means for what clients report."""
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
 import typer
 
-from bonafed import checks
-from bonafed.cli import inputs, tables
-from bonafed.cli.quote import QUANTILES, Json
-from bonafed.economics.priors import JSONObject
-from bonafed.economics.registry import field
-from bonafed.files import require_different, require_writable, write_together
-from bonafed.mechanisms.contracts.canonical import read_object
-from bonafed.mechanisms.sampling import published, rules
-from bonafed.mechanisms.sampling.settlement import (
-    SettledTerms,
-    designed_from_reports,
-    overspending,
-    settle_contract,
-    settle_rules,
-)
+from bonafed.cli import render
+from bonafed.cli.options import Json, exactly_one
+from bonafed.errors import InvalidValue
 
-_ROWS = 20  # clients shown; all of them are in --json and --save
+if TYPE_CHECKING:
+    from bonafed.mechanisms.protocol import Contract, Reports
 
 
 def settle(
@@ -36,13 +21,14 @@ def settle(
         Path | None,
         typer.Option(
             metavar="FILE.csv",
-            help="What each client states as its cost, a row each; a column client names them.",
+            help="What each client states, a row each, under the name of the contract's question, such as "
+            "cost; a column client names them.",
         ),
     ] = None,
     draw: Annotated[
         int | None,
         typer.Option(
-            metavar="SEED", help="Instead of --reports: draw costs as the contract believes them to be."
+            metavar="SEED", help="Instead of --reports: draw them as the contract believes them to be."
         ),
     ] = None,
     save: Annotated[
@@ -50,123 +36,40 @@ def settle(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Settle a published contract: the terms of every client for the cost it states.
+    """Settle a published contract: the terms of every client for what it states.
 
-    For each client the probability of being sampled in a round and the payment each time it is; then
-    the money, now that costs are known, and what the contract does not promise for these reports. A
-    client whose cost is above the highest one that the contract admits does not take part. Rules
-    written by `bonafed quote --prior-free --save` approach clients in the order of the file, which must
-    not depend on what they state. What the contract promises is checked by `bonafed verify`, not here.
+    A row per client, the money now that reports are known, and what the contract does not promise for
+    these. What the contract promises is checked by `bonafed verify`, not here.
 
     Example: bonafed settle contract.json --reports stated.csv --save terms.csv
     """
-    inputs.exactly_one(reports=reports, draw=draw)
-    if save is not None:
-        require_different("--save", save, "the contract", contract)
-        if reports is not None:
-            require_different("--save", save, "--reports", reports)
-        require_writable(save)
-    names = None if reports is None else inputs.read_clients(reports)
-    terms, said = _settled(contract, reports, draw)
-    description = {**_describe(terms, names), "cautions": said}
-    written = {} if save is None else {save: _csv(description)}
-    write_together(written)
-    if as_json:
-        tables.say_json(description)
-        return
-    _show(contract, description)
-    tables.say_written(tables.new_console(), written)
+    exactly_one(reports=reports, draw=draw)
+    render.require_outputs({"--save": save}, {"the contract": contract, "--reports": reports})
+    from bonafed.mechanisms.contracts.files import read_contract
+
+    agreed = read_contract(contract)
+    stated = _drawn(agreed, draw) if reports is None else _read(agreed, reports)
+    document = agreed.settle(stated).document()
+    outputs = {} if save is None else {save: render.saved(document, save, "csv")}
+    render.write_together(outputs)
+    if not as_json:
+        render.say(f"{contract}: {len(stated):,} clients")
+    render.show(document, as_json=as_json, written=outputs)
 
 
-def _settled(path: Path, reports: Path | None, draw: int | None) -> tuple[SettledTerms, list[str]]:
-    """The terms, and what is to be said about them."""
-    data = read_object(path)
-    rng = np.random.default_rng(None if draw is None else checks.seed("draw", draw))
-    if field(data, "format", "contract") == rules.RULES_FORMAT:
-        free, rounds, _ = rules.rules_from_json(data)
-        if reports is None:
-            stated = rng.uniform(0.0, free.highest, free.clients)
-        else:
-            stated = inputs.read_one_per_client(reports, "--reports", "cost", free.clients)
-        return settle_rules(free, rounds, stated), []
-    contract = published.contract_from_json(data)
-    if reports is not None:
-        stated = inputs.read_one_per_client(reports, "--reports", "cost", contract.clients)
-        terms = settle_contract(contract, stated)
-        return terms, [*designed_from_reports(contract, terms), *overspending(terms)]
-    stated = np.empty(contract.clients)
-    for index, group in enumerate(contract.groups):
-        mine = np.flatnonzero(contract.membership == index)
-        stated[mine] = group.prior.sample(rng, mine.size)
-    terms = settle_contract(contract, stated)
-    return terms, overspending(terms)
+def _read(contract: Contract, path: Path) -> Reports:
+    from bonafed.reports import read_reports
+
+    return read_reports(path, contract.question.name)
 
 
-def _describe(terms: SettledTerms, names: Sequence[str] | None) -> JSONObject:
-    """Everything that is said, as plain data; clients by name, or numbered from 0."""
-    spend = terms.spend
-    clients: Sequence[str | int] = range(terms.reports.size) if names is None else names
-    return {
-        "clients": [
-            {
-                "client": client,
-                "cost": float(c),
-                "admitted": bool(a),
-                "probability": float(q),
-                "payment": float(r),
-            }
-            for client, c, a, q, r in zip(
-                clients, terms.reports, terms.admitted, terms.probability, terms.payment, strict=True
-            )
-        ],
-        "rounds": terms.rounds,
-        "budget": terms.total_budget,
-        "expected_participants": float(terms.probability.sum()),
-        "spend": {
-            "expected": spend.mean,
-            "standard_deviation": spend.sd,
-            "quantiles": {str(p): spend.quantile(p) for p in QUANTILES},
-            "method": spend.method,
-            "probability_of_exceeding_budget": spend.probability_above(terms.total_budget),
-        },
-    }
+def _drawn(contract: Contract, seed: int | None) -> Reports:
+    """What clients would state if they were as the contract believes."""
+    from bonafed import checks
 
-
-def _csv(description: JSONObject) -> bytes:
-    """All digits, a row per client."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["client", "cost", "admitted", "probability", "payment"])
-    for row in description["clients"]:
-        cost, probability, payment = (repr(row[name]) for name in ("cost", "probability", "payment"))
-        writer.writerow([row["client"], cost, int(row["admitted"]), probability, payment])
-    return text.getvalue().encode()
-
-
-def _show(path: Path, description: JSONObject) -> None:
-    console = tables.new_console()
-    people = description["clients"]
-    console.print(
-        f"{path}: {len(people):,} clients, {description['rounds']:,} rounds; "
-        f"{description['expected_participants']:,.4g} clients per round on average.",
-        markup=False,
-        soft_wrap=True,
-    )
-    rows = [
-        [
-            str(row["client"]),
-            f"{row['cost']:.4f}",
-            f"{row['probability']:.4f}" if row["admitted"] else "not admitted",
-            f"{row['payment']:.4f}",
-            f"{row['probability'] * row['payment']:.4f}",
-        ]
-        for row in people[:_ROWS]
-    ]
-    more = len(people) - len(rows)
-    caption = f"and {more:,} clients more: --save and --json have all of them" if more else ""
-    columns = ["client", "cost", "probability", "payment", "expected per round"]
-    console.print(tables.plain_table("Terms of every client", caption, columns, rows, left=()))
-    tables.show_spend(console, description)
-    console.print("probability: of being sampled in a round; payment: each time it is.")
-    for sentence in description["cautions"]:
-        console.print(f"Note: {sentence}", markup=False)
+    simulate, clients = contract.question.simulate, contract.clients
+    if simulate is None or clients is None:
+        rule = "must not be given: the contract does not say what clients are like, or how many there are"
+        raise InvalidValue("--draw", rule, seed)
+    values = simulate(clients, checks.seed("draw", seed)).tolist()
+    return {str(number): float(value) for number, value in enumerate(values)}

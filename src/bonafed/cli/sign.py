@@ -7,11 +7,7 @@ from typing import Annotated
 
 import typer
 
-from bonafed.cli import tables
-from bonafed.files import write_together
-from bonafed.mechanisms.contracts import signatures
-from bonafed.mechanisms.contracts.canonical import read_object
-from bonafed.mechanisms.sampling.rules import read_published
+from bonafed.cli import render
 
 
 def keygen(
@@ -24,10 +20,11 @@ def keygen(
 
     Example: bonafed keygen operator.pem
     """
-    public = signatures.make_keys(key)
-    console = tables.new_console()
-    console.print(f"{key} is private: whoever has it signs as you.", markup=False, soft_wrap=True)
-    console.print(f"{public} is public: bonafed verify --key {public}", markup=False, soft_wrap=True)
+    from bonafed.mechanisms.contracts.signatures import make_keys
+
+    public = make_keys(key)
+    render.say(f"{key} is private: whoever has it signs as you.")
+    render.say(f"{public} is public: bonafed verify --key {public}")
 
 
 def sign(
@@ -41,9 +38,11 @@ def sign(
 
     Example: bonafed sign contract.json --key operator.pem
     """
-    document = read_published(read_object(contract))
-    written = {signatures.signature_path(contract): signatures.sign(document.content, key)}
-    write_together(written)
-    console = tables.new_console()
-    console.print(f"SHA-256 {document.digest}", markup=False, soft_wrap=True)
-    tables.say_written(console, written)
+    from bonafed.mechanisms.contracts import signatures
+    from bonafed.mechanisms.contracts.files import read_contract
+
+    agreed = read_contract(contract)
+    place = signatures.signature_path(contract)
+    render.write_together({place: signatures.sign(agreed.content, key)})
+    render.say(f"SHA-256 {agreed.digest}")
+    render.say(f"wrote {place}")

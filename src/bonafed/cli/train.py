@@ -4,34 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib import resources
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bonafed.cli import tables
-from bonafed.cli.quote import Json
+from bonafed.cli import render
+from bonafed.cli.options import Json
 from bonafed.errors import InvalidValue
-from bonafed.files import write_together
+from bonafed.shown import Document, Table
 
 if TYPE_CHECKING:
-    from bonafed.runs.config import AnyConfig
+    from bonafed.mechanisms.protocol import Config, Contract, Reports
     from bonafed.runs.folder import RoundRecord
+    from bonafed.runs.setting import Setting
 
 _INTERRUPTED = 130  # exit code of a program stopped by Ctrl-C
+
+Changes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="A.B=C", help="Set a key of the config, or leave it out (A.B=); may be repeated."
+    ),
+]
 
 
 def train(
     config: Annotated[Path | None, typer.Argument(metavar="[CONFIG.toml]", hidden=True)] = None,
-    changes: Annotated[
-        list[str] | None,
+    contract: Annotated[
+        Path | None,
+        typer.Option(metavar="CONTRACT.json", help="Train under this published contract."),
+    ] = None,
+    reports: Annotated[
+        Path | None,
         typer.Option(
-            "--set",
-            metavar="A.B=C",
-            help="Set a key of the config, or leave it out (A.B=); may be repeated.",
+            metavar="FILE.csv",
+            help="What each client states, as in `bonafed settle`; else simulated clients draw it.",
         ),
     ] = None,
+    changes: Changes = None,
     resume: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Continue the run in this folder.")
     ] = None,
@@ -41,58 +53,54 @@ def train(
     ] = None,
     write_example: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Write an example config here and stop: faithful, fedavg, jsam, rewards, sampling.",
-        ),
+        typer.Option(metavar="NAME", help="Write the example config of this mechanism here, and stop."),
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Train a federation of simulated clients as a config file says.
 
-    A file with a table [contract] or [jsam] pays for it, one with a table [faithful] computes what every
-    client owes for the shared model, one with a table [rewards] gives every client a model as good as
-    its contribution; both print a statement for each client.
+    A mechanism of the catalogue decides who takes part and what each client is owed; its table in the
+    config chooses it, and `--write-example` gives a config to begin with. Without one nobody is paid.
 
     The run folder holds the resolved config, the metrics of every round, a checkpoint, the final model
-    and a summary. A run that was stopped, even killed, continues with --resume and ends with the same
-    weights as if it had not been.
+    and a summary with a statement for each client (`bonafed statement`). A run that was stopped, even
+    killed, continues with --resume and ends with the same weights as if it had not been.
 
     Example: bonafed train fedavg.toml --set training.rounds=50
     """
     if write_example is not None:
         _write_example(write_example)
         return
-    asked = _asked(config, changes or [], resume)
-    place = resume if resume is not None else _new_folder(asked, config, folder)
-    if resume is not None:
-        if folder is not None:
-            raise InvalidValue("--folder", "must not be given with --resume", folder)
-        from bonafed.runs.folder import is_finished
-
-        if config is None and is_finished(resume):
-            _show_finished(asked, resume, as_json)
-            return
-    _train(asked, place, resume is not None, as_json)
+    for name, value in {"--folder": folder, "--contract": contract, "--reports": reports}.items():
+        if resume is not None and value is not None:
+            raise InvalidValue(name, "must not be given with --resume", value)
+    settings = _config(config, changes or [], resume)
+    if resume is None:
+        _begin(settings, _new_folder(settings, config, folder), contract, reports, as_json)
+    elif config is None and _is_finished(resume):
+        _show_finished(resume, as_json)
+    else:
+        _continue(settings, resume, as_json)
 
 
 def _write_example(name: str) -> None:
-    known = sorted(item.name for item in resources.files("bonafed.runs").joinpath("examples").iterdir())
-    names = [Path(item).stem for item in known if item.endswith(".toml")]
-    if name not in names:
-        raise InvalidValue("--write-example", "must be one of " + ", ".join(names), repr(name))
+    from bonafed.mechanisms.catalogue import CATALOGUE
+
+    if name not in CATALOGUE:
+        raise InvalidValue("--write-example", "must be one of " + ", ".join(sorted(CATALOGUE)), repr(name))
     path = Path(f"{name}.toml")
-    content = resources.files("bonafed.runs").joinpath("examples", path.name).read_bytes()
+    content = CATALOGUE[name].example.read_bytes()
     if path.is_file() and path.read_bytes() == content:
         typer.echo(f"{path} is there already")
         return
     if path.exists():
-        raise InvalidValue("--write-example", "must not replace a file that is another", path)
-    write_together({path: content})
+        rule = "must not replace a file: there is one of that name with other contents"
+        raise InvalidValue("--write-example", rule, path)
+    render.write_together({path: content})
     typer.echo(f"wrote {path}")
 
 
-def _asked(path: Path | None, changes: list[str], resume: Path | None) -> AnyConfig:
+def _config(path: Path | None, changes: list[str], resume: Path | None) -> Config:
     """The config of the file, or of the run that is resumed."""
     from bonafed.runs import config as configs
     from bonafed.runs.folder import CONFIG, holds_run
@@ -104,109 +112,146 @@ def _asked(path: Path | None, changes: list[str], resume: Path | None) -> AnyCon
         return configs.read(path, changes)
     if resume is None:
         raise InvalidValue("CONFIG.toml", "or --resume must be given", "nothing")
-    asked = configs.read(resume / CONFIG, changes)
-    require_same_config(asked, configs.read(resume / CONFIG))
-    return asked
+    settings = configs.read(resume / CONFIG, changes)
+    require_same_config(settings, configs.read(resume / CONFIG))
+    return settings
 
 
-def _new_folder(asked: AnyConfig, path: Path | None, folder: Path | None) -> Path:
+def _new_folder(settings: Config, path: Path | None, folder: Path | None) -> Path:
     from bonafed.runs.folder import require_free
 
     stem = path.stem if path is not None else "run"
-    place = folder if folder is not None else Path(asked.run.folder or Path("runs") / stem)
+    place = folder if folder is not None else Path(settings.run.folder or Path("runs") / stem)
     require_free(place)
     return place
 
 
-def _show_finished(asked: AnyConfig, place: Path, as_json: bool) -> None:
-    from bonafed.runs.folder import SUMMARY, read_json
-    from bonafed.runs.private import NOISE, erase_secret
+def _is_finished(place: Path) -> bool:
+    from bonafed.runs.folder import is_finished
 
-    erase_secret(place, NOISE)  # where the end was cut short before that
-    _show(asked, place, read_json(place, SUMMARY), as_json, "finished before; nothing to do")
+    return is_finished(place)
 
 
-def _train(asked: AnyConfig, place: Path, resume: bool, as_json: bool) -> None:
-    from dataclasses import replace
+def _begin(
+    settings: Config, place: Path, contract: Path | None, reports: Path | None, as_json: bool
+) -> None:
+    """A new run, perhaps under a contract and reports from outside."""
+    agreed, stated = None, None
+    if contract is not None:
+        from bonafed.mechanisms.contracts.files import read_contract
 
-    from rich.console import Console
+        agreed = read_contract(contract)
+    if reports is not None:
+        stated = _read_reports(settings, agreed, reports)
+    _train(settings, place, agreed, stated, resume=False, as_json=as_json)
 
-    _require_known_data(asked)
-    from bonafed.runs.config import Config, read
-    from bonafed.runs.faithful_config import FaithfulConfig
-    from bonafed.runs.folder import CONFIG, is_finished, rounds_done
-    from bonafed.runs.rewards_config import RewardsConfig
-    from bonafed.runs.versions import (
-        changed_versions,
-        needs_secret,
-        published_digest,
-        require_same_config,
-        require_same_data,
-        source_of_noise,
-    )
 
-    terminal = Console(stderr=True)
+def _read_reports(settings: Config, contract: Contract | None, path: Path) -> Reports:
+    from bonafed.reports import read_reports
+
+    if contract is None:
+        rule = "must be given with --contract: clients report to what was published"
+        raise InvalidValue("--reports", rule, path)
+    return read_reports(path, contract.question.name)
+
+
+def _continue(settings: Config, place: Path, as_json: bool) -> None:
+    """A run that has begun, under the contract and the reports that it began with."""
+    from bonafed.runs.setting import from_outside
+
+    agreed, stated = from_outside(place)
+    _train(settings, place, agreed, stated, resume=True, as_json=as_json)
+
+
+def _train(
+    settings: Config,
+    place: Path,
+    contract: Contract | None,
+    reports: Reports | None,
+    *,
+    resume: bool,
+    as_json: bool,
+) -> None:
+    _require_known_data(settings)
+    from bonafed.runs.setting import prepare
+    from bonafed.runs.training import train as run_training
+
+    terminal = render.new_console(stderr=True)
     on_progress = terminal.print if terminal.is_terminal else None
-    setting: Any
-    run: Callable[..., dict[str, Any]]
-    more: dict[str, Any] = {}
-    if isinstance(asked, FaithfulConfig):
-        from bonafed.runs.faithful import train_faithful
-        from bonafed.runs.faithful_setting import prepare_faithful
-
-        asked = replace(asked, run=replace(asked.run, folder=str(place)))
-        setting, run = prepare_faithful(asked, on_progress=on_progress), train_faithful
-        more["on_phase"] = on_progress
-    elif isinstance(asked, RewardsConfig):
-        from bonafed.runs.rewards import train_rewards
-        from bonafed.runs.rewards_setting import prepare_rewards
-
-        asked = replace(asked, run=replace(asked.run, folder=str(place)))
-        setting, run = prepare_rewards(asked, on_progress=on_progress), train_rewards
-    else:
-        assert isinstance(asked, Config)
-        from bonafed.runs import training
-        from bonafed.runs.setting import prepare
-
-        asked = replace(asked, run=replace(asked.run, folder=str(place)))
-        setting, run = prepare(asked, on_progress=on_progress), training.train
+    settings = replace(settings, run=replace(settings.run, folder=str(place)))
+    setting = prepare(settings, contract=contract, reports=reports, on_progress=on_progress)
+    done = 0
     if resume:
-        require_same_config(setting.config, read(place / CONFIG))
-        finished = is_finished(place)
-        if not (finished and needs_secret(setting.config)):  # which is gone when such a run has ended
-            noise = source_of_noise(setting.config, place, resume=True)
-            require_same_data(published_digest(setting.digest, noise), place)
-        if finished:
-            _show_finished(setting.config, place, as_json)
+        _require_same_run(setting, place)
+        if _is_finished(place):
+            _show_finished(place, as_json)
             return
-        for name, (then, now) in changed_versions(place).items():
-            typer.echo(f"note: the run began with {name} {then}, this is {now}", err=True)
-    for warning in setting.warnings if isinstance(asked, FaithfulConfig) else ():
+        done = _resuming(place)
+    for warning in setting.warnings:
         typer.echo(f"warning: {warning}", err=True)
     try:
-        anew = not resume or (isinstance(asked, FaithfulConfig) and asked.begins_anew)
-        with _progress(setting.config.rounds, 0 if anew else rounds_done(place), terminal) as on_round:
-            summary = run(setting, place, resume=resume, on_round=on_round, **more)
+        with _progress(setting.mechanism.rounds, done, terminal) as on_round:
+            result = run_training(setting, place, resume=resume, on_round=on_round, on_phase=on_progress)
     except KeyboardInterrupt:
         typer.echo(f"stopped by the user; continue with: bonafed train --resume {place}", err=True)
         raise typer.Exit(_INTERRUPTED) from None
-    _show(asked, place, summary, as_json, "resumed and finished" if resume else "finished")
+    _show(place, result.document(), "resumed and finished" if resume else "finished", as_json)
 
 
-def _require_known_data(asked: AnyConfig) -> None:
+def _require_same_run(setting: Setting, place: Path) -> None:
+    """Config and data are those the run began with; said also of a run that has ended."""
+    from bonafed.runs import versions
+    from bonafed.runs.config import read
+    from bonafed.runs.folder import CONFIG
+
+    versions.require_same_config(setting.config, read(place / CONFIG))
+    if not (_is_finished(place) and versions.needs_secret(setting.config)):  # which is gone then
+        noise = versions.source_of_noise(setting.config, place, resume=True)
+        versions.require_same_data(versions.published_digest(setting.digest, noise), place)
+
+
+def _resuming(place: Path) -> int:
+    """Rounds done; says which libraries have changed since."""
+    from bonafed.runs.folder import rounds_done
+    from bonafed.runs.versions import changed_versions
+
+    for name, (then, now) in changed_versions(place).items():
+        typer.echo(f"note: the run began with {name} {then}, this is {now}", err=True)
+    return rounds_done(place)
+
+
+def _require_known_data(settings: Config) -> None:
     """A misspelt name is refused before PyTorch is imported, which takes seconds."""
     from bonafed.learning import datasets
-    from bonafed.runs.sections import named
+    from bonafed.sections import named
 
-    name = asked.data.name
+    name = settings.data.name
     if name not in datasets.NAMES and not datasets.is_own_file(name):
         with named("data", dataset="name"):
             datasets.load(name)  # refuses it
 
 
+def _show_finished(place: Path, as_json: bool) -> None:
+    from bonafed.runs.folder import SUMMARY, read_json, read_rounds
+    from bonafed.runs.private import NOISE, erase_secret
+    from bonafed.runs.summary import run_document
+
+    erase_secret(place, NOISE)  # where the end was cut short before that
+    document = run_document(read_json(place, SUMMARY), read_rounds(place), place)
+    _show(place, document, "finished before; nothing to do", as_json)
+
+
+def _show(place: Path, document: Document, how: str, as_json: bool) -> None:
+    first, *rest = document.blocks
+    if isinstance(first, Table):
+        first = replace(first, title=f"{first.title}: {how}")
+    data = {"folder": str(place), **document.data}
+    render.show(replace(document, blocks=(first, *rest), data=data), as_json=as_json)
+
+
 @contextmanager
 def _progress(rounds: int, done: int, terminal: Any) -> Iterator[Callable[[RoundRecord], None] | None]:
-    """A bar with rounds, loss, accuracy and time left on a terminal; nothing elsewhere."""
+    """A bar with rounds, phase, loss, accuracy and time left on a terminal; nothing elsewhere."""
     if not terminal.is_terminal:
         yield None
         return
@@ -222,10 +267,10 @@ def _progress(rounds: int, done: int, terminal: Any) -> Iterator[Callable[[Round
     )
     with Progress(*columns, console=terminal) as bar:
         task = bar.add_task("", total=rounds, completed=done, state="")
-        parts = {"method": "", "loss": "", "accuracy": ""}
+        parts = {"phase": "", "loss": "", "accuracy": ""}
 
         def on_round(record: RoundRecord) -> None:
-            parts["method"] = getattr(record, "method", "")
+            parts["phase"] = record.phase
             if record.train_loss is not None:
                 parts["loss"] = f"loss {record.train_loss:.4f}"
             elif record.test_loss is not None:  # a private run tells no training loss
@@ -236,86 +281,3 @@ def _progress(rounds: int, done: int, terminal: Any) -> Iterator[Callable[[Round
             bar.update(task, completed=record.round, state=state)
 
         yield on_round
-
-
-def _show(asked: AnyConfig, place: Path, summary: dict[str, Any], as_json: bool, how: str) -> None:
-    from bonafed.cli.train_faithful import show_faithful
-    from bonafed.cli.train_rewards import show_rewards
-    from bonafed.runs.faithful_config import FaithfulConfig
-    from bonafed.runs.rewards_config import RewardsConfig
-
-    if as_json:
-        tables.say_json({"folder": str(place), **summary})
-    elif isinstance(asked, FaithfulConfig):
-        show_faithful(place, summary, how)
-    elif isinstance(asked, RewardsConfig):
-        show_rewards(place, summary, how)
-    else:
-        _show_training(place, summary, how)
-
-
-def _show_training(place: Path, summary: dict[str, Any], how: str) -> None:
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    console = Console(highlight=False)
-    title = f"Run {escape(place.name)}: {how}"
-    table = Table(title=title, title_justify="left", title_style="bold", show_header=False)
-    table.add_column()
-    table.add_column(justify="right")
-    for name, value in _rows(summary):
-        table.add_row(name, escape(value))
-    console.print(table)
-    for note in summary.get("notes", ()):
-        console.print(f"note: {note}", soft_wrap=True, markup=False)
-    console.print(f"in {place}", soft_wrap=True, markup=False)
-
-
-def _rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
-    rows = [
-        ("data", Path(summary["data"]).name),
-        ("model", f"{summary['model']}, {summary['parameters']:,} parameters"),
-        ("clients", f"{summary['clients']:,}, {summary['mean_participants']:,.4g} per round"),
-        ("rounds", f"{summary['rounds']:,}, {summary['steps']:,} local steps"),
-    ]
-    if summary["test_accuracy"] is not None:
-        best = summary["best_test_accuracy"]
-        rows.append(("test accuracy", f"{summary['test_accuracy']:.2%} (best {best:.2%})"))
-    for key in ("test_loss", "train_loss"):
-        if summary[key] is not None:
-            rows.append((key.replace("_", " "), tables.loss(summary[key])))
-    if "epsilon_sold" in summary:
-        rows += _privacy_rows(summary)
-    elif summary["spend"] is not None:
-        rows.append(("contract", summary["scheme"]))
-        rows.append(("spend", f"{summary['spend']:,.2f} of {summary['total_budget']:,.10g}"))
-        rows.append(("expected for these costs", f"{summary['expected_spend']:,.2f}"))
-    if summary["epsilon"] is not None:
-        promise = f"{summary['epsilon']:.4g} at delta {summary['delta']:g}"
-        kind = f", to {summary['adjacency']} record" if "adjacency" in summary else ""
-        rows.append(("largest epsilon of a client", promise + kind))
-    if summary["skipped_updates"]:
-        clients = ", ".join(map(str, summary["skipped_clients"][:8]))
-        more = ", ..." if len(summary["skipped_clients"]) > 8 else ""
-        rows.append(("updates left out", f"{summary['skipped_updates']:,}, of clients {clients}{more}"))
-    rows.append(("seconds", f"{summary['seconds']:,.2f}"))
-    return rows
-
-
-def _privacy_rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
-    """What was bought, from how many, for what, and whether more was taken than bought."""
-    spend = f"{summary['spend']:,.4g}"
-    if summary["budget"] is not None:
-        spend += f" of {summary['budget']:,.10g}"
-    rows = [
-        ("scheme", summary["scheme"]),
-        ("clients selected", f"{summary['clients_selected']:,} of {summary['clients']:,}"),
-        ("money paid, before round 1", spend),
-        ("expected money", f"{summary['expected_spend']:,.4g}"),
-    ]
-    if summary["expected_budget"] is not None:
-        rows.append(("budget on average", f"{summary['expected_budget']:,.10g}"))
-    ratio = summary["largest_epsilon_ratio"]
-    rows.append(("epsilon given away / sold", f"at most {ratio:.6f}"))
-    return rows

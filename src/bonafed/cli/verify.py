@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bonafed.cli import inputs, tables
-from bonafed.cli.coins import verify_coins
-from bonafed.cli.quote import Json
-from bonafed.economics.claims import Finding
-from bonafed.economics.priors import JSONObject
+from bonafed.cli import render
+from bonafed.cli.options import Json, at_most_one
 from bonafed.errors import InvalidValue
-from bonafed.mechanisms.contracts.canonical import read_object
-from bonafed.mechanisms.contracts.signatures import signature_holds, signature_path
-from bonafed.mechanisms.sampling import rules
-from bonafed.mechanisms.sampling.prospects import prospect
-from bonafed.mechanisms.sampling.published import Published
-from bonafed.mechanisms.sampling.verification import verify_published
+from bonafed.shown import Document
 
-_COINS = "in every round each client by a coin of its own, with the probability that its report is given; "
+if TYPE_CHECKING:
+    from bonafed.economics.claims import Finding
 
 
 def verify(
@@ -36,16 +29,17 @@ def verify(
     ] = None,
     coins: Annotated[
         Path | None,
-        typer.Option(metavar="RUN", help="Finding who was sampled, in a run folder or in opened coins."),
+        typer.Option(
+            metavar="RUN", help="Check who was in which round, in a run folder or in opened coins."
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Verify a published contract: its terms, truthfulness, rationality and spend.
 
-    Says what you would sign: clients, rounds, money, prior, how who is sampled is decided, and the SHA-256
-    of it all. Recomputes the terms that will be settled, and the spend from these, and searches for a
-    profitable lie; trusts nothing the writer computed. Also reads the rules written by
-    `bonafed quote --prior-free --save`. Exit code 0: all checks hold; 1: one does not; 2: not a contract.
+    Says what you would sign, and the SHA-256 of it all. Recomputes the terms that will be settled and
+    searches for a profitable lie; trusts nothing the writer computed. Exit code 0: all checks hold; 1:
+    one does not; 2: not a contract.
 
     With --coins, opens every commitment again, recomputes who was in which round, and compares that and
     the money with what a run has recorded.
@@ -53,87 +47,54 @@ def verify(
     Example: bonafed verify contract.json --cost 0.9
     """
     if coins is not None:
-        inputs.at_most_one(coins=coins, cost=cost, key=key)
+        from bonafed.cli.coins import verify_coins
+
+        at_most_one(coins=coins, cost=cost, key=key)
         verify_coins(coins, contract, as_json)
         return
     if contract is None:
         raise InvalidValue("CONTRACT.json", "or --coins must be given", "nothing")
-    data = read_object(contract)
-    found = rules.read_published(data)
-    description: JSONObject = _facts(found)
+    render.show(_verification(contract, cost, key), as_json=as_json)
+
+
+def _verification(path: Path, cost: float | None, key: Path | None) -> Document:
+    """What is signed, what it would earn, and every check."""
+    from bonafed.mechanisms.contracts.files import read_contract
+
+    agreed = read_contract(path)
+    parts = [agreed.document()]
     if cost is not None:
-        description["prospects"] = _prospects(found, cost)
-    checks = verify_published(found) if isinstance(found, Published) else rules.verify_rules(data)
+        parts.append(agreed.prospect(cost))
+    with render.working("verifying"):
+        findings = list(agreed.verify())
     if key is not None:
-        checks.append(_signature(found.content, contract, key))
-    holds = all(check.holds for check in checks)
-    if as_json:
-        listed = [{"check": c.claim, "holds": c.holds, "detail": c.text} for c in checks]
-        tables.say_json({**description, "holds": holds, "checks": listed})
-    else:
-        tables.show_published(contract, description)
-        tables.show_checks(contract, checks)
-    if not holds:
-        raise typer.Exit(1)
+        findings.append(_signature(agreed.content, path, key))
+    checks = checked(f"Verification of {path}", findings, "the contract")
+    return Document(
+        tuple(block for part in (*parts, checks) for block in part.blocks),
+        {name: value for part in (*parts, checks) for name, value in part.data.items()},
+        holds=checks.holds,
+    )
 
 
-def _facts(found: Published | rules.PublishedRules) -> JSONObject:
-    """What a participant signs, as plain data."""
-    if isinstance(found, Published):
-        plan = found.plan
-        facts: JSONObject = {
-            "kind": "sampling contract",
-            "sha256": found.digest,
-            "clients": plan.clients,
-            "rounds": plan.rounds,
-            "budget": plan.total_budget,
-            "confidence": plan.confidence,
-            "intended_spend": plan.intended_spend,
-            "groups": [
-                {
-                    "clients": g.clients,
-                    "weight": g.weight,
-                    "prior": g.prior.to_json(),
-                    "highest": g.prior.high,
-                }
-                for g in plan.groups
-            ],
-        }
-        commitment = plan.coin_commitment
-    else:
-        free, commitment = found.rules, found.coin_commitment
-        facts = {
-            "kind": "prior-free rules",
-            "sha256": found.digest,
-            "clients": free.clients,
-            "rounds": found.rounds,
-            "budget": found.total_budget,
-            "confidence": None,
-            "highest": free.highest,
-            "initial": free.first_clients,
-            "initial_probability": free.first_probability,
-            "floor": free.lowest_probability,
-            "estimator": free.estimator,
-            "refresh": free.refresh,
-        }
-    if commitment is None:
-        coins = "nothing in this file binds the server to the coins it tosses"
-    else:
-        coins = "the server is held to a secret that it committed to"
-    return {**facts, "coin_commitment": commitment, "sampled": _COINS + coins}
+def checked(title: str, findings: Sequence[Finding], subject: str) -> Document:
+    """Findings as a document, with a verdict."""
+    from bonafed.economics.claims import all_hold, findings_table
 
-
-def _prospects(found: Published | rules.PublishedRules, cost: float) -> list[JSONObject]:
-    """What a participant of this cost would earn, in each group that it may be in."""
-    if not isinstance(found, Published):
-        rule = "must be asked of a contract: under prior-free rules terms depend on those who report before"
-        raise InvalidValue("--cost", rule, cost)
-    plan = found.plan
-    return [asdict(prospect(menu, plan.rounds, cost)) for menu in plan.menus]
+    holds = all_hold(findings)
+    verdict = "Every check holds." if holds else f"{subject[0].upper()}{subject[1:]} fails a check."
+    return Document(
+        (findings_table(title, findings), verdict),
+        {"holds": holds, "findings": [finding.to_json() for finding in findings]},
+        holds=holds,
+    )
 
 
 def _signature(content: bytes, contract: Path, key: Path) -> Finding:
     """Whether the operator's key signed this contract."""
+    from bonafed.economics.claims import Finding
+    from bonafed.mechanisms.contracts.signatures import signature_holds, signature_path
+
     path = signature_path(contract)
     if not path.is_file():
         return Finding("signature", False, f"{path} is missing: the contract is not signed")

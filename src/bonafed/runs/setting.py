@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
+import torch
 from numpy.typing import NDArray
 from torch import nn
 
@@ -22,16 +24,19 @@ from bonafed.learning.engine.programs import Program, flat_parameters
 from bonafed.learning.federation import Federation, Roster
 from bonafed.learning.noise import Source
 from bonafed.mechanisms import catalogue
+from bonafed.mechanisms.contracts.files import read_contract
 from bonafed.mechanisms.protocol import (
     Agreement,
     Config,
     Contract,
     Judged,
     Mechanism,
+    Prepares,
     Reports,
     Slice,
     Warned,
 )
+from bonafed.runs import folder as folders
 from bonafed.runs.config import from_tables, to_tables
 from bonafed.runs.holdings import Holdings, hold
 
@@ -97,6 +102,8 @@ def prepare(
     members = holdings.roster(reports or ()) if federation is None else federation.members
     mechanism = part.make(config, members, program.size)
     test = holdings.test
+    if isinstance(mechanism, Prepares):
+        test = Samples(torch.from_numpy(mechanism.prepared(test.features.numpy())), test.labels)
     if isinstance(mechanism, Judged):
         mechanism = mechanism.with_judges(program, module, test)
         test = mechanism.test_samples()
@@ -106,6 +113,15 @@ def prepare(
         mechanism.config, mechanism, clients, agreement, module, program, test, holdings.digest,
         simulated=reports is None and federation is None,
     )  # fmt: skip
+
+
+def from_outside(folder: Path) -> tuple[Contract | None, Reports | None]:
+    """The contract and the reports that a run was handed when it began; None: it made its own."""
+    if not (folder / folders.AGREEMENT).is_file():
+        return None, None
+    agreed = folders.read_json(folder, folders.AGREEMENT)
+    contract = read_contract(folder / folders.CONTRACT) if agreed["published"] else None
+    return contract, None if agreed["simulated"] else agreed["reports"]
 
 
 def _clients(config: Config, holdings: Holdings, members: Roster, program: Program) -> EngineFederation:

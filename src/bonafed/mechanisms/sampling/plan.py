@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -25,6 +25,8 @@ from bonafed.checks import Floats
 from bonafed.economics.contracts import Allocation, Menu
 from bonafed.economics.curves import Curve, cost_curve, virtual_curve
 from bonafed.economics.expectation import expectation
+from bonafed.economics.money import DECIMALS
+from bonafed.economics.money import decimals as check_decimals
 from bonafed.economics.priors import Prior
 from bonafed.errors import InvalidValue
 from bonafed.mechanisms.sampling.convergence import ConvergenceModel
@@ -77,6 +79,8 @@ class SamplingPlan:
     scale: float | None  # tau of the module docstring; None: everybody is in every round
     confidence: float | None = None  # realised spend is within budget with this probability
     coin_commitment: str | None = None  # SHA-256, in hex, of the secret that decides who is sampled
+    names: tuple[str, ...] | None = None  # (N,) whose group `membership` is; None: all share one group
+    decimals: int = DECIMALS  # digits after the point of an amount that is paid
 
     @property
     def clients(self) -> int:
@@ -148,10 +152,15 @@ def plan(
     weights: ArrayLike | None = None,
     priors: Sequence[Prior] | None = None,
     confidence: float | None = None,
+    names: Sequence[str] | None = None,
+    decimals: int = DECIMALS,
 ) -> SamplingPlan:
     """The optimal truthful contract for a run of `rounds` rounds with `clients` clients.
 
-    `weights` are public data weights s_n, `priors` one prior per client (then `prior` is None).
+    `weights` are public data weights s_n, `priors` one prior per client (then `prior` is None). Where
+    clients differ the contract lists them by name, "0", "1", ... unless `names` are given in the order of
+    the weights: which terms are whose is then part of what is published. Payments over the run are rounded
+    to `decimals` digits.
     With `confidence`, the contract is shrunk until realised spend stays within `total_budget` with
     at least that probability; without, only expected spend does.
 
@@ -163,9 +172,15 @@ def plan(
     money = checks.positive("total_budget", total_budget)
     n = checks.whole("clients", clients, at_most=MOST_CLIENTS)
     r = checks.whole("rounds", rounds, at_most=MOST_ROUNDS)
+    digits = check_decimals("decimals", decimals)
     groups, membership = _group(prior, n, weights, priors)
+    listed = _names(names, n) if len(groups) > 1 else None
+
+    def finished(contract: SamplingPlan) -> SamplingPlan:
+        return replace(contract, names=listed, decimals=digits)
+
     if confidence is None:
-        return plan_to_spend(money, groups, membership, money, r, None)
+        return finished(plan_to_spend(money, groups, membership, money, r, None))
     level = checks.number("confidence", confidence)
     if not 0 < level < 1:
         raise InvalidValue("confidence", "must be between 0 and 1, ends excluded", confidence)
@@ -173,7 +188,15 @@ def plan(
     def at(expected: float) -> SamplingPlan:
         return plan_to_spend(expected, groups, membership, money, r, level)
 
-    return _largest_safe(at, money, 1 - level)
+    return finished(_largest_safe(at, money, 1 - level))
+
+
+def _names(names: Sequence[str] | None, clients: int) -> tuple[str, ...]:
+    """Of clients that differ; numbers unless given."""
+    listed = tuple(map(str, range(clients))) if names is None else tuple(names)
+    if len(listed) != clients or len(set(listed)) != clients:
+        raise InvalidValue("names", f"must be {clients} different ones", f"{len(set(listed))}")
+    return listed
 
 
 def _group(

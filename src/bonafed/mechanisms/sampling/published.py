@@ -7,20 +7,24 @@ What the file states, and nothing else, fixes every client's terms:
     groups                clients that see the same terms: how many, the prior of their cost, their data
                           weight (where groups differ), and the table of their terms
     scale                 tau of q_n(c) = min(1, tau sqrt(s_n/phibar_n(c))); absent: all are in every round
-    membership            the group of each client, where there are several
+    names, membership     where there are several groups, everybody by name, and the group of each
+    decimals              digits after the point of what is paid over the run, rounded so that it covers the
+                          costs of whoever is paid (`bonafed.economics.money`)
     confidence            the probability with which realised spend is promised to stay within the budget,
                           with intended_spend, the expected spend the contract was shrunk to for that
     coins                 the commitment to how who is sampled is decided, where the server made one
 
 Terms are computed from prior and scale at any cost; the table `levels` shows them at the costs of a finite
 prior, or at 65 even costs. A file whose table does not show the terms that will be paid is refused when it
-is read; that they are worth signing is what `verify` checks. Files of version 1 are refused: they could
-promise one thing in the table and pay another.
+is read; that they are worth signing is what `verify` checks. Files of older versions are refused: those of
+version 1 could promise one thing in the table and pay another, those of version 2 did not say which client
+is in which group, nor how payments are rounded.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,6 +34,7 @@ from numpy.typing import NDArray
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.economics.contracts import CurveMenu, Menu
+from bonafed.economics.money import decimals as check_decimals
 from bonafed.economics.priors import JSONObject
 from bonafed.economics.registry import field, prior_from_json
 from bonafed.errors import InvalidValue
@@ -52,7 +57,7 @@ from bonafed.mechanisms.sampling.plan import (
 )
 
 FORMAT = "bonafed-sampling-contract"
-VERSION = 2
+VERSION = 3
 _RTOL = 1e-10  # a table against the terms it shows: both by the same formulas, perhaps on two machines
 _ATOL = 1e-15  # ... and what rounding makes of a probability that is 0 or next to it
 
@@ -85,11 +90,16 @@ class Published(NamedTuple):
 
 def contract_to_json(contract: SamplingPlan) -> JSONObject:
     """Plain data to publish; `contract_from_json` rebuilds the plan."""
-    tables = [Levels(menu.levels(), *menu.price(menu.levels())) for menu in contract.menus]
-    return _to_json(contract, tables)
+    return publish(contract).data
 
 
-def _to_json(contract: SamplingPlan, tables: list[Levels]) -> JSONObject:
+def publish(contract: SamplingPlan) -> Published:
+    """A plan as it is published, with the tables of its terms."""
+    tables = tuple(Levels(menu.levels(), *menu.price(menu.levels())) for menu in contract.menus)
+    return Published(contract, tables, _to_json(contract, tables))
+
+
+def _to_json(contract: SamplingPlan, tables: Sequence[Levels]) -> JSONObject:
     several = len(contract.groups) > 1
     groups = []
     for group, table in zip(contract.groups, tables, strict=True):
@@ -104,6 +114,7 @@ def _to_json(contract: SamplingPlan, tables: list[Levels]) -> JSONObject:
         "version": VERSION,
         "total_budget": contract.total_budget,
         "rounds": contract.rounds,
+        "decimals": contract.decimals,
         "groups": groups,
         **coins_to_json(contract.coin_commitment),
     }
@@ -113,13 +124,20 @@ def _to_json(contract: SamplingPlan, tables: list[Levels]) -> JSONObject:
     if contract.confidence is not None:
         data |= {"confidence": contract.confidence, "intended_spend": contract.intended_spend}
     if several:
-        data["membership"] = contract.membership.tolist()
+        names = contract.names or tuple(map(str, range(contract.clients)))
+        data |= {"names": list(names), "membership": contract.membership.tolist()}
     return data
 
 
 def contract_from_json(data: object) -> SamplingPlan:
     """The plan of a published contract; every field is checked, and the tables show the plan's terms."""
     published = parse_contract(data)
+    require_terms_shown(published)
+    return published.plan
+
+
+def require_terms_shown(published: Published) -> None:
+    """Refuse a contract whose tables show other terms than it pays."""
     for number, (menu, table) in enumerate(zip(published.plan.menus, published.levels, strict=True)):
         for name, gap in table_gaps(menu, table).items():
             if np.any(gap > 0):
@@ -127,7 +145,6 @@ def contract_from_json(data: object) -> SamplingPlan:
                 rule = f"must show the terms that prior and scale give at cost {table.cost[at]:g}"
                 shown = float(getattr(table, name)[at])
                 raise InvalidValue(f"contract.groups[{number}].levels.{name}", rule, shown)
-    return published.plan
 
 
 def table_gaps(menu: Menu, table: Levels) -> dict[str, Floats]:
@@ -152,10 +169,14 @@ def parse_contract(data: object) -> Published:
     confidence, intended = _promise(data, money)
     groups = _groups(field(data, "groups", "contract"))
     membership = _membership(data, groups)
+    names = _names(data, membership.size) if len(groups) > 1 else None
+    decimals = check_decimals("contract.decimals", field(data, "decimals", "contract"))
     scale = checks.positive("contract.scale", data["scale"]) if "scale" in data else None
     menus = menus_at_scale(groups, scale, intended / rounds / membership.size)
     coins = coins_from_json(data.get("coins"))
-    plan = SamplingPlan(money, rounds, groups, menus, membership, intended, scale, confidence, coins)
+    plan = SamplingPlan(
+        money, rounds, groups, menus, membership, intended, scale, confidence, coins, names, decimals
+    )
     tables = [
         _levels(field(entry, "levels", "group"), menu)
         for entry, menu in zip(data["groups"], menus, strict=True)
@@ -208,6 +229,16 @@ def _membership(data: JSONObject, groups: tuple[Group, ...]) -> NDArray[np.int64
     if np.any(np.diff(first) < 0):
         raise InvalidValue("contract.groups", "must be in the order of their first clients", "another")
     return membership
+
+
+def _names(data: JSONObject, clients: int) -> tuple[str, ...]:
+    """Whose group is whose: everybody once."""
+    listed = field(data, "names", "contract")
+    if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
+        raise InvalidValue("contract.names", "must be a list of names", repr(listed)[:60])
+    if len(listed) != clients or len(set(listed)) != clients:
+        raise InvalidValue("contract.names", f"must be {clients} different names", len(set(listed)))
+    return tuple(listed)
 
 
 def _levels(data: object, menu: Menu) -> Levels:

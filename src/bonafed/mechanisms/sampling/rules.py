@@ -2,10 +2,14 @@
 
 What is published before the first client is approached: the numbers below. They bind the server, and
 anyone can check that they promise what they say, by search over many sequences of reports.
+
+Clients are approached in the order of SHA-256(digest of the rules, name): fixed by what was published, the
+same whatever anybody states, and for nobody to choose after the rules are out.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -16,6 +20,8 @@ from bonafed import checks
 from bonafed.economics.audit import AuditReport, Claim, audit, merge
 from bonafed.economics.claims import Finding
 from bonafed.economics.discrete import Estimator
+from bonafed.economics.money import DECIMALS
+from bonafed.economics.money import decimals as check_decimals
 from bonafed.economics.priors import JSONObject
 from bonafed.economics.registry import field
 from bonafed.errors import InvalidValue
@@ -29,10 +35,9 @@ from bonafed.mechanisms.contracts.canonical import (
 )
 from bonafed.mechanisms.sampling.plan import MOST_ROUNDS
 from bonafed.mechanisms.sampling.prior_free import PriorFreeSampling
-from bonafed.mechanisms.sampling.published import Published, parse_contract
 
 RULES_FORMAT = "bonafed-prior-free-rules"
-RULES_VERSION = 2
+RULES_VERSION = 3
 _SEQUENCES = 15  # random sequences of reports tried by `verify_rules`
 _LONGEST = 100  # clients of a tried sequence; longer rules are tried at this length
 _PLACES = 6  # places along a sequence at which the published menu is audited
@@ -44,6 +49,7 @@ class PublishedRules(NamedTuple):
     rules: PriorFreeSampling
     rounds: int
     coin_commitment: str | None = None  # SHA-256, in hex, of the secret that decides who is sampled
+    decimals: int = DECIMALS  # digits after the point of an amount that is paid
 
     @property
     def total_budget(self) -> float:
@@ -61,7 +67,23 @@ class PublishedRules(NamedTuple):
         return digest(self.content)
 
 
-def rules_to_json(rules: PriorFreeSampling, rounds: int, coin_commitment: str | None = None) -> JSONObject:
+def approach_order(digest: str, names: Sequence[str]) -> list[int]:
+    """Places in `names` in the order in which clients are approached under rules of this digest.
+
+    >>> approach_order("00" * 32, ["ada", "ben", "eve"]) == approach_order("00" * 32, ["ada", "ben", "eve"])
+    True
+    """
+    seed = bytes.fromhex(digest)
+    keys = [hashlib.sha256(seed + name.encode()).digest() for name in names]
+    return sorted(range(len(names)), key=keys.__getitem__)
+
+
+def rules_to_json(
+    rules: PriorFreeSampling,
+    rounds: int,
+    coin_commitment: str | None = None,
+    decimals: int = DECIMALS,
+) -> JSONObject:
     """Plain data to publish."""
     if rules.variant != "safe":
         raise InvalidValue("variant", "must be 'safe' to be published", repr(rules.variant))
@@ -77,13 +99,19 @@ def rules_to_json(rules: PriorFreeSampling, rounds: int, coin_commitment: str | 
         "floor": rules.lowest_probability,
         "estimator": rules.estimator,
         "refresh": rules.refresh,
+        "decimals": decimals,
         **coins_to_json(coin_commitment),
     }
 
 
-def rules_bytes(rules: PriorFreeSampling, rounds: int, coin_commitment: str | None = None) -> bytes:
+def rules_bytes(
+    rules: PriorFreeSampling,
+    rounds: int,
+    coin_commitment: str | None = None,
+    decimals: int = DECIMALS,
+) -> bytes:
     """The rules as the content of a file: their canonical form."""
-    return canonical_bytes(rules_to_json(rules, rounds, coin_commitment))
+    return canonical_bytes(rules_to_json(rules, rounds, coin_commitment, decimals))
 
 
 def rules_from_json(data: object) -> PublishedRules:
@@ -103,16 +131,10 @@ def rules_from_json(data: object) -> PublishedRules:
     rules = PriorFreeSampling(
         budget=field(data, "budget_per_round", "rules"), estimator=estimator, **values
     )
-    published = PublishedRules(rules, rounds, coins_from_json(data.get("coins")))
+    decimals = check_decimals("rules.decimals", field(data, "decimals", "rules"))
+    published = PublishedRules(rules, rounds, coins_from_json(data.get("coins")), decimals)
     require_same(data, rules_to_json(*published), "rules")
     return published
-
-
-def read_published(data: object) -> Published | PublishedRules:
-    """The contract or the rules of a file, whichever it is: well formed, not yet what it should be."""
-    if field(data, "format", "contract") == RULES_FORMAT:
-        return rules_from_json(data)
-    return parse_contract(data)
 
 
 def audit_sequence(
@@ -138,8 +160,13 @@ def audit_sequence(
 
 
 def verify_rules(data: object, seed: int = 0) -> list[Finding]:
+    """Checks of rules in a file (see `verify_published_rules`)."""
+    return verify_published_rules(rules_from_json(data), seed)
+
+
+def verify_published_rules(published: PublishedRules, seed: int = 0) -> list[Finding]:
     """Play many sequences of reports, gentle and hostile, and look for a broken promise."""
-    rules = _shortened(rules_from_json(data).rules)
+    rules = _shortened(published.rules)
     rng = np.random.default_rng(seed)
     n, top = rules.clients, rules.highest
     dear_then_free = np.where(np.arange(n) < n // 2, top, 0.0)

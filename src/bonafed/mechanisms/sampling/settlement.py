@@ -2,14 +2,16 @@
 
 A menu is posted: a client's terms follow from the contract and its own report, nobody else's. A client
 whose report is above the highest cost that the contract admits does not take part; the others' terms are as
-they were. Under prior-free rules clients are approached in the order of their reports, and a client's terms
-depend on those before it.
+they were. Under prior-free rules clients are approached one after the other, and a client's terms depend on
+those before it.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -18,22 +20,29 @@ from numpy.typing import ArrayLike, NDArray
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.economics.discrete import Empirical
+from bonafed.economics.money import DECIMALS, owed
 from bonafed.errors import InvalidValue
+from bonafed.mechanisms.protocol import Lottery
 from bonafed.mechanisms.sampling.plan import SamplingPlan
 from bonafed.mechanisms.sampling.prior_free import PriorFreeSampling
+from bonafed.mechanisms.sampling.rules import PublishedRules, approach_order
 from bonafed.mechanisms.sampling.spend import SpendDistribution, known_lotteries, spend_distribution
+from bonafed.shown import Document, JSONObject, Shown
 
 
 @dataclass(frozen=True, eq=False)
-class SettledTerms:
-    """What every client was promised, in the order of the reports."""
+class SettledTerms(Shown):
+    """What every client was promised; the `PaidTerms` of a sampling contract."""
 
+    clients: tuple[str, ...]  # (N,) names
     reports: Floats  # (N,) money per participation
     admitted: NDArray[np.bool_]  # (N,) False for reports above the highest cost: not in any round
     probability: Floats  # (N,) of being sampled in a round; 0 if not admitted
     payment: Floats  # (N,) money per participation, at least the report; 0 if not admitted
     rounds: int
     total_budget: float  # money, whole run
+    decimals: int = DECIMALS  # digits after the point of an amount that is paid
+    cautions: tuple[str, ...] = ()  # what the contract does not promise for these reports
 
     @cached_property
     def spend(self) -> SpendDistribution:
@@ -42,6 +51,64 @@ class SettledTerms:
             return SpendDistribution(0.0, 0.0, "lattice", np.empty(0), np.empty(0))
         lotteries = known_lotteries(self.probability[self.admitted], self.payment[self.admitted])
         return spend_distribution(lotteries, self.rounds)
+
+    @property
+    def expected_spend(self) -> float:
+        """Money over the whole run, in expectation over the coins, for these costs."""
+        return self.rounds * math.fsum(self.probability * self.payment)
+
+    @property
+    def sampling_term(self) -> float:
+        """sum of s_n/q_n over who is admitted, here with s_n = 1: what the convergence bound depends on."""
+        return math.fsum(1 / self.probability[self.admitted])
+
+    @property
+    def lottery(self) -> Lottery:
+        """A coin per client and round."""
+        return Lottery(self.probability)
+
+    def due_in(self, round_number: int, who: Sequence[int]) -> float:
+        """Money of a round: everybody in it is paid, whether or not its update turns out to be usable."""
+        return math.fsum(self.payment[list(who)])
+
+    def amounts(self, participations: Sequence[int]) -> tuple[int, ...]:
+        """(N,) smallest units: the payment times participations, rounded so that it covers the costs."""
+        return owed(self.payment, self.reports, participations, self.decimals)
+
+    def ordered(self, names: Sequence[str]) -> SettledTerms:
+        """The same terms with these clients in this order."""
+        places = {name: place for place, name in enumerate(self.clients)}
+        at = [places[name] for name in names]
+        return replace(
+            self, clients=tuple(names), reports=self.reports[at], admitted=self.admitted[at],
+            probability=self.probability[at], payment=self.payment[at],
+        )  # fmt: skip
+
+    def to_json(self) -> JSONObject:
+        """Everything that was promised, by client."""
+        return {
+            "clients": [
+                {
+                    "client": client,
+                    "cost": float(cost),
+                    "admitted": bool(inside),
+                    "probability": float(q),
+                    "payment": float(r),
+                }
+                for client, cost, inside, q, r in zip(
+                    self.clients, self.reports, self.admitted, self.probability, self.payment, strict=True
+                )
+            ],
+            "rounds": self.rounds,
+            "budget": self.total_budget,
+            "decimals": self.decimals,
+        }
+
+    def document(self) -> Document:
+        """A row per client, the money, cautions."""
+        from bonafed.mechanisms.sampling.report import terms_document
+
+        return terms_document(self)
 
 
 def settle_contract(contract: SamplingPlan, reports: ArrayLike) -> SettledTerms:
@@ -52,15 +119,60 @@ def settle_contract(contract: SamplingPlan, reports: ArrayLike) -> SettledTerms:
     >>> terms = settle_contract(plan(Uniform(0.5, 1.5), 300, clients=3, rounds=100), [0.7, 1.6, 1.1])
     >>> terms.admitted.tolist(), terms.probability.round(3).tolist()
     ([True, False, True], [0.883, 0.0, 0.642])
+
+    Clients have the names that the contract lists, or numbers.
     """
     c = checks.vector("reports", reports, length=contract.clients)
-    highest = np.array([menu.levels()[-1] for menu in contract.menus])[contract.membership]
+    return _settled(contract, contract.names or _numbered(c.size), c, np.arange(c.size))
+
+
+def settle_by_name(contract: SamplingPlan, reports: Mapping[str, float]) -> SettledTerms:
+    """The terms of a contract for what clients state, by name; in the order of the reports.
+
+    Where clients are in groups, the contract says by name who is in which; else all names are alike. Who
+    does not report does not take part.
+    """
+    names, c = stated(reports, contract.clients)
+    places = np.arange(c.size)
+    if contract.names is not None:
+        known = {name: place for place, name in enumerate(contract.names)}
+        for name in names:
+            if name not in known:
+                raise InvalidValue("reports", "must be of clients that the contract lists", repr(name))
+        places = np.array([known[name] for name in names])
+    terms = _settled(contract, names, c, places)
+    cautions = (
+        *missing(terms, contract.clients),
+        *designed_from_reports(contract, terms, places),
+        *overspending(terms),
+    )
+    return replace(terms, cautions=cautions)
+
+
+def _settled(
+    contract: SamplingPlan, names: tuple[str, ...], c: Floats, places: NDArray[np.int64]
+) -> SettledTerms:
+    """Of these costs of clients at these places of the contract's membership."""
+    highest = np.array([menu.levels()[-1] for menu in contract.menus])[contract.membership[places]]
     inside = c <= highest
     q, r = np.zeros(c.size), np.zeros(c.size)
-    q[inside], r[inside] = contract.price(c[inside], np.flatnonzero(inside))
+    q[inside], r[inside] = contract.price(c[inside], places[inside])
     if q.max() > 1:
         raise InvalidValue("contract", "must hold probabilities of at most 1", float(q.max()))
-    return SettledTerms(c, inside, q, r, contract.rounds, contract.total_budget)
+    return SettledTerms(names, c, inside, q, r, contract.rounds, contract.total_budget, contract.decimals)
+
+
+def stated(reports: Mapping[str, float], most: int) -> tuple[tuple[str, ...], Floats]:
+    """Names and costs of those who report, so many at most."""
+    if not reports:
+        raise InvalidValue("reports", "must be of one client at least", "none")
+    if len(reports) > most:
+        raise InvalidValue("reports", f"must be of the contract's {most} clients at most", len(reports))
+    return tuple(reports), checks.vector("reports", list(reports.values()))
+
+
+def _numbered(count: int) -> tuple[str, ...]:
+    return tuple(map(str, range(count)))
 
 
 def settle_rules(rules: PriorFreeSampling, rounds: int, reports: ArrayLike) -> SettledTerms:
@@ -69,37 +181,76 @@ def settle_rules(rules: PriorFreeSampling, rounds: int, reports: ArrayLike) -> S
     turns = checks.whole("rounds", rounds)
     done = rules.run(c)  # passes over whoever is not admitted
     inside = c <= rules.highest
-    return SettledTerms(c, inside, done.probability, done.payment, turns, turns * rules.budget)
+    return SettledTerms(
+        _numbered(c.size), c, inside, done.probability, done.payment, turns, turns * rules.budget
+    )
 
 
-def reports_behind_prior(contract: SamplingPlan, reports: ArrayLike) -> int:
+def settle_rules_by_name(
+    published: PublishedRules, digest: str, reports: Mapping[str, float]
+) -> SettledTerms:
+    """The terms of published rules for what clients state, by name; in the order of the reports.
+
+    Clients are approached in the order of `approach_order`, whatever the order of the reports; who does not
+    report is passed over.
+    """
+    rules = published.rules
+    names, c = stated(reports, rules.clients)
+    order = approach_order(digest, names)
+    played = rules.run(np.concatenate([c[order], np.full(rules.clients - c.size, np.inf)]))
+    q, r = np.empty(c.size), np.empty(c.size)
+    q[order], r[order] = played.probability[: c.size], played.payment[: c.size]
+    terms = SettledTerms(
+        names, c, c <= rules.highest, q, r, published.rounds, published.total_budget, published.decimals
+    )
+    return replace(terms, cautions=tuple(missing(terms, rules.clients)))
+
+
+def missing(terms: SettledTerms, clients: int) -> list[str]:
+    """A caution where not everybody has reported."""
+    if len(terms.clients) == clients:
+        return []
+    return [
+        f"{len(terms.clients):,} of {clients:,} clients have reported; who has not does not take part, and "
+        "its money is not spent."
+    ]
+
+
+def reports_behind_prior(
+    contract: SamplingPlan, reports: ArrayLike, places: NDArray[np.int64] | None = None
+) -> int:
     """How many reports are among the past costs that the prior of their client was estimated from.
 
-    Each past cost stands for one report at most, whatever the order.
+    Each past cost stands for one report at most, whatever the order. `places` are those of the reports'
+    clients among the contract's, where not all have reported.
     """
-    c = checks.vector("reports", reports, length=contract.clients)
-    found = 0
+    length = contract.clients if places is None else places.size
+    c = checks.vector("reports", reports, length=length)
+    groups = contract.membership if places is None else contract.membership[places]
+    behind = 0
     for index, group in enumerate(contract.groups):
         if isinstance(group.prior, Empirical):
-            stated = Counter(c[contract.membership == index].tolist())
-            found += (stated & Counter(group.prior.samples.tolist())).total()
-    return found
+            costs = Counter(c[groups == index].tolist())
+            behind += (costs & Counter(group.prior.samples.tolist())).total()
+    return behind
 
 
-def designed_from_reports(contract: SamplingPlan, terms: SettledTerms) -> list[str]:
+def designed_from_reports(
+    contract: SamplingPlan, terms: SettledTerms, places: NDArray[np.int64] | None = None
+) -> list[str]:
     """A caution where the contract was probably made from the very reports it is settled for.
 
     A menu is truthful for a client whose report did not make it (theory A6). Where at least half of all
     reports are among the past costs behind the prior, the two are probably the same statements.
     """
-    behind, everybody = reports_behind_prior(contract, terms.reports), terms.reports.size
+    behind, everybody = reports_behind_prior(contract, terms.reports, places), terms.reports.size
     if not behind or 2 * behind < everybody:
         return []
     return [
         f"{behind:,} of {everybody:,} reports are among the past costs that the contract was made from. If "
         "these are the same statements, the contract is not truthful: a report then moves the terms it is "
-        "paid by, and overstating may pay. Prior-free rules (bonafed quote --prior-free) are made for "
-        "learning costs from the clients themselves."
+        "paid by, and overstating may pay. Prior-free rules (bonafed quote sampling --prior-free) are made "
+        "for learning costs from the clients themselves."
     ]
 
 

@@ -1,0 +1,43 @@
+"""`bonafed compare`: every mechanism that applies, on the same federation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bonafed.cli import render
+from bonafed.cli.options import Json, Plot
+from bonafed.cli.train import Changes
+
+
+def compare(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG.toml", hidden=True)],
+    changes: Changes = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Keep the runs here; if not given, nothing is kept."),
+    ] = None,
+    plot: Plot = None,
+    as_json: Json = False,
+) -> None:
+    """Compare mechanisms on one federation: accuracy, money, privacy, and the best lie of each.
+
+    The config says what is held equal: data, partition, model, training and, in a table [compare], the
+    money and what is believed about costs. Every mechanism of the catalogue that applies is trained and
+    attacked by search; of the others it is said why they do not apply.
+
+    Example: bonafed compare fedavg.toml --plot compare.png
+    """
+    render.require_outputs({"--plot": plot})
+    from bonafed.runs.comparing import compare as compare_mechanisms
+    from bonafed.runs.config import read_tables
+
+    tables = read_tables(config, changes or [])
+    with render.working("comparing") as tell:
+        comparison = compare_mechanisms(tables, folder=folder, tell=tell)
+    document = comparison.document()
+    outputs = render.drawn(document, plot)
+    render.write_together(outputs)
+    render.show(document, as_json=as_json, written=outputs)

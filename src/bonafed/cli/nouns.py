@@ -1,0 +1,223 @@
+"""Verbs whose nouns come from the catalogue: `bonafed quote NAME`, `audit NAME`, `advise QUESTION`.
+
+A mechanism states its commands as data (`protocol.Command`): options, help text and what it answers. The
+list of nouns needs the catalogue alone; a mechanism is imported when its noun is typed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from inspect import Parameter, Signature
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from bonafed.cli.options import Json, Plot, named_by_flags, parameters, section_of
+from bonafed.errors import InvalidValue
+
+if TYPE_CHECKING:
+    from bonafed.mechanisms.protocol import Command
+
+_COINS = "coins"  # the key of a section that takes the commitment to the coins
+_Save = Annotated[
+    Path | None,
+    typer.Option(metavar="CONTRACT.json", help="Write the contract, for `bonafed verify` and `settle`."),
+]
+_Sign = Annotated[
+    Path | None,
+    typer.Option(metavar="KEY.pem", help="With --save: also sign it, into CONTRACT.json.sig."),
+]
+_CommitCoins = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="With --save: draw a secret that decides who is in a round, keep it in this new file, and "
+        "put its commitment into the contract.",
+    ),
+]
+_PUBLISHING = {"save": _Save, "sign": _Sign}
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """A command with nouns."""
+
+    summary: str
+    noun: str  # what a noun is, in errors
+    nouns: Callable[[], Mapping[str, str]]  # summaries by name
+    command: Callable[[str], Command]  # of a noun
+    publishes: bool = False  # whether it can write a contract
+
+
+class Listed(TyperGroup):
+    """Commands with their first sentence in full, which Click cuts short."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(self.summaries(ctx))
+
+    def summaries(self, ctx: Any) -> list[tuple[str, str]]:
+        """Every command with a sentence on it."""
+        listed = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        return [(name, command.get_short_help_str(10_000)) for name, command in listed if command]
+
+
+def group_of(verb: Verb) -> typer.Typer:
+    """The commands of a verb, made when they are typed."""
+
+    class Nouns(Listed):
+        """Typer's groups know their commands beforehand; this one asks."""
+
+        def list_commands(self, ctx: Any) -> list[str]:
+            return list(verb.nouns())
+
+        def get_command(self, ctx: Any, cmd_name: str) -> Any:
+            if cmd_name not in verb.nouns():
+                raise InvalidValue(verb.noun, "must be one of " + ", ".join(verb.nouns()), repr(cmd_name))
+            return _command(verb, cmd_name)
+
+        def summaries(self, ctx: Any) -> list[tuple[str, str]]:
+            return list(verb.nouns().items())
+
+    group = typer.Typer(cls=Nouns, no_args_is_help=True, rich_markup_mode=None, help=verb.summary)
+
+    @group.callback()
+    def _group() -> None:
+        pass
+
+    _group.__doc__ = verb.summary
+    return group
+
+
+def _command(verb: Verb, noun: str) -> Any:
+    """A mechanism's command as Typer's."""
+    command = verb.command(noun)
+    commits = verb.publishes and _COINS in command.options.__dataclass_fields__
+    more: dict[str, Any] = dict(_PUBLISHING) if verb.publishes else {}
+    if commits:
+        more["commit_coins"] = _CommitCoins
+    listed = parameters(command.options, without=[_COINS] if commits else ())
+    listed += [
+        Parameter("as_json", Parameter.KEYWORD_ONLY, default=False, annotation=Json),
+        Parameter("plot", Parameter.KEYWORD_ONLY, default=None, annotation=Plot),
+        *(Parameter(n, Parameter.KEYWORD_ONLY, default=None, annotation=kind) for n, kind in more.items()),
+    ]
+
+    def run(**typed: Any) -> None:
+        own = {item.name for item in listed} - {"as_json", "plot", *more}
+        values = {name: value for name, value in typed.items() if name in own}
+        outputs = {name: value for name, value in typed.items() if name not in own}
+        _answer(command, values, **outputs)
+
+    run.__signature__ = Signature(listed)  # type: ignore[attr-defined]  # what Typer reads
+    example = f"Example: {command.example}" if command.example else ""
+    text = "\n\n".join(filter(None, (command.summary, command.details, example)))
+    app = typer.Typer(add_completion=False, rich_markup_mode=None)
+    app.command(noun, help=text)(run)
+    return typer.main.get_command(app)
+
+
+def _answer(
+    command: Command,
+    values: dict[str, Any],
+    as_json: bool,
+    plot: Path | None,
+    save: Path | None = None,
+    sign: Path | None = None,
+    commit_coins: Path | None = None,
+) -> None:
+    """Refuse what cannot be written, answer, write everything together, then show it."""
+    from bonafed.cli import render
+
+    render.require_outputs({"--plot": plot, "--save": save})
+    if sign is not None and save is None:
+        raise InvalidValue("--sign", "must be given with --save", sign)
+    secret = None
+    if commit_coins is not None:
+        from bonafed.cli.coin_secret import new_coin_secret
+
+        secret = new_coin_secret(commit_coins, save)
+        values[_COINS] = secret.commitment
+    options = section_of(command.options, values)
+    with render.working("working"), named_by_flags(command.options):
+        document = command.answer(options)
+        outputs = render.drawn(document, plot)
+        if save is not None:
+            outputs |= render.signed(save, render.saved(document, save, "contract"), sign)
+    written = list(outputs)
+    if secret is None:
+        render.write_together(outputs)
+    else:
+        from bonafed.cli.coin_secret import write_with_secret
+
+        write_with_secret(outputs, secret)
+        written.append(secret.path)
+    render.show(document, as_json=as_json, written=written)
+
+
+def _nouns(verb: str) -> Mapping[str, str]:
+    from bonafed.mechanisms.catalogue import with_verb
+
+    return {found.name: found.summary for found in with_verb(verb)}
+
+
+def _quote(name: str) -> Command:
+    from bonafed.mechanisms.catalogue import entry
+
+    command = entry(name).load().quote
+    assert command is not None  # the catalogue says that there is one
+    return command
+
+
+def _attack(name: str) -> Command:
+    from bonafed.mechanisms.catalogue import entry
+
+    command = entry(name).load().attack
+    assert command is not None  # the catalogue says that there is one
+    return command
+
+
+def _advice() -> Mapping[str, Command]:
+    """Every question that somebody answers: mechanisms in the order of the catalogue, then all others."""
+    from importlib.util import find_spec
+
+    from bonafed.mechanisms.catalogue import with_verb
+
+    questions: dict[str, Command] = {}
+    for found in with_verb("advise"):
+        questions |= found.load().advice
+    if find_spec("bonafed.mechanisms.advice") is not None:
+        from bonafed.mechanisms.advice import ADVICE  # type: ignore[import-not-found,unused-ignore]
+
+        questions |= ADVICE
+    return questions
+
+
+quote_app = group_of(
+    Verb(
+        "The contract to publish under a mechanism, what it costs, and what it buys.",
+        "mechanism",
+        lambda: _nouns("quote"),
+        _quote,
+        publishes=True,
+    )
+)
+audit_app = group_of(
+    Verb(
+        "Try to game a mechanism, and show the lie that pays if there is one.",
+        "mechanism",
+        lambda: _nouns("audit"),
+        _attack,
+    )
+)
+advise_app = group_of(
+    Verb(
+        "Answers to questions that come before a config.",
+        "question",
+        lambda: {name: command.summary for name, command in _advice().items()},
+        lambda name: _advice()[name],
+    )
+)

@@ -1,0 +1,174 @@
+"""Options on the command line from a section: a key becomes a flag, and its rule judges the value.
+
+A section declares its keys once (`bonafed.sections`); here they become the parameters of a command:
+
+    clients: int = key(checks.whole, help="How many.")        --clients INTEGER  How many. (required)
+    seed: int = key(checks.seed, 0, help="Of the draws.")     --seed INTEGER  Of the draws. (default: 0)
+    members: tuple[int, ...] = key(...)                       --members 1,2 --members 3
+    scheme: Literal["a", "b"] = key(...)                      --scheme [a|b]
+    fast: bool = key(flag, False)                             --fast
+
+Values of any other type, such as a prior, are handed over as text: the rule of the key reads them.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import MISSING, Field, fields
+from inspect import Parameter
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import typer
+
+from bonafed.errors import InvalidValue
+from bonafed.sections import Section, is_required
+
+S = TypeVar("S", bound=Section)
+_PLAIN = (bool, int, float, str, Path)
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs, nothing else.")]
+Plot = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Also draw it to a .png, .svg or .pdf file.")
+]
+
+
+def parameters(kind: type[Section], without: Collection[str] = ()) -> list[Parameter]:
+    """A parameter of a Typer command for every key of a section, but for some."""
+    hints = get_type_hints(kind)
+    return [_parameter(item, hints[item.name]) for item in fields(kind) if item.name not in without]
+
+
+def section_of(kind: type[S], values: Mapping[str, Any]) -> S:
+    """The section of what was typed, None for what was not; refused under the name of the option."""
+    typed = {}
+    hints = get_type_hints(kind)
+    for item in fields(kind):
+        value = values.get(item.name)
+        if value is None or value == []:
+            if is_required(item):
+                raise missing(flag_of(item))
+            continue
+        typed[item.name] = _value(flag_of(item), value, hints[item.name])
+    with named_by_flags(kind):
+        return kind(**kind.reading(typed))
+
+
+@contextmanager
+def named_by_flags(kind: type[Section]) -> Iterator[None]:
+    """Errors inside name the option: always where its spelling is its own, else where it is about whether
+    it is given at all, `--highest must not be given with --prior`; a value that is wrong is the quantity's,
+    `budget must be positive, got -3.0`."""
+    try:
+        yield
+    except InvalidValue as error:
+        item = kind.__dataclass_fields__.get(error.name)
+        about_presence = error.rule.startswith(("must be given", "must not be given"))
+        if item is None or not (item.metadata.get("flag") or about_presence):
+            raise
+        raise type(error)(flag_of(item), error.rule, error.value) from error
+
+
+def flag_of(item: Field[Any]) -> str:
+    """How a key is spelled as an option."""
+    own = item.metadata.get("flag") or item.name
+    return "--" + own.removeprefix("--").replace("_", "-")
+
+
+def missing(flag: str, why: str = "") -> InvalidValue:
+    """The error for an option, or an argument, that a command cannot do without."""
+    return InvalidValue(flag, f"must be given{why}", "nothing")
+
+
+def exactly_one(**ways: object) -> str:
+    """The one of several options that was typed; their names with _ for -."""
+    typed = [name for name, value in ways.items() if value is not None]
+    if len(typed) != 1:
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in ways)
+        raise InvalidValue("input", f"must be one of {flags}", "none" if not typed else "two")
+    return typed[0]
+
+
+def at_most_one(**ways: object) -> None:
+    """Options that exclude each other."""
+    typed = [(f"--{name.replace('_', '-')}", value) for name, value in ways.items() if value is not None]
+    if len(typed) > 1:
+        raise InvalidValue(typed[1][0], f"must not be given with {typed[0][0]}", typed[1][1])
+
+
+def _parameter(item: Field[Any], hint: Any) -> Parameter:
+    kind, several = _shape(hint)
+    default = _default(item, several)
+    text = str(item.metadata.get("help") or "")
+    if is_required(item):
+        text = f"{text} (required)".strip()
+    elif default is not None and default is not False and default != "":
+        text = f"{text} (default: {'yes' if default is True else default})".strip()
+    metavar = "[" + "|".join(get_args(_alone(hint))) + "]" if get_origin(_alone(hint)) is Literal else None
+    if several:
+        metavar = {int: "N,N,...", float: "X,X,..."}.get(kind, "A,A,...")
+    flag = flag_of(item)
+    if kind is bool and default is True:
+        flag = f"{flag}/--no-{flag[2:]}"
+    option = typer.Option(
+        flag,
+        help=text,
+        metavar=item.metadata.get("metavar") or metavar,
+        show_default=False,  # Typer writes it with a backslash where it does not use Rich
+    )
+    typed: Any = list[str] if several else kind
+    annotation = Annotated[typed | None, option] if default is None else Annotated[typed, option]
+    return Parameter(item.name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _alone(hint: Any) -> Any:
+    """The type without None; text for a choice of several."""
+    if get_origin(hint) not in (Union, types.UnionType):
+        return hint
+    rest = [part for part in get_args(hint) if part is not type(None)]
+    if len(rest) == 1:
+        return rest[0]
+    return float if set(rest) <= {int, float} else str
+
+
+def _shape(hint: Any) -> tuple[type, bool]:
+    """What Typer reads, and whether more than once."""
+    alone = _alone(hint)
+    if get_origin(alone) is tuple:
+        return _shape(get_args(alone)[0])[0], True
+    return (alone if alone in _PLAIN else str), False
+
+
+def _default(item: Field[Any], several: bool) -> Any:
+    """What stands in the help text, and means the same as leaving it out."""
+    if item.default is MISSING:
+        return None
+    if several:
+        return None
+    return item.default if isinstance(item.default, _PLAIN) else None
+
+
+def _value(flag: str, value: Any, hint: Any) -> Any:
+    """As the key holds it: a tuple of what was listed, a number where both it and text are allowed."""
+    if isinstance(value, list):
+        kind, _ = _shape(hint)
+        return tuple(_entry(flag, word.strip(), kind) for text in value for word in text.split(","))
+    if isinstance(value, str) and float in get_args(hint):
+        try:
+            return float(value)
+        except ValueError:
+            return value
+    return value
+
+
+def _entry(flag: str, word: str, kind: type) -> Any:
+    """One of what was listed with commas."""
+    if kind not in (int, float):
+        return kind(word)
+    try:
+        return kind(word)
+    except ValueError:
+        numbers = "whole numbers" if kind is int else "numbers"
+        raise InvalidValue(flag, f"must be {numbers} NUMBER,NUMBER,...", repr(word)) from None

@@ -1,0 +1,217 @@
+"""What a command says and writes, in one place: a `Document` on a terminal, as JSON and as files.
+
+Tables never lose a digit: one that is too wide for the terminal loses its frame, then has its words folded,
+then is shown in several parts that repeat its first column.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from bonafed.checks import finite_or_none
+from bonafed.errors import InvalidValue
+from bonafed.files import require_different, require_picture, require_writable, write_together
+from bonafed.shown import Document, Sketch, Table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table as RichTable
+
+__all__ = ["drawn", "require_outputs", "saved", "say_json", "show", "signed", "working", "write_together"]
+
+_WIDTH = 120  # columns of a table that no terminal limits
+_NARROWEST = 16  # columns of words that are folded
+_FRAME, _GAP = 3, 2  # columns between two cells with a frame, and without
+_VERDICTS = {"holds": "green", "FAILS": "bold red", "not claimed": "dim"}
+_COLOURS = ("cyan", "magenta")  # of the curves of a sketch
+
+
+def new_console(*, stderr: bool = False) -> Console:
+    """Where documents go: the terminal, or a file with room for wide tables."""
+    from rich.console import Console
+
+    console = Console(highlight=False, stderr=stderr)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = max(console.width, _WIDTH)
+    return console
+
+
+def show(document: Document, *, as_json: bool, written: Iterable[Path] = ()) -> None:
+    """Say it, and which files were written; exit code 1 if something in it does not hold."""
+    if as_json:
+        say_json(document.data)
+    else:
+        console = new_console()
+        for block in document.blocks:
+            _print(console, block)
+        for path in written:
+            _print(console, f"wrote {path}")
+    if not document.holds:
+        raise typer.Exit(1)
+
+
+def say(text: str) -> None:
+    """A sentence, as it is."""
+    _print(new_console(), text)
+
+
+def say_json(value: object) -> None:
+    """Plain data for programs; null for NaN and infinity, which JSON does not have."""
+    typer.echo(json.dumps(_finite(value), indent=1, allow_nan=False))
+
+
+def _finite(value: object) -> object:
+    if isinstance(value, float):
+        return finite_or_none(value)
+    if isinstance(value, Mapping):
+        return {key: _finite(part) for key, part in value.items()}
+    return [_finite(part) for part in value] if isinstance(value, (list, tuple)) else value
+
+
+@contextmanager
+def working(what: str) -> Iterator[Callable[[str], None]]:
+    """A sign of life on a terminal, which can be told what is being done now; nothing elsewhere."""
+    console = new_console(stderr=True)
+    if not console.is_terminal:
+        yield lambda _what: None
+        return
+    with console.status(what) as status:
+        yield status.update
+
+
+def require_outputs(outputs: Mapping[str, Path | None], inputs: Mapping[str, Path | None] = {}) -> None:
+    """Files that a command is to write can be written, and no two of its files are the same."""
+    known = {name: path for name, path in inputs.items() if path is not None}
+    wanted = {name: path for name, path in outputs.items() if path is not None}
+    for name, path in wanted.items():
+        for other, taken in known.items():
+            require_different(name, path, other, taken)
+        known[name] = path
+    for name, path in wanted.items():
+        if name == "--plot":
+            require_picture(path)
+        require_writable(path)
+
+
+def drawn(document: Document, path: Path | None) -> dict[Path, bytes]:
+    """The figure of a document as a file, if one is asked for."""
+    if path is None:
+        return {}
+    if document.figure is None:
+        raise InvalidValue("--plot", "must not be given: there is no figure of this", path)
+    from bonafed.style import render
+
+    return {path: render(document.figure(), path)}
+
+
+def saved(document: Document, path: Path, what: str, option: str = "--save") -> bytes:
+    """A file of a document."""
+    if what not in document.files:
+        raise InvalidValue(option, f"must not be given: there is no {what} in this", path)
+    return document.files[what]
+
+
+def signed(path: Path, content: bytes, key: Path | None) -> dict[Path, bytes]:
+    """A contract as files: itself and, if there is a key, its signature."""
+    if key is None:
+        return {path: content}
+    from bonafed.mechanisms.contracts.signatures import sign, signature_path
+
+    return {path: content, signature_path(path): sign(content, key)}
+
+
+def _print(console: Console, block: Table | Sketch | str) -> None:
+    from rich.text import Text
+
+    free = not console.is_terminal  # lines of a file may be long
+    if isinstance(block, Table):
+        if block.title:
+            console.print(Text(block.title, style="bold"), soft_wrap=free)
+        for part in _parts(block, console.width):
+            console.print(part)
+        if block.caption:
+            console.print(Text(block.caption, style="italic"), soft_wrap=free)
+    elif isinstance(block, Sketch):
+        if console.encoding.lower().startswith("utf"):  # else the terminal has no such characters
+            console.print(_coloured(block))
+    else:
+        console.print(Text(block), soft_wrap=free)
+
+
+def _coloured(sketch: Sketch) -> Any:
+    from rich.text import Text
+
+    from bonafed.sketch import pieces
+
+    return Text.assemble(
+        *(
+            (text, "" if owner is None else _COLOURS[owner % len(_COLOURS)])
+            for text, owner in pieces(sketch)
+        )
+    )
+
+
+def _parts(table: Table, width: int) -> Iterator[RichTable]:
+    """The table so that it fits into the width: with a frame, without, folded, or in several parts."""
+    cells = [[column.name for column in table.columns], *table.cells]
+    widths = [
+        max(max(map(len, cell.split("\n"))) for cell in column) if column else 0
+        for column in zip(*cells, strict=True)
+    ]
+    everything = range(len(widths))
+    if _needed(widths, _FRAME) <= width:
+        yield _rich(table, everything, framed=True)
+        return
+    least = [
+        min(natural, _NARROWEST) if column.left else natural
+        for natural, column in zip(widths, table.columns, strict=True)
+    ]
+    for group in _groups(least, width):
+        yield _rich(table, group, framed=False)
+
+
+def _needed(widths: Sequence[int], between: int) -> int:
+    return sum(widths) + between * len(widths) + 1
+
+
+def _groups(least: Sequence[int], width: int) -> list[list[int]]:
+    """Columns that fit beside each other; the first is in every group."""
+    groups, here = [], [0]
+    for place in range(1, len(least)):
+        if _needed([least[k] for k in (*here, place)], _GAP) > width and len(here) > 1:
+            groups.append(here)
+            here = [0]
+        here.append(place)
+    return [*groups, here]
+
+
+def _rich(table: Table, places: Sequence[int], *, framed: bool) -> RichTable:
+    """Some columns of a table."""
+    from rich import box
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    shown = RichTable(
+        show_header=any(column.name for column in table.columns),
+        box=box.HEAVY_HEAD if framed else None,
+        pad_edge=framed,
+        padding=(0, 1) if framed else (0, 2, 0, 0),
+    )
+    for place in places:
+        column = table.columns[place]
+        shown.add_column(
+            Text(column.name),
+            justify="left" if column.left else "right",
+            overflow="fold",
+            no_wrap=not column.left,
+        )
+    for row in table.cells:
+        shown.add_row(*(Text(row[place], style=_VERDICTS.get(row[place], "")) for place in places))
+    return shown

@@ -1,0 +1,475 @@
+"""`bonafed quote sampling` and `bonafed audit sampling`: options, and what they say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from bonafed import checks
+from bonafed.checks import Floats
+from bonafed.economics import registry
+from bonafed.economics.audit import AuditReport, MenuLike, audit
+from bonafed.economics.claims import findings_table
+from bonafed.economics.contracts import Menu, admitted
+from bonafed.economics.discrete import Empirical, FinitePrior
+from bonafed.economics.money import DECIMALS, decimals
+from bonafed.economics.priors import Prior
+from bonafed.errors import InvalidValue
+from bonafed.mechanisms.contracts.canonical import coin_commitment
+from bonafed.mechanisms.protocol import Command
+from bonafed.mechanisms.sampling.contracts import PriorFreeContract, SamplingContract
+from bonafed.mechanisms.sampling.controls import PayAsBid
+from bonafed.mechanisms.sampling.menus import optimal_menu, uniform_menu
+from bonafed.mechanisms.sampling.plan import SamplingPlan, benchmarks, plan
+from bonafed.mechanisms.sampling.prior_free import PriorFreeRun, PriorFreeSampling, PriorFreeState
+from bonafed.mechanisms.sampling.report import spend_blocks, spend_to_json
+from bonafed.mechanisms.sampling.rules import PublishedRules, audit_sequence, rules_to_json
+from bonafed.mechanisms.sampling.spend import known_lotteries, spend_distribution
+from bonafed.reports import read_costs
+from bonafed.sections import Section, flag, key, one_of, word
+from bonafed.shown import Block, Cell, Column, Curve, Document, JSONObject, Sketch, Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_ROWS = 11  # cost levels shown where the user names none
+_CASES = {
+    1: "nobody is sampled in every round",
+    2: "costs up to {threshold:.4g} are sampled in every round",
+    3: "the budget pays for everybody in every round",
+}
+Variant = Literal["corrected", "printed", "uniform", "pay-as-bid"]
+PRIOR_HELP = "What you believe about a client's cost per participation: " + registry.PRIOR_FORMS
+
+
+def _levels(name: str, value: object) -> tuple[float, ...]:
+    """Numbers, or a text of them with commas."""
+    numbers = registry.parse_numbers(name, value) if isinstance(value, str) else value
+    return tuple(checks.vector(name, numbers).tolist())  # type: ignore[arg-type]  # refused by it
+
+
+def _commitment(name: str, value: object) -> str:
+    return coin_commitment(value)
+
+
+@dataclass(frozen=True)
+class _Belief(Section):
+    """Whom the contract is for, and what is believed of their costs."""
+
+    clients: int = key(checks.whole, help="Number of clients.")
+    rounds: int = key(checks.whole, help="Number of training rounds.")
+    budget: float = key(checks.positive, help="Money for the whole run.")
+    prior: Prior | None = key(registry.prior, None, help=PRIOR_HELP, metavar="KIND:ARGS")
+    past_costs: str | None = key(
+        word,
+        None,
+        help="Costs of the past, not these clients' own reports, to estimate the prior from.",
+        metavar="FILE.csv",
+    )
+    prior_free: bool = key(flag, False, help="Assume nothing but the highest cost (--highest).")
+    highest: float | None = key(
+        checks.positive,
+        None,
+        help="Highest cost admitted; with --past-costs the largest of the file if not given.",
+    )
+
+    def _agree(self) -> None:
+        ways = [self.prior is not None, self.past_costs is not None, self.prior_free]
+        if sum(ways) != 1:
+            count = {0: "none", 2: "two", 3: "three"}[sum(ways)]
+            raise InvalidValue("input", "must be one of --prior, --past-costs, --prior-free", count)
+        if self.prior is not None and self.highest is not None:
+            raise InvalidValue("highest", "must not be given with --prior", self.highest)
+        if self.prior_free and self.highest is None:
+            raise InvalidValue("highest", "must be given with --prior-free", "nothing")
+
+    def belief(self) -> Prior:
+        """The prior, given or estimated from past costs (theory A6, "plus")."""
+        if self.prior is not None:
+            return self.prior
+        assert self.past_costs is not None  # one of the two: the third way has no prior
+        costs = read_costs(Path(self.past_costs))
+        return Empirical(costs, float(costs.max()) if self.highest is None else self.highest)
+
+    def rules(self, variant: Literal["safe", "printed"] = "safe") -> PriorFreeSampling:
+        """Of prior-free sampling."""
+        assert self.highest is not None
+        return PriorFreeSampling(self.clients, self.budget / self.rounds, self.highest, variant=variant)
+
+
+@dataclass(frozen=True)
+class QuoteOptions(_Belief):
+    """Options of `bonafed quote sampling`."""
+
+    at: Sequence[float] | None = key(
+        _levels, None, help="Cost levels to show the terms for.", metavar="C,C,..."
+    )
+    confidence: float | None = key(
+        checks.number,
+        None,
+        help="Shrink the contract until realised (not only expected) spend stays within the budget with "
+        "this probability.",
+    )
+    decimals: int = key(decimals, DECIMALS, help="Digits after the point of what is paid.")
+    reports: str | None = key(
+        word,
+        None,
+        help="With --prior-free: what clients state, to illustrate with.",
+        metavar="FILE.csv",
+    )
+    seed: int = key(checks.seed, 0, help="Of the illustration drawn with --prior-free.")
+    coins: str | None = key(
+        _commitment, None, help="SHA-256 of the secret that decides who is sampled.", metavar="HEX"
+    )
+
+    def _agree(self) -> None:
+        super()._agree()
+        if self.prior_free and self.confidence is not None:
+            raise InvalidValue("confidence", "must not be given with --prior-free", self.confidence)
+        if not self.prior_free and self.reports is not None:
+            rule = "must be given with --prior-free; see also bonafed settle"
+            raise InvalidValue("reports", rule, self.reports)
+
+
+def quote(options: QuoteOptions) -> Document:
+    """The contract to publish, what it costs, and what it buys."""
+    return _quote_prior_free(options) if options.prior_free else _quote_contract(options)
+
+
+def _quote_contract(options: QuoteOptions) -> Document:
+    belief = options.belief()
+    contract = plan(
+        belief, options.budget, options.clients, options.rounds,
+        confidence=options.confidence, decimals=options.decimals,
+    )  # fmt: skip
+    if options.coins is not None:
+        contract = replace(contract, coin_commitment=options.coins)
+    shown = _shown_levels(contract.menu) if options.at is None else admitted(options.at, belief.high)
+    data = describe(contract, shown)
+
+    def draw() -> Figure:
+        from bonafed.mechanisms.sampling.figures import contract_figure
+
+        return contract_figure(contract)
+
+    files = {"contract": SamplingContract.of(contract).content}
+    blocks = _quote_blocks(contract, data, estimated=options.past_costs is not None)
+    return Document(tuple(blocks), data, draw, files)
+
+
+def _quote_blocks(contract: SamplingPlan, data: JSONObject, estimated: bool) -> list[Block]:
+    highest = contract.menu.prior.high
+    blocks: list[Block] = [
+        f"Truthful sampling contract: {contract.clients:,} clients, {contract.rounds:,} rounds, budget "
+        f"{contract.total_budget:,.10g}; {_CASES[data['case']].format(**data)}."
+    ]
+    if estimated:
+        blocks.append(
+            f"Prior estimated from {data['past_costs']:,} past costs; highest cost admitted "
+            f"{highest:.6g} (set it with --highest; otherwise the largest of the file)."
+        )
+    for left, right, value in [] if estimated else data["ironed_intervals"]:
+        blocks.append(
+            f"Costs from {left:.4g} to {right:.4g} share one price: the prior is irregular there "
+            f"and is ironed (virtual cost {value:.4g})."
+        )
+    names = ("cost", "probability", "payment", "expected per round", "profit per round")
+    rows = tuple(tuple(row.values()) for row in data["terms"])
+    blocks.append(Table("Terms to publish", tuple(Column(name, ".4f") for name in names), rows))
+    if contract.menu.prior.low < highest:
+        blocks.append(_sketch(contract.menu))
+    blocks += spend_blocks(data)
+    same = "expected spend" if contract.confidence is not None else "budget"
+    blocks.append(_benchmarks_table(f"What the same {same} buys", data["benchmarks"]))
+    blocks.append(
+        "probability: of being sampled in a round; payment: per participation, the sum over the run "
+        f"rounded to {contract.decimals} decimals; a report above {highest:.6g} is refused. Figures "
+        "rounded for display; --save keeps all digits."
+    )
+    return blocks
+
+
+def _sketch(menu: Menu) -> Sketch:
+    """Probability and payment over the cost, for a look at them in a terminal."""
+    costs = np.linspace(menu.prior.low, menu.prior.high, 400)
+    q, r = menu.price(costs)
+    low = float(min(r.min(), costs[0]))
+    return Sketch(
+        "cost",
+        costs.tolist(),
+        (
+            Curve("probability of being sampled (left scale)", q.tolist(), 0.0, 1.0),
+            Curve("payment per participation (right scale)", r.tolist(), low, float(menu.prior.high)),
+        ),
+    )
+
+
+def _benchmarks_table(title: str, rows: list[JSONObject]) -> Table:
+    uniform = rows[1]["mean_inverse_probability"]
+    columns = (
+        Column("", left=True),
+        Column("mean probability", ".4f"),
+        Column("mean 1/probability", ".4f"),
+        Column("sampling error against uniform", "+.1%"),
+    )
+    cells = tuple(
+        (
+            row["name"],
+            row["mean_probability"],
+            row["mean_inverse_probability"],
+            row["mean_inverse_probability"] / uniform - 1,
+        )
+        for row in rows
+    )
+    return Table(title, columns, cells)
+
+
+def _shown_levels(menu: Menu) -> Floats:
+    """Cost levels worth a row: all of a short menu, else evenly spread ones."""
+    costs = menu.prior.costs if isinstance(menu.prior, FinitePrior) else None
+    if costs is not None and costs.size <= 2 * _ROWS:
+        return costs
+    if costs is not None:
+        return np.asarray(costs[np.unique(np.linspace(0, costs.size - 1, _ROWS).round().astype(int))])
+    return np.linspace(menu.prior.low, menu.prior.high, _ROWS)
+
+
+def describe(contract: SamplingPlan, levels: Floats) -> JSONObject:
+    """Everything a quote says, as plain data."""
+    menu = contract.menu
+    q, r = menu.price(levels)
+    return {
+        "clients": contract.clients,
+        "rounds": contract.rounds,
+        "budget": contract.total_budget,
+        "confidence": contract.confidence,
+        "decimals": contract.decimals,
+        "prior": menu.prior.to_json(),
+        "past_costs": menu.prior.samples.size if isinstance(menu.prior, Empirical) else None,
+        "case": menu.case,
+        "threshold": menu.threshold,
+        "ironed_intervals": [list(pool) for pool in menu.prior.ironed_intervals],
+        "terms": [
+            {
+                "cost": float(c),
+                "probability": float(a),
+                "payment": float(b),
+                "expected_payment_per_round": float(a * b),
+                "profit_per_round": float(a * (b - c)),
+            }
+            for c, a, b in zip(levels, q, r, strict=True)
+        ],
+        "spend": {
+            **spend_to_json(contract.spend, contract.total_budget),
+            "expected": contract.expected_spend,
+        },
+        "benchmarks": [
+            {
+                "name": b.name,
+                "expected_spend": b.expected_spend,
+                "mean_probability": b.expected_probability,
+                "mean_inverse_probability": b.sampling_term / contract.clients,
+            }
+            for b in benchmarks(contract)
+        ],
+    }
+
+
+def _quote_prior_free(options: QuoteOptions) -> Document:
+    rules, clients = options.rules(), options.clients
+    rng = np.random.default_rng(options.seed)
+    if options.reports is None:
+        example = rng.uniform(0.0, rules.highest, clients)
+    else:
+        costs = read_costs(Path(options.reports))
+        if costs.size != clients:
+            raise InvalidValue("reports", f"must hold {clients} costs, one per client", costs.size)
+        example = costs[rules.order(rng)]
+    run = rules.run(example)
+    shown = (
+        np.linspace(0.0, rules.highest, 7) if options.at is None else admitted(options.at, rules.highest)
+    )
+    contract = PriorFreeContract(PublishedRules(rules, options.rounds, options.coins, options.decimals))
+    data = describe_prior_free(
+        contract.published, run, milestones(rules, example), shown, "file" if options.reports else "uniform"
+    )
+
+    def draw() -> Figure:
+        from bonafed.mechanisms.sampling.figures import prior_free_figure
+
+        return prior_free_figure(rules, example, run)
+
+    return Document(tuple(_prior_free_blocks(data)), data, draw, {"contract": contract.content})
+
+
+def milestones(rules: PriorFreeSampling, example: Floats) -> list[tuple[int, PriorFreeState]]:
+    """The states before the first client, after the first n0, halfway, and before the last."""
+    wanted = sorted({0, min(rules.first_clients, rules.clients - 1), rules.clients // 2, rules.clients - 1})
+    state, states = rules.start(), []
+    for place, report in enumerate(example):
+        if place in wanted:
+            states.append((place, state))
+        _, state = state.settle(float(report))
+    return states
+
+
+def describe_prior_free(
+    published: PublishedRules,
+    run: PriorFreeRun,
+    moments: list[tuple[int, PriorFreeState]],
+    levels: Floats,
+    source: str,
+) -> JSONObject:
+    """Everything the quote says when no prior is known, as plain data."""
+    rules, rounds = published.rules, published.rounds
+    served = run.probability > 0
+    inverse = 1 / run.probability[served]
+    spend = spend_distribution(known_lotteries(run.probability, run.payment), rounds)
+    terms = []
+    for place, state in moments:
+        q, r = state.menu.price(levels)
+        terms.append(
+            {
+                "client": place + 1,
+                "cost": levels.tolist(),
+                "probability": q.tolist(),
+                "payment": r.tolist(),
+            }
+        )
+    return {
+        "rules": rules_to_json(*published),
+        "example": {
+            "costs": source,
+            "terms": terms,
+            "expected_spend": run.spent * rounds,
+            "standard_deviation_of_coins": spend.sd,
+            "not_admitted": int((~served).sum()),
+            "mean_probability": float(run.probability.mean()),
+            "mean_inverse_probability": float(inverse.mean()) if inverse.size else None,
+            "uniform_inverse_probability": max(1.0, rules.clients * rules.highest / rules.budget),
+        },
+    }
+
+
+def _prior_free_blocks(data: JSONObject) -> list[Block]:
+    rules, example = data["rules"], data["example"]
+    source = (
+        "the costs of the file, in an order drawn at random"
+        if example["costs"] == "file"
+        else "costs drawn evenly from 0 to the highest"
+    )
+    columns = (
+        Column("cost", ".3f"),
+        *(Column(f"client {t['client']:,}") for t in example["terms"]),
+    )
+    rows: list[tuple[Cell, ...]] = []
+    for k, cost in enumerate(example["terms"][0]["cost"]):
+        cells = (f"{t['probability'][k]:.3f} @ {t['payment'][k]:.3f}" for t in example["terms"])
+        rows.append((cost, *cells))
+    total = rules["budget_per_round"] * rules["rounds"]
+    inverse = example["mean_inverse_probability"]
+    blocks: list[Block] = [
+        f"Prior-free truthful sampling: {rules['clients']:,} clients, {rules['rounds']:,} rounds, at most "
+        f"{rules['budget_per_round']:,.6g} per round in expectation over the sampling coins, whatever the "
+        "costs turn out to be.",
+        f"The first {rules['initial']} clients: probability {rules['initial_probability']:.4f}, payment "
+        f"{rules['highest']:.4g}. Every later client is shown a menu made from earlier reports only; "
+        f"nobody is sampled with probability below {rules['floor']:.4g}. Clients are approached in an "
+        "order that follows from the published rules and their names, and that nobody chooses.",
+        Table(f"Example, probability @ payment: {source}", columns, tuple(rows)),
+        f"In the example {example['expected_spend']:,.2f} of {total:,.2f} is committed, give or take "
+        f"{example['standard_deviation_of_coins']:,.2f} by the sampling coins. Mean 1/probability "
+        f"{'undefined, nobody is admitted' if inverse is None else f'{inverse:.4f}'}; uniform sampling of "
+        f"the same budget {example['uniform_inverse_probability']:.4f}.",
+    ]
+    if example["not_admitted"]:
+        blocks.append(f"{example['not_admitted']} costs above the highest were not admitted.")
+    return blocks
+
+
+@dataclass(frozen=True)
+class AuditOptions(_Belief):
+    """Options of `bonafed audit sampling`."""
+
+    variant: Variant = key(
+        one_of(Variant),
+        "corrected",
+        help="The contract to attack: corrected (what quote gives), printed (the paper's formulas), "
+        "uniform, or pay-as-bid, which is easy to game.",
+    )
+    points: int = key(checks.whole, 401, help="Cost levels of the first sweep.")
+    profiles: int = key(checks.whole, 10, help="With --prior-free: sequences of costs to try.")
+    seed: int = key(checks.seed, 0, help="Of those sequences.")
+
+    def _agree(self) -> None:
+        super()._agree()
+        if self.prior_free and self.variant not in ("corrected", "printed"):
+            rule = "must be corrected or printed with --prior-free"
+            raise InvalidValue("variant", rule, self.variant)
+
+
+def attack(options: AuditOptions) -> Document:
+    """Try to game a contract, and show the lie that pays if there is one."""
+    if options.prior_free:
+        rules = options.rules("printed" if options.variant == "printed" else "safe")
+        rng = np.random.default_rng(options.seed)
+        drawn = list(rng.uniform(0.0, rules.highest, (options.profiles, options.clients)))
+        report = audit_sequence(rules, drawn, options.points)
+        return audit_document(f"prior-free sampling ({options.variant})", report)
+    belief, share = options.belief(), options.budget / options.rounds / options.clients
+    menu: MenuLike
+    if options.variant == "pay-as-bid":
+        menu = PayAsBid(belief, share)
+    elif options.variant == "uniform":
+        menu = uniform_menu(belief, share)
+    else:
+        menu = optimal_menu(belief, share, options.variant)
+    name = f"sampling contract ({options.variant})"
+    report = audit(menu, belief.low, belief.high, budget=share, prior=belief, points=options.points)
+
+    def draw() -> Figure:
+        from bonafed.mechanisms.lies_figure import lie_figure
+
+        levels = np.linspace(belief.low, belief.high, 241)
+        return lie_figure(
+            levels, menu.probability(levels), menu.expected_payment(levels), name,
+            witness=report["truthful"].witness,
+        )  # fmt: skip
+
+    return audit_document(name, report, draw)
+
+
+def audit_document(name: str, report: AuditReport, draw: Any = None) -> Document:
+    """The findings of an audit; holds if none is violated."""
+    data = {
+        "subject": name,
+        "passed": report.passed,
+        "findings": [finding.to_json() for finding in report.findings],
+    }
+    table = findings_table(f"Audit of {name}", report.findings)
+    return Document((table,), data, draw, holds=report.passed)
+
+
+QUOTE = Command(
+    "Quote the truthful sampling contract of a budget.",
+    QuoteOptions,
+    quote,
+    "For each cost level: the probability of being sampled in a round and the payment per participation, "
+    "under which stating the true cost is every client's best choice. Then the expected spend, how far "
+    "realised spend may stray, and what the same budget buys under uniform sampling and if all costs were "
+    "known.",
+    "bonafed quote sampling --prior uniform:0.5,1.5 --clients 100 --rounds 200 --budget 10000",
+)
+ATTACK = Command(
+    "Try to game truthful sampling, and show the lie that pays if there is one.",
+    AuditOptions,
+    attack,
+    "Checks that no lie pays, that nobody loses by joining, that probabilities are probabilities and do "
+    "not rise in the cost, and that the budget holds. The witness of a violation (true cost, lie, gain) is "
+    "shown.",
+    "bonafed audit sampling --prior uniform:0.5,1.5 --clients 100 --rounds 200 --budget 10000",
+)

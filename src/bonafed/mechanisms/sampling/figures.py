@@ -1,0 +1,77 @@
+"""Figures of truthful sampling: what a contract promises, and how a prior-free sequence went."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from bonafed.checks import Floats
+from bonafed.mechanisms.sampling.menus import complete_information_population, uniform_menu
+from bonafed.mechanisms.sampling.plan import SamplingPlan
+from bonafed.mechanisms.sampling.prior_free import PriorFreeRun, PriorFreeSampling
+from bonafed.style import BLUE, GREEN, GREY, RED, sheet
+
+
+def contract_figure(contract: SamplingPlan) -> Figure:
+    """Probability and payment by cost, beside the benchmarks, and the spread of realised spend."""
+    menu, prior = contract.menu, contract.menu.prior
+    share = contract.total_budget / contract.rounds / contract.clients
+    costs = np.linspace(prior.low, prior.high, 801)
+    q, r = menu.price(costs)
+    figure = sheet(11, 3.6)
+    left, middle, right = figure.subplots(1, 3)
+    known = complete_information_population(prior, share)
+    left.plot(costs, known.probability(costs), color=GREY, ls=":", label="if costs were known")
+    left.axhline(
+        float(uniform_menu(prior, share).probability(prior.high)),
+        color=GREY,
+        ls="--",
+        label="uniform",
+    )
+    left.plot(costs, q, color=BLUE, lw=2, label="this contract")
+    left.set(xlabel="cost", ylabel="probability per round", ylim=(0, 1.05), title="Who is sampled")
+    left.legend(frameon=False, fontsize=8)
+    middle.fill_between(costs, costs, r, color=RED, alpha=0.15, lw=0, label="profit of the honest")
+    middle.plot(costs, r, color=RED, lw=2, label="payment")
+    middle.plot(costs, costs, color=GREY, ls=":", label="own cost")
+    middle.set(xlabel="cost", ylabel="money per participation", title="What it pays")
+    middle.legend(frameon=False, fontsize=8)
+    _draw_spend(right, contract)
+    return figure
+
+
+def _draw_spend(axes: Axes, contract: SamplingPlan) -> None:
+    """The density of realised spend, the budget marked."""
+    spend = contract.spend
+    if spend.sd == 0:
+        axes.axvline(spend.mean, color=GREEN, lw=2, label="spend (certain)")
+    else:
+        edges = np.linspace(spend.quantile(1e-4), spend.quantile(1 - 1e-4), 42)
+        above = np.array([spend.probability_above(float(x)) for x in edges])
+        axes.stairs(-np.diff(above), edges, fill=True, color=GREEN, alpha=0.5)
+    axes.axvline(contract.total_budget, color="black", lw=1, ls="--", label="budget")
+    axes.set(xlabel="realised spend of the run", ylabel="how often", yticks=[])
+    axes.set_title("How far spend may stray")
+    axes.xaxis.set_major_locator(MaxNLocator(4))
+    axes.legend(frameon=False, fontsize=8)
+
+
+def prior_free_figure(rules: PriorFreeSampling, costs: Floats, run: PriorFreeRun) -> Figure:
+    """A sequence: terms by client, and the money left against an even use of it."""
+    figure = sheet(9, 3.6)
+    left, right = figure.subplots(1, 2)
+    place = np.arange(1, rules.clients + 1)
+    dots = left.scatter(place, run.probability, c=costs, s=12, cmap="viridis")
+    figure.colorbar(dots, ax=left, label="cost")
+    left.axhline(rules.lowest_probability, color=GREY, ls=":")
+    left.annotate("floor", (1, rules.lowest_probability), (0, 2), textcoords="offset points", fontsize=8)
+    left.set(xlabel="client, in order of approach", ylabel="probability per round", ylim=(0, 1.05))
+    left.set_title("Terms follow what was learned")
+    right.plot(place, run.remaining, color=GREEN, lw=2, label="money left")
+    right.plot([1, rules.clients + 1], [rules.budget, 0], color=GREY, ls="--", label="even use")
+    right.set(xlabel="client, in order of approach", ylabel="money per round", title="Budget")
+    right.set_ylim(bottom=0)
+    right.legend(frameon=False, fontsize=8)
+    return figure

@@ -1,0 +1,243 @@
+"""Federated averaging under a sampling contract: who is in a round, at what weight, for what money.
+
+    (1)  clients state their cost per participation; simulated ones draw it from the prior, and are honest;
+    (2)  the contract turns reports into a probability q_n and a payment r_n per participation,
+             optimal               the truthful contract of `plan`
+             prior-free            rules that learn costs from the clients, `PriorFreeSampling`
+             uniform               one q for all; the only truthful such contract pays the highest cost
+             complete information  the server knows every cost and pays exactly that
+         all four made for the same total budget;
+    (3)  in every round each client is in with probability q_n, independently, its change weighted by
+         1/(N q_n), so that the expected change is the mean over the N clients admitted (Proposition 1);
+    (4)  whoever is in is paid r_n, whether or not its update turns out to be usable: it has had the cost,
+         and who is to blame is not for the one who pays to say;
+    (5)  after the last round everybody is owed r_n times its participations, rounded so that this covers
+         the cost it stated (`bonafed.economics.money`).
+
+The coins of a round come from (seed, round) alone, or are verifiable ones (`bonafed.mechanisms.coins`),
+which nobody can know before he reports. A run under a published contract is under just that contract.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bonafed import checks
+from bonafed.checks import Floats
+from bonafed.economics.claims import Finding, Statement
+from bonafed.economics.priors import Prior
+from bonafed.errors import InvalidValue
+from bonafed.learning.federation import Question, Roster
+from bonafed.learning.participation import Participation, unbiased
+from bonafed.mechanisms.averaging import Account, Averaging, Promise, Unpaid
+from bonafed.mechanisms.protocol import Agreement, Config, Lottery, Reports
+from bonafed.mechanisms.sampling.contracts import (
+    NAME,
+    UNIT,
+    AnyContract,
+    Benchmark,
+    BenchmarkContract,
+    PriorFreeContract,
+    SamplingContract,
+)
+from bonafed.mechanisms.sampling.plan import plan
+from bonafed.mechanisms.sampling.prior_free import PriorFreeSampling
+from bonafed.mechanisms.sampling.rules import PublishedRules
+from bonafed.mechanisms.sampling.section import VERIFIABLE, ContractSection, section_of
+from bonafed.mechanisms.sampling.settlement import SettledTerms
+from bonafed.randomness import Purpose, generator, round_generator
+from bonafed.sections import named
+
+_RTOL = 1e-9  # of sums of money
+
+
+def draw_costs(prior: Prior, clients: int, seed: int) -> Floats:
+    """(1): (clients,) money per participation."""
+    rng = generator(checks.seed("seed", seed), Purpose.COSTS)
+    return prior.sample(rng, checks.whole("clients", clients))
+
+
+def plan_contract(section: ContractSection, clients: int, rounds: int) -> AnyContract:
+    """(2): the contract that a config asks for."""
+    money, digits, prior = section.total_budget, section.decimals, section.prior
+    if section.scheme == "published":
+        rule = 'must not be "published" unless a contract is handed over with the config'
+        raise InvalidValue("scheme", rule, repr(section.scheme))
+    if section.scheme == "prior-free":
+        assert section.highest is not None  # by the section's own rules
+        share, turns = section.initial_share, checks.whole("rounds", rounds)
+        first = None if share is None else round(share * clients)
+        rules = PriorFreeSampling(
+            clients, money / turns, section.highest, first, section.initial_probability
+        )
+        return PriorFreeContract(PublishedRules(rules, turns, None, digits))
+    assert prior is not None
+    if section.scheme == "optimal":
+        contract = plan(prior, money, clients, rounds, confidence=section.confidence, decimals=digits)
+        return SamplingContract.of(contract)
+    scheme: Benchmark = "uniform" if section.scheme == "uniform" else "complete information"
+    return BenchmarkContract(scheme, prior, clients, rounds, money, digits)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SamplingRules:
+    """What the contract decides of federated averaging."""
+
+    config: Config
+    contract: AnyContract
+    plain: Unpaid  # what the contract says nothing about
+
+    @property
+    def question(self) -> Question:
+        """(1)."""
+        section = section_of(self.config)
+
+        def simulate(clients: int, seed: int = section.cost_seed) -> Floats:
+            if section.prior is not None:
+                return draw_costs(section.prior, clients, seed)
+            if section.highest is not None:
+                return generator(seed, Purpose.COSTS).uniform(0.0, section.highest, clients)
+            drawn = self.contract.question.simulate
+            assert drawn is not None  # a contract of ours believes something of costs
+            return drawn(clients, seed)
+
+        return Question("cost", UNIT, simulate)
+
+    def agree(self, members: Roster, reports: Reports) -> Agreement:
+        """Whoever reports is in; nobody else can be paid."""
+        for name in reports:
+            if name not in members.index:
+                raise InvalidValue("reports", "must be of clients in the federation", repr(name))
+        here = [place for place, name in enumerate(members.names) if name in reports]
+        names = tuple(members.names[place] for place in here)
+        present = members if len(here) == len(members) else replace(
+            members, names=names, sizes=members.sizes[here]
+        )  # fmt: skip
+        listed = {name: float(reports[name]) for name in names}
+        return Agreement(present, listed, self.contract, self.contract.settle(listed))
+
+    def lottery(self, agreement: Agreement) -> Lottery | None:
+        if section_of(self.config).coins != VERIFIABLE:
+            return None
+        return _terms(agreement).lottery
+
+    def participation(self, agreement: Agreement, round_number: int) -> Participation:
+        """(3)."""
+        return participation(_terms(agreement), agreement, self.config.run.seed, round_number)
+
+    def spend(self, agreement: Agreement, round_number: int, who: Participation) -> float:
+        """(4)."""
+        return _terms(agreement).due_in(round_number, who.clients.tolist())
+
+    def promise(self, agreement: Agreement) -> Promise | None:
+        return self.plain.promise(agreement)
+
+    def settle(self, account: Account) -> Statement:
+        """(5)."""
+        terms, agreement = _terms(account.agreement), account.agreement
+        contract = agreement.contract
+        assert isinstance(contract, AnyContract)
+        times = account.participations.tolist()
+        amounts = terms.amounts(times)
+        missed = int((account.participations - account.delivered).sum())
+        notes = (
+            [f"{missed:,} participations gave no update that could be used, and are paid"] if missed else []
+        )
+        return Statement(
+            NAME,
+            terms.clients,
+            amounts,
+            decimals=terms.decimals,
+            columns={
+                "cost": terms.reports.tolist(),
+                "probability": terms.probability.tolist(),
+                "payment": terms.payment.tolist(),
+                "participations": times,
+            },
+            forms={"cost": ".4f", "probability": ".4f", "payment": ".4f"},
+            totals={
+                "spend": account.spend,
+                "expected_spend": terms.expected_spend,
+                "budget": terms.total_budget,
+            },
+            findings=(
+                _covered(terms, times, amounts),
+                _within_budget(contract, terms, account.spend),
+                _adds_up(terms, times, amounts, account.spend),
+            ),
+            notes=(*notes, *terms.cautions),
+            facts={"sampling_term": terms.sampling_term, "contract": contract.digest},
+        )
+
+
+def _terms(agreement: Agreement) -> SettledTerms:
+    assert isinstance(agreement.terms, SettledTerms)  # made by `agree`
+    return agreement.terms
+
+
+def participation(terms: SettledTerms, agreement: Agreement, seed: int, round_number: int) -> Participation:
+    """(3): who is in a round; the same for the same coins and round."""
+    q, able = terms.probability, int(terms.admitted.sum())
+    if agreement.coins is not None:
+        who: NDArray[np.int64] = agreement.coins.participants(round_number)
+    else:
+        who = unbiased(round_generator(seed, Purpose.COINS, round_number), q).clients
+    return Participation(who, 1 / (able * q[who]))
+
+
+def _covered(terms: SettledTerms, times: Sequence[int], amounts: Sequence[int]) -> Finding:
+    """Whether everybody is owed at least what taking part has cost it, by its own account."""
+    unit = Decimal(10) ** -terms.decimals
+    margins = [
+        amount * unit - Decimal(repr(cost)) * count
+        for amount, cost, count in zip(amounts, terms.reports.tolist(), times, strict=True)
+    ]
+    least = min(margins)
+    text = f"the least anybody is left with after the cost it stated is {float(least):.4g}"
+    return Finding("individually rational", least >= 0, text, float(-least))
+
+
+def _within_budget(contract: AnyContract, terms: SettledTerms, spend: float) -> Finding:
+    """Whether what was to be spent on average is within the budget."""
+    budget = terms.total_budget
+    realised = f"{spend:,.6g} were spent, {terms.expected_spend:,.6g} expected for these reports"
+    believed = contract.expected_spend
+    if believed is None:  # the promise is for every realisation of the costs
+        fine = terms.expected_spend <= budget * (1 + _RTOL)
+        return Finding("budget", fine, f"{realised}, budget {budget:,.6g}", terms.expected_spend)
+    text = f"{believed:,.6g} of {budget:,.6g} on average over the costs believed in; {realised}"
+    return Finding("budget", believed <= budget * (1 + _RTOL), text, believed)
+
+
+def _adds_up(terms: SettledTerms, times: Sequence[int], amounts: Sequence[int], spend: float) -> Finding:
+    """Whether the amounts are what the rounds have cost, to within the rounding of each."""
+    due = math.fsum(terms.payment * np.asarray(times, dtype=np.float64))
+    owed = sum(amounts) / 10**terms.decimals
+    fine = math.isclose(due, spend, rel_tol=_RTOL, abs_tol=_RTOL)
+    fine = fine and abs(owed - due) <= len(amounts) / 10**terms.decimals
+    text = f"{spend:,.6g} in all rounds, {owed:,.{terms.decimals}f} owed after rounding"
+    return Finding("rounds add up", fine, text, owed - due)
+
+
+def make(config: Config, members: Roster, parameters: int) -> Averaging:
+    """The mechanism of a config, under the contract that was published for it or under its own."""
+    contract = config.contract
+    if contract is not None:
+        if not isinstance(contract, AnyContract):
+            raise InvalidValue("contract", f"must be one of {NAME}", contract.mechanism)
+        if contract.rounds != config.local.rounds:
+            rule = f"must be {contract.rounds}, as in the contract"
+            raise InvalidValue("training.rounds", rule, config.local.rounds)
+        published: AnyContract = contract
+    else:
+        with named("contract"):
+            published = plan_contract(section_of(config), len(members), config.local.rounds)
+    return Averaging.of(
+        config, members, parameters, lambda resolved: SamplingRules(resolved, published, Unpaid(resolved))
+    )

@@ -1,0 +1,86 @@
+"""The table [contract] of a config: who is sampled how often, for what money."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from bonafed import checks
+from bonafed.economics import registry
+from bonafed.economics.money import DECIMALS, decimals
+from bonafed.economics.priors import Prior
+from bonafed.errors import InvalidValue
+from bonafed.mechanisms.protocol import Config
+from bonafed.sections import Section, key, one_of
+
+Scheme = Literal["optimal", "uniform", "complete information", "prior-free", "published"]
+Coins = Literal["seed", "verifiable"]
+VERIFIABLE = "verifiable"
+_BY_SCHEME = {  # keys that only some schemes know
+    "prior": ("optimal", "uniform", "complete information"),
+    "confidence": ("optimal", "published"),
+    "highest": ("prior-free",),
+    "initial_share": ("prior-free",),
+    "initial_probability": ("prior-free",),
+}
+
+
+def _share(name: str, value: object) -> float:
+    return checks.between(name, value, 0.0, 1.0)
+
+
+@dataclass(frozen=True)
+class ContractSection(Section):
+    """Who is sampled how often, for what money."""
+
+    total_budget: float = key(checks.positive, help="Money for the whole run.")
+    prior: Prior | None = key(
+        registry.prior, None, help="What the server believes about a client's cost per participation."
+    )
+    scheme: str = key(
+        one_of(Scheme),
+        "optimal",
+        help='The truthful contract of the prior; "prior-free": nothing is believed but the highest cost; '
+        '"uniform" and "complete information" to compare with; "published": only of a contract file.',
+    )
+    highest: float | None = key(checks.positive, None, help="Highest cost admitted, for prior-free.")
+    initial_share: float | None = key(
+        _share, None, help="Of the clients that are approached first, on equal terms, for prior-free."
+    )
+    initial_probability: float | None = key(
+        _share, None, help="With which these are sampled; what the budget affords if left out."
+    )
+    cost_seed: int = key(checks.seed, 0, help="Of the costs of simulated clients.")
+    confidence: float | None = key(
+        checks.number, None, help="Keep realised spend within the budget with this probability."
+    )
+    coins: str = key(
+        one_of(Coins), "seed", help='Who is sampled follows from run.seed; "verifiable": anybody can check.'
+    )
+    decimals: int = key(decimals, DECIMALS, help="Digits after the point of what is paid.")
+
+    def _agree(self) -> None:
+        for name, schemes in _BY_SCHEME.items():
+            value: Any = getattr(self, name)
+            if value is not None and self.scheme not in schemes:
+                rule = f"must not be given unless scheme is {' or '.join(schemes)} (it is {self.scheme})"
+                raise InvalidValue(name, rule, value)
+        if self.prior is None and self.scheme in _BY_SCHEME["prior"]:
+            raise InvalidValue("prior", f"must be given for {self.scheme}", "nothing")
+        if self.highest is None and self.scheme == "prior-free":
+            raise InvalidValue("highest", "must be given for prior-free", "nothing")
+
+
+def check(config: Config) -> Config:
+    """Who takes part is for the contract to say."""
+    training = config.local
+    if training.participation != 1:
+        rule = "must be left to the contract"
+        raise InvalidValue("training.participation", rule, training.participation)
+    return config
+
+
+def section_of(config: Config) -> ContractSection:
+    """[contract] of a config under this mechanism."""
+    assert isinstance(config.own, ContractSection)  # or the config is another mechanism's
+    return config.own
