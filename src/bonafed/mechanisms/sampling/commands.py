@@ -31,7 +31,7 @@ from bonafed.mechanisms.sampling.rules import PublishedRules, audit_sequence, ru
 from bonafed.mechanisms.sampling.spend import known_lotteries, spend_distribution
 from bonafed.reports import read_costs
 from bonafed.sections import Section, flag, key, one_of, word
-from bonafed.shown import Block, Cell, Column, Document, JSONObject, Table
+from bonafed.shown import Block, Cell, Column, Curve, Document, JSONObject, Sketch, Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -180,6 +180,8 @@ def _quote_blocks(contract: SamplingPlan, data: JSONObject, estimated: bool) -> 
     names = ("cost", "probability", "payment", "expected per round", "profit per round")
     rows = tuple(tuple(row.values()) for row in data["terms"])
     blocks.append(Table("Terms to publish", tuple(Column(name, ".4f") for name in names), rows))
+    if contract.menu.prior.low < highest:
+        blocks.append(_sketch(contract.menu))
     blocks += spend_blocks(data)
     same = "expected spend" if contract.confidence is not None else "budget"
     blocks.append(_benchmarks_table(f"What the same {same} buys", data["benchmarks"]))
@@ -189,6 +191,21 @@ def _quote_blocks(contract: SamplingPlan, data: JSONObject, estimated: bool) -> 
         "rounded for display; --save keeps all digits."
     )
     return blocks
+
+
+def _sketch(menu: Menu) -> Sketch:
+    """Probability and payment over the cost, for a look at them in a terminal."""
+    costs = np.linspace(menu.prior.low, menu.prior.high, 400)
+    q, r = menu.price(costs)
+    low = float(min(r.min(), costs[0]))
+    return Sketch(
+        "cost",
+        costs.tolist(),
+        (
+            Curve("probability of being sampled (left scale)", q.tolist(), 0.0, 1.0),
+            Curve("payment per participation (right scale)", r.tolist(), low, float(menu.prior.high)),
+        ),
+    )
 
 
 def _benchmarks_table(title: str, rows: list[JSONObject]) -> Table:
