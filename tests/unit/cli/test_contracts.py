@@ -62,11 +62,11 @@ class TestWhatIsSigned:
         Path("r.json").write_bytes(rules_bytes(published.rules, published.rounds, "cd" * 32))
         code, out, _ = bonafed("verify", "r.json")
         assert code == 0
-        for text in ("prior-free rules", "120 over the run", "highest", "cd" * 32, sha256("r.json")):
+        for text in ("Prior-free rules", "120 over the run", "highest", "cd" * 32, sha256("r.json")):
             assert text in out
         code, _, err = bonafed("verify", "r.json", "--cost", "1")
         assert code == 2
-        assert "--cost must be asked of a contract" in err
+        assert "cost must be asked of a contract" in err
 
 
 class TestWhatIsEarned:
