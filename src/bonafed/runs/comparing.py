@@ -187,7 +187,9 @@ def compare(
         lie = None
         if audit is not None:
             say(f"looking for a profitable lie under {name}")
-            attack = Attack(setting.config, setting.agreement, setting.federation(None))
+            attack = Attack(
+                setting.config, setting.agreement, setting.federation(None), setting.mechanism, setting.start
+            )
             lie = max(audit(attack), key=lambda finding: finding.number, default=None)
         entrants.append(Entrant(name, result=result, lie=lie))
     if not clients:
