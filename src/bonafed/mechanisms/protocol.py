@@ -309,6 +309,13 @@ class Judged(Protocol):
         """The same mechanism with the model as a program and as a module, and the test samples."""
         ...
 
+    def test_samples(self) -> Any:
+        """Of a mechanism with judges: what is left of the test samples to judge a run by.
+
+        What the mechanism looks at while it trains is kept apart from it.
+        """
+        ...
+
 
 @runtime_checkable
 class KeepsFiles(Protocol):
@@ -346,6 +353,8 @@ class Attack:
     config: Config
     agreement: Agreement
     federation: Federation
+    mechanism: Any = None  # as it ran, with judges where it needs them
+    start: NDArray[Any] | None = None  # (P,) the first model
     quick: bool = True  # as part of a comparison; else take the time it takes
 
 
@@ -361,6 +370,7 @@ class Common:
     clip: float | None = None
     delta: float = 1e-5
     model: str = ""  # its name
+    seed: int = 0  # of what simulated clients draw
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,6 +102,7 @@ def prepare(
     test = holdings.test
     if isinstance(mechanism, Judged):
         mechanism = mechanism.with_judges(program, module, test)
+        test = mechanism.test_samples()
     clients = federation or _clients(config, holdings, members, program)
     agreement = mechanism.agree(members, _reports(mechanism, members, clients, reports))
     return Setting(

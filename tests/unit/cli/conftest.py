@@ -83,9 +83,7 @@ class ToyContract:
 
     @property
     def question(self):
-        return Question(
-            "effort", "hours", lambda n, seed=0: np.random.default_rng(seed).uniform(0, 1, n)
-        )
+        return Question("effort", "hours", lambda n, seed=0: np.random.default_rng(seed).uniform(0, 1, n))
 
     def with_coins(self, commitment):
         return replace(self, coin_commitment=commitment)
@@ -148,8 +146,14 @@ def quote(options):
         raise InvalidValue("name", "must not be broken", repr(options.name))
     contract = ToyContract(options.clients, options.budget / options.clients, options.coins)
     columns = (Column("client", left=True), Column("payment", ",.2f"))
-    sketch = Sketch("cost", (0.0, 1.0), (Curve("up", (0.0, 1.0), 0.0, 1.0), Curve("down", (1.0, 0.0), 0.0, 1.0)))
-    blocks = (Table("Terms to publish", columns, ((options.name, contract.payment),)), sketch, "note: a toy")
+    sketch = Sketch(
+        "cost", (0.0, 1.0), (Curve("up", (0.0, 1.0), 0.0, 1.0), Curve("down", (1.0, 0.0), 0.0, 1.0))
+    )
+    blocks = (
+        Table("Terms to publish", columns, ((options.name, contract.payment),)),
+        sketch,
+        "note: a toy",
+    )
     data = {key: value for key, value in options.table().items() if key != "folder"}
     silent = options.name == "silent"
     return Document(
@@ -202,5 +206,9 @@ def toy(monkeypatch):
 def statement():
     """A statement of two clients."""
     return Statement(
-        "toy", ("ada", "[red]ben[/]"), (1234567, -50), columns={"rounds": (3, 2)}, totals={"spend": 12345.67}
+        "toy",
+        ("ada", "[red]ben[/]"),
+        (1234567, -50),
+        columns={"rounds": (3, 2)},
+        totals={"spend": 12345.67},
     )
