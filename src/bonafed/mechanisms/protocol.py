@@ -34,6 +34,10 @@ Arrays = Mapping[str, NDArray[Any]]
 Reports = Mapping[str, float]  # what each client states, by name
 
 
+class Drawn(dict[str, float]):
+    """Reports that nobody stated: drawn as a contract believes clients to be, to see what it means."""
+
+
 @dataclass(frozen=True)
 class Config:
     """What a run was asked to do; made by `bonafed.runs.config`, or directly."""

@@ -22,7 +22,7 @@ from bonafed.checks import Floats
 from bonafed.economics.discrete import Empirical
 from bonafed.economics.money import DECIMALS, owed
 from bonafed.errors import InvalidValue
-from bonafed.mechanisms.protocol import Lottery
+from bonafed.mechanisms.protocol import Drawn, Lottery
 from bonafed.mechanisms.sampling.plan import SamplingPlan
 from bonafed.mechanisms.sampling.prior_free import PriorFreeSampling
 from bonafed.mechanisms.sampling.rules import PublishedRules, approach_order
@@ -152,7 +152,7 @@ def settle_by_name(contract: SamplingPlan, reports: Mapping[str, float]) -> Sett
     terms = _settled(contract, names, c, places)
     cautions = (
         *missing(terms, contract.clients),
-        *designed_from_reports(contract, terms, places),
+        *(() if isinstance(reports, Drawn) else designed_from_reports(contract, terms, places)),
         *overspending(terms),
     )
     return replace(terms, cautions=cautions)
