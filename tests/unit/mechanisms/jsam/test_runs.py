@@ -35,7 +35,7 @@ BAD = [
     (["jsam.scheme=cheapest"], "jsam.members must be given for cheapest, got nothing"),
     (["jsam.members=2"], "jsam.members must not be given unless scheme is cheapest or largest losses, got"),
     (["jsam.prior=uniform:2,1"], "jsam.prior: low must be below high = 1, got 2.0"),
-    (["jsam.epsilon=1"], "jsam.epsilon must not be given, it is unknown"),
+    (["jsam.epsilon=1"], "jsam.epsilon must not be given: it is unknown"),
     (["training.participation=0.5"], "training.participation must be left to jsam, got 0.5"),
     (["training.optimizer=adam"], "training.optimizer must be sgd with jsam, got 'adam'"),
     (CONTRACT, "contract must not be given with jsam, got a section [contract]"),
@@ -77,7 +77,7 @@ def test_what_only_the_data_can_tell_is_refused(make, small, changes, message):
 def test_one_step_is_taken_unless_told_otherwise(make):
     made = make(*JSAM)
     assert (made.training.steps, made.training.epochs) == (1, None)
-    assert (made.jsam.clients_per_round, made.jsam.delta, made.jsam.scheme) == (10, 1e-5, "jsam")
+    assert (made.own.clients_per_round, made.own.delta, made.own.scheme) == (10, 1e-5, "jsam")
     assert make(*JSAM, "training.epochs=2").training.steps is None
     again = config.from_tables(tomllib.loads(config.to_toml(made)))
     assert config.to_tables(again) == config.to_tables(made)
