@@ -318,6 +318,15 @@ class Judged(Protocol):
 
 
 @runtime_checkable
+class Prepares(Protocol):
+    """Optional, of a mechanism whose model wants other features than the data have."""
+
+    def prepared(self, features: NDArray[Any]) -> NDArray[Any]:
+        """(n, ...) features as the model wants them: those of the test samples, before it is judged."""
+        ...
+
+
+@runtime_checkable
 class KeepsFiles(Protocol):
     """Optional: further files of a finished run, such as a model per client."""
 

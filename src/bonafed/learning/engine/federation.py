@@ -23,9 +23,28 @@ from bonafed.learning.engine.jobs import Job, Samples, Update
 from bonafed.learning.engine.programs import Program
 from bonafed.learning.engine.running import problems, run_jobs
 from bonafed.learning.engine.threads import single_threaded
-from bonafed.learning.federation import Failure, Models, Question, Reply, Roster, Task, Total, Train
+from bonafed.learning.federation import (
+    Failure,
+    Models,
+    Objective,
+    Question,
+    Reply,
+    Roster,
+    Task,
+    Total,
+    Train,
+)
 from bonafed.learning.noise import Secret, Source
+from bonafed.learning.partition import owners
 from bonafed.learning.privacy import Release
+from bonafed.learning.problems.convex import (
+    Problem,
+    RidgeRegression,
+    SoftmaxRegression,
+    scaled_features,
+    shortened_features,
+)
+from bonafed.learning.problems.federation import ProblemFederation
 from bonafed.learning.work import sampling_rate
 
 _NOT_FINITE = Failure("must be finite, got NaN or inf")
@@ -42,6 +61,7 @@ class EngineFederation:
     noise: Source = field(default_factory=Secret.fresh)  # what hides their records
     cores: int = 1
     crew: Crew = field(init=False)
+    _problems: dict[Objective, Problem] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if len(self.parts) != len(self.members):
@@ -65,10 +85,61 @@ class EngineFederation:
         values = question.simulate(len(self.members)).tolist()
         return dict(zip(self.members.names, values, strict=True))
 
+    def oracle(self, objective: Objective, weights: Floats | None = None) -> Problem:
+        """All the samples as a problem: for what cannot be computed from answers."""
+        if weights is None:
+            if objective not in self._problems:
+                self._problems[objective] = self._problem(objective, None)
+            return self._problems[objective]
+        return self._problem(objective, weights)
+
+    def class_shares(self) -> Floats | None:
+        """(N, classes) of every client's samples; None for real targets. For simulations only."""
+        classes = self.members.classes
+        if not classes:
+            return None
+        labels = self.samples.labels.numpy()
+        counts = [np.bincount(labels[part], minlength=classes) for part in self.parts]
+        return np.asarray(np.array(counts) / np.array([part.size for part in self.parts])[:, None])
+
+    def _problem(self, objective: Objective, weights: Floats | None) -> Problem:
+        rows, owner = _owned(self.parts, len(self.samples.labels))
+        if objective.kind == "module":
+            from bonafed.learning.problems.modules import ModuleProblem
+
+            some = self.samples
+            if rows is not None:
+                some = Samples(some.features[rows], some.labels[rows])
+            return ModuleProblem(
+                self.program, some, owner, objective.regulariser, 1.0, weights, loss=self.program.loss
+            )
+        features, labels = self.samples.features.numpy(), self.samples.labels.numpy()
+        if rows is not None:
+            features, labels = features[rows], labels[rows]
+        if objective.shorten:
+            features = shortened_features(features)
+        x, _ = scaled_features(features, objective.scale)
+        if self.members.classes:
+            return SoftmaxRegression(
+                x, labels, owner, self.members.classes, objective.regulariser, weights, longest=1.0
+            )
+        targets = np.asarray(labels, dtype=np.float64).ravel()
+        return RidgeRegression(x, targets, owner, objective.regulariser, weights)
+
+    def _answering(self, tasks: Sequence[Task]) -> ProblemFederation:
+        """Of tasks without training."""
+        work = tasks[0].work
+        assert not isinstance(work, Train)
+        return ProblemFederation(self.oracle(work.objective), self.members, self.noise.noisy)
+
     @single_threaded()
     def total(self, tasks: Sequence[Task], shares: Floats, noise: float = 0.0) -> Total:
         if not tasks:
             return Total(np.zeros((1, self.program.size)), ())
+        if not isinstance(tasks[0].work, Train):
+            return self._answering(tasks).total(tasks, shares, noise)
+        if noise:
+            raise InvalidValue("noise", "must be 0 for local training, whose clients add their own", noise)
         done, failures = self._trained(tasks)
         used = [(job, update, float(shares[place])) for place, job, update in done]
         change = self._sum([(update, share) for _, update, share in used])
@@ -92,6 +163,8 @@ class EngineFederation:
     def replies(self, tasks: Sequence[Task]) -> Mapping[str, Reply | Failure]:
         if not tasks:
             return {}
+        if not isinstance(tasks[0].work, Train):
+            return self._answering(tasks).replies(tasks)
         done, failures = self._trained(tasks)
         found: dict[str, Reply | Failure] = {
             tasks[place].identifier: failure for place, failure in failures.items()
@@ -154,6 +227,16 @@ class EngineFederation:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.crew.__exit__(kind, error, trace)
+
+
+def _owned(
+    parts: Sequence[NDArray[np.int64]], samples: int
+) -> tuple[NDArray[np.int64] | None, NDArray[np.int64]]:
+    """Which samples somebody holds, None for all in their order, and the client of each."""
+    taken = np.concatenate(parts)
+    if taken.size == samples and np.array_equal(np.sort(taken), np.arange(samples)):
+        return None, owners(list(parts))
+    return taken, np.repeat(np.arange(len(parts)), [part.size for part in parts])
 
 
 def _shared_work(tasks: Sequence[Task]) -> Train:
