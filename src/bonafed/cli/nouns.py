@@ -181,18 +181,18 @@ def _attack(name: str) -> Command:
 
 
 def _advice() -> Mapping[str, Command]:
-    """Every question that somebody answers: mechanisms in the order of the catalogue, then all others."""
+    """Every question that somebody answers: those about all mechanisms first."""
     from importlib.util import find_spec
 
     from bonafed.mechanisms.catalogue import with_verb
 
     questions: dict[str, Command] = {}
-    for found in with_verb("advise"):
-        questions |= found.load().advice
     if find_spec("bonafed.mechanisms.advice") is not None:
-        from bonafed.mechanisms.advice import ADVICE  # type: ignore[import-not-found,unused-ignore]
+        from bonafed.mechanisms.advice import ADVICE
 
         questions |= ADVICE
+    for found in with_verb("advise"):
+        questions |= found.load().advice
     return questions
 
 
