@@ -229,7 +229,8 @@ class PrivateLearning:
             forms=FORMS | {"epsilon": ".4g"},
             totals={
                 "payments in all": float(outcome.payments.sum()),
-                "epsilon given away": f"{max(epsilon):.4g} at delta {outcome.beta:g}",
+                "largest_epsilon": max(epsilon),
+                "delta": outcome.beta,
             },
             findings=checks, notes=self.notes,
             facts={
