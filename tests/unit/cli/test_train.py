@@ -242,7 +242,9 @@ def test_the_progress_bar_tells_rounds_loss_accuracy():
     stream = io.StringIO()
     terminal = Console(file=stream, force_terminal=True, width=100)
     with _progress(4, 2, terminal) as on_round:
-        on_round(SimpleNamespace(round=3, phase="baseline", train_loss=0.51, test_loss=0.62, test_accuracy=0.9))
+        on_round(
+            SimpleNamespace(round=3, phase="baseline", train_loss=0.51, test_loss=0.62, test_accuracy=0.9)
+        )
     shown = stream.getvalue()
     for text in ("3/4", "baseline", "loss 0.5100", "accuracy 90.00%", "left"):
         assert text in shown
