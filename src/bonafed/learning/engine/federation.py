@@ -7,7 +7,7 @@ reveal. Answers are computed from each client's own samples, so everybody is vou
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 
@@ -21,9 +21,10 @@ from bonafed.errors import InvalidValue
 from bonafed.learning.engine.crew import Crew
 from bonafed.learning.engine.jobs import Job, Samples, Update
 from bonafed.learning.engine.programs import Program
-from bonafed.learning.engine.running import problems, run_jobs
+from bonafed.learning.engine.running import try_jobs
 from bonafed.learning.engine.threads import single_threaded
 from bonafed.learning.federation import (
+    NOT_FINITE,
     Failure,
     Models,
     Objective,
@@ -46,8 +47,6 @@ from bonafed.learning.problems.convex import (
 )
 from bonafed.learning.problems.federation import ProblemFederation
 from bonafed.learning.work import sampling_rate
-
-_NOT_FINITE = Failure("must be finite, got NaN or inf")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -146,7 +145,7 @@ class EngineFederation:
         if not _finite(change):  # then an update is not; to look at each every time would take longer
             good = [_finite(update.change) for _, _, update in done]
             failures |= {
-                place: _NOT_FINITE for (place, _, _), fine in zip(done, good, strict=True) if not fine
+                place: NOT_FINITE for (place, _, _), fine in zip(done, good, strict=True) if not fine
             }
             change = self._sum([(u, s) for (_, u, s), fine in zip(used, good, strict=True) if fine])
         losses = [update.loss for place, _, update in done if place not in failures]
@@ -170,7 +169,7 @@ class EngineFederation:
             tasks[place].identifier: failure for place, failure in failures.items()
         }
         for place, job, update in done:
-            answer: Reply | Failure = _NOT_FINITE
+            answer: Reply | Failure = NOT_FINITE
             if _finite(update.change):
                 values: Models = update.change.numpy()[None]
                 answer = Reply(values, update.loss, update.steps, _releases(tasks[place], job, update))
@@ -180,37 +179,28 @@ class EngineFederation:
     def _trained(self, tasks: Sequence[Task]) -> tuple[list[tuple[int, Job, Update]], dict[int, Failure]]:
         """Place, job and update of tasks that could be trained; why the others could not."""
         work = _shared_work(tasks)
-        # the sum does not depend on the order in which clients are asked
-        order = sorted(range(len(tasks)), key=lambda place: self._rank(tasks[place]))
-        jobs = [self._job(tasks[place]) for place in order]
-        start = self._start(tasks, order)
-        first = tasks[0].models
-        common = all(task.models is first for task in tasks)
-        bad = problems(self.program, start, self.samples, jobs, work.round_number)
-        failures = {order[k]: Failure(str(problem)) for k, problem in bad.items()}
-        left = [k for k in range(len(jobs)) if k not in bad]
-        updates = run_jobs(
-            self.program, start if common else start[left], self.samples, [jobs[k] for k in left],
-            work.training, seed=work.seed, round_number=work.round_number, noise=self.noise, crew=self.crew,
+        # by client: the sum does not depend on the order in which they are asked
+        places, jobs = zip(*sorted(self._jobs(tasks), key=_rank), strict=True)
+        answers = try_jobs(
+            self.crew, _start(tasks, places), jobs, work.training,
+            seed=work.seed, round_number=work.round_number, noise=self.noise,
         )  # fmt: skip
-        done = [(order[k], jobs[k], update) for k, update in zip(left, updates, strict=True)]
+        done, failures = list[tuple[int, Job, Update]](), dict[int, Failure]()
+        for place, job, answer in zip(places, jobs, answers, strict=True):
+            if isinstance(answer, Update):
+                done.append((place, job, answer))
+            else:
+                failures[place] = Failure(f"{answer.rule}, got {answer.value}")
         return done, failures
 
-    def _rank(self, task: Task) -> tuple[int, int]:
-        assert isinstance(task.work, Train)  # checked by `_shared_work`
-        return self.members.index[task.client], task.work.copy
-
-    def _job(self, task: Task) -> Job:
-        assert isinstance(task.work, Train)
-        client = self.members.index[task.client]
-        return Job(client, self.parts[client], task.work.copy, task.work.noise_multiplier)
-
-    def _start(self, tasks: Sequence[Task], order: Sequence[int]) -> Tensor:
-        """One model for all, or one per job."""
-        first = tasks[0].models
-        if all(task.models is first for task in tasks):
-            return torch.from_numpy(np.array(first[0]))
-        return torch.from_numpy(np.concatenate([tasks[place].models for place in order]))
+    def _jobs(self, tasks: Sequence[Task]) -> Iterator[tuple[int, Job]]:
+        index = self.members.index
+        for place, task in enumerate(tasks):
+            client, work = index.get(task.client), task.work
+            if client is None:
+                raise InvalidValue("clients", "must be in the federation", repr(task.client))
+            assert isinstance(work, Train)  # `_shared_work` refuses others
+            yield place, Job(client, self.parts[client], work.copy, work.noise_multiplier)
 
     def _sum(self, updates: Sequence[tuple[Update, float]]) -> Tensor:
         """Changes times shares, added one by one in double precision."""
@@ -252,6 +242,19 @@ def _shared_work(tasks: Sequence[Task]) -> Train:
         if task.models.shape[0] != 1:
             raise InvalidValue("models", "must be one for local training", task.models.shape[0])
     return first
+
+
+def _rank(placed: tuple[int, Job]) -> tuple[int, int]:
+    _, job = placed
+    return job.client, job.copy
+
+
+def _start(tasks: Sequence[Task], places: Sequence[int]) -> Tensor:
+    """(P,) one model for all, or (tasks, P) one for each."""
+    first = tasks[0].models
+    if all(task.models is first for task in tasks):
+        return torch.from_numpy(np.array(first[0]))
+    return torch.from_numpy(np.concatenate([tasks[place].models for place in places]))
 
 
 def _releases(task: Task, job: Job, update: Update) -> tuple[Release, ...]:
