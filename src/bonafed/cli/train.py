@@ -242,9 +242,14 @@ def _show_finished(place: Path, as_json: bool) -> None:
 
 
 def _show(place: Path, document: Document, how: str, as_json: bool) -> None:
+    from bonafed.runs.private import SIMULATION, private_folder
+
     first, *rest = document.blocks
     if isinstance(first, Table):
         first = replace(first, title=f"{first.title}: {how}")
+    known = private_folder(place) / SIMULATION
+    if known.is_file():
+        rest.append(f"note: what only a simulation knows is in {known}: share it with nobody")
     data = {"folder": str(place), **document.data}
     render.show(replace(document, blocks=(first, *rest), data=data), as_json=as_json)
 

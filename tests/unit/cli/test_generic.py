@@ -41,10 +41,12 @@ class TestNouns:
 
     def test_listing_them_loads_no_mechanism(self):
         program = (
-            "import sys; sys.argv = ['bonafed', 'quote', '--help']\ntry:\n from bonafed.cli import main; main()\n"
+            "import sys; sys.argv = ['bonafed', 'quote', '--help']\n"
+            "try:\n from bonafed.cli import main; main()\n"
             "except SystemExit: pass\n"
             "print('loaded:', [n for n in sys.modules if n.endswith('.slice')], "
-            "sorted({'torch', 'sklearn', 'matplotlib', 'scipy.stats', 'rich', 'cryptography'} & {*sys.modules}))"
+            "sorted({'torch', 'sklearn', 'matplotlib', 'scipy.stats', 'rich', 'cryptography'}"
+            " & {*sys.modules}))"
         )
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
         assert done.stdout.splitlines()[-1] == "loaded: [] []"
@@ -368,3 +370,22 @@ def test_no_mechanism_is_named(room):
     found = [(path.name, line) for path in source.rglob("*.py") for line in path.read_text().splitlines()
              if named.search(line)]  # fmt: skip
     assert found == []
+
+
+class TestStudies:
+    def test_one_is_reproduced_with_its_figure_and_rows(self, bonafed):
+        code, out, err = bonafed(
+            "reproduce", "jsam-money", "--draws", "2", "--plot", "f.png", "--csv", "f.csv"
+        )
+        assert (code, err) == (0, "")
+        for text in ("wrote f.png", "wrote f.csv"):
+            assert text in out
+        said = json.loads(bonafed("reproduce", "jsam-money", "--draws", "2", "--json")[1])
+        assert len(said["rows"]) == len(Path("f.csv").read_text().splitlines()) - 1
+
+    def test_listing_them_loads_none(self, bonafed):
+        code, out, _ = bonafed("reproduce", "--help")
+        assert (code, "jsam-money" in out) == (0, True)
+        code, _, err = bonafed("reproduce", "everything")
+        assert code == 2
+        assert err.startswith("error: study must be one of ")

@@ -41,10 +41,10 @@ def test_train_shows_what_the_summary_says(trained):
 def test_bought_privacy_is_shown_with_its_price(bonafed):
     bonafed("train", "--write-example", "jsam")
     quick = ("--set", "training.rounds=2")
-    hard = ("--set", "jsam.eta=", "--set", "jsam.budget=0.01")
+    hard = ("--set", "jsam.eta=", "--set", "jsam.budget=0.01", "--set", "jsam.decimals=6")
     code, out, err = bonafed("train", "jsam.toml", *quick, "--folder", "a", *hard)
     assert (code, err) == (0, "")
-    for text in ("clients selected", "of 10", "money paid, before round 1", "given away / sold", "at most"):
+    for text in ("clients selected", "money spent", "of the epsilon it sold", "within budget"):
         assert text in out
     assert "note: the test loss grew from" in out  # so little money buys little but noise
     assert bonafed("train", "jsam.toml", *quick, "--set", "jsam.budget=60")[::2] == (
@@ -242,7 +242,9 @@ def test_the_progress_bar_tells_rounds_loss_accuracy():
     stream = io.StringIO()
     terminal = Console(file=stream, force_terminal=True, width=100)
     with _progress(4, 2, terminal) as on_round:
-        on_round(SimpleNamespace(round=3, phase="baseline", train_loss=0.51, test_loss=0.62, test_accuracy=0.9))
+        on_round(
+            SimpleNamespace(round=3, phase="baseline", train_loss=0.51, test_loss=0.62, test_accuracy=0.9)
+        )
     shown = stream.getvalue()
     for text in ("3/4", "baseline", "loss 0.5100", "accuracy 90.00%", "left"):
         assert text in shown
@@ -329,10 +331,8 @@ def test_a_private_statement_tells_payments_and_no_loss(bonafed):
     assert err.startswith("warning: payments will be more noise than signal: one is expected to be off by ")
     assert "would be enough" in err
     assert "epsilon given away" in out
-    assert "payment steps" in out
-    assert (
-        "note: losses are private; whoever simulates finds them in faithful.private, simulation.json" in out
-    )
+    assert "after 5 and 2 steps" in out
+    assert "note: what only a simulation knows is in runs/faithful.private/simulation.json" in out
     assert "overall loss" not in out
     assert Path("runs/faithful.private/simulation.json").exists()
 
