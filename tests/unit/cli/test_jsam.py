@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from bonafed.mechanisms.jsam.training import draw_costs
 
 from bonafed.economics import Discrete, Uniform
 from bonafed.mechanisms import jsam
-from bonafed.mechanisms.jsam.training import draw_costs
 
 COSTS = [0.12, 0.35, 0.5, 0.71, 0.93]
 PRIOR = ["--prior", "uniform:0,1"]

@@ -8,6 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from bonafed.runs.rewards import CLIENTS, train_rewards
+from bonafed.runs.rewards_setting import prepare_rewards
+from bonafed.runs.sections import Partition
 from torch import nn
 
 from bonafed.errors import InvalidValue
@@ -16,9 +19,6 @@ from bonafed.learning.evaluate import evaluate_models
 from bonafed.mechanisms.rewards import ModelRewards, Standalone
 from bonafed.mechanisms.rewards import run as run_method
 from bonafed.runs import config, folder, listing
-from bonafed.runs.rewards import CLIENTS, train_rewards
-from bonafed.runs.rewards_setting import prepare_rewards
-from bonafed.runs.sections import Partition
 
 TABLES = {
     "data": {"name": "small"},
