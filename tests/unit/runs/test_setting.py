@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from bonafed.mechanisms.sampling.training import proposition_1_rates
+from bonafed.mechanisms.sampling.convergence import proposition_1_rates
 
 from bonafed import InvalidValue, UnreadableFile
 from bonafed.learning import datasets
