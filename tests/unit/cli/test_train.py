@@ -330,7 +330,7 @@ def test_a_private_statement_tells_payments_and_no_loss(bonafed):
     assert code == 0
     assert err.startswith("warning: payments will be more noise than signal: one is expected to be off by ")
     assert "would be enough" in err
-    assert "epsilon given away" in out
+    assert "largest epsilon" in out
     assert "after 5 and 2 steps" in out
     assert "note: what only a simulation knows is in runs/faithful.private/simulation.json" in out
     assert "overall loss" not in out
