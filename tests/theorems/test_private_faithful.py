@@ -8,6 +8,7 @@ import torch
 
 from bonafed.errors import InvalidValue
 from bonafed.learning.engine.programs import CLIP_MARGIN as ENGINE_MARGIN
+from bonafed.learning.problems.convex import CLIP_MARGIN
 from bonafed.mechanisms.faithful import (
     PublicFacts,
     SoftmaxRegression,
@@ -26,7 +27,6 @@ from bonafed.mechanisms.faithful.private_cheating import (
     scaled,
 )
 from bonafed.mechanisms.faithful.private_plan import enough_for_payments, plan_warning, training_gap
-from bonafed.learning.problems.convex import CLIP_MARGIN
 from bonafed.mechanisms.faithful.statement import private_statement
 from tests.oracles.faithful import digits_problem
 
@@ -113,7 +113,7 @@ def test_the_model_without_an_agent_is_the_same_whatever_it_reports():
             problem,
             singles(4),
             np.random.default_rng(0),
-            reports=Lying(problem, 2, scaled(factor)),
+            agents={2: Lying(scaled(factor))},
             **options,
         )
         for factor in (1.0, -3.0)
@@ -320,7 +320,7 @@ def stated(problem, *, longest=1.0, **options):
     given = {"alpha": 1e5, "beta": 1e-5, **options}
     done = private_faithful(problem, singles(4), np.random.default_rng(0), **given)
     said = private_statement(problem, done, clusters=4, longest=longest)
-    return done, {check.name: check for check in said.checks}
+    return done, {check.claim: check for check in said.checks}
 
 
 def test_a_statement_says_what_is_certain_of_the_run_at_hand():

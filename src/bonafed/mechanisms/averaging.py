@@ -18,19 +18,21 @@ fails counts as one that changes nothing, and nobody is told: no noise hides any
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, ClassVar, Literal, Protocol, cast
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from bonafed import checks
 from bonafed.checks import Floats, finite_or_none
 from bonafed.economics.claims import Statement
 from bonafed.errors import BadModel, BadUpdate, InvalidValue
-from bonafed.learning.federation import Federation, Need, Question, Roster, Task, Train
-from bonafed.learning.participation import Participation, weighted_mean
+from bonafed.learning.federation import Federation, Need, Question, Roster, Task, Total, Train
+from bonafed.learning.participation import Participation, require_known, weighted_mean
 from bonafed.learning.privacy import (
     REPLACE,
     Adjacency,
@@ -254,24 +256,19 @@ class Averaging:
         agreement, names = state.agreement, state.agreement.members.names
         who = self.rules.participation(agreement, number)  # (1)
         spec = self._local_training(number, agreement)
-        tasks = self._tasks(state, who, spec, number)
+        tasks = training_tasks(
+            names, state.model, who, spec, round_number=number, seed=self.config.run.seed,
+            noise_multipliers=state.noise_multipliers,
+        )  # fmt: skip
         total = federation.total(tasks, who.weights)  # (2)
-        failed = [task.client for task, fine in zip(tasks, total.delivered, strict=True) if not fine]
-        if failed and self.config.local.on_bad_update == "raise":
-            reason = next(iter(total.failures.values())).reason
-            raise BadUpdate(failed[0], number, reason)
-        change = total.values[0]  # (3)
-        left = float(who.weights[np.array(total.delivered, dtype=bool)].sum())
-        if who.is_mean and failed and left and not self.private:  # their shares go to the others
-            change = change / left
-        after = (state.model.astype(np.float64) + change).astype(state.model.dtype)
-        if not np.isfinite(after.sum(dtype=np.float64)):
-            raise BadModel(number)
+        if self.config.local.on_bad_update == "raise":
+            require_all(tasks, total, number)
+        after = averaged(state.model, who, total, number, fill_in=not self.private)  # (3)
         spend = self.rules.spend(agreement, number, who)  # (4)
         following = self._counted(state, after, who, total.delivered, total.releases, spend)
         return following, Round(
             participants=[names[client] for client in np.sort(who.clients)],
-            failed=[] if self.private else sorted(failed),
+            failed=[] if self.private else [names[client] for client in failures(who, total)],
             steps=total.steps,
             learning_rate=spec.learning_rate,
             train_loss=None if self.private else finite_or_none(total.loss),
@@ -279,21 +276,6 @@ class Averaging:
             epsilon=self._largest_epsilon(following),
             releases=total.releases,
         )
-
-    def _tasks(
-        self, state: AveragingState, who: Participation, spec: LocalTraining, number: int
-    ) -> list[Task]:
-        """One per participation; a client that is drawn again is asked for another copy."""
-        names, multipliers = state.agreement.members.names, state.noise_multipliers
-        sent, seed, asked = state.model[None], self.config.run.seed, dict[int, int]()
-        tasks = []
-        for client in who.clients.tolist():
-            copy = asked.get(client, 0)
-            asked[client] = copy + 1
-            noise = 0.0 if multipliers is None else float(multipliers[client])
-            work = Train(spec, number, seed, copy, noise)
-            tasks.append(Task(f"round {number}, {names[client]}, {copy}", names[client], sent, work))
-        return tasks
 
     def _counted(
         self,
@@ -399,6 +381,70 @@ class Averaging:
         worst = int(released[lost.argmax()])
         sigma, times = float(state.noise_multipliers[worst]), int(state.releases[worst])
         return Ledger((Release(0, 0, sigma, times),)).epsilon(0, promise.delta)
+
+
+def training_tasks(
+    names: Sequence[str],
+    model: NDArray[Any],
+    who: Participation,
+    spec: LocalTraining,
+    *,
+    round_number: int,
+    seed: int,
+    noise_multipliers: ArrayLike | None = None,
+) -> list[Task]:
+    """A task per participation, from one shared model (P,); who is drawn again is asked for another copy.
+
+    `noise_multipliers` are those of all clients, (N,).
+    """
+    clients = who.clients.tolist()
+    require_known(clients, len(names))
+    noise = None
+    if noise_multipliers is not None:
+        noise = checks.vector("noise_multipliers", noise_multipliers, length=len(names)).tolist()
+    sent, copies, works, tasks = model[None], dict[int, int](), dict[tuple[int, float], Train](), []
+    for client in clients:
+        copy = copies.get(client, 0)
+        copies[client] = copy + 1
+        kind = copy, 0.0 if noise is None else noise[client]
+        work = works.get(kind)
+        if work is None:
+            work = works[kind] = Train(spec, round_number, seed, *kind)
+        tasks.append(Task(f"round {round_number}, {names[client]}, {copy}", names[client], sent, work))
+    return tasks
+
+
+def require_all(tasks: Sequence[Task], total: Total, round_number: int) -> None:
+    """Everybody delivered."""
+    for task, fine in zip(tasks, total.delivered, strict=True):
+        if not fine:
+            raise BadUpdate(task.client, round_number, total.failures[task.identifier].reason)
+
+
+def failures(who: Participation, total: Total) -> list[int]:
+    """Clients that did not deliver, in the order of the roster, with multiplicity."""
+    return sorted(who.clients[~np.array(total.delivered, dtype=bool)].tolist())
+
+
+def averaged(
+    model: NDArray[Any], who: Participation, total: Total, round_number: int, *, fill_in: bool
+) -> NDArray[Any]:
+    """(P,) the shared model after a round; it must be finite.
+
+    `fill_in`: in a mean, the shares of those who did not deliver go to the others; else they are lost.
+    """
+    change = total.values[0]
+    if fill_in and who.is_mean and not all(total.delivered):
+        in_order = np.argsort(who.clients, kind="stable")
+        shares = who.weights[in_order][np.array(total.delivered, dtype=bool)[in_order]].tolist()
+        if left := sum(shares):
+            change = change / left
+    with np.errstate(over="ignore", invalid="ignore"):  # told below
+        after: NDArray[Any] = (model + change).astype(model.dtype)  # the change is of double precision
+        finite = math.isfinite(float(after.sum(dtype=np.float64)))
+    if not finite:
+        raise BadModel(round_number)
+    return after
 
 
 def learning_rates(config: Config, members: Roster) -> tuple[Config, Rates]:

@@ -7,7 +7,7 @@ reveal. Answers are computed from each client's own samples, so everybody is vou
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 
@@ -21,14 +21,32 @@ from bonafed.errors import InvalidValue
 from bonafed.learning.engine.crew import Crew
 from bonafed.learning.engine.jobs import Job, Samples, Update
 from bonafed.learning.engine.programs import Program
-from bonafed.learning.engine.running import problems, run_jobs
+from bonafed.learning.engine.running import try_jobs
 from bonafed.learning.engine.threads import single_threaded
-from bonafed.learning.federation import Failure, Models, Question, Reply, Roster, Task, Total, Train
+from bonafed.learning.federation import (
+    NOT_FINITE,
+    Failure,
+    Models,
+    Objective,
+    Question,
+    Reply,
+    Roster,
+    Task,
+    Total,
+    Train,
+)
 from bonafed.learning.noise import Secret, Source
+from bonafed.learning.partition import owners
 from bonafed.learning.privacy import Release
+from bonafed.learning.problems.convex import (
+    Problem,
+    RidgeRegression,
+    SoftmaxRegression,
+    scaled_features,
+    shortened_features,
+)
+from bonafed.learning.problems.federation import ProblemFederation
 from bonafed.learning.work import sampling_rate
-
-_NOT_FINITE = Failure("must be finite, got NaN or inf")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,6 +60,7 @@ class EngineFederation:
     noise: Source = field(default_factory=Secret.fresh)  # what hides their records
     cores: int = 1
     crew: Crew = field(init=False)
+    _problems: dict[Objective, Problem] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if len(self.parts) != len(self.members):
@@ -65,17 +84,68 @@ class EngineFederation:
         values = question.simulate(len(self.members)).tolist()
         return dict(zip(self.members.names, values, strict=True))
 
+    def oracle(self, objective: Objective, weights: Floats | None = None) -> Problem:
+        """All the samples as a problem: for what cannot be computed from answers."""
+        if weights is None:
+            if objective not in self._problems:
+                self._problems[objective] = self._problem(objective, None)
+            return self._problems[objective]
+        return self._problem(objective, weights)
+
+    def class_shares(self) -> Floats | None:
+        """(N, classes) of every client's samples; None for real targets. For simulations only."""
+        classes = self.members.classes
+        if not classes:
+            return None
+        labels = self.samples.labels.numpy()
+        counts = [np.bincount(labels[part], minlength=classes) for part in self.parts]
+        return np.asarray(np.array(counts) / np.array([part.size for part in self.parts])[:, None])
+
+    def _problem(self, objective: Objective, weights: Floats | None) -> Problem:
+        rows, owner = _owned(self.parts, len(self.samples.labels))
+        if objective.kind == "module":
+            from bonafed.learning.problems.modules import ModuleProblem
+
+            some = self.samples
+            if rows is not None:
+                some = Samples(some.features[rows], some.labels[rows])
+            return ModuleProblem(
+                self.program, some, owner, objective.regulariser, 1.0, weights, loss=self.program.loss
+            )
+        features, labels = self.samples.features.numpy(), self.samples.labels.numpy()
+        if rows is not None:
+            features, labels = features[rows], labels[rows]
+        if objective.shorten:
+            features = shortened_features(features)
+        x, _ = scaled_features(features, objective.scale)
+        if self.members.classes:
+            return SoftmaxRegression(
+                x, labels, owner, self.members.classes, objective.regulariser, weights, longest=1.0
+            )
+        targets = np.asarray(labels, dtype=np.float64).ravel()
+        return RidgeRegression(x, targets, owner, objective.regulariser, weights)
+
+    def _answering(self, tasks: Sequence[Task]) -> ProblemFederation:
+        """Of tasks without training."""
+        work = tasks[0].work
+        assert not isinstance(work, Train)
+        return ProblemFederation(self.oracle(work.objective), self.members, self.noise.noisy)
+
     @single_threaded()
     def total(self, tasks: Sequence[Task], shares: Floats, noise: float = 0.0) -> Total:
         if not tasks:
             return Total(np.zeros((1, self.program.size)), ())
+        if not isinstance(tasks[0].work, Train):
+            return self._answering(tasks).total(tasks, shares, noise)
+        if noise:
+            raise InvalidValue("noise", "must be 0 for local training, whose clients add their own", noise)
         done, failures = self._trained(tasks)
         used = [(job, update, float(shares[place])) for place, job, update in done]
         change = self._sum([(update, share) for _, update, share in used])
         if not _finite(change):  # then an update is not; to look at each every time would take longer
             good = [_finite(update.change) for _, _, update in done]
             failures |= {
-                place: _NOT_FINITE for (place, _, _), fine in zip(done, good, strict=True) if not fine
+                place: NOT_FINITE for (place, _, _), fine in zip(done, good, strict=True) if not fine
             }
             change = self._sum([(u, s) for (_, u, s), fine in zip(used, good, strict=True) if fine])
         losses = [update.loss for place, _, update in done if place not in failures]
@@ -92,12 +162,14 @@ class EngineFederation:
     def replies(self, tasks: Sequence[Task]) -> Mapping[str, Reply | Failure]:
         if not tasks:
             return {}
+        if not isinstance(tasks[0].work, Train):
+            return self._answering(tasks).replies(tasks)
         done, failures = self._trained(tasks)
         found: dict[str, Reply | Failure] = {
             tasks[place].identifier: failure for place, failure in failures.items()
         }
         for place, job, update in done:
-            answer: Reply | Failure = _NOT_FINITE
+            answer: Reply | Failure = NOT_FINITE
             if _finite(update.change):
                 values: Models = update.change.numpy()[None]
                 answer = Reply(values, update.loss, update.steps, _releases(tasks[place], job, update))
@@ -107,37 +179,28 @@ class EngineFederation:
     def _trained(self, tasks: Sequence[Task]) -> tuple[list[tuple[int, Job, Update]], dict[int, Failure]]:
         """Place, job and update of tasks that could be trained; why the others could not."""
         work = _shared_work(tasks)
-        # the sum does not depend on the order in which clients are asked
-        order = sorted(range(len(tasks)), key=lambda place: self._rank(tasks[place]))
-        jobs = [self._job(tasks[place]) for place in order]
-        start = self._start(tasks, order)
-        first = tasks[0].models
-        common = all(task.models is first for task in tasks)
-        bad = problems(self.program, start, self.samples, jobs, work.round_number)
-        failures = {order[k]: Failure(str(problem)) for k, problem in bad.items()}
-        left = [k for k in range(len(jobs)) if k not in bad]
-        updates = run_jobs(
-            self.program, start if common else start[left], self.samples, [jobs[k] for k in left],
-            work.training, seed=work.seed, round_number=work.round_number, noise=self.noise, crew=self.crew,
+        # by client: the sum does not depend on the order in which they are asked
+        places, jobs = zip(*sorted(self._jobs(tasks), key=_rank), strict=True)
+        answers = try_jobs(
+            self.crew, _start(tasks, places), jobs, work.training,
+            seed=work.seed, round_number=work.round_number, noise=self.noise,
         )  # fmt: skip
-        done = [(order[k], jobs[k], update) for k, update in zip(left, updates, strict=True)]
+        done, failures = list[tuple[int, Job, Update]](), dict[int, Failure]()
+        for place, job, answer in zip(places, jobs, answers, strict=True):
+            if isinstance(answer, Update):
+                done.append((place, job, answer))
+            else:
+                failures[place] = Failure(f"{answer.rule}, got {answer.value}")
         return done, failures
 
-    def _rank(self, task: Task) -> tuple[int, int]:
-        assert isinstance(task.work, Train)  # checked by `_shared_work`
-        return self.members.index[task.client], task.work.copy
-
-    def _job(self, task: Task) -> Job:
-        assert isinstance(task.work, Train)
-        client = self.members.index[task.client]
-        return Job(client, self.parts[client], task.work.copy, task.work.noise_multiplier)
-
-    def _start(self, tasks: Sequence[Task], order: Sequence[int]) -> Tensor:
-        """One model for all, or one per job."""
-        first = tasks[0].models
-        if all(task.models is first for task in tasks):
-            return torch.from_numpy(np.array(first[0]))
-        return torch.from_numpy(np.concatenate([tasks[place].models for place in order]))
+    def _jobs(self, tasks: Sequence[Task]) -> Iterator[tuple[int, Job]]:
+        index = self.members.index
+        for place, task in enumerate(tasks):
+            client, work = index.get(task.client), task.work
+            if client is None:
+                raise InvalidValue("clients", "must be in the federation", repr(task.client))
+            assert isinstance(work, Train)  # `_shared_work` refuses others
+            yield place, Job(client, self.parts[client], work.copy, work.noise_multiplier)
 
     def _sum(self, updates: Sequence[tuple[Update, float]]) -> Tensor:
         """Changes times shares, added one by one in double precision."""
@@ -156,6 +219,16 @@ class EngineFederation:
         self.crew.__exit__(kind, error, trace)
 
 
+def _owned(
+    parts: Sequence[NDArray[np.int64]], samples: int
+) -> tuple[NDArray[np.int64] | None, NDArray[np.int64]]:
+    """Which samples somebody holds, None for all in their order, and the client of each."""
+    taken = np.concatenate(parts)
+    if taken.size == samples and np.array_equal(np.sort(taken), np.arange(samples)):
+        return None, owners(list(parts))
+    return taken, np.repeat(np.arange(len(parts)), [part.size for part in parts])
+
+
 def _shared_work(tasks: Sequence[Task]) -> Train:
     """What all are asked to do, but for copies and noise; one program computes one kind of work."""
     first = tasks[0].work
@@ -169,6 +242,19 @@ def _shared_work(tasks: Sequence[Task]) -> Train:
         if task.models.shape[0] != 1:
             raise InvalidValue("models", "must be one for local training", task.models.shape[0])
     return first
+
+
+def _rank(placed: tuple[int, Job]) -> tuple[int, int]:
+    _, job = placed
+    return job.client, job.copy
+
+
+def _start(tasks: Sequence[Task], places: Sequence[int]) -> Tensor:
+    """(P,) one model for all, or (tasks, P) one for each."""
+    first = tasks[0].models
+    if all(task.models is first for task in tasks):
+        return torch.from_numpy(np.array(first[0]))
+    return torch.from_numpy(np.concatenate([tasks[place].models for place in places]))
 
 
 def _releases(task: Task, job: Job, update: Update) -> tuple[Release, ...]:
