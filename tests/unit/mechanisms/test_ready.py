@@ -4,13 +4,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from tests.laws import worlds
 
 from bonafed import checks
 from bonafed.economics import Allocation, Uniform, money
 from bonafed.errors import InvalidValue
 from bonafed.mechanisms.ready import PlainTerms, Subject, audit_command, promises_kept
 from bonafed.sections import Section, key
-from tests.laws import worlds
 
 
 @dataclass(frozen=True)
