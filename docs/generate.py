@@ -16,7 +16,7 @@ from bonafed.economics import NormalMixture
 from bonafed.lab.figures import contract_figure
 from bonafed.lab.jsam_figures import money_by_weight_figure
 from bonafed.lab.jsam_studies import Population, money_by_weight
-from bonafed.lab.rewards_figures import behaviour_figure
+from bonafed.mechanisms.rewards.figures import behaviour_figure
 from bonafed.style import render
 from bonafed.mechanisms.rewards.game import game, with_ceiling
 from bonafed.mechanisms.sampling import plan

@@ -92,12 +92,18 @@ class BadReport(BonafedError):
         problem: str,
         model: NDArray[np.float64],
         advice: str = 'on_bad_report = "leave out" goes on without it',
+        name: str | None = None,
     ) -> None:
         self.agent, self.where, self.problem = agent, where, problem
         self.model = model  # (P,) the last one of the training that the agent was sent
+        self.name = str(agent) if name is None else name
         super().__init__(
-            f"report of agent {agent} in {where} must be a gradient of its loss, got {problem} ({advice})"
+            f"report of agent {self.name} in {where} must be a gradient of its loss, got {problem} ({advice})"
         )
+
+    def advised(self, advice: str) -> BadReport:
+        """The same error with other advice."""
+        return BadReport(self.agent, self.where, self.problem, self.model, advice, self.name)
 
 
 class UnusableReport(BonafedError):

@@ -6,9 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bonafed.errors import BadReport, InvalidValue, UnusableReport
+from bonafed.learning.federation import Reply
+from bonafed.learning.functions import usable_answer
 from bonafed.mechanisms.faithful import (
     Aggregation,
-    RemoteAgents,
     RidgeRegression,
     SoftmaxRegression,
     bounds,
@@ -17,6 +18,7 @@ from bonafed.mechanisms.faithful import (
 )
 from bonafed.mechanisms.faithful import agents as cheats
 from bonafed.mechanisms.faithful.reports import Asked, Watch
+from tests.oracles.asking import asked_problem
 
 AGENTS = 3
 seeds = st.integers(0, 10_000)
@@ -47,7 +49,7 @@ def remote(problem, ask=None, **changes):
         return {k: own(problem, k, models) for k, models in sent.items()}
 
     known = {"size": problem.size, "regulariser": problem.regulariser, "smoothness": problem.smoothness}
-    return RemoteAgents(ask(honest) if ask else honest, problem.weights, **{**known, **changes})
+    return asked_problem(ask(honest) if ask else honest, problem.weights, **{**known, **changes})
 
 
 def sending(change, who=(1,)):
@@ -62,7 +64,7 @@ def single(honest):
 
 PROBLEMS = {"softmax": softmax, "ridge": ridge}
 ASKED = {
-    "held": lambda problem: problem,
+    "held": lambda problem: (problem,),
     "asked": remote,
     "asked, bounded, in doubles": lambda problem: remote(
         problem, gradient_bound=problem.gradient_bound, precision=1e-12
@@ -82,7 +84,7 @@ def test_nobody_honest_is_ever_named(kind, how, seed, scale, mu, length, near):
     """At models near and far, the same one twice, and so close that all differences are rounding."""
     problem = PROBLEMS[kind](seed, scale, mu)
     asked = ASKED[how](problem)
-    watch, rng = Watch(asked), np.random.default_rng(seed)
+    watch, rng = Watch(asked[0]), np.random.default_rng(seed)
     models = length * rng.standard_normal((4, problem.size))
     steps = [np.zeros((1, problem.size)), models, models, models + 10.0**-near, 1e3 * models, -models[1:3]]
     for step in steps:
@@ -90,7 +92,7 @@ def test_nobody_honest_is_ever_named(kind, how, seed, scale, mu, length, near):
         for k in range(AGENTS):
             said = own(problem, k, step)
             answer = said.astype(np.float32) if "single" in how else said
-            assert np.array_equal(watch.accept(k, answer, sent, rows), np.float64(answer))
+            assert np.array_equal(watch.accept(k, Reply(answer), sent, rows), np.float64(answer))
 
 
 @kinds
@@ -100,17 +102,17 @@ def test_nobody_honest_is_ever_named(kind, how, seed, scale, mu, length, near):
 def test_an_honest_federation_is_not_disturbed(kind, how, seed):
     problem = PROBLEMS[kind](seed)
     terms = {"training_steps": 60, "payment_steps": 5}
-    done, held = faithful(ASKED[how](problem), **terms), faithful(problem, **terms)
+    done, held = faithful(*ASKED[how](problem), **terms), faithful(problem, **terms)
     close = 1e-3 if "single" in how else 1e-9
     assert done.left_out == ()
     np.testing.assert_allclose(done.model, held.model, atol=close)
     np.testing.assert_allclose(done.payments.amount, held.payments.amount, atol=close)
 
 
-def ending(problem, **terms):
+def ending(*problem, **terms):
     """The outcome, or the report that was named."""
     try:
-        return faithful(problem, **terms)
+        return faithful(*problem, **terms)
     except BadReport as bad:
         return bad
 
@@ -143,7 +145,7 @@ class AsFarAsAllowed:
 
     def _passes(self, report, sent, runs):
         try:
-            self._watch.accept(0, report, sent, runs)
+            self._watch.accept(0, usable_answer(report, report.shape), sent, runs)
         except UnusableReport:
             return False
         return True
@@ -188,10 +190,10 @@ def test_the_edge_is_reached_and_not_crossed():
     across[0, 1] = (smooth - mu) / 2
     edge = first + (smooth + mu) / 2 * step[1:] + across
     assert np.linalg.norm(edge - first) > 2 * np.linalg.norm(own(problem, 0, step[1:]) - first)
-    watch.accept(0, first, sent, rows)
-    watch.accept(0, edge, Asked.at(step[1:]), rows)
+    watch.accept(0, Reply(first), sent, rows)
+    watch.accept(0, Reply(edge), Asked.at(step[1:]), rows)
     with pytest.raises(UnusableReport, match=r"as no 0\.1-strongly convex, .*-smooth loss has"):
-        watch.accept(0, edge + 1e-6 * across, Asked.at(step[1:]), rows)
+        watch.accept(0, Reply(edge + 1e-6 * across), Asked.at(step[1:]), rows)
 
 
 @settings(max_examples=25)
@@ -217,7 +219,7 @@ def test_in_one_dimension_the_multiples_that_pass_are_those_between_the_curvatur
         return {k: (gamma if k == 1 else 1.0) * 2 * (w - goals[k]) for k, w in sent.items()}
 
     agreed = {"size": 1, "regulariser": 1.0, "smoothness": 4.0, "gradient_bound": 100.0}
-    done = ending(RemoteAgents(ask, np.full(3, 1 / 3), **agreed), training_steps=20)
+    done = ending(*asked_problem(ask, np.full(3, 1 / 3), **agreed), training_steps=20)
     assert isinstance(done, BadReport) == named
     assert not named or done.agent == 1
 

@@ -72,7 +72,7 @@ def test_two_agents_are_needed_to_go_on(problem):
 
 def test_the_statement_checks_the_promises(problem, truth):
     found = statement(problem, truth, epsilon=1e-3)
-    assert [check.name for check in found.checks] == [
+    assert [check.claim for check in found.checks] == [
         "efficiency", "faithfulness", "participation", "budget balance",
     ]  # fmt: skip
     assert all(check.holds for check in found.checks)
@@ -87,12 +87,12 @@ def test_the_statement_checks_the_promises(problem, truth):
 
 def test_the_statement_names_broken_promises(problem, truth):
     hasty = faithful(problem, training_steps=40)
-    found = {check.name: check for check in statement(problem, hasty, epsilon=1e-3).checks}
+    found = {check.claim: check for check in statement(problem, hasty, epsilon=1e-3).checks}
     assert [found[name].holds for name in ("efficiency", "faithfulness", "participation")] == [False] * 3
     assert "too few steps" in found["efficiency"].text
     assert "without efficiency a report may gain" in found["faithfulness"].text
     printed = faithful(problem, training_steps=STEPS, variant="printed")
-    found = {check.name: check for check in statement(problem, printed, epsilon=1e-3).checks}
+    found = {check.claim: check for check in statement(problem, printed, epsilon=1e-3).checks}
     assert found["efficiency"].holds is True
     assert found["faithfulness"].holds is False
     assert "overstating may pay" in found["faithfulness"].text

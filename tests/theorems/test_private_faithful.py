@@ -113,7 +113,7 @@ def test_the_model_without_an_agent_is_the_same_whatever_it_reports():
             problem,
             singles(4),
             np.random.default_rng(0),
-            reports=Lying(problem, 2, scaled(factor)),
+            agents={2: Lying(scaled(factor))},
             **options,
         )
         for factor in (1.0, -3.0)
@@ -320,7 +320,7 @@ def stated(problem, *, longest=1.0, **options):
     given = {"alpha": 1e5, "beta": 1e-5, **options}
     done = private_faithful(problem, singles(4), np.random.default_rng(0), **given)
     said = private_statement(problem, done, clusters=4, longest=longest)
-    return done, {check.name: check for check in said.checks}
+    return done, {check.claim: check for check in said.checks}
 
 
 def test_a_statement_says_what_is_certain_of_the_run_at_hand():

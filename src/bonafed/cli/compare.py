@@ -17,25 +17,26 @@ def compare(
     changes: Changes = None,
     folder: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Keep the runs here; if not given, they are not kept."),
+        typer.Option(metavar="DIR", help="Keep the runs here; if not given, nothing is kept."),
     ] = None,
     plot: Plot = None,
     as_json: Json = False,
 ) -> None:
     """Compare mechanisms on one federation: accuracy, money, privacy, and the best lie of each.
 
-    The config says what is held equal: data, partition, model, training, and the money. Every mechanism
-    of the catalogue that applies is trained and audited; of the others it is said why they do not.
+    The config says what is held equal: data, partition, model, training and, in a table [compare], the
+    money and what is believed about costs. Every mechanism of the catalogue that applies is trained and
+    attacked by search; of the others it is said why they do not apply.
 
     Example: bonafed compare fedavg.toml --plot compare.png
     """
     render.require_outputs({"--plot": plot})
     from bonafed.runs.comparing import compare as compare_mechanisms
-    from bonafed.runs.config import read
+    from bonafed.runs.config import read_tables
 
-    settings = read(config, changes or [])
-    with render.working("comparing"):
-        comparison = compare_mechanisms(settings, folder=folder)
+    tables = read_tables(config, changes or [])
+    with render.working("comparing") as tell:
+        comparison = compare_mechanisms(tables, folder=folder, tell=tell)
     document = comparison.document()
     outputs = render.drawn(document, plot)
     render.write_together(outputs)

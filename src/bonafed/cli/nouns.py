@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from bonafed.cli.options import Json, Plot, parameters, section_of
+from bonafed.cli.options import Json, Plot, named_by_flags, parameters, section_of
 from bonafed.errors import InvalidValue
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def _answer(
         secret = new_coin_secret(commit_coins, save)
         values[_COINS] = secret.commitment
     options = section_of(command.options, values)
-    with render.working("working"):
+    with render.working("working"), named_by_flags(command.options):
         document = command.answer(options)
         outputs = render.drawn(document, plot)
         if save is not None:

@@ -3,8 +3,8 @@
 A section declares its keys once (`bonafed.sections`); here they become the parameters of a command:
 
     clients: int = key(checks.whole, help="How many.")        --clients INTEGER  How many. (required)
-    seed: int = key(checks.seed, 0, help="Of the draws.")     --seed INTEGER  Of the draws. [default: 0]
-    members: tuple[int, ...] = key(...)                       --members, once for each
+    seed: int = key(checks.seed, 0, help="Of the draws.")     --seed INTEGER  Of the draws. (default: 0)
+    members: tuple[int, ...] = key(...)                       --members 1,2 --members 3
     scheme: Literal["a", "b"] = key(...)                      --scheme [a|b]
     fast: bool = key(flag, False)                             --fast
 
@@ -14,7 +14,8 @@ Values of any other type, such as a prior, are handed over as text: the rule of 
 from __future__ import annotations
 
 import types
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import MISSING, Field, fields
 from inspect import Parameter
 from pathlib import Path
@@ -50,14 +51,24 @@ def section_of(kind: type[S], values: Mapping[str, Any]) -> S:
             if is_required(item):
                 raise missing(flag_of(item))
             continue
-        typed[item.name] = _value(value, hints[item.name])
-    try:
+        typed[item.name] = _value(flag_of(item), value, hints[item.name])
+    with named_by_flags(kind):
         return kind(**kind.reading(typed))
+
+
+@contextmanager
+def named_by_flags(kind: type[Section]) -> Iterator[None]:
+    """Errors inside name the option: always where its spelling is its own, else where it is about whether
+    it is given at all, `--highest must not be given with --prior`; a value that is wrong is the quantity's,
+    `budget must be positive, got -3.0`."""
+    try:
+        yield
     except InvalidValue as error:
-        names = {item.name: flag_of(item) for item in fields(kind) if item.metadata.get("flag")}
-        if error.name not in names:
+        item = kind.__dataclass_fields__.get(error.name)
+        about_presence = error.rule.startswith(("must be given", "must not be given"))
+        if item is None or not (item.metadata.get("flag") or about_presence):
             raise
-        raise InvalidValue(names[error.name], error.rule, error.value) from error
+        raise type(error)(flag_of(item), error.rule, error.value) from error
 
 
 def flag_of(item: Field[Any]) -> str:
@@ -93,12 +104,11 @@ def _parameter(item: Field[Any], hint: Any) -> Parameter:
     text = str(item.metadata.get("help") or "")
     if is_required(item):
         text = f"{text} (required)".strip()
-    elif several and not text.endswith("repeated."):
-        text = f"{text} May be repeated.".strip()
-    if get_origin(_alone(hint)) is Literal:
-        metavar = "[" + "|".join(map(str, get_args(_alone(hint)))) + "]"
-    else:
-        metavar = None
+    elif default is not None and default is not False and default != "":
+        text = f"{text} (default: {'yes' if default is True else default})".strip()
+    metavar = "[" + "|".join(get_args(_alone(hint))) + "]" if get_origin(_alone(hint)) is Literal else None
+    if several:
+        metavar = {int: "N,N,...", float: "X,X,..."}.get(kind, "A,A,...")
     flag = flag_of(item)
     if kind is bool and default is True:
         flag = f"{flag}/--no-{flag[2:]}"
@@ -106,9 +116,9 @@ def _parameter(item: Field[Any], hint: Any) -> Parameter:
         flag,
         help=text,
         metavar=item.metadata.get("metavar") or metavar,
-        show_default=default not in (None, "", [], False),
+        show_default=False,  # Typer writes it with a backslash where it does not use Rich
     )
-    typed: Any = list[kind] if several else kind  # type: ignore[valid-type]  # a value of the hint
+    typed: Any = list[str] if several else kind
     annotation = Annotated[typed | None, option] if default is None else Annotated[typed, option]
     return Parameter(item.name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
@@ -136,17 +146,29 @@ def _default(item: Field[Any], several: bool) -> Any:
     if item.default is MISSING:
         return None
     if several:
-        return list(item.default) if item.default else None
+        return None
     return item.default if isinstance(item.default, _PLAIN) else None
 
 
-def _value(value: Any, hint: Any) -> Any:
-    """As the key holds it: a tuple of what was repeated, a number where both it and text are allowed."""
+def _value(flag: str, value: Any, hint: Any) -> Any:
+    """As the key holds it: a tuple of what was listed, a number where both it and text are allowed."""
     if isinstance(value, list):
-        return tuple(value)
+        kind, _ = _shape(hint)
+        return tuple(_entry(flag, word.strip(), kind) for text in value for word in text.split(","))
     if isinstance(value, str) and float in get_args(hint):
         try:
             return float(value)
         except ValueError:
             return value
     return value
+
+
+def _entry(flag: str, word: str, kind: type) -> Any:
+    """One of what was listed with commas."""
+    if kind not in (int, float):
+        return kind(word)
+    try:
+        return kind(word)
+    except ValueError:
+        numbers = "whole numbers" if kind is int else "numbers"
+        raise InvalidValue(flag, f"must be {numbers} NUMBER,NUMBER,...", repr(word)) from None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -76,28 +76,28 @@ def _finite(value: object) -> object:
 
 
 @contextmanager
-def working(what: str) -> Iterator[None]:
-    """A sign of life on a terminal; nothing elsewhere."""
+def working(what: str) -> Iterator[Callable[[str], None]]:
+    """A sign of life on a terminal, which can be told what is being done now; nothing elsewhere."""
     console = new_console(stderr=True)
     if not console.is_terminal:
-        yield
+        yield lambda _what: None
         return
-    with console.status(what):
-        yield
+    with console.status(what) as status:
+        yield status.update
 
 
 def require_outputs(outputs: Mapping[str, Path | None], inputs: Mapping[str, Path | None] = {}) -> None:
     """Files that a command is to write can be written, and no two of its files are the same."""
     known = {name: path for name, path in inputs.items() if path is not None}
-    for name, path in outputs.items():
-        if path is None:
-            continue
-        if name == "--plot":
-            require_picture(path)
-        require_writable(path)
+    wanted = {name: path for name, path in outputs.items() if path is not None}
+    for name, path in wanted.items():
         for other, taken in known.items():
             require_different(name, path, other, taken)
         known[name] = path
+    for name, path in wanted.items():
+        if name == "--plot":
+            require_picture(path)
+        require_writable(path)
 
 
 def drawn(document: Document, path: Path | None) -> dict[Path, bytes]:

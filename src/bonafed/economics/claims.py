@@ -206,7 +206,10 @@ class Statement(Shown):
         caption = SIGN + (f"; and {more:,} clients more: --csv and --json have all of them" if more else "")
         title = f"Statement of {self.run or self.mechanism}"
         total: tuple[str, Cell] = ("amount in all", f"{self.written(sum(self.amounts))} {self.unit}")
-        named = [(name.replace("_", " "), cell) for name, cell in self.totals.items()]
+        named = [
+            (name.replace("_", " "), f"{cell:,.6g}" if isinstance(cell, float) else cell)
+            for name, cell in self.totals.items()
+        ]
         blocks: list[Table | str] = [Table(title, columns, tuple(rows), caption)]
         if len(self.clients) > 1 or named:
             blocks.append(pairs("", [total, *named]))

@@ -26,6 +26,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, localcontext
 from numpy.typing import ArrayLike
 
 from bonafed import checks
+from bonafed.errors import InvalidValue
 
 DECIMALS = 2  # of money, unless told otherwise
 MOST_DECIMALS = 9
@@ -61,6 +62,26 @@ def charged(due: ArrayLike, decimals: int) -> tuple[int, ...]:
         scale = Decimal(10) ** decimals
         values = checks.vector("due", due, sign="any").tolist()
         return tuple(-int((Decimal(repr(x)) * scale).to_integral_value(ROUND_FLOOR)) for x in values)
+
+
+def units(value: float, decimals: int = DECIMALS) -> int:
+    """Whole smallest units in a sum, rounded down.
+
+    >>> units(0.07), units(0.079)
+    (7, 7)
+    """
+    with localcontext() as context:
+        context.prec = 400
+        scale = Decimal(10) ** decimals
+        return int((Decimal(repr(float(value))) * scale).to_integral_value(ROUND_FLOOR))
+
+
+def price(name: str, value: object) -> float:
+    """A sum above 0 in whole smallest units, so that nothing is ever rounded."""
+    amount = checks.positive(name, value)
+    if units(amount) / 10**DECIMALS != amount:
+        raise InvalidValue(name, f"must have at most {DECIMALS} digits after the point", value)
+    return amount
 
 
 def reserve(clients: int, decimals: int = DECIMALS) -> float:

@@ -89,5 +89,6 @@ def prior(name: str, value: object) -> Prior:
         if isinstance(value, str):
             return parse_prior(value)
     except InvalidValue as error:
-        raise InvalidValue(f"{name}: {error.name}", error.rule, error.value) from error
+        own = error.name if error.name.startswith(name) else f"{name}: {error.name}"
+        raise InvalidValue(own, error.rule, error.value) from error
     raise InvalidValue(name, "must be a table with a kind, or KIND:NUMBER,NUMBER,...", repr(value))

@@ -35,7 +35,7 @@ from bonafed.files import require_writable, write_together
 from bonafed.lab.results import append_result, read_results, run_command
 from bonafed.learning.privacy import Ledger
 from bonafed.mechanisms.jsam import noise_scale
-from bonafed.mechanisms.jsam import training as jsam
+from bonafed.mechanisms.jsam import schemes as jsam
 from bonafed.randomness import numbered_generator
 
 if TYPE_CHECKING:

@@ -1,47 +1,14 @@
-"""Figures of JSAM: a quote, and the studies of `jsam_studies`."""
+"""Figures of the studies of `jsam_studies`."""
 
 from __future__ import annotations
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from bonafed.checks import Floats
-from bonafed.economics.priors import JSONObject
 from bonafed.lab.jsam_studies import Average, CostShares, MechanismCurves, MoneyByWeight, SelectedByMoney
-from bonafed.style import BLUE, COLOURS, GREEN, GREY, RED, STYLES, sheet
-
-
-def quote_figure(description: JSONObject) -> Figure:
-    """Selection probability, epsilon and payment by client, in order of the reported cost."""
-    rows = [row for row in description["terms"] if row["admitted"]]
-    rows.sort(key=lambda row: (row["report"], row["client"]))
-
-    def column(name: str) -> Floats:
-        return np.array([row[name] for row in rows], dtype=np.float64)
-
-    place, cost, epsilon = np.arange(1, len(rows) + 1), column("report"), column("epsilon")
-    paid = description["kind"] == "settlement"
-    panels = 3 if paid else 2
-    figure = sheet(3.7 * panels, 3.6)
-    axes = figure.subplots(1, panels)
-    axes[0].bar(place, column("selection"), width=0.8, color=BLUE)
-    axes[0].axhline(1 / len(rows), color=GREY, ls=":", lw=1, label="everybody alike")
-    axes[0].set(ylabel="probability of each draw", title="Who is selected")
-    axes[0].legend(frameon=False, fontsize=8)
-    axes[1].bar(place, epsilon, width=0.8, color=GREEN)
-    axes[1].set(ylabel="epsilon of the whole run", title="Whose privacy is bought")
-    if paid:
-        payment = column("payment")
-        axes[2].bar(place, payment, width=0.8, color=RED, alpha=0.4, label="payment")
-        axes[2].bar(place, cost * epsilon, width=0.8, color=RED, label="report times epsilon")
-        axes[2].set(ylabel="money for the whole run", title="What it pays")
-        axes[2].legend(frameon=False, fontsize=8)
-    for panel in axes:
-        panel.set_xlabel("client, in order of the report")
-        panel.xaxis.set_major_locator(MaxNLocator(integer=True))
-    return figure
+from bonafed.style import BLUE, COLOURS, GREY, STYLES, sheet
 
 
 def _band(axes: Axes, x: Floats, y: Average, color: str, label: str, style: str = "-") -> None:

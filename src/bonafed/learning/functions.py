@@ -64,10 +64,12 @@ class FunctionFederation:
     def report(self, question: Question) -> Mapping[str, float]:
         """What the function that was given for it says."""
         if self.state is None:
-            raise InvalidValue("state", f"must be a function that asks clients for their {question.name}", None)
+            rule = f"must be a function that asks clients for their {question.name}"
+            raise InvalidValue("state", rule, None)
         found = self.state(question)
         if unknown := [name for name in found if name not in self.members.index]:
-            raise InvalidValue(f"reports of {question.name}", "must be of clients in the roster", unknown[0])
+            rule = "must be of clients in the roster"
+            raise InvalidValue(f"reports of {question.name}", rule, unknown[0])
         return dict(found)
 
     def total(self, tasks: Sequence[Task], shares: Floats, noise: float = 0.0) -> Total:
@@ -109,7 +111,8 @@ class FunctionFederation:
         if unknown := [name for name in answers if name not in known]:
             raise AskFailed(f"ask must answer tasks it was handed, got {', '.join(map(repr, unknown))}")
         return {
-            task.identifier: usable_answer(answers.get(task.identifier), answer_shape(task)) for task in tasks
+            task.identifier: usable_answer(answers.get(task.identifier), answer_shape(task))
+            for task in tasks
         }
 
     def _remember(self, tasks: Sequence[Task]) -> None:

@@ -10,12 +10,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 from importlib.resources.abc import Traversable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from bonafed.errors import InvalidValue
 
 if TYPE_CHECKING:
     from bonafed.mechanisms.protocol import Slice
+
+
+Burden = Literal["none", "participation", "privacy"]
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """Whom a mechanism is for, as data; what `bonafed advise mechanism` compares with a situation."""
+
+    money: bool  # whether money changes hands
+    burdens: tuple[Burden, ...]  # what joining may cost clients, for the mechanism to make up for it
+    one_model: bool  # all clients get the same model
+    needs_prior: bool  # something must be believed about the clients' costs
+    promise: str  # what it does for whom, in a sentence
+    begin: str  # the command to begin with
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +41,7 @@ class Entry:
     table: str | None  # of a config, by which a run under it is recognised; None: without any other table
     place: str  # the module that holds its SLICE, in this package
     summary: str  # a few words of help
+    fit: Fit
     verbs: str = ""  # commands that have it as a noun, besides train
 
     def load(self) -> Slice:
@@ -43,11 +59,80 @@ class Entry:
 
 
 _ENTRIES = (
-    Entry("fedavg", None, "fedavg", "plain federated averaging: nobody is paid"),
-    Entry("sampling", "contract", "sampling.slice", "pay for taking part, under a budget", "quote audit"),
-    Entry("jsam", "jsam", "jsam.slice", "buy privacy, and pay for it", "quote audit"),
-    Entry("faithful", "faithful", "faithful.slice", "one model, and what each owes for it", "audit advise"),
-    Entry("rewards", "rewards", "rewards.slice", "better models for more contribution", "audit advise"),
+    Entry(
+        "fedavg",
+        None,
+        "fedavg",
+        "plain federated averaging: nobody is paid",
+        Fit(
+            False,
+            ("none",),
+            True,
+            False,
+            "Trains one model; takes for granted that clients join and do what they are told.",
+            "bonafed train fedavg.toml",
+        ),
+    ),
+    Entry(
+        "sampling",
+        "contract",
+        "sampling.slice",
+        "pay for taking part, under a budget",
+        Fit(
+            True,
+            ("participation",),
+            True,
+            False,
+            "Pays clients for each round they are in, within a budget; stating the true cost is best.",
+            "bonafed quote sampling",
+        ),
+        "quote audit",
+    ),
+    Entry(
+        "jsam",
+        "jsam",
+        "jsam.slice",
+        "buy privacy, and pay for it",
+        Fit(
+            True,
+            ("privacy",),
+            True,
+            True,
+            "Buys as much of each client's privacy as the model is worth; stating the true cost is best.",
+            "bonafed quote jsam",
+        ),
+        "quote audit",
+    ),
+    Entry(
+        "faithful",
+        "faithful",
+        "faithful.slice",
+        "one model, and what each owes for it",
+        Fit(
+            True,
+            ("none",),
+            True,
+            False,
+            "Charges everybody what it costs the others, so that honest gradients are best for each.",
+            "bonafed audit faithful",
+        ),
+        "audit advise",
+    ),
+    Entry(
+        "rewards",
+        "rewards",
+        "rewards.slice",
+        "better models for more contribution",
+        Fit(
+            False,
+            ("none", "participation"),
+            False,
+            False,
+            "Gives clients that contribute more a better model while it trains; no money is needed.",
+            "bonafed audit rewards",
+        ),
+        "audit advise",
+    ),
 )
 CATALOGUE: Mapping[str, Entry] = {found.name: found for found in _ENTRIES}
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from bonafed import checks
 from bonafed.errors import InvalidValue
+from bonafed.sections import texts
 
 
 class Deviation(NamedTuple):
@@ -43,3 +44,16 @@ def parse_deviation(name: str, text: object, kinds: Mapping[str, str], example: 
 def _is_number(word: str) -> bool:
     """Digits 0 to 9, no more than an integer of the machine has."""
     return word.isascii() and word.isdecimal() and len(word) <= 18
+
+
+def deviations(
+    name: str, value: object, parse: Callable[[str, object], Deviation], example: str
+) -> tuple[str, ...]:
+    """Who does not follow the protocol, in the words `parse` understands; nobody twice."""
+    seen: dict[int, str] = {}
+    for item in texts(name, value, f'["{example}"]'):
+        number = parse(name, item).number
+        if number in seen:
+            raise InvalidValue(name, f"must name {number} once", f"{seen[number]!r} and {item!r}")
+        seen[number] = item
+    return tuple(seen.values())

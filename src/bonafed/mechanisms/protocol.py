@@ -309,6 +309,22 @@ class Judged(Protocol):
         """The same mechanism with the model as a program and as a module, and the test samples."""
         ...
 
+    def test_samples(self) -> Any:
+        """Of a mechanism with judges: what is left of the test samples to judge a run by.
+
+        What the mechanism looks at while it trains is kept apart from it.
+        """
+        ...
+
+
+@runtime_checkable
+class Prepares(Protocol):
+    """Optional, of a mechanism whose model wants other features than the data have."""
+
+    def prepared(self, features: NDArray[Any]) -> NDArray[Any]:
+        """(n, ...) features as the model wants them: those of the test samples, before it is judged."""
+        ...
+
 
 @runtime_checkable
 class KeepsFiles(Protocol):
@@ -346,6 +362,8 @@ class Attack:
     config: Config
     agreement: Agreement
     federation: Federation
+    mechanism: Any = None  # as it ran, with judges where it needs them
+    start: NDArray[Any] | None = None  # (P,) the first model
     quick: bool = True  # as part of a comparison; else take the time it takes
 
 
@@ -361,6 +379,7 @@ class Common:
     clip: float | None = None
     delta: float = 1e-5
     model: str = ""  # its name
+    seed: int = 0  # of what simulated clients draw
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,37 +14,20 @@ In a simulation one process draws all nonces, so that a transcript shows that no
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
 
-from bonafed.errors import InvalidValue
-from bonafed.mechanisms.coins import SECRET_BYTES, Coins, commit, commit_nonce, make_roster
-from bonafed.mechanisms.coins import toss as toss_coins
+from bonafed.economics.claims import Finding, Statement
+from bonafed.errors import InvalidValue, UnreadableFile
+from bonafed.mechanisms.coins import Coins
+from bonafed.mechanisms.coins.checking import RunRecord, check_run
 from bonafed.mechanisms.coins.transcript import read_transcript, transcript_bytes, transcript_of
-from bonafed.mechanisms.protocol import Agreement, Lottery
+from bonafed.mechanisms.contracts.files import read_contract
 from bonafed.runs import folder as folders
 from bonafed.runs import private
+from bonafed.runs.folder import JSONObject
 
 _SECRET_FILE = private.COINS + ".secret"  # where `private.read_secret` looks for it
-
-
-def toss(
-    agreement: Agreement, lottery: Lottery, rounds: int, entropy: Callable[[int], bytes]
-) -> tuple[Agreement, Coins]:
-    """The whole protocol with clients that all reveal; the agreement with the server's commitment in it."""
-    if agreement.contract is None:
-        raise InvalidValue(
-            "coins", "must follow from run.seed: there is no contract to commit in", "verifiable"
-        )
-    secret = entropy(SECRET_BYTES)
-    commitment = commit(secret)
-    contract = agreement.contract.with_coins(commitment)
-    names = agreement.members.names
-    nonces = {name: entropy(SECRET_BYTES) for name in names}
-    promised = {name: commit_nonce(contract.digest, name, nonce) for name, nonce in nonces.items()}
-    roster = make_roster(contract.digest, commitment, rounds, promised, lottery.chances, lottery.draws)
-    return replace(agreement, contract=contract), toss_coins(roster, secret, nonces)
 
 
 def keep(folder: Path, coins: Coins) -> bytes:
@@ -66,3 +49,55 @@ def open_coins(folder: Path, coins: Coins) -> None:
     """Publish the secret of a run whose rounds have ended."""
     folders.write(folder / folders.COINS, transcript_bytes(transcript_of(coins, opened=True)))
     private.erase_secret(folder, private.COINS)
+
+
+def verify_run(folder: Path) -> list[Finding]:
+    """Whether those who took part and were paid are those the contract, the reports and the coins say."""
+    folders.read_config(folder)  # a run, or refused
+    if not (folder / folders.COINS).is_file():
+        rule = 'must be a run whose config says coins = "verifiable": of others nothing can be proved'
+        raise InvalidValue("--coins", rule, folder)
+    records = folders.read_rounds(folder)
+    record = RunRecord(
+        read_contract(folder / folders.CONTRACT),
+        _reports(folder),
+        read_transcript(folder / folders.COINS),
+        [_participants(folder, line) for line in records],
+        [_spend(line) for line in records],
+        _statement(folder),
+    )
+    return check_run(record)
+
+
+def _reports(folder: Path) -> dict[str, float]:
+    """What every client stated, in the order of the clients."""
+    agreement = folders.read_json(folder, folders.AGREEMENT)
+    reports = agreement.get("reports")
+    if not isinstance(reports, Mapping) or not all(
+        isinstance(value, (int, float)) and not isinstance(value, bool) for value in reports.values()
+    ):
+        raise UnreadableFile(folder / folders.AGREEMENT, "reports must be numbers by client")
+    return {str(name): float(value) for name, value in reports.items()}
+
+
+def _participants(folder: Path, line: JSONObject) -> list[str]:
+    names = line.get("participants")
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        rule = f"the participants of round {line['round']} must be a list of names"
+        raise UnreadableFile(folder / folders.METRICS, rule)
+    return names
+
+
+def _spend(line: JSONObject) -> float | None:
+    spend = line.get("spend")
+    return float(spend) if isinstance(spend, (int, float)) else None
+
+
+def _statement(folder: Path) -> Statement | None:
+    if not folders.is_finished(folder):
+        return None
+    summary = folders.read_json(folder, folders.SUMMARY)
+    try:
+        return Statement.from_json(summary["statement"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise UnreadableFile(folder / folders.SUMMARY, f"must hold a statement ({error!r})") from error

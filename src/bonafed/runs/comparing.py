@@ -49,12 +49,11 @@ class Compare(Section):
     mechanisms: Sequence[str] = key(_names, "all", help='Names, or "all" that apply.')
     budget: float | None = key(checks.positive, None, help="Money for the whole run.")
     costs: Any = key(prior, None, help="What you believe about a client's cost of a round.")
-    sensitivities: Any = key(
-        prior, None, help="Likewise about its cost per unit of epsilon."
-    )
+    sensitivities: Any = key(prior, None, help="Likewise about its cost per unit of epsilon.")
     max_epsilon: float | None = key(checks.positive, None, help="The most privacy that a client sells.")
     clip: float | None = key(checks.positive, None, help="Largest norm of one record's gradient.")
     delta: float = key(checks.positive, 1e-5, help="Of differential privacy.")
+    seed: int = key(checks.seed, 0, help="Of what simulated clients draw: their costs.")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -188,7 +187,9 @@ def compare(
         lie = None
         if audit is not None:
             say(f"looking for a profitable lie under {name}")
-            attack = Attack(setting.config, setting.agreement, setting.federation(None))
+            attack = Attack(
+                setting.config, setting.agreement, setting.federation(None), setting.mechanism, setting.start
+            )
             lie = max(audit(attack), key=lambda finding: finding.number, default=None)
         entrants.append(Entrant(name, result=result, lie=lie))
     if not clients:
@@ -217,7 +218,7 @@ def _config_of(
     given = Common(
         training=training, budget=asked.budget, costs=asked.costs, sensitivities=asked.sensitivities,
         max_epsilon=asked.max_epsilon, clip=asked.clip, delta=asked.delta,
-        model=str(tables.get("model", {}).get("name", "")),
+        model=str(tables.get("model", {}).get("name", "")), seed=asked.seed,
     )  # fmt: skip
     table = part.compare(given)
     if isinstance(table, str):

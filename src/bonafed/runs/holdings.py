@@ -21,6 +21,7 @@ from bonafed.learning.datasets import Dataset
 from bonafed.learning.engine.jobs import Samples
 from bonafed.learning.engine.programs import Loss, Program, flat_parameters, program_for
 from bonafed.learning.federation import Roster
+from bonafed.learning.problems.convex import largest_norm
 from bonafed.mechanisms.protocol import Config
 from bonafed.randomness import Purpose, round_generator
 from bonafed.sections import named
@@ -72,7 +73,15 @@ class Holdings:
             vocabulary=self.dataset.vocabulary,
             smoothness=self.dataset.smoothness if told else None,
             strong_convexity=self.dataset.strong_convexity,
+            feature_bound=self._feature_bound,
         )
+
+    @property
+    def _feature_bound(self) -> float | None:
+        """That of the longest record; private ones must not set a scale."""
+        if self.config.noise is not None or self.dataset.vocabulary:
+            return None
+        return largest_norm(self.features)
 
     def module(self) -> nn.Module:
         """The model of the config with its initial weights."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from numpy.typing import NDArray
 from torch import nn
 
@@ -30,6 +31,7 @@ from bonafed.mechanisms.protocol import (
     Contract,
     Judged,
     Mechanism,
+    Prepares,
     Reports,
     Slice,
     Warned,
@@ -100,8 +102,11 @@ def prepare(
     members = holdings.roster(reports or ()) if federation is None else federation.members
     mechanism = part.make(config, members, program.size)
     test = holdings.test
+    if isinstance(mechanism, Prepares):
+        test = Samples(torch.from_numpy(mechanism.prepared(test.features.numpy())), test.labels)
     if isinstance(mechanism, Judged):
         mechanism = mechanism.with_judges(program, module, test)
+        test = mechanism.test_samples()
     clients = federation or _clients(config, holdings, members, program)
     agreement = mechanism.agree(members, _reports(mechanism, members, clients, reports))
     return Setting(

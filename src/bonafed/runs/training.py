@@ -30,6 +30,7 @@ from bonafed.economics.claims import Finding, Statement
 from bonafed.errors import InvalidValue
 from bonafed.learning.engine.programs import architecture, load_parameters, saved_model
 from bonafed.learning.evaluate import evaluate, evaluate_models
+from bonafed.mechanisms.coins.contracts import simulate, with_tossed
 from bonafed.mechanisms.protocol import KeepsFiles, Round, Simulated, State
 from bonafed.runs import coins, private
 from bonafed.runs import folder as folders
@@ -73,8 +74,12 @@ def train(
     on_phase: OnPhase | None = None,
     clock: Clock = time.perf_counter,
     entropy: Entropy = secrets.token_bytes,
+    secret: bytes | None = None,
 ) -> RunResult:
-    """Train from the beginning in a new folder, or resume the run in it; without one nothing is kept."""
+    """Train from the beginning in a new folder, or resume the run in it; without one nothing is kept.
+
+    `secret` is that of the coins which a published contract commits to, where it does.
+    """
     if folder is None:
         with tempfile.TemporaryDirectory(prefix="bonafed-") as place:
             never = replace(setting.config.run, checkpoint_every=setting.mechanism.rounds)
@@ -86,13 +91,16 @@ def train(
                 on_phase=on_phase,
                 clock=clock,
                 entropy=entropy,
+                secret=secret,
             )
             return replace(result, folder=None)
     folder = Path(folder)
     if resume and ended(setting.config, folder):
         return finished(setting, folder)
     with Log(folder, new=not resume) as log:
-        run = _Run(setting, folder, log, resume, on_round, on_phase or (lambda _text: None), clock, entropy)
+        run = _Run(
+            setting, folder, log, resume, on_round, on_phase or (lambda _text: None), clock, entropy, secret
+        )
         return run.to_the_end()
 
 
@@ -119,8 +127,9 @@ class _Run:
         tell: OnPhase,
         clock: Clock,
         entropy: Entropy,
+        secret: bytes | None,
     ) -> None:
-        setting, files = _with_coins(setting, folder, resume, entropy)
+        setting, files = _with_coins(setting, folder, resume, entropy, secret)
         self._start, noise = begin_or_resume(
             log, folder, setting.config, setting.digest, resume, setting.start,
             architecture(setting.module), setting.mechanism.rounds, files,
@@ -247,18 +256,17 @@ class _Run:
 
 
 def _with_coins(
-    setting: Setting, folder: Path, resume: bool, entropy: Entropy
+    setting: Setting, folder: Path, resume: bool, entropy: Entropy, secret: bytes | None
 ) -> tuple[Setting, dict[str, bytes]]:
     """The setting with its coins, tossed now or before, and the files that a new run is set up with."""
     agreement, files = setting.agreement, dict[str, bytes]()
-    lottery = setting.mechanism.lottery(agreement)
-    if lottery is not None:
+    if setting.mechanism.lottery(agreement) is not None:
         if resume:
-            agreement = replace(agreement, coins=coins.kept(folder))
+            agreement = with_tossed(agreement, coins.kept(folder))
         else:
-            agreement, tossed = coins.toss(agreement, lottery, setting.mechanism.rounds, entropy)
-            agreement = replace(agreement, coins=tossed)
-            files[folders.COINS] = coins.keep(folder, tossed)
+            agreement = simulate(agreement, entropy, secret)
+            assert agreement.coins is not None  # tossed now
+            files[folders.COINS] = coins.keep(folder, agreement.coins)
     if agreement.contract is not None:
         files[folders.CONTRACT] = agreement.contract.content
     if agreement.reports or agreement.terms is not None:

@@ -11,8 +11,31 @@ from bonafed.mechanisms.coins import check_rounds, read_transcript
 
 NAMES = ("ada", "ben", "[red]eve[/]")
 COSTS = ("0.6", "0.7", "0.8")
-QUOTE = ["quote", "--prior", "uniform:0.5,1.5", "--clients", "3", "--rounds", "50", "--budget", "75"]
-FREE = ["quote", "--prior-free", "--highest", "1.5", "--clients", "3", "--rounds", "50", "--budget", "75"]
+QUOTE = [
+    "quote",
+    "sampling",
+    "--prior",
+    "uniform:0.5,1.5",
+    "--clients",
+    "3",
+    "--rounds",
+    "50",
+    "--budget",
+    "75",
+]
+FREE = [
+    "quote",
+    "sampling",
+    "--prior-free",
+    "--highest",
+    "1.5",
+    "--clients",
+    "3",
+    "--rounds",
+    "50",
+    "--budget",
+    "75",
+]
 
 
 def nonce_file(name):
@@ -168,7 +191,7 @@ def test_another_contract_fails_the_verification(bonafed, agreed):
     assert bonafed(*other)[0] == 0
     code, out, _ = bonafed("verify", "other.json", "--coins", "coins.json", "--json")
     assert code == 1
-    assert [check["check"] for check in json.loads(out)["checks"] if not check["holds"]] == ["contract"]
+    assert [check["claim"] for check in json.loads(out)["findings"] if not check["holds"]] == ["contract"]
     code, _, err = bonafed(
         "coins", "toss", "roster.json", "--nonces", "revealed.csv", "--secret", "other.secret"
     )
@@ -180,7 +203,7 @@ def test_before_they_are_opened_coins_do_not_verify(bonafed, agreed):
     agreed()
     code, out, _ = bonafed("verify", "--coins", "roster.json")
     assert code == 1
-    assert "A check fails" in out
+    assert "The record of the coins fails a check." in out
 
 
 def test_who_does_not_reveal_is_listed(bonafed, agreed):
@@ -253,5 +276,5 @@ def test_a_run_is_trained_and_verified(bonafed):
     path.write_text("\n".join([json.dumps(record), *rest]) + "\n")
     code, out, _ = bonafed("verify", "--coins", "runs/sampling", "--json")
     assert code == 1
-    assert json.loads(out)["checks"][-1]["detail"].startswith("round 1: client ")
+    assert json.loads(out)["findings"][-1]["text"].startswith("round 1: client ")
     assert bonafed("verify", "c.json", "--coins", "runs/sampling")[0] == 2

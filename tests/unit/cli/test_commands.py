@@ -15,7 +15,7 @@ SMALL = ["--clients", "3", "--rounds", "100", "--budget", "120"]
 
 
 def test_quote_shows_terms_money_and_benchmarks(bonafed):
-    code, out, err = bonafed("quote", *UNIFORM)
+    code, out, err = bonafed("quote", "sampling", *UNIFORM)
     assert code == 0
     assert err == ""
     for text in ("Terms to publish", "0.5894", "1.4365", "expected spend", "complete", "171.62"):
@@ -27,7 +27,7 @@ def test_quote_as_json_is_what_the_library_says(bonafed):
     from bonafed import Uniform
     from bonafed.mechanisms.sampling import plan
 
-    code, out, _ = bonafed("quote", *UNIFORM, "--json", "--at", "0.5,1.25")
+    code, out, _ = bonafed("quote", "sampling", *UNIFORM, "--json", "--at", "0.5,1.25")
     said = json.loads(out)
     contract = plan(Uniform(0.5, 1.5), 10_000, 100, 200)
     assert code == 0
@@ -49,7 +49,7 @@ def test_quote_as_json_is_what_the_library_says(bonafed):
     ],
 )
 def test_every_kind_of_prior_is_quoted_saved_and_verified(bonafed, tmp_path, prior):
-    assert bonafed("quote", "--prior", prior, *CONTRACT, "--save", "c.json")[0] == 0
+    assert bonafed("quote", "sampling", "--prior", prior, *CONTRACT, "--save", "c.json")[0] == 0
     code, out, _ = bonafed("verify", "c.json", "--json")
     assert code == 0, out
     assert json.loads(out)["holds"]
@@ -59,20 +59,28 @@ def test_every_kind_of_prior_is_quoted_saved_and_verified(bonafed, tmp_path, pri
 def test_quote_from_past_costs(bonafed, tmp_path):
     costs = np.random.default_rng(0).uniform(0.5, 1.5, 40).round(4)
     Path("past.csv").write_text("client,cost\n" + "".join(f"{k},{c}\n" for k, c in enumerate(costs)))
-    code, out, _ = bonafed("quote", "--past-costs", "past.csv", "--highest", "1.5", *CONTRACT, "--json")
+    code, out, _ = bonafed(
+        "quote", "sampling", "--past-costs", "past.csv", "--highest", "1.5", *CONTRACT, "--json"
+    )
     said = json.loads(out)
     assert code == 0
     assert said["past_costs"] == 40
     assert sorted(costs) == said["prior"]["samples"]
-    assert bonafed("quote", "--past-costs", "past.csv", *CONTRACT)[0] == 0  # highest: of the file
+    assert (
+        bonafed("quote", "sampling", "--past-costs", "past.csv", *CONTRACT)[0] == 0
+    )  # highest: of the file
 
 
 def test_quote_without_prior(bonafed):
-    code, out, _ = bonafed("quote", "--prior-free", "--highest", "1.5", *CONTRACT, "--save", "rules.json")
+    code, out, _ = bonafed(
+        "quote", "sampling", "--prior-free", "--highest", "1.5", *CONTRACT, "--save", "rules.json"
+    )
     assert code == 0
     assert "whatever the costs turn out to be" in out
     said = json.loads(
-        bonafed("quote", "--prior-free", "--highest", "1.5", *CONTRACT, "--json", "--seed", "3")[1]
+        bonafed(
+            "quote", "sampling", "--prior-free", "--highest", "1.5", *CONTRACT, "--json", "--seed", "3"
+        )[1]
     )
     assert said["example"]["expected_spend"] <= 10_000
     code, out, _ = bonafed("verify", "rules.json")
@@ -83,51 +91,55 @@ def test_quote_without_prior(bonafed):
 def test_prior_free_quote_plays_the_costs_of_a_file(bonafed):
     Path("costs.csv").write_text("".join(f"{0.5 + k / 10}\n" for k in range(10)))
     numbers = ["--clients", "10", "--rounds", "5", "--budget", "50"]
-    code, out, _ = bonafed("quote", "--prior-free", "--highest", "1.6", "--reports", "costs.csv", *numbers)
+    code, out, _ = bonafed(
+        "quote", "sampling", "--prior-free", "--highest", "1.6", "--reports", "costs.csv", *numbers
+    )
     assert code == 0
     assert "the costs of the file" in out
-    code, _, err = bonafed("quote", "--prior-free", "--highest", "1.6", "--reports", "costs.csv", *CONTRACT)
-    assert (code, err) == (2, "error: --reports must hold 100 costs, one per client, got 10\n")
+    code, _, err = bonafed(
+        "quote", "sampling", "--prior-free", "--highest", "1.6", "--reports", "costs.csv", *CONTRACT
+    )
+    assert (code, err) == (2, "error: reports must hold 100 costs, one per client, got 10\n")
 
 
 def test_prior_free_quote_when_nobody_is_admitted(bonafed):
     Path("costs.csv").write_text("2\n3\n")
     numbers = ["--clients", "2", "--rounds", "5", "--budget", "5"]
     words = ["--prior-free", "--highest", "1", "--reports", "costs.csv", *numbers]
-    code, out, _ = bonafed("quote", *words)
+    code, out, _ = bonafed("quote", "sampling", *words)
     assert code == 0
     assert "nobody is admitted" in " ".join(out.split())
-    said = json.loads(bonafed("quote", *words, "--json")[1])
+    said = json.loads(bonafed("quote", "sampling", *words, "--json")[1])
     assert said["example"]["mean_inverse_probability"] is None
 
 
 def test_a_contract_for_a_single_cost(bonafed):
     words = ["--prior", "discrete:1,1", "--clients", "10", "--rounds", "10", "--budget", "50"]
-    assert bonafed("quote", *words, "--save", "c.json")[0] == 0
+    assert bonafed("quote", "sampling", *words, "--save", "c.json")[0] == 0
     assert bonafed("verify", "c.json")[0] == 0
     assert bonafed("audit", "sampling", *words, "--plot", "lies.png")[0] == 0
 
 
 def test_a_path_is_printed_as_it_is(bonafed):
-    assert "wrote [red]c.json" in bonafed("quote", *UNIFORM, "--save", "[red]c.json")[1]
+    assert "wrote [red]c.json" in bonafed("quote", "sampling", *UNIFORM, "--save", "[red]c.json")[1]
     assert "Verification of [red]c.json" in bonafed("verify", "[red]c.json")[1]
 
 
 def test_json_has_no_infinity():
-    from bonafed.cli import tables
+    from bonafed.cli import render
 
-    assert tables._finite({"a": [math.inf, (math.nan, 1.0)], "b": 2}) == {"a": [None, [None, 1.0]], "b": 2}
+    assert render._finite({"a": [math.inf, (math.nan, 1.0)], "b": 2}) == {"a": [None, [None, 1.0]], "b": 2}
 
 
 def test_confidence_keeps_realised_spend_within_budget(bonafed):
-    said = json.loads(bonafed("quote", *UNIFORM, "--confidence", "0.99", "--json")[1])
+    said = json.loads(bonafed("quote", "sampling", *UNIFORM, "--confidence", "0.99", "--json")[1])
     assert said["spend"]["probability_of_exceeding_budget"] <= 0.01
     assert 0.9 * 10_000 < said["spend"]["expected"] < 10_000
 
 
 @pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
 def test_plots_are_written_in_every_format(bonafed, suffix):
-    assert bonafed("quote", *UNIFORM, "--plot", f"a.{suffix}")[0] == 0
+    assert bonafed("quote", "sampling", *UNIFORM, "--plot", f"a.{suffix}")[0] == 0
     assert bonafed("audit", "sampling", *UNIFORM, "--plot", f"b.{suffix}")[0] == 0
     start = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[suffix]
     for name in ("a", "b"):
@@ -165,7 +177,7 @@ BAD = [
     ([*UNIFORM[:-1], "nan"], "budget must be finite, got nan"),
     ([*UNIFORM[:-1], "lots"], "Invalid value for '--budget': 'lots' is not a valid float."),
     (UNIFORM[:-2], "--budget must be given, got nothing"),
-    (["--prior", "uniform:1.5,0.5", *CONTRACT], "low must be below high = 0.5, got 1.5"),
+    (["--prior", "uniform:1.5,0.5", *CONTRACT], "prior: low must be below high = 0.5, got 1.5"),
     (["--prior", "uniform:0.5", *CONTRACT], "prior uniform must be uniform:LOW,HIGH, got 'uniform:0.5'"),
     (["--prior", "uniform:a,b", *CONTRACT], "prior uniform must be numbers LOW,HIGH, got 'a'"),
     (
@@ -178,12 +190,15 @@ BAD = [
     ),
     (
         ["--prior", "normal:1,0.4,0.2,inf", *CONTRACT],
-        "high must be finite: truncate an unbounded prior, got inf",
+        "prior: high must be finite: truncate an unbounded prior, got inf",
     ),
-    (["--prior", "discrete:1,0.5,2,0.6", *CONTRACT], "weights must sum to 1, got sum 1.1"),
-    (["--prior", "discrete:2,0.5,1,0.5", *CONTRACT], "costs must be strictly increasing, got 2 before 1"),
+    (["--prior", "discrete:1,0.5,2,0.6", *CONTRACT], "prior: weights must sum to 1, got sum 1.1"),
+    (
+        ["--prior", "discrete:2,0.5,1,0.5", *CONTRACT],
+        "prior: costs must be strictly increasing, got 2 before 1",
+    ),
     ([*UNIFORM, "--at", "1.7"], "report must be at most the highest cost 1.5, got 1.7"),
-    ([*UNIFORM, "--at", "cheap"], "--at must be numbers NUMBER,NUMBER,..., got 'cheap'"),
+    ([*UNIFORM, "--at", "cheap"], "at must be numbers NUMBER,NUMBER,..., got 'cheap'"),
     ([*UNIFORM, "--confidence", "1"], "confidence must be between 0 and 1, ends excluded, got 1.0"),
     ([*UNIFORM, "--plot", "x.gif"], "--plot must end in .png, .svg or .pdf, got x.gif"),
     ([*UNIFORM, "--plot", "./contract.json"], "--save must not be the file of --plot, got contract.json"),
@@ -204,7 +219,7 @@ BAD = [
 
 @pytest.mark.parametrize(("words", "message"), BAD)
 def test_bad_input_is_one_line_and_writes_nothing(bonafed, tmp_path, words, message):
-    code, out, err = bonafed("quote", *words, "--save", "contract.json")
+    code, out, err = bonafed("quote", "sampling", *words, "--save", "contract.json")
     assert (code, out, err) == (2, "", f"error: {message}\n")
     assert list(tmp_path.iterdir()) == []
 
@@ -226,7 +241,7 @@ BAD_FILES = [
 def test_a_file_that_does_not_parse_says_the_line(bonafed, content, message):
     if content is not None:
         Path("costs.csv").write_text(content)
-    code, out, err = bonafed("quote", "--past-costs", "costs.csv", *CONTRACT)
+    code, out, err = bonafed("quote", "sampling", "--past-costs", "costs.csv", *CONTRACT)
     assert (code, out, err) == (2, "", f"error: {message}\n")
 
 
@@ -243,7 +258,7 @@ def test_verify_refuses_what_is_not_a_contract(bonafed):
 
 
 def test_verify_finds_a_changed_payment(bonafed):
-    bonafed("quote", *UNIFORM, "--save", "contract.json")
+    bonafed("quote", "sampling", *UNIFORM, "--save", "contract.json")
     data = json.loads(Path("contract.json").read_text())
     data["groups"][0]["levels"]["payment"][10] *= 0.99
     Path("contract.json").write_text(json.dumps(data))
@@ -254,8 +269,8 @@ def test_verify_finds_a_changed_payment(bonafed):
 
 def test_what_does_not_fit_into_memory_is_told_in_one_line(bonafed):
     code, out, err = bonafed(
-        "jsam",
         "quote",
+        "jsam",
         "--prior",
         "uniform:0,1",
         "--clients",
@@ -272,12 +287,30 @@ def test_what_does_not_fit_into_memory_is_told_in_one_line(bonafed):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["quote", "--prior", "uniform:0.5,1e160", *CONTRACT], "payment must be smaller: the variance"),
-        (["quote", "--prior-free", "--highest", "1e200", *SMALL], "payment must be smaller: the variance"),
-        (["quote", "--past-costs", "huge.csv", *CONTRACT], "payment must be smaller: the variance"),
-        (["quote", *UNIFORM, "--clients", "1" + 20 * "0"], "clients must not exceed 100000000000000000"),
-        (["quote", *UNIFORM, "--clients", "100000001"], "clients must not exceed 100000000, got 100000001"),
-        (["quote", *UNIFORM, "--rounds", "1000000001"], "rounds must not exceed 1000000000, got"),
+        (
+            ["quote", "sampling", "--prior", "uniform:0.5,1e160", *CONTRACT],
+            "payment must be smaller: the variance",
+        ),
+        (
+            ["quote", "sampling", "--prior-free", "--highest", "1e200", *SMALL],
+            "payment must be smaller: the variance",
+        ),
+        (
+            ["quote", "sampling", "--past-costs", "huge.csv", *CONTRACT],
+            "payment must be smaller: the variance",
+        ),
+        (
+            ["quote", "sampling", *UNIFORM, "--clients", "1" + 20 * "0"],
+            "clients must not exceed 100000000000000000",
+        ),
+        (
+            ["quote", "sampling", *UNIFORM, "--clients", "100000001"],
+            "clients must not exceed 100000000, got 100000001",
+        ),
+        (
+            ["quote", "sampling", *UNIFORM, "--rounds", "1000000001"],
+            "rounds must not exceed 1000000000, got",
+        ),
     ],
 )
 def test_numbers_too_large_to_compute_with_are_refused(bonafed, words, message):
@@ -290,7 +323,7 @@ def test_numbers_too_large_to_compute_with_are_refused(bonafed, words, message):
 
 @pytest.mark.parametrize("more", [[], ["--json"]])
 def test_output_that_nobody_reads_is_no_verdict(bonafed, more):
-    assert bonafed("quote", *UNIFORM, "--save", "c.json")[0] == 0
+    assert bonafed("quote", "sampling", *UNIFORM, "--save", "c.json")[0] == 0
     command = [sys.executable, "-m", "bonafed", "verify", "c.json", *more]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         process.stdout.close()
@@ -318,7 +351,7 @@ def test_help_version_and_unknown_commands(bonafed):
     "program",
     [
         "import bonafed.economics",
-        "import sys; sys.argv = ['bonafed', 'quote', *'--prior uniform:0.5,1.5 --clients 9 --rounds 9 "
+        "import sys; sys.argv = ['bonafed', 'quote', 'sampling', *'--prior uniform:0.5,1.5 --clients 9 --rounds 9 "
         "--budget 9'.split()]\ntry:\n from bonafed.cli import main; main()\nexcept SystemExit: pass",
     ],
     ids=["import", "quote"],
@@ -335,7 +368,7 @@ def test_pricing_a_contract_does_not_import_heavy_packages(program):
 def test_settle_says_what_each_client_was_promised(bonafed):
     from bonafed.mechanisms.sampling import contract_from_json
 
-    assert bonafed("quote", "--prior", "uniform:0.5,1.5", *SMALL, "--save", "c.json")[0] == 0
+    assert bonafed("quote", "sampling", "--prior", "uniform:0.5,1.5", *SMALL, "--save", "c.json")[0] == 0
     Path("stated.csv").write_text("client,cost\nann,0.7\nben,1.6\ncem,1.1\n")
     code, out, err = bonafed("settle", "c.json", "--reports", "stated.csv", "--save", "terms.csv")
     assert (code, err) == (0, "")
@@ -359,13 +392,15 @@ def test_settle_says_what_each_client_was_promised(bonafed):
 
 
 def test_settle_draws_costs_and_plays_rules(bonafed):
-    assert bonafed("quote", "--prior-free", "--highest", "1.5", *SMALL, "--save", "r.json")[0] == 0
+    assert (
+        bonafed("quote", "sampling", "--prior-free", "--highest", "1.5", *SMALL, "--save", "r.json")[0] == 0
+    )
     code, out, _ = bonafed("settle", "r.json", "--draw", "4", "--json", "--save", "terms.csv")
     assert code == 0
     said = json.loads(out)
     assert said["spend"]["expected"] <= said["budget"] == 120
     assert json.loads(bonafed("settle", "r.json", "--reports", "terms.csv", "--json")[1]) == said
-    assert bonafed("quote", *UNIFORM, "--save", "c.json")[0] == 0
+    assert bonafed("quote", "sampling", *UNIFORM, "--save", "c.json")[0] == 0
     one, again, other = (bonafed("settle", "c.json", "--draw", seed)[1] for seed in ("0", "0", "1"))
     assert one == again != other
     assert "and 80 clients more" in one
@@ -383,15 +418,16 @@ def test_settle_draws_costs_and_plays_rules(bonafed):
         (["--reports", "unnamed.csv"], "unnamed.csv, line 3: client must be named"),
         (["--reports", "double.csv"], "double.csv, line 1: must have one column 'cost', got 2"),
         (["--reports", "none.csv"], "none.csv: No such file or directory"),
-        (["--reports", "s.csv"], "--reports must hold 3 costs, one per client, got 2"),
+        (["--reports", "four.csv"], "reports must be of the contract's 3 clients at most, got 4"),
         (["--draw", "-1"], "draw must be a whole number of at least 0, got -1"),
         (["--draw", "1", "--save", "c.json"], "--save must not be the file of the contract, got c.json"),
         (["--reports", "s.csv", "--save", "s.csv"], "--save must not be the file of --reports, got s.csv"),
     ],
 )
 def test_settle_refuses_by_name(bonafed, words, reason):
-    assert bonafed("quote", "--prior", "uniform:0.5,1.5", *SMALL, "--save", "c.json")[0] == 0
+    assert bonafed("quote", "sampling", "--prior", "uniform:0.5,1.5", *SMALL, "--save", "c.json")[0] == 0
     Path("s.csv").write_text("cost\n0.7\n1.1\n")
+    Path("four.csv").write_text("cost\n0.7\n1.1\n0.8\n0.9\n")
     Path("twice.csv").write_text("client,cost\nann,0.7\nben,1.1\nann,1.2\n")
     Path("unnamed.csv").write_text("client,cost\nann,0.7\n ,1.1\nben,1.2\n")
     Path("double.csv").write_text("cost,cost\n1,0.7\n1,1.1\n1,1.2\n")
@@ -401,7 +437,9 @@ def test_settle_refuses_by_name(bonafed, words, reason):
 
 
 def test_settle_with_rules_passes_over_costs_that_are_too_high(bonafed):
-    assert bonafed("quote", "--prior-free", "--highest", "1.5", *SMALL, "--save", "r.json")[0] == 0
+    assert (
+        bonafed("quote", "sampling", "--prior-free", "--highest", "1.5", *SMALL, "--save", "r.json")[0] == 0
+    )
     Path("s.csv").write_text("0.7\n1.6\n1.1\n")
     said = json.loads(bonafed("settle", "r.json", "--reports", "s.csv", "--json")[1])["clients"]
     assert [row["admitted"] for row in said] == [True, False, True]
@@ -409,7 +447,7 @@ def test_settle_with_rules_passes_over_costs_that_are_too_high(bonafed):
 
 
 def test_settle_where_nobody_is_admitted_spends_nothing(bonafed):
-    assert bonafed("quote", "--prior", "uniform:0.5,1.5", *SMALL, "--save", "c.json")[0] == 0
+    assert bonafed("quote", "sampling", "--prior", "uniform:0.5,1.5", *SMALL, "--save", "c.json")[0] == 0
     Path("s.csv").write_text("2\n3\n4\n")
     code, out, _ = bonafed("settle", "c.json", "--reports", "s.csv", "--json")
     said = json.loads(out)
@@ -419,7 +457,7 @@ def test_settle_where_nobody_is_admitted_spends_nothing(bonafed):
 
 def test_settle_does_not_take_probabilities_above_one(bonafed):
     prior = "discrete:0.5,0.5,1,0.5"
-    assert bonafed("quote", "--prior", prior, *SMALL, "--save", "c.json")[0] == 0
+    assert bonafed("quote", "sampling", "--prior", prior, *SMALL, "--save", "c.json")[0] == 0
     data = json.loads(Path("c.json").read_text())
     data["groups"][0]["levels"]["probability"] = [1.2, 1.2]
     Path("c.json").write_text(json.dumps(data))
@@ -431,7 +469,10 @@ def test_settle_does_not_take_probabilities_above_one(bonafed):
 def test_settled_spend_never_exceeds_what_can_be_paid(bonafed):
     """All clients in every round but for rounding: the budget is the most that can be spent."""
     funded = ["--clients", "3", "--rounds", "100", "--budget", "450"]
-    assert bonafed("quote", "--prior-free", "--highest", "1.5", *funded, "--save", "r.json")[0] == 0
+    assert (
+        bonafed("quote", "sampling", "--prior-free", "--highest", "1.5", *funded, "--save", "r.json")[0]
+        == 0
+    )
     said = json.loads(bonafed("settle", "r.json", "--draw", "0", "--json")[1])["spend"]
     assert said["probability_of_exceeding_budget"] == 0
     assert said["quantiles"]["0.99"] <= 450

@@ -20,7 +20,7 @@ UNIFORM = ["--prior", "uniform:0.5,1.5", *SMALL]
 
 @pytest.fixture
 def contract(bonafed):
-    assert bonafed("quote", *UNIFORM, "--save", "c.json")[0] == 0
+    assert bonafed("quote", "sampling", *UNIFORM, "--save", "c.json")[0] == 0
     return Path("c.json")
 
 
@@ -42,7 +42,7 @@ class TestWhatIsSigned:
         assert (said["confidence"], said["coin_commitment"], said["holds"]) == (None, None, True)
 
     def test_confidence_and_committed_coins_too(self, bonafed):
-        assert bonafed("quote", *UNIFORM, "--confidence", "0.9", "--save", "c.json")[0] == 0
+        assert bonafed("quote", "sampling", *UNIFORM, "--confidence", "0.9", "--save", "c.json")[0] == 0
         data = {**read_object("c.json"), "coins": {"commitment": "ab" * 32}}
         Path("c.json").write_bytes(contract_bytes(contract_from_json(data)))
         code, out, _ = bonafed("verify", "c.json")
@@ -54,7 +54,10 @@ class TestWhatIsSigned:
         assert said["intended_spend"] < 120
 
     def test_rules_too(self, bonafed):
-        assert bonafed("quote", "--prior-free", "--highest", "1.5", *SMALL, "--save", "r.json")[0] == 0
+        assert (
+            bonafed("quote", "sampling", "--prior-free", "--highest", "1.5", *SMALL, "--save", "r.json")[0]
+            == 0
+        )
         rules, rounds, _ = rules_from_json(read_object("r.json"))
         Path("r.json").write_bytes(rules_bytes(rules, rounds, "cd" * 32))
         code, out, _ = bonafed("verify", "r.json")
@@ -91,7 +94,7 @@ class TestWhatIsEarned:
 
     def test_where_everybody_is_paid_the_same_there_is_no_lie(self, bonafed):
         words = ["--prior", "uniform:0.5,1.5", *SMALL[:-1], "450"]
-        assert bonafed("quote", *words, "--save", "c.json")[0] == 0
+        assert bonafed("quote", "sampling", *words, "--save", "c.json")[0] == 0
         assert "nothing to lie about" in " ".join(bonafed("verify", "c.json", "--cost", "1")[1].split())
 
     def test_a_cost_is_a_number_that_is_not_negative(self, bonafed, contract):
@@ -106,7 +109,7 @@ class TestSignatures:
     @pytest.fixture
     def signed(self, bonafed):
         assert bonafed("keygen", "op.pem")[0] == 0
-        assert bonafed("quote", *UNIFORM, "--save", "c.json", "--sign", "op.pem")[0] == 0
+        assert bonafed("quote", "sampling", *UNIFORM, "--save", "c.json", "--sign", "op.pem")[0] == 0
         return Path("c.json")
 
     def test_keys_are_for_their_owner_and_never_replaced(self, bonafed):
@@ -133,7 +136,7 @@ class TestSignatures:
     def test_another_key_another_contract_or_no_signature_fail_the_check(self, bonafed, signed):
         def failing():
             code, out, _ = bonafed("verify", "c.json", "--key", "op.pub.pem", "--json")
-            return code, [c["detail"] for c in json.loads(out)["checks"] if not c["holds"]]
+            return code, [c["text"] for c in json.loads(out)["findings"] if not c["holds"]]
 
         wrong = "c.json.sig is not of op.pub.pem, or not for this contract"
         signature = Path("c.json.sig").read_bytes()
@@ -144,23 +147,29 @@ class TestSignatures:
         assert bonafed("keygen", "other.pem")[0] == 0
         assert bonafed("sign", "c.json", "--key", "other.pem")[0] == 0
         assert failing() == (1, [wrong])
-        assert bonafed("quote", *UNIFORM[:-1], "121", "--save", "c.json")[0] == 0
+        assert bonafed("quote", "sampling", *UNIFORM[:-1], "121", "--save", "c.json")[0] == 0
         Path("c.json.sig").write_bytes(signature)
         assert failing() == (1, [wrong])
 
     def test_rules_are_signed_too(self, bonafed):
         assert bonafed("keygen", "op.pem")[0] == 0
         words = ["--prior-free", "--highest", "1.5", *SMALL, "--save", "r.json", "--sign", "op.pem"]
-        assert bonafed("quote", *words)[0] == 0
+        assert bonafed("quote", "sampling", *words)[0] == 0
         assert bonafed("verify", "r.json", "--key", "op.pub.pem")[0] == 0
 
     @pytest.mark.parametrize(
         ("words", "said"),
         [
-            (["quote", *UNIFORM, "--sign", "op.pem"], "--sign must be given with --save, got op.pem"),
-            (["quote", *UNIFORM, "--save", "d.json", "--sign", "none.pem"], "none.pem: No such file or"),
             (
-                ["quote", *UNIFORM, "--save", "d.json", "--sign", "op.pub.pem"],
+                ["quote", "sampling", *UNIFORM, "--sign", "op.pem"],
+                "--sign must be given with --save, got op.pem",
+            ),
+            (
+                ["quote", "sampling", *UNIFORM, "--save", "d.json", "--sign", "none.pem"],
+                "none.pem: No such file or",
+            ),
+            (
+                ["quote", "sampling", *UNIFORM, "--save", "d.json", "--sign", "op.pub.pem"],
                 "op.pub.pem: must be a private",
             ),
             (["sign", "c.json", "--key", "c.json"], "c.json: must be a private key in PEM"),
@@ -186,7 +195,9 @@ class TestCautions:
     def test_settle_says_that_the_reports_made_the_contract(self, bonafed):
         Path("stated.csv").write_text("2\n3.5\n9.5\n")
         words = ["--clients", "3", "--rounds", "100", "--budget", "1200"]
-        assert bonafed("quote", "--past-costs", "stated.csv", *words, "--save", "c.json")[0] == 0
+        assert (
+            bonafed("quote", "sampling", "--past-costs", "stated.csv", *words, "--save", "c.json")[0] == 0
+        )
         out = " ".join(bonafed("settle", "c.json", "--reports", "stated.csv")[1].split())
         assert "Note: 3 of 3 reports are among the past costs that the contract was made from" in out
         assert "bonafed quote --prior-free" in out
@@ -208,12 +219,14 @@ class TestCautions:
 
 def test_past_costs_and_reports_are_two_things(bonafed):
     Path("f.csv").write_text("0.5\n0.6\n0.7\n")
-    code, _, err = bonafed("quote", "--prior-free", "--highest", "1", "--past-costs", "f.csv", *SMALL)
+    code, _, err = bonafed(
+        "quote", "sampling", "--prior-free", "--highest", "1", "--past-costs", "f.csv", *SMALL
+    )
     assert code == 2
     assert "what the clients state is --reports" in err
-    code, _, err = bonafed("quote", "--past-costs", "f.csv", "--reports", "f.csv", *SMALL)
+    code, _, err = bonafed("quote", "sampling", "--past-costs", "f.csv", "--reports", "f.csv", *SMALL)
     assert (code, err) == (
         2,
         "error: --reports must be given with --prior-free; see also bonafed settle, got f.csv\n",
     )
-    assert bonafed("quote", "--costs", "f.csv", *SMALL)[0] == 2
+    assert bonafed("quote", "sampling", "--costs", "f.csv", *SMALL)[0] == 2

@@ -37,6 +37,7 @@ def ending():
 
     def left(place):
         summary = {**folder.read_json(place, folder.SUMMARY), "seconds": 0}
+        summary["statement"] = {**summary["statement"], "run": ""}  # its name, which the folder has
         lines = [{**line, "seconds": 0} for line in folder.read_rounds(place)]
         return summary, lines, (place / folder.MODEL).read_bytes()
 

@@ -40,6 +40,11 @@ CLIP_MARGIN = 1e-12  # of norms, well above what rounding adds to them: the engi
 _TOP = 600  # rows of the part of a Hessian that is factorised where the whole is too large
 
 
+def largest_norm(features: NDArray[np.floating]) -> float:
+    """Of a sample's features with a constant 1 beside them."""
+    return scaled_features(features)[1]
+
+
 def scaled_features(features: NDArray[np.floating], norm: float | None = None) -> tuple[Floats, float]:
     """(n, d) samples flattened, with a constant, over the largest norm of a row or `norm`; and that."""
     flat = np.asarray(features, dtype=np.float64).reshape(len(features), -1)

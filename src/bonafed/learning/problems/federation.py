@@ -120,8 +120,8 @@ class ProblemFederation:
             mix = self._mix(tasks, models, shares)
             return np.asarray((mix * self.problem.losses(models)).sum(1, keepdims=True))
         if isinstance(work, Losses):
-            parts = shares.reshape(len(tasks), -1, 1)
-            return np.asarray(sum(part * v for part, v in zip(parts, self._losses(work, tasks), strict=True)))
+            each = np.stack(self._losses(work, tasks))
+            return np.asarray((shares.reshape(len(tasks), -1, 1) * each).sum(0))
         raise InvalidValue("work", "must be something that can be added up", type(work).__name__)
 
     def _losses(self, work: Losses, tasks: Sequence[Task]) -> list[Floats]:

@@ -23,8 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.checks import Floats
-from bonafed.learning.problems.precondition import Precondition
 from bonafed.learning.problems.convex import Problem
+from bonafed.learning.problems.precondition import Precondition
 
 Ints = NDArray[np.int64]
 _PACE = 0.3  # of the gradient's norm may be left after a free step, or the next one is not free

@@ -13,6 +13,7 @@ from bonafed.economics.claims import Finding
 from bonafed.errors import InvalidValue
 from bonafed.mechanisms.coins.tossing import (
     SECRET_BYTES,
+    Coins,
     Roster,
     commit,
     commit_nonce,
@@ -113,5 +114,18 @@ def simulate(
     nonces = {name: entropy(SECRET_BYTES) for name in agreement.members.names}
     promised = {name: commit_nonce(committed.digest, name, nonce) for name, nonce in nonces.items()}
     roster = contract_roster(committed, agreement.reports, promised)
-    terms = committed.settle(agreement.reports)
-    return replace(agreement, contract=committed, terms=terms, coins=toss(roster, key, nonces))
+    return with_tossed(replace(agreement, contract=committed), toss(roster, key, nonces))
+
+
+def with_tossed(agreement: Agreement, coins: Coins) -> Agreement:
+    """The agreement with coins that were tossed for it, settled under the contract that commits to them."""
+    contract = agreement.contract
+    if contract is None:
+        raise InvalidValue("coins", "must be of a published contract", "nothing published")
+    if contract.coin_commitment is None:
+        contract = contract.with_coins(coins.roster.commitment)
+    if contract.digest != coins.roster.contract:
+        rule = f"must be of the contract that the run is under ({contract.digest[:12]}...)"
+        raise InvalidValue("coins", rule, f"those of {coins.roster.contract[:12]}...")
+    terms = contract.settle(agreement.reports)
+    return replace(agreement, contract=contract, terms=terms, coins=coins)

@@ -4,23 +4,29 @@ K organisations train one model although each would rather have it lean towards 
 its presence costs the others, so that reporting true gradients is its best choice.
 """
 
-from bonafed.mechanisms.faithful.clusters import cluster_count, cluster_payments, random_clusters
-from bonafed.mechanisms.faithful.private import PrivateOutcome, calibrate, privacy_loss, private_faithful
-from bonafed.mechanisms.faithful.private_plan import PrivatePlan, PublicFacts, plan_private
+from bonafed.learning.problems.agreed import FederatedProblem
 from bonafed.learning.problems.convex import Problem, RidgeRegression, SoftmaxRegression
+from bonafed.mechanisms.faithful.clusters import cluster_count, cluster_payments, random_clusters
+from bonafed.mechanisms.faithful.private import (
+    PrivateOutcome,
+    PublicFacts,
+    calibrate,
+    privacy_loss,
+    private_faithful,
+)
+from bonafed.mechanisms.faithful.private_plan import PrivatePlan, plan_private
 from bonafed.mechanisms.faithful.protocol import Aggregation, Outcome, faithful, pay, train
-from bonafed.mechanisms.faithful.remote import RemoteAgents
 from bonafed.mechanisms.faithful.vcg import Payments, minimise, newton_payments, vcg_payments
 
 __all__ = [
     "Aggregation",
+    "FederatedProblem",
     "Outcome",
     "Payments",
     "PrivateOutcome",
     "PrivatePlan",
     "Problem",
     "PublicFacts",
-    "RemoteAgents",
     "RidgeRegression",
     "SoftmaxRegression",
     "calibrate",

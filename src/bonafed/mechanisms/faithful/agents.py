@@ -17,8 +17,8 @@ import scipy  # its parts load when first used
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
-from bonafed.mechanisms.deviations import Deviation, parse_deviation
 from bonafed.learning.problems.convex import Problem
+from bonafed.mechanisms.deviations import Deviation, parse_deviation
 
 Agent = Callable[[Floats, Floats], Floats | None]  # None: no report
 

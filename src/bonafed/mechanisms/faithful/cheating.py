@@ -41,10 +41,10 @@ import numpy as np
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import Diverged, InvalidValue
+from bonafed.learning.problems.convex import Ints, Problem, RidgeRegression, SoftmaxRegression
 from bonafed.mechanisms.faithful import agents as cheats
 from bonafed.mechanisms.faithful.agents import Agent
 from bonafed.mechanisms.faithful.clusters import Clusters, cluster_payments
-from bonafed.learning.problems.convex import Ints, Problem, RidgeRegression, SoftmaxRegression
 from bonafed.mechanisms.faithful.protocol import Aggregation, pay, train
 from bonafed.mechanisms.faithful.reports import GROWTH
 from bonafed.mechanisms.faithful.vcg import minima, minimise

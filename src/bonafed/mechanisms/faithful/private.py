@@ -42,21 +42,23 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bonafed import checks
 from bonafed.checks import Floats
-from bonafed.errors import InvalidValue
+from bonafed.errors import BadReport, InvalidValue
+from bonafed.learning.federation import Federation, Gradients, Losses, Objective, Task
 from bonafed.learning.privacy import Ledger, Release, Releases, noise_multiplier, released, reserve
 from bonafed.learning.privacy.arithmetic import largest_covered
-from bonafed.mechanisms.faithful.clusters import Clusters, cluster_of
 from bonafed.learning.problems.convex import SoftmaxRegression
-from bonafed.mechanisms.faithful.protocol import Aggregation, OnStep
+from bonafed.learning.problems.federation import ProblemFederation
+from bonafed.mechanisms.faithful.agents import Agent
+from bonafed.mechanisms.faithful.clusters import Clusters, cluster_of
+from bonafed.mechanisms.faithful.protocol import OnStep, deviating
 
 PrivateCalibration = Literal["exact", "zcdp", "printed"]
 PrivateVariant = Literal["corrected", "continued", "printed"]
@@ -70,6 +72,37 @@ class Noise(NamedTuple):
     gradient: float  # sigma, on weighted sums of gradients, per unit of their weights
     payment: float  # sigma_P, on payments, per unit of loss bound
     rho: float  # zCDP-equivalent privacy loss that was calibrated for
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PublicFacts:
+    """All that a private protocol, and its plan, may know of a federation."""
+
+    counts: Floats  # (K,) n_k
+    weights: Floats  # (K,) p
+    clusters: Clusters
+    regulariser: float  # mu
+    clip: float  # C
+    size: int  # P
+    classes: int
+
+    @classmethod
+    def of(cls, problem: SoftmaxRegression, clusters: Clusters, clip: float) -> PublicFacts:
+        """Of a problem, whose samples are not looked at."""
+        counts = problem.counts.astype(np.float64)
+        return cls(
+            counts, problem.weights, clusters, problem.regulariser, clip, problem.size, problem.classes
+        )
+
+    @property
+    def smoothness(self) -> float:
+        """L_g for features of norm C/sqrt(2) at most."""
+        return self.regulariser + self.clip**2 / 4
+
+    @property
+    def curvature(self) -> float:
+        """lambda, the mean eigenvalue."""
+        return self.regulariser + self.clip**2 / 2 * (1 - 1 / self.classes) / self.size
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,9 +137,12 @@ class PrivateOutcome:
 
         Nobody but a simulation may know it.
         """
-        return _owed(
-            problem, Aggregation(problem), self.model, self.models[agent], agent, self.clip, self.loss_bound
-        )
+        p, shared, without = float(problem.weights[agent]), self.model, self.models[agent]
+        mix = problem.weights.copy()
+        mix[agent] = 0.0
+        limit = _limit(shared, without, self.clip, self.loss_bound)
+        change = float(mix @ problem.clipped_differences(shared, without, limit))
+        return change / p + _data_free(p, problem.regulariser, shared, without)
 
 
 def privacy_loss(alpha: float, beta: float, calibration: PrivateCalibration = "exact") -> float:
@@ -206,7 +242,7 @@ def private_faithful(
     smoothness: float | None = None,
     on_noise: OnNoise | None = None,
     on_step: OnStep | None = None,
-    reports: Aggregation | None = None,
+    agents: Mapping[int, Agent] | None = None,
     payers: Collection[int] | None = None,
 ) -> PrivateOutcome:
     """Train and pay privately. For features of norm at most clip/sqrt(2) nothing is clipped.
@@ -218,71 +254,216 @@ def private_faithful(
     `on_noise` hears before the first step how much noise a sum of gradients will have, for every agent over
     what one of its samples moves it by. `on_step` hears of every step with everybody, with the norm of the
     noisy mean: nothing that is not released.
-    `reports` is where sums over agents come from, computed here if not given. With `payers`, only the
-    payments of their clusters are computed, the others' are NaN; noise is as for all.
+    `agents` holds those who do not report their gradients. With `payers`, only the payments of their
+    clusters are computed, the others' are NaN; noise is as for all.
     """
-    of, count = cluster_of(clusters, problem.agents), len(clusters)
+    cluster_of(clusters, problem.agents)
+    facts = PublicFacts.of(problem, clusters, checks.positive("clip", clip))
+    course = private_course(
+        facts, alpha=alpha, beta=beta, training_steps=training_steps, payment_steps=payment_steps,
+        loss_bound=loss_bound, split=split, calibration=calibration, variant=variant, smoothness=smoothness,
+        computed=not isinstance(rng, np.random.Generator),
+    )  # fmt: skip
+    if on_noise is not None:
+        on_noise(course.multipliers(1.0))
+
+    def add(values: Floats, sd: float, _asked: bytes, _released: int) -> Floats:
+        return released(rng, values, sd)
+
+    asked = deviating(ProblemFederation.of(problem, add), agents)
+    walk = course.begin()
+    while walk.steps < course.training_steps:
+        walk = course.step(walk, asked)
+        if on_step is not None:
+            on_step(walk.steps, walk.model, walk.norm)
+    return course.finish(walk, asked, payers)
+
+
+def private_course(
+    facts: PublicFacts,
+    *,
+    alpha: float,
+    beta: float,
+    training_steps: int | None = None,
+    payment_steps: int | None = None,
+    loss_bound: float | None = None,
+    split: float | None = None,
+    calibration: PrivateCalibration = "exact",
+    variant: PrivateVariant = "corrected",
+    smoothness: float | None = None,
+    computed: bool = True,
+    objective: Objective | None = None,
+) -> PrivateCourse:
+    """The protocol from what is public; `computed` says that noise comes as numbers of so many digits."""
+    count = len(facts.clusters)
     if count < 2:
         raise InvalidValue("clusters", "must be at least 2: without everybody there is no model", count)
     checks.literal("variant", variant, PrivateVariant)
-    c = checks.positive("clip", clip)
     bound = math.inf if loss_bound is None else checks.positive("loss_bound", loss_bound)
     chosen = _choose(
-        problem, clusters, training_steps, payment_steps, split, alpha=alpha, beta=beta, clip=c,
-        calibration=calibration, variant=variant,
+        facts, training_steps, payment_steps, split, alpha=alpha, beta=beta, calibration=calibration,
+        variant=variant,
     )  # fmt: skip
-    p, n = problem.weights, problem.counts.astype(np.float64)
+    p, c = facts.weights, facts.clip
 
     def calibrated(epsilon: float, delta: float) -> Noise:
         return calibrate(
-            n, p, clip=c, alpha=epsilon, beta=delta, training_steps=chosen.all_training_steps,
-            payment_steps=chosen.payment_steps, clusters=clusters if variant == "corrected" else count,
-            split=chosen.split, calibration=calibration,
+            facts.counts, p, clip=c, alpha=epsilon, beta=delta, training_steps=chosen.all_training_steps,
+            payment_steps=chosen.payment_steps, split=chosen.split, calibration=calibration,
+            clusters=facts.clusters if variant == "corrected" else count,
         )  # fmt: skip
 
     noise = calibrated(alpha, beta)
-    if not isinstance(rng, np.random.Generator):  # noise that is computed keeps a little less than it seems
+    if computed:  # noise that is computed keeps a little less than it seems
         sums_made = chosen.all_training_steps + (count - 1) * chosen.payment_steps
-        numbers = problem.size * sums_made + problem.agents
+        numbers = facts.size * sums_made + p.size
         if alpha <= largest_covered(beta, numbers):
             noise = calibrated(*_reserved(alpha, beta, numbers, noise, c, float(p.min())))
-    books, sums = _Books(p, n, c, noise), reports or Aggregation(problem)
-    if on_noise is not None:
-        on_noise(books.multipliers(1.0))
-    smooth = problem.regulariser + c**2 / 4
-    if smoothness is not None:
-        smooth = checks.positive("smoothness", smoothness)
+    smooth = facts.smoothness if smoothness is None else checks.positive("smoothness", smoothness)
+    return PrivateCourse(
+        facts, noise, chosen.training_steps, chosen.payment_steps, variant, smooth, bound, beta,
+        objective or Objective(facts.regulariser),
+    )  # fmt: skip
 
-    def noisy(model: Floats, mix: Floats) -> Floats:
-        """The mean gradient of the agents in the mix, by their weights, with noise."""
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Walk:
+    """A run of noisy steps: how far it has come."""
+
+    model: Floats  # (P,) x
+    ahead: Floats  # (P,) z of accelerated steps
+    steps: int = 0
+    norm: float = math.nan  # of the last noisy mean
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PrivateCourse:
+    """The private protocol, step by step, from what is public."""
+
+    facts: PublicFacts
+    noise: Noise
+    training_steps: int  # T_1
+    payment_steps: int  # T_2
+    variant: PrivateVariant
+    smoothness: float  # L_g that the steps are made for
+    loss_bound: float  # B, perhaps infinite
+    beta: float
+    objective: Objective
+
+    def begin(self) -> Walk:
+        """At 0, which nobody had a hand in."""
+        return Walk(np.zeros(self.facts.size), np.zeros(self.facts.size))
+
+    def multipliers(self, weight: float) -> Floats:
+        """(K,) noise of a sum of gradients over what one sample of each agent moves it by."""
+        return _Books(self.facts, self.noise).multipliers(weight)
+
+    def step(self, walk: Walk, federation: Federation) -> Walk:
+        """One more with everybody."""
+        where = f"private training step {walk.steps + 1}"
+        done = walk.steps * self.facts.size
+        return self._step(walk, federation, self.facts.weights, where, done)
+
+    def _step(self, walk: Walk, federation: Federation, mix: Floats, where: str, released: int) -> Walk:
+        rate, mu = 1 / self.smoothness, self.facts.regulariser
+        if self.variant != "corrected":  # gradient steps, as printed
+            g = self._mean(federation, walk.model, mix, where, released)
+            return Walk(walk.model - rate * g, walk.ahead, walk.steps + 1, float(np.linalg.norm(g)))
+        # Nesterov's steps for mu-strongly convex functions, which (C6.3) is about
+        theta, x, z = math.sqrt(mu * rate), walk.model, walk.ahead
+        y = (x + theta * z) / (1 + theta)
+        g = self._mean(federation, y, mix, where, released)
+        x, z = y - rate * g, (1 - theta) * z + theta * y - theta / mu * g
+        return Walk(np.asarray(x), np.asarray(z), walk.steps + 1, float(np.linalg.norm(g)))
+
+    def _mean(
+        self, federation: Federation, model: Floats, mix: Floats, where: str, released: int
+    ) -> Floats:
+        """(P,) the mean gradient of the agents in the mix, by their weights, with noise."""
         total = float(mix.sum())
-        weight = total if variant == "corrected" else 1.0  # of the noise, in units of sigma
-        books.gradient(mix, weight)
-        exact = sums.clipped_sum(model, mix, c)
-        return np.asarray(released(rng, exact, weight * noise.gradient) / total)
+        work = Gradients(self.objective, self.facts.clip, released)
+        sd = self._weight(mix) * self.noise.gradient
+        return np.asarray(_asked(federation, model[None], mix, work, where, sd)[0] / total)
 
-    def descend(start: Floats, mix: Floats, steps: int, heard: OnStep | None = None) -> Floats:
-        walk = _accelerated if variant == "corrected" else _plain
-        return walk(
-            start, lambda at: noisy(at, mix), steps, 1 / smooth, problem.regulariser, heard
+    def _weight(self, mix: Floats) -> float:
+        """Of the noise of a sum, in units of sigma."""
+        return float(mix.sum()) if self.variant == "corrected" else 1.0
+
+    def finish(
+        self, walk: Walk, federation: Federation, payers: Collection[int] | None = None
+    ) -> PrivateOutcome:
+        """Phase II, after the training steps; with `payers` of their clusters only."""
+        facts, p = self.facts, self.facts.weights
+        books, out = _Books(facts, self.noise), walk.steps * facts.size
+        books.gradient(p, self._weight(p), walk.steps)
+        begin, w = walk.model, walk.model
+
+        def descend(start: Floats, mix: Floats, which: str) -> Floats:
+            nonlocal out
+            at = Walk(start, start)
+            while at.steps < self.payment_steps:
+                at = self._step(at, federation, mix, f"private {which} step {at.steps + 1}", out)
+                out += facts.size
+            books.gradient(mix, self._weight(mix), self.payment_steps)
+            return at.model
+
+        if self.variant == "continued":
+            w = descend(w, p, "continued")
+        agents = p.size
+        payments, models = np.full(agents, np.nan), np.full((agents, facts.size), np.nan)
+        of = cluster_of(facts.clusters, agents)
+        for number, members in enumerate(facts.clusters):
+            if payers is not None and not set(payers) & set(members.tolist()):
+                continue
+            start = np.zeros(facts.size) if self.variant == "corrected" else begin
+            at = descend(start, np.where(of == number, 0.0, p), f"without cluster {number}")
+            models[members] = at
+            for k in members.tolist():
+                books.payment(k)
+                payments[k], drawn = self._pay(federation, w, at, k, out)
+                out += drawn
+        return PrivateOutcome(
+            w, payments, models, self.noise, books.ledger(), self.beta, self.variant, walk.steps,
+            self.payment_steps, self.smoothness, facts.clip, self.loss_bound,
         )  # fmt: skip
 
-    origin = np.zeros(problem.size)
-    w = begin = descend(origin, p, chosen.training_steps, on_step)
-    if variant == "continued":
-        w = descend(w, p, chosen.payment_steps)
-    payments, models = np.full(problem.agents, np.nan), np.full((problem.agents, problem.size), np.nan)
-    for number, members in enumerate(clusters):
-        if payers is not None and not set(payers) & set(members.tolist()):
-            continue
-        mix = np.where(of == number, 0.0, p)
-        at = descend(origin if variant == "corrected" else begin, mix, chosen.payment_steps)
-        models[members] = at
-        payments[members] = _pay(problem, sums, w, at, members, c, bound, noise, rng, books)
-    return PrivateOutcome(
-        w, payments, models, noise, books.ledger(), beta, variant, chosen.training_steps,
-        chosen.payment_steps, smooth, c, bound,
-    )  # fmt: skip
+    def _pay(
+        self, federation: Federation, shared: Floats, without: Floats, k: int, released: int
+    ) -> tuple[float, int]:
+        """P_k with its noise, and how many numbers were drawn for that."""
+        p, mix = float(self.facts.weights[k]), self.facts.weights.copy()
+        mix[k] = 0.0
+        limit = _limit(shared, without, self.facts.clip, self.loss_bound)
+        work, sd = Losses(self.objective, limit, released), self.noise.payment * limit
+        # sum of p_j dbar_j, j != k
+        change = _asked(federation, np.stack([shared, without]), mix, work, f"private payment {k}", sd * p)
+        free = _data_free(p, self.facts.regulariser, shared, without)
+        return float(change[0, 0]) / p + free, int(sd > 0)
+
+
+def _asked(
+    federation: Federation, models: Floats, mix: Floats, work: Gradients | Losses, where: str, sd: float
+) -> Floats:
+    """The noisy sum over the agents in the mix; a client that does not answer ends the run."""
+    names = federation.members.names
+    who = np.flatnonzero(mix).tolist()
+    tasks = [Task(f"{where}, {names[k]}", names[k], models, work) for k in who]
+    total = federation.total(tasks, mix[who], noise=sd)
+    for task, k in zip(tasks, who, strict=True):
+        if task.identifier in total.failures:
+            reason = total.failures[task.identifier].reason
+            raise BadReport(k, where, reason, models[0], "a private sum needs everybody", names[k])
+    return total.values
+
+
+def _limit(shared: Floats, without: Floats, clip: float, bound: float) -> float:
+    """B_l."""
+    return min(bound, clip * float(np.linalg.norm(shared - without)))
+
+
+def _data_free(p: float, mu: float, shared: Floats, without: Floats) -> float:
+    """What the regulariser adds to a payment."""
+    return (1 - p) / p * (mu / 2 * float(shared @ shared - without @ without))
 
 
 def _reserved(
@@ -307,19 +488,17 @@ class _Choice(NamedTuple):
 
 
 def _choose(
-    problem: SoftmaxRegression, clusters: Clusters, training_steps: int | None, payment_steps: int | None,
-    split: float | None, *, alpha: float, beta: float, clip: float, calibration: PrivateCalibration,
-    variant: PrivateVariant,
+    facts: PublicFacts, training_steps: int | None, payment_steps: int | None, split: float | None, *,
+    alpha: float, beta: float, calibration: PrivateCalibration, variant: PrivateVariant,
 ) -> _Choice:  # fmt: skip
     """What is given, and the plan's (or the paper's) choice of what is not."""
-    from bonafed.mechanisms.faithful.private_plan import PublicFacts, plan_private  # which knows this file
+    from bonafed.mechanisms.faithful.private_plan import plan_private  # which knows this file
 
     if training_steps is not None:
         checks.whole("training_steps", training_steps)
     if payment_steps is not None:
         checks.whole("payment_steps", payment_steps)
     if None in (training_steps, payment_steps, split) and variant == "corrected":
-        facts = PublicFacts.of(problem, clusters, clip)
         plan = plan_private(
             facts, alpha=alpha, beta=beta, training_steps=training_steps, payment_steps=payment_steps,
             split=split, calibration=calibration,
@@ -331,74 +510,11 @@ def _choose(
     return _Choice(first, second, 0.5 if split is None else split, first + further)
 
 
-def _plain(
-    start: Floats, mean: Callable[[Floats], Floats], steps: int, rate: float, _mu: float,
-    heard: OnStep | None,
-) -> Floats:  # fmt: skip
-    """Gradient steps, as printed."""
-    w = start
-    for step in range(steps):
-        g = mean(w)
-        w = w - rate * g
-        if heard is not None:
-            heard(step + 1, w, float(np.linalg.norm(g)))
-    return w
-
-
-def _accelerated(
-    start: Floats, mean: Callable[[Floats], Floats], steps: int, rate: float, mu: float,
-    heard: OnStep | None,
-) -> Floats:  # fmt: skip
-    """Nesterov's steps for mu-strongly convex functions, which (C6.3) is about."""
-    theta = math.sqrt(mu * rate)
-    x = z = start
-    for step in range(steps):
-        y = (x + theta * z) / (1 + theta)
-        g = mean(y)
-        x, z = y - rate * g, (1 - theta) * z + theta * y - theta / mu * g
-        if heard is not None:
-            heard(step + 1, x, float(np.linalg.norm(g)))
-    return np.asarray(x)
-
-
-def _pay(
-    problem: SoftmaxRegression, sums: Aggregation, shared: Floats, without: Floats,
-    members: NDArray[np.int64], clip: float, bound: float, noise: Noise,
-    rng: np.random.Generator | Releases,
-    books: _Books,
-) -> Floats:  # fmt: skip
-    found = np.empty(len(members))
-    for place, k in enumerate(members):
-        books.payment(int(k))
-        owed = _owed(problem, sums, shared, without, int(k), clip, bound)
-        sd = noise.payment * _limit(shared, without, clip, bound)
-        found[place] = released(rng, np.asarray(owed), sd) if sd else owed
-    return found
-
-
-def _limit(shared: Floats, without: Floats, clip: float, bound: float) -> float:
-    """B_l."""
-    return min(bound, clip * float(np.linalg.norm(shared - without)))
-
-
-def _owed(
-    problem: SoftmaxRegression, sums: Aggregation, shared: Floats, without: Floats, k: int, clip: float,
-    bound: float,
-) -> float:  # fmt: skip
-    """P_k before its noise."""
-    p, mix = float(problem.weights[k]), problem.weights.copy()
-    mix[k] = 0.0
-    data_free = problem.regulariser / 2 * float(shared @ shared - without @ without)
-    limit = _limit(shared, without, clip, bound)
-    change = sums.loss_change(shared, without, mix, limit)  # sum of p_j dbar_j, j != k
-    return change / p + (1 - p) / p * data_free
-
-
 class _Books:
     """Counts the releases every agent's samples enter, in multiples of their own sensitivity."""
 
-    def __init__(self, p: Floats, n: Floats, clip: float, noise: Noise) -> None:
-        self._p, self._n, self._clip, self._noise = p, n, clip, noise
+    def __init__(self, facts: PublicFacts, noise: Noise) -> None:
+        self._p, self._n, self._clip, self._noise = facts.weights, facts.counts, facts.clip, noise
         self._gradients: Counter[tuple[int, float]] = Counter()  # of an agent, in sums with this weight
         self._payments: list[int] = []
 
@@ -406,9 +522,9 @@ class _Books:
         """(K,) noise of a sum of gradients over what one sample of each agent moves it by."""
         return np.asarray(weight * self._noise.gradient / (2 * self._clip * self._p / self._n))
 
-    def gradient(self, mix: Floats, weight: float) -> None:
-        """One noisy sum of the agents in the mix, with noise weight * sigma."""
-        self._gradients.update((int(j), weight) for j in np.flatnonzero(mix))
+    def gradient(self, mix: Floats, weight: float, times: int) -> None:
+        """So many noisy sums of the agents in the mix, with noise weight * sigma."""
+        self._gradients.update({(int(j), weight): times for j in np.flatnonzero(mix)})
 
     def payment(self, k: int) -> None:
         """One noisy payment of agent k: a sum over all others."""

@@ -28,11 +28,10 @@ from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.economics.claims import Finding
 from bonafed.errors import InvalidValue
+from bonafed.learning.problems.convex import SoftmaxRegression
 from bonafed.mechanisms.faithful.clusters import Clusters
 from bonafed.mechanisms.faithful.private import PrivateOutcome, PrivateVariant, private_faithful
 from bonafed.mechanisms.faithful.private_plan import training_gap
-from bonafed.learning.problems.convex import SoftmaxRegression
-from bonafed.mechanisms.faithful.protocol import Aggregation
 
 FACTORS = (0.5, 0.8, 1.2, 1.4, 2.0, 3.0)  # of the gradient
 PUSH = 20.0  # times the longest gradient
@@ -73,24 +72,15 @@ class PrivateAttempt:
         return self.lower > self.allowed
 
 
-class Lying(Aggregation):
-    """Sums in which one agent reports what it likes."""
+class Lying:
+    """An agent whose reports depend on how often it was asked before."""
 
-    def __init__(self, problem: SoftmaxRegression, agent: int, report: Report) -> None:
-        super().__init__(problem)
-        self._agent, self._report, self._asked = agent, report, 0
+    def __init__(self, report: Report) -> None:
+        self._report, self._asked = report, 0
 
-    def clipped_sum(self, model: Floats, mix: Floats, clip: float) -> Floats:
-        """(P,) like that of the truthful, with the report in the place of the agent's gradient."""
-        weight = float(mix[self._agent])
-        if not weight:
-            return super().clipped_sum(model, mix, clip)
-        alone = np.zeros_like(mix)
-        alone[self._agent] = 1.0
-        own = super().clipped_sum(model, alone, clip)
-        said = self._report(self._asked, model, own)
+    def __call__(self, models: Floats, gradients: Floats) -> Floats:
         self._asked += 1
-        return np.asarray(super().clipped_sum(model, mix, clip) + weight * (said - own))
+        return self._report(self._asked - 1, models[0], gradients[0])[None]
 
 
 def scaled(factor: float) -> Report:
@@ -127,7 +117,7 @@ def private_attack(
             private_faithful(
                 problem, clusters, np.random.default_rng(seed), alpha=terms.alpha, beta=terms.beta,
                 clip=terms.clip, variant=terms.variant, training_steps=terms.training_steps,
-                payment_steps=terms.payment_steps, reports=Lying(problem, k, report), payers=[k],
+                payment_steps=terms.payment_steps, agents={k: Lying(report)}, payers=[k],
             )
             for seed in range(count)
         ]  # fmt: skip

@@ -37,9 +37,14 @@ import numpy as np
 
 from bonafed import checks
 from bonafed.checks import Floats
-from bonafed.mechanisms.faithful.clusters import Clusters, cluster_of
-from bonafed.mechanisms.faithful.private import Noise, PrivateCalibration, privacy_loss, unit_noise
-from bonafed.learning.problems.convex import SoftmaxRegression
+from bonafed.mechanisms.faithful.clusters import cluster_of
+from bonafed.mechanisms.faithful.private import (
+    Noise,
+    PrivateCalibration,
+    PublicFacts,
+    privacy_loss,
+    unit_noise,
+)
 
 UNLIKE = 0.05  # mean gradient of an agent at the shared model, over the longest there can be
 _STEPS = tuple(sorted({round(4 * 1.2**i) for i in range(36)}))  # 4 .. 2363
@@ -47,37 +52,6 @@ _SHARES = (1.0, 0.7, 0.5)  # of the training steps that payments take
 _SPLITS = np.array([0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99])
 _MOST_ALPHA = 1e6
 _MOST_TIMES = 1e9  # as many samples
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PublicFacts:
-    """All that a plan may know of a federation."""
-
-    counts: Floats  # (K,) n_k
-    weights: Floats  # (K,) p
-    clusters: Clusters
-    regulariser: float  # mu
-    clip: float  # C
-    size: int  # P
-    classes: int
-
-    @classmethod
-    def of(cls, problem: SoftmaxRegression, clusters: Clusters, clip: float) -> PublicFacts:
-        """Of a problem, whose samples are not looked at."""
-        counts = problem.counts.astype(np.float64)
-        return cls(
-            counts, problem.weights, clusters, problem.regulariser, clip, problem.size, problem.classes
-        )
-
-    @property
-    def smoothness(self) -> float:
-        """L_g for features of norm C/sqrt(2) at most."""
-        return self.regulariser + self.clip**2 / 4
-
-    @property
-    def curvature(self) -> float:
-        """lambda, the mean eigenvalue."""
-        return self.regulariser + self.clip**2 / 2 * (1 - 1 / self.classes) / self.size
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -11,8 +11,9 @@ algorithm has the sign of the payment wrong (F-E1), a step K times too small for
 after T_2 steps; with it an agent gains by overstating its gradient. `variant="printed"` is that one with
 the sign corrected.
 
-The server sees reports only, and of those only weighted sums (`Aggregation`): what a deployment aggregates
-securely. Agents see only the models they are sent.
+The server asks a federation (`learning.federation`) and holds no sample; all it knows of the losses is
+what was agreed on (`Agreed`). Of clients that are vouched for it sees weighted sums only, what a deployment
+aggregates securely; the others it asks one by one. Agents see only the models they are sent.
 
 Reports are held against what honest ones can be (`reports`). If all pass, the norm of their sum shrinks by
 1 - mu/L_g in every step of training, up to rounding, and by 1 - theta mu/L_g in every step of a payment
@@ -32,9 +33,10 @@ T_2 steps. Nothing is certified then: a gradient says nothing about how far a mi
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -43,9 +45,12 @@ from numpy.typing import NDArray
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import AskFailed, BadReport, Diverged, InvalidValue, UnusableReport
+from bonafed.learning.federation import Federation, Gradients, Objective, Task
+from bonafed.learning.problems.agreed import Agreed, Members, require_others
+from bonafed.learning.problems.convex import Ints, Problem
+from bonafed.learning.problems.federation import ProblemFederation
 from bonafed.mechanisms.faithful.agents import Agent
-from bonafed.learning.problems.coalition import Coalition
-from bonafed.learning.problems.convex import Ints, Problem, SoftmaxRegression, require_others
+from bonafed.mechanisms.faithful.deviating import Deviating
 from bonafed.mechanisms.faithful.reports import FAR, GROWTH, Asked, ReportCheck, Watch
 from bonafed.mechanisms.faithful.vcg import Payments
 
@@ -85,32 +90,63 @@ class Outcome:
         return self.losses + self.payments.amount
 
 
+def federation_of(problem: Agreed, agents: Mapping[int, Agent] | None = None) -> Federation:
+    """The agents of a problem whose samples are at hand; some of them deviate."""
+    if not isinstance(problem, Problem):
+        rule = "must be given where the problem holds no samples"
+        raise InvalidValue("federation", rule, type(problem).__name__)
+    for k in agents or ():
+        if not 0 <= k < problem.agents:
+            raise InvalidValue("agents", f"must be in 0..{problem.agents - 1}", k)
+    return deviating(ProblemFederation.of(problem), agents)
+
+
+def deviating(federation: Federation, agents: Mapping[int, Agent] | None) -> Federation:
+    """The federation with agents, by number, that do not follow the protocol."""
+    if not agents:
+        return federation
+    names = federation.members.names
+    return Deviating(federation, {names[k]: agent for k, agent in agents.items()})
+
+
 class Aggregation:
-    """Weighted sums over agents; the only thing the server sees, of gradients and of losses.
+    """Weighted sums over agents, asked of a federation.
 
-    This is where a deployment puts its secure aggregation: everything the protocol and its private form ask
-    agents for goes through `sum`, `clipped_sum` and `loss_change`, and nothing leaves them agent by agent.
-    Here the sums are computed. Agents that follow the protocol are computed in one pass over all samples;
-    the others are asked one by one. `agents` holds the deviating ones by number.
-
-    Whoever forms a sum is the last to see single reports, so it is here that they are checked (`watch`),
-    and what leaves is the number of an agent and what is wrong, not its report. Sums of ciphertexts cannot
-    be formed and checked so: there the check belongs beside the agent, where its report is still in the
-    open, in code that it cannot change or with a proof. Sums alone tell that somebody deviates, never who,
-    and asking for two that differ by one agent would be asking for its report.
+    Of agents that are vouched for only the sum is asked for: there a deployment puts its secure
+    aggregation. The others are asked for their reports, which are checked (`watch`): what leaves is the
+    number of an agent and what is wrong, not its report. Sums of ciphertexts cannot be formed and checked
+    so: there the check belongs beside the agent, where its report is still in the open, in code that it
+    cannot change or with a proof. Sums alone tell that somebody deviates, never who, and asking for two
+    that differ by one agent would be asking for its report.
     """
 
     def __init__(
-        self, problem: Problem, agents: Mapping[int, Agent] | None = None, watch: Watch | None = None
+        self,
+        problem: Agreed,
+        agents: Mapping[int, Agent] | None = None,
+        watch: Watch | None = None,
+        *,
+        federation: Federation | None = None,
+        objective: Objective | None = None,
+        label: str = "",
     ) -> None:
-        self._problem, self._agents = problem, dict(agents or {})
-        self._seen, self._steps = np.zeros(problem.size), 0
+        """Without a `federation` the problem's own samples answer, and `agents` holds who deviates.
+
+        With one, the problem is what its clients agreed on, or `Members` of that. `label` tells these
+        questions from others about the same step.
+        """
+        self._problem = problem
+        self._federation = federation_of(problem, agents) if federation is None else federation
+        self._work = Gradients(objective or Objective(problem.regulariser))
+        self._seen, self._steps, self._label = np.zeros(problem.size), 0, label
         self._watch = watch or Watch(problem)
-        # errors name agents by their numbers in the whole problem
-        self._numbers = problem.members if isinstance(problem, Coalition) else np.arange(problem.agents)
-        for k in self._agents:
-            if not 0 <= k < problem.agents:
-                raise InvalidValue("agents", f"must be in 0..{problem.agents - 1}", k)
+        whole, roster = np.arange(problem.agents), self._federation.members
+        # errors name agents by their numbers in the federation
+        self._numbers = problem.members if isinstance(problem, Members) else whole
+        self._names = [roster.names[k] for k in self._numbers]
+        vouched = set(self._federation.vouched)
+        self._trusted = [k for k, name in enumerate(self._names) if name in vouched]
+        self._others = [k for k, name in enumerate(self._names) if name not in vouched]
 
     @property
     def names_liars(self) -> bool:
@@ -123,35 +159,43 @@ class Aggregation:
 
     def sum(self, models: Floats, mix: Floats, where: str, runs: Ints | None = None) -> Floats:
         """(m, P) sum_j mix_ij report_j(models_i); each row is the next of one of several runs of models."""
-        honest = mix.copy()
-        honest[:, list(self._agents)] = 0.0
-        asked = Asked.at(models, runs)
+        total = np.zeros((mix.shape[0], self._problem.size))
         try:
-            answers = self._problem.answers(models, honest)
-            if answers is None:
-                total, answers = self._problem.gradient(models, honest), {}
-            else:
-                total = np.zeros((mix.shape[0], self._problem.size))
-            self._add(total, answers, asked, mix, where)
+            asked = [k for k in self._trusted if mix[:, k].any()]
+            if asked:
+                tasks = [self._task(k, models, where) for k in asked]
+                answer = self._federation.total(tasks, mix.T[asked])
+                for task, k in zip(tasks, asked, strict=True):
+                    if task.identifier in answer.failures:
+                        raise self._bad(k, where, answer.failures[task.identifier].reason)
+                total = answer.values.copy() if self._others else answer.values
+            self._add_others(total, Asked.at(models, runs), mix, where)
         except AskFailed as failed:
             raise AskFailed(failed.reason, where, self._seen, self._steps) from failed.__cause__
         return total
 
-    def _add(
-        self, total: Floats, answers: Mapping[int, object], asked: Asked, mix: Floats, where: str
-    ) -> None:
+    def _task(self, k: int, models: Floats, where: str) -> Task:
+        """Named by the step and by what is sent: asked again after a failure, it is the same question."""
+        content = hashlib.blake2b(np.ascontiguousarray(models).data, digest_size=8).hexdigest()
+        name = f"{self._label}{where}, {self._names[k]}, {content}"
+        return Task(name, self._names[k], models, self._work)
+
+    def _bad(self, k: int, where: str, problem: str) -> BadReport:
+        return BadReport(int(self._numbers[k]), where, problem, self._seen, name=self._names[k])
+
+    def _add_others(self, total: Floats, asked: Asked, mix: Floats, where: str) -> None:
         """Add what everybody reports who can lie, if it can be honest."""
+        rows_of = {k: rows for k in self._others if (rows := np.flatnonzero(mix[:, k])).size}
+        tasks = {k: self._task(k, asked.models[rows], where) for k, rows in rows_of.items()}
+        answers = self._federation.replies(list(tasks.values()))
         doubt: UnusableReport | None = None
-        for k in (*answers, *self._agents):
-            rows = np.flatnonzero(mix[:, k])
-            if not rows.size:
-                continue
+        for k, rows in rows_of.items():
             try:
-                said = answers[k] if k in answers else self._ask(k, asked.models[rows])
+                said = answers[tasks[k].identifier]
                 report = self._watch.accept(int(self._numbers[k]), said, asked, rows)
             except UnusableReport as bad:
                 if bad.certain:
-                    raise BadReport(bad.agent, where, bad.problem, self._seen) from bad
+                    raise self._bad(k, where, bad.problem) from bad
                 doubt = bad
                 continue
             total[rows] += mix[rows, k][:, None] * report
@@ -162,33 +206,130 @@ class Aggregation:
                 "a bound on gradients that all agree on"
             ) from doubt
 
-    def clipped_sum(self, model: Floats, mix: Floats, clip: float) -> Floats:
-        """(P,) sum_j mix_j times j's gradient, every sample's part scaled to norm `clip` at most."""
-        return np.asarray(self._clipping().clipped_gradient(model[None], mix[None], clip)[0])
 
-    def loss_change(self, first: Floats, second: Floats, mix: Floats, limit: float) -> float:
-        """sum_j mix_j times the mean change of j's losses from `second` to `first`, each within +-limit."""
-        return float(mix @ self._clipping().clipped_differences(first, second, limit))
+class Terms(NamedTuple):
+    """Of phase II, as `pay` takes them."""
 
-    def _clipping(self) -> SoftmaxRegression:
-        if not isinstance(self._problem, SoftmaxRegression) or self._agents:
-            rule = (
-                "must be softmax regression with agents that follow the protocol where samples are clipped"
-            )
-            raise InvalidValue("problem", rule, type(self._problem).__name__)
-        return self._problem
+    payment_steps: int = 20  # T_2, a minimum
+    epsilon: float = 1e-3  # certified error of a payment, in units of loss
+    step_share: float = 1.0  # theta in (0, 1] of the largest safe step
+    rule: PaymentRule = "trapezoid"
+    variant: ProtocolVariant = "corrected"
 
-    def _ask(self, k: int, models: Floats) -> object:
-        own = np.tile(self._problem.one(k), (models.shape[0], 1))
-        gradient = self._problem.gradient(models, own)
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ending:
+    """What payments came to."""
+
+    payments: Payments  # of all agents; rows of those left out are 0
+    integration_error: float
+    training_error: float
+    left_out: tuple[LeftOut, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Progress:
+    """How far the protocol has come."""
+
+    steps: int  # of training, with these members
+    model: Floats  # (P,) after them
+    watch: Watch  # what is remembered of reports
+    first: float | None = None  # norm of the first sum of reports
+    norm: float = math.nan  # of the last one
+    gone: tuple[BadReport, ...] = ()  # who was left out, and why
+    ending: Ending | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Course:
+    """The protocol, step by step: what was agreed on, and who is asked."""
+
+    problem: Agreed
+    federation: Federation
+    training_steps: int  # T_1
+    terms: Terms
+    objective: Objective | None = None
+    on_bad_report: BadReportPolicy = "raise"
+    check_reports: ReportCheck = "gradients"
+
+    def begin(self, start: Floats | None = None) -> Progress:
+        """Before the first step."""
+        w = np.zeros(self.problem.size) if start is None else np.array(start, dtype=np.float64)
+        return Progress(0, w, Watch(self.problem, self.check_reports))
+
+    def members(self, progress: Progress) -> list[int]:
+        """Who is left."""
+        gone = {bad.agent for bad in progress.gone}
+        return [k for k in range(self.problem.agents) if k not in gone]
+
+    def advance(self, progress: Progress, start: Floats | None = None) -> Progress:
+        """One step of training, or the payments after the last; back to `start` if somebody is left out."""
+        progress = replace(progress, watch=progress.watch.copy())
         try:
-            return self._agents[k](models.copy(), gradient)
-        except OSError as error:  # no answer in time, say: one like any other that is no gradient
-            return error
+            if progress.steps < self.training_steps:
+                return self._step(progress)
+            return replace(progress, ending=self._end(progress))
+        except BadReport as bad:
+            if self.on_bad_report == "raise":
+                raise
+            if len(self.members(progress)) <= 2:
+                advice = "leaving it out would leave one agent alone"
+                raise bad.advised(advice) from bad
+            return replace(self.begin(start), watch=progress.watch, gone=(*progress.gone, bad))
+        except AskFailed as failed:
+            without = tuple(bad.agent for bad in progress.gone)
+            raise AskFailed(
+                failed.reason, failed.where, failed.model, failed.steps, without
+            ) from failed.__cause__
+
+    def _part(self, members: Sequence[int]) -> Agreed:
+        return self.problem if len(members) == self.problem.agents else Members(self.problem, members)
+
+    def _reports(self, progress: Progress, part: Agreed, label: str = "") -> Aggregation:
+        names = self.federation.members.names
+        without = "".join(f"without {names[bad.agent]}, " for bad in progress.gone)
+        return Aggregation(
+            part, None, progress.watch, federation=self.federation, objective=self.objective,
+            label=without + label,
+        )  # fmt: skip
+
+    def _step(self, progress: Progress) -> Progress:
+        part = self._part(self.members(progress))
+        reports = self._reports(progress, part)
+        w, norm = _step(part, reports, progress.model, progress.steps, progress.first)
+        first = norm if progress.first is None else progress.first
+        return replace(progress, steps=progress.steps + 1, model=w, first=first, norm=norm)
+
+    def _end(self, progress: Progress) -> Ending:
+        members = self.members(progress)
+        part, w = self._part(members), progress.model
+        reports = self._reports(progress, part)
+        reports.send(w, self.training_steps)
+        payments, gap = pay(part, w, reports, **self.terms._asdict())
+        rest = reports.sum(w[None], part.weights[None], "the last step")[0]
+        left = tuple(self._left_out(progress, members, bad) for bad in progress.gone)
+        certified = float(rest @ rest) / (2 * part.regulariser) if part.strongly_convex else math.nan
+        if progress.gone:
+            payments = _for_all(payments, members, self.problem.agents, nothing=0.0)
+        return Ending(payments, gap, certified, left)
+
+    def _left_out(self, progress: Progress, members: list[int], bad: BadReport) -> LeftOut:
+        """What is said of an agent left out; its payment is made of the members' reports alone.
+
+        The last model it was sent can be one it led astray, for which no absolute accuracy is to be had.
+        """
+        with_it = sorted([*members, bad.agent])
+        place = with_it.index(bad.agent)
+        part = self._part(with_it)
+        label = f"bill of {self.federation.members.names[bad.agent]}, "
+        reports = self._reports(progress, part, label)
+        owed, _ = pay(part, bad.model, reports, **self.terms._asdict(), payers=[place], relative=_BILL)
+        return LeftOut(bad.agent, bad.where, bad.problem, float(owed.amount[place]))
 
 
 def faithful(
-    problem: Problem,
+    problem: Agreed,
+    federation: Federation | None = None,
     *,
     agents: Mapping[int, Agent] | None = None,
     training_steps: int = 1500,
@@ -205,6 +346,9 @@ def faithful(
 ) -> Outcome:
     """Train by reports and compute what each agent owes.
 
+    The reports are those of a `federation`, whose clients agreed on what `problem` says of their losses, or
+    of the problem's own samples. `agents` holds those who deviate, by number.
+
     `training_steps` is T_1, `payment_steps` is T_2 (a minimum), `epsilon` the certified error of a payment
     in units of loss, `step_share` theta in (0, 1] of the largest safe step. `variant="printed"` takes the
     paper's step 1/(K L_g) and stops after T_2 steps, whatever the residual. `on_step` hears of every step
@@ -212,76 +356,35 @@ def faithful(
     """
     checks.literal("on_bad_report", on_bad_report, BadReportPolicy)
     turns = checks.whole("training_steps", training_steps, 0)
-    acting, gone = dict(agents or {}), dict[int, BadReport]()
-    terms = _Terms(payment_steps, epsilon, step_share, rule, variant)
-    watch = Watch(problem, check_reports)
-    while True:
-        members = [k for k in range(problem.agents) if k not in gone]
-        part = Coalition(problem, members) if gone else problem
-        try:
-            mine = _of_members(acting, members) if gone else acting
-            w, reports = train(part, mine, turns, start, on_step, watch)
-            payments, gap = pay(part, w, reports, **terms._asdict())
-            rest = reports.sum(w[None], part.weights[None], "the last step")[0]
-            left = tuple(_left_out(problem, acting, members, bad, terms, watch) for bad in gone.values())
-            break
-        except BadReport as bad:
-            if on_bad_report == "raise":
-                raise
-            if len(members) <= 2:
-                advice = "leaving it out would leave one agent alone"
-                raise BadReport(bad.agent, bad.where, bad.problem, bad.model, advice) from bad
-            gone[bad.agent] = bad
+    terms = Terms(payment_steps, epsilon, step_share, rule, variant)
+    asked = federation_of(problem, agents) if federation is None else deviating(federation, agents)
+    course = Course(problem, asked, turns, terms, None, on_bad_report, check_reports)
+    progress = course.begin(start)
+    while progress.ending is None:
+        before, progress = progress, course.advance(progress, start)
+        if len(progress.gone) > len(before.gone):
             if on_left_out is not None:
-                on_left_out(bad)
-        except AskFailed as failed:
-            without = tuple(gone)
-            raise AskFailed(
-                failed.reason, failed.where, failed.model, failed.steps, without
-            ) from failed.__cause__
-    certified = float(rest @ rest) / (2 * part.regulariser) if part.strongly_convex else math.nan
-    if gone:
-        payments = _for_all(payments, members, problem.agents, nothing=0.0)
-    return Outcome(w, payments, problem.losses(w[None])[0], turns, gap, certified, left)
+                on_left_out(progress.gone[-1])
+        elif progress.steps > before.steps and on_step is not None:
+            on_step(progress.steps, progress.model, progress.norm)
+    losses = np.full(problem.agents, np.nan)  # they stay with the agents
+    if isinstance(problem, Problem):
+        losses = problem.losses(progress.model[None])[0]
+    return outcome_of(progress, turns, losses)
 
 
-class _Terms(NamedTuple):
-    """Of phase II, as `pay` takes them."""
-
-    payment_steps: int
-    epsilon: float
-    step_share: float
-    rule: PaymentRule
-    variant: ProtocolVariant
-
-
-def _of_members(agents: Mapping[int, Agent], members: Sequence[int]) -> dict[int, Agent]:
-    """Agents by their place among the members."""
-    return {place: agents[k] for place, k in enumerate(members) if k in agents}
-
-
-def _left_out(
-    problem: Problem,
-    agents: Mapping[int, Agent],
-    members: list[int],
-    bad: BadReport,
-    terms: _Terms,
-    watch: Watch,
-) -> LeftOut:
-    """What is said of an agent left out; its payment is made of the members' reports alone.
-
-    The last model it was sent can be one it led astray, for which no absolute accuracy is to be had.
-    """
-    with_it = sorted([*members, bad.agent])
-    place = with_it.index(bad.agent)
-    part = Coalition(problem, with_it) if len(with_it) < problem.agents else problem
-    reports = Aggregation(part, _of_members(agents, with_it), watch)
-    owed, _ = pay(part, bad.model, reports, **terms._asdict(), payers=[place], relative=_BILL)
-    return LeftOut(bad.agent, bad.where, bad.problem, float(owed.amount[place]))
+def outcome_of(progress: Progress, training_steps: int, losses: Floats) -> Outcome:
+    """What the protocol came to, with losses (K,) of the model; after the payments."""
+    end = progress.ending
+    assert end is not None  # `Course.advance` has come to the end
+    return Outcome(
+        progress.model, end.payments, losses, training_steps, end.integration_error, end.training_error,
+        end.left_out,
+    )  # fmt: skip
 
 
 def train(
-    problem: Problem,
+    problem: Agreed,
     agents: Mapping[int, Agent] | None,
     steps: int,
     start: Floats | None = None,
@@ -290,27 +393,34 @@ def train(
 ) -> tuple[Floats, Aggregation]:
     """Phase I; `watch` decides which reports are believed, those that can be gradients if not given."""
     reports = Aggregation(problem, agents, watch)
-    w = np.zeros((1, problem.size)) if start is None else start[None].copy()
-    mix, first = problem.weights[None], None
+    w, first = np.zeros(problem.size) if start is None else start, None
     for t in range(steps):
-        reports.send(w[0], t)
-        g = reports.sum(w, mix, f"training step {t + 1}")
-        norm = float(np.linalg.norm(g))
+        w, norm = _step(problem, reports, w, t, first)
         first = norm if first is None else first
-        if not math.isfinite(norm) or norm > GROWTH * max(first, 1.0):
-            raise Diverged(
-                f"training diverges at step {t + 1}: the reports grow from {first:.3g} to {norm:.3g}; "
-                "an agent that multiplies its gradient by more than 1 + 1/p_k does that (theory C3)"
-                + _nobody(problem, reports)
-            )
-        w = w - g / problem.smoothness
         if on_step is not None:
-            on_step(t + 1, w[0], norm)
-    reports.send(w[0], steps)
-    return w[0], reports
+            on_step(t + 1, w, norm)
+    reports.send(w, steps)
+    return w, reports
 
 
-def _nobody(problem: Problem, reports: Aggregation) -> str:
+def _step(
+    problem: Agreed, reports: Aggregation, model: Floats, taken: int, first: float | None
+) -> tuple[Floats, float]:
+    """The model after one more step, and the norm of the sum of reports before it."""
+    reports.send(model, taken)
+    g = reports.sum(model[None], problem.weights[None], f"training step {taken + 1}")
+    norm = float(np.linalg.norm(g))
+    begun = norm if first is None else first
+    if not math.isfinite(norm) or norm > GROWTH * max(begun, 1.0):
+        raise Diverged(
+            f"training diverges at step {taken + 1}: the reports grow from {begun:.3g} to {norm:.3g}; "
+            "an agent that multiplies its gradient by more than 1 + 1/p_k does that (theory C3)"
+            + _nobody(problem, reports)
+        )
+    return model - g[0] / problem.smoothness, norm
+
+
+def _nobody(problem: Agreed, reports: Aggregation) -> str:
     """Why the message names nobody."""
     if not problem.strongly_convex:
         return "; who does it here cannot be told: where the loss is not convex any gradient can be honest"
@@ -323,7 +433,7 @@ def _nobody(problem: Problem, reports: Aggregation) -> str:
 
 
 def pay(
-    problem: Problem,
+    problem: Agreed,
     model: Floats,
     reports: Aggregation,
     *,
@@ -406,7 +516,7 @@ def _for_all(
     return Payments(everyone[0], everyone[1], everyone[2], some.steps)
 
 
-def _halving(problem: Problem, theta: float) -> int:
+def _halving(problem: Agreed, theta: float) -> int:
     """Steps in which the residual of true gradients at least halves.
 
     The gap f_-k - min f_-k is at most the residual, shrinks by 1 - theta mu/L_g in a step, and the residual

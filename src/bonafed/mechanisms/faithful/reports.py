@@ -28,41 +28,13 @@ from numpy.typing import NDArray
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import UnusableReport
-from bonafed.learning.problems.convex import Problem
+from bonafed.learning.federation import Failure, Reply
+from bonafed.learning.functions import NOT_FINITE
+from bonafed.learning.problems.agreed import Agreed
 
 ReportCheck = Literal["gradients", "numbers"]  # of a loss as agreed on, or anything finite: for studies
 FAR = 1e100  # norm of a report that is still computed with: its square is a number
 GROWTH = 1e6  # of models and sums of reports, against the first: beyond, nothing can be concluded
-
-NOT_FINITE = "NaN or inf"
-
-
-def usable_report(agent: int, report: object, shape: tuple[int, ...]) -> Floats:
-    """What an agent sent, as numbers of one's own, if it can be added to those of the others."""
-    if report is None:
-        raise UnusableReport(agent, "nothing")
-    if isinstance(report, BaseException):
-        raise UnusableReport(agent, f"no answer ({_said(report)})")
-    try:
-        found = np.asarray(report)
-    except (TypeError, ValueError, OverflowError, RuntimeError):  # the last is torch's
-        raise UnusableReport(agent, f"no numbers ({type(report).__name__})") from None
-    if found.dtype.kind not in "iuf":  # not complex, which would lose a part, nor text that can be parsed
-        kind = type(report).__name__ if found.dtype.kind in "OUSV" else found.dtype.name
-        raise UnusableReport(agent, f"no real numbers ({kind})")
-    if found.shape != shape:
-        raise UnusableReport(agent, f"shape {found.shape} instead of {shape}")
-    with np.errstate(over="ignore"):
-        numbers = np.array(found, dtype=np.float64)
-    if not np.isfinite(numbers).all():
-        raise UnusableReport(agent, NOT_FINITE)
-    return numbers
-
-
-def _said(error: BaseException) -> str:
-    text = str(error)
-    return type(error).__name__ + (f": {text}" if text else "")
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Asked:
@@ -105,28 +77,35 @@ class Watch:
     drifts, and whoever is somebody else when training begins again.
     """
 
-    def __init__(self, problem: Problem, check: ReportCheck = "gradients") -> None:
+    def __init__(self, problem: Agreed, check: ReportCheck = "gradients") -> None:
         checks.literal("check_reports", check, ReportCheck)
         self._problem = problem
         self._strict = check == "gradients"
         self._kept: dict[int, _Kept] = {}
+
+    def copy(self) -> Watch:
+        """The same memory, which then goes its own way."""
+        other = Watch(self._problem, "gradients" if self._strict else "numbers")
+        other._kept = dict(self._kept)
+        return other
 
     @property
     def names_liars(self) -> bool:
         """Whether reports that all pass cannot diverge."""
         return self._strict and self._problem.strongly_convex
 
-    def accept(self, agent: int, report: object, asked: Asked, rows: NDArray[np.int64]) -> Floats:
+    def accept(
+        self, agent: int, report: Reply | Failure, asked: Asked, rows: NDArray[np.int64]
+    ) -> Floats:
         """The report (r, P) for these rows of what was asked, which is kept and must not change any more.
 
         `UnusableReport` if no honest one is like it.
         """
         models, norms = asked.models[rows], asked.norms[rows]
         near = bool((norms <= GROWTH).all())
-        try:
-            found = usable_report(agent, report, models.shape)
-        except UnusableReport as bad:
-            raise UnusableReport(agent, bad.problem, certain=near or bad.problem != NOT_FINITE) from bad
+        if isinstance(report, Failure):
+            raise UnusableReport(agent, report.reason, certain=near or report.reason != NOT_FINITE)
+        found = np.asarray(report.values, dtype=np.float64)
         self._require_bounded(agent, found - self._problem.regulariser * models, norms, near)
         if self.names_liars:
             kept = self._kept.get(agent) or _Kept(models[:1], found[:1], asked, rows, found)

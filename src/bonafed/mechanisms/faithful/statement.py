@@ -37,14 +37,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.economics.claims import Finding
-from bonafed.mechanisms.faithful.private import PrivateOutcome
-from bonafed.mechanisms.faithful.private_plan import training_gap
+from bonafed.learning.problems.agreed import Agreed
 from bonafed.learning.problems.convex import Problem, SoftmaxRegression
+from bonafed.learning.problems.minima import models_alone
+from bonafed.mechanisms.faithful.private import PrivateOutcome, PublicFacts
+from bonafed.mechanisms.faithful.private_plan import training_gap
 from bonafed.mechanisms.faithful.protocol import Outcome
-from bonafed.mechanisms.faithful.vcg import minima
 
 FreshLosses = Callable[[Floats], Floats]  # models (m, P) -> (m, K) every agent's loss on fresh samples
 
@@ -96,11 +96,32 @@ def statement(
     others = problem.losses(outcome.payments.models).diagonal().copy()
     gone = [out.agent for out in outcome.left_out]
     others[gone] = outcome.losses[gone]  # the shared model is that of the others
-    gap, smallest = _gap(problem, outcome), _smallest(problem, outcome)
-    slack = gap / smallest + epsilon + 2 * outcome.integration_error
-    honest = [k for k in range(problem.agents) if k not in cheating]
     seen = None if fresh is None else fresh(outcome.model[None])[0]
     seen_alone = None if fresh is None else fresh(own).diagonal()
+    gap = _gap(problem, outcome)
+    return accounts(
+        problem, outcome, others, at_home, gap, epsilon=epsilon, clustered=clustered, cheating=cheating,
+        fresh=seen, fresh_alone=seen_alone,
+    )  # fmt: skip
+
+
+def accounts(
+    problem: Agreed,
+    outcome: Outcome,
+    others: Floats,
+    alone: Floats,
+    gap: float,
+    *,
+    epsilon: float,
+    clustered: bool = False,
+    cheating: Collection[int] = (),
+    fresh: Floats | None = None,
+    fresh_alone: Floats | None = None,
+) -> Statement:
+    """The accounts from losses (K,) that agents told, NaN where one did not; `gap` bounds F(w*) - min F."""
+    smallest = _smallest(problem, outcome)
+    slack = gap / smallest + epsilon + 2 * outcome.integration_error
+    honest = [k for k in range(problem.agents) if k not in cheating]
     found = (
         _efficiency(problem, gap, epsilon * smallest),
         _faithfulness(problem, outcome, epsilon, slack, gap <= epsilon * smallest, clustered),
@@ -108,7 +129,7 @@ def statement(
         _balance(problem, outcome, clustered),
     )
     amount, error = outcome.payments.amount, outcome.payments.error + outcome.integration_error
-    return Statement(outcome.losses, amount, error, others, at_home, seen, seen_alone, found)
+    return Statement(outcome.losses, amount, error, others, alone, fresh, fresh_alone, found)
 
 
 def private_statement(
@@ -131,12 +152,16 @@ def private_statement(
     seen_alone = None if fresh is None else fresh(own).diagonal()
     unknown = np.full(k, np.nan)
     at_home = problem.losses(own).diagonal()
-    found = _private_checks(problem, outcome, clusters, longest)
+    counts = problem.counts.astype(np.float64)
+    facts = PublicFacts(
+        counts, problem.weights, (), problem.regulariser, outcome.clip, problem.size, problem.classes
+    )
+    found = private_checks(facts, outcome, clusters, longest)
     return Statement(losses, outcome.payments, unknown, others, at_home, seen, seen_alone, found)
 
 
-def _private_checks(
-    problem: SoftmaxRegression, outcome: PrivateOutcome, clusters: int, longest: float | None
+def private_checks(
+    problem: PublicFacts, outcome: PrivateOutcome, clusters: int, longest: float | None
 ) -> tuple[Finding, ...]:
     """The four promises by what is public: noise, steps, weights, models and payments."""
     names = ("efficiency", "faithfulness", "participation", "budget balance")
@@ -167,7 +192,7 @@ def _private_checks(
     gains = f"no report gains an agent more than {gain:.2g} {average}"
     shared = "; what a false report gains an agent, it gains for the federation"
     balance = Finding(names[3], None, f"{total}; clusters may make the server pay")
-    if clusters == problem.agents:
+    if clusters == p.size:
         balance = Finding(names[3], None, f"{total}; {average} not below {-short:.2g}")
     return (
         check(names[0], left, f"the federation's loss is at most {left:.2g} above its minimum, {average}"),
@@ -190,25 +215,7 @@ def _why_nothing(outcome: PrivateOutcome, longest: float | None, mu: float) -> s
     return ""
 
 
-def models_alone(
-    problem: Problem, tolerance: float = 1e-6, *, steps: int = 1000, start: Floats | None = None
-) -> Floats:
-    """(K, P) the model of each agent on its own, all in one batch.
-
-    Strongly convex: F_k is certified to be within `tolerance` of its minimum. Otherwise `steps` plain
-    gradient steps from `start`.
-    """
-    mix = np.eye(problem.agents)
-    if problem.strongly_convex:
-        norm = float(np.sqrt(2 * problem.regulariser * checks.positive("tolerance", tolerance)))
-        return minima(problem, mix, start, norm)
-    w = np.tile(np.zeros(problem.size) if start is None else start, (problem.agents, 1))
-    for _ in range(steps):
-        w = w - problem.gradient(w, mix) / problem.smoothness
-    return np.asarray(w)
-
-
-def _members(problem: Problem, outcome: Outcome) -> Floats:
+def _members(problem: Agreed, outcome: Outcome) -> Floats:
     """(K,) weights of those in the model, sum 1."""
     weights = problem.weights.copy()
     weights[[out.agent for out in outcome.left_out]] = 0.0
@@ -221,13 +228,13 @@ def _gap(problem: Problem, outcome: Outcome) -> float:
     return float(g @ g) / (2 * problem.regulariser)
 
 
-def _smallest(problem: Problem, outcome: Outcome) -> float:
+def _smallest(problem: Agreed, outcome: Outcome) -> float:
     """Least weight of a member: what is left of F counts for it the most, divided by its weight."""
     weights = _members(problem, outcome)
     return float(weights[weights > 0].min())
 
 
-def _efficiency(problem: Problem, gap: float, allowed: float) -> Finding:
+def _efficiency(problem: Agreed, gap: float, allowed: float) -> Finding:
     if not problem.strongly_convex:
         text = "not promised: the loss is not convex, training ends at some stationary point"
         return Finding("efficiency", None, text)
@@ -238,7 +245,7 @@ def _efficiency(problem: Problem, gap: float, allowed: float) -> Finding:
 
 
 def _faithfulness(
-    problem: Problem, outcome: Outcome, epsilon: float, slack: float, trained: bool, clustered: bool
+    problem: Agreed, outcome: Outcome, epsilon: float, slack: float, trained: bool, clustered: bool
 ) -> Finding:
     if not problem.strongly_convex:
         text = "not promised: without convexity the steps without an agent may end in another valley"
@@ -257,9 +264,12 @@ def _faithfulness(
 
 
 def _participation(
-    problem: Problem, outcome: Outcome, others: Floats, slack: float, honest: list[int]
+    problem: Agreed, outcome: Outcome, others: Floats, slack: float, honest: list[int]
 ) -> Finding:
     better = outcome.overall - others
+    if np.isnan(better[honest]).any():
+        text = "not checked: agents keep their losses to themselves; each compares its own"
+        return Finding("participation", None, text)
     worst = max(honest, key=lambda k: float(better[k]), default=0)
     if not problem.strongly_convex:
         count = int((better <= 0).sum())
@@ -272,7 +282,7 @@ def _participation(
     return Finding("participation", False, text)
 
 
-def _balance(problem: Problem, outcome: Outcome, clustered: bool) -> Finding:
+def _balance(problem: Agreed, outcome: Outcome, clustered: bool) -> Finding:
     total = outcome.payments.total
     if not problem.strongly_convex:
         return Finding("budget balance", None, f"not promised; here payments sum to {total:.4g}")

@@ -187,6 +187,19 @@ class JsamMechanism:
 
     def respond(self, reports: Floats, client: int, own: Floats) -> tuple[Floats, Floats]:
         """(m,) epsilon and payment of one client for its reports `own`: `allocate`, for that one only."""
+        group, ask, k, start, now = self._facing(reports, client, own)
+        rent, _ = group.rent(ask, k, start, now.value)
+        payment = start * now.privacy + np.maximum(rent, 0.0)
+        admitted = own <= group.priors[int(k[0])].high
+        return np.where(admitted, now.privacy, 0.0), np.where(admitted, payment, 0.0)
+
+    def privacy(self, reports: Floats, client: int, own: Floats) -> Floats:
+        """(m,) epsilon of `respond`, without the payments, which take longer."""
+        group, _, k, _, now = self._facing(reports, client, own)
+        return np.where(own <= group.priors[int(k[0])].high, now.privacy, 0.0)
+
+    def _facing(self, reports: Floats, client: int, own: Floats) -> tuple[_Group, Ask, Ints, Floats, Own]:
+        """The admitted, what one of them is answered, its place (m times), reports that count, answers."""
         everyone = np.array(reports)
         priors = _priors(self.prior, everyone.size)
         belief = priors[client]
@@ -199,11 +212,7 @@ class JsamMechanism:
 
         k = np.full(own.size, np.count_nonzero(inside[:client]))
         start = np.clip(own, group.lowest[k], belief.high)
-        now = ask(k, virtual_costs_of(start, belief))
-        rent, _ = group.rent(ask, k, start, now.value)
-        payment = start * now.privacy + np.maximum(rent, 0.0)
-        admitted = own <= belief.high
-        return np.where(admitted, now.privacy, 0.0), np.where(admitted, payment, 0.0)
+        return group, ask, k, start, ask(k, virtual_costs_of(start, belief))
 
 
 def _priors(prior: Prior | Sequence[Prior], clients: int) -> list[Prior]:

@@ -288,15 +288,15 @@ def outcome(
 
 def cheating_pays(outcomes: Sequence[CheatOutcome], samples: int) -> Finding:
     """Whether a cheat ended with a better model than honesty would have given it, on so many samples."""
-    best = max(outcomes, key=lambda one: one.gain)
-    witness = None
+    best, tries = max(outcomes, key=lambda one: one.gain), len(outcomes)
+    case = (
+        f"client {best.client} cheats by {best.cheat} and has {best.accuracy:.2%} instead of "
+        f"{best.honest_accuracy:.2%} of {samples:,} samples right"
+    )
     if best.gain > 0:
-        text = (
-            f"client {best.client} sends {best.cheat!r} and gets {best.accuracy:.2%} instead of "
-            f"{best.honest_accuracy:.2%} on {samples:,} samples"
-        )
-        witness = Witness(text, gain=best.gain)
-    return Finding.searched(NO_CHEAT_PAYS, len(outcomes), best.gain, witness)
+        witness = Witness(case, gain=best.gain)
+        return Finding(NO_CHEAT_PAYS, False, f"VIOLATED, {case}", best.gain, witness, tries)
+    return Finding(NO_CHEAT_PAYS, True, f"none of {tries} did; the best: {case}", best.gain, tries=tries)
 
 
 def cheats_are_seen(outcomes: Sequence[CheatOutcome], measured: bool) -> Finding:
@@ -342,13 +342,11 @@ def examine(
 
     alone = checks.vector("standalone", standalone, length=len(names))
     base = standing(train(federation) if honest is None else honest)
-    return [
-        outcome(
-            names, client, name, standing(train(CheatingFederation(federation, {client: make()}, name))),
-            base, alone, limit,
-        )
-        for name, make in cheats.items()
-    ]  # fmt: skip
+    outcomes = []
+    for name, make in cheats.items():
+        world = CheatingFederation(federation, {client: make()}, f"{client} {name}")
+        outcomes.append(outcome(names, client, name, standing(train(world)), base, alone, limit))
+    return outcomes
 
 
 def contribution_shares(state: RewardsState) -> Floats:

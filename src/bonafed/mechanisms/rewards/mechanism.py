@@ -111,10 +111,6 @@ class RewardsMechanism:
         return self.config.local.rounds * len(self.section.phases)
 
     @property
-    def private(self) -> bool:
-        return False
-
-    @property
     def question(self) -> Question | None:
         return None
 
@@ -122,8 +118,7 @@ class RewardsMechanism:
     def contract(self) -> Contract | None:
         return None
 
-    @property
-    def test(self) -> Samples:
+    def test_samples(self) -> Samples:
         """What is left of the test samples to judge models by; the rest is for validation."""
         return self._judges.test
 
@@ -153,7 +148,7 @@ class RewardsMechanism:
         return None
 
     def begin(self, agreement: Agreement, start: NDArray[Any]) -> RewardsRunState:
-        first = self._method(STANDALONE, None).begin(start)
+        first = self.method(STANDALONE, None).begin(start)
         return RewardsRunState(np.array(start), self.config.local.rounds, {}, first)
 
     def restore(self, agreement: Agreement, arrays: Arrays) -> RewardsRunState:
@@ -173,7 +168,7 @@ class RewardsMechanism:
     def advance(self, state: RewardsRunState, federation: Federation) -> tuple[RewardsRunState, Round]:
         state = self._next_phase(state, federation)
         phase = self._phase(state)
-        method = self._method(phase, state.finished.get(STANDALONE))
+        method = self.method(phase, state.finished.get(STANDALONE))
         inside, sent = method.advance(state.inside, self._clients(federation, phase))
         names = self.members.names
         return replace(state, inside=inside), Round(
@@ -183,13 +178,14 @@ class RewardsMechanism:
             learning_rate=method.local.learning_rate(inside.round_number),
             train_loss=finite_or_none(sent.loss),
             phase="" if phase == REWARDS else phase,
+            ends_phase=inside.round_number == state.rounds,
         )
 
     def models(self, state: RewardsRunState) -> NDArray[Any]:
         """(N, P) what the clients of the phase under way hold."""
         return state.inside.models
 
-    def model(self, state: RewardsRunState) -> NDArray[Any]:
+    def final(self, state: RewardsRunState) -> NDArray[Any]:
         """(P,) the reference model of the rewards, which the server keeps."""
         return np.array(self._rewards_so_far(state, "reference"))
 
@@ -220,13 +216,13 @@ class RewardsMechanism:
             raise InvalidValue("state", f"must have fewer than {self.rounds} rounds", state.round_number)
         finished = {**state.finished, self._phase(state): self._finish(state, federation)}
         following = self.section.phases[len(finished)]
-        inside = self._method(following, finished[STANDALONE]).begin(state.start)
+        inside = self.method(following, finished[STANDALONE]).begin(state.start)
         return replace(state, finished=finished, inside=inside)
 
     def _finish(self, state: RewardsRunState, federation: Federation) -> Vectors:
         """What is kept of the phase under way, which has all its rounds."""
         phase, inside, judges = self._phase(state), state.inside, self._judges
-        method = self._method(phase, state.finished.get(STANDALONE))
+        method = self.method(phase, state.finished.get(STANDALONE))
         models = method.finish(inside, federation)  # fine-tuning is at home, where nobody is cheated
         scores = judges.judge(models)
         kept: dict[str, NDArray[Any]] = {"accuracy": scores.accuracy, "loss": scores.loss}
@@ -276,7 +272,7 @@ class RewardsMechanism:
         rates = least + (1 - least) * np.arange(1, clients + 1) / clients
         return np.asarray(np.minimum(rates, 1.0))  # rounding may end above
 
-    def _method(self, phase: str, alone: Vectors | None) -> Any:
+    def method(self, phase: str, alone: Vectors | None) -> Any:
         """The `Method` of a phase; `alone` is what the first one came to."""
         sizes = self.members.sizes.astype(np.float64)
         common: dict[str, Any] = {

@@ -2,21 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from bonafed.economics.claims import Finding
 from bonafed.learning.federation import Roster
-from bonafed.mechanisms.protocol import Common, Config, Slice
+from bonafed.mechanisms.protocol import Attack, Command, Common, Config, Slice
+from bonafed.mechanisms.rewards.cheats import CHEATS_ARE_SEEN, NO_CHEAT_PAYS, cheating_pays
+from bonafed.mechanisms.rewards.report import (
+    AuditOptions,
+    ParameterOptions,
+    RuleOptions,
+    audit,
+    parameter_advice,
+    rule_advice,
+)
 from bonafed.mechanisms.rewards.section import Rewards, RewardsRun, check
+from bonafed.mechanisms.rewards.settlement import JOINING_PAYS, MORE_FOR_MORE
 
 if TYPE_CHECKING:
     from bonafed.mechanisms.rewards.mechanism import RewardsMechanism
+
+_TRIED = 3  # clients of a search that takes its time: the least, the median and the largest contributor
 
 
 def _make(config: Config, members: Roster, parameters: int) -> RewardsMechanism:
     from bonafed.mechanisms.rewards.mechanism import mechanism
 
     return mechanism(config, members, parameters)
+
+
+def _audit(attack: Attack) -> Sequence[Finding]:
+    """The best of the known cheats, searched for among the clients of the run."""
+    from bonafed.mechanisms.rewards.search import QUICK_ROUNDS, search
+
+    mechanism = attack.mechanism
+    if attack.start is None or mechanism is None or mechanism.judges is None:
+        return [Finding(NO_CHEAT_PAYS, None, "nobody looked: there are no test samples to judge models by")]
+    rounds, tried = attack.config.local.rounds, 1 if attack.quick else _TRIED
+    if attack.quick:
+        rounds = min(rounds, QUICK_ROUNDS)
+    outcomes = search(mechanism, attack.federation, attack.start, rounds=rounds, tried=tried)
+    return [cheating_pays(outcomes, len(mechanism.test_samples().labels))]
 
 
 def _compare(common: Common) -> Mapping[str, Any]:
@@ -32,5 +59,34 @@ SLICE = Slice(
     privacy=None,
     run=RewardsRun,
     check=check,
+    claims=(JOINING_PAYS, MORE_FOR_MORE, NO_CHEAT_PAYS, CHEATS_ARE_SEEN),
+    audit=_audit,
     compare=_compare,
+    attack=Command(
+        "Let clients cheat in every known way, and see whether it pays.",
+        AuditOptions,
+        audit,
+        "A small federation of handwritten digits is trained once with everybody honest and once for every "
+        "cheat: a client that sends nothing, noise, its update enlarged or reversed, its first update for "
+        "ever, or a copy of another's. A measure that looks at updates sees some of them; contributions "
+        "fixed before training see none.",
+        "bonafed audit rewards --measure cosine --classes 3",
+    ),
+    advice={
+        "reward-rule": Command(
+            "What does this reward rule make my clients do?",
+            RuleOptions,
+            rule_advice,
+            "Clients weigh what a better model is worth to them against what contributing costs (theory "
+            "D5). All equilibria found from several starts are shown: contributions, shares, utilities.",
+            "bonafed advise reward-rule --cost 0.1 --cost 0.2 --cost 0.5 --ceiling 2 --sharing 0",
+        ),
+        "reward-parameters": Command(
+            "Which ceiling and sharing coefficient should I take?",
+            ParameterOptions,
+            parameter_advice,
+            "A search over both; a rule counts for the worst equilibrium that it may end in.",
+            "bonafed advise reward-parameters --cost 0.1 --cost 0.2 --cost 0.5 --goal welfare",
+        ),
+    },
 )

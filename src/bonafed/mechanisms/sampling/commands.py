@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -30,7 +31,7 @@ from bonafed.mechanisms.sampling.rules import PublishedRules, audit_sequence, ru
 from bonafed.mechanisms.sampling.spend import known_lotteries, spend_distribution
 from bonafed.reports import read_costs
 from bonafed.sections import Section, flag, key, one_of, word
-from bonafed.shown import Block, Cell, Column, Document, JSONObject, Table
+from bonafed.shown import Block, Cell, Column, Curve, Document, JSONObject, Sketch, Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -104,7 +105,7 @@ class _Belief(Section):
 class QuoteOptions(_Belief):
     """Options of `bonafed quote sampling`."""
 
-    at: tuple[float, ...] | None = key(
+    at: Sequence[float] | None = key(
         _levels, None, help="Cost levels to show the terms for.", metavar="C,C,..."
     )
     confidence: float | None = key(
@@ -179,15 +180,32 @@ def _quote_blocks(contract: SamplingPlan, data: JSONObject, estimated: bool) -> 
     names = ("cost", "probability", "payment", "expected per round", "profit per round")
     rows = tuple(tuple(row.values()) for row in data["terms"])
     blocks.append(Table("Terms to publish", tuple(Column(name, ".4f") for name in names), rows))
+    if contract.menu.prior.low < highest:
+        blocks.append(_sketch(contract.menu))
     blocks += spend_blocks(data)
     same = "expected spend" if contract.confidence is not None else "budget"
     blocks.append(_benchmarks_table(f"What the same {same} buys", data["benchmarks"]))
     blocks.append(
         "probability: of being sampled in a round; payment: per participation, the sum over the run "
-        f"rounded to {contract.decimals} decimals; a report above {highest:.6g} is refused. Figures rounded for "
-        "display; --save keeps all digits."
+        f"rounded to {contract.decimals} decimals; a report above {highest:.6g} is refused. Figures "
+        "rounded for display; --save keeps all digits."
     )
     return blocks
+
+
+def _sketch(menu: Menu) -> Sketch:
+    """Probability and payment over the cost, for a look at them in a terminal."""
+    costs = np.linspace(menu.prior.low, menu.prior.high, 400)
+    q, r = menu.price(costs)
+    low = float(min(r.min(), costs[0]))
+    return Sketch(
+        "cost",
+        costs.tolist(),
+        (
+            Curve("probability of being sampled (left scale)", q.tolist(), 0.0, 1.0),
+            Curve("payment per participation (right scale)", r.tolist(), low, float(menu.prior.high)),
+        ),
+    )
 
 
 def _benchmarks_table(title: str, rows: list[JSONObject]) -> Table:
@@ -377,7 +395,7 @@ def _prior_free_blocks(data: JSONObject) -> list[Block]:
 class AuditOptions(_Belief):
     """Options of `bonafed audit sampling`."""
 
-    variant: str = key(
+    variant: Variant = key(
         one_of(Variant),
         "corrected",
         help="The contract to attack: corrected (what quote gives), printed (the paper's formulas), "
@@ -409,7 +427,7 @@ def attack(options: AuditOptions) -> Document:
     elif options.variant == "uniform":
         menu = uniform_menu(belief, share)
     else:
-        menu = optimal_menu(belief, share, "printed" if options.variant == "printed" else "corrected")
+        menu = optimal_menu(belief, share, options.variant)
     name = f"sampling contract ({options.variant})"
     report = audit(menu, belief.low, belief.high, budget=share, prior=belief, points=options.points)
 

@@ -36,7 +36,7 @@ from bonafed.errors import InvalidValue
 from bonafed.learning.federation import Question, Roster
 from bonafed.learning.participation import Participation, unbiased
 from bonafed.mechanisms.averaging import Account, Averaging, Promise, Unpaid
-from bonafed.mechanisms.protocol import Agreement, Config, Contract, Lottery, Reports
+from bonafed.mechanisms.protocol import Agreement, Config, Lottery, Reports
 from bonafed.mechanisms.sampling.contracts import (
     NAME,
     UNIT,
@@ -49,7 +49,7 @@ from bonafed.mechanisms.sampling.contracts import (
 from bonafed.mechanisms.sampling.plan import plan
 from bonafed.mechanisms.sampling.prior_free import PriorFreeSampling
 from bonafed.mechanisms.sampling.rules import PublishedRules
-from bonafed.mechanisms.sampling.section import VERIFIABLE, ContractSection, section_of, under
+from bonafed.mechanisms.sampling.section import VERIFIABLE, ContractSection, section_of
 from bonafed.mechanisms.sampling.settlement import SettledTerms
 from bonafed.randomness import Purpose, generator, round_generator
 from bonafed.sections import named
@@ -225,15 +225,15 @@ def _adds_up(terms: SettledTerms, times: Sequence[int], amounts: Sequence[int], 
     return Finding("rounds add up", fine, text, owed - due)
 
 
-def make(config: Config, members: Roster, parameters: int, contract: Contract | None = None) -> Averaging:
+def make(config: Config, members: Roster, parameters: int) -> Averaging:
     """The mechanism of a config, under the contract that was published for it or under its own."""
+    contract = config.contract
     if contract is not None:
         if not isinstance(contract, AnyContract):
             raise InvalidValue("contract", f"must be one of {NAME}", contract.mechanism)
         if contract.rounds != config.local.rounds:
             rule = f"must be {contract.rounds}, as in the contract"
             raise InvalidValue("training.rounds", rule, config.local.rounds)
-        config = under(config, contract.table())
         published: AnyContract = contract
     else:
         with named("contract"):

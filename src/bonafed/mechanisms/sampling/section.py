@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from bonafed import checks
@@ -84,11 +84,3 @@ def section_of(config: Config) -> ContractSection:
     """[contract] of a config under this mechanism."""
     assert isinstance(config.own, ContractSection)  # or the config is another mechanism's
     return config.own
-
-
-def under(config: Config, table: Any) -> Config:
-    """The config of a run under a published contract, whose table this is: its numbers count."""
-    from bonafed.sections import section_from
-
-    kept = {} if config.own is None else {"cost_seed": section_of(config).cost_seed}
-    return replace(config, own=section_from(ContractSection, "contract", {**table, **kept}))

@@ -11,7 +11,7 @@ from bonafed.economics.audit import CLAIMS, audit
 from bonafed.economics.claims import Finding
 from bonafed.economics.contracts import Allocation
 from bonafed.learning.federation import Roster
-from bonafed.mechanisms.protocol import Attack, Common, Config, Contract, Slice
+from bonafed.mechanisms.protocol import Attack, Common, Config, Slice
 from bonafed.mechanisms.sampling.commands import ATTACK, QUOTE
 from bonafed.mechanisms.sampling.contracts import (
     FORMATS,
@@ -29,10 +29,10 @@ _QUICK, _LONG = 101, 401  # reports of the first sweep
 _CLIENTS = 5  # that are let lie where all are decided about together
 
 
-def _make(config: Config, members: Roster, parameters: int, contract: Contract | None = None) -> Any:
+def _make(config: Config, members: Roster, parameters: int) -> Any:
     from bonafed.mechanisms.sampling.mechanism import make
 
-    return make(config, members, parameters, contract)
+    return make(config, members, parameters)
 
 
 def _audit(subject: Attack) -> Sequence[Finding]:
@@ -87,7 +87,6 @@ def _compare(common: Common) -> Mapping[str, Any] | str:
     return {
         "prior": common.costs.to_json() if hasattr(common.costs, "to_json") else common.costs,
         "total_budget": common.budget,
-        "cost_seed": common.seed,
     }
 
 

@@ -5,14 +5,15 @@ import time
 import numpy as np
 import pytest
 import torch
+from tests.oracles.asking import asked_problem
 from torch import nn
 
 from bonafed.errors import AskFailed, BadReport, Diverged
 from bonafed.learning.engine.jobs import Samples
-from bonafed.mechanisms.faithful import RemoteAgents, SoftmaxRegression, faithful
-from bonafed.mechanisms.faithful import agents as cheats
 from bonafed.learning.problems.coalition import Coalition
 from bonafed.learning.problems.modules import ModuleProblem
+from bonafed.mechanisms.faithful import SoftmaxRegression, faithful
+from bonafed.mechanisms.faithful import agents as cheats
 from bonafed.mechanisms.faithful.statement import statement
 
 AGENTS, MU = 4, 0.1
@@ -35,7 +36,7 @@ def asked(held, ask=None, **changes):
         return {k: held.gradient(w, np.tile(held.one(k), (len(w), 1))) for k, w in sent.items()}
 
     known = {"size": held.size, "regulariser": MU, "smoothness": held.smoothness}
-    return RemoteAgents(ask(honest) if ask else honest, held.weights, **{**known, **changes})
+    return asked_problem(ask(honest) if ask else honest, held.weights, **{**known, **changes})
 
 
 def lying(agents):
@@ -77,12 +78,12 @@ BOUND = {"gradient_bound": 2**0.5}
 def test_whoever_sends_no_gradients_is_named_and_left_out_and_the_others_go_on(held, lie, how):
     agent = 2
     if how == "held":
-        problem, agents = held, {agent: LIES[lie]()}
+        problem, agents = (held,), {agent: LIES[lie]()}
     else:
         bound = BOUND if "bounded" in how else {}
         problem, agents = asked(held, lying({agent: LIES[lie]()}), **bound), None
     before = time.perf_counter()
-    done = faithful(problem, agents=agents, **GOING_ON)
+    done = faithful(*problem, agents=agents, **GOING_ON)
     assert time.perf_counter() - before < 20  # no lie makes the bill for it endless
     assert [out.agent for out in done.left_out] == [agent]
     assert done.left_out[0].where in ("training step 1", "training step 2")
@@ -184,18 +185,18 @@ def test_the_statement_tells_what_was_done(held):
 
 
 BROKEN = {
-    "None": (lambda honest: lambda sent: None, "must return a mapping of reports by agent, got NoneType"),
+    "None": (lambda honest: lambda sent: None, "must return a mapping of answers by task, got NoneType"),
     "a list": (
         lambda honest: lambda sent: list(honest(sent).values()),
-        "must return a mapping of reports by agent, got list",
+        "must return a mapping of answers by task, got list",
     ),
     "unknown agents": (
         lambda honest: lambda sent: {**honest(sent), 9: 0.0},
-        "must answer for agents it was handed, got 9",
+        "must answer tasks it was handed, got 9",
     ),
     "names as text": (
         lambda honest: lambda sent: {str(k): g for k, g in honest(sent).items()},
-        "must answer for agents it was handed, got '0', '1', '2', '3'",
+        "must answer tasks it was handed, got '0', '1', '2', '3'",
     ),
 }
 
@@ -205,7 +206,7 @@ BROKEN = {
 def test_an_ask_that_answers_nonsense_ends_clearly_and_blames_nobody(held, what, policy):
     ask, reason = BROKEN[what]
     with pytest.raises(AskFailed, match=f"asking the agents failed in training step 1, .* ask {reason}"):
-        faithful(asked(held, ask), **RULES, on_bad_report=policy)
+        faithful(*asked(held, ask), **RULES, on_bad_report=policy)
 
 
 def failing(error, call):
@@ -236,11 +237,11 @@ def test_an_ask_that_fails_keeps_what_was_reached_and_can_be_gone_on_with(
 ):
     problem = asked(held, failing(error, call))
     with pytest.raises(AskFailed, match=f"in {where}, after {steps} steps of training: ") as failed:
-        faithful(problem, **RULES, on_bad_report=policy)
+        faithful(*problem, **RULES, on_bad_report=policy)
     assert failed.value.__cause__ is error
     assert (failed.value.where, failed.value.steps, failed.value.left_out) == (where, steps, ())
     left = {**RULES, "training_steps": RULES["training_steps"] - steps}
-    again, whole = faithful(problem, **left, start=failed.value.model), faithful(asked(held), **RULES)
+    again, whole = faithful(*problem, **left, start=failed.value.model), faithful(*asked(held), **RULES)
     assert np.array_equal(again.model, whole.model)
     assert np.array_equal(again.payments.amount, whole.payments.amount)
 
@@ -249,7 +250,7 @@ def test_an_ask_that_fails_says_who_was_left_out_before(held):
     silent = {1: lambda _w, _g: None}
     problem = asked(held, lambda honest: failing(TimeoutError(), 5)(lying(silent)(honest)))
     with pytest.raises(AskFailed, match="TimeoutError") as failed:
-        faithful(problem, **GOING_ON)
+        faithful(*problem, **GOING_ON)
     assert (failed.value.left_out, failed.value.steps) == ((1,), 4)
 
 
@@ -258,7 +259,7 @@ def test_an_error_of_the_callers_own_is_not_hidden(held):
         return lambda sent: {}["missing"]
 
     with pytest.raises(KeyError):
-        faithful(asked(held, broken), **RULES)
+        faithful(*asked(held, broken), **RULES)
 
 
 def test_what_an_agent_sent_cannot_be_changed_afterwards(held):
@@ -277,7 +278,7 @@ def test_what_an_agent_sent_cannot_be_changed_afterwards(held):
 
         return ask
 
-    done, whole = faithful(asked(held, reusing), **RULES), faithful(asked(held), **RULES)
+    done, whole = faithful(*asked(held, reusing), **RULES), faithful(*asked(held), **RULES)
     assert np.array_equal(done.model, whole.model)
     assert np.array_equal(done.payments.amount, whole.payments.amount)
 
@@ -318,9 +319,9 @@ def test_nobody_honest_is_named_for_what_a_model_far_away_makes_of_it():
     agreed = {"size": 2, "regulariser": 1.0, "smoothness": 2.0}
     for policy in ("raise", "leave out"):
         with pytest.raises(Diverged, match="cannot be told without a bound on gradients that all agree on"):
-            faithful(RemoteAgents(ask, np.full(3, 1 / 3), **agreed), **RULES, on_bad_report=policy)
-    bounded = RemoteAgents(ask, np.full(3, 1 / 3), **agreed, gradient_bound=3.0)
-    assert [out.agent for out in faithful(bounded, **GOING_ON).left_out] == [2]
+            faithful(*asked_problem(ask, np.full(3, 1 / 3), **agreed), **RULES, on_bad_report=policy)
+    bounded = asked_problem(ask, np.full(3, 1 / 3), **agreed, gradient_bound=3.0)
+    assert [out.agent for out in faithful(*bounded, **GOING_ON).left_out] == [2]
 
 
 def test_kinds_of_agents_are_made_from_texts(held):

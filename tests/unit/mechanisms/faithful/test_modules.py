@@ -7,9 +7,9 @@ from torch import nn
 
 from bonafed.errors import InvalidValue
 from bonafed.learning.engine.jobs import Samples
-from bonafed.mechanisms.faithful import SoftmaxRegression, faithful, minimise, vcg_payments
 from bonafed.learning.problems.coalition import Coalition
 from bonafed.learning.problems.modules import ModuleProblem
+from bonafed.mechanisms.faithful import SoftmaxRegression, faithful, minimise, vcg_payments
 
 RNG = np.random.default_rng(5)
 N, D, CLASSES, AGENTS, MU = 90, 4, 3, 3, 0.05

@@ -155,8 +155,8 @@ def test_states_cannot_be_written_to():
         def replies(self, tasks):
             tasks[0].models[0] += 1.0
 
+    members = quadratic(TARGETS, 0.3).members
     with pytest.raises(ValueError, match="read-only"):
-        members = quadratic(TARGETS, 0.3).members
         train_with_rewards(Meddling(members, None), np.zeros(2), P, rounds=1)
     start = np.zeros(2)
     found = train_with_rewards(quadratic(TARGETS, 0.3), start, P, rounds=1)

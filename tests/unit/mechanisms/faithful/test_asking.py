@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+from tests.oracles.asking import asked_problem
 
 from bonafed.errors import BadReport, InvalidValue
+from bonafed.learning.federation import Gradients, Objective, Task
 from bonafed.mechanisms.faithful import (
     Aggregation,
-    RemoteAgents,
+    FederatedProblem,
     SoftmaxRegression,
     faithful,
     vcg_payments,
@@ -34,11 +36,11 @@ def remote(held, ask=None, **changes):
         return {k: held.gradient(w, np.tile(held.one(k), (len(w), 1))) for k, w in sent.items()}
 
     known = {"size": held.size, "regulariser": MU, "smoothness": held.smoothness}
-    return RemoteAgents(ask(honest) if ask else honest, WEIGHTS, **{**known, **changes})
+    return asked_problem(ask(honest) if ask else honest, WEIGHTS, **{**known, **changes})
 
 
 def test_asking_gives_the_model_and_payments_of_holding(held):
-    there, here = faithful(remote(held), **RULES), faithful(held, **RULES)
+    there, here = faithful(*remote(held), **RULES), faithful(held, **RULES)
     assert there.model == pytest.approx(here.model, abs=1e-12)
     assert there.payments.amount == pytest.approx(here.payments.amount, abs=1e-12)
     assert there.payments.steps == here.payments.steps
@@ -59,7 +61,7 @@ def test_all_agents_are_asked_at_once_and_nobody_for_its_own_payment(held):
 
         return ask
 
-    done = faithful(remote(held, noting), **{**RULES, "epsilon": 1e9})
+    done = faithful(*remote(held, noting), **{**RULES, "epsilon": 1e9})
     everybody = dict.fromkeys(range(AGENTS), (1, held.size))
     others = dict.fromkeys(range(AGENTS), (AGENTS - 1, held.size))
     assert calls == [everybody] * 60 + [others] * (1 + done.payments.steps) + [everybody]
@@ -69,7 +71,7 @@ def test_a_lie_in_an_answer_is_a_lie_of_an_agent(held):
     def doubling(honest):
         return lambda sent: {k: g * (2.0 if k == 1 else 1.0) for k, g in honest(sent).items()}
 
-    there = faithful(remote(held, doubling), **RULES)
+    there = faithful(*remote(held, doubling), **RULES)
     here = faithful(held, agents={1: cheats.amplify(2.0)}, **RULES)
     assert there.payments.amount == pytest.approx(here.payments.amount, abs=1e-12)
 
@@ -95,7 +97,7 @@ def test_answers_that_cannot_be_used_are_named(held, what):
         return lambda sent: {k: BAD[what](g) if k == 2 else g for k, g in honest(sent).items()}
 
     with pytest.raises(BadReport, match=f"report of agent 2 in training step 1 .* got {what}"):
-        faithful(remote(held, broken), **RULES)
+        faithful(*remote(held, broken), **RULES)
 
 
 def test_whoever_does_not_answer_can_be_left_out(held):
@@ -108,7 +110,7 @@ def test_whoever_does_not_answer_can_be_left_out(held):
 
         return ask
 
-    done = faithful(remote(held, silent_later), **RULES, on_bad_report="leave out")
+    done = faithful(*remote(held, silent_later), **RULES, on_bad_report="leave out")
     assert [(out.agent, out.problem) for out in done.left_out] == [(1, "nothing")]
     assert done.left_out[0].where == "payment step 10"  # after 60 of training, and step 0 of the payments
     assert done.payments.amount[1] == 0
@@ -116,15 +118,14 @@ def test_whoever_does_not_answer_can_be_left_out(held):
 
 
 def test_what_needs_samples_is_refused(held):
-    problem = remote(held)
-    model = np.zeros(held.size)
-    for call in (
-        lambda: vcg_payments(problem, model),
-        lambda: problem.hessian(model, WEIGHTS),
-        lambda: Aggregation(problem).clipped_sum(model, WEIGHTS, 1.0),
-    ):
-        with pytest.raises(InvalidValue, match="problem must"):
-            call()
+    problem, federation = remote(held)
+    model = np.zeros((1, held.size))
+    with pytest.raises(InvalidValue, match="federation must be given where the problem holds no samples"):
+        Aggregation(problem)
+    work = Gradients(Objective(MU), clip=1.0)
+    tasks = [Task(f"{k}", f"{k}", model, work) for k in range(AGENTS)]
+    with pytest.raises(InvalidValue, match="noise must be 0"):
+        federation.total(tasks, WEIGHTS, noise=1.0)
 
 
 def test_bad_agreements_are_refused_by_name(held):
@@ -139,4 +140,4 @@ def test_bad_agreements_are_refused_by_name(held):
             remote(held, **changes)
         assert caught.value.name == name
     with pytest.raises(InvalidValue, match="weights must sum to 1"):
-        RemoteAgents(dict, [0.5, 0.6], size=1, regulariser=1.0, smoothness=1.0)
+        FederatedProblem([0.5, 0.6], size=1, regulariser=1.0, smoothness=1.0)

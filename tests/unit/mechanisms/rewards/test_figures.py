@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from bonafed.errors import InvalidValue
-from bonafed.lab.rewards_figures import advice_figure, behaviour_figure
 from bonafed.mechanisms.rewards.advice import recommend
+from bonafed.mechanisms.rewards.figures import advice_figure, behaviour_figure
 from bonafed.mechanisms.rewards.game import equilibria, game, relative, symmetric_interval, with_ceiling
 from bonafed.style import render
 

@@ -1,4 +1,4 @@
-"""Figures of the contribution game: what a rule makes clients do, and where a good rule lies."""
+"""Figures: what a rule makes clients do, where a good rule lies, and what cheats came to."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from bonafed.errors import InvalidValue
 from bonafed.mechanisms.rewards.advice import Prediction, Recommendation, predict
+from bonafed.mechanisms.rewards.cheats import CheatOutcome
 from bonafed.mechanisms.rewards.game import Game, Rule, relative, settle_all, standard, starts, with_ceiling
 from bonafed.style import COLOURS, GREY, RED, sheet
 
@@ -99,4 +100,24 @@ def advice_figure(told: Recommendation) -> Figure:
     against = f"{told.reached.worst:.4g} against {told.standard.worst:.4g} by standard"
     axes.set_title(f"{told.goal}: {told.rule}\n{against}")
     figure.colorbar(picture, ax=axes, label=f"{told.goal} in the worst equilibrium found")
+    return figure
+
+
+def cheats_figure(outcomes: Sequence[CheatOutcome]) -> Figure:
+    """Accuracy and reward rate with each cheat, beside honesty and learning alone."""
+    figure = sheet(2.0 + 1.1 * len(outcomes) + 4.0, 3.6)
+    left, right = figure.subplots(1, 2)
+    places = np.arange(len(outcomes))
+    for axes, name, honest in (
+        (left, "accuracy", "honest_accuracy"),
+        (right, "reward_rate", "honest_reward_rate"),
+    ):
+        axes.bar(places - 0.2, [getattr(one, honest) for one in outcomes], 0.38, color=GREY, label="honest")
+        axes.bar(places + 0.2, [getattr(one, name) for one in outcomes], 0.38, color=RED, label="cheats")
+        axes.set_xticks(places, [one.cheat for one in outcomes], rotation=30, ha="right")
+        axes.set(ylabel=name.replace("_", " "))
+    alone = [one.standalone_accuracy for one in outcomes]
+    left.plot(*_steps(np.array(alone)), color="black", lw=1, ls=":", label="alone")
+    left.set_ylim(top=1.25 * max(left.get_ylim()[1], 1e-9))
+    left.legend(frameon=False, fontsize=8, ncols=3, loc="upper center")
     return figure

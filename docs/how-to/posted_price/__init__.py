@@ -1,0 +1,1 @@
+"""A mechanism of your own: a posted price per participation."""

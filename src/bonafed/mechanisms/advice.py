@@ -1,0 +1,89 @@
+"""`bonafed advise mechanism`: which mechanism fits, from what the catalogue says of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from bonafed.mechanisms.catalogue import CATALOGUE, Burden, Fit
+from bonafed.mechanisms.protocol import Command
+from bonafed.sections import Section, key, one_of
+from bonafed.shown import Column, Document, Table
+
+Answer = Literal["yes", "no"]
+_WORDS: Mapping[Burden, str] = {
+    "none": "nothing to speak of",
+    "participation": "the work of taking part",
+    "privacy": "privacy",
+}
+
+
+@dataclass(frozen=True)
+class Situation(Section):
+    """What a federation is like, in four answers."""
+
+    money: Answer = key(one_of(Answer), help="May money change hands?")
+    costs: Burden = key(one_of(Burden), help="What joining costs clients that you have to make up for.")
+    one_model: Answer = key(one_of(Answer), "yes", help="Must everybody get the same model?")
+    prior: Answer = key(
+        one_of(Answer), "no", help="Do you know, or have past data on, what clients' costs are like?"
+    )
+
+
+def objections(fit: Fit, situation: Situation) -> list[str]:
+    """Why a mechanism of this kind is none for the situation; nothing: it fits.
+
+    >>> fit = CATALOGUE["jsam"].fit
+    >>> objections(fit, Situation("yes", "privacy", prior="yes"))
+    []
+    >>> objections(fit, Situation("no", "privacy"))
+    ['money changes hands', 'something must be known about costs']
+    """
+    reasons = []
+    if fit.money and situation.money == "no":
+        reasons.append("money changes hands")
+    if situation.costs not in fit.burdens:
+        reasons.append(f"does not make up for {_WORDS[situation.costs]}")
+    if fit.one_model != (situation.one_model == "yes"):
+        reasons.append(
+            "everybody gets the same model" if fit.one_model else "models differ between clients"
+        )
+    if fit.needs_prior and situation.prior == "no":
+        reasons.append("something must be known about costs")
+    return reasons
+
+
+def advise(situation: Situation) -> Document:
+    """Every mechanism, whether it fits, and why not."""
+    verdicts = {name: objections(entry.fit, situation) for name, entry in CATALOGUE.items()}
+    fitting = [name for name, reasons in verdicts.items() if not reasons]
+    rows = tuple(
+        (name, not reasons, CATALOGUE[name].fit.promise if not reasons else "; ".join(reasons))
+        for name, reasons in verdicts.items()
+    )
+    columns = (Column("mechanism", left=True), Column("fits", left=True), Column("", left=True))
+    begin = [f"Begin with: {CATALOGUE[name].fit.begin}" for name in fitting]
+    if not fitting:
+        least = min(verdicts, key=lambda name: len(verdicts[name]))
+        begin = [f"None fits. Nearest is {least}: {'; '.join(verdicts[least])}."]
+    data = {
+        "situation": situation.table(),
+        "fitting": fitting,
+        "mechanisms": {
+            name: {"fits": not reasons, "objections": reasons} for name, reasons in verdicts.items()
+        },
+    }
+    return Document((Table("Which mechanism", columns, rows), *begin), data)
+
+
+ADVICE: Mapping[str, Command] = {
+    "mechanism": Command(
+        "Which mechanism fits your federation.",
+        Situation,
+        advise,
+        "Four answers about money, costs, models and what is known; says what fits, and why the rest does "
+        "not.",
+        "bonafed advise mechanism --money yes --costs participation",
+    )
+}

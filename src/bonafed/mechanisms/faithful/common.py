@@ -1,0 +1,111 @@
+"""What the plain and the private form have in common: weights, the model as a module, fresh samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bonafed.checks import Floats, finite_or_none
+from bonafed.learning.federation import Federation, Roster
+from bonafed.mechanisms.faithful.private import PAPER_STEPS
+from bonafed.mechanisms.faithful.section import Faithful
+from bonafed.mechanisms.faithful.statement import Statement as Accounts
+from bonafed.shown import Cell
+
+if TYPE_CHECKING:
+    from bonafed.learning.engine.jobs import Samples
+    from bonafed.learning.engine.programs import Program
+
+DECIMALS = 6  # of payments, in units of loss
+_LOSSES = (
+    "loss", "overall_loss", "loss_with_the_others_model", "loss_alone", "fresh_loss", "fresh_loss_alone"
+)  # fmt: skip
+FORMS = dict.fromkeys(("payment", *_LOSSES), ".4f") | {"payment_error": ".2g"}
+
+
+def weights_of(section: Faithful, members: Roster) -> Floats:
+    """(K,) p, sum 1."""
+    sizes = np.asarray(members.sizes, dtype=np.float64)
+    if section.weights == "equal":
+        sizes = np.ones(sizes.size)
+    return np.asarray(sizes / sizes.sum())
+
+
+def payment_steps_of(section: Faithful) -> int:
+    """T_2, the paper's unless told otherwise."""
+    return PAPER_STEPS[1] if section.payment_steps is None else section.payment_steps
+
+
+def linear_model(model: Floats, classes: int, scale: float) -> NDArray[np.float32]:
+    """(P,) as the parameters of a linear module: the scale of features goes into the weights."""
+    matrix = model.reshape(-1, classes or 1).T / scale
+    return np.concatenate([matrix[:, :-1].ravel(), matrix[:, -1]]).astype(np.float32)
+
+
+def is_softmax(module: object) -> bool:
+    """Whether a module is the linear one that the convex problem is about."""
+    from torch import nn
+
+    parts = list(module.children()) if isinstance(module, nn.Module) else []
+    return [type(part) for part in parts] == [nn.Flatten, nn.Linear]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Judges:
+    """The server's own test samples, and the model as a program."""
+
+    program: Program
+    test: Samples
+
+    def fresh(
+        self, federation: Federation, to_module: Callable[[Floats], NDArray[np.float32]]
+    ) -> Callable[[Floats], Floats] | None:
+        """Losses on test samples, weighted by each agent's share of every class; None if nobody knows."""
+        import torch
+
+        from bonafed.learning.evaluate import sample_losses
+
+        labels, known = self.test.labels, getattr(federation, "class_shares", None)
+        if not len(labels) or known is None:
+            return None
+        shares = known()
+        shares = np.ones((len(federation.members), 1)) if shares is None else shares
+        kinds = shares.shape[1]
+        group = np.zeros(len(labels), dtype=np.int64) if kinds == 1 else labels.numpy()
+        counts = np.bincount(group, minlength=kinds)
+        part = shares * (counts > 0)
+        if (part.sum(1) == 0).any():
+            return None  # an agent holds only classes of which there is no test sample
+        part = part / part.sum(1, keepdims=True)
+
+        def losses(models: Floats) -> Floats:
+            weights = torch.from_numpy(np.stack([to_module(model) for model in models]))
+            each = sample_losses(self.program, weights, self.test)
+            by_class = np.stack([np.bincount(group, row, kinds) for row in each]) / np.maximum(counts, 1)
+            return np.asarray(by_class @ part.T)
+
+        return losses
+
+
+def columns_of(found: Accounts, weights: Floats) -> Mapping[str, Sequence[Cell]]:
+    """One cell per agent: payments with all digits, and what each is held against."""
+    columns: dict[str, Sequence[Cell]] = {
+        "weight": weights.tolist(),
+        "payment": found.payment.tolist(),
+        "payment_error": [finite_or_none(x) for x in found.error.tolist()],
+        "loss": [finite_or_none(x) for x in found.loss.tolist()],
+        "overall_loss": [finite_or_none(x) for x in found.overall.tolist()],
+        "loss_with_the_others_model": [finite_or_none(x) for x in found.others.tolist()],
+        "loss_alone": [finite_or_none(x) for x in found.alone.tolist()],
+    }
+    if found.fresh is not None and found.fresh_alone is not None and found.joining_pays is not None:
+        columns |= {
+            "fresh_loss": [finite_or_none(x) for x in found.fresh.tolist()],
+            "fresh_loss_alone": [finite_or_none(x) for x in found.fresh_alone.tolist()],
+            "joining_pays": found.joining_pays,
+        }
+    return columns

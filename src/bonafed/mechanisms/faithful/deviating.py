@@ -1,0 +1,88 @@
+"""Simulated clients that lie: a federation in which some report what they like, and all else is as it was.
+
+Whoever lies is not vouched for. A lie sees what the protocol sends the client and its own true gradient
+(`agents`); about losses, and when it trains for itself, a client that lies has no reason to deceive itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from bonafed.checks import Floats
+from bonafed.errors import InvalidValue
+from bonafed.learning.federation import Failure, Federation, Gradients, Question, Reply, Roster, Task, Total
+from bonafed.learning.functions import usable_answer
+from bonafed.mechanisms.faithful.agents import Agent
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Deviating:
+    """A federation some of whose clients do not report their gradients."""
+
+    honest: Federation
+    agents: Mapping[str, Agent]  # by name; some remember what they were asked
+
+    def __post_init__(self) -> None:
+        known = self.honest.members.index
+        for name in self.agents:
+            if name not in known:
+                raise InvalidValue("agents", f"must be in 0..{len(known) - 1}", name)
+
+    def __getattr__(self, name: str) -> Any:
+        """What else the federation can do, it does as before."""
+        return getattr(self.honest, name)
+
+    @property
+    def members(self) -> Roster:
+        """Those of the federation."""
+        return self.honest.members
+
+    @property
+    def vouched(self) -> Collection[str]:
+        """Those that do not lie."""
+        return [name for name in self.honest.vouched if name not in self.agents]
+
+    def report(self, question: Question) -> Mapping[str, float]:
+        return self.honest.report(question)
+
+    def total(self, tasks: Sequence[Task], shares: Floats, noise: float = 0.0) -> Total:
+        truth = self.honest.total(tasks, shares, noise)
+        values, failures = truth.values, dict(truth.failures)
+        lying = [row for row, task in enumerate(tasks) if self._lies(task)]
+        own = self.honest.replies([tasks[row] for row in lying])
+        for row in lying:
+            name, before = tasks[row].identifier, own[tasks[row].identifier]
+            after = self._said(tasks[row], before)
+            share = np.reshape(shares[row], (-1, 1))
+            if isinstance(before, Reply):
+                said = after.values if isinstance(after, Reply) else np.zeros_like(before.values)
+                values = values + share * (said - before.values)
+            if isinstance(after, Failure):
+                failures[name] = after
+        delivered = tuple(task.identifier not in failures for task in tasks)
+        return replace(truth, values=values, delivered=delivered, failures=failures)
+
+    def replies(self, tasks: Sequence[Task]) -> Mapping[str, Reply | Failure]:
+        truth = self.honest.replies(tasks)
+        return {
+            task.identifier: self._said(task, truth[task.identifier])
+            if self._lies(task)
+            else truth[task.identifier]
+            for task in tasks
+        }
+
+    def _lies(self, task: Task) -> bool:
+        return task.client in self.agents and isinstance(task.work, Gradients)
+
+    def _said(self, task: Task, truth: Reply | Failure) -> Reply | Failure:
+        if isinstance(truth, Failure):
+            return truth
+        try:
+            said: object = self.agents[task.client](task.models.copy(), truth.values)
+        except OSError as error:  # no answer in time, say: one like any other that is no gradient
+            said = error
+        return usable_answer(said, truth.values.shape)

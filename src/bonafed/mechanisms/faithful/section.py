@@ -1,0 +1,152 @@
+"""The tables [faithful], [privacy] and [run] of a run of faithful learning."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from bonafed import checks
+from bonafed.errors import InvalidValue
+from bonafed.learning.sections import NoiseSource, Run
+from bonafed.mechanisms.deviations import deviations
+from bonafed.mechanisms.faithful.agents import agent_kind
+from bonafed.mechanisms.faithful.private import PrivateCalibration
+from bonafed.mechanisms.faithful.protocol import BadReportPolicy, PaymentRule, ProtocolVariant
+from bonafed.mechanisms.faithful.reports import ReportCheck
+from bonafed.mechanisms.protocol import Config
+from bonafed.sections import Section, key, natural, one_of
+
+PaymentMethod = Literal["gradients", "newton", "exact"]
+WeightRule = Literal["equal", "samples"]
+_OF_REPORTS = (
+    ("rule", "trapezoid"),
+    ("variant", "corrected"),
+    ("agents", ()),
+    ("check_reports", "gradients"),
+)  # what has a meaning only where payments are made of reports, and its default
+
+
+def _agents(name: str, value: object) -> tuple[str, ...]:
+    return deviations(name, value, agent_kind, "3 amplify 5")
+
+
+def _share(name: str, value: object) -> float:
+    return checks.between(name, checks.positive(name, value), 0, 1)
+
+
+def _two_or_more(name: str, value: object) -> int:
+    return checks.whole(name, value, 2)
+
+
+def _part(name: str, value: object) -> float:
+    return checks.between(name, value, 1e-6, 1 - 1e-6)
+
+
+@dataclass(frozen=True)
+class Faithful(Section):
+    """How the shared model is trained and what is owed for it."""
+
+    regulariser: float = key(checks.positive, help="mu: adds mu/2 |w|^2 to every agent's loss.")
+    training_steps: int | None = key(
+        checks.whole, None, help="T_1, the rounds of the run: 1500; of a private run as planned."
+    )
+    payment_steps: int | None = key(natural, None, help="T_2, at least: 20; of a private run as planned.")
+    epsilon: float = key(checks.positive, 1e-3, help="Certified error of a payment, in units of loss.")
+    step_share: float = key(_share, 1.0, help="Of the largest safe payment step.")
+    rule: str = key(one_of(PaymentRule), "trapezoid", help='Of integration; or "left".')
+    variant: str = key(
+        one_of(ProtocolVariant), "corrected", help='Or "printed": the steps and the stop of the paper.'
+    )
+    payments: str = key(
+        one_of(PaymentMethod), "gradients", help='"newton", "exact": from simulated samples.'
+    )
+    clusters: int | None = key(
+        _two_or_more, None, help="Fewer models without somebody; payments may sum to less than zero."
+    )
+    weights: str = key(one_of(WeightRule), "equal", help='Of agents; or "samples": by their number.')
+    on_bad_report: str = key(
+        one_of(BadReportPolicy), "raise", help='Or "leave out": go on without who reports no gradients.'
+    )
+    check_reports: str = key(
+        one_of(ReportCheck), "gradients", help='Or "numbers": believe whatever is finite.'
+    )
+    learning_rate: float | None = key(checks.positive, None, help="Only for models that are not convex.")
+    agents: Sequence[str] = field(
+        default=(),
+        metadata={
+            "check": _agents, "help": 'Simulated agents that cheat: "3 amplify 5".', "metavar": None,
+            "flag": None,
+        },
+    )  # fmt: skip
+
+    def _agree(self) -> None:
+        if self.payments != "gradients":
+            for name, default in _OF_REPORTS:
+                if getattr(self, name) != default:
+                    rule = f'must not be given with payments = "{self.payments}", which asks for no reports'
+                    raise InvalidValue(name, rule, repr(getattr(self, name)))
+        if self.clusters is not None:
+            for name, default in (("payments", "gradients"), *_OF_REPORTS):
+                if getattr(self, name) != default:
+                    raise InvalidValue(name, "must not be given with clusters", repr(getattr(self, name)))
+
+    def table(self) -> dict[str, Any]:
+        return {**super().table(), "agents": list(self.agents)}
+
+
+@dataclass(frozen=True)
+class FaithfulPrivacy(Section):
+    """The promise to every sample: (epsilon, delta) over training and payments, for replacing it."""
+
+    epsilon: float = key(checks.positive, help="Privacy that a record may lose; the paper's alpha.")
+    delta: float = key(checks.positive, help="Of differential privacy; the paper's beta.")
+    clip: float = key(
+        checks.positive, math.sqrt(2.0), help="Of a record's gradient; sqrt(2) clips nothing here."
+    )
+    calibration: str = key(one_of(PrivateCalibration), "exact", help='Of the noise; "zcdp", "printed".')
+    loss_bound: float | None = key(
+        checks.positive, None, help="Largest change of a record's loss that counts; None: any."
+    )
+    split: float | None = key(_part, None, help="Of the privacy loss, for gradients; as planned.")
+    noise: str = key(one_of(NoiseSource), "secret", help='Or "reproducible": the seed takes it off again.')
+
+
+@dataclass(frozen=True)
+class FaithfulRun(Run):
+    """A step is short: checkpoints and evaluations are farther apart."""
+
+    checkpoint_every: int = key(checks.whole, 100, help="Training steps.")
+    evaluate_every: int = key(checks.whole, 50, help="Training steps.")
+
+
+def own_section(config: Config) -> Faithful:
+    """[faithful] of a config that has it."""
+    assert isinstance(config.own, Faithful)  # as the slice says
+    return config.own
+
+
+def check(config: Config) -> Config:
+    """Rules between the tables."""
+    section = own_section(config)
+    if config.privacy is None:
+        return config
+    if config.model.name != "softmax":
+        raise InvalidValue("model.name", "must be softmax in a private run", repr(config.model.name))
+    for name, default in (
+        ("payments", "gradients"), ("rule", "trapezoid"), ("agents", ()), ("step_share", 1.0),
+        ("on_bad_report", "raise"), ("check_reports", "gradients"),
+    ):  # fmt: skip
+        if getattr(section, name) != default:
+            rule = "must not be given in a private run, whose payments are noisy loss differences"
+            raise InvalidValue(f"faithful.{name}", rule, repr(section.table()[name]))
+    if section.payment_steps == 0:
+        raise InvalidValue("faithful.payment_steps", "must be at least 1 in a private run", 0)
+    return config
+
+
+def with_steps(config: Config, training: int, payment: int) -> Config:
+    """The config with its numbers of steps resolved."""
+    section = own_section(config)
+    return replace(config, own=replace(section, training_steps=training, payment_steps=payment))

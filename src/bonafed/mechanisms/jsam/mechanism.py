@@ -1,0 +1,431 @@
+"""Private federated learning in which the server buys privacy (paper II-C, VI): the rules of its rounds.
+
+    (1)  every client reports its privacy sensitivity, money per unit of epsilon;
+    (2)  the scheme turns reports into selection probabilities p_k, privacy budgets epsilon_k and payments
+         (`schemes.py`), as published beforehand where it can be (`published.py`);
+    (3)  the whole schedule is drawn before training: m clients per round, with replacement, by p. T_k is
+         how often client k is drawn, with multiplicity, and known before the first gradient (theory B5);
+    (4)  every gradient of client k carries the noise that makes all those a record of its is in, T_k if it
+         takes one step whenever it is drawn, together (epsilon_k, delta)-private, exactly; a client drawn
+         twice in a round releases twice;
+    (5)  the round's change is the mean of what was received;
+    (6)  payments are made once, before the first round. They buy the right to epsilon_k: a client that is
+         never drawn releases nothing and is paid all the same.
+
+The schedule comes from the seed of the run, or from verifiable coins. "largest losses" asks every client
+for the loss of the first model on its records, in the first round, before anybody is drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, ClassVar, cast
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bonafed import checks
+from bonafed.checks import Floats
+from bonafed.economics import money
+from bonafed.economics.claims import Finding, Statement
+from bonafed.errors import InvalidValue
+from bonafed.learning.federation import (
+    Federation,
+    Losses,
+    Need,
+    Objective,
+    Question,
+    Reply,
+    Roster,
+    Task,
+)
+from bonafed.learning.participation import Participation
+from bonafed.learning.sections import NoiseSource
+from bonafed.learning.work import record_steps
+from bonafed.mechanisms.averaging import Account, Averaging, AveragingState, Promise
+from bonafed.mechanisms.jsam.noise import Ingredients, Noise, scale_of
+from bonafed.mechanisms.jsam.published import JsamContract, PublishedScheme, publish, question
+from bonafed.mechanisms.jsam.schemes import LARGEST_LOSSES, PUBLISHED, Scheme, settle_scheme
+from bonafed.mechanisms.jsam.section import VERIFIABLE, JsamSection
+from bonafed.mechanisms.jsam.terms import JsamTerms
+from bonafed.mechanisms.protocol import Agreement, Arrays, Config, Contract, Lottery, Reports, Round
+from bonafed.randomness import Purpose, generator
+from bonafed.sections import named
+
+Ints = NDArray[np.int64]
+
+
+def draw_schedule(selection: ArrayLike, rounds: int, clients_per_round: int, seed: int) -> Ints:
+    """(3): (rounds, clients_per_round) client numbers, each drawn by the selection probabilities."""
+    p = checks.vector("selection", selection)
+    size = (checks.whole("rounds", rounds), checks.whole("clients_per_round", clients_per_round))
+    rng = generator(checks.seed("seed", seed), Purpose.SCHEDULE)
+    return rng.choice(p.size, size=size, p=p / p.sum())
+
+
+@lru_cache(maxsize=4)  # asked for round by round
+def _schedule(selection: bytes, rounds: int, clients_per_round: int, seed: int) -> Ints:
+    return draw_schedule(np.frombuffer(selection), rounds, clients_per_round, seed)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BoughtPrivacy:
+    """The rules of a run under [jsam]."""
+
+    config: Config
+    noise: Noise  # Q, or what it is made of
+    contract: JsamContract | None  # None: what is bought follows from more than the reports
+    unequal: tuple[int, int] | None = None  # records per release, fewest and most, if Q is made of them
+
+    @classmethod
+    def of(cls, config: Config, members: Roster, parameters: int) -> BoughtPrivacy:
+        """Of a config; whatever is wrong with it for these clients is refused here."""
+        section = _section(config)
+        if config.contract is not None:
+            published = _under(config.contract, config, members)
+            return cls(config, published.noise, published)
+        with named("jsam"):
+            noise = section.noise_scale or _ingredients(config, members, parameters)
+            contract = _contract(section, config, members, noise)
+        averaged = {min(config.local.batch_size, int(size)) for size in members.sizes}
+        unequal = section.noise_scale is None and len(averaged) > 1
+        return cls(config, noise, contract, (min(averaged), max(averaged)) if unequal else None)
+
+    @property
+    def section(self) -> JsamSection:
+        """[jsam]."""
+        return _section(self.config)
+
+    @property
+    def noise_scale(self) -> float:
+        """Q."""
+        return scale_of(self.noise, self.section.delta, self.config.local.rounds)
+
+    @property
+    def question(self) -> Question:
+        return question(self.section.prior, self.section.cost_seed)
+
+    def agree(self, members: Roster, reports: Reports) -> Agreement:
+        """(2); where clients are chosen by their losses, the terms are still to come."""
+        stated = {name: reports[name] for name in members.names if name in reports}
+        if len(stated) < len(members):
+            missing = next(name for name in members.names if name not in reports)
+            raise InvalidValue("reports", f"must be of every client, also of {missing!r}", len(reports))
+        if self.contract is not None:
+            return Agreement(members, stated, self.contract, self.contract.settle(stated))
+        terms = None if self.section.scheme == LARGEST_LOSSES else self.terms(members, stated)
+        return Agreement(members, stated, terms=terms)
+
+    def terms(self, members: Roster, reports: Reports, losses: Floats | None = None) -> JsamTerms:
+        """(2) of a scheme that is not published."""
+        section = self.section
+        with named("jsam", losses="scheme"):
+            settlement = settle_scheme(
+                section.prior, [reports[name] for name in members.names], self.noise_scale,
+                cast(Scheme, section.scheme), eta=section.eta,
+                budget=_without_reserve(section, len(members)),
+                expected_budget=None if section.eta else section.expected_budget,
+                members=section.members, losses=losses, max_epsilon=section.caps(members),
+            )  # fmt: skip
+        return JsamTerms(
+            members.names, settlement, section.prior, section.clients_per_round, section.decimals,
+            section.expected_budget, section.budget,
+        )  # fmt: skip
+
+    def lottery(self, agreement: Agreement) -> Lottery | None:
+        if self.section.coins != VERIFIABLE:
+            return None
+        return _terms(agreement).lottery
+
+    def participation(self, agreement: Agreement, round_number: int) -> Participation:
+        """(3), (5): each release is an equal share of the mean."""
+        if agreement.coins is not None:
+            who = agreement.coins.participants(round_number)
+        else:
+            selection, rounds = _terms(agreement).selection.tobytes(), self.config.local.rounds
+            drawn = _schedule(selection, rounds, self.section.clients_per_round, self.config.run.seed)
+            who = drawn[round_number - 1]
+        return Participation(who, np.full(who.size, 1 / max(1, who.size)), is_mean=True)
+
+    def spend(self, agreement: Agreement, round_number: int, who: Participation) -> float | None:
+        """(6)"""
+        return _terms(agreement).due_in(round_number, who.clients.tolist())
+
+    def promise(self, agreement: Agreement) -> Promise | None:
+        """(4)"""
+        section = self.section
+        return Promise(
+            _terms(agreement).epsilon, section.delta, section.clip,
+            noise=cast(NoiseSource, section.noise), table="jsam",
+        )  # fmt: skip
+
+    def settle(self, account: Account) -> Statement:
+        terms, section = _terms(account.agreement), self.section
+        plan = terms.settlement.allocation
+        assert account.epsilon is not None  # something is promised
+        ratio = _largest_ratio(account.epsilon, terms.epsilon)
+        made = self.noise if isinstance(self.noise, Ingredients) else None
+        return Statement(
+            self.config.mechanism,
+            account.agreement.members.names,
+            terms.amounts(),
+            decimals=terms.decimals,
+            columns={
+                "cost": terms.reports.tolist(),
+                "selection": plan.selection.tolist(),
+                "participations": account.participations.tolist(),
+                "epsilon_sold": terms.epsilon.tolist(),
+            },
+            forms={"cost": ".4g", "selection": ".4f", "epsilon_sold": ".4g"},
+            totals={"clients_selected": plan.threshold},
+            findings=_findings(terms, account, ratio),
+            notes=tuple(self._notes(terms)),
+            facts={
+                "scheme": section.scheme,
+                "eta": plan.eta,
+                "noise_scale": self.noise_scale,
+                "records_per_release": None if made is None else made.records,
+                "max_epsilon": section.table()["max_epsilon"],
+                "expected_spend": plan.total,  # whose mean over costs is the mean of what is paid
+                "budget": section.budget,
+                "expected_budget": section.expected_budget,
+                "clients_selected": plan.threshold,
+                "reports": terms.reports.tolist(),  # stated to the server
+                "selection": plan.selection.tolist(),
+                "times_drawn": account.participations.tolist(),
+                "epsilon_sold": terms.epsilon.tolist(),
+                "payment": terms.settlement.payment.tolist(),  # before rounding
+                "largest_epsilon_ratio": ratio,
+            },
+        )
+
+    def _notes(self, terms: JsamTerms) -> list[str]:
+        notes = []
+        if self.section.scheme == LARGEST_LOSSES:
+            notes.append("local losses were asked in clear: no ledger counts them")
+        # what the terms caution against, the hard budget first
+        cautions = terms.cautions
+        notes += sorted(cautions, key=lambda caution: "hard budget" not in caution)
+        if self.unequal is not None:
+            fewest, most = self.unequal
+            notes.append(
+                f"clients average {fewest} to {most} records per release; noise_scale is made of the "
+                "fewest, so it is too large for the others"
+            )
+        return notes
+
+
+def _section(config: Config) -> JsamSection:
+    assert isinstance(config.own, JsamSection)  # a config of this mechanism
+    return config.own
+
+
+def _terms(agreement: Agreement) -> JsamTerms:
+    assert isinstance(agreement.terms, JsamTerms)  # an agreement of these rules
+    return agreement.terms
+
+
+def _ingredients(config: Config, members: Roster, parameters: int) -> Ingredients:
+    """What Q is made of in this run.
+
+    Where clients average different numbers of records, M is the smallest: for the others Q is then too
+    large, which selects fewer clients than would be best; privacy and truthfulness do not depend on Q.
+    """
+    section, training, sizes = _section(config), config.local, [int(size) for size in members.sizes]
+    assert section.smoothness is not None  # or Q was given
+    spec = training.local_training(1.0, section.clip, "jsam.clip")
+    return Ingredients(
+        parameters,
+        section.smoothness,
+        min(min(training.batch_size, size) for size in sizes),
+        max(training.local_steps(size) for size in sizes),
+        max(record_steps(size, spec) for size in sizes),
+    )
+
+
+def _contract(section: JsamSection, config: Config, members: Roster, noise: Noise) -> JsamContract | None:
+    """What can be published: neither a weight that follows from reports, nor what the server must know."""
+    if section.scheme not in PUBLISHED or section.budget is not None:
+        return None
+    caps = section.caps(members)
+    by_name = (
+        caps
+        if caps is None or isinstance(caps, float)
+        else dict(zip(members.names, caps.tolist(), strict=True))
+    )
+    contract = JsamContract(
+        len(members), section.prior, section.eta or 1.0, noise, config.local.rounds, section.clip,
+        section.delta, section.clients_per_round, cast(PublishedScheme, section.scheme), section.members,
+        by_name, section.expected_budget, section.decimals,
+    )  # fmt: skip
+    if section.eta is not None:
+        return contract
+    assert section.expected_budget is not None  # one of the two was given
+    return publish(contract, section.expected_budget)
+
+
+def _under(contract: Contract, config: Config, members: Roster) -> JsamContract:
+    """A contract that was published before, if it is for such a run."""
+    if not isinstance(contract, JsamContract):
+        raise InvalidValue("contract", "must be of this mechanism", contract.mechanism)
+    for name, due, here in (
+        ("training.rounds", contract.rounds, config.local.rounds),
+        ("partition.clients", contract.clients, len(members)),
+    ):
+        if due != here:
+            raise InvalidValue(name, f"must be {due}, as in the published contract", here)
+    return contract
+
+
+def _without_reserve(section: JsamSection, clients: int) -> float | None:
+    """A hard budget less what rounding may add to it."""
+    if section.budget is None:
+        return None
+    aside = money.reserve(clients, section.decimals)
+    if section.budget <= aside:
+        rule = f"must exceed {aside:g}, the most that rounding to {section.decimals} decimals adds"
+        raise InvalidValue("budget", rule, section.budget)
+    return section.budget - aside
+
+
+def _largest_ratio(spent: Floats, sold: Floats) -> float:
+    """Of the privacy that a client lost to what it sold."""
+    sellers = sold > 0
+    if np.any(spent[~sellers] > 0):
+        return float("inf")
+    return float(np.max(spent[sellers] / sold[sellers], initial=0.0))
+
+
+def _findings(terms: JsamTerms, account: Account, ratio: float) -> tuple[Finding, ...]:
+    cost = terms.reports * terms.epsilon
+    margin = np.array(terms.amounts()) / 10**terms.decimals - cost
+    least = float(margin.min())
+    findings = [
+        Finding(
+            "privacy", ratio <= 1, f"nobody gave away more than {ratio:.6g} of the epsilon it sold", ratio
+        ),
+        Finding(
+            "individually rational", least >= -1e-12 * float(cost.max(initial=0.0)),
+            f"every amount covers what the client stated; least margin {max(0.0, least):.4g}", least,
+        ),
+    ]  # fmt: skip
+    if terms.budget is not None:
+        text = f"{terms.spend:,.{terms.decimals}f} of {terms.budget:,.10g}"
+        findings.append(Finding("within budget", terms.spend <= terms.budget, text, terms.spend))
+    elif terms.expected_budget is not None:
+        text = (
+            f"{terms.spend:,.{terms.decimals}f} for these reports; {terms.expected_budget:,.10g} is "
+            "promised on average over the prior"
+        )
+        findings.append(Finding("within budget", None, text, terms.spend))
+    return tuple(findings)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LossesState:
+    """What passes from round to round where clients are chosen by their losses."""
+
+    agreement: Agreement
+    start: NDArray[Any]  # (P,) the first model
+    losses: Floats  # (N,) of the first model; (0,) before the first round
+    rounds: AveragingState | None  # None before the first round
+
+    @property
+    def round_number(self) -> int:
+        return 0 if self.rounds is None else self.rounds.round_number
+
+    def arrays(self) -> Arrays:
+        inner: Mapping[str, NDArray[Any]] = {} if self.rounds is None else self.rounds.arrays()
+        return {**inner, "start": self.start, "losses": self.losses}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ByLosses:
+    """BBM: the clients with the largest losses of the first model, which each of them tells in clear."""
+
+    needs: ClassVar[Need] = "replies"
+
+    averaging: Averaging
+    rules: BoughtPrivacy
+
+    @property
+    def config(self) -> Config:
+        return self.averaging.config
+
+    @property
+    def rounds(self) -> int:
+        return self.averaging.rounds
+
+    @property
+    def question(self) -> Question:
+        return self.rules.question
+
+    @property
+    def contract(self) -> None:
+        return None
+
+    def agree(self, members: Roster, reports: Reports) -> Agreement:
+        return self.rules.agree(members, reports)
+
+    def lottery(self, agreement: Agreement) -> None:
+        return None
+
+    def begin(self, agreement: Agreement, start: NDArray[Any]) -> LossesState:
+        return LossesState(agreement, np.array(start), np.empty(0), None)
+
+    def restore(self, agreement: Agreement, arrays: Arrays) -> LossesState:
+        start, losses = arrays["start"], arrays["losses"]
+        if not losses.size:
+            return self.begin(agreement, start)
+        chosen = self._chosen(agreement, losses)
+        return LossesState(chosen, start, losses, self.averaging.restore(chosen, arrays))
+
+    def _chosen(self, agreement: Agreement, losses: Floats) -> Agreement:
+        terms = self.rules.terms(agreement.members, agreement.reports, losses)
+        return replace(agreement, terms=terms)
+
+    def advance(self, state: LossesState, federation: Federation) -> tuple[LossesState, Round]:
+        if state.rounds is None:
+            losses = ask_losses(federation, state.start)
+            agreement = self._chosen(state.agreement, losses)
+            began = self.averaging.begin(agreement, state.start)
+            state = LossesState(agreement, state.start, losses, began)
+        assert state.rounds is not None  # begun
+        rounds, row = self.averaging.advance(state.rounds, federation)
+        return replace(state, rounds=rounds), row
+
+    def models(self, state: LossesState) -> NDArray[Any]:
+        return state.start[None] if state.rounds is None else self.averaging.models(state.rounds)
+
+    def final(self, state: LossesState) -> NDArray[Any]:
+        return state.start if state.rounds is None else state.rounds.model
+
+    def settle(self, state: LossesState, federation: Federation) -> Statement:
+        assert state.rounds is not None  # at least one round
+        return self.averaging.settle(state.rounds, federation)
+
+
+def ask_losses(federation: Federation, model: NDArray[Any]) -> Floats:
+    """(N,) the loss of a model on the records of each client, told in clear."""
+    work, sent = Losses(Objective(0.0, kind="module")), model[None]
+    names: Sequence[str] = federation.members.names
+    replies = federation.replies([Task(f"loss of {name}", name, sent, work) for name in names])
+    losses = []
+    for name in names:
+        reply = replies[f"loss of {name}"]
+        if not isinstance(reply, Reply):
+            raise InvalidValue(f"loss of client {name}", "must be told", reply.reason)
+        losses.append(float(reply.values[0, 0]))
+    return np.array(losses)
+
+
+def make(config: Config, members: Roster, parameters: int) -> Averaging | ByLosses:
+    """The mechanism of a config with a table [jsam]."""
+    averaging = Averaging.of(
+        config, members, parameters, lambda resolved: BoughtPrivacy.of(resolved, members, parameters)
+    )
+    rules = averaging.rules
+    assert isinstance(rules, BoughtPrivacy)  # made above
+    return ByLosses(averaging, rules) if rules.section.scheme == LARGEST_LOSSES else averaging

@@ -1,0 +1,78 @@
+"""Q, how much noise harms training: a number, or what it is made of (theory B0)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from bonafed import checks
+from bonafed.errors import InvalidValue
+from bonafed.mechanisms.jsam.inner import noise_scale
+from bonafed.shown import JSONObject
+
+
+@dataclass(frozen=True, slots=True)
+class Ingredients:
+    """What Q is made of, besides delta and the rounds of the run.
+
+    A client that is drawn takes some steps, and each moves the model: T is rounds times steps. A record is
+    in fewer of them, one of every pass, and the noise is for those (theory P3), so that Q shrinks by passes
+    over steps.
+    """
+
+    dimension: int  # parameters of the model
+    smoothness: float  # L of the loss
+    records: int  # M of a client that each release averages
+    steps: int = 1  # of a client that is drawn
+    passes: int = 1  # through its records in these steps, begun ones counted in full
+    c2: float = math.sqrt(2.0)  # the constant of Lemma 1
+
+    def __post_init__(self) -> None:
+        for name in ("dimension", "records", "steps", "passes"):
+            object.__setattr__(self, name, checks.whole(name, getattr(self, name)))
+        for name in ("smoothness", "c2"):
+            object.__setattr__(self, name, checks.positive(name, getattr(self, name)))
+
+    def scale(self, delta: float, rounds: int) -> float:
+        """Q of a run of so many rounds."""
+        made = noise_scale(
+            delta, self.dimension, rounds * self.steps, self.smoothness, self.records, self.c2
+        )
+        return checks.positive("noise_scale", made * self.passes / self.steps)
+
+    def to_json(self) -> JSONObject:
+        """Plain data from which `noise_of` makes the same."""
+        return {item.name: getattr(self, item.name) for item in fields(self)}
+
+
+Noise = float | Ingredients
+
+
+def noise_of(name: str, value: object) -> Noise:
+    """A number, or a table of ingredients."""
+    if isinstance(value, Ingredients):
+        return value
+    if not isinstance(value, Mapping):
+        return checks.positive(name, value)
+    known = [item.name for item in fields(Ingredients)]
+    for key in value:
+        if key not in known:
+            raise InvalidValue(f"{name}.{key}"[:90], "must be one of " + ", ".join(known), repr(key)[:60])
+    for key in ("dimension", "smoothness", "records"):
+        if key not in value:
+            raise InvalidValue(f"{name}.{key}", "must be given", "nothing")
+    try:
+        return Ingredients(**_plain(value))
+    except InvalidValue as error:
+        raise InvalidValue(f"{name}.{error.name}", error.rule, error.value) from error
+
+
+def _plain(value: Mapping[Any, Any]) -> dict[str, Any]:
+    return {str(key): part for key, part in value.items()}
+
+
+def scale_of(noise: Noise, delta: float, rounds: int) -> float:
+    """Q itself."""
+    return noise.scale(delta, rounds) if isinstance(noise, Ingredients) else noise

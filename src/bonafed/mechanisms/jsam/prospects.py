@@ -1,0 +1,156 @@
+"""What a contract means for one participant, before it signs: what it would earn, and what a lie would.
+
+What a client sells depends on what the others report, too. They are believed to have costs drawn from the
+prior and to state them, which is their best choice whatever anybody states. So of many draws of the others
+
+    the mean and the spread of epsilon, of the payment and of what is left after the cost of epsilon,
+    the largest gain of any other report on average, and in any single draw: none, as the payments of
+    theory B3 are truthful whatever the others report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bonafed import checks
+from bonafed.checks import Floats
+from bonafed.mechanisms.jsam.published import JsamContract
+from bonafed.mechanisms.jsam.verification import names_for
+from bonafed.shown import Cell, Column, Document, Shown, Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_DRAWS = 200  # of the others' costs
+_LYING = 20  # of these, draws in which the participant is let lie
+_REPORTS = 61  # other reports tried, evenly from 0 to the highest cost
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What a client of a given cost and cap can expect; money is over the run."""
+
+    max_epsilon: float | None  # its cap
+    epsilon: float  # mean of what it sells
+    epsilon_sd: float  # over the others' costs
+    bought: float  # probability that anything is bought from it
+    paid: float  # mean of the payment
+    paid_sd: float
+    profit: float  # mean of what is left after cost times epsilon
+    profit_sd: float
+    lie: float  # the other report of largest gain on average
+    gain: float  # what it wins on average compared with the truth; negative: it loses
+    largest_gain: float  # of any report in any draw
+
+
+@dataclass(frozen=True, eq=False)
+class Prospect(Shown):
+    """What a participant of a given cost can expect of a contract."""
+
+    cost: float  # money per unit of epsilon
+    admitted: bool  # whether stating it leads to terms
+    outlooks: tuple[Outlook, ...]  # one, or where caps differ that of the lowest and the highest
+    reports: Floats  # (R,) reports tried
+    utility: Floats  # (R,) mean of what is left for each of them
+    draws: int = _DRAWS
+
+    def document(self) -> Document:
+        if not self.admitted:
+            said = f"A cost of {self.cost:g} is above the highest that the contract admits: no terms."
+            return Document((said,), self._data())
+        names = ("epsilon sold", "payment", "left after the cost of epsilon")
+        tables = []
+        for outlook in self.outlooks:
+            means = (outlook.epsilon, outlook.paid, outlook.profit)
+            spreads = (outlook.epsilon_sd, outlook.paid_sd, outlook.profit_sd)
+            rows: tuple[tuple[Cell, ...], ...] = tuple(zip(names, means, spreads, strict=True))
+            cap = "" if outlook.max_epsilon is None else f", epsilon {outlook.max_epsilon:g} at most"
+            columns = (Column("", left=True), Column("mean", ",.4g"), Column("spread", ",.2g"))
+            title = f"A participant whose unit of epsilon costs {self.cost:g}{cap}"
+            verdict = "no other report earns more" if outlook.largest_gain <= self._room else "A LIE PAYS"
+            caption = (
+                f"over {self.draws:,} draws of the others' costs; something is bought in "
+                f"{outlook.bought:.0%} of them; {verdict}: the best of {self.reports.size:,}, "
+                f"{outlook.lie:.4g}, gains {outlook.gain:.1e} on average"
+            )
+            tables.append(Table(title, columns, rows, caption))
+        pays = any(outlook.largest_gain > self._room for outlook in self.outlooks)
+        return Document(tuple(tables), self._data(), self._draw, holds=not pays)
+
+    @property
+    def _room(self) -> float:
+        """Gains up to this are rounding."""
+        return 1e-9 * max((outlook.paid + outlook.paid_sd for outlook in self.outlooks), default=0.0)
+
+    def _data(self) -> dict[str, object]:
+        return {
+            "cost": self.cost, "admitted": self.admitted, "draws": self.draws,
+            "tried": int(self.reports.size), "outlooks": [asdict(outlook) for outlook in self.outlooks],
+        }  # fmt: skip
+
+    def _draw(self) -> Figure:
+        from bonafed.mechanisms.jsam.figures import prospect_figure
+
+        return prospect_figure(self.cost, self.reports, self.utility)
+
+
+def prospect(contract: JsamContract, cost: float, seed: int = 0) -> Prospect:
+    """What a participant of this cost can expect, and the best lie.
+
+    >>> from bonafed.economics import Uniform
+    >>> contract = JsamContract(10, Uniform(0, 1), eta=5, noise=1.0, rounds=100, clip=1.0)
+    >>> mine = prospect(contract, 0.3).outlooks[0]
+    >>> mine.profit > 0 >= mine.largest_gain
+    True
+    """
+    c = checks.non_negative("report", cost)
+    tried = np.unique(np.append(np.linspace(0.0, contract.prior.high, _REPORTS), c))
+    if c > contract.prior.high:
+        return Prospect(c, False, (), tried, np.zeros(tried.size))
+    names = names_for(contract)
+    caps = contract.caps(names)
+    places = [0]
+    if isinstance(contract.max_epsilon, Mapping):
+        each = np.asarray(caps)
+        places = sorted({int(each.argmin()), int(each.argmax())})
+    rng = np.random.default_rng(seed)
+    others = np.array([contract.prior.sample(rng, contract.clients) for _ in range(_DRAWS)])
+    found, utility = [], np.zeros(tried.size)
+    for place in places:
+        outlook, utility = _outlook(contract, caps, place, c, tried, others)
+        found.append(outlook)
+    return Prospect(c, True, tuple(found), tried, utility)
+
+
+def _outlook(
+    contract: JsamContract,
+    caps: float | Floats | None,
+    place: int,
+    cost: float,
+    tried: Floats,
+    others: Floats,
+) -> tuple[Outlook, Floats]:
+    """Of the client at this place, and its mean utility for every report tried."""
+    mechanism = contract.responding(caps)
+    own = np.array([cost])
+    terms = np.array([mechanism.respond(costs, place, own) for costs in others])[:, :, 0]  # (S, 2)
+    epsilon, paid = terms.T
+    left = paid - cost * epsilon
+    answers = np.array([mechanism.respond(costs, place, tried) for costs in others[:_LYING]])  # (S, 2, R)
+    utility = answers[:, 1] - cost * answers[:, 0]
+    truth = int(np.searchsorted(tried, cost))
+    gain = np.delete(utility - utility[:, [truth]], truth, axis=1)
+    mean = gain.mean(0)
+    best = int(np.argmax(mean))
+    mine = None if caps is None else float(np.broadcast_to(caps, others.shape[1:])[place])
+    outlook = Outlook(
+        mine,
+        float(epsilon.mean()), float(epsilon.std()), float(np.mean(epsilon > 0)),
+        float(paid.mean()), float(paid.std()), float(left.mean()), float(left.std()),
+        float(np.delete(tried, truth)[best]), float(mean[best]), float(gain.max()),
+    )  # fmt: skip
+    return outlook, utility.mean(0)

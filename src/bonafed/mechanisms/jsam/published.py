@@ -1,0 +1,302 @@
+"""A contract to buy privacy, as a file.
+
+What the file states, and nothing else, fixes the terms of every client for any reports:
+
+    format, version     which rules to read it by
+    clients             how many it is for; N of those admitted are the ones not above the highest cost
+    prior               of a client's cost per unit of epsilon; its highest cost is the highest admitted
+    eta                 weight of the training loss against money
+    expected_budget     money that the payments are on average over the prior, where eta was found for it
+    noise_scale         Q: a number, or what it is made of with delta and rounds (`noise.py`)
+    scheme, members     which plan: the optimum, everybody alike, or the M cheapest
+    max_epsilon         most that is bought from a client, where there is a cap: one for all, or by name
+    delta, rounds, clients_per_round, clip
+                        what epsilon is for: the draws, the noise and the promise to every record
+    decimals            digits after the point of an amount of money
+    coins               the commitment to how who is drawn is decided, where the server made one
+
+No term is in it: all are computed from these numbers (theory B3), so that a file cannot show one thing and
+pay another. Terms do not depend on the order of reports: clients are taken in the order of their names,
+shorter ones first, which is also who comes first where virtual costs are equal. It depends on no report,
+and who comes second is left with the same utility, as V_k is continuous.
+
+A hard budget is not published: its weight follows from the reports, every client has a say in it, and the
+contract could not promise that no lie pays. `expected_budget` is what can be promised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar, Literal
+
+from numpy.typing import ArrayLike
+
+from bonafed import checks
+from bonafed.checks import Floats
+from bonafed.economics import money
+from bonafed.economics.claims import Finding
+from bonafed.economics.priors import Prior
+from bonafed.economics.registry import field, prior_from_json
+from bonafed.errors import InvalidValue
+from bonafed.learning.federation import Question
+from bonafed.mechanisms.contracts.canonical import (
+    canonical_bytes,
+    coin_commitment,
+    coins_from_json,
+    coins_to_json,
+    digest,
+    require_same,
+    require_version,
+    tidy,
+)
+from bonafed.mechanisms.jsam.noise import Ingredients, Noise, noise_of, scale_of
+from bonafed.mechanisms.jsam.payments import JsamMechanism, capped_rule, settle
+from bonafed.mechanisms.jsam.rules import Rule
+from bonafed.mechanisms.jsam.schemes import PUBLISHED, draw_costs, expected_weight, rule_of
+from bonafed.mechanisms.jsam.section import cap, caps_by_name
+from bonafed.mechanisms.jsam.terms import JsamTerms, in_order
+from bonafed.shown import Document, JSONObject, Shown
+
+FORMAT = "bonafed-jsam-contract"
+VERSION = 1
+MOST_CLIENTS = 10**6
+MOST_ROUNDS = 10**9
+PublishedScheme = Literal["jsam", "unbiased", "cheapest"]
+
+
+def question(prior: Prior, seed: int = 0) -> Question:
+    """What every client is asked to state; simulated ones draw their costs from the prior."""
+    return Question(
+        "cost", "money per unit of epsilon", lambda clients, again=seed: draw_costs(prior, clients, again)
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class JsamContract(Shown):
+    """Terms for all reports; made by `publish`, or read from a file by `contract_from_json`."""
+
+    mechanism: ClassVar[str] = "jsam"
+
+    clients: int
+    prior: Prior  # of a client's cost per unit of epsilon
+    eta: float  # weight of the training loss against money
+    noise: Noise  # Q, or what it is made of
+    rounds: int
+    clip: float  # largest norm of one record's gradient
+    delta: float = 1e-5
+    clients_per_round: int = 10  # drawn with replacement
+    scheme: PublishedScheme = "jsam"
+    members: int | None = None  # M of "cheapest"
+    max_epsilon: float | Mapping[str, float] | None = None  # most that is bought from a client
+    expected_budget: float | None = None  # money on average over the prior that eta was found for
+    decimals: int = money.DECIMALS  # digits after the point of an amount
+    coin_commitment: str | None = None  # SHA-256, in hex, of the secret that decides who is drawn
+
+    def __post_init__(self) -> None:
+        values: dict[str, object] = {
+            "clients": checks.whole("clients", self.clients, at_most=MOST_CLIENTS),
+            "eta": checks.positive("eta", self.eta),
+            "noise": noise_of("noise_scale", self.noise),
+            "rounds": checks.whole("rounds", self.rounds, at_most=MOST_ROUNDS),
+            "clip": checks.positive("clip", self.clip),
+            "delta": _below_one("delta", self.delta),
+            "clients_per_round": checks.whole("clients_per_round", self.clients_per_round),
+            "scheme": checks.one_of("scheme", self.scheme, PUBLISHED),
+            "decimals": money.decimals("decimals", self.decimals),
+        }
+        if self.max_epsilon is not None:
+            values["max_epsilon"] = cap("max_epsilon", self.max_epsilon)
+        if self.expected_budget is not None:
+            values["expected_budget"] = checks.positive("expected_budget", self.expected_budget)
+        if self.coin_commitment is not None:
+            values["coin_commitment"] = coin_commitment(self.coin_commitment)
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+        self._agree()
+
+    def _agree(self) -> None:
+        """Rules between fields, and that there is a plan at all."""
+        if not isinstance(self.prior, Prior):
+            raise InvalidValue("prior", "must be a prior", repr(self.prior)[:60])
+        if isinstance(self.max_epsilon, tuple):
+            raise InvalidValue("max_epsilon", "must be one number, or caps by client", "a list")
+        if isinstance(self.max_epsilon, Mapping) and len(self.max_epsilon) != self.clients:
+            rule = f"must be one number, or {self.clients}, one per client"
+            raise InvalidValue("max_epsilon", rule, len(self.max_epsilon))
+        _ = self.rule, self.noise_scale
+
+    @cached_property
+    def noise_scale(self) -> float:
+        """Q."""
+        return scale_of(self.noise, self.delta, self.rounds)
+
+    @cached_property
+    def rule(self) -> Rule:
+        """Which plan, without a cap."""
+        return rule_of(self.scheme, self.clients, self.members)
+
+    def caps(self, names: Sequence[str]) -> float | Floats | None:
+        """Most that is bought from each of these clients."""
+        if not isinstance(self.max_epsilon, Mapping):
+            return self.max_epsilon
+        return caps_by_name(self.max_epsilon, tuple(names))
+
+    def responding(self, caps: ArrayLike | None) -> JsamMechanism:
+        """What an audit attacks: epsilon and payment for any reports."""
+        rule = capped_rule(self.rule, caps)
+        return JsamMechanism(self.prior, self.eta, self.noise_scale, rule)
+
+    def to_json(self) -> JSONObject:
+        """Plain data to publish; `contract_from_json` rebuilds the contract."""
+        made = isinstance(self.noise, Ingredients)
+        data: JSONObject = {
+            "format": FORMAT,
+            "version": VERSION,
+            "clients": self.clients,
+            "prior": tidy(self.prior.to_json()),
+            "eta": self.eta,
+            "noise_scale": self.noise.to_json() if made else self.noise,  # type: ignore[union-attr]  # made
+            "rounds": self.rounds,
+            "clip": self.clip,
+            "delta": self.delta,
+            "clients_per_round": self.clients_per_round,
+            "scheme": self.scheme,
+            "decimals": self.decimals,
+            **coins_to_json(self.coin_commitment),
+        }
+        for name in ("members", "expected_budget"):
+            if getattr(self, name) is not None:
+                data[name] = getattr(self, name)
+        if self.max_epsilon is not None:
+            caps = self.max_epsilon
+            data["max_epsilon"] = dict(caps) if isinstance(caps, Mapping) else caps
+        return data
+
+    @cached_property
+    def content(self) -> bytes:
+        """The canonical form."""
+        return canonical_bytes(self.to_json())
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the canonical form, in hex."""
+        return digest(self.content)
+
+    @property
+    def draws(self) -> int:
+        """Clients drawn in a round, with replacement."""
+        return self.clients_per_round
+
+    @property
+    def question(self) -> Question:
+        return question(self.prior)
+
+    def with_coins(self, commitment: str) -> JsamContract:
+        """The same contract with the commitment of the server's secret in it."""
+        return replace(self, coin_commitment=commitment)
+
+    def chance(self, client: str, report: float) -> float | None:
+        """How likely a client is to be drawn depends on what the others report."""
+        return None
+
+    def settle(self, reports: Mapping[str, float]) -> JsamTerms:
+        """The terms of every client, in the order of the reports; no term depends on that order.
+
+        >>> from bonafed.economics import Uniform
+        >>> contract = JsamContract(3, Uniform(0, 1), eta=5, noise=1.0, rounds=100, clip=1.0)
+        >>> terms = contract.settle({"ada": 0.2, "ben": 0.5, "eve": 1.5})
+        >>> terms.epsilon.round(3).tolist(), [amount / 100 for amount in terms.amounts()]
+        ([1.925, 1.419, 0.0], [1.42, 1.3, 0.0])
+        """
+        if len(reports) != self.clients:
+            raise InvalidValue("reports", f"must be of {self.clients} clients", len(reports))
+        stated = {name: checks.non_negative(f"report of {name}", cost) for name, cost in reports.items()}
+        names = sorted(stated, key=lambda name: (len(name), name))
+        done = settle(
+            [stated[name] for name in names], self.prior, self.eta, self.noise_scale,
+            rule=capped_rule(self.rule, self.caps(names)),
+        )  # fmt: skip
+        place = {name: k for k, name in enumerate(names)}
+        return JsamTerms(
+            tuple(stated), in_order(done, [place[name] for name in stated]), self.prior,
+            self.clients_per_round, self.decimals, self.expected_budget, digest=self.digest,
+        )  # fmt: skip
+
+    def verify(self) -> list[Finding]:
+        """Checks that trust nothing the writer computed (`verification.py`)."""
+        from bonafed.mechanisms.jsam.verification import verify
+
+        return verify(self)
+
+    def prospect(self, report: float) -> Document:
+        """What a participant whose true cost this is would earn, and what the best lie would gain."""
+        from bonafed.mechanisms.jsam.prospects import prospect
+
+        return prospect(self, report).document()
+
+    def document(self) -> Document:
+        """What a participant signs."""
+        from bonafed.mechanisms.jsam.report import contract_document
+
+        return contract_document(self)
+
+    def table(self) -> dict[str, Any]:
+        """The table [jsam] of a run under this contract, from which the same contract follows."""
+        caps, noise = self.max_epsilon, self.noise
+        table = {
+            "prior": self.prior.to_json(),
+            "clip": self.clip,
+            "noise_scale": noise.to_json() if isinstance(noise, Ingredients) else noise,
+            "eta": self.eta,
+            "expected_budget": self.expected_budget,
+            "delta": self.delta,
+            "clients_per_round": self.clients_per_round,
+            "scheme": self.scheme,
+            "members": self.members,
+            "max_epsilon": dict(caps) if isinstance(caps, Mapping) else caps,
+            "decimals": self.decimals,
+        }
+        return {name: value for name, value in table.items() if value is not None}
+
+
+def _below_one(name: str, value: object) -> float:
+    found = checks.positive(name, value)
+    if found >= 1:
+        raise InvalidValue(name, "must be between 0 and 1, ends excluded", found)
+    return found
+
+
+def publish(contract: JsamContract, expected_budget: float) -> JsamContract:
+    """The contract whose payments are this sum on average over the prior, instead of its own weight."""
+    names = list(contract.max_epsilon) if isinstance(contract.max_epsilon, Mapping) else []
+    caps = contract.caps(names)
+    eta = expected_weight(
+        contract.prior, contract.clients, expected_budget, contract.noise_scale,
+        capped_rule(contract.rule, caps), caps,
+    )  # fmt: skip
+    return replace(contract, eta=eta, expected_budget=expected_budget)
+
+
+def contract_from_json(data: JSONObject) -> JsamContract:
+    """The contract of a file: every field is checked, and there is no other."""
+    kind = field(data, "format", "contract")
+    if kind != FORMAT:
+        raise InvalidValue("contract.format", f"must be {FORMAT!r}", repr(kind)[:60])
+    require_version(field(data, "version", "contract"), VERSION, "contract.version")
+    needed = ("clients", "eta", "rounds", "clip", "delta", "clients_per_round", "scheme", "decimals")
+    values = {name: field(data, name, "contract") for name in needed}
+    optional = {name: data[name] for name in ("members", "max_epsilon", "expected_budget") if name in data}
+    for name, value in optional.items():
+        if value is None:
+            raise InvalidValue(f"contract.{name}", "must not be there if there is none", "null")
+    prior = prior_from_json(field(data, "prior", "contract"))
+    noise = noise_of("contract.noise_scale", field(data, "noise_scale", "contract"))
+    coins = coins_from_json(data.get("coins"))
+    try:
+        contract = JsamContract(prior=prior, noise=noise, coin_commitment=coins, **values, **optional)
+    except InvalidValue as error:
+        raise InvalidValue(f"contract.{error.name}", error.rule, error.value) from error
+    require_same(data, contract.to_json(), "contract")
+    return contract

@@ -1,0 +1,161 @@
+"""Whose privacy is bought, how much of it, for what money: the schemes that a run can be under (paper VI).
+
+    jsam                  the exact optimum
+    unbiased              USBM: every client alike
+    cheapest              FSBM-M: the M lowest virtual costs, alike
+    largest losses        BBM: the M largest local losses before training, alike
+    complete information  JSAM-CI: the server knows every cost and pays cost times epsilon
+
+each at a given weight eta, or at the largest weight that a sum of money allows. The first three can be
+published as a contract (`published.py`): what they buy follows from the reports alone.
+
+BBM asks every client for its loss, a number computed from private data and released without noise. The
+paper asks for it; it is outside what the ledger of releases counts.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bonafed import checks
+from bonafed.checks import Floats
+from bonafed.economics.priors import Prior
+from bonafed.errors import InvalidValue
+from bonafed.mechanisms.jsam.budget import (
+    eta_for_budget,
+    eta_for_expected_budget,
+    known_expected_weight,
+    known_weight,
+)
+from bonafed.mechanisms.jsam.complete import complete_information
+from bonafed.mechanisms.jsam.payments import PrivacySettlement, capped_rule, lowest_cost, settle
+from bonafed.mechanisms.jsam.rules import Cheapest, Jsam, Rule, largest_losses, unbiased
+from bonafed.randomness import Purpose, generator
+
+Scheme = Literal["jsam", "unbiased", "cheapest", "complete information", "largest losses"]
+PUBLISHED = ("jsam", "unbiased", "cheapest")  # what they buy follows from the reports alone
+LARGEST_LOSSES = "largest losses"
+WITH_MEMBERS = ("cheapest", LARGEST_LOSSES)
+DRAWS = 100  # of all costs, for an expectation over them
+_ALIKE = 1e-5  # relative: losses this close differ by rounding only
+
+
+def draw_costs(prior: Prior, clients: int, seed: int) -> Floats:
+    """(clients,) money per unit of epsilon, as simulated clients know it."""
+    number = checks.seed("seed", seed)
+    rng = generator(number, Purpose.PRIVACY_COSTS)
+    return prior.sample(rng, checks.whole("clients", clients))
+
+
+def settle_scheme(
+    prior: Prior,
+    costs: ArrayLike,
+    noise_scale: float,
+    scheme: Scheme = "jsam",
+    *,
+    eta: float | None = None,
+    budget: float | None = None,
+    expected_budget: float | None = None,
+    members: int | None = None,
+    losses: ArrayLike | None = None,
+    max_epsilon: ArrayLike | None = None,
+) -> PrivacySettlement:
+    """The settlement of a scheme. Exactly one of eta, budget and expected_budget says how much to buy.
+
+    `budget` holds for these costs, `expected_budget` on average over the prior (see `budget.py` for what
+    each promises). `members` is M of "cheapest" and "largest losses"; `losses` are the local ones.
+    `max_epsilon` caps what is bought from a client, for all alike or one each (theory B9).
+
+    >>> from bonafed.economics import Uniform
+    >>> belief = Uniform(0, 1)
+    >>> done = settle_scheme(belief, draw_costs(belief, 20, seed=0), noise_scale=1, budget=2.0)
+    >>> round(done.spend, 6) <= 2, done.allocation.threshold
+    (True, 14)
+    """
+    checks.literal("scheme", scheme, Scheme)
+    c = checks.vector("costs", costs)
+    _require_one(eta=eta, budget=budget, expected_budget=expected_budget)
+    scale = checks.positive("noise_scale", noise_scale)
+    if scheme == "complete information":
+        _require_members(scheme, c.size, members)
+        if budget is not None:
+            eta = known_weight(c, scale, budget, max_epsilon)
+        elif expected_budget is not None:
+            eta = known_expected_weight(_draws(prior, c.size), scale, expected_budget, max_epsilon)
+        assert eta is not None
+        return complete_information(c, eta, scale, max_epsilon=max_epsilon)
+    rule = capped_rule(rule_of(scheme, c.size, members, losses), max_epsilon)
+    if budget is not None:
+        return eta_for_budget(c, prior, budget, scale, rule=rule, max_epsilon=max_epsilon).settlement
+    if expected_budget is not None:
+        eta = expected_weight(prior, c.size, expected_budget, scale, rule, max_epsilon)
+    assert eta is not None
+    return settle(c, prior, eta, scale, rule=rule)
+
+
+def expected_weight(
+    prior: Prior,
+    clients: int,
+    expected_budget: float,
+    noise_scale: float,
+    rule: Rule | None = None,
+    max_epsilon: ArrayLike | None = None,
+) -> float:
+    """The weight that a quote, a contract and a run have for a sum of money on average over the prior."""
+    return eta_for_expected_budget(
+        prior, clients, expected_budget, noise_scale, rule=rule, max_epsilon=max_epsilon, samples=DRAWS
+    )
+
+
+def _require_one(**ways: float | None) -> None:
+    """One way of saying how much to buy."""
+    given = {name: value for name, value in ways.items() if value is not None}
+    for name, value in given.items():
+        checks.positive(name, value)
+    if not given:
+        raise InvalidValue("eta", "must be given, or budget, or expected_budget", "nothing")
+    if len(given) > 1:
+        first, second, *_ = given
+        raise InvalidValue(second, f"must not be given with {first}", given[second])
+
+
+def _require_members(scheme: Scheme, clients: int, members: int | None) -> int:
+    """M where the scheme has one (0 where not), and nothing where it has none."""
+    if scheme not in WITH_MEMBERS:
+        if members is not None:
+            rule = "must not be given unless scheme is " + " or ".join(WITH_MEMBERS)
+            raise InvalidValue("members", rule, members)
+        return 0
+    if members is None:
+        raise InvalidValue("members", f"must be given for {scheme}", "nothing")
+    if checks.whole("members", members) > clients:
+        raise InvalidValue("members", f"must be at most the number of clients, {clients}", members)
+    return members
+
+
+def rule_of(
+    scheme: Scheme, clients: int, members: int | None = None, losses: ArrayLike | None = None
+) -> Rule:
+    """How a scheme chooses a plan for so many clients."""
+    m = _require_members(scheme, clients, members)
+    if scheme == "jsam":
+        return Jsam()
+    if scheme == "unbiased":
+        return unbiased(clients)
+    if scheme == "cheapest":
+        return Cheapest(m)
+    if losses is None:
+        raise InvalidValue("losses", f"must be given for {scheme}", "nothing")
+    local = checks.vector("losses", losses, sign="any", length=clients)
+    if m < clients and np.ptp(local) <= _ALIKE * np.abs(local).max():
+        raise InvalidValue("scheme", "must be another: all clients have the same local loss", repr(scheme))
+    return largest_losses(local, m)
+
+
+def _draws(prior: Prior, clients: int) -> Floats:
+    """(DRAWS, clients) costs, those of `eta_for_expected_budget`."""
+    rng = np.random.default_rng(0)
+    return np.maximum([prior.sample(rng, clients) for _ in range(DRAWS)], lowest_cost(prior))

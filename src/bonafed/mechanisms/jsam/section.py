@@ -1,0 +1,169 @@
+"""The table [jsam] of a config, and what it asks of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from bonafed import checks
+from bonafed.checks import Floats
+from bonafed.economics import money
+from bonafed.economics.priors import Prior
+from bonafed.economics.registry import PRIOR_FORMS
+from bonafed.economics.registry import prior as prior_rule
+from bonafed.errors import InvalidValue
+from bonafed.learning.federation import Roster
+from bonafed.learning.sections import NoiseSource, Training
+from bonafed.mechanisms.jsam.noise import Noise, noise_of
+from bonafed.mechanisms.jsam.schemes import LARGEST_LOSSES, PUBLISHED, WITH_MEMBERS, Scheme
+from bonafed.mechanisms.protocol import Config
+from bonafed.sections import Section, flag, key, one_of
+
+Cap = float | tuple[float, ...] | Mapping[str, float]  # for all, or one per client: in order, or by name
+VERIFIABLE = "verifiable"
+
+
+def cap(name: str, value: object) -> Cap:
+    """One number, a list of them in the order of the clients, or a table by client."""
+    if isinstance(value, Mapping):
+        if not value:
+            raise InvalidValue(name, "must name a client", "an empty table")
+        return {str(client): checks.positive(f"{name}.{client}", most) for client, most in value.items()}
+    if isinstance(value, list | tuple):
+        return tuple(checks.vector(name, value, sign="positive").tolist())
+    return checks.positive(name, value)
+
+
+@dataclass(frozen=True)
+class JsamSection(Section):
+    """Whose privacy is bought, how much of it, for what money."""
+
+    prior: Prior = key(
+        prior_rule, help="What you believe about a client's cost per unit of epsilon: " + PRIOR_FORMS
+    )
+    clip: float = key(checks.positive, help="Largest norm of one record's gradient.")
+    noise_scale: Noise | None = key(
+        noise_of, None, help="Q, how much noise harms training: a number, or a table of what it is made of."
+    )
+    smoothness: float | None = key(
+        checks.positive, None, help="L of the loss, of which Q is made with what the run knows."
+    )
+    eta: float | None = key(checks.positive, None, help="Weight of the training loss against money.")
+    budget: float | None = key(
+        checks.positive, None, help="Or: the payments for these reports stay within this sum."
+    )
+    expected_budget: float | None = key(
+        checks.positive,
+        None,
+        help="Or: the payments are this sum on average over the prior; with eta, the one found for it.",
+    )
+    delta: float = key(checks.positive, 1e-5, help="Of differential privacy.")
+    clients_per_round: int = key(checks.whole, 10, help="Drawn with replacement.")
+    scheme: str = key(
+        one_of(Scheme), "jsam", help='Or "unbiased", "cheapest", "largest losses", "complete information".'
+    )
+    members: int | None = key(checks.whole, None, help='M of "cheapest" and "largest losses".')
+    max_epsilon: Cap | None = key(
+        cap, None, help="Most that is bought from a client: a number, a list, or a table by client."
+    )
+    decimals: int = key(
+        money.decimals, money.DECIMALS, help="Digits after the point of an amount of money."
+    )
+    cost_seed: int = key(checks.seed, 0, help="Of the costs of simulated clients, drawn from the prior.")
+    noise: str = key(one_of(NoiseSource), "secret", help='Or "reproducible": the seed takes it off again.')
+    clear_losses: bool = key(
+        flag, False, help='Of "largest losses": told to the server without noise, which must be accepted.'
+    )
+    coins: str = key(
+        one_of(Literal["seed", "verifiable"]),
+        "seed",
+        help='Who is drawn when follows from run.seed; or "verifiable": anybody can check it.',
+    )
+
+    def _agree(self) -> None:
+        if (self.scheme == LARGEST_LOSSES) != self.clear_losses:
+            raise InvalidValue("clear_losses", *_about_losses(self.scheme, self.clear_losses))
+        if self.coins == VERIFIABLE and (self.scheme not in PUBLISHED or self.budget is not None):
+            what = self.scheme if self.budget is None else "a hard budget"
+            rule = f'must be "seed" with {what}, which cannot be published: coins are of a contract'
+            raise InvalidValue("coins", rule, repr(self.coins))
+        self._agree_on_noise_and_money()
+        if isinstance(self.max_epsilon, tuple | Mapping) and self.scheme == "cheapest":
+            each = self.max_epsilon
+            caps = list(each.values() if isinstance(each, Mapping) else each)
+            raise InvalidValue("max_epsilon", "must be one for all clients with cheapest", caps)
+        if self.scheme in WITH_MEMBERS and self.members is None:
+            raise InvalidValue("members", f"must be given for {self.scheme}", "nothing")
+        if self.scheme not in WITH_MEMBERS and self.members is not None:
+            rule = "must not be given unless scheme is " + " or ".join(WITH_MEMBERS)
+            raise InvalidValue("members", rule, self.members)
+
+    def _agree_on_noise_and_money(self) -> None:
+        if self.noise_scale is None and self.smoothness is None:
+            raise InvalidValue("noise_scale", "must be given, or smoothness", "nothing")
+        if self.noise_scale is not None and self.smoothness is not None:
+            raise InvalidValue("smoothness", "must not be given with noise_scale", self.smoothness)
+        if self.eta is None and self.budget is None and self.expected_budget is None:
+            raise InvalidValue("eta", "must be given, or budget, or expected_budget", "nothing")
+        if self.budget is not None:
+            for name in ("eta", "expected_budget"):
+                if getattr(self, name) is not None:
+                    raise InvalidValue("budget", f"must not be given with {name}", self.budget)
+
+    def caps(self, members: Roster) -> float | Floats | None:
+        """Most that is bought from each client of a roster."""
+        if not isinstance(self.max_epsilon, tuple | Mapping):
+            return self.max_epsilon
+        if isinstance(self.max_epsilon, Mapping):
+            return caps_by_name(self.max_epsilon, members.names)
+        rule = f"must be one number, or {len(members)}, one per client"
+        if len(self.max_epsilon) != len(members):
+            raise InvalidValue("max_epsilon", rule, len(self.max_epsilon))
+        return checks.vector("max_epsilon", self.max_epsilon)
+
+    def table(self) -> dict[str, Any]:
+        each = self.max_epsilon
+        return (
+            {**super().table(), "max_epsilon": dict(each)} if isinstance(each, Mapping) else super().table()
+        )
+
+
+def caps_by_name(caps: Mapping[str, float], names: tuple[str, ...]) -> Floats:
+    """(N,) caps in the order of the names: of all of them and of nobody else."""
+    for name in names:
+        if name not in caps:
+            raise InvalidValue("max_epsilon", f"must hold a cap of every client, also of {name!r}", "none")
+    for name in caps:
+        if name not in names:
+            raise InvalidValue("max_epsilon", "must be of clients that take part", repr(name))
+    return checks.vector("max_epsilon", [caps[name] for name in names])
+
+
+def _about_losses(scheme: str, accepted: bool) -> tuple[str, str]:
+    """Rule and value where a scheme and what was accepted do not go together."""
+    if accepted:
+        return f"must not be true unless scheme is {LARGEST_LOSSES}", f'true with "{scheme}"'
+    rule = (
+        f"must be true for {LARGEST_LOSSES}: every client tells its loss in clear, and no epsilon covers it"
+    )
+    return rule, "false"
+
+
+@dataclass(frozen=True)
+class OneStep(Training):
+    """[training]: a client that is drawn takes one step unless told otherwise."""
+
+    @classmethod
+    def reading(cls, table: Mapping[str, Any]) -> dict[str, Any]:
+        return dict(table) if {"epochs", "steps"} & set(table) else {**table, "steps": 1}
+
+
+def check(config: Config) -> Config:
+    """What [jsam] asks of the other tables."""
+    training = config.local
+    if training.participation != 1:
+        raise InvalidValue("training.participation", "must be left to jsam", training.participation)
+    if training.optimizer != "sgd":
+        raise InvalidValue("training.optimizer", "must be sgd with jsam", repr(training.optimizer))
+    return config

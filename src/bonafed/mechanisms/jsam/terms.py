@@ -1,0 +1,210 @@
+"""What was agreed with every client: how often it may be drawn, what epsilon it sells, what it is paid.
+
+Amounts are rounded to the smallest unit of money so that nobody is paid less than what it stated that its
+epsilon costs (`bonafed.economics.money`); all else is rounded down.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bonafed.checks import Floats
+from bonafed.economics import money
+from bonafed.economics.discrete import Empirical
+from bonafed.economics.priors import Prior
+from bonafed.mechanisms.jsam.payments import PrivacySettlement, privacy_warning
+from bonafed.mechanisms.protocol import Lottery
+from bonafed.shown import Block, Column, Document, JSONObject, Shown, Table, pairs
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_MOST_ROWS = 20  # clients shown; all of them are in the CSV and in the plain data
+NOT_ADMITTED = "not admitted"
+
+
+@dataclass(frozen=True, eq=False)
+class JsamTerms(Shown):
+    """The settlement of a scheme for named clients, in money that can be paid."""
+
+    clients: tuple[str, ...]  # (N,) names
+    settlement: PrivacySettlement  # in their order
+    prior: Prior  # behind it
+    clients_per_round: int  # drawn with replacement
+    decimals: int = money.DECIMALS  # digits after the point of an amount
+    expected_budget: float | None = None  # money on average over the prior, where that was promised
+    budget: float | None = None  # money at most for these reports, where that was asked for
+    digest: str | None = None  # of the contract, where there is one
+
+    @property
+    def reports(self) -> Floats:
+        """(N,) money per unit of epsilon, what each client stated."""
+        return self.settlement.reports
+
+    @property
+    def epsilon(self) -> Floats:
+        """(N,) the privacy that each client sells, for the whole run."""
+        return self.settlement.allocation.privacy
+
+    @property
+    def selection(self) -> Floats:
+        """(N,) probability of each draw."""
+        return self.settlement.allocation.selection
+
+    @property
+    def lottery(self) -> Lottery:
+        """Who is drawn in a round, as coins decide it."""
+        return Lottery(self.selection, self.clients_per_round)
+
+    def due_in(self, round_number: int, who: Sequence[int]) -> float:
+        """Money that becomes due in round 1, 2, ...: all of it before anybody is drawn."""
+        return self.spend if round_number == 1 else 0.0
+
+    def amounts(self, participations: Sequence[int] = ()) -> tuple[int, ...]:
+        """(N,) smallest units of money, once for the whole run, however often a client is drawn."""
+        paid, cost = self.settlement.payment, self.reports * self.epsilon
+        return money.owed(paid, cost, decimals=self.decimals)
+
+    @property
+    def spend(self) -> float:
+        """Money paid to all, once."""
+        return float(sum(self.amounts()) / 10**self.decimals)
+
+    @property
+    def cautions(self) -> list[str]:
+        """What to know before anybody signs."""
+        found = []
+        if (warning := privacy_warning(self.epsilon)) is not None:
+            found.append(warning)
+        if self.expected_budget is not None and self.spend > self.expected_budget:
+            found.append(
+                f"the payments for these reports, {self.spend:,.6g}, exceed the "
+                f"{self.expected_budget:,.6g} that they are on average over the prior: these clients are "
+                "cheaper, so more is bought"
+            )
+        if self.budget is not None:
+            found.append("a hard budget depends on the reports, so that exact truthfulness is lost")
+        behind = self._behind_prior
+        if behind and 2 * behind >= len(self.clients):
+            found.append(
+                f"{behind:,} of {len(self.clients):,} reports are among past costs behind the prior. "
+                "If these are the same statements, a report moves the terms it is paid by: lying may pay"
+            )
+        return found
+
+    @property
+    def _behind_prior(self) -> int:
+        """How many reports are among the past costs that the prior was estimated from."""
+        if not isinstance(self.prior, Empirical):
+            return 0
+        return (Counter(self.reports.tolist()) & Counter(self.prior.samples.tolist())).total()
+
+    def rows(self) -> list[JSONObject]:
+        """One per client: everything that was promised to it."""
+        plan, done = self.settlement.allocation, self.settlement
+        return [
+            {
+                "client": name,
+                "report": float(done.reports[k]),
+                "admitted": bool(done.admitted[k]),
+                "selection": float(plan.selection[k]),
+                "epsilon": float(plan.privacy[k]),
+                "payment": float(done.payment[k]),
+                "amount": amount / 10**self.decimals,
+            }
+            for k, (name, amount) in enumerate(zip(self.clients, self.amounts(), strict=True))
+        ]
+
+    def to_json(self) -> JSONObject:
+        plan = self.settlement.allocation
+        return {
+            "contract": self.digest,
+            "eta": plan.eta,
+            "clients_selected": plan.threshold,
+            "expected_spend": plan.total,  # whose mean over costs is the mean of what is paid
+            "spend": self.spend,
+            "decimals": self.decimals,
+            "expected_budget": self.expected_budget,
+            "budget": self.budget,
+            "terms": self.rows(),
+            "cautions": self.cautions,
+        }
+
+    def to_csv(self) -> bytes:
+        """A row per client, all digits."""
+        text = io.StringIO()
+        rows = self.rows()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(rows[0])
+        for row, amount in zip(rows, self.amounts(), strict=True):
+            row["admitted"] = int(row["admitted"])
+            row["amount"] = _written(amount, self.decimals)
+            writer.writerow([repr(cell) if isinstance(cell, float) else cell for cell in row.values()])
+        return text.getvalue().encode()
+
+    def document(self) -> Document:
+        columns = (
+            Column("client", left=True), Column("report", ".6g"), Column("selected with", ".4f"),
+            Column("epsilon", ".4g"), Column("payment"),
+        )  # fmt: skip
+        shown = [
+            (
+                row["client"], row["report"], row["selection"] if row["admitted"] else NOT_ADMITTED,
+                row["epsilon"], _written(amount, self.decimals),
+            )
+            for row, amount in zip(self.rows()[:_MOST_ROWS], self.amounts(), strict=False)
+        ]  # fmt: skip
+        more = len(self.clients) - len(shown)
+        caption = (
+            "report: cost of one unit of epsilon; selected with: probability of each draw; payment: once"
+        )
+        if more:
+            caption += f"; and {more:,} clients more: the CSV file and --json have all of them"
+        plan = self.settlement.allocation
+        blocks: list[Block] = [
+            Table("Terms", columns, tuple(shown), caption),
+            pairs("Over the whole run", self._totals()),
+            *(f"Caution: {caution}." for caution in self.cautions),
+        ]
+        if plan.threshold == 0:
+            blocks.append("Nobody is selected.")
+        return Document(tuple(blocks), self.to_json(), self._draw, {"csv": self.to_csv()})
+
+    def _totals(self) -> list[tuple[str, str]]:
+        admitted = int(np.count_nonzero(self.settlement.admitted))
+        rows = [
+            ("clients admitted", f"{admitted:,} of {len(self.clients):,}"),
+            ("clients selected", f"{self.settlement.allocation.threshold:,}"),
+            ("paid to all", f"{self.spend:,.{self.decimals}f}"),
+        ]
+        if self.digest is not None:
+            rows.append(("contract (SHA-256)", self.digest))
+        return rows
+
+    def _draw(self) -> Figure:
+        from bonafed.mechanisms.jsam.figures import terms_figure
+
+        return terms_figure(self.rows(), paid=True)
+
+
+def _written(minor: int, decimals: int) -> str:
+    """An amount with all its digits."""
+    return f"{minor // 10**decimals}.{minor % 10**decimals:0{decimals}d}" if decimals else f"{minor}"
+
+
+def in_order(settlement: PrivacySettlement, places: Sequence[int]) -> PrivacySettlement:
+    """The same settlement with client k at places[k] of it."""
+    at = np.array(places, dtype=np.int64)
+    plan = settlement.allocation
+    return PrivacySettlement(
+        settlement.reports[at], settlement.admitted[at],
+        replace(plan, selection=plan.selection[at], privacy=plan.privacy[at]),
+        settlement.payment[at], settlement.payment_error[at],
+    )  # fmt: skip

@@ -1,0 +1,226 @@
+"""A published contract checked by someone who did not write it.
+
+A file holds no term that its writer computed, but for the weight: terms follow from its numbers by the
+formulas of theory B3, and `verify` looks whether they keep their promises, at profiles of costs drawn from
+the prior and at hostile ones:
+
+    (1) the weight is the one that the expected budget buys, no more and no less;
+    (2) payments are that sum on average over fresh draws, which the writer did not choose;
+    (3) the plan is the best there is of its scheme, against plans of another make;
+    (4) payments are report times epsilon plus the integral of epsilon above the report, between the sums
+        from below and from above that a falling epsilon allows;
+    (5) by search, that no lie pays, nobody loses, epsilon falls in the own report and keeps to the cap;
+    (6) amounts in money that can be paid cover what clients stated.
+
+Whoever changes a number of the file either breaks one of these, or has written another contract, with
+another digest: eta, Q, rounds, delta and the cap are the operator's to choose, and what a participant
+signs names them beside the digest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from bonafed.checks import Floats
+from bonafed.economics import money
+from bonafed.economics.audit import Claim, audit
+from bonafed.economics.claims import Finding
+from bonafed.mechanisms.jsam.inner import objective
+from bonafed.mechanisms.jsam.ladder import Ints
+from bonafed.mechanisms.jsam.payments import admit, capped_rule, virtual_costs_of
+from bonafed.mechanisms.jsam.published import JsamContract
+from bonafed.mechanisms.jsam.rules import Fixed, Rule
+from bonafed.mechanisms.jsam.schemes import DRAWS
+
+_PROFILES = 2  # drawn from the prior, besides hostile ones
+_LIARS = 3  # clients of a profile that are let lie
+_POINTS = 31  # reports of the first sweep
+_SUMS = 801  # reports at which epsilon is summed up
+_PAID = 8  # of these, reports whose payment is compared
+_FRESH = 400  # draws of all costs that the writer did not choose
+_SETTLED = 24  # of these, settled and rounded
+_PLANS = 40  # of another make
+_NEXT = 2e-6  # relative: a weight that is larger by this spends more than was promised
+_RTOL = 1e-9
+_ERRORS = 5.0  # standard errors that a mean over draws may be off
+_CLAIMS: tuple[Claim, ...] = ("truthful", "individually rational", "monotone", "feasible")
+
+
+def verify(contract: JsamContract) -> list[Finding]:
+    """Findings about a contract (see the module docstring)."""
+    names = names_for(contract)
+    caps = contract.caps(names)
+    rule = capped_rule(contract.rule, caps)
+    profiles = _profiles(contract)
+    findings: list[Finding] = []
+    if contract.expected_budget is not None:
+        findings += [_weight(contract, rule), _average(contract, rule)]
+    findings += [_plan(contract, rule, caps, profiles), _payments(contract, caps, profiles)]
+    limit = np.inf if caps is None else float(np.max(caps))
+    lies = audit(
+        contract.responding(caps), contract.prior.low, contract.prior.high, profiles=profiles,
+        clients=_liars(contract.clients), claims=_CLAIMS, points=_POINTS, quantity_limit=limit,
+        unit="over the run",
+    )  # fmt: skip
+    return [*findings, *lies.findings, _amounts(contract, names)]
+
+
+def names_for(contract: JsamContract) -> list[str]:
+    """Names under which profiles are settled: those of the caps, or numbers."""
+    if isinstance(contract.max_epsilon, Mapping):
+        return sorted(contract.max_epsilon, key=lambda name: (len(name), name))
+    return [str(number) for number in range(contract.clients)]
+
+
+def _profiles(contract: JsamContract) -> list[Floats]:
+    """Costs that clients may have: likely ones, and hostile ones."""
+    prior, n = contract.prior, contract.clients
+    rng = np.random.default_rng(1)
+    likely = [prior.sample(rng, n) for _ in range(_PROFILES)]
+    alike = np.full(n, prior.mean)
+    one_cheap = np.full(n, prior.high)
+    one_cheap[0] = prior.low
+    return [*likely, alike, one_cheap]
+
+
+def _liars(clients: int) -> list[int]:
+    places = np.unique(np.linspace(0, clients - 1, _LIARS).round().astype(int))
+    return [int(place) for place in places]
+
+
+def _expected(contract: JsamContract, rule: Rule, draws: Floats, eta: float) -> Floats:
+    """(S,) money that the plan expects to pay for costs drawn, (S, N)."""
+    virtual = virtual_costs_of(draws, contract.prior)
+    return np.array([rule.plan(v, eta, contract.noise_scale).total for v in virtual])
+
+
+def _draws(contract: JsamContract, count: int, seed: int) -> Floats:
+    rng = np.random.default_rng(seed)
+    return np.array([contract.prior.sample(rng, contract.clients) for _ in range(count)])
+
+
+def _weight(contract: JsamContract, rule: Rule) -> Finding:
+    """(1), on the draws that the format fixes."""
+    promised = contract.expected_budget
+    assert promised is not None
+    draws = _draws(contract, DRAWS, 0)
+    now = float(_expected(contract, rule, draws, contract.eta).mean())
+    more = float(_expected(contract, rule, draws, contract.eta * (1 + _NEXT)).mean())
+    text = f"eta {contract.eta:.12g} buys {now:,.9g} of {promised:,.9g} on average over {DRAWS} draws"
+    if now > promised * (1 + _RTOL):
+        return Finding("weight", False, f"{text}: too much", now)
+    if more <= promised:
+        return Finding("weight", False, f"{text}: a larger weight would still keep to it", now)
+    return Finding("weight", True, text, now)
+
+
+def _average(contract: JsamContract, rule: Rule) -> Finding:
+    """(2): within the errors of both averages."""
+    promised = contract.expected_budget
+    assert promised is not None
+    spent = _expected(contract, rule, _draws(contract, _FRESH, 2), contract.eta)
+    error = float(spent.std(ddof=1)) * np.sqrt(1 / _FRESH + 1 / DRAWS)
+    mean = float(spent.mean())
+    text = f"{mean:,.6g} +- {error:.2g} over {_FRESH} fresh draws, promised {promised:,.6g}"
+    return Finding("expected spend", mean <= promised + _ERRORS * error + _RTOL * promised, text, mean)
+
+
+def _plan(
+    contract: JsamContract, rule: Rule, caps: float | Floats | None, profiles: list[Floats]
+) -> Finding:
+    """(3): by the objective of Problem 3 from its definition."""
+    rng = np.random.default_rng(3)
+    eta, scale, tries = contract.eta, contract.noise_scale, 0
+    for costs in profiles:
+        group = admit(costs, contract.prior)
+        v = group.virtual_costs
+        plan = rule.plan(v, eta, scale)
+        if contract.scheme != "jsam":
+            problem = _other_scheme(contract, plan.selection, v)
+            if problem is not None:
+                return Finding("plan", False, problem)
+            tries += 1
+            continue
+        least = objective(plan.selection, plan.privacy, v, eta, scale)
+        for selection in _selections(v, rng):
+            other = Fixed(selection).plan(v, eta, scale)
+            bought = other.privacy if caps is None else np.minimum(other.privacy, caps)
+            value = objective(selection, bought, v, eta, scale)
+            tries += 1
+            # under a cap the plan is the best of a set that does not depend on the reports, not of all
+            if value < least * (1 - _RTOL) and caps is None:
+                text = f"objective {least:.9g}, but {value:.9g} is possible"
+                return Finding("plan", False, text, value - least, tries=tries)
+    kind = "no plan is better" if contract.scheme == "jsam" and caps is None else "as the scheme says"
+    return Finding("plan", True, f"{kind}, {tries} tries", tries=tries)
+
+
+def _selections(v: Floats, rng: np.random.Generator) -> list[Floats]:
+    """Plans of another make: thresholds with a leader, and random ones."""
+    n = v.size
+    order = np.argsort(v, kind="stable")
+    found = []
+    for h in np.unique(np.linspace(1, n, min(n, _PLANS // 2)).round().astype(int)).tolist():
+        selection = np.zeros(n)
+        selection[order[:h]] = 1 / n
+        selection[order[0]] = (n - h + 1) / n
+        found.append(selection)
+    return [*found, *rng.dirichlet(np.full(n, 0.5), _PLANS // 2)]
+
+
+def _other_scheme(contract: JsamContract, selection: Floats, v: Floats) -> str | None:
+    """What is wrong with whom a baseline selects; None if nothing is."""
+    members = v.size if contract.members is None else min(contract.members, v.size)
+    chosen: Ints = np.flatnonzero(selection > 0)
+    alike = np.allclose(selection[chosen], 1 / members, rtol=_RTOL)
+    dearer = v[chosen].max() > np.sort(v)[members - 1]
+    if chosen.size == members and alike and not dearer:
+        return None
+    return f"{chosen.size} clients are selected, by the scheme the {members} cheapest alike"
+
+
+def _payments(contract: JsamContract, caps: float | Floats | None, profiles: list[Floats]) -> Finding:
+    """(4)"""
+    mechanism, prior = contract.responding(caps), contract.prior
+    grid = np.linspace(prior.low, prior.high, _SUMS) if prior.low < prior.high else np.array([prior.low])
+    few = np.unique(np.linspace(0, grid.size - 1, _PAID).round().astype(int))
+    width, checked = np.diff(grid), 0
+    for costs in profiles:
+        for client in _liars(contract.clients):
+            epsilon = mechanism.privacy(costs, client, grid)
+            paid, payment = mechanism.respond(costs, client, grid[few])
+            rent = payment - grid[few] * paid
+            below = np.concatenate([np.cumsum((width * epsilon[1:])[::-1])[::-1], [0.0]])
+            above = np.concatenate([np.cumsum((width * epsilon[:-1])[::-1])[::-1], [0.0]])
+            room = _RTOL * float(payment.max(initial=0.0)) + 1e-300
+            off = np.maximum(below[few] - rent, rent - above[few])
+            checked += few.size
+            if not np.all(off <= room):
+                at = int(np.argmax(off))
+                text = (
+                    f"client {client} at report {grid[few][at]:.6g}: a rent of {rent[at]:.9g}, "
+                    f"the integral is {below[few][at]:.9g} to {above[few][at]:.9g}"
+                )
+                return Finding("payments", False, text, float(off[at]), tries=checked)
+    return Finding("payments", True, f"as the integral of epsilon says, {checked:,} reports", tries=checked)
+
+
+def _amounts(contract: JsamContract, names: list[str]) -> Finding:
+    """(6)"""
+    reserve = money.reserve(contract.clients, contract.decimals)
+    for costs in _draws(contract, _SETTLED, 4):
+        terms = contract.settle(dict(zip(names, costs.tolist(), strict=True)))
+        paid = np.array(terms.amounts()) / 10**contract.decimals
+        cost = terms.reports * terms.epsilon
+        short = cost - paid
+        if np.any(short > _RTOL * cost):
+            client = terms.clients[int(np.argmax(short))]
+            return Finding(
+                "amounts", False, f"client {client} is paid less than it stated", float(short.max())
+            )
+        if terms.spend > terms.settlement.spend + reserve:
+            return Finding("amounts", False, f"rounding adds more than {reserve:g}", terms.spend)
+    text = f"cover what clients stated, rounded to {contract.decimals} decimals, {_SETTLED} profiles"
+    return Finding("amounts", True, text, tries=_SETTLED)

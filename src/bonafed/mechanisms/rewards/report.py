@@ -1,0 +1,335 @@
+"""What the commands of model rewards say: the audit by cheats, and two pieces of advice.
+
+bonafed audit rewards                clients cheat in every known way; does it pay, is it seen?
+bonafed advise reward-rule           what does this rule make my clients do?
+bonafed advise reward-parameters     which ceiling and sharing coefficient should I take?
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from bonafed import checks
+from bonafed.checks import finite_or_none
+from bonafed.economics.claims import all_hold, findings_table
+from bonafed.errors import InvalidValue
+from bonafed.mechanisms.rewards.advice import Goal, Prediction, Range, Recommendation, predict, recommend
+from bonafed.mechanisms.rewards.cheats import CheatOutcome, cheating_pays, cheats_are_seen
+from bonafed.mechanisms.rewards.game import Equilibrium, Game, game, relative, with_ceiling
+from bonafed.mechanisms.rewards.section import MeasureName, Rewards, unit
+from bonafed.mechanisms.rewards.settlement import TITLES, rho
+from bonafed.sections import Section, key, one_of
+from bonafed.shown import Block, Cell, Column, Document, JSONObject, Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_WORTH = ("exp", "frac", "log")
+_WORTH_HELP = "What contributions are worth: exp 1-e^-x, frac x/(1+x), log log(1+x)."
+_GOALS: Mapping[str, str] = {
+    "total": "total contribution",
+    "received": "contribution in all models together",
+    "welfare": "welfare of all clients",
+}
+_EVERYTHING = 1e-9  # a share this close to 1 is everything
+
+
+def _at_least_two(name: str, value: object) -> int:
+    return checks.whole(name, value, at_least=2)
+
+
+def _classes(name: str, value: object) -> int:
+    return checks.whole(name, value, at_least=1, at_most=10)
+
+
+def _costs(name: str, value: Any) -> tuple[float, ...]:
+    costs = checks.vector(name, value, sign="positive")
+    if costs.size < 2:
+        raise InvalidValue(name, "must be of at least two clients", costs.size)
+    return tuple(costs.tolist())
+
+
+def _worth(name: str, value: object) -> str:
+    return checks.one_of(name, value, _WORTH)
+
+
+@dataclass(frozen=True)
+class AuditOptions(Section):
+    """Of `bonafed audit rewards`."""
+
+    measure: MeasureName = key(one_of(MeasureName), "cosine", help="How contributions are found.")
+    sharing: float = key(unit, 0.0, help="kappa: 0 rewards in proportion, 1 gives everybody everything.")
+    recovery: float = key(unit, 0.0, help="q: probability of being handed the reference model, per round.")
+    clients: int = key(_at_least_two, 10, help="In a federation of handwritten digits.")
+    classes: int | None = key(_classes, None, help="Digits that each client has; all ten if left out.")
+    rounds: int = key(checks.whole, 15, help="Of training, for every cheat again.")
+    tried: int = key(checks.whole, 1, help="Clients that cheat, one at a time; 1: the median contributor.")
+    seed: int = key(checks.seed, 0, help="Of data, model and rewards.")
+
+
+@dataclass(frozen=True)
+class RuleOptions(Section):
+    """Of `bonafed advise reward-rule`."""
+
+    costs: tuple[float, ...] = key(
+        _costs, flag="cost", help="Of a unit of contribution to a client, once for each client."
+    )
+    sharing: float = key(unit, 0.5, help="kappa: 0 rewards in proportion, 1 gives everybody everything.")
+    ceiling: float | None = key(
+        checks.positive, None, help="Contribution that earns everything; the largest if left out."
+    )
+    worth: str = key(_worth, "exp", help=_WORTH_HELP)
+
+
+@dataclass(frozen=True)
+class ParameterOptions(Section):
+    """Of `bonafed advise reward-parameters`."""
+
+    costs: tuple[float, ...] = key(
+        _costs, flag="cost", help="Of a unit of contribution to a client, once for each client."
+    )
+    goal: Goal = key(
+        one_of(Goal), "received", help="What is to be large: what clients give, get, or have of it in all."
+    )
+    worth: str = key(_worth, "exp", help=_WORTH_HELP)
+
+
+def audit(options: AuditOptions) -> Document:
+    """Clients of a small federation cheat in every known way."""
+    from bonafed.mechanisms.rewards.search import search
+    from bonafed.mechanisms.rewards.simulated import simulated
+
+    section = Rewards(measure=options.measure, sharing=options.sharing, recovery=options.recovery)
+    made = simulated(
+        section, clients=options.clients, classes=options.classes, rounds=options.rounds, seed=options.seed
+    )
+    with made.federation:
+        outcomes = search(
+            made.mechanism, made.federation, made.start, rounds=options.rounds, tried=options.tried
+        )
+    return cheats_document(outcomes, section, len(made.mechanism.test_samples().labels))
+
+
+def cheats_document(outcomes: Sequence[CheatOutcome], section: Rewards, samples: int) -> Document:
+    """What every cheat came to, and whether one pays."""
+    findings = (cheating_pays(outcomes, samples), cheats_are_seen(outcomes, section.measured))
+    data = {
+        "measure": section.measure,
+        "test_samples": samples,
+        "cheats": [outcome.to_json() for outcome in outcomes],
+        "findings": [finding.to_json() for finding in findings],
+    }
+
+    def draw() -> Figure:
+        from bonafed.mechanisms.rewards.figures import cheats_figure
+
+        return cheats_figure(outcomes)
+
+    blocks = (cheats_table(outcomes, section.measure), findings_table("What was looked for", findings))
+    return Document(blocks, data, draw, holds=all_hold(findings[:1]))
+
+
+def cheats_table(outcomes: Sequence[CheatOutcome], measure: str) -> Table:
+    """A row per cheat, beside the same federation with everybody honest."""
+    columns = (
+        Column("client", left=True), Column("cheat", left=True), Column("accuracy", ".2%"),
+        Column("honest", ".2%"), Column("alone", ".2%"), Column("rate", ".3f"), Column("honest", ".3f"),
+        Column("share", ".4f"), Column("honest", ".4f"), Column("seen"), Column("pays"),
+        Column("others", ".2%"), Column("honest", ".2%"),
+    )  # fmt: skip
+    rows = tuple(
+        (
+            one.client, one.cheat, one.accuracy, one.honest_accuracy, one.standalone_accuracy,
+            finite_or_none(one.reward_rate), finite_or_none(one.honest_reward_rate),
+            one.share, one.honest_share, one.seen, one.gain > 0,
+            one.others_accuracy, one.others_honest_accuracy,
+        )
+        for one in outcomes
+    )  # fmt: skip
+    caption = (
+        "honest: the column before it, had everybody been honest; rate: reward rate, mean over rounds; "
+        "share: of all contributions; seen: its share is a tenth lower; others: their mean accuracy"
+    )
+    return Table(f"Cheats, with contributions by {measure}", columns, rows, caption)
+
+
+def methods_table(methods: Mapping[str, Mapping[str, Any]], standalone: float) -> Table:
+    """The federation beside its baselines, from a statement's `facts`."""
+    columns = (
+        Column("", left=True), Column("IPR acc.", ".2f"), Column("IPR loss", ".2f"), Column("rho test"),
+        Column("rho val."), Column("mean", ".2%"), Column("best", ".2%"),
+    )  # fmt: skip
+    rows: list[tuple[Cell, ...]] = [("alone", None, None, None, None, standalone, None)]
+    rows += [
+        (TITLES[name], m["ipr_accuracy"], m["ipr_loss"], rho(m["rho_test"]), rho(m["rho_validation"]),
+         m["average"], m["best"])
+        for name, m in methods.items()
+    ]  # fmt: skip
+    caption = (
+        "IPR: share of clients not worse off than alone, by accuracy and by loss; rho: correlation with "
+        "the accuracy alone, on the test and on the validation samples; mean and best: accuracy"
+    )
+    return Table("The federation", columns, tuple(rows), caption)
+
+
+def rule_advice(options: RuleOptions) -> Document:
+    """What a rule makes clients do."""
+    rule = (
+        relative(options.sharing)
+        if options.ceiling is None
+        else with_ceiling(options.ceiling, options.sharing)
+    )
+    return prediction_document(predict(game(options.costs, options.worth), rule))
+
+
+def prediction_document(said: Prediction) -> Document:
+    """The worst equilibrium client by client, beside learning alone, averaging and the optimum."""
+    played, worst = said.played, said.found[0]
+
+    def draw() -> Figure:
+        from bonafed.mechanisms.rewards.figures import behaviour_figure
+
+        return behaviour_figure(played, said.rule)
+
+    blocks = (_rule_sentence(said), _clients_table(played, worst, said), _totals_table(said))
+    return Document(blocks, _prediction_data(said), draw)
+
+
+def _rule_sentence(said: Prediction) -> str:
+    played, worst = said.played, said.found[0]
+    active = int((worst.contributions > 0).sum())
+    joining = int((worst.utility >= played.standalone_utility).sum())
+    more = worst.total / said.standard.total - 1 if said.standard.total else float("inf")
+    against = "as much as" if abs(more) < 5e-4 else f"{abs(more):.0%} {'more' if more > 0 else 'less'} than"
+    text = (
+        f"Under the rule '{said.rule}' {active} of {played.clients} clients contribute, {worst.total:.4g} "
+        f"in all, {against} under federated averaging, and {joining} of {played.clients} have at least as "
+        "much of it as alone."
+    )
+    if len(said.found) > 1:
+        text += (
+            f" There are {len(said.found)} equilibria, and nobody chooses among them: this is the worst; "
+            f"the best has {said.found[-1].total:.4g}."
+        )
+    return text
+
+
+def _clients_table(played: Game, worst: Equilibrium, said: Prediction) -> Table:
+    columns = tuple(
+        Column(name, form)
+        for name, form in (
+            ("client", ""), ("cost", ".4g"), ("contributes", ".4f"), ("alone", ".4f"), ("receives", ".2%"),
+            ("utility", ".4f"), ("utility alone", ".4f"), ("joining pays", ""),
+        )
+    )  # fmt: skip
+    rows = tuple(
+        (
+            i, float(played.costs[i]), float(worst.contributions[i]), float(played.standalone[i]),
+            float(worst.share[i]), float(worst.utility[i]), float(played.standalone_utility[i]),
+            bool(worst.utility[i] >= played.standalone_utility[i]),
+        )
+        for i in range(played.clients)
+    )  # fmt: skip
+    caption = (
+        "in the equilibrium with the least total; receives: its share of what the others contribute; "
+        "utility: what its model is worth to it, less the cost of its contribution"
+    )
+    return Table(f"What clients do under '{said.rule}'", columns, rows, caption)
+
+
+def _totals_table(said: Prediction) -> Table:
+    columns = (Column("", left=True), Column("total contribution", ".4f"), Column("welfare", ".4f"))
+    alone = said.played
+    rows = [(f"from {one.start}", one.total, one.welfare) for one in said.found]
+    rows += [
+        ("federated averaging", said.standard.total, said.standard.welfare),
+        ("all alone", float(alone.standalone.sum()), float(alone.standalone_utility.sum())),
+        ("social optimum", said.optimum.total, said.optimum.welfare),
+    ]
+    return Table("Equilibria, by where clients begin", columns, tuple(rows))
+
+
+def _prediction_data(said: Prediction) -> JSONObject:
+    return {
+        "rule": {"ceiling": said.rule.ceiling, "sharing": said.rule.sharing},
+        "costs": said.played.costs.tolist(),
+        "worth": said.played.worth.name,
+        "standalone": said.played.standalone.tolist(),
+        "standalone_utility": said.played.standalone_utility.tolist(),
+        "equilibria": [
+            {
+                "start": one.start, "contributions": one.contributions.tolist(),
+                "share": one.share.tolist(), "utility": one.utility.tolist(),
+                "total": one.total, "welfare": one.welfare, "gain": one.gain,
+            }
+            for one in said.found
+        ],
+        "standard": {"total": said.standard.total, "welfare": said.standard.welfare},
+        "optimum": {"total": said.optimum.total, "welfare": said.optimum.welfare},
+    }  # fmt: skip
+
+
+def parameter_advice(options: ParameterOptions) -> Document:
+    """Which ceiling and sharing coefficient."""
+    return recommendation_document(recommend(game(options.costs, options.worth), options.goal))
+
+
+def recommendation_document(told: Recommendation) -> Document:
+    """A rule, and the evidence for it."""
+
+    def draw() -> Figure:
+        from bonafed.mechanisms.rewards.figures import advice_figure
+
+        return advice_figure(told)
+
+    columns = (Column("", left=True), Column("worst", ".4f"), Column("best", ".4f"))
+    ranges: list[tuple[str, Range]] = [
+        ("this rule", told.reached), ("federated averaging", told.standard),
+        ("in proportion to the largest", told.relative),
+        ("social optimum", Range(told.social, told.social)),
+    ]  # fmt: skip
+    rows = tuple((name, value.worst, value.best) for name, value in ranges)
+    caption = f"{_GOALS[told.goal]}, in the worst and the best equilibrium that was found"
+    table = Table(f"Largest {_GOALS[told.goal]}", columns, rows, caption)
+    blocks: tuple[Block, ...] = (_parameters_sentence(told), table, *_cautions(told))
+    return Document(blocks, _recommendation_data(told), draw)
+
+
+def _parameters_sentence(told: Recommendation) -> str:
+    if 1 - told.rule.sharing < _EVERYTHING:
+        return (
+            "Take sharing = 1, where everybody gets everything and the ceiling does not matter: no rule "
+            f"that was tried has a larger {_GOALS[told.goal]}."
+        )
+    assert told.rule.ceiling is not None  # a grid of ceilings was searched
+    return (
+        f"Take ceiling = {told.rule.ceiling:.4g} and sharing = {told.rule.sharing:.4g}: even in the worst "
+        f"equilibrium found the {_GOALS[told.goal]} is {told.reached.worst:.4g}, under federated "
+        f"averaging {told.standard.worst:.4g}."
+    )
+
+
+def _cautions(told: Recommendation) -> list[str]:
+    if not told.at_edge:
+        return []
+    return [
+        "The best ceiling lies at the edge of those tried. A total that grows with the ceiling is that of "
+        "clients who learn alone: 'received' or 'welfare' as the goal count what they have of each other."
+    ]
+
+
+def _recommendation_data(told: Recommendation) -> JSONObject:
+    return {
+        "rule": {"ceiling": told.rule.ceiling, "sharing": told.rule.sharing},
+        "goal": told.goal,
+        "reached": told.reached._asdict(),
+        "standard": told.standard._asdict(),
+        "relative": told.relative._asdict(),
+        "social": told.social,
+        "at_edge": told.at_edge,
+        "sharing": told.sharing.tolist(),
+        "ceilings": told.ceilings.tolist(),
+        "worst": [[finite_or_none(value) for value in row] for row in told.worst.tolist()],
+    }

@@ -1,0 +1,84 @@
+"""A search for a cheat that pays: some clients of a federation try everything that is known, one at a time.
+
+The same clients, rules and first model, but fewer rounds; contributions are measured as in the run. What is
+found is what these clients gain on the server's test samples in a federation whose others are honest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from bonafed.checks import Floats
+from bonafed.learning.federation import Federation
+from bonafed.mechanisms.rewards.cheats import (
+    Cheat,
+    CheatingFederation,
+    CheatOutcome,
+    amplify,
+    contribution_shares,
+    copy_update,
+    examine,
+    free_ride,
+    send_noise,
+    stale,
+)
+from bonafed.mechanisms.rewards.history import Models
+from bonafed.mechanisms.rewards.mechanism import RewardsMechanism
+from bonafed.mechanisms.rewards.section import REWARDS, STANDALONE
+from bonafed.mechanisms.rewards.training import RewardsState, run
+
+QUICK_ROUNDS = 10  # of a search that is a part of something else
+
+
+def known_cheats(shares: Floats, client: int, seed: int) -> Mapping[str, Callable[[], Cheat]]:
+    """Makers by name; whoever copies takes the update of the other client that counts most."""
+    others = np.where(np.arange(shares.size) == client, -np.inf, shares)
+    most = int(others.argmax())
+    return {
+        "free-ride": free_ride,
+        "noise 1": lambda: send_noise(seed),
+        "amplify 3": lambda: amplify(3.0),
+        "amplify -1": lambda: amplify(-1.0),
+        "stale": stale,
+        f"copy {most}": lambda: copy_update(most),
+    }
+
+
+def search(
+    mechanism: RewardsMechanism, federation: Federation, start: Models, *, rounds: int, tried: int = 1
+) -> list[CheatOutcome]:
+    """What every cheat came to for `tried` clients, spread from the least to the largest contribution."""
+    short = replace(mechanism.config.local, rounds=rounds)
+    rules = replace(mechanism, config=replace(mechanism.config, training=short))
+    clients = CheatingFederation(federation, {}, "audit")  # honest, under identifiers of their own
+    judges = rules.judges
+    assert judges is not None  # whoever calls has looked
+    alone, _ = run(rules.method(STANDALONE, None), clients, start, rounds=rounds)
+    accuracy = judges.judge(alone).accuracy
+    method = rules.method(REWARDS, {"accuracy": accuracy})
+
+    def train(asked: Federation) -> RewardsState:
+        state: RewardsState = run(method, asked, start, rounds=rounds)[1]
+        return state
+
+    honest = train(clients)
+    shares = contribution_shares(honest)
+    names, outcomes = federation.members.names, []
+    for place in _spread(shares, tried):
+        outcomes += examine(
+            train, clients, known_cheats(shares, place, mechanism.config.run.seed), names[place],
+            accuracy=lambda models: judges.judge(models).accuracy, standalone=accuracy, honest=honest,
+        )  # fmt: skip
+    return outcomes
+
+
+def _spread(shares: Floats, count: int) -> Sequence[int]:
+    """The median contributor, or so many from the least to the largest."""
+    order = np.argsort(shares, kind="stable")
+    if count == 1:
+        return [int(order[(order.size - 1) // 2])]
+    places = np.unique(np.linspace(0, order.size - 1, min(count, order.size)).round().astype(int))
+    return [int(order[place]) for place in places]

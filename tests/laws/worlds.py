@@ -1,0 +1,197 @@
+"""Small federations for the laws of mechanisms: on this process, in another one, with clients that fail.
+
+Every mechanism of the catalogue is tried in a miniature of its own example config: six clients with names,
+few rounds, a data set that trains in a moment. The posted price of the how-to page is one of them.
+"""
+
+import multiprocessing
+import tomllib
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+import bonafed.mechanisms
+from bonafed.learning.datasets import from_arrays
+from bonafed.learning.federation import Failure, Total
+from bonafed.learning.functions import FunctionFederation, answer_shape
+from bonafed.learning.noise import Reproducible
+from bonafed.mechanisms import catalogue
+from bonafed.runs import config as configs
+from bonafed.runs.setting import prepare
+
+ROOT = Path(__file__).parents[2]
+HOW_TO = ROOT / "docs" / "how-to"
+OWNERS = ("ada", "ben", "cyd", "dan", "eve", "zoë")
+ROUNDS = 4
+POSTED_PRICE = catalogue.Entry(
+    "posted-price", "posted_price", "posted_price.slice", "pay a posted price for taking part", "audit"
+)
+
+
+@contextmanager
+def registered(*entries):
+    """These mechanisms are in the catalogue too; they lie in the package of mechanisms or on the page."""
+    place, known = str(HOW_TO), dict(catalogue.CATALOGUE)
+    bonafed.mechanisms.__path__.append(place)
+    catalogue.CATALOGUE.update({entry.name: entry for entry in entries})
+    try:
+        yield
+    finally:
+        bonafed.mechanisms.__path__.remove(place)
+        catalogue.CATALOGUE.clear()
+        catalogue.CATALOGUE.update(known)
+
+
+def all_names():
+    """The mechanisms that the laws are for: registering one is enough."""
+    return [*catalogue.CATALOGUE, POSTED_PRICE.name]
+
+
+@cache
+def small():
+    """150 samples of three classes, each owned by one of six; 30 for testing."""
+    rng = np.random.default_rng(5)
+    labels = np.arange(180) % 3
+    features = 0.1 * rng.standard_normal((180, 4)).astype(np.float32)
+    features[np.arange(180), labels] += 0.5
+    return from_arrays(
+        "small", features[:150], labels[:150], classes=3, test_features=features[150:],
+        test_labels=labels[150:], groups=[OWNERS[k // 3 % 6] for k in range(150)],
+    )  # fmt: skip
+
+
+def example(name):
+    """The tables of a mechanism's example config."""
+    entry = catalogue.entry(name)
+    path = HOW_TO / "posted_price" / "example.toml" if name == POSTED_PRICE.name else entry.example
+    return tomllib.loads(path.read_text(encoding="utf-8"))
+
+
+def miniature(name, *changes):
+    """A small config of a mechanism, made of its example; `changes` are ("table", "key", value)."""
+    tables = example(name)
+    tables["data"] = {"name": "small", "classes": 3}
+    tables["partition"] = {"kind": "natural"}
+    tables["run"] = {"seed": 3, "cores": 1, "checkpoint_every": 2}
+    for table in tables.values():
+        if "rounds" in table:
+            table["rounds"] = ROUNDS
+        if "batch_size" in table:
+            table["batch_size"] = 8
+    part = catalogue.entry(name).load()
+    if part.section is not None and "noise" in {item.name for item in fields(part.section)}:
+        tables[part.table]["noise"] = "reproducible"
+    for table, key, value in changes:
+        tables.setdefault(table, {})[key] = value
+    return configs.from_tables(tables)
+
+
+def setting(name, *changes, **about):
+    """A miniature that can begin."""
+    return prepare(miniature(name, *changes), dataset=small(), **about)
+
+
+def noise_of(config):
+    """Where the noise of a run comes from, which must be reproducible here."""
+    return None if config.noise is None else Reproducible(config.run.seed)
+
+
+def clients_of(made):
+    """The clients of a setting, who remember nothing that another run has asked them."""
+    clients = made.federation(noise_of(made.config))
+    return replace(clients, _known={}) if isinstance(clients, FunctionFederation) else clients
+
+
+class ElsewhereDied(RuntimeError):
+    pass
+
+
+@contextmanager
+def elsewhere(made):
+    """The clients of a setting in a process of their own, asked over a pipe: a federation."""
+    here, there = multiprocessing.Pipe()
+    federation = made.federation(noise_of(made.config))
+    process = multiprocessing.get_context("fork").Process(target=_serve, args=(there, here, federation))
+    process.start()
+    there.close()
+
+    def ask(kind, *words):
+        here.send((kind, *words))
+        try:
+            fine, answer = here.recv()
+        except EOFError as error:
+            raise ElsewhereDied from error
+        if not fine:
+            raise ElsewhereDied(answer)
+        return answer
+
+    def state(question):
+        # what simulated clients know of themselves is drawn here: a question holds a function
+        return made.clients.report(question)
+
+    try:
+        yield FunctionFederation(federation.members, lambda tasks: ask("replies", tasks), state)
+    finally:
+        here.close()
+        process.join(10)
+        if process.is_alive():
+            process.kill()
+            process.join()
+
+
+def _serve(pipe, other_end, federation):
+    """The life of the process that holds the clients."""
+    other_end.close()
+    while True:
+        try:
+            _, tasks = pipe.recv()
+        except EOFError:
+            return
+        try:
+            pipe.send((True, dict(federation.replies(_sharing(tasks)))))
+        except Exception as error:  # told to the process that asked, which fails the test
+            pipe.send((False, f"{type(error).__name__}: {error}"))
+
+
+def _sharing(tasks):
+    """Tasks sent with equal models share them again, so that they are answered jointly."""
+    first = tasks[0].models
+    same = all(np.array_equal(task.models, first) for task in tasks)
+    return [replace(task, models=first) for task in tasks] if same else tasks
+
+
+@dataclass(frozen=True)
+class Failing:
+    """A federation in which some tasks fail."""
+
+    inner: object
+    fails: object  # of a task: whether it does
+
+    @property
+    def members(self):
+        return self.inner.members
+
+    @property
+    def vouched(self):
+        return ()
+
+    def report(self, question):
+        return self.inner.report(question)
+
+    def total(self, tasks, shares, noise=0.0):
+        kept = [place for place, task in enumerate(tasks) if not self.fails(task)]
+        failures = {task.identifier: Failure("lost") for task in tasks if self.fails(task)}
+        if tasks and not kept:
+            return Total(np.zeros(answer_shape(tasks[0])), (False,) * len(tasks), failures)
+        found = self.inner.total([tasks[place] for place in kept], np.asarray(shares)[kept], noise)
+        delivered = [False] * len(tasks)
+        for place, fine in zip(kept, found.delivered, strict=True):
+            delivered[place] = fine
+        return replace(found, delivered=tuple(delivered), failures={**failures, **found.failures})
+
+    def replies(self, tasks):
+        fine = self.inner.replies([task for task in tasks if not self.fails(task)])
+        return {**fine, **{task.identifier: Failure("lost") for task in tasks if self.fails(task)}}
