@@ -94,7 +94,7 @@ def _write_example(name: str) -> None:
         typer.echo(f"{path} is there already")
         return
     if path.exists():
-        rule = "must not replace a file: there is one of that name with other contents"
+        rule = "must not replace an existing file with other contents"
         raise InvalidValue("--write-example", rule, path)
     render.write_together({path: content})
     typer.echo(f"wrote {path}")

@@ -34,7 +34,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bonafed import checks
 from bonafed.checks import Floats
@@ -46,8 +45,8 @@ from bonafed.mechanisms.rewards import (
     BaselineState,
     CosineRewards,
     FederatedAveraging,
-    Local,
     LocalGlobal,
+    LocalRounds,
     ModelRewards,
     RankRewards,
     RewardsState,
@@ -63,9 +62,9 @@ if TYPE_CHECKING:
 
     from bonafed.learning.datasets import Dataset
     from bonafed.learning.engine.crew import Crew
+    from bonafed.learning.engine.federation import EngineFederation
     from bonafed.learning.engine.jobs import Samples
     from bonafed.learning.evaluate import ModelScores
-    from bonafed.mechanisms.rewards.local import EngineLocal
 
 TABLES = ("fedavg", "lg-fedavg", "cgsv", "rank", "iafl")  # the methods of the paper's tables
 OnRound = Callable[["Cell", int, float], None]  # with rounds done in the cell, and seconds of this one
@@ -123,7 +122,8 @@ class Federation:
     """A setting, ready to train."""
 
     module: nn.Module
-    local: EngineLocal
+    clients: EngineFederation
+    local: LocalRounds  # what they are asked to do
     start: Models  # (P,) everybody's first model
     test: Samples
     validation: Samples
@@ -132,13 +132,13 @@ class Federation:
     @property
     def sizes(self) -> list[int]:
         """(N,) samples of each client."""
-        return [part.size for part in self.local.parts]
+        return [part.size for part in self.clients.parts]
 
     def scores(self, models: Models, samples: Samples) -> ModelScores:
         """Loss and accuracy of each model."""
         from bonafed.learning.evaluate import evaluate_models
 
-        return evaluate_models(self.local.program, models, samples, cores=self.local.cores)
+        return evaluate_models(self.clients.program, models, samples, cores=self.clients.cores)
 
 
 def cells(
@@ -165,11 +165,12 @@ def federation(cell: Cell, dataset: Dataset, cores: int = 1) -> Federation:
     import torch
 
     from bonafed.learning import models
+    from bonafed.learning.engine.federation import EngineFederation
     from bonafed.learning.engine.jobs import Samples
     from bonafed.learning.engine.programs import flat_parameters, program_for
+    from bonafed.learning.federation import Roster
     from bonafed.learning.partition import add_feature_noise, feature_noise_levels, partition
     from bonafed.learning.work import LocalTraining, Optimizer
-    from bonafed.mechanisms.rewards.local import EngineLocal
 
     if cell.validation >= len(dataset.labels):
         raise InvalidValue("validation", f"must be below {len(dataset.labels)} samples", cell.validation)
@@ -192,12 +193,12 @@ def federation(cell: Cell, dataset: Dataset, cores: int = 1) -> Federation:
     validation = samples((dataset.features[held] - mean) / sd, dataset.labels[held])
     some = slice(cell.ranking)
     spec = LocalTraining(cell.batch_size, cell.learning_rate, optimizer=cast(Optimizer, cell.optimizer))
-    local = EngineLocal(
-        program_for(module), samples(train, labels), parts, spec, cell.seed, cell.decay, cores
-    )
+    names = tuple(str(i) for i in range(len(parts)))
+    roster = Roster(names, np.array([part.size for part in parts]), classes=dataset.classes)
     return Federation(
         module,
-        local,
+        EngineFederation(roster, program_for(module), samples(train, labels), parts, cores=cores),
+        LocalRounds(spec, cell.seed, cell.decay),
         flat_parameters(module).numpy(),
         samples((dataset.test_features - mean) / sd, dataset.test_labels),
         validation,
@@ -207,46 +208,44 @@ def federation(cell: Cell, dataset: Dataset, cores: int = 1) -> Federation:
 
 def method_for(cell: Cell, ready: Federation, alone: Outcome | None) -> Any:
     """The method of a cell; model rewards need the outcome of standalone training."""
-    from bonafed.mechanisms.rewards.local import last_layers, layer_slices
+    from bonafed.mechanisms.rewards.layers import last_layers, layer_slices
 
-    n, seed = ready.sizes, cell.seed
+    rules: dict[str, Any] = {"sizes": ready.sizes, "seed": cell.seed, "local": local_for(cell, ready)}
     if cell.method == "standalone":
-        return Standalone(sizes=n, seed=seed)
+        return Standalone(**rules)
     if cell.method in ("fedavg", "fedavg-first-rate"):
-        return FederatedAveraging(sizes=n, seed=seed)
+        return FederatedAveraging(**rules, tuning=tuning_for(cell, ready))
     if cell.method == "lg-fedavg":
-        return LocalGlobal(sizes=n, seed=seed, shared=last_layers(ready.module, SHARED_LAYERS))
+        return LocalGlobal(**rules, shared=last_layers(ready.module, SHARED_LAYERS))
     if cell.method == "cgsv":
-        return CosineRewards(sizes=n, seed=seed, layers=layer_slices(ready.module))
+        return CosineRewards(**rules, layers=layer_slices(ready.module))
     if cell.method == "rank":
 
         def score(models: Models) -> Floats:
             return ready.scores(models, ready.ranking).accuracy
 
-        return RankRewards(sizes=n, seed=seed, score=score)
+        return RankRewards(**rules, score=score)
     if alone is None:
         raise InvalidValue("alone", f"must be given for method {cell.method}", None)
     if cell.method == "iafl-defaults":
-        return ModelRewards(alone.accuracy, sizes=n, seed=seed)
+        return ModelRewards(alone.accuracy, **rules)
     p = alone.validation_accuracy if cell.method == "iafl-validation" else alone.accuracy
-    return ModelRewards(np.asarray(p), sizes=n, seed=seed, sharing=0.0, recovery=0.0)
+    return ModelRewards(np.asarray(p), **rules, sharing=0.0, recovery=0.0)
 
 
-def local_for(cell: Cell, ready: Federation) -> Local:
-    """Local training; in "fedavg-first-rate" the fine-tuning at the end is at the first learning rate.
+def local_for(cell: Cell, ready: Federation) -> LocalRounds:
+    """Local training; tasks of every method have identifiers of their own."""
+    return replace(ready.local, name=cell.method)
+
+
+def tuning_for(cell: Cell, ready: Federation) -> LocalRounds | None:
+    """In "fedavg-first-rate" the fine-tuning at the end is at the first learning rate.
 
     The paper does not say at which one clients fine-tune. The rate reached after 50 rounds, a third of the
     first, does much less harm to the common model than the paper reports.
     """
-    if cell.method != "fedavg-first-rate":
-        return ready.local
-    undiminished = replace(ready.local, decay=1.0)
-
-    def local(models: Models, number: int, present: NDArray[np.bool_]) -> Models:
-        train = undiminished if number > cell.rounds else ready.local
-        return train(models, number, present)
-
-    return local
+    local = local_for(cell, ready)
+    return replace(local, decay=1.0) if cell.method == "fedavg-first-rate" else None
 
 
 class Checkpoint:
@@ -296,20 +295,19 @@ def run_cell(
     state, spent = None, np.zeros(2)
     if checkpoint is not None:
         state, spent = checkpoint.load(RewardsState if isinstance(method, ModelRewards) else BaselineState)
-    clock = _clock(ready.local.crew)
+    clock = _clock(ready.clients.crew)
 
     def after(now: RewardsState | BaselineState) -> None:
         nonlocal spent, clock
-        took = _clock(ready.local.crew) - clock
+        took = _clock(ready.clients.crew) - clock
         spent = spent + took
         if checkpoint is not None and now.round_number % every == 0 and now.round_number < cell.rounds:
             checkpoint.save(now, spent)
         if on_round is not None:
             on_round(cell, now.round_number, float(took[0]))
-        clock = _clock(ready.local.crew)
+        clock = _clock(ready.clients.crew)
 
-    local = local_for(cell, ready)
-    models, _ = run(method, local, ready.start, rounds=cell.rounds, state=state, on_round=after)
+    models, _ = run(method, ready.clients, ready.start, rounds=cell.rounds, state=state, on_round=after)
     found = ready.scores(models, ready.test)
     validation = None
     if cell.method == "standalone":
@@ -319,7 +317,7 @@ def run_cell(
         tuple(found.accuracy.tolist()),
         tuple(found.loss.tolist()),
         validation,
-        round(float(spent[0] + (_clock(ready.local.crew) - clock)[0]), 3),
+        round(float(spent[0] + (_clock(ready.clients.crew) - clock)[0]), 3),
         round(seconds, 4),
         round(cpu, 4),
     )

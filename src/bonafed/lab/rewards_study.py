@@ -36,10 +36,12 @@ from bonafed.lab.rewards_cells import (
 )
 from bonafed.lab.rewards_tables import METHODS, PARTITIONS, Finding, as_csv, as_markdown, figure, rows
 from bonafed.mechanisms.rewards.history import Models
+from bonafed.mechanisms.rewards.local import LocalRounds, ask
 from bonafed.mechanisms.rewards.metrics import Evaluation
 
 if TYPE_CHECKING:
     from bonafed.learning.engine.crew import Crew
+    from bonafed.learning.engine.federation import EngineFederation
 
 
 def findings(outcomes: dict[Cell, Outcome]) -> list[Finding]:
@@ -91,9 +93,9 @@ def time_round(cell: Cell, cores: int, repeats: int = 3) -> RoundTimes:
     ways: dict[tuple[str, int], Callable[[], Models]] = {}
     crews = []
     for n in dict.fromkeys((cores, 1)):
-        by_engine = replace(ready.local, cores=n)
-        crews.append(by_engine.crew)
-        ways["engine", n] = partial(by_engine, models, 1, np.ones(cell.clients, dtype=bool))
+        clients = replace(ready.clients, cores=n)
+        crews.append(clients.crew)
+        ways["engine", n] = partial(_engine, clients, ready.local, models)
         ways["loop", n] = partial(_loop, ready, n)
     fastest: dict[tuple[str, int], Cost] = {}
     updates = {}
@@ -114,19 +116,24 @@ def _cpu_seconds(crews: Sequence[Crew]) -> float:
     return time.process_time() + sum(crew.cpu_seconds_of_others for crew in crews)
 
 
+def _engine(clients: EngineFederation, local: LocalRounds, models: Models) -> Models:
+    """(N, P) the updates of round 1, all clients as one program."""
+    return ask(clients, local, models, 1, np.ones(len(models), dtype=bool)).updates
+
+
 def _loop(ready: Federation, threads: int) -> Models:
     """(N, P) the updates of round 1, one client after the other."""
     import torch
 
+    from bonafed.learning.engine.jobs import Job
     from bonafed.learning.engine.sequential import run_jobs_sequentially
-    from bonafed.learning.federation import make_jobs
 
-    local, before = ready.local, torch.get_num_threads()
-    jobs = make_jobs(local.parts, np.arange(len(local.parts)))
+    local, clients, before = ready.local, ready.clients, torch.get_num_threads()
+    jobs = [Job(i, part) for i, part in enumerate(clients.parts)]
     torch.set_num_threads(threads)
     try:
         done = run_jobs_sequentially(
-            ready.module, torch.from_numpy(ready.start), local.samples, jobs, local.spec,
+            ready.module, torch.from_numpy(ready.start), clients.samples, jobs, local.training,
             seed=local.seed, round_number=1,
         )  # fmt: skip
         return np.stack([update.change.numpy() for update in done])

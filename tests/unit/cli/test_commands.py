@@ -251,7 +251,7 @@ def test_verify_refuses_what_is_not_a_contract(bonafed):
     Path("b.json").write_text('{"format": "another"}')
     code, _, err = bonafed("verify", "b.json")
     assert code == 2
-    assert "contract.format must be 'bonafed-sampling-contract'" in err
+    assert "contract.format must be one of bonafed-sampling-contract, " in err
     Path("c.json").write_text("[]")
     assert bonafed("verify", "c.json")[0] == 2
     assert bonafed("verify", "none.json")[::2] == (2, "error: none.json: No such file or directory\n")

@@ -154,12 +154,7 @@ class SamplingRules:
             terms.clients,
             amounts,
             decimals=terms.decimals,
-            columns={
-                "cost": terms.reports.tolist(),
-                "probability": terms.probability.tolist(),
-                "payment": terms.payment.tolist(),
-                "participations": times,
-            },
+            columns={**terms.columns, "participations": times},
             forms={"cost": ".4f", "probability": ".4f", "payment": ".4f"},
             totals={
                 "spend": account.spend,
