@@ -25,7 +25,7 @@ import numpy as np
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
-from bonafed.sections import Check, Section, key, natural, word
+from bonafed.sections import Check, Section, key, natural
 from bonafed.shown import Cell, Column, Document, Draw, JSONObject, Table
 
 if TYPE_CHECKING:
@@ -79,7 +79,6 @@ class Grid(Section):
         lambda _, value: Path(value), Path("studies"), metavar="DIR",
         help="Folder of the cells: a study that was stopped goes on there.",
     )  # fmt: skip
-    data: str = key(word, "mnist", help="A data set of images, or your own .npz or .csv file.")
     seeds: int = key(checks.whole, 1, help="How many, to average over.")
     seed: int = key(checks.seed, 0, help="The first of them.")
     cores: int = key(natural, 0, help="To train on; 0: all. Changes time and memory, not the result.")
