@@ -13,13 +13,13 @@ import typer
 
 from bonafed.cli import app
 from bonafed.economics import NormalMixture
-from bonafed.lab.figures import contract_figure
 from bonafed.lab.jsam_figures import money_by_weight_figure
 from bonafed.lab.jsam_studies import Population, money_by_weight
 from bonafed.mechanisms.rewards.figures import behaviour_figure
-from bonafed.style import render
 from bonafed.mechanisms.rewards.game import game, with_ceiling
 from bonafed.mechanisms.sampling import plan
+from bonafed.mechanisms.sampling.figures import contract_figure
+from bonafed.style import render
 
 HERE = Path(__file__).parent
 

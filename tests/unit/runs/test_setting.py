@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from bonafed.mechanisms.sampling.training import proposition_1_rates
 
 from bonafed import InvalidValue, UnreadableFile
 from bonafed.learning import datasets
 from bonafed.learning.datasets import synthetic
 from bonafed.learning.engine.autograd import ModuleProgram
-from bonafed.mechanisms.sampling.training import proposition_1_rates
 from bonafed.runs import config, setting
 
 PRIVACY = ["privacy.clip=1", "privacy.epsilon=2", "privacy.delta=1e-5"]

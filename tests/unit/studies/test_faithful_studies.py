@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from bonafed.lab.faithful_cells import Cell, Outcome, Store, run_cell
 
 from bonafed.errors import InvalidValue
 from bonafed.lab import faithful_cells as cells
 from bonafed.lab import faithful_studies as lab
 from bonafed.lab import style
-from bonafed.lab.faithful_cells import Cell, Outcome, Store, run_cell
 from bonafed.mechanisms.faithful.bounds import privacy_tradeoff
 
 

@@ -237,6 +237,11 @@ class FaithfulLearning:
             self, judges=judges, problem=problem, objective=Objective(problem.regulariser, "module")
         )
 
+    def test_samples(self) -> Samples:
+        """All of them: nobody looks at them while it trains."""
+        assert self.judges is not None  # asked of a mechanism with judges
+        return self.judges.test
+
     def agree(self, members: Roster, reports: Reports) -> Agreement:
         """Everybody is under the same rules."""
         return Agreement(members)
