@@ -20,7 +20,7 @@ from bonafed import __version__
 from bonafed.cli.coins import coins_app
 from bonafed.cli.compare import compare
 from bonafed.cli.nouns import Listed, advise_app, audit_app, quote_app
-from bonafed.cli.reproduce import reproduce
+from bonafed.cli.reproduce import reproduce_app
 from bonafed.cli.runs import runs
 from bonafed.cli.settle import settle
 from bonafed.cli.sign import keygen, sign
@@ -60,7 +60,7 @@ app.command()(train)
 app.command()(statement)
 app.command()(compare)
 app.command()(runs)
-app.command()(reproduce)
+app.add_typer(reproduce_app, name="reproduce")
 
 
 def _version(wanted: bool) -> None:

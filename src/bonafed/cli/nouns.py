@@ -38,6 +38,7 @@ _CommitCoins = Annotated[
         "put its commitment into the contract.",
     ),
 ]
+_Csv = Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the table, all digits.")]
 _PUBLISHING = {"save": _Save, "sign": _Sign}
 
 
@@ -50,6 +51,7 @@ class Verb:
     nouns: Callable[[], Mapping[str, str]]  # summaries by name
     command: Callable[[str], Command]  # of a noun
     publishes: bool = False  # whether it can write a contract
+    tabulates: bool = False  # whether it can write a CSV
 
 
 class Listed(TyperGroup):
@@ -99,6 +101,8 @@ def _command(verb: Verb, noun: str) -> Any:
     more: dict[str, Any] = dict(_PUBLISHING) if verb.publishes else {}
     if commits:
         more["commit_coins"] = _CommitCoins
+    if verb.tabulates:
+        more["csv"] = _Csv
     listed = parameters(command.options, without=[_COINS] if commits else ())
     listed += [
         Parameter("as_json", Parameter.KEYWORD_ONLY, default=False, annotation=Json),
@@ -128,11 +132,12 @@ def _answer(
     save: Path | None = None,
     sign: Path | None = None,
     commit_coins: Path | None = None,
+    csv: Path | None = None,
 ) -> None:
     """Refuse what cannot be written, answer, write everything together, then show it."""
     from bonafed.cli import render
 
-    render.require_outputs({"--plot": plot, "--save": save})
+    render.require_outputs({"--plot": plot, "--save": save, "--csv": csv})
     if sign is not None and save is None:
         raise InvalidValue("--sign", "must be given with --save", sign)
     secret = None
@@ -145,6 +150,8 @@ def _answer(
     with render.working("working"), named_by_flags(command.options):
         document = command.answer(options)
         outputs = render.drawn(document, plot)
+        if csv is not None:
+            outputs[csv] = render.saved(document, csv, "csv", "--csv")
         if save is not None:
             outputs |= render.signed(save, render.saved(document, save, "contract"), sign)
     written = list(outputs)

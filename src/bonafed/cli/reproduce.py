@@ -1,51 +1,50 @@
-"""`bonafed reproduce`: the papers' tables and figures, made again."""
+"""`bonafed reproduce NAME`: the papers' tables and figures, made again."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Any
 
 import typer
 
-from bonafed.cli import render
-from bonafed.cli.options import Json
-from bonafed.errors import InvalidValue
-from bonafed.shown import Column, Document, Table
+from bonafed.cli.nouns import Verb, group_of
+from bonafed.mechanisms.protocol import Command
+from bonafed.shown import Document
+
+_INTERRUPTED = 130  # as a shell says of a program that was stopped by the user
 
 
-def reproduce(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", hidden=True)] = None,
-    preset: Annotated[
-        str, typer.Option(metavar="NAME", help="How large: quick, or as the study names it.")
-    ] = "quick",
-    out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Write tables and figures into this folder.")
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    """Make a table or a figure of the papers again; without NAME, list them.
-
-    Exit code 1 if a claim of the study does not hold.
-
-    Example: bonafed reproduce --json
-    """
+def _studies() -> Mapping[str, str]:
     from bonafed.studies.registry import STUDIES
 
-    if name is None:
-        rows = tuple((study.name, study.summary) for study in STUDIES.values())
-        table = Table("Studies", (Column("name", left=True), Column("what it shows", left=True)), rows)
-        render.show(Document((table,), {"studies": dict(rows)}), as_json=as_json)
-        return
-    if name not in STUDIES:
-        raise InvalidValue("study", "must be one of " + ", ".join(STUDIES), repr(name))
-    if out is not None and out.exists() and not out.is_dir():
-        raise InvalidValue("--out", "must be a folder", out)
-    run = STUDIES[name].load()
-    with render.working(f"reproducing {name}"):
-        document = run(preset)
-    outputs = {}
-    if out is not None:
-        outputs = {out / file: content for file, content in document.files.items()}
-        out.mkdir(parents=True, exist_ok=True)
-        render.write_together(outputs)
-    render.show(document, as_json=as_json, written=outputs)
+    return {name: entry.summary for name, entry in STUDIES.items()}
+
+
+def _command(name: str) -> Command:
+    """A study as a command; a line for every cell that is trained."""
+    from bonafed.studies.registry import STUDIES
+
+    study = STUDIES[name].load()
+
+    def answer(options: Any) -> Document:
+        from bonafed.studies.grid import run
+
+        try:
+            return run(study, options, lambda text: typer.echo(text, err=True))
+        except KeyboardInterrupt:
+            text = "stopped by the user; the same command goes on where it was"
+            typer.echo(text if hasattr(options, "out") else "stopped by the user", err=True)
+            raise typer.Exit(_INTERRUPTED) from None
+
+    return Command(study.summary, study.options, answer, study.details, study.example)
+
+
+reproduce_app = group_of(
+    Verb(
+        "Make a table and a figure of the papers again; without a name, list them.",
+        "study",
+        _studies,
+        _command,
+        tabulates=True,
+    )
+)
