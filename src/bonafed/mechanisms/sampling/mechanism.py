@@ -52,7 +52,7 @@ from bonafed.mechanisms.sampling.rules import PublishedRules
 from bonafed.mechanisms.sampling.section import VERIFIABLE, ContractSection, section_of
 from bonafed.mechanisms.sampling.settlement import SettledTerms
 from bonafed.randomness import Purpose, generator, round_generator
-from bonafed.sections import named
+from bonafed.sections import named, section_from
 
 _RTOL = 1e-9  # of sums of money
 
@@ -220,6 +220,13 @@ def _adds_up(terms: SettledTerms, times: Sequence[int], amounts: Sequence[int], 
     return Finding("rounds add up", fine, text, owed - due)
 
 
+def _resolved(config: Config, contract: AnyContract) -> Config:
+    """The config with the numbers of the contract that was planned for it, where it left them open."""
+    own = section_of(config)
+    table = {**own.table(), **contract.table(), "coins": own.coins}
+    return replace(config, own=section_from(ContractSection, "contract", table))
+
+
 def make(config: Config, members: Roster, parameters: int) -> Averaging:
     """The mechanism of a config, under the contract that was published for it or under its own."""
     contract = config.contract
@@ -233,6 +240,7 @@ def make(config: Config, members: Roster, parameters: int) -> Averaging:
     else:
         with named("contract"):
             published = plan_contract(section_of(config), len(members), config.local.rounds)
+        config = _resolved(config, published)
     return Averaging.of(
         config, members, parameters, lambda resolved: SamplingRules(resolved, published, Unpaid(resolved))
     )
