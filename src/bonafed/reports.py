@@ -14,13 +14,13 @@ import numpy as np
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue, UnreadableFile
 
-_SEVERAL = {"cost": "costs", "loss": "losses", "share": "shares"}
+_SEVERAL = {"cost": "costs", "loss": "losses", "share": "shares", "max_epsilon": "caps"}
 
 
 def read_costs(path: Path, what: str = "cost") -> Floats:
     """Costs from a CSV file: its column `cost`, or its only column; says the line of a mistake.
 
-    `what` is the name of the column: a cost, a loss or a share.
+    `what` is the name of the column: a cost, a loss, a share or a cap.
     """
     rows = _rows(path)
     if not rows:

@@ -11,7 +11,8 @@ TruncatedExponential TruncatedNormal Uniform UnreadableFile __version__ audit fr
 ECONOMICS = """Allocation AuditReport Discrete Empirical Finding IronedInterval Menu NormalMixture Prior
 ScaledBeta Settlement TruncatedExponential TruncatedNormal Uniform Witness audit from_scipy
 prior_from_json"""
-SAMPLING = """Benchmark CompleteInformation ConvergenceModel PriorFreeRun PriorFreeSampling PriorFreeState
+SAMPLING = """Benchmark BenchmarkContract PriorFreeContract SamplingContract
+CompleteInformation ConvergenceModel PriorFreeRun PriorFreeSampling PriorFreeState
 SamplingPlan SpendDistribution benchmarks complete_information complete_information_population
 contract_from_json contract_to_json exceedance_bound known_lotteries optimal_menu plan
 save_contract SettledTerms settle_contract settle_rules spend_distribution uniform_menu verify"""

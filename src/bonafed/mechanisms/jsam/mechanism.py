@@ -50,7 +50,7 @@ from bonafed.mechanisms.jsam.published import JsamContract, PublishedScheme, pub
 from bonafed.mechanisms.jsam.schemes import LARGEST_LOSSES, PUBLISHED, Scheme, settle_scheme
 from bonafed.mechanisms.jsam.section import VERIFIABLE, JsamSection
 from bonafed.mechanisms.jsam.terms import JsamTerms
-from bonafed.mechanisms.protocol import Agreement, Arrays, Config, Lottery, Reports, Round
+from bonafed.mechanisms.protocol import Agreement, Arrays, Config, Contract, Lottery, Reports, Round
 from bonafed.randomness import Purpose, generator
 from bonafed.sections import named
 
@@ -83,6 +83,9 @@ class BoughtPrivacy:
     def of(cls, config: Config, members: Roster, parameters: int) -> BoughtPrivacy:
         """Of a config; whatever is wrong with it for these clients is refused here."""
         section = _section(config)
+        if config.contract is not None:
+            published = _under(config.contract, config, members)
+            return cls(config, published.noise, published)
         with named("jsam"):
             noise = section.noise_scale or _ingredients(config, members, parameters)
             contract = _contract(section, config, members, noise)
@@ -127,14 +130,14 @@ class BoughtPrivacy:
                 members=section.members, losses=losses, max_epsilon=section.caps(members),
             )  # fmt: skip
         return JsamTerms(
-            members.names, settlement, section.prior, section.decimals, section.expected_budget,
-            section.budget,
+            members.names, settlement, section.prior, section.clients_per_round, section.decimals,
+            section.expected_budget, section.budget,
         )  # fmt: skip
 
     def lottery(self, agreement: Agreement) -> Lottery | None:
         if self.section.coins != VERIFIABLE:
             return None
-        return Lottery(_terms(agreement).selection, self.section.clients_per_round)
+        return _terms(agreement).lottery
 
     def participation(self, agreement: Agreement, round_number: int) -> Participation:
         """(3), (5): each release is an equal share of the mean."""
@@ -148,7 +151,7 @@ class BoughtPrivacy:
 
     def spend(self, agreement: Agreement, round_number: int, who: Participation) -> float | None:
         """(6)"""
-        return _terms(agreement).spend if round_number == 1 else 0.0
+        return _terms(agreement).due_in(round_number, who.clients.tolist())
 
     def promise(self, agreement: Agreement) -> Promise | None:
         """(4)"""
@@ -167,14 +170,9 @@ class BoughtPrivacy:
         return Statement(
             self.config.mechanism,
             account.agreement.members.names,
-            terms.amounts,
+            terms.amounts(),
             decimals=terms.decimals,
-            columns={
-                "cost": terms.reports.tolist(),
-                "selection": plan.selection.tolist(),
-                "times_drawn": account.participations.tolist(),
-                "epsilon_sold": terms.epsilon.tolist(),
-            },
+            columns={**terms.columns, "participations": account.participations.tolist()},
             forms={"cost": ".4g", "selection": ".4f", "epsilon_sold": ".4g"},
             totals={"clients_selected": plan.threshold},
             findings=_findings(terms, account, ratio),
@@ -263,6 +261,19 @@ def _contract(section: JsamSection, config: Config, members: Roster, noise: Nois
     return publish(contract, section.expected_budget)
 
 
+def _under(contract: Contract, config: Config, members: Roster) -> JsamContract:
+    """A contract that was published before, if it is for such a run."""
+    if not isinstance(contract, JsamContract):
+        raise InvalidValue("contract", "must be of this mechanism", contract.mechanism)
+    for name, due, here in (
+        ("training.rounds", contract.rounds, config.local.rounds),
+        ("partition.clients", contract.clients, len(members)),
+    ):
+        if due != here:
+            raise InvalidValue(name, f"must be {due}, as in the published contract", here)
+    return contract
+
+
 def _without_reserve(section: JsamSection, clients: int) -> float | None:
     """A hard budget less what rounding may add to it."""
     if section.budget is None:
@@ -284,7 +295,7 @@ def _largest_ratio(spent: Floats, sold: Floats) -> float:
 
 def _findings(terms: JsamTerms, account: Account, ratio: float) -> tuple[Finding, ...]:
     cost = terms.reports * terms.epsilon
-    margin = np.array(terms.amounts) / 10**terms.decimals - cost
+    margin = np.array(terms.amounts()) / 10**terms.decimals - cost
     least = float(margin.min())
     findings = [
         Finding(
@@ -343,10 +354,6 @@ class ByLosses:
         return self.averaging.rounds
 
     @property
-    def private(self) -> bool:
-        return True
-
-    @property
     def question(self) -> Question:
         return self.rules.question
 
@@ -386,6 +393,9 @@ class ByLosses:
 
     def models(self, state: LossesState) -> NDArray[Any]:
         return state.start[None] if state.rounds is None else self.averaging.models(state.rounds)
+
+    def final(self, state: LossesState) -> NDArray[Any]:
+        return state.start if state.rounds is None else state.rounds.model
 
     def settle(self, state: LossesState, federation: Federation) -> Statement:
         assert state.rounds is not None  # at least one round

@@ -55,7 +55,7 @@ from bonafed.mechanisms.jsam.noise import Ingredients, Noise, noise_of, scale_of
 from bonafed.mechanisms.jsam.payments import JsamMechanism, capped_rule, settle
 from bonafed.mechanisms.jsam.rules import Rule
 from bonafed.mechanisms.jsam.schemes import PUBLISHED, draw_costs, expected_weight, rule_of
-from bonafed.mechanisms.jsam.section import cap, caps_by_name
+from bonafed.mechanisms.jsam.section import below_one, cap, caps_by_name
 from bonafed.mechanisms.jsam.terms import JsamTerms, in_order
 from bonafed.shown import Document, JSONObject, Shown
 
@@ -68,7 +68,9 @@ PublishedScheme = Literal["jsam", "unbiased", "cheapest"]
 
 def question(prior: Prior, seed: int = 0) -> Question:
     """What every client is asked to state; simulated ones draw their costs from the prior."""
-    return Question("cost", "money per unit of epsilon", lambda clients: draw_costs(prior, clients, seed))
+    return Question(
+        "cost", "money per unit of epsilon", lambda clients, again=seed: draw_costs(prior, clients, again)
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +101,7 @@ class JsamContract(Shown):
             "noise": noise_of("noise_scale", self.noise),
             "rounds": checks.whole("rounds", self.rounds, at_most=MOST_ROUNDS),
             "clip": checks.positive("clip", self.clip),
-            "delta": _below_one("delta", self.delta),
+            "delta": below_one("delta", self.delta),
             "clients_per_round": checks.whole("clients_per_round", self.clients_per_round),
             "scheme": checks.one_of("scheme", self.scheme, PUBLISHED),
             "decimals": money.decimals("decimals", self.decimals),
@@ -183,8 +185,21 @@ class JsamContract(Shown):
         return digest(self.content)
 
     @property
+    def draws(self) -> int:
+        """Clients drawn in a round, with replacement."""
+        return self.clients_per_round
+
+    @property
     def question(self) -> Question:
         return question(self.prior)
+
+    def with_coins(self, commitment: str) -> JsamContract:
+        """The same contract with the commitment of the server's secret in it."""
+        return replace(self, coin_commitment=commitment)
+
+    def chance(self, client: str, report: float) -> float | None:
+        """How likely a client is to be drawn depends on what the others report."""
+        return None
 
     def settle(self, reports: Mapping[str, float]) -> JsamTerms:
         """The terms of every client, in the order of the reports; no term depends on that order.
@@ -192,8 +207,8 @@ class JsamContract(Shown):
         >>> from bonafed.economics import Uniform
         >>> contract = JsamContract(3, Uniform(0, 1), eta=5, noise=1.0, rounds=100, clip=1.0)
         >>> terms = contract.settle({"ada": 0.2, "ben": 0.5, "eve": 1.5})
-        >>> terms.epsilon.round(3).tolist(), [amount / 100 for amount in terms.amounts]
-        ([1.642, 1.21, 0.0], [1.26, 0.83, 0.0])
+        >>> terms.epsilon.round(3).tolist(), [amount / 100 for amount in terms.amounts()]
+        ([1.925, 1.419, 0.0], [1.42, 1.3, 0.0])
         """
         if len(reports) != self.clients:
             raise InvalidValue("reports", f"must be of {self.clients} clients", len(reports))
@@ -205,8 +220,8 @@ class JsamContract(Shown):
         )  # fmt: skip
         place = {name: k for k, name in enumerate(names)}
         return JsamTerms(
-            tuple(stated), in_order(done, [place[name] for name in stated]), self.prior, self.decimals,
-            self.expected_budget, digest=self.digest,
+            tuple(stated), in_order(done, [place[name] for name in stated]), self.prior,
+            self.clients_per_round, self.decimals, self.expected_budget, digest=self.digest,
         )  # fmt: skip
 
     def verify(self) -> list[Finding]:
@@ -244,13 +259,6 @@ class JsamContract(Shown):
             "decimals": self.decimals,
         }
         return {name: value for name, value in table.items() if value is not None}
-
-
-def _below_one(name: str, value: object) -> float:
-    found = checks.positive(name, value)
-    if found >= 1:
-        raise InvalidValue(name, "must be between 0 and 1, ends excluded", found)
-    return found
 
 
 def publish(contract: JsamContract, expected_budget: float) -> JsamContract:

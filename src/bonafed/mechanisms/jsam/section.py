@@ -16,7 +16,7 @@ from bonafed.errors import InvalidValue
 from bonafed.learning.federation import Roster
 from bonafed.learning.sections import NoiseSource, Training
 from bonafed.mechanisms.jsam.noise import Noise, noise_of
-from bonafed.mechanisms.jsam.schemes import LARGEST_LOSSES, WITH_MEMBERS, Scheme
+from bonafed.mechanisms.jsam.schemes import LARGEST_LOSSES, PUBLISHED, WITH_MEMBERS, Scheme
 from bonafed.mechanisms.protocol import Config
 from bonafed.sections import Section, flag, key, one_of
 
@@ -33,6 +33,14 @@ def cap(name: str, value: object) -> Cap:
     if isinstance(value, list | tuple):
         return tuple(checks.vector(name, value, sign="positive").tolist())
     return checks.positive(name, value)
+
+
+def below_one(name: str, value: object) -> float:
+    """A probability that is neither 0 nor 1."""
+    number = checks.positive(name, value)
+    if number >= 1:
+        raise InvalidValue(name, "must be between 0 and 1, ends excluded", number)
+    return number
 
 
 @dataclass(frozen=True)
@@ -58,7 +66,7 @@ class JsamSection(Section):
         None,
         help="Or: the payments are this sum on average over the prior; with eta, the one found for it.",
     )
-    delta: float = key(checks.positive, 1e-5, help="Of differential privacy.")
+    delta: float = key(below_one, 1e-5, help="Of differential privacy.")
     clients_per_round: int = key(checks.whole, 10, help="Drawn with replacement.")
     scheme: str = key(
         one_of(Scheme), "jsam", help='Or "unbiased", "cheapest", "largest losses", "complete information".'
@@ -84,10 +92,9 @@ class JsamSection(Section):
     def _agree(self) -> None:
         if (self.scheme == LARGEST_LOSSES) != self.clear_losses:
             raise InvalidValue("clear_losses", *_about_losses(self.scheme, self.clear_losses))
-        if self.scheme == LARGEST_LOSSES and self.coins == VERIFIABLE:
-            rule = (
-                f'must be "seed" with {LARGEST_LOSSES}: who can be drawn is known only in the first round'
-            )
+        if self.coins == VERIFIABLE and (self.scheme not in PUBLISHED or self.budget is not None):
+            what = self.scheme if self.budget is None else "a hard budget"
+            rule = f'must be "seed" with {what}, which cannot be published: coins are of a contract'
             raise InvalidValue("coins", rule, repr(self.coins))
         self._agree_on_noise_and_money()
         if isinstance(self.max_epsilon, tuple | Mapping) and self.scheme == "cheapest":

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import io
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,8 @@ from bonafed.economics import money
 from bonafed.economics.discrete import Empirical
 from bonafed.economics.priors import Prior
 from bonafed.mechanisms.jsam.payments import PrivacySettlement, privacy_warning
-from bonafed.shown import Block, Column, Document, JSONObject, Shown, Table, pairs
+from bonafed.mechanisms.protocol import Lottery
+from bonafed.shown import Block, Cell, Column, Document, JSONObject, Shown, Table, pairs
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -36,6 +37,7 @@ class JsamTerms(Shown):
     clients: tuple[str, ...]  # (N,) names
     settlement: PrivacySettlement  # in their order
     prior: Prior  # behind it
+    clients_per_round: int  # drawn with replacement
     decimals: int = money.DECIMALS  # digits after the point of an amount
     expected_budget: float | None = None  # money on average over the prior, where that was promised
     budget: float | None = None  # money at most for these reports, where that was asked for
@@ -57,15 +59,32 @@ class JsamTerms(Shown):
         return self.settlement.allocation.selection
 
     @property
-    def amounts(self) -> tuple[int, ...]:
-        """(N,) smallest units of money, once for the whole run."""
+    def columns(self) -> Mapping[str, Sequence[Cell]]:
+        """Of a statement."""
+        return {
+            "cost": self.reports.tolist(),
+            "selection": self.selection.tolist(),
+            "epsilon_sold": self.epsilon.tolist(),
+        }
+
+    @property
+    def lottery(self) -> Lottery:
+        """Who is drawn in a round, as coins decide it."""
+        return Lottery(self.selection, self.clients_per_round)
+
+    def due_in(self, round_number: int, who: Sequence[int]) -> float:
+        """Money that becomes due in round 1, 2, ...: all of it before anybody is drawn."""
+        return self.spend if round_number == 1 else 0.0
+
+    def amounts(self, participations: Sequence[int] = ()) -> tuple[int, ...]:
+        """(N,) smallest units of money, once for the whole run, however often a client is drawn."""
         paid, cost = self.settlement.payment, self.reports * self.epsilon
         return money.owed(paid, cost, decimals=self.decimals)
 
     @property
     def spend(self) -> float:
         """Money paid to all, once."""
-        return float(sum(self.amounts) / 10**self.decimals)
+        return float(sum(self.amounts()) / 10**self.decimals)
 
     @property
     def cautions(self) -> list[str]:
@@ -85,7 +104,7 @@ class JsamTerms(Shown):
         if behind and 2 * behind >= len(self.clients):
             found.append(
                 f"{behind:,} of {len(self.clients):,} reports are among past costs behind the prior. "
-                "If these are the same statements, a report moves the terms it is paid by, and lying may pay"
+                "If these are the same statements, a report moves the terms it is paid by: lying may pay"
             )
         return found
 
@@ -109,7 +128,7 @@ class JsamTerms(Shown):
                 "payment": float(done.payment[k]),
                 "amount": amount / 10**self.decimals,
             }
-            for k, (name, amount) in enumerate(zip(self.clients, self.amounts, strict=True))
+            for k, (name, amount) in enumerate(zip(self.clients, self.amounts(), strict=True))
         ]
 
     def to_json(self) -> JSONObject:
@@ -133,7 +152,7 @@ class JsamTerms(Shown):
         rows = self.rows()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(rows[0])
-        for row, amount in zip(rows, self.amounts, strict=True):
+        for row, amount in zip(rows, self.amounts(), strict=True):
             row["admitted"] = int(row["admitted"])
             row["amount"] = _written(amount, self.decimals)
             writer.writerow([repr(cell) if isinstance(cell, float) else cell for cell in row.values()])
@@ -149,7 +168,7 @@ class JsamTerms(Shown):
                 row["client"], row["report"], row["selection"] if row["admitted"] else NOT_ADMITTED,
                 row["epsilon"], _written(amount, self.decimals),
             )
-            for row, amount in zip(self.rows()[:_MOST_ROWS], self.amounts, strict=False)
+            for row, amount in zip(self.rows()[:_MOST_ROWS], self.amounts(), strict=False)
         ]  # fmt: skip
         more = len(self.clients) - len(shown)
         caption = (

@@ -86,7 +86,8 @@ def _profiles(contract: JsamContract) -> list[Floats]:
 
 
 def _liars(clients: int) -> list[int]:
-    return np.unique(np.linspace(0, clients - 1, _LIARS).round().astype(int)).tolist()
+    places = np.unique(np.linspace(0, clients - 1, _LIARS).round().astype(int))
+    return [int(place) for place in places]
 
 
 def _expected(contract: JsamContract, rule: Rule, draws: Floats, eta: float) -> Floats:
@@ -211,7 +212,7 @@ def _amounts(contract: JsamContract, names: list[str]) -> Finding:
     reserve = money.reserve(contract.clients, contract.decimals)
     for costs in _draws(contract, _SETTLED, 4):
         terms = contract.settle(dict(zip(names, costs.tolist(), strict=True)))
-        paid = np.array(terms.amounts) / 10**contract.decimals
+        paid = np.array(terms.amounts()) / 10**contract.decimals
         cost = terms.reports * terms.epsilon
         short = cost - paid
         if np.any(short > _RTOL * cost):

@@ -1,0 +1,58 @@
+"""Figures of bought privacy: terms, and what a report would earn a participant."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from bonafed.checks import Floats
+from bonafed.style import BLUE, GREEN, GREY, RED, sheet
+
+_NAMED = 30  # clients that can have their name under a bar
+
+
+def terms_figure(terms: Sequence[dict[str, Any]], paid: bool) -> Figure:
+    """Selection probability, epsilon and payment by client, in order of the reported cost."""
+    rows = sorted((row for row in terms if row["admitted"]), key=lambda row: row["report"])
+    names = [str(row["client"]) for row in rows]
+
+    def column(name: str) -> Floats:
+        return np.array([row[name] for row in rows], dtype=np.float64)
+
+    place, cost, epsilon = np.arange(len(rows)), column("report"), column("epsilon")
+    panels = 3 if paid else 2
+    figure = sheet(3.7 * panels, 3.6)
+    axes = figure.subplots(1, panels)
+    axes[0].bar(place, column("selection"), width=0.8, color=BLUE)
+    axes[0].axhline(1 / len(rows), color=GREY, ls=":", lw=1, label="everybody alike")
+    axes[0].set(ylabel="probability of each draw", title="Who is selected")
+    axes[0].legend(frameon=False, fontsize=8)
+    axes[1].bar(place, epsilon, width=0.8, color=GREEN)
+    axes[1].set(ylabel="epsilon of the whole run", title="Whose privacy is bought")
+    if paid:
+        payment = column("payment")
+        axes[2].bar(place, payment, width=0.8, color=RED, alpha=0.4, label="payment")
+        axes[2].bar(place, cost * epsilon, width=0.8, color=RED, label="report times epsilon")
+        axes[2].set(ylabel="money for the whole run", title="What it pays")
+        axes[2].legend(frameon=False, fontsize=8)
+    for panel in axes:
+        panel.set_xlabel("client, in order of the report")
+        if len(names) <= _NAMED:
+            panel.set_xticks(place, names, rotation=60 if max(map(len, names)) > 3 else 0, fontsize=8)
+    return figure
+
+
+def prospect_figure(cost: float, reports: Floats, utility: Floats) -> Figure:
+    """What is left for a participant by what it states; the truth is the top."""
+    figure = sheet(5.6, 3.6)
+    axes = figure.subplots()
+    axes.plot(reports, utility, color=BLUE, lw=2)
+    axes.axvline(cost, color=GREY, ls=":", label="the truth")
+    axes.axhline(0.0, color="black", lw=0.6)
+    axes.set(xlabel="reported cost of a unit of epsilon", ylabel="mean money left over the run")
+    axes.set_title("What a report earns", loc="left")
+    axes.legend(frameon=False, fontsize=8)
+    return figure
