@@ -10,6 +10,7 @@ from torch import nn
 
 from bonafed.errors import BadReport, Diverged, InvalidValue
 from bonafed.learning.datasets import from_arrays
+from bonafed.learning.functions import FunctionFederation
 from bonafed.learning.privacy import Ledger, Release
 from bonafed.mechanisms.faithful import (
     RidgeRegression,
@@ -375,3 +376,21 @@ def test_models_that_are_not_convex_need_a_step_and_gradients(make, small):
         prepare(
             make("faithful.learning_rate=1", "faithful.payments=exact"), dataset=small, module=module
         )
+
+
+def test_clients_that_are_asked_come_to_the_statement_of_simulated_ones(make, small, tmp_path):
+    here = prepare(make(), dataset=small)
+
+    def ask(tasks):  # each client for itself; what a simulation knows besides is not at hand
+        return {task.identifier: here.clients.replies([task])[task.identifier] for task in tasks}
+
+    there = prepare(make(), dataset=small, federation=FunctionFederation(here.clients.members, ask))
+    one, other = said_by(here, tmp_path / "here"), said_by(there, tmp_path / "there")
+    for column in ("payment", "loss", "loss_with_the_others_model"):
+        assert other["columns"][column] == pytest.approx(one["columns"][column], abs=1e-9)
+    # alone, training ends within 1e-6 of the minimum
+    assert other["columns"]["loss_alone"] == pytest.approx(one["columns"]["loss_alone"], abs=1e-6)
+    assert [check["holds"] for check in other["findings"]] == [True] * 4
+    exact = prepare(make("faithful.payments=exact"), dataset=small, federation=there.clients)
+    with pytest.raises(InvalidValue, match=r"faithful\.payments must not be given unless the samples are"):
+        said_by(exact, tmp_path / "exact")
