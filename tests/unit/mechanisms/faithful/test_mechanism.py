@@ -248,9 +248,7 @@ def test_in_a_private_run_one_sample_changes_no_other(make, small):
     asked = make("privacy.epsilon=5", "privacy.delta=1e-3")
     features = small.features.copy()
     features[7] *= 1000
-    one, other = (
-        prepare(asked, dataset=replace(small, features=x)) for x in (small.features, features)
-    )
+    one, other = (prepare(asked, dataset=replace(small, features=x)) for x in (small.features, features))
     objective = one.mechanism.course.objective
     problems = [setting.clients.oracle(objective) for setting in (one, other)]
     models = np.random.default_rng(0).standard_normal((1, problems[0].size))
@@ -373,9 +371,7 @@ def test_models_that_are_not_convex_need_a_step_and_gradients(make, small):
     with pytest.raises(InvalidValue, match=r"faithful\.learning_rate must be set for softmax"):
         prepare(make(), dataset=small, module=module)
     with pytest.raises(InvalidValue, match=r"faithful\.payments must not be given for softmax"):
-        prepare(
-            make("faithful.learning_rate=1", "faithful.payments=exact"), dataset=small, module=module
-        )
+        prepare(make("faithful.learning_rate=1", "faithful.payments=exact"), dataset=small, module=module)
 
 
 def test_clients_that_are_asked_come_to_the_statement_of_simulated_ones(make, small, tmp_path):
