@@ -60,9 +60,10 @@ class BadUpdate(BonafedError):
 
     def __init__(self, client: str, round_number: int, reason: str) -> None:
         self.client, self.round_number, self.reason = client, round_number, reason
+        rule = reason if reason.startswith("must") else f"must be usable, got {reason}"
         super().__init__(
-            f"update of client {client} in round {round_number} {reason}; "
-            "a smaller learning rate may help, or on_bad_update = 'skip'"
+            f"update of client {client} in round {round_number} {rule} "
+            '(on_bad_update = "skip" leaves such a client out of the round)'
         )
 
 

@@ -5,7 +5,6 @@ config. `test_protocol_controls.py` has a mechanism for each law that must fail 
 """
 
 from contextlib import ExitStack
-from dataclasses import fields
 
 import pytest
 
@@ -26,7 +25,7 @@ def posted_price():
 
 @pytest.fixture(params=["here", "elsewhere"])
 def world(request):
-    """world(name, ("table", "key", value), ...): a setting whose clients are here, or in another process."""
+    """world(name, ("table", "key", value), ...): a setting; its clients are here, or in another process."""
     with ExitStack() as stack:
 
         def make(name, *changes, **about):
@@ -64,60 +63,22 @@ def test_reports_may_come_with_names(name):
     if made.mechanism.question is None:
         return
     reports = {name: made.agreement.reports[name] for name in reversed(worlds.OWNERS)}
-    stated = worlds.setting(name, ("partition", "kind", "iid"), ("partition", "clients", 6), reports=reports)
+    stated = worlds.setting(
+        name, ("partition", "kind", "iid"), ("partition", "clients", 6), reports=reports
+    )
     result = train(stated)
     assert stated.agreement.reports == made.agreement.reports
     protocol.names_survive(stated, result)
 
 
-def policy_of(name):
-    """The key that says what happens to a client that fails, and what it may say beside "raise"."""
-    part = catalogue.entry(name).load()
-    for table, section in (("training", part.training), (part.table, part.section)):
-        for item in fields(section) if section is not None else ():
-            if item.name.startswith("on_bad_"):
-                return table, item.name, "skip" if item.name == "on_bad_update" else "leave out"
-    raise AssertionError(f"{name} says nothing about clients that fail")
-
-
-def failing(made, task):
-    """The same setting with clients that fail in one task."""
-    clients = worlds.Failing(worlds.clients_of(made), lambda asked: asked.identifier == task)
-    return prepare(made.config, dataset=worlds.small(), federation=clients)
-
-
-def some_task(made):
-    """A task of the second round of the mechanism itself, and whose it is."""
-    asked = []
-
-    def spy(task):
-        asked.append(task)
-        return False
-
-    clients = worlds.Failing(worlds.clients_of(made), spy)
-    rounds = []
-    spied = prepare(made.config, dataset=worlds.small(), federation=clients)
-
-    def on_round(record):
-        rounds.append((record, list(asked)))
-        asked.clear()
-
-    train(spied, on_round=on_round)
-    own = [(record, tasks) for record, tasks in rounds if not record.phase and tasks]
-    record, tasks = own[1]
-    return tasks[-1], record.round
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_a_client_that_fails_is_handled_by_policy(name, world):
-    table, key, other = policy_of(name)
+    table, key, other = worlds.policy_of(name)
     made = world(name, (table, key, other))
-    task, number = some_task(made)
-    result = train(failing(made, task.identifier))
-    private = made.config.noise is not None
-    protocol.failure_is_skipped(result, task.client, number, private=private)
-    strict = failing(world(name, (table, key, "raise")), task.identifier)
-    protocol.failure_is_raised(lambda: train(strict), task.client, number)
+    task, number = worlds.some_task(made)
+    protocol.failure_is_skipped(worlds.failing(made, task.identifier), task.client, number)
+    strict = worlds.failing(world(name, (table, key, "raise")), task.identifier)
+    protocol.failure_is_raised(strict, task.client, number)
 
 
 @pytest.mark.parametrize("name", NAMES)

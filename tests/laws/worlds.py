@@ -21,13 +21,14 @@ from bonafed.learning.noise import Reproducible
 from bonafed.mechanisms import catalogue
 from bonafed.runs import config as configs
 from bonafed.runs.setting import prepare
+from bonafed.runs.training import train
 
 ROOT = Path(__file__).parents[2]
 HOW_TO = ROOT / "docs" / "how-to"
 OWNERS = ("ada", "ben", "cyd", "dan", "eve", "zoë")
 ROUNDS = 4
 POSTED_PRICE = catalogue.Entry(
-    "posted-price", "posted_price", "posted_price.slice", "pay a posted price for taking part", "audit"
+    "posted-price", "posted_price", "posted_price.slice", "a price for taking part", verbs="audit"
 )
 
 
@@ -73,6 +74,7 @@ def example(name):
 def miniature(name, *changes):
     """A small config of a mechanism, made of its example; `changes` are ("table", "key", value)."""
     tables = example(name)
+    people = tables["partition"]["clients"] * tables.get("training", {}).get("rounds", ROUNDS)
     tables["data"] = {"name": "small", "classes": 3}
     tables["partition"] = {"kind": "natural"}
     tables["run"] = {"seed": 3, "cores": 1, "checkpoint_every": 2}
@@ -81,6 +83,9 @@ def miniature(name, *changes):
             table["rounds"] = ROUNDS
         if "batch_size" in table:
             table["batch_size"] = 8
+        for key in table:
+            if "budget" in key:  # as much for each client and round as in the example
+                table[key] *= len(OWNERS) * ROUNDS / people
     part = catalogue.entry(name).load()
     if part.section is not None and "noise" in {item.name for item in fields(part.section)}:
         tables[part.table]["noise"] = "reproducible"
@@ -195,3 +200,41 @@ class Failing:
     def replies(self, tasks):
         fine = self.inner.replies([task for task in tasks if not self.fails(task)])
         return {**fine, **{task.identifier: Failure("lost") for task in tasks if self.fails(task)}}
+
+
+def policy_of(name):
+    """The key that says what happens to a client that fails, and what it may say beside "raise"."""
+    part = catalogue.entry(name).load()
+    for table, section in (("training", part.training), (part.table, part.section)):
+        for item in fields(section) if section is not None else ():
+            if item.name.startswith("on_bad_"):
+                return table, item.name, "skip" if item.name == "on_bad_update" else "leave out"
+    raise AssertionError(f"{name} says nothing about clients that fail")
+
+
+def failing(made, task):
+    """The same setting with clients that fail in one task."""
+    clients = Failing(clients_of(made), lambda asked: asked.identifier == task)
+    return prepare(made.config, dataset=small(), federation=clients)
+
+
+def some_task(made):
+    """A task of the second round of the mechanism itself, and whose it is."""
+    asked = []
+
+    def spy(task):
+        asked.append(task)
+        return False
+
+    clients = Failing(clients_of(made), spy)
+    rounds = []
+    spied = prepare(made.config, dataset=small(), federation=clients)
+
+    def on_round(record):
+        rounds.append((record, list(asked)))
+        asked.clear()
+
+    train(spied, on_round=on_round)
+    own = [(record, tasks) for record, tasks in rounds if not record.phase and tasks]
+    record, tasks = own[1]
+    return tasks[-1], record.round

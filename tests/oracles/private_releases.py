@@ -25,9 +25,9 @@ from bonafed.learning.engine.jobs import Job, Samples, batches, job_rng
 from bonafed.learning.engine.programs import program_for
 from bonafed.learning.engine.running import run_jobs
 from bonafed.learning.noise import Reproducible
+from bonafed.learning.problems.convex import SoftmaxRegression
 from bonafed.learning.work import LocalTraining
 from bonafed.mechanisms.faithful import private
-from bonafed.learning.problems.convex import SoftmaxRegression
 from bonafed.runs import config
 from bonafed.runs.setting import prepare
 from bonafed.runs.training import Accounts, play

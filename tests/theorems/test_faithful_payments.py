@@ -7,6 +7,9 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_digits
 
 from bonafed.errors import InvalidValue
+from bonafed.learning.problems import convex as problems
+from bonafed.learning.problems.convex import Problem
+from bonafed.learning.problems.newton import descend, solve
 from bonafed.mechanisms.faithful import (
     RidgeRegression,
     SoftmaxRegression,
@@ -15,8 +18,6 @@ from bonafed.mechanisms.faithful import (
     problems,
     vcg_payments,
 )
-from bonafed.learning.problems.newton import descend, solve
-from bonafed.learning.problems.convex import Problem
 from tests.oracles.faithful import leave_one_out
 
 seeds = st.integers(0, 10_000)

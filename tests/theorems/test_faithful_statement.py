@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from bonafed.errors import BadReport
+from bonafed.learning.problems.coalition import Coalition
 from bonafed.mechanisms.faithful import (
     cluster_payments,
     faithful,
@@ -15,7 +16,6 @@ from bonafed.mechanisms.faithful import (
     train,
 )
 from bonafed.mechanisms.faithful.agents import amplify, drop_out, flip_sign, free_ride
-from bonafed.learning.problems.coalition import Coalition
 from bonafed.mechanisms.faithful.reports import Watch
 from bonafed.mechanisms.faithful.statement import statement
 from tests.oracles.faithful import digits_problem

@@ -8,6 +8,7 @@ import torch
 
 from bonafed.errors import InvalidValue
 from bonafed.learning.engine.programs import CLIP_MARGIN as ENGINE_MARGIN
+from bonafed.learning.problems.convex import CLIP_MARGIN
 from bonafed.mechanisms.faithful import (
     PublicFacts,
     SoftmaxRegression,
@@ -26,7 +27,6 @@ from bonafed.mechanisms.faithful.private_cheating import (
     scaled,
 )
 from bonafed.mechanisms.faithful.private_plan import enough_for_payments, plan_warning, training_gap
-from bonafed.learning.problems.convex import CLIP_MARGIN
 from bonafed.mechanisms.faithful.statement import private_statement
 from tests.oracles.faithful import digits_problem
 

@@ -10,14 +10,14 @@ from bonafed.mechanisms.jsam import budget as jsam_budget
 from bonafed.mechanisms.jsam import mechanism as jsam_mechanism
 from bonafed.mechanisms.jsam import schemes as jsam_schemes
 from bonafed.mechanisms.rewards import ModelRewards, Standalone, cheats
-from bonafed.mechanisms.sampling import training as sampling_training
+from bonafed.mechanisms.sampling import mechanism as sampling_mechanism
 
 BELIEF = Uniform(0.5, 1.5)
 LARGEST = 2**64 - 1
 TAKES_A_SEED = {
     "a named data set": lambda seed: datasets.load("synthetic", seed=seed),
     "synthetic data": lambda seed: datasets.synthetic(samples=20, clients=2, seed=seed),
-    "costs of participation": lambda seed: sampling_training.draw_costs(BELIEF, 3, seed),
+    "costs of participation": lambda seed: sampling_mechanism.draw_costs(BELIEF, 3, seed),
     "costs of privacy": lambda seed: jsam_schemes.draw_costs(BELIEF, 3, seed),
     "the schedule of JSAM": lambda seed: jsam_mechanism.draw_schedule(np.full(3, 1 / 3), 2, 2, seed),
     "the budget on average": lambda seed: jsam_budget.eta_for_expected_budget(

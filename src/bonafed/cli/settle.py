@@ -52,8 +52,6 @@ def settle(
     document = agreed.settle(stated).document()
     outputs = {} if save is None else {save: render.saved(document, save, "csv")}
     render.write_together(outputs)
-    if not as_json:
-        render.say(f"{contract}: {len(stated):,} clients")
     render.show(document, as_json=as_json, written=outputs)
 
 
@@ -66,10 +64,11 @@ def _read(contract: Contract, path: Path) -> Reports:
 def _drawn(contract: Contract, seed: int | None) -> Reports:
     """What clients would state if they were as the contract believes."""
     from bonafed import checks
+    from bonafed.mechanisms.protocol import Drawn
 
     simulate, clients = contract.question.simulate, contract.clients
     if simulate is None or clients is None:
         rule = "must not be given: the contract does not say what clients are like, or how many there are"
         raise InvalidValue("--draw", rule, seed)
     values = simulate(clients, checks.seed("draw", seed)).tolist()
-    return {str(number): float(value) for number, value in enumerate(values)}
+    return Drawn({str(number): float(value) for number, value in enumerate(values)})

@@ -21,6 +21,7 @@ Implementations: `learning.engine.federation` (all tasks of a round as one progr
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -29,6 +30,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
 from bonafed.learning.privacy.ledger import Release
@@ -87,6 +89,10 @@ class Train:
     seed: int  # of the order of records
     copy: int = 0  # 0, 1, ... if the client is asked more than once in the round
     noise_multiplier: float = 0.0  # noise over sensitivity in every step, drawn by the client; 0: none
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.noise_multiplier < math.inf:
+            checks.non_negative("noise_multiplier", self.noise_multiplier)  # refuses it by name
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +168,10 @@ class Reply:
 class Failure:
     """Why there is no answer, or none that can be used."""
 
-    reason: str
+    reason: str  # "must be finite, got NaN or inf", as one would say it of the answer, or what came instead
+
+
+NOT_FINITE = Failure("must be finite, got NaN or inf; a smaller learning rate may help")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -44,7 +44,7 @@ def _require_array(name: str, values: object, kinds: str) -> None:
         raise InvalidValue(name, f"must be a one-dimensional array of {numbers}", repr(values)[:60])
 
 
-def _require_known(clients: list[int], number: int) -> None:
+def require_known(clients: list[int], number: int) -> None:
     """Client numbers below so many; one below 0 would be counted from the end."""
     if clients and (min(clients) < 0 or max(clients) >= number):
         unknown = next(client for client in clients if not 0 <= client < number)
@@ -56,7 +56,7 @@ def weighted_mean(clients: Sequence[int] | NDArray[np.int64], sizes: ArrayLike) 
     who = np.asarray(clients) if len(clients) else np.zeros(0, dtype=np.int64)
     _require_array("clients", who, "iu")
     everyone = checks.vector("sizes", sizes)
-    _require_known(who.tolist(), everyone.size)
+    require_known(who.tolist(), everyone.size)
     n = everyone[who]
     if who.size and n.sum() <= 0:
         raise InvalidValue("sizes", "must not be 0 for all clients that take part", who.tolist()[:10])

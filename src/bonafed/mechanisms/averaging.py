@@ -18,19 +18,21 @@ fails counts as one that changes nothing, and nobody is told: no noise hides any
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, ClassVar, Literal, Protocol, cast
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from bonafed import checks
 from bonafed.checks import Floats, finite_or_none
 from bonafed.economics.claims import Statement
 from bonafed.errors import BadModel, BadUpdate, InvalidValue
-from bonafed.learning.federation import Federation, Need, Question, Roster, Task, Train
-from bonafed.learning.participation import Participation, weighted_mean
+from bonafed.learning.federation import Federation, Need, Question, Roster, Task, Total, Train
+from bonafed.learning.participation import Participation, require_known, weighted_mean
 from bonafed.learning.privacy import (
     REPLACE,
     Adjacency,
@@ -233,7 +235,11 @@ class Averaging:
         return self.rules.contract
 
     def agree(self, members: Roster, reports: Reports) -> Agreement:
-        return self.rules.agree(members, reports)
+        """The terms of every client; a promise that no noise can keep is refused before anybody trains."""
+        agreement = self.rules.agree(members, reports)
+        self.local_training(1, agreement)
+        self._noise_multipliers(agreement)
+        return agreement
 
     def lottery(self, agreement: Agreement) -> Lottery | None:
         return self.rules.lottery(agreement)
@@ -253,25 +259,20 @@ class Averaging:
         number = state.round_number + 1
         agreement, names = state.agreement, state.agreement.members.names
         who = self.rules.participation(agreement, number)  # (1)
-        spec = self._local_training(number, agreement)
-        tasks = self._tasks(state, who, spec, number)
+        spec = self.local_training(number, agreement)
+        tasks = training_tasks(
+            names, state.model, who, spec, round_number=number, seed=self.config.run.seed,
+            noise_multipliers=state.noise_multipliers,
+        )  # fmt: skip
         total = federation.total(tasks, who.weights)  # (2)
-        failed = [task.client for task, fine in zip(tasks, total.delivered, strict=True) if not fine]
-        if failed and self.config.local.on_bad_update == "raise":
-            reason = next(iter(total.failures.values())).reason
-            raise BadUpdate(failed[0], number, reason)
-        change = total.values[0]  # (3)
-        left = float(who.weights[np.array(total.delivered, dtype=bool)].sum())
-        if who.is_mean and failed and left and not self.private:  # their shares go to the others
-            change = change / left
-        after = (state.model.astype(np.float64) + change).astype(state.model.dtype)
-        if not np.isfinite(after.sum(dtype=np.float64)):
-            raise BadModel(number)
+        if self.config.local.on_bad_update == "raise":
+            require_all(tasks, total, number)
+        after = averaged(state.model, who, total, number, fill_in=not self.private)  # (3)
         spend = self.rules.spend(agreement, number, who)  # (4)
         following = self._counted(state, after, who, total.delivered, total.releases, spend)
         return following, Round(
             participants=[names[client] for client in np.sort(who.clients)],
-            failed=[] if self.private else sorted(failed),
+            failed=[] if self.private else [names[client] for client in failures(who, total)],
             steps=total.steps,
             learning_rate=spec.learning_rate,
             train_loss=None if self.private else finite_or_none(total.loss),
@@ -279,21 +280,6 @@ class Averaging:
             epsilon=self._largest_epsilon(following),
             releases=total.releases,
         )
-
-    def _tasks(
-        self, state: AveragingState, who: Participation, spec: LocalTraining, number: int
-    ) -> list[Task]:
-        """One per participation; a client that is drawn again is asked for another copy."""
-        names, multipliers = state.agreement.members.names, state.noise_multipliers
-        sent, seed, asked = state.model[None], self.config.run.seed, dict[int, int]()
-        tasks = []
-        for client in who.clients.tolist():
-            copy = asked.get(client, 0)
-            asked[client] = copy + 1
-            noise = 0.0 if multipliers is None else float(multipliers[client])
-            work = Train(spec, number, seed, copy, noise)
-            tasks.append(Task(f"round {number}, {names[client]}, {copy}", names[client], sent, work))
-        return tasks
 
     def _counted(
         self,
@@ -344,7 +330,7 @@ class Averaging:
             notes=(*_privacy_notes(promise, float(epsilon.max())), *statement.notes),
         )
 
-    def _local_training(self, number: int, agreement: Agreement) -> LocalTraining:
+    def local_training(self, number: int, agreement: Agreement) -> LocalTraining:
         """What clients do in round 1, 2, ..."""
         first, *later = self.rates(number).tolist()
         promise = self.rules.promise(agreement)
@@ -362,13 +348,13 @@ class Averaging:
         turns = np.zeros(len(agreement.members), dtype=np.int64)
         for number in range(1, self.rounds + 1):
             np.add.at(turns, self.rules.participation(agreement, number).clients, 1)
-        spec = self._local_training(1, agreement)
+        spec = self.local_training(1, agreement)
         with named(promise.table):
             return noise_multipliers(promise, turns, agreement.members.sizes, spec, self.parameters)
 
     def _epsilons(self, state: AveragingState, promise: Promise) -> Floats:
         """(N,) what the ledger says."""
-        multipliers, spec = state.noise_multipliers, self._local_training(1, state.agreement)
+        multipliers, spec = state.noise_multipliers, self.local_training(1, state.agreement)
         assert multipliers is not None  # something was promised
 
         @cache
@@ -401,6 +387,70 @@ class Averaging:
         return Ledger((Release(0, 0, sigma, times),)).epsilon(0, promise.delta)
 
 
+def training_tasks(
+    names: Sequence[str],
+    model: NDArray[Any],
+    who: Participation,
+    spec: LocalTraining,
+    *,
+    round_number: int,
+    seed: int,
+    noise_multipliers: ArrayLike | None = None,
+) -> list[Task]:
+    """A task per participation, from one shared model (P,); who is drawn again is asked for another copy.
+
+    `noise_multipliers` are those of all clients, (N,).
+    """
+    clients = who.clients.tolist()
+    require_known(clients, len(names))
+    noise = None
+    if noise_multipliers is not None:
+        noise = checks.vector("noise_multipliers", noise_multipliers, length=len(names)).tolist()
+    sent, copies, works, tasks = model[None], dict[int, int](), dict[tuple[int, float], Train](), []
+    for client in clients:
+        copy = copies.get(client, 0)
+        copies[client] = copy + 1
+        kind = copy, 0.0 if noise is None else noise[client]
+        work = works.get(kind)
+        if work is None:
+            work = works[kind] = Train(spec, round_number, seed, *kind)
+        tasks.append(Task(f"round {round_number}, {names[client]}, {copy}", names[client], sent, work))
+    return tasks
+
+
+def require_all(tasks: Sequence[Task], total: Total, round_number: int) -> None:
+    """Everybody delivered."""
+    for task, fine in zip(tasks, total.delivered, strict=True):
+        if not fine:
+            raise BadUpdate(task.client, round_number, total.failures[task.identifier].reason)
+
+
+def failures(who: Participation, total: Total) -> list[int]:
+    """Clients that did not deliver, in the order of the roster, with multiplicity."""
+    return sorted(who.clients[~np.array(total.delivered, dtype=bool)].tolist())
+
+
+def averaged(
+    model: NDArray[Any], who: Participation, total: Total, round_number: int, *, fill_in: bool
+) -> NDArray[Any]:
+    """(P,) the shared model after a round; it must be finite.
+
+    `fill_in`: in a mean, the shares of those who did not deliver go to the others; else they are lost.
+    """
+    change = total.values[0]
+    if fill_in and who.is_mean and not all(total.delivered):
+        in_order = np.argsort(who.clients, kind="stable")
+        shares = who.weights[in_order][np.array(total.delivered, dtype=bool)[in_order]].tolist()
+        if left := sum(shares):
+            change = change / left
+    with np.errstate(over="ignore", invalid="ignore"):  # told below
+        after: NDArray[Any] = (model + change).astype(model.dtype)  # the change is of double precision
+        finite = math.isfinite(float(after.sum(dtype=np.float64)))
+    if not finite:
+        raise BadModel(round_number)
+    return after
+
+
 def learning_rates(config: Config, members: Roster) -> tuple[Config, Rates]:
     """The learning rates of every round, and the config with the constants they came from.
 
@@ -428,6 +478,8 @@ def _rates_by_theorem(config: Config, training: Training, members: Roster) -> tu
     for name, value in (("smoothness", smooth), ("strong_convexity", convex)):
         if value is None:
             rule = f"must be set for {rate}: nobody has agreed on a bound"
+            if config.noise is not None:
+                rule = f"must be set for {rate} in private training: that of the data is not private"
             raise InvalidValue(f"training.{name}", rule, "nothing")
     assert smooth is not None
     assert convex is not None
@@ -451,17 +503,7 @@ def noise_multipliers(
     (decision 0010); noise that a seed takes off promises nothing, and has none.
     """
     longest = max((largest_sum(int(n), spec) for n in sizes if n), default=0.0)
-
-    @cache
-    def calibrated(epsilon: float, times: int, rate: float | None) -> float:
-        ideal = _ideal(promise.calibration, times, rate)
-        if promise.noise != "secret":
-            return ideal(epsilon, promise.delta)
-        return covering(ideal, epsilon, promise.delta, parameters * times, longest)
-
-    if (
-        promise.epsilon.size and promise.epsilon.max() > 0
-    ):  # also if nobody takes part, bad values are refused
+    if promise.epsilon.size and promise.epsilon.max() > 0:  # bad values are refused even if nobody releases
         noise_multiplier(float(promise.epsilon.max()), promise.delta)
     multipliers = np.zeros(sizes.size)
     for client, (epsilon, count, size) in enumerate(
@@ -469,8 +511,27 @@ def noise_multipliers(
     ):
         times = count * record_steps(size, spec) if size else 0
         if times:
-            multipliers[client] = calibrated(epsilon, times, sampling_rate(size, spec))
+            reach = longest if promise.noise == "secret" else None
+            multipliers[client] = _calibrated(
+                promise.calibration, epsilon, promise.delta, times, sampling_rate(size, spec),
+                parameters * times, reach,
+            )  # fmt: skip
     return multipliers
+
+
+@lru_cache(maxsize=4096)  # many clients are alike, and batches drawn by coins take tenths of a second
+def _calibrated(
+    calibration: Calibration,
+    epsilon: float,
+    delta: float,
+    times: int,
+    rate: float | None,
+    numbers: int,
+    reach: float | None,
+) -> float:
+    """The noise multiplier for so many releases of so many `numbers` together; reach None: no margin."""
+    ideal = _ideal(calibration, times, rate)
+    return ideal(epsilon, delta) if reach is None else covering(ideal, epsilon, delta, numbers, reach)
 
 
 def _ideal(calibration: Calibration, times: int, rate: float | None) -> Ideal:

@@ -28,10 +28,14 @@ from bonafed.learning.privacy.ledger import Release
 from bonafed.learning.sections import Data, Model, Partition, Privacy, Run, Training
 from bonafed.mechanisms.coins import Coins
 from bonafed.sections import Section
-from bonafed.shown import Document, JSONObject
+from bonafed.shown import Cell, Document, JSONObject
 
 Arrays = Mapping[str, NDArray[Any]]
 Reports = Mapping[str, float]  # what each client states, by name
+
+
+class Drawn(dict[str, float]):
+    """Reports that nobody stated: drawn as a contract believes clients to be, to see what it means."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +98,11 @@ class PaidTerms(Terms, Protocol):
     @property
     def clients(self) -> tuple[str, ...]:
         """(N,) names."""
+        ...
+
+    @property
+    def columns(self) -> Mapping[str, Sequence[Cell]]:
+        """(N,) each: the columns of the statement that follow from contract and reports alone."""
         ...
 
     @property

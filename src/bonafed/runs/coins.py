@@ -19,10 +19,12 @@ from pathlib import Path
 
 from bonafed.economics.claims import Finding, Statement
 from bonafed.errors import InvalidValue, UnreadableFile
+from bonafed.mechanisms import catalogue
 from bonafed.mechanisms.coins import Coins
 from bonafed.mechanisms.coins.checking import RunRecord, check_run
 from bonafed.mechanisms.coins.transcript import read_transcript, transcript_bytes, transcript_of
 from bonafed.mechanisms.contracts.files import read_contract
+from bonafed.mechanisms.protocol import Contract
 from bonafed.runs import folder as folders
 from bonafed.runs import private
 from bonafed.runs.folder import JSONObject
@@ -66,7 +68,18 @@ def verify_run(folder: Path) -> list[Finding]:
         [_spend(line) for line in records],
         _statement(folder),
     )
-    return check_run(record)
+    return [_check_config(folder, record.contract), *check_run(record)]
+
+
+def _check_config(folder: Path, contract: Contract) -> Finding:
+    """Whether config.toml says what the contract does."""
+    table = catalogue.entry(contract.mechanism).table
+    own = folders.read_config(folder).get(str(table), {})
+    for key, value in contract.table().items():
+        if own.get(key) != value:
+            text = f"{table}.{key} is {own.get(key)!r} in config.toml, {value!r} in the contract"
+            return Finding("agreement", False, text)
+    return Finding("agreement", True, "config.toml and contract.json say the same")
 
 
 def _reports(folder: Path) -> dict[str, float]:

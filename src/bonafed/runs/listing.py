@@ -87,7 +87,7 @@ def _overview(folder: Path, config: Config, written: list[JSONObject]) -> JSONOb
         "clients": config.partition.clients,
         "mechanism": config.mechanism,
         "scheme": getattr(config.own, "scheme", None),
-        "rounds": len(rounds),
+        "rounds": len(written),  # of all phases, like those that are planned
         "planned_rounds": folders.read_json(folder, folders.VERSIONS).get("rounds"),
         "finished": finished,
         "test_accuracy": last("test_accuracy"),

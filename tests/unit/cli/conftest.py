@@ -196,7 +196,8 @@ def toy(monkeypatch):
     module.SLICE = SLICE
     monkeypatch.setitem(sys.modules, "bonafed.mechanisms.toy", ModuleType("bonafed.mechanisms.toy"))
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    entry = catalogue.Entry("toy", "toy", "toy.slice", "pay for toys", "quote audit advise")
+    fit = catalogue.Fit(True, ("none",), True, False, "Pays for toys.", "bonafed quote toy")
+    entry = catalogue.Entry("toy", "toy", "toy.slice", "pay for toys", fit, "quote audit advise")
     monkeypatch.setattr(catalogue, "CATALOGUE", {"toy": entry})
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)  # no advice but the toy's
     return SLICE

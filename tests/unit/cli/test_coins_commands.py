@@ -174,7 +174,10 @@ def test_a_client_reveals_nothing_on_a_roster_that_is_not_what_it_agreed_to(bona
         (lambda d: d.update(contract="00" * 32), "roster must be of this contract, got digest"),
         (lambda d: d.update(commitment="00" * 32), "roster must be of this contract, got commitment"),
         (lambda d: d.update(rounds=49), "roster must be of this contract, got rounds 49"),
-        (lambda d: d["clients"].pop(), "roster must be of this contract, got clients 2"),
+        (
+            lambda d: d["clients"].append({**d["clients"][1], "name": "joe"}),
+            "roster must be of this contract, got clients 4",
+        ),
         (lambda d: d.update(draws=2), "roster must be of this contract, got draws 2"),
     ):
         shutil.copy("roster.json", "forged.json")
@@ -272,7 +275,7 @@ def test_a_run_is_trained_and_verified(bonafed):
     path = Path("runs/sampling/metrics.jsonl")
     first, *rest = path.read_text().splitlines()
     record = json.loads(first)
-    record["participants"] = record["participants"][1:] or [0]
+    record["participants"] = [*record["participants"], "0", "0"]
     path.write_text("\n".join([json.dumps(record), *rest]) + "\n")
     code, out, _ = bonafed("verify", "--coins", "runs/sampling", "--json")
     assert code == 1

@@ -251,7 +251,7 @@ def test_verify_refuses_what_is_not_a_contract(bonafed):
     Path("b.json").write_text('{"format": "another"}')
     code, _, err = bonafed("verify", "b.json")
     assert code == 2
-    assert "contract.format must be 'bonafed-sampling-contract'" in err
+    assert "contract.format must be one of bonafed-sampling-contract, " in err
     Path("c.json").write_text("[]")
     assert bonafed("verify", "c.json")[0] == 2
     assert bonafed("verify", "none.json")[::2] == (2, "error: none.json: No such file or directory\n")
@@ -351,8 +351,9 @@ def test_help_version_and_unknown_commands(bonafed):
     "program",
     [
         "import bonafed.economics",
-        "import sys; sys.argv = ['bonafed', 'quote', 'sampling', *'--prior uniform:0.5,1.5 --clients 9 --rounds 9 "
-        "--budget 9'.split()]\ntry:\n from bonafed.cli import main; main()\nexcept SystemExit: pass",
+        "import sys; sys.argv = ['bonafed', 'quote', 'sampling', *'--prior uniform:0.5,1.5 --clients 9 "
+        "--rounds 9 --budget 9'.split()]\n"
+        "try:\n from bonafed.cli import main; main()\nexcept SystemExit: pass",
     ],
     ids=["import", "quote"],
 )

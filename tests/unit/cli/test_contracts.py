@@ -58,15 +58,15 @@ class TestWhatIsSigned:
             bonafed("quote", "sampling", "--prior-free", "--highest", "1.5", *SMALL, "--save", "r.json")[0]
             == 0
         )
-        rules, rounds, _ = rules_from_json(read_object("r.json"))
-        Path("r.json").write_bytes(rules_bytes(rules, rounds, "cd" * 32))
+        published = rules_from_json(read_object("r.json"))
+        Path("r.json").write_bytes(rules_bytes(published.rules, published.rounds, "cd" * 32))
         code, out, _ = bonafed("verify", "r.json")
         assert code == 0
-        for text in ("prior-free rules", "120 over the run", "highest", "cd" * 32, sha256("r.json")):
+        for text in ("Prior-free rules", "120 over the run", "highest", "cd" * 32, sha256("r.json")):
             assert text in out
         code, _, err = bonafed("verify", "r.json", "--cost", "1")
         assert code == 2
-        assert "--cost must be asked of a contract" in err
+        assert "cost must be asked of a contract" in err
 
 
 class TestWhatIsEarned:
@@ -200,7 +200,7 @@ class TestCautions:
         )
         out = " ".join(bonafed("settle", "c.json", "--reports", "stated.csv")[1].split())
         assert "Note: 3 of 3 reports are among the past costs that the contract was made from" in out
-        assert "bonafed quote --prior-free" in out
+        assert "bonafed quote sampling --prior-free" in out
         drawn = json.loads(bonafed("settle", "c.json", "--draw", "0", "--json")[1])["cautions"]
         assert not any("past costs" in sentence for sentence in drawn)
         Path("others.csv").write_text("2.5\n3\n9\n")

@@ -27,7 +27,7 @@ def test_train_shows_what_the_summary_says(trained):
         file.write("# mine\n")
     assert trained("train", "--write-example", "fedavg")[::2] == (
         2,
-        "error: --write-example must not replace a file that is another, got fedavg.toml\n",
+        "error: --write-example must not replace an existing file with other contents, got fedavg.toml\n",
     )
     code, out, _ = trained("train", "sampling.toml", *QUICK, "--folder", "other", "--json")
     said = json.loads(out)
@@ -41,10 +41,10 @@ def test_train_shows_what_the_summary_says(trained):
 def test_bought_privacy_is_shown_with_its_price(bonafed):
     bonafed("train", "--write-example", "jsam")
     quick = ("--set", "training.rounds=2")
-    hard = ("--set", "jsam.eta=", "--set", "jsam.budget=0.01")
+    hard = ("--set", "jsam.eta=", "--set", "jsam.budget=0.01", "--set", "jsam.decimals=6")
     code, out, err = bonafed("train", "jsam.toml", *quick, "--folder", "a", *hard)
     assert (code, err) == (0, "")
-    for text in ("clients selected", "of 10", "money paid, before round 1", "given away / sold", "at most"):
+    for text in ("clients selected", "money spent", "of the epsilon it sold", "within budget"):
         assert text in out
     assert "note: the test loss grew from" in out  # so little money buys little but noise
     assert bonafed("train", "jsam.toml", *quick, "--set", "jsam.budget=60")[::2] == (
@@ -157,18 +157,18 @@ def test_bad_input_is_one_line_and_writes_nothing(bonafed, tmp_path, words, mess
 
 
 def test_ctrl_c_says_how_to_continue(bonafed, monkeypatch):
-    from bonafed.runs import training
+    from bonafed.mechanisms.averaging import Averaging
 
     bonafed("train", "--write-example", "fedavg")
-    played = training.run_round
+    advance = Averaging.advance
 
-    def interrupted(*args, **kwargs):
-        if kwargs["round_number"] == 2:
+    def interrupted(self, state, federation):
+        if state.round_number == 1:
             raise KeyboardInterrupt
-        return played(*args, **kwargs)
+        return advance(self, state, federation)
 
     with monkeypatch.context() as patch:
-        patch.setattr(training, "run_round", interrupted)
+        patch.setattr(Averaging, "advance", interrupted)
         code, out, err = bonafed("train", "fedavg.toml", *QUICK)
     assert (code, out) == (130, "")
     assert err == "stopped by the user; continue with: bonafed train --resume runs/fedavg\n"
@@ -242,14 +242,16 @@ def test_the_progress_bar_tells_rounds_loss_accuracy():
     stream = io.StringIO()
     terminal = Console(file=stream, force_terminal=True, width=100)
     with _progress(4, 2, terminal) as on_round:
-        on_round(SimpleNamespace(round=3, train_loss=0.51, test_loss=0.62, test_accuracy=0.9))
+        on_round(
+            SimpleNamespace(round=3, phase="baseline", train_loss=0.51, test_loss=0.62, test_accuracy=0.9)
+        )
     shown = stream.getvalue()
-    for text in ("3/4", "loss 0.5100", "accuracy 90.00%", "left"):
+    for text in ("3/4", "baseline", "loss 0.5100", "accuracy 90.00%", "left"):
         assert text in shown
     assert "test loss" not in shown
     private = io.StringIO()
     with _progress(4, 2, Console(file=private, force_terminal=True, width=100)) as on_round:
-        on_round(SimpleNamespace(round=3, train_loss=None, test_loss=0.62, test_accuracy=0.9))
+        on_round(SimpleNamespace(round=3, phase="", train_loss=None, test_loss=0.62, test_accuracy=0.9))
     assert "test loss 0.6200  accuracy 90.00%" in private.getvalue()
     with _progress(4, 2, Console(file=stream, force_terminal=False)) as on_round:
         assert on_round is None
@@ -268,11 +270,11 @@ def test_runs_are_listed_compared_and_drawn(trained, suffix):
 
 
 def test_runs_without_test_data_show_their_training_loss(bonafed, monkeypatch):
-    from bonafed.lab import run_figures
+    from bonafed.runs import figures
 
     drawn = []
-    real = run_figures.runs_figure
-    monkeypatch.setattr(run_figures, "runs_figure", lambda curves: drawn.append(real(curves)) or drawn[-1])
+    real = figures.runs_figure
+    monkeypatch.setattr(figures, "runs_figure", lambda curves: drawn.append(real(curves)) or drawn[-1])
     features = np.random.default_rng(0).standard_normal((60, 3))
     np.savez("mine.npz", features=features, labels=np.arange(60) % 2)
     bonafed("train", "--write-example", "fedavg")
@@ -328,11 +330,9 @@ def test_a_private_statement_tells_payments_and_no_loss(bonafed):
     assert code == 0
     assert err.startswith("warning: payments will be more noise than signal: one is expected to be off by ")
     assert "would be enough" in err
-    assert "epsilon given away" in out
-    assert "payment steps" in out
-    assert (
-        "note: losses are private; whoever simulates finds them in faithful.private, simulation.json" in out
-    )
+    assert "largest epsilon" in out
+    assert "after 5 and 2 steps" in out
+    assert "note: what only a simulation knows is in runs/faithful.private/simulation.json" in out
     assert "overall loss" not in out
     assert Path("runs/faithful.private/simulation.json").exists()
 
@@ -355,3 +355,81 @@ def test_who_was_left_out_is_said_with_where_and_why(bonafed):
     assert code == 0
     assert "note: agent 5 was left out: in training step 1 it reported a gradient of norm " in out
     assert "note: agent 3 was left out: in training step 1 it reported gradients that differ by " in out
+
+
+PUBLISHED = ["--prior", "uniform:0.5,1.5", "--clients", "10", "--rounds", "2", "--budget", "10"]
+
+
+@pytest.fixture
+def published(bonafed):
+    """A contract for ten clients and two rounds, what they state, and a config that says nothing of it."""
+    assert bonafed("quote", "sampling", *PUBLISHED, "--save", "c.json")[0] == 0
+    rows = [f"c{number},{0.6 + number / 20}" for number in range(10)]
+    Path("r.csv").write_text("client,cost\n" + "\n".join(rows) + "\n")
+    bonafed("train", "--write-example", "fedavg")
+    return bonafed
+
+
+def test_a_run_is_under_a_published_contract_and_reports(published):
+    words = ["train", "fedavg.toml", *QUICK, "--contract", "c.json", "--reports", "r.csv"]
+    code, out, err = published(*words)
+    assert (code, err) == (0, "")
+    assert "c9" in out
+    run = Path("runs/fedavg")
+    assert (run / "contract.json").read_bytes() == Path("c.json").read_bytes()
+    agreement = json.loads((run / "agreement.json").read_text())
+    assert agreement["reports"]["c3"] == 0.75
+    said = json.loads(published("statement", "runs/fedavg", "--json")[1])
+    assert said["clients"] == [f"c{number}" for number in range(10)]
+    model = (run / "model.pt").read_bytes()
+    for name in ("summary.json", "checkpoint.npz"):
+        (run / name).unlink()
+    code, out, err = published("train", "--resume", "runs/fedavg")
+    assert (code, err) == (0, "")
+    assert "resumed and finished" in out
+    assert (run / "model.pt").read_bytes() == model
+    assert json.loads(published("statement", "runs/fedavg", "--json")[1]) == said
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["fedavg.toml", "--reports", "r.csv"],
+            "--reports must not be given: nobody is asked for anything",
+        ),
+        (["--resume", "runs/x", "--contract", "c.json"], "--contract must not be given with --resume, got"),
+        (["--resume", "runs/x", "--reports", "r.csv"], "--reports must not be given with --resume, got"),
+        (["fedavg.toml", "--contract", "r.csv"], "r.csv, line 1: not JSON"),
+        (["fedavg.toml", *QUICK, "--contract", "c.json", "--reports", "c.json"], "c.json"),
+    ],
+)
+def test_contracts_and_reports_that_cannot_be(published, words, message):
+    code, out, err = published("train", *words)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"error: {message}")
+    assert not Path("runs").exists()
+
+
+def test_reports_without_a_contract_are_to_that_of_the_config(published):
+    published("train", "--write-example", "sampling")
+    ten = ["--set", "partition.clients=10"]
+    code, out, err = published("train", "sampling.toml", *QUICK, *ten, "--reports", "r.csv")
+    assert (code, err) == (0, "")
+    assert "c9" in out
+    reports = json.loads(Path("runs/sampling/agreement.json").read_text())["reports"]
+    assert reports["c3"] == 0.75
+
+
+def test_mechanisms_are_compared_on_one_federation(bonafed):
+    bonafed("train", "--write-example", "fedavg")
+    some = ["--set", 'compare.mechanisms=["fedavg", "sampling"]', "--set", "compare.budget=20"]
+    costs = ["--set", "compare.costs=uniform:0.5,1.5"]
+    words = ["compare", "fedavg.toml", *QUICK, *some, *costs, "--plot", "c.png"]
+    code, out, err = bonafed(*words)
+    assert (code, err) == (0, "")
+    for text in ("fedavg", "sampling", "best lie gains", "wrote c.png"):
+        assert text in out
+    said = json.loads(bonafed(*words[:-2], "--json")[1])
+    assert [row["mechanism"] for row in said["mechanisms"]] == ["fedavg", "sampling"]
+    assert not Path("runs").exists()  # nothing is kept unless a folder is named

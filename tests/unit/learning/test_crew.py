@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tests.oracles.rounds import make_jobs
 from tests.oracles.twins import NOISE
 from torch import nn
 
@@ -24,7 +25,6 @@ from bonafed.learning.engine.groups import Plan
 from bonafed.learning.engine.jobs import Samples
 from bonafed.learning.engine.programs import flat_parameters, program_for
 from bonafed.learning.engine.running import run_jobs
-from bonafed.learning.federation import make_jobs
 from bonafed.learning.work import LocalTraining
 
 SIZES = (7, 12, 3, 20, 12, 1, 9)

@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.oracles.rounds import make_jobs, run_round
 from tests.oracles.twins import NOISE, assert_near, assert_same, both, image_samples, make, split
 from torch import nn
 
@@ -23,7 +24,7 @@ from bonafed.learning.engine.programs import (
 from bonafed.learning.engine.running import run_jobs
 from bonafed.learning.engine.sequential import run_jobs_sequentially
 from bonafed.learning.evaluate import evaluate
-from bonafed.learning.federation import Participation, make_jobs, run_round, unbiased, weighted_mean
+from bonafed.learning.participation import Participation, unbiased, weighted_mean
 from bonafed.learning.work import LocalTraining
 
 SIZES = (7, 12, 3, 20, 12, 1)
@@ -297,7 +298,7 @@ def test_bad_requests_are_refused():
     wrong = Samples(samples.features, samples.labels.clone())
     wrong.labels[7] = 12
     parts, everyone = split((5, 15)), weighted_mean([0, 1], [5, 15])
-    with pytest.raises(InvalidValue, match=r"label of client 1 in round 3 must be in 0\.\.3, got 12"):
+    with pytest.raises(BadUpdate, match=r"client 1 in round 3 must have labels in 0\.\.3, got 12"):
         run_round(program, start, wrong, parts, everyone, LocalTraining(5, 0.1), seed=0, round_number=3)
     only_good = weighted_mean([0], [5, 15])  # what nobody uses is nobody's error
     run_round(program, start, wrong, parts, only_good, LocalTraining(5, 0.1), seed=0, round_number=3)

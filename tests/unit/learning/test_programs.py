@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from tests.oracles.rounds import make_jobs
 from tests.oracles.twins import assert_same, both, image_samples, make, split
 from torch import nn
 from torch.nn.utils.parametrize import register_parametrization
@@ -20,7 +21,6 @@ from bonafed.learning.engine.programs import (
 )
 from bonafed.learning.engine.stacks import LayerProgram
 from bonafed.learning.engine.workspace import reused_memory
-from bonafed.learning.federation import make_jobs
 from bonafed.learning.work import LocalTraining
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from tests.oracles.rounds import make_jobs
 from tests.oracles.twins import NOISE, assert_near, assert_same, both, image_samples, make, split
 from torch import nn
 
@@ -13,7 +14,6 @@ from bonafed.learning.engine.jobs import Job, Samples, batches, job_rng, poisson
 from bonafed.learning.engine.programs import flat_parameters, program_for
 from bonafed.learning.engine.running import run_jobs
 from bonafed.learning.engine.stacks import LayerProgram
-from bonafed.learning.federation import make_jobs
 from bonafed.learning.noise import Task, digest, digest_of_samples, digest_of_training
 from bonafed.learning.work import LocalTraining
 

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from bonafed import InvalidValue, UnreadableFile
+from bonafed.mechanisms.averaging import Averaging
+from bonafed.mechanisms.coins.contracts import simulate
 from bonafed.mechanisms.coins.transcript import read_transcript
 from bonafed.runs import coins, folder, setting, training
 from bonafed.runs.private import private_folder
@@ -52,9 +54,9 @@ def ended(tmp_path_factory):
 @pytest.fixture
 def run(make, small, tmp_path, changes, ended):
     """A run that has ended."""
-    kept = ended / changes[-1]
+    kept = ended / changes[-1] / "run"
     if not kept.exists():
-        training.train(setting.prepare(make(*changes), dataset=small, entropy=fixed()), kept)
+        training.train(setting.prepare(make(*changes), dataset=small), kept, entropy=fixed())
     return shutil.copytree(kept, tmp_path / "run")
 
 
@@ -84,11 +86,12 @@ def participants(place):
 
 def test_a_run_can_be_verified(run, changes):
     assert failing(run) == []
-    coin = ["agreement", "roster", "commitments", "participants"]
-    paid = changes == CONTRACT
-    terms = ["payments", "chances", "participations"] if paid else ["chances", "participations"]
-    money = ["money", "spend"] if paid else ["spend"]
-    assert [check.claim for check in coins.verify_run(run)] == coin + terms + money
+    coin = ["agreement", "contract", "roster", "commitments", "chances", "participants", "spend"]
+    claims = [check.claim for check in coins.verify_run(run)]
+    assert claims[: len(coin)] == coin
+    assert claims[-2:] == ["participations", "amounts"]
+    if changes == CONTRACT:
+        assert claims[len(coin) : -2] == ["cost", "probability", "payment"]
 
 
 def test_every_run_has_coins_of_its_own(make, small, tmp_path, changes):
@@ -101,14 +104,14 @@ def test_every_run_has_coins_of_its_own(make, small, tmp_path, changes):
 def test_while_it_runs_the_secret_is_not_in_the_folder(make, small, tmp_path, changes, kill_in):
     made = setting.prepare(make(*changes), dataset=small)
     with pytest.raises(kill_in.error):
-        training.train(made, tmp_path / "run", on_round=kill_in(5))
-    secret = made.coins.secret
+        training.train(made, tmp_path / "run", on_round=kill_in(5), entropy=fixed())
+    secret = fixed()(32)
     for path in (tmp_path / "run").iterdir():
         assert secret not in path.read_bytes(), path
         assert secret.hex().encode() not in path.read_bytes(), path
     transcript = read_transcript(tmp_path / "run" / "coins.json")
     assert transcript.secret is None
-    assert transcript.coins(secret).beacon == made.coins.beacon
+    assert transcript.coins(secret).roster.digest == transcript.roster.digest
     kept = private_folder(tmp_path / "run") / "coins.secret"
     assert kept.read_bytes() == secret
     if os.name == "posix":
@@ -119,13 +122,15 @@ def test_while_it_runs_the_secret_is_not_in_the_folder(make, small, tmp_path, ch
 
 
 def test_killed_and_resumed_it_has_the_same_coins(make, small, tmp_path, changes, kill_in, ending):
-    training.train(setting.prepare(make(*changes), dataset=small, entropy=fixed()), tmp_path / "whole")
-    made = setting.prepare(make(*changes), dataset=small, entropy=fixed())
+    training.train(
+        setting.prepare(make(*changes), dataset=small), tmp_path / "whole" / "run", entropy=fixed()
+    )
+    made = setting.prepare(make(*changes), dataset=small)
     with pytest.raises(kill_in.error):
-        training.train(made, tmp_path / "run", on_round=kill_in(5))
-    another = setting.prepare(make(*changes), dataset=small, entropy=fixed(9))  # as a new process would
-    training.train(another, tmp_path / "run", resume=True)
-    assert ending(tmp_path / "run") == ending(tmp_path / "whole")
+        training.train(made, tmp_path / "run", on_round=kill_in(5), entropy=fixed())
+    another = setting.prepare(make(*changes), dataset=small)  # as a new process would
+    training.train(another, tmp_path / "run", resume=True, entropy=fixed(9))
+    assert ending(tmp_path / "run") == ending(tmp_path / "whole" / "run")
     assert failing(tmp_path / "run") == []
     assert not (private_folder(tmp_path / "run") / "coins.secret").exists()
 
@@ -161,7 +166,7 @@ def test_a_participant_removed_is_named(run):
 
 
 def test_a_participant_added_is_named(run):
-    rewrite_round(run, 3, lambda record: record["participants"].append(2))
+    rewrite_round(run, 3, lambda record: record["participants"].append("2"))
     ((name, detail),) = failing(run)
     assert name == "participants"
     assert detail.startswith("round 3: client 2 took part ")
@@ -186,17 +191,17 @@ def test_a_round_left_out_is_found(run):
     [
         (lambda data: data.update(secret="00" * 32), "commitments"),
         (lambda data: data.update(secret=None), "commitments"),
-        (lambda data: data.update(commitment="00" * 32), "agreement"),
-        (lambda data: data.update(contract="00" * 32), "agreement"),
-        (lambda data: data.update(rounds=11), "agreement"),
-        (lambda data: data.update(draws=4), "agreement"),
-        (lambda data: data["clients"].pop(), "agreement"),
+        (lambda data: data.update(commitment="00" * 32), "contract"),
+        (lambda data: data.update(contract="00" * 32), "contract"),
+        (lambda data: data.update(rounds=11), "contract"),
+        (lambda data: data.update(draws=4), "contract"),
+        (lambda data: data["clients"].pop(), "chances"),
         (lambda data: data["clients"][1].update(nonce="00" * 32), "commitments"),
         (lambda data: data["clients"][1].update(nonce=None), "participants"),
         (lambda data: data["clients"][1].update(commitment="00" * 32), "commitments"),
         (lambda data: data["clients"][1].update(name="eve"), "commitments"),
-        (lambda data: data["clients"][1].update(chance=0.123), "participants"),
-        (lambda data: data["clients"].reverse(), "participants"),
+        (lambda data: data["clients"][1].update(chance=0.123), "chances"),
+        (lambda data: data["clients"].reverse(), "chances"),
     ],
 )
 def test_a_forged_transcript_is_found(run, change, name):
@@ -207,52 +212,60 @@ def test_a_forged_transcript_is_found(run, change, name):
 @pytest.mark.parametrize(
     ("change", "name"),
     [
-        (lambda data: data["payment"].__setitem__(0, 2 * data["payment"][0]), "spend"),
-        (lambda data: data.update(spend=data["spend"] * (1 + 1e-9)), "spend"),
-        (lambda data: data.update(spend=None), "spend"),
-        (lambda data: data[_chances(data)].__setitem__(0, 0.125), "chances"),
-        (lambda data: data[_times(data)].__setitem__(0, 1 + data[_times(data)][0]), "participations"),
+        (lambda data: data["amounts"].__setitem__(0, 1 + data["amounts"][0]), "amounts"),
+        (lambda data: data["columns"]["participations"].__setitem__(0, 99), "participations"),
+        (lambda data: data["columns"].pop("participations"), "participations"),
+        (lambda data: data["clients"].reverse(), "statement"),
     ],
 )
-def test_a_forged_summary_is_found(run, change, name):
-    rewrite(run / "summary.json", change)
-    assert name in [found for found, _ in failing(run)]
+def test_a_forged_statement_is_found(run, change, name):
+    rewrite(run / "summary.json", lambda data: change(data["statement"]))
+    assert [found for found, _ in failing(run)] == [name]
 
 
-def _chances(data):
-    return "probability" if "probability" in data else "selection"
+@pytest.mark.parametrize("changes", [CONTRACT])
+@pytest.mark.parametrize("name", ["cost", "probability", "payment"])
+def test_forged_terms_of_a_statement_are_found(run, name):
+    def forge(data):
+        data["statement"]["columns"][name][0] *= 1 + 1e-9
 
-
-def _times(data):
-    return "participations" if "participations" in data else "times_drawn"
+    rewrite(run / "summary.json", forge)
+    ((claim, detail),) = failing(run)
+    assert (claim, detail.startswith("client 0: ")) == (name, True)
 
 
 @pytest.mark.parametrize("changes", [CONTRACT])
 def test_payments_that_are_not_those_of_the_contract_are_found_with_all_that_follows(run):
+    """Payment, amount and the money of every round are forged so that they agree with each other."""
     who = participants(run)
 
     def forge(data):
-        data["payment"][0] *= 7
-        data["paid"] = [r * n for r, n in zip(data["payment"], data["participations"], strict=True)]
-        data["spend"] = sum(data["paid"])
-        forge.payment = data["payment"]
+        statement = data["statement"]
+        pay, times = statement["columns"]["payment"], statement["columns"]["participations"]
+        pay[0] *= 7
+        statement["amounts"][0] = int(100 * pay[0] * times[0])
+        forge.payment = dict(zip(statement["clients"], pay, strict=True))
 
     rewrite(run / "summary.json", forge)
     for number, there in enumerate(who, 1):
         money = sum(forge.payment[client] for client in there)
         rewrite_round(run, number, lambda record, money=money: record.update(spend=money))
-    ((name, detail),) = failing(run)
-    assert (name, detail.startswith("client 0: ")) == ("payments", True)
+    assert [name for name, _ in failing(run)] == ["spend", "payment", "amounts"]
 
 
 @pytest.mark.parametrize("changes", [CONTRACT])
-def test_money_of_a_client_or_a_round_that_is_not_due_is_found(run):
-    rewrite(run / "summary.json", lambda data: data["paid"].__setitem__(3, 99.0))
+def test_a_report_that_was_not_made_is_found(run):
+    """The chances on the roster are those of the reports that clients saw before they revealed."""
+    rewrite(run / "agreement.json", lambda data: data["reports"].update({"1": 0.51}))
     ((name, detail),) = failing(run)
-    assert (name, detail.startswith("client 3: 99 in the summary")) == ("money", True)
+    assert (name, detail.startswith("client 1: ")) == ("chances", True)
+
+
+@pytest.mark.parametrize("changes", [CONTRACT])
+def test_money_of_a_round_that_is_not_due_is_found(run):
     rewrite_round(run, 2, lambda record: record.update(spend=7.0))
-    assert failing(run)[-1] == ("spend", failing(run)[-1][1])
-    assert failing(run)[-1][1].startswith("round 2: 7.0 were spent")
+    ((name, detail),) = failing(run)
+    assert (name, detail.startswith("round 2: 7.0 were spent")) == ("spend", True)
 
 
 def test_other_terms_in_the_config_are_found(run):
@@ -263,13 +276,13 @@ def test_other_terms_in_the_config_are_found(run):
 
 def test_what_is_no_list_of_participants(run):
     rewrite_round(run, 2, lambda record: record.update(participants="all"))
-    with pytest.raises(UnreadableFile, match="the participants of round 2 must be a list of numbers"):
+    with pytest.raises(UnreadableFile, match="the participants of round 2 must be a list of names"):
         coins.verify_run(run)
 
 
-def test_what_is_missing_in_the_summary(run):
-    rewrite(run / "summary.json", lambda data: data.pop("payment"))
-    with pytest.raises(InvalidValue, match=r"summary\.json: payment must not be empty"):
+def test_a_summary_without_a_statement(run):
+    rewrite(run / "summary.json", lambda data: data.pop("statement"))
+    with pytest.raises(UnreadableFile, match=r"summary\.json: must hold a statement"):
         coins.verify_run(run)
 
 
@@ -277,7 +290,7 @@ def test_what_is_missing_in_the_summary(run):
     ("given", "message"),
     [
         (CONTRACT[:-1], 'must be a run whose config says coins = "verifiable"'),
-        (CONTRACT[:1], r"must be a run under \[contract\] or \[jsam\]"),
+        (CONTRACT[:1], 'must be a run whose config says coins = "verifiable"'),
     ],
 )
 def test_other_runs_prove_nothing(make, small, tmp_path, given, message):
@@ -286,28 +299,30 @@ def test_other_runs_prove_nothing(make, small, tmp_path, given, message):
         coins.verify_run(tmp_path / "run")
 
 
-def test_coins_of_a_seed_are_what_they_were(make, small):
+def test_coins_of_a_seed_are_what_they_were(make, small, tmp_path):
     """Old runs keep their numbers; and the seed says nothing of verifiable coins."""
-    seeded = setting.prepare(make(*CONTRACT, "contract.coins=seed"), dataset=small)
-    again = setting.prepare(make(*CONTRACT[:-1]), dataset=small)
-    made = setting.prepare(make(*CONTRACT), dataset=small, entropy=fixed())
-    other = setting.prepare(make(*CONTRACT, "run.seed=8"), dataset=small, entropy=fixed())
 
-    def who(one):
-        return [one.participation(number).clients.tolist() for number in range(1, 13)]
+    def who(name, *changes):
+        made = setting.prepare(make(*changes), dataset=small)
+        training.train(made, tmp_path / name, entropy=fixed())
+        return participants(tmp_path / name)
 
-    assert seeded.coins is None
-    assert who(seeded) == who(again)
-    assert who(made) == who(other)
-    assert who(made) != who(seeded)
-    assert np.array_equal(made.terms.probability, seeded.terms.probability)
+    seeded = who("seeded", *CONTRACT, "contract.coins=seed")
+    made = who("made", *CONTRACT)
+    assert not (tmp_path / "seeded" / "coins.json").exists()
+    assert seeded == who("again", *CONTRACT[:-1])
+    assert made == who("other", *CONTRACT, "run.seed=8")
+    assert made != seeded
+    before = [folder.read_json(tmp_path / name, "agreement.json")["terms"] for name in ("seeded", "made")]
+    assert before[0] == before[1]
 
 
 def test_weights_are_those_of_unbiased_sampling(make, small):
-    made = setting.prepare(make(*CONTRACT), dataset=small, entropy=fixed())
-    q = made.terms.probability
+    made = setting.prepare(make(*CONTRACT), dataset=small)
+    agreement = simulate(made.agreement, fixed())
+    q = agreement.terms.probability
     for number in range(1, 13):
-        who = made.participation(number)
+        who = made.mechanism.rules.participation(agreement, number)
         assert np.array_equal(who.weights, 1 / (4 * q[who.clients]))
 
 
@@ -323,7 +338,7 @@ def test_a_run_that_fails_at_once_leaves_nothing(make, small, tmp_path, monkeypa
     def fail(*args, **kwargs):
         raise kill_in.error
 
-    monkeypatch.setattr(training, "run_round", fail)
+    monkeypatch.setattr(Averaging, "advance", fail)
     with pytest.raises(kill_in.error):
         training.train(setting.prepare(make(*CONTRACT), dataset=small), tmp_path / "run")
     assert list(tmp_path.iterdir()) == []
@@ -336,7 +351,6 @@ def test_coins_noise_and_seed_are_separate_secrets(make, small, tmp_path, kill_i
     kept = {path.name: path.read_bytes() for path in private_folder(tmp_path / "run").iterdir()}
     assert kept["coins.secret"] != kept["noise.secret"]
     another = setting.prepare(make(*JSAM, "jsam.noise=secret", "run.seed=3"), dataset=small)
-    assert another.coins.beacon != made.coins.beacon  # of the same seed
     training.train(another, tmp_path / "run", resume=True)
     assert failing(tmp_path / "run") == []
     left = [path.name for path in private_folder(tmp_path / "run").iterdir()]

@@ -8,6 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from bonafed.runs.faithful import train_faithful
+from bonafed.runs.faithful_setting import prepare_faithful
 
 from bonafed.errors import InvalidValue
 from bonafed.learning import datasets
@@ -27,8 +29,6 @@ from bonafed.learning.noise import (
 from bonafed.learning.privacy import Ledger, Release, reserve
 from bonafed.learning.work import largest_sum, record_steps, sampling_rate
 from bonafed.runs import config, folder, private, setting, training
-from bonafed.runs.faithful import train_faithful
-from bonafed.runs.faithful_setting import prepare_faithful
 
 PRIVACY = ("privacy.clip=1", "privacy.epsilon=1", "privacy.delta=1e-5")
 JSAM = ("jsam.prior=uniform:0,1", "jsam.budget=20", "jsam.noise_scale=1", "jsam.clip=1",

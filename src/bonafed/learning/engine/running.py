@@ -59,30 +59,73 @@ def run_jobs(
     """
     if not jobs:
         return
-    if crew is not None and (crew.program is not program or crew.samples is not samples):
+    crew = crew or Crew(program, samples)
+    if crew.program is not program or crew.samples is not samples:
         raise InvalidValue("crew", "must be of this program and these samples", "one of others")
+    _require_possible(program, start, jobs, spec)
+    with single_threaded():
+        for problem in problems(program, start, samples, jobs, round_number).values():
+            raise problem
+        updates = _train(crew, start, jobs, spec, seed, round_number, noise, group_bytes)
+    yield from updates
+
+
+def try_jobs(
+    crew: Crew,
+    start: Tensor,
+    jobs: Sequence[Job],
+    spec: LocalTraining,
+    *,
+    seed: int,
+    round_number: int,
+    noise: Source | None = None,
+) -> list[Update | InvalidValue]:
+    """`run_jobs` of those that can be trained; for each job its update, or why there is none."""
+    _require_possible(crew.program, start, jobs, spec)
+    with single_threaded():
+        bad = problems(crew.program, start, crew.samples, jobs, round_number)
+        if not bad:
+            return list(_train(crew, start, jobs, spec, seed, round_number, noise))
+        left = [place for place in range(len(jobs)) if place not in bad]
+        begin = start if start.dim() == 1 else start[left]
+        updates = _train(crew, begin, [jobs[place] for place in left], spec, seed, round_number, noise)
+        return [bad[place] if place in bad else next(updates) for place in range(len(jobs))]
+
+
+def _require_possible(program: Program, start: Tensor, jobs: Sequence[Job], spec: LocalTraining) -> None:
+    """What is wrong with the whole request, not with a job."""
     if start.shape not in ((program.size,), (len(jobs), program.size)):
         rule = f"must be ({program.size},) or, a model per job, ({len(jobs)}, {program.size})"
         raise InvalidValue("shape of the start models", rule, tuple(start.shape))
     if spec.later_rates is not None:
-        most = max(step_count(job.samples.size, spec) for job in jobs)
+        most = max((step_count(job.samples.size, spec) for job in jobs), default=0)
         if len(spec.later_rates) < most - 1:
             rule = f"must be those of {most - 1} or more local steps after the first"
             raise InvalidValue("later_rates", rule, len(spec.later_rates))
     if spec.clip is None and any(job.noise_multiplier for job in jobs):
         raise InvalidValue("clip", "must be given where noise is added", None)
-    with single_threaded():
-        for problem in problems(program, start, samples, jobs, round_number).values():
-            raise problem
-        crew = crew or Crew(program, samples)
-        plan = _plan(program, samples, jobs, spec, seed, round_number, group_bytes)
-        if spec.batches == "poisson" or any(job.noise_multiplier for job in jobs):
-            models = [digest(model) for model in start.view(-1, program.size)]
-            source, asked = noise or Secret.fresh(), digest_of_training(spec, seed)
-            plan = replace(plan, noise=Noise(source, asked, models, crew.digest_of_samples))
-        done = crew.train(start, plan)
-    for place in range(len(jobs)):
-        yield done.pop(place)
+
+
+def _train(
+    crew: Crew,
+    start: Tensor,
+    jobs: Sequence[Job],
+    spec: LocalTraining,
+    seed: int,
+    round_number: int,
+    noise: Source | None,
+    group_bytes: int = GROUP_BYTES,
+) -> Iterator[Update]:
+    """Updates of jobs that can be trained, in their order; what was yielded is not kept."""
+    if not jobs:
+        return iter(())
+    plan = _plan(crew.program, crew.samples, jobs, spec, seed, round_number, group_bytes)
+    if spec.batches == "poisson" or any(job.noise_multiplier for job in jobs):
+        models = [digest(model) for model in start.view(-1, crew.program.size)]
+        source, asked = noise or Secret.fresh(), digest_of_training(spec, seed)
+        plan = replace(plan, noise=Noise(source, asked, models, crew.digest_of_samples))
+    done = crew.train(start, plan)
+    return (done.pop(place) for place in range(len(jobs)))
 
 
 def _plan(
@@ -146,6 +189,6 @@ def problems(
         mine = labels[torch.from_numpy(job.samples)]
         bad = mine[(mine < 0) | (mine >= classes)]
         if bad.numel():
-            name = f"label of client {job.client} in round {round_number}"
-            found[place] = InvalidValue(name, f"must be in 0..{classes - 1}", int(bad[0]))
+            name = f"client {job.client} in round {round_number}"
+            found[place] = InvalidValue(name, f"must have labels in 0..{classes - 1}", int(bad[0]))
     return dict(sorted(found.items()))

@@ -11,16 +11,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from bonafed.economics.claims import Finding, Statement
-from bonafed.errors import InvalidValue
 from bonafed.mechanisms.coins.contracts import check_contract, settle_paid
 from bonafed.mechanisms.coins.tossing import Coins
 from bonafed.mechanisms.coins.transcript import Transcript, check_openings, check_rounds
 from bonafed.mechanisms.protocol import Contract, PaidTerms, Reports
 
 _RTOL = 1e-12  # sums of money, added up in another order
+_SAME = 1e-10  # what is computed by the same formulas, perhaps on two machines
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,13 +54,23 @@ def _check_chances(terms: PaidTerms, coins: Coins) -> Finding:
     roster = coins.roster
     if roster.names != terms.clients:
         return Finding("chances", False, "the roster lists other clients than those who reported")
-    wrong = np.flatnonzero(roster.chances != terms.lottery.chances)
-    if wrong.size:
-        place = int(wrong[0])
-        listed, due = float(roster.chances[place]), float(terms.lottery.chances[place])
-        text = f"client {roster.names[place]}: {listed!r} on the roster, {due!r} by contract and report"
+    wrong = _first_difference(roster.chances.tolist(), terms.lottery.chances.tolist())
+    if wrong is not None:
+        listed, due = float(roster.chances[wrong]), float(terms.lottery.chances[wrong])
+        text = f"client {roster.names[wrong]}: {listed!r} on the roster, {due!r} by contract and report"
         return Finding("chances", False, text)
     return Finding("chances", True, f"of {len(roster.names):,} clients, as contract and reports say")
+
+
+def _first_difference(stated: Sequence[object], due: Sequence[object]) -> int | None:
+    """The first place where two columns differ; numbers by more than machines do."""
+    for place, (one, other) in enumerate(zip(stated, due, strict=True)):
+        if isinstance(one, float) and isinstance(other, float):
+            if not math.isclose(one, other, rel_tol=_SAME, abs_tol=0.0):
+                return place
+        elif one != other:
+            return place
+    return None
 
 
 def _check_participants(coins: Coins, record: RunRecord) -> Finding:
@@ -86,26 +94,27 @@ def _check_spend(terms: PaidTerms, coins: Coins, record: RunRecord) -> Finding:
 
 
 def _check_statement(terms: PaidTerms, coins: Coins, record: RunRecord) -> list[Finding]:
-    """Whether everybody is stated to have taken part so often, and is owed just that."""
+    """Whether the statement has everybody's terms and participations, and the amount that is due."""
     statement, names = record.statement, coins.roster.names
     if statement is None:
-        raise InvalidValue("statement", "must be there: the run has not ended", "nothing")
+        return [Finding("statement", False, "there is none: the run has not ended")]
     if statement.clients != names:
-        return [Finding("participations", False, "the statement lists other clients than the roster")]
+        return [Finding("statement", False, "lists other clients than the roster")]
     times = coins.times_in().tolist()
-    columns: tuple[tuple[str, Sequence[object], Sequence[int], str], ...] = (
-        ("participations", statement.columns.get("participations", ()), times, ""),
-        ("amounts", statement.amounts, terms.amounts(times), f" x 10^-{statement.decimals}"),
-    )
+    due: dict[str, Sequence[object]] = {
+        **terms.columns, "participations": times, "amounts": terms.amounts(times)
+    }  # fmt: skip
+    stated: dict[str, Sequence[object]] = {**statement.columns, "amounts": statement.amounts}
     findings = []
-    for claim, stated, due, unit in columns:
-        pairs = zip(names, stated, due, strict=True) if len(stated) == len(names) else ()
-        wrong = next(((name, a, b) for name, a, b in pairs if a != b), None)
-        if len(stated) != len(names):
-            findings.append(Finding(claim, False, "are not in the statement"))
-        elif wrong is not None:
-            text = f"client {wrong[0]}: {wrong[1]}{unit} in the statement, {wrong[2]}{unit} by the coins"
-            findings.append(Finding(claim, False, text))
-        else:
+    for claim, values in due.items():
+        if claim not in stated:
+            findings.append(Finding(claim, False, "not in the statement"))
+            continue
+        wrong = _first_difference(stated[claim], values)
+        if wrong is None:
             findings.append(Finding(claim, True, f"of {len(names):,} clients, as in the statement"))
+        else:
+            said, right = stated[claim][wrong], values[wrong]
+            text = f"client {names[wrong]}: {said} in the statement, {right} by contract, report and coins"
+            findings.append(Finding(claim, False, text))
     return findings

@@ -120,6 +120,7 @@ class FederatedAveraging(Baseline):
     """FedAvg, then fine-tuning: one more round of local training, each client for itself."""
 
     fine_tuning: bool = True  # False: everybody ends with the same model
+    tuning: LocalRounds | None = None  # what clients are asked to do then; None: as in the rounds before
 
     def _deliver(self, state: BaselineState, updates: Models, present: Bools) -> BaselineState:
         return replace(state, models=state.models + self._mean(updates, present))
@@ -128,7 +129,8 @@ class FederatedAveraging(Baseline):
         if not self.fine_tuning:
             return state.models
         everybody = np.ones(self.clients, dtype=bool)
-        sent = ask(federation, self.local, state.models, state.round_number + 1, everybody)
+        local = self.tuning or self.local
+        sent = ask(federation, local, state.models, state.round_number + 1, everybody)
         return np.asarray(state.models + sent.updates)
 
 

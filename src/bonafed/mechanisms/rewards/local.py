@@ -18,7 +18,7 @@ import numpy as np
 
 from bonafed import checks
 from bonafed.errors import BadUpdate, InvalidValue
-from bonafed.learning.federation import Failure, Federation, Reply, Task, Train
+from bonafed.learning.federation import NOT_FINITE, Failure, Federation, Reply, Task, Train
 from bonafed.learning.sections import BadUpdatePolicy
 from bonafed.learning.work import LocalTraining
 from bonafed.mechanisms.rewards.history import Models
@@ -89,18 +89,13 @@ def ask(
         answer = _usable(answers.get(task.identifier), models)
         if isinstance(answer, Failure):
             if rounds.on_failure == "raise":
-                raise BadUpdate(names[i], round_number, _rule(answer.reason))
+                raise BadUpdate(names[i], round_number, answer.reason)
             continue
         updates[i], delivered[i] = answer.values[0], True
         steps += answer.steps
         losses.append(answer.loss)
     mean = sum(losses) / len(losses) if losses else float("nan")
     return Uploads(updates, delivered, present & ~delivered, steps, mean)
-
-
-def _rule(reason: str) -> str:
-    """As the end of a sentence about the update."""
-    return reason if reason.startswith("must") else f"must be usable, got {reason}"
 
 
 def _usable(answer: Reply | Failure | None, models: Models) -> Reply | Failure:
@@ -115,5 +110,5 @@ def _usable(answer: Reply | Failure | None, models: Models) -> Reply | Failure:
     with np.errstate(over="ignore"):  # refused in the next line
         values = answer.values.astype(models.dtype, copy=False)
     if not np.isfinite(values).all():
-        return Failure("must be finite, got NaN or inf")
+        return NOT_FINITE
     return answer

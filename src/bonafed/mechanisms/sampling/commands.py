@@ -78,6 +78,9 @@ class _Belief(Section):
     )
 
     def _agree(self) -> None:
+        if self.prior_free and self.past_costs is not None:
+            rule = "must not be given with --prior-free; what the clients state is --reports"
+            raise InvalidValue("past_costs", rule, self.past_costs)
         ways = [self.prior is not None, self.past_costs is not None, self.prior_free]
         if sum(ways) != 1:
             count = {0: "none", 2: "two", 3: "three"}[sum(ways)]

@@ -22,12 +22,12 @@ from bonafed.checks import Floats
 from bonafed.economics.discrete import Empirical
 from bonafed.economics.money import DECIMALS, owed
 from bonafed.errors import InvalidValue
-from bonafed.mechanisms.protocol import Lottery
+from bonafed.mechanisms.protocol import Drawn, Lottery
 from bonafed.mechanisms.sampling.plan import SamplingPlan
 from bonafed.mechanisms.sampling.prior_free import PriorFreeSampling
 from bonafed.mechanisms.sampling.rules import PublishedRules, approach_order
 from bonafed.mechanisms.sampling.spend import SpendDistribution, known_lotteries, spend_distribution
-from bonafed.shown import Document, JSONObject, Shown
+from bonafed.shown import Cell, Document, JSONObject, Shown
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +61,15 @@ class SettledTerms(Shown):
     def sampling_term(self) -> float:
         """sum of s_n/q_n over who is admitted, here with s_n = 1: what the convergence bound depends on."""
         return math.fsum(1 / self.probability[self.admitted])
+
+    @property
+    def columns(self) -> Mapping[str, Sequence[Cell]]:
+        """Of a statement."""
+        return {
+            "cost": self.reports.tolist(),
+            "probability": self.probability.tolist(),
+            "payment": self.payment.tolist(),
+        }
 
     @property
     def lottery(self) -> Lottery:
@@ -143,7 +152,7 @@ def settle_by_name(contract: SamplingPlan, reports: Mapping[str, float]) -> Sett
     terms = _settled(contract, names, c, places)
     cautions = (
         *missing(terms, contract.clients),
-        *designed_from_reports(contract, terms, places),
+        *(() if isinstance(reports, Drawn) else designed_from_reports(contract, terms, places)),
         *overspending(terms),
     )
     return replace(terms, cautions=cautions)

@@ -31,7 +31,6 @@ def clients():
     return federated(LOCAL, 3)
 
 
-
 def accuracy(models):
     return models[:, 0]
 

@@ -151,10 +151,10 @@ def test_a_changed_step_contract_fails_the_right_checks(steps, change, checks):
         (lambda d, g, at: d.__setitem__("rounds", 1.5), "contract.rounds must be a whole number"),
         (lambda d, g, at: d.__setitem__("rounds", 200.0), "contract.rounds must be 200, got 200.0"),
         (lambda d, g, at: d.__setitem__("rounds", True), "contract.rounds must be a number"),
-        (lambda d, g, at: d.__setitem__("version", 3), "contract.version must be 2, got 3"),
+        (lambda d, g, at: d.__setitem__("version", 4), "contract.version must be 3, got 4"),
         (
             lambda d, g, at: d.__setitem__("version", 1),
-            "contract.version must be 2: the file is of an older bonafed, quote the contract again, got 1",
+            "contract.version must be 3: the file is of an older bonafed, quote the contract again, got 1",
         ),
         (lambda d, g, at: d.__setitem__("groups", []), "contract.groups must be a non-empty list"),
         (
@@ -374,14 +374,14 @@ class TestRules:
 
     def test_honest_rules_pass_and_survive_json(self):
         data = json.loads(json.dumps(rules_to_json(self.RULES, 10)))
-        assert rules_from_json(data) == (self.RULES, 10, None)
+        assert rules_from_json(data) == (self.RULES, 10, None, 2)
         assert all(check.holds for check in verify_rules(data))
         large = PriorFreeSampling(100_000, 50_000.0, 1.5, refresh=0.01)
         assert all(check.holds for check in verify_rules(rules_to_json(large, 10)))
 
     def test_a_commitment_to_the_coins_is_part_of_the_rules(self):
         data = json.loads(rules_bytes(self.RULES, 10, COMMITMENT))
-        assert rules_from_json(data) == (self.RULES, 10, COMMITMENT)
+        assert rules_from_json(data) == (self.RULES, 10, COMMITMENT, 2)
         assert (
             rules_from_json(data).digest
             == hashlib.sha256(rules_bytes(self.RULES, 10, COMMITMENT)).hexdigest()
@@ -401,7 +401,7 @@ class TestRules:
             verify_rules({**data, "floor": 0.9})
         with pytest.raises(InvalidValue, match="must leave the floor for the rest"):
             verify_rules({**data, "initial": 50, "initial_probability": 0.9})
-        with pytest.raises(InvalidValue, match=r"rules.version must be 2, got 9"):
+        with pytest.raises(InvalidValue, match=r"rules.version must be 3, got 9"):
             verify_rules({**data, "version": 9})
         with pytest.raises(InvalidValue, match="older bonafed, quote the contract again"):
             verify_rules({**data, "version": 1})

@@ -43,6 +43,9 @@ from scipy.special import ndtr
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
+from bonafed.sections import Section, key
+from bonafed.shown import Document
+from bonafed.studies.grid import Results, Study, report
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -215,3 +218,42 @@ def figure(*, designs: int = 1000, seed: int = 0) -> Figure:
     drawn.axes[0].set_ylabel("agent 1's expected excess loss")
     drawn.axes[0].legend(frameon=False, fontsize=8)
     return drawn
+
+
+# What is shown
+
+
+@dataclass(frozen=True)
+class Draws(Section):
+    """What the means are over."""
+
+    designs: int = key(
+        lambda name, value: checks.whole(name, value, at_least=2), 1000, help="Drawn x to average over."
+    )
+    seed: int = key(checks.seed, 0, help="Of the draws.")
+
+
+def _show(draws: Draws, _: Results) -> Document:
+    many = {"designs": draws.designs, "seed": draws.seed}
+    rows = []
+    for mean in MEANS:
+        for reading, deviation in READINGS.items():
+            example = Example(mean, deviation)
+            best = best_factor(example, **many)
+            truth, chosen, alone = manipulation_curve(
+                example, [1.0, best, math.inf], **many
+            ).excess.tolist()
+            rows.append({
+                "mean": mean, "reading": reading, "distance": example.distance, "best_factor": best,
+                "excess_by_the_truth": truth, "excess_by_the_best": chosen, "excess_alone": alone,
+            })  # fmt: skip
+    said = "Excess: agent 1's expected loss on fresh samples above that of the best line (erratum F-E14)."
+    return report(
+        "How much should agent 1 overstate its gradient?", rows, lambda: figure(**many), said=(said,)
+    )
+
+
+STUDY = Study(
+    "How much should an agent overstate its gradient? (faithful paper, figure 1)", Draws, _show,
+    example="bonafed reproduce faithful-manipulation --plot figure1.png",
+)  # fmt: skip

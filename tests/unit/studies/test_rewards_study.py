@@ -19,6 +19,7 @@ from bonafed.learning.engine.jobs import Job, batches, job_rng
 from bonafed.learning.engine.programs import load_parameters
 from bonafed.learning.work import LocalTraining
 from bonafed.mechanisms.rewards import ModelRewards
+from bonafed.mechanisms.rewards.local import ask
 from bonafed.mechanisms.rewards.metrics import Evaluation
 
 SMALL = Cell(
@@ -107,12 +108,12 @@ class TestCells:
 
 class TestFederation:
     def test_every_sample_is_held_out_or_with_one_client(self, digits, ready):
-        x = ready.local.samples.features.numpy()
+        x = ready.clients.samples.features.numpy()
         held = ready.validation.features.numpy()
         assert len(held) == 1000
         assert len(x) == 442
-        np.testing.assert_array_equal(np.sort(np.concatenate(ready.local.parts)), np.arange(442))
-        assert ready.sizes == [part.size for part in ready.local.parts]
+        np.testing.assert_array_equal(np.sort(np.concatenate(ready.clients.parts)), np.arange(442))
+        assert ready.sizes == [part.size for part in ready.clients.parts]
         both = np.concatenate([x, held]).reshape(1442, -1)
         scale = digits.features.reshape(1442, -1)
         kept = both * (scale.std() / both.std())
@@ -121,7 +122,7 @@ class TestFederation:
         np.testing.assert_array_equal(ready.ranking.features, ready.validation.features[:60])
 
     def test_pixels_are_standardised_by_what_clients_hold(self, digits, ready):
-        x = ready.local.samples.features.numpy()
+        x = ready.clients.samples.features.numpy()
         assert abs(x.mean()) < 1e-5
         assert abs(x.std() - 1) < 1e-5
         test = ready.test.features.numpy()
@@ -131,9 +132,9 @@ class TestFederation:
     def test_noise_grows_with_the_client_and_leaves_test_and_validation_alone(self, digits):
         cell = replace(SMALL, partition="noise")
         noisy, clean = (lab.federation(replace(cell, partition=p), digits) for p in ("noise", "iid"))
-        added = (noisy.local.samples.features - clean.local.samples.features).numpy()
-        for i, part in enumerate(noisy.local.parts, 1):
-            np.testing.assert_array_equal(part, clean.local.parts[i - 1])
+        added = (noisy.clients.samples.features - clean.clients.samples.features).numpy()
+        for i, part in enumerate(noisy.clients.parts, 1):
+            np.testing.assert_array_equal(part, clean.clients.parts[i - 1])
             assert added[part].var() == pytest.approx(0.1 * i / 4, rel=0.05)
         assert torch.equal(noisy.test.features, clean.test.features)
         assert torch.equal(noisy.validation.features, clean.validation.features)
@@ -148,14 +149,14 @@ class TestFederation:
 
 class TestRunning:
     def test_standalone_is_plain_training_with_a_new_optimizer_every_round(self, ready, alone):
-        for i, part in enumerate(ready.local.parts):
+        for i, part in enumerate(ready.clients.parts):
             model = load_parameters(ready.module, torch.from_numpy(ready.start))
             for number in (1, 2, 3):
                 optimizer = torch.optim.Adam(model.parameters(), 0.01 * 0.977 ** (number - 1))
                 rng = job_rng(3, number, Job(i, part))
                 for index in batches(Job(i, part), LocalTraining(64, 0.01), rng):
                     optimizer.zero_grad()
-                    x, y = ready.local.samples.features[index], ready.local.samples.labels[index]
+                    x, y = ready.clients.samples.features[index], ready.clients.samples.labels[index]
                     torch.nn.functional.cross_entropy(model(x), y).backward()
                     optimizer.step()
             with torch.no_grad():
@@ -184,13 +185,17 @@ class TestRunning:
     def test_fine_tuning_may_be_at_the_first_learning_rate(self, ready):
         models, everybody = np.tile(ready.start, (4, 1)), np.ones(4, dtype=bool)
         cell = replace(SMALL, method="fedavg-first-rate")
-        local = lab.local_for(cell, ready)
-        np.testing.assert_array_equal(local(models, 3, everybody), ready.local(models, 3, everybody))
-        tuned, slower = local(models, 4, everybody), ready.local(models, 4, everybody)
-        full = replace(ready.local, spec=replace(ready.local.spec, learning_rate=0.01 / 0.977**3))
-        np.testing.assert_allclose(tuned, full(models, 4, everybody), atol=1e-6)
+
+        def updates(local, round_number):
+            return ask(ready.clients, local, models, round_number, everybody).updates
+
+        method = lab.method_for(cell, ready, None)
+        np.testing.assert_array_equal(updates(method.local, 3), updates(ready.local, 3))
+        tuned, slower = updates(method.tuning, 4), updates(ready.local, 4)
+        full = replace(ready.local, training=replace(ready.local.training, learning_rate=0.01 / 0.977**3))
+        np.testing.assert_allclose(tuned, updates(full, 4), atol=1e-6)
         assert np.abs(tuned - slower).max() > 1e-4
-        assert lab.local_for(replace(cell, method="fedavg"), ready) is ready.local
+        assert lab.method_for(replace(cell, method="fedavg"), ready, None).tuning is None
 
     def test_lg_fedavg_shares_the_three_dense_layers(self, ready):
         shared = lab.method_for(replace(SMALL, method="lg-fedavg"), ready, None).shared

@@ -1,9 +1,9 @@
-"""A small data set for the cells and studies of faithful learning."""
+"""A small data set for the studies of faithful learning."""
 
 import numpy as np
 import pytest
 
-from bonafed.lab.faithful_cells import Cell
+from bonafed.studies.faithful_cases import Case
 
 
 @pytest.fixture(scope="module")
@@ -22,4 +22,4 @@ def blobs(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def base(blobs):
-    return Cell("faithful", samples=150, delta=0.4, data=blobs, agents=4, regulariser=0.02)
+    return Case("faithful", samples=150, delta=0.4, data=blobs, agents=4, regulariser=0.02)

@@ -1,4 +1,4 @@
-"""Figures of the studies of `jsam_studies`."""
+"""Figures of the studies of `bonafed.studies.jsam`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bonafed.checks import Floats
-from bonafed.lab.jsam_studies import Average, CostShares, MechanismCurves, MoneyByWeight, SelectedByMoney
+from bonafed.studies.grid import Average
+from bonafed.studies.jsam import CostShares, MechanismCurves, MoneyByWeight, SelectedByMoney
 from bonafed.style import BLUE, COLOURS, GREY, STYLES, sheet
 
 

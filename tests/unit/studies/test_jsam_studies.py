@@ -6,9 +6,11 @@ import pytest
 
 from bonafed.economics import TruncatedExponential, Uniform
 from bonafed.errors import InvalidValue
-from bonafed.lab import jsam_studies as lab
-from bonafed.lab.jsam_studies import Population
 from bonafed.mechanisms.jsam.allocation import threshold_plan
+from bonafed.studies import jsam as lab
+from bonafed.studies.grid import as_csv, run
+from bonafed.studies.jsam import Population
+from bonafed.studies.registry import STUDIES
 
 SMALL = Population(clients=12, draws=6)
 ETAS = SMALL.unit * np.geomspace(0.02, 10, 13)
@@ -179,38 +181,18 @@ class TestMechanismCurves:
 class TestTables:
     def test_csv_has_a_row_per_point(self, money, curves):
         for table, rows in ((money, 13), (curves, 6 * 13)):
-            read = list(csv.DictReader(io.StringIO(lab.as_csv(table).decode())))
+            read = list(csv.DictReader(io.StringIO(as_csv(table.to_rows()).decode())))
             assert len(read) == rows
             assert float(read[1]["eta"]) == ETAS[1]
 
 
-class TestTheCommand:
-    def test_all_files_are_written_and_progress_is_shown(self, tmp_path, capsys):
-        assert lab.main(["--folder", str(tmp_path), "--clients", "4", "--draws", "2"]) == 0
-        names = ["cost_shares", "mechanism_curves", "money_by_weight", "selected_by_money"]
-        expected = sorted(f"{name}.{kind}" for name in names for kind in ("csv", "png"))
-        assert sorted(path.name for path in tmp_path.iterdir()) == expected
-        assert all(path.read_bytes()[:4] == b"\x89PNG" for path in tmp_path.glob("*.png"))
-        shown = capsys.readouterr()
-        assert shown.out == ""
-        assert shown.err.count("done") == 4
-
-    def test_nothing_is_written_if_a_study_fails(self, tmp_path, monkeypatch):
-        def broken(_population):
-            raise InvalidValue("etas", "must be better", 0)
-
-        monkeypatch.setattr(lab, "selected_by_money", broken)
-        assert lab.main(["--folder", str(tmp_path), "--clients", "2", "--draws", "2"]) == 2
-        assert not list(tmp_path.iterdir())
-
-    @pytest.mark.parametrize(
-        ("arguments", "message"),
-        [
-            (["--clients", "1"], "error: clients must be a whole number of at least 2, got 1"),
-            (["--noise-scale", "-1"], "error: noise_scale must be positive, got -1.0"),
-            (["--folder", "/nowhere/at/all"], "error: output must be in an existing folder"),
-        ],
-    )
-    def test_bad_input_is_one_line(self, arguments, message, capsys):
-        assert lab.main(arguments) == 2
-        assert capsys.readouterr().err.startswith(message)
+class TestStudies:
+    @pytest.mark.parametrize("name", ["jsam-money", "jsam-clients", "jsam-shares", "jsam-mechanisms"])
+    def test_each_is_a_table_plain_data_and_a_figure(self, name):
+        study = STUDIES[name].load()
+        document = run(study, study.options(clients=4, draws=2))
+        rows = document.data["rows"]
+        assert len(list(csv.DictReader(io.StringIO(document.files["csv"].decode())))) == len(rows)
+        assert document.blocks[0].title in str(document)
+        assert len(document.blocks[0].rows) == len(rows)
+        assert document.figure().axes

@@ -1,4 +1,4 @@
-"""Figures of `faithful_studies`; bars are one standard deviation."""
+"""Figures of the studies of faithful learning; bars are one standard deviation."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import SymmetricalLogLocator
 
 from bonafed.checks import Floats
-from bonafed.lab.faithful_studies import Curves, Tradeoffs, break_even
-from bonafed.lab.jsam_studies import Average
+from bonafed.studies.faithful import Curves, break_even
+from bonafed.studies.grid import Average
+from bonafed.studies.tradeoff import Tradeoffs
 from bonafed.style import BLUE, COLOURS, RED, STYLES, sheet
 
 _AXES = {

@@ -1,4 +1,4 @@
-"""Sampled training: the terms are the contract's, the coins are fair, the money is the payments."""
+"""Averaging under a contract: the terms are its, the coins are fair, the money is the payments."""
 
 import math
 import subprocess
@@ -8,15 +8,25 @@ import numpy as np
 import pytest
 
 from bonafed import InvalidValue, TruncatedExponential, Uniform
+from bonafed.mechanisms.protocol import Agreement
 from bonafed.mechanisms.sampling import complete_information, plan
-from bonafed.mechanisms.sampling import training as sampled
+from bonafed.mechanisms.sampling import mechanism as sampled
+from bonafed.mechanisms.sampling.convergence import proposition_1_rates
+from bonafed.mechanisms.sampling.section import ContractSection
 
 BELIEF = Uniform(0.5, 1.5)
 COSTS = sampled.draw_costs(BELIEF, 30, seed=4)
+NAMES = tuple(map(str, range(30)))
 
 
 def terms(scheme="optimal", budget=1500.0, **options):
-    return sampled.sampled_terms(BELIEF, budget, 100, COSTS, scheme, **options)
+    section = ContractSection(budget, BELIEF, scheme, **options)
+    reports = dict(zip(NAMES, COSTS.tolist(), strict=True))
+    return sampled.plan_contract(section, 30, 100).settle(reports)
+
+
+def participation(agreed, seed, round_number):
+    return sampled.participation(agreed, Agreement(None), seed, round_number)
 
 
 def test_the_terms_are_those_of_the_contract():
@@ -44,7 +54,7 @@ def test_every_client_is_in_as_often_as_agreed_and_weighs_as_much():
     agreed = terms()
     counts, weighted = np.zeros(30), np.zeros(30)
     for number in range(1, 4001):
-        who = sampled.participation(agreed, 1, round_number=number)
+        who = participation(agreed, 1, number)
         counts[who.clients] += 1
         weighted[who.clients] += who.weights
     q = agreed.probability
@@ -55,7 +65,7 @@ def test_every_client_is_in_as_often_as_agreed_and_weighs_as_much():
 
 def test_the_coins_of_a_round_depend_on_seed_and_round_alone():
     def who(seed, number):
-        return tuple(sampled.participation(terms(), seed, number).clients)
+        return tuple(participation(terms(), seed, number).clients)
 
     assert who(1, 2) == who(1, 2)
     assert len({who(seed, number) for seed in range(5) for number in range(5)}) > 20
@@ -63,9 +73,9 @@ def test_the_coins_of_a_round_depend_on_seed_and_round_alone():
 
 def test_a_round_costs_the_payments_of_those_in_it():
     agreed = terms()
-    who = sampled.participation(agreed, 0, 1)
+    who = participation(agreed, 0, 1)
     assert who.clients.size
-    assert sampled.spend(agreed, who) == math.fsum(agreed.payment[c] for c in who.clients)
+    assert agreed.due_in(1, who.clients.tolist()) == math.fsum(agreed.payment[c] for c in who.clients)
 
 
 def test_costs_come_from_the_prior_and_the_seed():
@@ -86,7 +96,7 @@ def test_what_makes_no_sense_is_refused():
     with pytest.raises(InvalidValue, match=r"^total_budget must be positive"):
         terms(budget=0.0)
     with pytest.raises(InvalidValue, match=r"^strong_convexity must not exceed smoothness"):
-        sampled.proposition_1_rates(1.0, 2.0, 4, 10)
+        proposition_1_rates(1.0, 2.0, 4, 10)
 
 
 def test_listing_runs_does_not_import_torch():

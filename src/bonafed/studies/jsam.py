@@ -15,21 +15,15 @@ about the same curves, and what the model gives (docs/theory/jsam.md, B8; erratu
     mechanisms          the loss bound against money, and the objective against JSAM's.
 
 Q and the highest cost only set units: with epsilon counted in sqrt(Q), and eta and money in sqrt(Q) times
-the highest cost, all curves are the same. `python -m bonafed.lab.jsam_studies --folder DIR` writes all
-tables (CSV) and figures (PNG), or none.
+the highest cost, all curves are the same.
 """
 
 from __future__ import annotations
 
-import argparse
-import csv
-import io
 import math
-import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -37,41 +31,34 @@ from numpy.typing import ArrayLike, NDArray
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.economics.priors import Prior, Uniform
-from bonafed.errors import BonafedError, InvalidValue
-from bonafed.files import require_writable, write_together
+from bonafed.economics.registry import PRIOR_FORMS
+from bonafed.economics.registry import prior as prior_rule
 from bonafed.mechanisms.jsam import Cheapest, Jsam, Plan, Rule, allocate, largest_losses, settle, unbiased
 from bonafed.mechanisms.jsam.payments import lowest_cost, virtual_costs_of
 from bonafed.randomness import JsamStudy, generator
+from bonafed.sections import Section, key
+from bonafed.shown import Document
+from bonafed.studies.grid import Average, Results, Row, Study, average, increasing, report, rows_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Row = dict[str, str | int | float]
 MECHANISMS = ("JSAM", "complete information", "USBM", "FSBM-50", "FSBM-75", "BBM")
 
 
-class Table(Protocol):
-    """What a study returns."""
-
-    def to_rows(self) -> list[Row]:
-        """One row per point, the same columns in each."""
+def _two_or_more(name: str, value: object) -> int:
+    return checks.whole(name, value, at_least=2)
 
 
 @dataclass(frozen=True)
-class Population:
+class Population(Section):
     """Clients whose sensitivities are drawn again and again from one prior."""
 
-    prior: Prior = field(default_factory=lambda: Uniform(0.0, 1.0))
-    clients: int = 100
-    noise_scale: float = 1.0  # Q
-    draws: int = 50  # populations to average over
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        checks.whole("clients", self.clients, at_least=2)
-        checks.positive("noise_scale", self.noise_scale)
-        checks.whole("draws", self.draws, at_least=2)
-        checks.seed("seed", self.seed)
+    prior: Prior = key(prior_rule, Uniform(0.0, 1.0), help="Of the sensitivities: " + PRIOR_FORMS)
+    clients: int = key(_two_or_more, 100, help="How many.")
+    noise_scale: float = key(checks.positive, 1.0, help="Q, how much noise harms training.")
+    draws: int = key(_two_or_more, 50, help="Populations to average over.")
+    seed: int = key(checks.seed, 0, help="Of the draws.")
 
     def costs(self) -> Floats:
         """(draws, clients) sensitivities, ascending in each row."""
@@ -90,31 +77,9 @@ class Population:
         return self.prior.high * math.sqrt(self.noise_scale * self.clients)
 
 
-class Average(NamedTuple):
-    """Mean and standard deviation over the draws, entry by entry."""
-
-    mean: Floats
-    sd: Floats
-
-
-def _average(values: Floats) -> Average:
-    """Over the first axis."""
-    return Average(values.mean(0), values.std(0, ddof=1))
-
-
-def _increasing(name: str, values: ArrayLike, at_least: int = 1) -> Floats:
-    result = checks.vector(name, values, sign="positive")
-    if result.size < at_least:
-        raise InvalidValue(name, f"must be at least {at_least}", result.size)
-    if np.any(np.diff(result) <= 0):
-        at = int(np.argmax(np.diff(result) <= 0)) + 1
-        raise InvalidValue(name, "must be increasing", f"{result[at]:g} at position {at}")
-    return result
-
-
 def _weights(population: Population, etas: ArrayLike | None) -> Floats:
     default = population.unit * np.geomspace(0.01, 10.0, 31)
-    return _increasing("etas", default if etas is None else etas, at_least=3)
+    return increasing("etas", default if etas is None else np.asarray(etas), at_least=3)
 
 
 # Money against eta
@@ -144,7 +109,7 @@ class MoneyByWeight:
         return float(self.eta[first[at] + 1]), float(self.eta[end[at]])
 
     def to_rows(self) -> list[Row]:
-        return _rows(
+        return rows_of(
             eta=self.eta, money=self.money.mean, money_sd=self.money.sd,
             selected=self.selected.mean, selected_sd=self.selected.sd,
         )  # fmt: skip
@@ -156,7 +121,7 @@ def money_by_weight(population: Population, etas: ArrayLike | None = None) -> Mo
     plans = [[allocate(v, e, population.noise_scale) for e in eta] for v in _virtual(population)]
     money = np.array([[plan.total for plan in row] for row in plans])
     selected = np.array([[float(plan.threshold) for plan in row] for row in plans])
-    return MoneyByWeight(eta, _average(money), _average(selected))
+    return MoneyByWeight(eta, average(money), average(selected))
 
 
 def _virtual(population: Population) -> Floats:
@@ -186,7 +151,7 @@ class SelectedByMoney:
         return np.asarray(np.diff(slope) <= 1e-12 * slope[:-1])
 
     def to_rows(self) -> list[Row]:
-        return _rows(
+        return rows_of(
             money=self.money, selected=self.selected.mean, selected_sd=self.selected.sd,
             complete=self.complete.mean, complete_sd=self.complete.sd,
         )  # fmt: skip
@@ -201,7 +166,7 @@ def selected_by_money(
     taken. Where not even the smallest does, nobody is selected.
     """
     default = population.unit * 1.6 * np.linspace(1 / 24, 1.0, 24) ** 2
-    sums = _increasing("money", default if money is None else money, at_least=3)
+    sums = increasing("money", default if money is None else np.asarray(money), at_least=3)
     eta = population.unit * np.geomspace(1e-3, 4.0, checks.whole("steps", steps, at_least=2))
 
     def reached(costs: Floats) -> Floats:
@@ -211,7 +176,7 @@ def selected_by_money(
 
     virtual = np.array([reached(v) for v in _virtual(population)])
     known = np.array([reached(c) for c in _known(population)])
-    return SelectedByMoney(sums, _average(virtual), _average(known))
+    return SelectedByMoney(sums, average(virtual), average(known))
 
 
 # Share of the cost by client
@@ -229,7 +194,7 @@ class CostShares:
 
     def to_rows(self) -> list[Row]:
         m, n = self.paid.mean.shape
-        return _rows(
+        return rows_of(
             eta=np.repeat(self.eta, n), selected=np.repeat(self.selected.mean, n),
             rank=np.tile(np.arange(1, n + 1), m),
             planned=self.planned.mean.ravel(), planned_sd=self.planned.sd.ravel(),
@@ -246,7 +211,7 @@ def cost_shares(population: Population, etas: ArrayLike | None = None) -> CostSh
     the largest if and only if (N-h+1) v_1 >= v_h.
     """
     default = population.unit * np.array([0.03, 0.1, 1.0])
-    eta = _increasing("etas", default if etas is None else etas)
+    eta = increasing("etas", default if etas is None else np.asarray(etas))
     shape = (population.draws, eta.size, population.clients)
     planned, paid, selected = np.empty(shape), np.empty(shape), np.empty(shape[:2])
     for i, (costs, v) in enumerate(zip(population.costs(), _virtual(population), strict=True)):
@@ -256,7 +221,7 @@ def cost_shares(population: Population, etas: ArrayLike | None = None) -> CostSh
             paid[i, j] = done.payment / done.spend
             selected[i, j] = done.allocation.threshold
     first = np.stack([(part.argmax(2) == 0).mean(0) for part in (planned, paid)], axis=1)
-    return CostShares(eta, _average(selected), _average(planned), _average(paid), first)
+    return CostShares(eta, average(selected), average(planned), average(paid), first)
 
 
 # Mechanisms side by side
@@ -279,7 +244,7 @@ class MechanismCurves:
         for name in ("money", "loss", "objective", "excess"):
             part: Average = getattr(self, name)
             columns |= {name: part.mean.ravel(), name + "_sd": part.sd.ravel()}
-        rows = _rows(eta=np.tile(self.eta, k), **columns)
+        rows = rows_of(eta=np.tile(self.eta, k), **columns)
         return [{"mechanism": self.names[i // m], **row} for i, row in enumerate(rows)]
 
     def loss_at(self, name: str, money: ArrayLike) -> Floats:
@@ -318,76 +283,74 @@ def mechanism_curves(population: Population, etas: ArrayLike | None = None) -> M
     return MechanismCurves(
         eta,
         MECHANISMS,
-        _average(collect(lambda plan: plan.total)),
-        _average(collect(lambda plan: plan.loss)),
-        _average(value),
-        _average(value / value[:, :1] - 1),
+        average(collect(lambda plan: plan.total)),
+        average(collect(lambda plan: plan.loss)),
+        average(value),
+        average(value / value[:, :1] - 1),
     )
 
 
-# Tables as text
+# What is shown
 
 
-def _rows(**columns: Floats | NDArray[np.int64]) -> list[Row]:
-    names = list(columns)
-    values = zip(*(column.tolist() for column in columns.values()), strict=True)
-    return [dict(zip(names, row, strict=True)) for row in values]
+def _study(
+    summary: str, table: Callable[[Population], Any], draw: str, example: str, said: Callable[[Any], str]
+) -> Study:
+    """Of a table that needs nothing but a population; `draw` is a function of `jsam_figures`."""
+
+    def show(population: Population, _: Results) -> Document:
+        made = table(population)
+
+        def figure() -> Figure:
+            from bonafed.studies import jsam_figures
+
+            drawn: Figure = getattr(jsam_figures, draw)(made)
+            return drawn
+
+        return report(summary, made.to_rows(), figure, said=(said(made),))
+
+    return Study(summary, Population, show, example=f"bonafed reproduce {example}")
 
 
-def as_csv(table: Table) -> bytes:
-    """The rows of a table as the content of a CSV file."""
-    rows = table.to_rows()
-    text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue().encode()
+def _said_of_weights(table: MoneyByWeight) -> str:
+    bends = table.convex_range
+    if bends is None:
+        return "Mean money bends upwards nowhere."
+    return f"Mean money bends upwards for eta from {bends[0]:.3g} to {bends[1]:.3g}, and downwards after."
 
 
-def studies(population: Population, progress: Callable[[str], None]) -> dict[str, bytes]:
-    """All tables and figures, by file name."""
-    from bonafed.lab import jsam_figures as draw
-    from bonafed.style import render
-
-    files: dict[str, bytes] = {}
-
-    def add(name: str, table: Table, figure: Figure) -> None:
-        files[name + ".csv"] = as_csv(table)
-        files[name + ".png"] = render(figure, Path(name + ".png"))
-        progress(name)
-
-    money = money_by_weight(population)
-    add("money_by_weight", money, draw.money_by_weight_figure(money))
-    selected = selected_by_money(population)
-    add("selected_by_money", selected, draw.selected_by_money_figure(selected))
-    shares = cost_shares(population)
-    add("cost_shares", shares, draw.cost_shares_figure(shares))
-    curves = mechanism_curves(population)
-    add("mechanism_curves", curves, draw.mechanism_curves_figure(curves))
-    return files
+def _said_of_money(table: SelectedByMoney) -> str:
+    share = float(table.concave.mean())
+    return f"The mean number of clients bends downwards, or not at all, at {share:.0%} of the inner points."
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the studies; 0 if all is well, 2 if the input is not."""
-    reader = argparse.ArgumentParser(prog="python -m bonafed.lab.jsam_studies", description=main.__doc__)
-    reader.add_argument("--folder", type=Path, default=Path(), help="where the files go; must exist")
-    reader.add_argument("--clients", type=int, default=100)
-    reader.add_argument("--noise-scale", type=float, default=1.0, help="Q of the paper")
-    reader.add_argument("--draws", type=int, default=50, help="populations to average over")
-    reader.add_argument("--seed", type=int, default=0)
-    given = reader.parse_args(arguments)
-    try:
-        population = Population(
-            clients=given.clients, noise_scale=given.noise_scale, draws=given.draws, seed=given.seed
-        )
-        require_writable(given.folder / "money_by_weight.csv")  # before the work, not after it
-        files = studies(population, lambda name: print(f"{name}: done", file=sys.stderr, flush=True))
-        write_together({given.folder / name: data for name, data in files.items()})
-    except BonafedError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+def _said_of_shares(table: CostShares) -> str:
+    each = [
+        f"eta {eta:.3g}: {planned:.0%} as planned, {paid:.0%} as paid"
+        for eta, (planned, paid) in zip(table.eta, table.first_is_dearest, strict=True)
+    ]
+    return "How often the least sensitive client has the largest share: " + "; ".join(each) + "."
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def _said_of_mechanisms(table: MechanismCurves) -> str:
+    most = dict(zip(table.names, table.excess.mean.max(1), strict=True))
+    each = [f"{name} {most[name]:.1%}" for name in table.names if name != "JSAM"]
+    return "Objective above JSAM's at the same weight, at most: " + ", ".join(each) + "."
+
+
+BY_WEIGHT = _study(
+    "Money of the optimal plan by the weight of the loss", money_by_weight, "money_by_weight_figure",
+    "jsam-money --plot money.png", _said_of_weights,
+)  # fmt: skip
+BY_MONEY = _study(
+    "Clients that a sum of money reaches", selected_by_money, "selected_by_money_figure",
+    "jsam-clients --noise-scale 8", _said_of_money,
+)  # fmt: skip
+SHARES = _study(
+    "Share of the money by client, least sensitive first", cost_shares, "cost_shares_figure",
+    "jsam-shares --clients 20", _said_of_shares,
+)  # fmt: skip
+RULES = _study(
+    "JSAM and its baselines at equal weights", mechanism_curves, "mechanism_curves_figure",
+    "jsam-mechanisms --draws 20", _said_of_mechanisms,
+)  # fmt: skip

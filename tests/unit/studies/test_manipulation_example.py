@@ -9,7 +9,7 @@ from scipy.integrate import quad
 from scipy.stats import truncnorm
 
 from bonafed.errors import InvalidValue
-from bonafed.lab.manipulation_example import (
+from bonafed.studies.manipulation import (
     MEANS,
     READINGS,
     Example,
@@ -146,3 +146,14 @@ def test_the_figure_has_both_panels_and_readings():
     buffer = io.BytesIO()
     drawn.savefig(buffer, format="png")
     assert buffer.getvalue()[:4] == b"\x89PNG"
+
+
+def test_the_study_is_the_best_factor_of_every_panel_and_reading():
+    from bonafed.studies.grid import run
+    from bonafed.studies.manipulation import STUDY
+
+    rows = run(STUDY, STUDY.options(designs=50)).data["rows"]
+    assert [(row["mean"], row["reading"]) for row in rows] == [(m, r) for m in MEANS for r in READINGS]
+    for row in rows:
+        assert row["best_factor"] == best_factor(Example(row["mean"], READINGS[row["reading"]]), designs=50)
+        assert row["excess_by_the_best"] < min(row["excess_by_the_truth"], row["excess_alone"])

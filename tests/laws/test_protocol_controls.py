@@ -1,0 +1,303 @@
+"""Mechanisms that break a law of the protocol: a law that lets its own pass is broken itself.
+
+Each is a posted price, or a contract of sampling, with one thing done wrong.
+"""
+
+import json
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from bonafed.economics.claims import Finding
+from bonafed.mechanisms.averaging import Averaging
+from bonafed.runs.setting import prepare
+from bonafed.runs.training import train
+from tests.laws import protocol, worlds
+
+CAUGHT = (AssertionError, pytest.fail.Exception)
+PRIVATE = [("privacy", key, value) for key, value in {
+    "clip": 1.0, "epsilon": 2.0, "delta": 1e-5, "noise": "reproducible",
+}.items()]  # fmt: skip
+
+
+@pytest.fixture(autouse=True, scope="module")
+def posted_price():
+    with worlds.registered(worlds.POSTED_PRICE):
+        yield
+
+
+class Twisted:
+    """Rules, some of which are others."""
+
+    def __init__(self, rules, **others):
+        self._rules, self._others = rules, others
+
+    def __getattr__(self, name):
+        return self._others[name] if name in self._others else getattr(self._rules, name)
+
+
+def of_kind(made, kind=Averaging, **others):
+    """The same setting under another kind of mechanism, or under other rules."""
+    m = made.mechanism
+    rules = Twisted(m.rules, **others) if others else m.rules
+    return replace(made, mechanism=kind(m.config, m.members, m.parameters, rules, m.rates))
+
+
+def test_terms_that_follow_the_order_of_reports_are_caught():
+    made = worlds.setting("posted-price")
+
+    def by_place(members, reports):
+        return made.mechanism.rules.agree(members, dict(zip(members.names, reports.values(), strict=True)))
+
+    protocol.order_does_not_matter(made)
+    with pytest.raises(CAUGHT):
+        protocol.order_does_not_matter(of_kind(made, agree=by_place))
+
+
+class Forgetful(Averaging):
+    """Does not remember who took part."""
+
+    __slots__ = ()
+
+    def restore(self, agreement, arrays):
+        kept = super().restore(agreement, arrays)
+        return replace(kept, participations=np.zeros_like(kept.participations))
+
+
+class Restless(Averaging):
+    """Has a state that no checkpoint holds."""
+
+    __slots__ = ()
+    turns = 0
+
+    def advance(self, state, federation):
+        following, what = super().advance(state, federation)
+        Restless.turns += 1
+        return replace(following, model=following.model + np.float32(1e-3 * Restless.turns)), what
+
+
+@pytest.mark.parametrize("kind", [Forgetful, Restless])
+def test_a_state_that_is_forgotten_is_caught(kind, tmp_path):
+    made = worlds.setting("posted-price")
+    with pytest.raises(CAUGHT):
+        protocol.resumes_to_the_same_bits(of_kind(made, kind), tmp_path, really=False)
+    with pytest.raises(CAUGHT):
+        protocol.state_survives_arrays(of_kind(made, kind))
+
+
+def paying(made, change):
+    """Settles as before, but for the amounts."""
+
+    def settle(account):
+        statement = made.mechanism.rules.settle(account)
+        return replace(statement, amounts=change(statement.amounts))
+
+    return of_kind(made, settle=settle)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    {
+        "one cent too little": ("sampling", lambda amounts: (amounts[0] - 1, *amounts[1:])),
+        "one cent too much": ("sampling", lambda amounts: (*amounts[:-1], amounts[-1] + 1)),
+        "whole money only": ("posted-price", lambda amounts: tuple(a // 100 * 100 for a in amounts)),
+        "fractions of a cent": ("posted-price", lambda amounts: tuple(float(a) for a in amounts)),
+        "those who did nothing": ("posted-price", lambda amounts: tuple(a + 100 for a in amounts)),
+    }.values(),
+)
+def test_a_statement_that_does_not_add_up_is_caught(name, change):
+    made = worlds.setting(name)
+    protocol.statement_adds_up(made, train(made))
+    wrong = paying(made, change)
+    with pytest.raises(CAUGHT):
+        protocol.statement_adds_up(wrong, train(wrong))
+
+
+class Fragile(Averaging):
+    """Cannot do without anybody."""
+
+    __slots__ = ()
+
+    def advance(self, state, federation):
+        following, what = super().advance(state, federation)
+        assert not what.failed
+        return following, what
+
+
+class Secretive(Averaging):
+    """Does not say who failed."""
+
+    __slots__ = ()
+
+    def advance(self, state, federation):
+        following, what = super().advance(state, federation)
+        return following, replace(what, failed=[])
+
+
+class Talkative(Averaging):
+    """Says who failed, private or not."""
+
+    __slots__ = ()
+
+    def advance(self, state, federation):
+        following, what = super().advance(state, federation)
+        gone = set(what.participants) - {
+            name
+            for name, before, after in zip(
+                state.agreement.members.names, state.delivered, following.delivered, strict=True
+            )
+            if after > before
+        }
+        return following, replace(what, failed=sorted(gone))
+
+
+class Patient(Averaging):
+    """Goes on whatever the policy says."""
+
+    __slots__ = ()
+
+    def advance(self, state, federation):
+        lenient = replace(self.config, training=replace(self.config.local, on_bad_update="skip"))
+        return replace(self, config=lenient).calm(state, federation)
+
+    def calm(self, state, federation):
+        return super().advance(state, federation)
+
+
+@pytest.mark.parametrize(
+    ("kind", "policy", "changes"),
+    [
+        (Fragile, "skip", []),
+        (Secretive, "skip", []),
+        (Talkative, "skip", PRIVATE),
+        (Patient, "raise", []),
+    ],
+)
+def test_a_failure_that_is_not_handled_is_caught(kind, policy, changes):
+    plain = worlds.setting("posted-price", ("training", "on_bad_update", "skip"), *changes)
+    task, number = worlds.some_task(plain)
+    made = worlds.setting("posted-price", ("training", "on_bad_update", policy), *changes)
+    failing = worlds.failing(made, task.identifier)
+    law = protocol.failure_is_skipped if policy == "skip" else protocol.failure_is_raised
+    law(failing, task.client, number)
+    with pytest.raises(CAUGHT):
+        law(of_kind(failing, kind), task.client, number)
+
+
+def settled(made):
+    """Mechanism, last state, federation and statement."""
+    mechanism, federation = made.mechanism, worlds.clients_of(made)
+    state = mechanism.begin(made.agreement, made.start)
+    while state.round_number < mechanism.rounds:
+        state, _ = mechanism.advance(state, federation)
+    return mechanism, state, federation, mechanism.settle(state, federation)
+
+
+def test_findings_that_are_always_true_are_caught():
+    made = worlds.setting("posted-price")
+
+    def settle(account):
+        statement = made.mechanism.rules.settle(account)
+        return replace(statement, findings=(Finding("within budget", True, "of course"),))
+
+    protocol.findings_can_fail(*settled(made))
+    with pytest.raises(CAUGHT, match="within budget"):
+        protocol.findings_can_fail(*settled(of_kind(made, settle=settle)))
+
+
+@dataclass(frozen=True)
+class Paper:
+    """A contract that believes whatever it says."""
+
+    data: dict
+
+    @property
+    def content(self):
+        return json.dumps(self.data).encode()
+
+    @property
+    def digest(self):
+        return str(self.data)
+
+    def verify(self):
+        return [Finding("terms", True, "as they stand")]
+
+
+class Blank(Paper):
+    """... and does not notice what it says."""
+
+    @property
+    def digest(self):
+        return "the same"
+
+
+@pytest.mark.parametrize("kind", [Paper, Blank])
+def test_a_contract_that_can_be_edited_is_caught(kind):
+    with pytest.raises(CAUGHT):
+        protocol.contract_edits_are_seen(kind({"payment": [1.0, 0.5], "budget": 3.0}), kind)
+
+
+def test_a_section_that_is_written_with_fewer_digits_is_caught(tmp_path):
+    config = worlds.setting("posted-price", ("posted_price", "budget", 7.25)).config
+
+    @dataclass(frozen=True)
+    class Rounded(type(config.own)):
+        def table(self):
+            return {**super().table(), "budget": float(round(self.budget))}
+
+    protocol.config_survives_toml(config, tmp_path)
+    kept = {item: getattr(config.own, item) for item in config.own.__dataclass_fields__}
+    with pytest.raises(CAUGHT):
+        protocol.config_survives_toml(replace(config, own=Rounded(**kept)), tmp_path)
+
+
+class Parallel(Averaging):
+    """Comes to other numbers on more cores."""
+
+    __slots__ = ()
+
+    def final(self, state):
+        return state.model * np.float32(1 + 1e-3 * self.config.run.cores)
+
+
+def test_numbers_that_follow_the_cores_are_caught():
+    one, two = (
+        train(of_kind(worlds.setting("posted-price", ("run", "cores", n)), Parallel)) for n in (1, 2)
+    )
+    with pytest.raises(CAUGHT):
+        protocol.same_result(one, two, bits=True)
+
+
+def test_clients_who_lose_their_names_are_caught():
+    made = worlds.setting("posted-price")
+
+    def settle(account):
+        statement = made.mechanism.rules.settle(account)
+        return replace(statement, clients=tuple(map(str, range(len(statement.clients)))))
+
+    protocol.names_survive(made, train(made))
+    with pytest.raises(CAUGHT):
+        protocol.names_survive(made, train(of_kind(made, settle=settle)))
+
+
+class Insider(Averaging):
+    """Does something else where clients are simulated by this process."""
+
+    __slots__ = ()
+
+    def advance(self, state, federation):
+        following, what = super().advance(state, federation)
+        trusted = np.float32(1e-5 if federation.vouched else 0)
+        return replace(following, model=following.model + trusted), what
+
+
+def test_a_mechanism_that_looks_behind_the_seam_is_caught():
+    made = worlds.setting("posted-price")
+    with worlds.elsewhere(made) as clients:
+        far = prepare(made.config, dataset=worlds.small(), federation=clients)
+        protocol.same_result(train(made), train(far), bits=True)
+        inside = of_kind(made, Insider)
+        forgotten = replace(of_kind(far, Insider), clients=replace(clients, _known={}))
+        with pytest.raises(CAUGHT):
+            protocol.same_result(train(inside), train(forgotten))
