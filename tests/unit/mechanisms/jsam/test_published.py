@@ -1,4 +1,4 @@
-"""Contracts that buy privacy: as files, verified, settled by name, looked at by a participant; and forged."""
+"""Contracts that buy privacy: as files, verified, settled by name, seen by a participant; and forged."""
 
 import copy
 import csv
@@ -242,7 +242,7 @@ def test_an_overstated_weight_is_found_out_by_verification():
     contract = made("uniform", "budget")
     for factor in (1 + 1e-5, 1 - 1e-5, 2.0):
         forged = replace(contract, eta=contract.eta * factor, written=None)
-        assert [finding.claim for finding in forged.verify() if finding.holds is False][0] == "weight"
+        assert next(f.claim for f in forged.verify() if f.holds is False) == "weight"
 
 
 def numbers(data, path=()):
