@@ -18,7 +18,6 @@ from bonafed.learning.engine.jobs import Job, batches, job_rng
 from bonafed.learning.noise import (
     Reproducible,
     Secret,
-    SecretReleases,
     Task,
     digest,
     digest_of_samples,
@@ -117,11 +116,11 @@ def same_releases(monkeypatch):
         for row, sd in zip(gradients, sds, strict=True):
             row.copy_(torch.from_numpy(fixed(row.numel(), sd)))
 
-    def released(self, values, sd):
+    def noisy(self, values, sd, asked, released):
         return fixed(np.size(values), sd).reshape(np.shape(values))
 
     monkeypatch.setattr(groups, "add_noise", add)
-    monkeypatch.setattr(SecretReleases, "released", released)
+    monkeypatch.setattr(Secret, "noisy", noisy)
 
 
 HELD = {"config.toml", "versions.json", "start.npy", "metrics.jsonl", "checkpoint.npz", "model.pt",
@@ -206,7 +205,9 @@ def test_nobody_is_told_whose_update_was_bad(make, small, tmp_path):
     made = setting.prepare(make(*PRIVACY, *changes, "training.steps=3"), dataset=small)
     summary = training.train(made, tmp_path / "run").summary
     assert (summary["failures"], summary["failed_clients"]) == (0, [])
-    assert np.array_equal(folder.read_checkpoint(tmp_path / "run").state["model"], made.start)
+    state = folder.read_checkpoint(tmp_path / "run").state
+    assert np.array_equal(state["model"], made.start)
+    assert np.array_equal(state["delivered"], state["participations"])
 
 
 def test_losses_are_not_asked_in_clear_unless_that_was_accepted(make):
