@@ -11,14 +11,15 @@ TruncatedExponential TruncatedNormal Uniform UnreadableFile __version__ audit fr
 ECONOMICS = """Allocation AuditReport Discrete Empirical Finding IronedInterval Menu NormalMixture Prior
 ScaledBeta Settlement TruncatedExponential TruncatedNormal Uniform Witness audit from_scipy
 prior_from_json"""
-SAMPLING = """Benchmark CompleteInformation ConvergenceModel PriorFreeRun PriorFreeSampling PriorFreeState
+SAMPLING = """Benchmark BenchmarkContract PriorFreeContract SamplingContract
+CompleteInformation ConvergenceModel PriorFreeRun PriorFreeSampling PriorFreeState
 SamplingPlan SpendDistribution benchmarks complete_information complete_information_population
 contract_from_json contract_to_json exceedance_bound known_lotteries optimal_menu plan
 save_contract SettledTerms settle_contract settle_rules spend_distribution uniform_menu verify"""
 JSAM = """Admitted BoundedPlan Budgeted Cheapest Fixed FlooredPlan Jsam JsamMechanism Plan PrivacySettlement
 Rule admit allocate allocate_unequal allocate_with_floor complete_information eta_for_budget
 eta_for_expected_budget largest_losses least_objective noise_scale objective settle unbiased"""
-FAITHFUL = """Aggregation Outcome Payments PrivateOutcome PrivatePlan Problem PublicFacts RemoteAgents
+FAITHFUL = """Aggregation FederatedProblem Outcome Payments PrivateOutcome PrivatePlan Problem PublicFacts
 RidgeRegression SoftmaxRegression calibrate cluster_count cluster_payments faithful
 minimise newton_payments pay plan_private privacy_loss private_faithful random_clusters train
 vcg_payments"""

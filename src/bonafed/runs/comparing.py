@@ -188,8 +188,9 @@ def compare(
         if audit is not None:
             say(f"looking for a profitable lie under {name}")
             attack = Attack(
-                setting.config, setting.agreement, setting.federation(None), setting.mechanism, setting.start
-            )
+                setting.config, setting.agreement, setting.federation(None), setting.mechanism,
+                setting.start,
+            )  # fmt: skip
             lie = max(audit(attack), key=lambda finding: finding.number, default=None)
         entrants.append(Entrant(name, result=result, lie=lie))
     if not clients:

@@ -54,7 +54,7 @@ def ended(tmp_path_factory):
 @pytest.fixture
 def run(make, small, tmp_path, changes, ended):
     """A run that has ended."""
-    kept = ended / changes[-1]
+    kept = ended / changes[-1] / "run"
     if not kept.exists():
         training.train(setting.prepare(make(*changes), dataset=small), kept, entropy=fixed())
     return shutil.copytree(kept, tmp_path / "run")

@@ -67,7 +67,7 @@ class ModuleProblem(Problem):
         self._owner = torch.from_numpy(held.astype(np.int64))
         k = self.counts.size
         self.weights = np.full(k, 1 / k) if weights is None else checks.shares("weights", weights, length=k)
-        self.regulariser = checks.positive("regulariser", regulariser)
+        self.regulariser = checks.non_negative("regulariser", regulariser)
         self.size = self._program.size
         self.strongly_convex = strongly_convex
         self._smooth = checks.positive("smoothness", smoothness)

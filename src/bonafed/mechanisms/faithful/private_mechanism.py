@@ -168,6 +168,11 @@ class PrivateLearning:
         """With test samples, which only a simulation weighs by the agents' classes."""
         return replace(self, judges=Judges(program, test))
 
+    def test_samples(self) -> Samples:
+        """All of them: nobody looks at them while it trains."""
+        assert self.judges is not None  # asked of a mechanism with judges
+        return self.judges.test
+
     def prepared(self, features: NDArray[Any]) -> NDArray[Any]:
         """Features as the model wants them: of norm 1 at most, each record's by itself."""
         return shortened_features(features)

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from bonafed.economics.claims import Finding
 from bonafed.learning.federation import Federation, Roster
+from bonafed.mechanisms.faithful import advice
+from bonafed.mechanisms.faithful.report import AuditOptions, audit
 from bonafed.mechanisms.faithful.section import Faithful, FaithfulPrivacy, FaithfulRun, check, own_section
-from bonafed.mechanisms.protocol import Config, Slice
+from bonafed.mechanisms.protocol import Attack, Command, Common, Config, Slice
+
+if TYPE_CHECKING:
+    from bonafed.mechanisms.faithful.mechanism import FaithfulLearning
+    from bonafed.mechanisms.faithful.private_mechanism import PrivateLearning
+
+_REGULARISER = 0.003  # of a comparison
 
 
-def _make(config: Config, members: Roster, parameters: int) -> object:
+def _make(config: Config, members: Roster, parameters: int) -> FaithfulLearning | PrivateLearning:
     from bonafed.mechanisms.faithful.mechanism import make
 
     return make(config, members, parameters)
@@ -15,12 +27,26 @@ def _make(config: Config, members: Roster, parameters: int) -> object:
 
 def _deviate(config: Config, federation: Federation) -> Federation:
     """Simulated agents that do not report their gradients."""
-    texts = own_section(config).agents
-    if not texts:
+    if not own_section(config).agents:
         return federation
     from bonafed.mechanisms.faithful.mechanism import lying
 
     return lying(config, federation)
+
+
+def _audit(attack: Attack) -> Sequence[Finding]:
+    """Multiples of an agent's gradient, the best among them, tried on the clients of the run."""
+    from bonafed.mechanisms.faithful.attacking import audit_run
+
+    return audit_run(attack)
+
+
+def _compare(common: Common) -> Mapping[str, Any] | str:
+    """It promises something where the loss is strongly convex."""
+    if common.model != "softmax":
+        return f"payments promise nothing for {common.model}, whose loss is not convex: take softmax"
+    steps = {} if common.training is None else {"training_steps": common.training.rounds}
+    return {"regulariser": _REGULARISER, **steps}
 
 
 SLICE = Slice(
@@ -33,5 +59,52 @@ SLICE = Slice(
     run=FaithfulRun,
     check=check,
     claims=("efficiency", "faithfulness", "participation", "budget balance"),
+    audit=_audit,
+    compare=_compare,
     deviate=_deviate,
+    attack=Command(
+        "Let agents cheat in faithful learning, and show whether it pays, here and under plain averaging.",
+        AuditOptions,
+        audit,
+        "An agent reports multiples of its gradient (and the best multiple, by search), the opposite, "
+        "zeros, old or noisy gradients, those of flipped labels or of another agent, or drops out; all "
+        "against the protocol. A gain counts only above what the certificate allows, twice epsilon "
+        "and the integration error. Of the private variants gains are averaged over the noise, and counted "
+        "by their lower confidence limit. Pairs that collude are shown too; no such mechanism promises "
+        "anything against them. Checks also efficiency, participation and budget balance. Exit code 1 if a "
+        "violation is found, with the witness.",
+        "bonafed audit faithful --delta 0.9 --plot cheating.png",
+    ),
+    advice={
+        "join": Command(
+            "Should an agent join a federation, its payment counted, or learn alone?",
+            advice.AgentOptions,
+            advice.join,
+            example="bonafed advise join --counts 100,400,400 --delta 0.2 --agent 0",
+        ),
+        "federate-or-cluster": Command(
+            "One model for all, one for each group of agents, or everybody alone?",
+            advice.GroupOptions,
+            advice.federate,
+            example="bonafed advise federate-or-cluster --counts 200,200,200,200 --groups 0,1/2,3",
+        ),
+        "manipulation": Command(
+            "How far would an agent exaggerate its gradient if nobody paid, and what would it gain?",
+            advice.AgentOptions,
+            advice.manipulation,
+            example="bonafed advise manipulation --counts 100,400,400 --delta 0.2",
+        ),
+        "clusters": Command(
+            "How many clusters of agents do payments need to be near those of VCG?",
+            advice.ClusterOptions,
+            advice.clusters,
+            example="bonafed advise clusters --agents 100 --epsilon 0.5",
+        ),
+        "privacy-tradeoff": Command(
+            "What do noise and privacy leave of the model and of payments?",
+            advice.PrivacyOptions,
+            advice.privacy_tradeoff,
+            example="bonafed advise privacy-tradeoff --agents 10 --samples 10000 --epsilon 10",
+        ),
+    },
 )

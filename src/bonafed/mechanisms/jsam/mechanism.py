@@ -172,12 +172,7 @@ class BoughtPrivacy:
             account.agreement.members.names,
             terms.amounts(),
             decimals=terms.decimals,
-            columns={
-                "cost": terms.reports.tolist(),
-                "selection": plan.selection.tolist(),
-                "participations": account.participations.tolist(),
-                "epsilon_sold": terms.epsilon.tolist(),
-            },
+            columns={**terms.columns, "participations": account.participations.tolist()},
             forms={"cost": ".4g", "selection": ".4f", "epsilon_sold": ".4g"},
             totals={"clients_selected": plan.threshold},
             findings=_findings(terms, account, ratio),

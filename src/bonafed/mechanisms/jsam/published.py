@@ -55,7 +55,7 @@ from bonafed.mechanisms.jsam.noise import Ingredients, Noise, noise_of, scale_of
 from bonafed.mechanisms.jsam.payments import JsamMechanism, capped_rule, settle
 from bonafed.mechanisms.jsam.rules import Rule
 from bonafed.mechanisms.jsam.schemes import PUBLISHED, draw_costs, expected_weight, rule_of
-from bonafed.mechanisms.jsam.section import cap, caps_by_name
+from bonafed.mechanisms.jsam.section import below_one, cap, caps_by_name
 from bonafed.mechanisms.jsam.terms import JsamTerms, in_order
 from bonafed.shown import Document, JSONObject, Shown
 
@@ -101,7 +101,7 @@ class JsamContract(Shown):
             "noise": noise_of("noise_scale", self.noise),
             "rounds": checks.whole("rounds", self.rounds, at_most=MOST_ROUNDS),
             "clip": checks.positive("clip", self.clip),
-            "delta": _below_one("delta", self.delta),
+            "delta": below_one("delta", self.delta),
             "clients_per_round": checks.whole("clients_per_round", self.clients_per_round),
             "scheme": checks.one_of("scheme", self.scheme, PUBLISHED),
             "decimals": money.decimals("decimals", self.decimals),
@@ -259,13 +259,6 @@ class JsamContract(Shown):
             "decimals": self.decimals,
         }
         return {name: value for name, value in table.items() if value is not None}
-
-
-def _below_one(name: str, value: object) -> float:
-    found = checks.positive(name, value)
-    if found >= 1:
-        raise InvalidValue(name, "must be between 0 and 1, ends excluded", found)
-    return found
 
 
 def publish(contract: JsamContract, expected_budget: float) -> JsamContract:

@@ -35,6 +35,14 @@ def cap(name: str, value: object) -> Cap:
     return checks.positive(name, value)
 
 
+def below_one(name: str, value: object) -> float:
+    """A probability that is neither 0 nor 1."""
+    number = checks.positive(name, value)
+    if number >= 1:
+        raise InvalidValue(name, "must be between 0 and 1, ends excluded", number)
+    return number
+
+
 @dataclass(frozen=True)
 class JsamSection(Section):
     """Whose privacy is bought, how much of it, for what money."""
@@ -58,7 +66,7 @@ class JsamSection(Section):
         None,
         help="Or: the payments are this sum on average over the prior; with eta, the one found for it.",
     )
-    delta: float = key(checks.positive, 1e-5, help="Of differential privacy.")
+    delta: float = key(below_one, 1e-5, help="Of differential privacy.")
     clients_per_round: int = key(checks.whole, 10, help="Drawn with replacement.")
     scheme: str = key(
         one_of(Scheme), "jsam", help='Or "unbiased", "cheapest", "largest losses", "complete information".'

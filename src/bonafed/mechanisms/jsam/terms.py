@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import io
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,7 @@ from bonafed.economics.discrete import Empirical
 from bonafed.economics.priors import Prior
 from bonafed.mechanisms.jsam.payments import PrivacySettlement, privacy_warning
 from bonafed.mechanisms.protocol import Lottery
-from bonafed.shown import Block, Column, Document, JSONObject, Shown, Table, pairs
+from bonafed.shown import Block, Cell, Column, Document, JSONObject, Shown, Table, pairs
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -57,6 +57,15 @@ class JsamTerms(Shown):
     def selection(self) -> Floats:
         """(N,) probability of each draw."""
         return self.settlement.allocation.selection
+
+    @property
+    def columns(self) -> Mapping[str, Sequence[Cell]]:
+        """Of a statement."""
+        return {
+            "cost": self.reports.tolist(),
+            "selection": self.selection.tolist(),
+            "epsilon_sold": self.epsilon.tolist(),
+        }
 
     @property
     def lottery(self) -> Lottery:

@@ -11,6 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from bonafed import checks
 from bonafed.checks import finite_or_none
 from bonafed.economics.claims import all_hold, findings_table
@@ -33,7 +36,7 @@ _GOALS: Mapping[str, str] = {
     "received": "contribution in all models together",
     "welfare": "welfare of all clients",
 }
-_EVERYTHING = 1e-9  # a share this close to 1 is everything
+_ROUNDING = 1e-9  # relative: numbers this close are equal
 
 
 def _at_least_two(name: str, value: object) -> int:
@@ -200,7 +203,7 @@ def prediction_document(said: Prediction) -> Document:
 def _rule_sentence(said: Prediction) -> str:
     played, worst = said.played, said.found[0]
     active = int((worst.contributions > 0).sum())
-    joining = int((worst.utility >= played.standalone_utility).sum())
+    joining = int(_joining_pays(played, worst).sum())
     more = worst.total / said.standard.total - 1 if said.standard.total else float("inf")
     against = "as much as" if abs(more) < 5e-4 else f"{abs(more):.0%} {'more' if more > 0 else 'less'} than"
     text = (
@@ -216,7 +219,14 @@ def _rule_sentence(said: Prediction) -> str:
     return text
 
 
+def _joining_pays(played: Game, found: Equilibrium) -> NDArray[np.bool_]:
+    """(N,) who has at least as much as alone, up to rounding."""
+    alone = played.standalone_utility
+    return np.asarray(found.utility >= alone - _ROUNDING * np.abs(alone))
+
+
 def _clients_table(played: Game, worst: Equilibrium, said: Prediction) -> Table:
+    pays = _joining_pays(played, worst)
     columns = tuple(
         Column(name, form)
         for name, form in (
@@ -228,7 +238,7 @@ def _clients_table(played: Game, worst: Equilibrium, said: Prediction) -> Table:
         (
             i, float(played.costs[i]), float(worst.contributions[i]), float(played.standalone[i]),
             float(worst.share[i]), float(worst.utility[i]), float(played.standalone_utility[i]),
-            bool(worst.utility[i] >= played.standalone_utility[i]),
+            bool(pays[i]),
         )
         for i in range(played.clients)
     )  # fmt: skip
@@ -298,7 +308,8 @@ def recommendation_document(told: Recommendation) -> Document:
 
 
 def _parameters_sentence(told: Recommendation) -> str:
-    if 1 - told.rule.sharing < _EVERYTHING:
+    even = told.standard.worst >= told.reached.worst - _ROUNDING * abs(told.reached.worst)
+    if even or told.rule.sharing == 1:
         return (
             "Take sharing = 1, where everybody gets everything and the ceiling does not matter: no rule "
             f"that was tried has a larger {_GOALS[told.goal]}."

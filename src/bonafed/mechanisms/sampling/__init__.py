@@ -4,6 +4,7 @@ Whom to sample how often, and what to pay, so that every client's best choice is
 cost: with a known prior (`optimal_menu`, `plan`), or with none (`PriorFreeSampling`).
 """
 
+from bonafed.mechanisms.sampling.contracts import BenchmarkContract, PriorFreeContract, SamplingContract
 from bonafed.mechanisms.sampling.convergence import ConvergenceModel
 from bonafed.mechanisms.sampling.menus import (
     CompleteInformation,
@@ -30,11 +31,14 @@ from bonafed.mechanisms.sampling.verification import verify
 
 __all__ = [
     "Benchmark",
+    "BenchmarkContract",
     "CompleteInformation",
     "ConvergenceModel",
+    "PriorFreeContract",
     "PriorFreeRun",
     "PriorFreeSampling",
     "PriorFreeState",
+    "SamplingContract",
     "SamplingPlan",
     "SettledTerms",
     "SpendDistribution",

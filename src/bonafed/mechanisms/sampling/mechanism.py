@@ -52,7 +52,7 @@ from bonafed.mechanisms.sampling.rules import PublishedRules
 from bonafed.mechanisms.sampling.section import VERIFIABLE, ContractSection, section_of
 from bonafed.mechanisms.sampling.settlement import SettledTerms
 from bonafed.randomness import Purpose, generator, round_generator
-from bonafed.sections import named
+from bonafed.sections import named, section_from
 
 _RTOL = 1e-9  # of sums of money
 
@@ -216,8 +216,18 @@ def _adds_up(terms: SettledTerms, times: Sequence[int], amounts: Sequence[int], 
     owed = sum(amounts) / 10**terms.decimals
     fine = math.isclose(due, spend, rel_tol=_RTOL, abs_tol=_RTOL)
     fine = fine and abs(owed - due) <= len(amounts) / 10**terms.decimals
-    text = f"{spend:,.6g} in all rounds, {owed:,.{terms.decimals}f} owed after rounding"
+    text = (
+        f"{spend:,.6g} in all rounds, {owed:,.{terms.decimals}f} owed after rounding, by which nobody gains "
+        "or loses a whole unit"
+    )
     return Finding("rounds add up", fine, text, owed - due)
+
+
+def _resolved(config: Config, contract: AnyContract) -> Config:
+    """The config with the numbers of the contract that was planned for it, where it left them open."""
+    own = section_of(config)
+    table = {**own.table(), **contract.table(), "coins": own.coins}
+    return replace(config, own=section_from(ContractSection, "contract", table))
 
 
 def make(config: Config, members: Roster, parameters: int) -> Averaging:
@@ -233,6 +243,7 @@ def make(config: Config, members: Roster, parameters: int) -> Averaging:
     else:
         with named("contract"):
             published = plan_contract(section_of(config), len(members), config.local.rounds)
+        config = _resolved(config, published)
     return Averaging.of(
         config, members, parameters, lambda resolved: SamplingRules(resolved, published, Unpaid(resolved))
     )

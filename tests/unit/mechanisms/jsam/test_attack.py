@@ -29,7 +29,7 @@ def test_no_lie_pays_under_the_exact_mechanism(audit):
     assert (code, err) == (0, "")
     found = findings(out)
     assert [*found] == ["truthful", "individually rational", "monotone", "feasible"]
-    assert found["truthful"]["largest"] < 1e-12
+    assert found["truthful"]["number"] < 1e-12
     assert found["truthful"]["tries"] > 40 * 61**2
 
 

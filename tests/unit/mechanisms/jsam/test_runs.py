@@ -7,10 +7,16 @@ import numpy as np
 import pytest
 import torch
 
-from bonafed import InvalidValue
+from bonafed import InvalidValue, Uniform
+from bonafed.learning.engine.jobs import Samples
+from bonafed.learning.evaluate import evaluate
 from bonafed.learning.privacy import Ledger, Release
 from bonafed.mechanisms.jsam import noise_scale
+from bonafed.mechanisms.jsam.published import JsamContract
 from bonafed.runs import config, folder, listing, setting, training
+from bonafed.runs.coins import verify_run
+
+from .conftest import TABLES
 
 JSAM = ["jsam.prior=uniform:0,1", "jsam.budget=20", "jsam.noise_scale=1", "jsam.clip=1"]
 MORE = ["jsam.clients_per_round=3", "training.batch_size=30"]
@@ -35,10 +41,10 @@ BAD = [
     (["jsam.scheme=cheapest"], "jsam.members must be given for cheapest, got nothing"),
     (["jsam.members=2"], "jsam.members must not be given unless scheme is cheapest or largest losses, got"),
     (["jsam.prior=uniform:2,1"], "jsam.prior: low must be below high = 1, got 2.0"),
-    (["jsam.epsilon=1"], "jsam.epsilon must not be given, it is unknown"),
+    (["jsam.epsilon=1"], "jsam.epsilon must not be given: it is unknown"),
     (["training.participation=0.5"], "training.participation must be left to jsam, got 0.5"),
     (["training.optimizer=adam"], "training.optimizer must be sgd with jsam, got 'adam'"),
-    (CONTRACT, "contract must not be given with jsam, got a section [contract]"),
+    (CONTRACT, "jsam must not be given with contract, got a section [jsam]"),
     (PRIVACY, "privacy must not be given with jsam, got a section [privacy]"),
 ]
 
@@ -60,10 +66,6 @@ def test_one_way_of_saying_how_much_must_be_given(make):
 UNFIT = [
     (["jsam.delta=2"], "jsam.delta must be between 0 and 1, ends excluded, got 2.0"),
     (["jsam.scheme=cheapest", "jsam.members=9"], "jsam.members must be at most the number of clients, 4, "),
-    (
-        ["jsam.scheme=largest losses", "jsam.clear_losses=true", "jsam.members=2"],
-        "jsam.scheme must be another: all clients have the same local loss, got 'largest losses'",
-    ),
 ]
 
 
@@ -74,10 +76,18 @@ def test_what_only_the_data_can_tell_is_refused(make, small, changes, message):
     assert str(refused.value).startswith(message)
 
 
+def test_losses_that_are_all_alike_choose_nobody(make, small):
+    changes = ("jsam.scheme=largest losses", "jsam.clear_losses=true", "jsam.members=2")
+    with pytest.raises(InvalidValue) as refused:
+        training.train(setting.prepare(make(*JSAM, *changes), dataset=small))
+    message = "jsam.scheme must be another: all clients have the same local loss, got 'largest losses'"
+    assert str(refused.value) == message
+
+
 def test_one_step_is_taken_unless_told_otherwise(make):
     made = make(*JSAM)
     assert (made.training.steps, made.training.epochs) == (1, None)
-    assert (made.jsam.clients_per_round, made.jsam.delta, made.jsam.scheme) == (10, 1e-5, "jsam")
+    assert (made.own.clients_per_round, made.own.delta, made.own.scheme) == (10, 1e-5, "jsam")
     assert make(*JSAM, "training.epochs=2").training.steps is None
     again = config.from_tables(tomllib.loads(config.to_toml(made)))
     assert config.to_tables(again) == config.to_tables(made)
@@ -99,20 +109,24 @@ def test_nobody_gives_away_more_than_it_sold(make, small, tmp_path, changes, noi
     torch.manual_seed(0)
     own = torch.nn.Sequential(torch.nn.Linear(6, 3))  # does not start at zero: losses differ
     made = setting.prepare(make(*JSAM, *MORE, *changes, f"jsam.noise={noise}"), dataset=small, module=own)
-    summary = training.train(made, tmp_path / "run")
-    records = folder.read_rounds(tmp_path / "run")
+    result = training.train(made, tmp_path / "run")
+    records, facts = folder.read_rounds(tmp_path / "run"), result.statement.facts
     ledger = Ledger(
         tuple(
-            Release(client, record["round"], *rest)
+            Release(int(client), record["round"], *rest)
             for record in records
             for client, *rest in record["releases"]
         )
     )
-    drawn = np.bincount(np.concatenate([r["participants"] for r in records]), minlength=4)
-    assert summary["times_drawn"] == drawn.tolist()
+    participants = [int(name) for record in records for name in record["participants"]]
+    drawn = np.bincount(participants, minlength=4)
+    assert facts["times_drawn"] == drawn.tolist()
     assert all(len(r["participants"]) == 3 for r in records)
     for client in range(4):
-        said, sold = summary["epsilon_per_client"][client], summary["epsilon_sold"][client]
+        row = result.statement.row(str(client))
+        said, sold = row["epsilon"], row["epsilon_sold"]
+        assert sold == facts["epsilon_sold"][client]
+        assert row["participations"] == drawn[client]
         assert said <= sold
         assert math.isclose(said, ledger.epsilon(client, 1e-5), rel_tol=1e-9, abs_tol=0)
         assert said == 0 if drawn[client] == 0 else said > sold * (1 - aside)
@@ -120,36 +134,51 @@ def test_nobody_gives_away_more_than_it_sold(make, small, tmp_path, changes, noi
         assert sum(r.times for r in releases) == drawn[client]  # a record is in one step of a pass
         steps = 4 if "training.epochs=1" in changes else 1
         assert sum(r.steps for r in releases) == steps * drawn[client]
-        assert summary["payment"][client] >= summary["reports"][client] * sold * (1 - 1e-12)
-    assert 1 - aside < summary["largest_epsilon_ratio"] <= 1
-    assert [r["spend"] for r in records] == [math.fsum(summary["payment"]), 0, 0, 0, 0]
-    assert summary["spend"] == records[0]["spend"] <= 20
-    assert summary["clients_selected"] == sum(p > 0 for p in summary["selection"])
-    asked = any("in clear" in note for note in summary["notes"])
+        assert facts["payment"][client] >= row["cost"] * sold * (1 - 1e-12)
+        assert float(row["amount"]) >= row["cost"] * sold * (1 - 1e-12)
+    assert 1 - aside < facts["largest_epsilon_ratio"] <= 1
+    assert [r["spend"] for r in records] == [result.statement.total, 0, 0, 0, 0]
+    assert result.summary["spend"] == records[0]["spend"] <= 20
+    assert abs(result.statement.total - math.fsum(facts["payment"])) <= 0.04
+    assert facts["clients_selected"] == sum(p > 0 for p in facts["selection"])
+    assert all(finding.holds for finding in result.findings)
+    assert [finding.claim for finding in result.findings] == [
+        "privacy", "individually rational", "within budget",
+    ]  # fmt: skip
+    asked = any("in clear" in note for note in result.statement.notes)
     assert asked == ("jsam.scheme=largest losses" in changes)
 
 
 def test_the_weight_may_be_given_or_follow_from_the_prior(make, small):
-    def terms(change):
+    def plan(change):
         changes = [change if word.startswith("jsam.budget") else word for word in (*JSAM, *MORE)]
-        return setting.prepare(make(*changes), dataset=small).terms
+        return setting.prepare(make(*changes), dataset=small).agreement.terms.settlement.allocation
 
-    assert terms("jsam.eta=7").settlement.allocation.eta == 7
-    average = terms("jsam.expected_budget=20").settlement
-    assert average.allocation.eta != terms("jsam.budget=20").settlement.allocation.eta
+    assert plan("jsam.eta=7").eta == 7
+    assert plan("jsam.expected_budget=20").eta != plan("jsam.budget=20").eta
+
+
+def test_a_hard_budget_keeps_something_for_rounding(make, small):
+    words = (*JSAM, *MORE, "jsam.budget=0.03")
+    with pytest.raises(InvalidValue) as refused:
+        setting.prepare(make(*words), dataset=small)
+    rule = "must exceed 0.04, the most that rounding to 2 decimals adds"
+    assert str(refused.value) == f"jsam.budget {rule}, got 0.03"
+    made = setting.prepare(make(*words, "jsam.decimals=5"), dataset=small)
+    assert 0.029 < made.agreement.terms.spend <= 0.03
 
 
 def test_the_noise_scale_is_made_of_what_the_run_knows(make, small, tmp_path):
     ways = ["jsam.noise_scale=", "jsam.smoothness=0.5"]
     made = setting.prepare(make(*JSAM, *MORE, *ways), dataset=small)
-    sizes = [part.size for part in made.parts]
-    records = min(30, *sizes)
-    assert made.terms.records == records
-    assert made.terms.noise_scale == noise_scale(1e-5, made.program.size, 5, 0.5, records)
-    summary = training.train(made, tmp_path / "run")
-    assert (summary["noise_scale"], summary["records_per_release"]) == (made.terms.noise_scale, records)
+    rules, members = made.mechanism.rules, made.agreement.members
+    records = min(30, *members.sizes.tolist())
+    assert rules.noise.records == records
+    assert rules.noise_scale == noise_scale(1e-5, made.program.size, 5, 0.5, records)
+    facts = training.train(made, tmp_path / "run").statement.facts
+    assert (facts["noise_scale"], facts["records_per_release"]) == (rules.noise_scale, records)
     more = setting.prepare(make(*JSAM, *MORE, *ways, "training.steps=4"), dataset=small)  # T: 4 x 5
-    assert more.terms.noise_scale == noise_scale(1e-5, made.program.size, 20, 0.5, records)
+    assert more.mechanism.rules.noise_scale == noise_scale(1e-5, made.program.size, 20, 0.5, records)
 
 
 @pytest.mark.parametrize("cap", ["3", "[1, 2, 3, 4]"])
@@ -158,19 +187,19 @@ def test_nobody_sells_more_than_the_cap(make, small, tmp_path, cap):
     made = make(*words)
     again = config.from_tables(tomllib.loads(config.to_toml(made)))
     assert config.to_tables(again) == config.to_tables(made)
-    summary = training.train(setting.prepare(made, dataset=small), tmp_path / "run")
+    statement = training.train(setting.prepare(made, dataset=small), tmp_path / "run").statement
     caps = np.broadcast_to(tomllib.loads(f"cap = {cap}")["cap"], 4)
-    assert np.all(np.array(summary["epsilon_sold"]) <= caps)
-    assert np.any(np.array(summary["epsilon_sold"]) == caps)
-    assert not any("hardly a promise" in note for note in summary["notes"])
+    assert np.all(np.array(statement.columns["epsilon_sold"]) <= caps)
+    assert np.any(np.array(statement.columns["epsilon_sold"]) == caps)
+    assert not any("hardly a promise" in note for note in statement.notes)
 
 
 def test_selling_more_than_ten_is_said(make, small, tmp_path):
     dear = training.train(
         setting.prepare(make(*JSAM, *MORE, "jsam.budget=300"), dataset=small), tmp_path / "run"
-    )
-    assert max(dear["epsilon_sold"]) > 10
-    assert any("hardly a promise of privacy" in note for note in dear["notes"])
+    ).statement
+    assert max(dear.columns["epsilon_sold"]) > 10
+    assert any("hardly a promise of privacy" in note for note in dear.notes)
 
 
 @pytest.mark.usefixtures("one_secret")
@@ -189,50 +218,117 @@ def test_a_run_cut_short_ends_with_the_same_bits(make, small, tmp_path):
         training.train(made, tmp_path / "cut", on_round=stop)
     again = config.read(tmp_path / "cut" / "config.toml")
     resumed = training.train(setting.prepare(again, dataset=small), tmp_path / "cut", resume=True)
-    assert {**resumed, "seconds": 0} == {**whole, "seconds": 0}
-    one, other = (folder.read_checkpoint(tmp_path / name).weights for name in ("whole", "cut"))
-    assert np.array_equal(one, other)
+    renamed = {**whole.statement.to_json(), "run": "cut"}
+    assert {**resumed.summary, "seconds": 0} == {**whole.summary, "seconds": 0, "statement": renamed}
+    one, other = (folder.read_checkpoint(tmp_path / name).state for name in ("whole", "cut"))
+    assert one.keys() == other.keys()
+    assert all(np.array_equal(one[name], other[name]) for name in one)
     row = listing.overview(tmp_path / "cut")
-    assert (row["scheme"], row["spend"]) == ("jsam", whole["spend"])
-    assert row["curves"]["spend"] == [whole["spend"]] * 5
+    assert (row["scheme"], row["spend"]) == ("jsam", whole.summary["spend"])
+    assert row["curves"]["spend"] == [whole.summary["spend"]] * 5
 
 
 @pytest.mark.usefixtures("one_secret")
-def test_a_growing_loss_is_told(make, small, tmp_path):
-    words = ("jsam.budget=0.01", "training.rounds=40", "jsam.noise=reproducible")
+def test_a_growing_loss_is_told(make, small):
+    words = ("jsam.budget=0.01", "jsam.decimals=6", "training.rounds=40", "jsam.noise=reproducible")
     made = setting.prepare(make(*JSAM, *MORE, *words), dataset=small)
-    _, first, note = training.train(made, tmp_path / "noisy")["notes"]
+    _, first, note = training.train(made).statement.notes
     assert first == "a hard budget depends on the reports, so that exact truthfulness is lost"
     assert note.startswith("the test loss grew from ")  # the other is nobody's to tell
     assert note.endswith("the learning rate may be too large for this noise")
-    made = setting.prepare(make("training.learning_rate=300"), dataset=small)
-    summary = training.train(made, tmp_path / "fast")
-    if summary["notes"]:
-        assert summary["notes"][0].endswith("the learning rate may be too large")
-    calm = setting.prepare(make(), dataset=small)
-    assert training.train(calm, tmp_path / "calm")["notes"] == []
 
 
-def test_a_budget_that_buys_nobody_is_told(make, small, tmp_path):
-    made = setting.prepare(make(*CONTRACT, "contract.total_budget=1e-9"), dataset=small)
-    summary = training.train(made, tmp_path / "run")
-    assert summary["mean_participants"] == 0
-    assert summary["notes"] == [
-        "nobody took part in any round, the model is as it began: the budget buys too little"
+def by_losses(make, small, seed):
+    torch.manual_seed(seed)
+    own = torch.nn.Sequential(torch.nn.Linear(6, 3))
+    changes = ("jsam.scheme=largest losses", "jsam.clear_losses=true", "jsam.members=2")
+    words = (*JSAM, *MORE, *changes, "run.checkpoint_every=2")
+    return setting.prepare(make(*words), dataset=small, module=own)
+
+
+def test_clients_with_the_largest_losses_of_the_first_model_are_chosen(make, small, tmp_path):
+    made = by_losses(make, small, 0)
+    weights = torch.from_numpy(made.start)
+    losses = [
+        evaluate(made.program, weights, Samples(*(column[part] for column in samples)))[0]
+        for samples in [(made.clients.samples.features, made.clients.samples.labels)]
+        for part in made.clients.parts
     ]
+    statement = training.train(made, tmp_path / "run").statement
+    selected = np.flatnonzero(statement.columns["selection"])
+    assert sorted(selected) == sorted(np.argsort(losses)[-2:])
 
 
-def test_clients_chosen_by_the_first_models_losses_are_not_chosen_again_by_others(
-    make, small, tmp_path, kill_in
-):
-    def prepared(seed):
-        torch.manual_seed(seed)
-        own = torch.nn.Sequential(torch.nn.Linear(6, 3))
-        changes = ("jsam.scheme=largest losses", "jsam.clear_losses=true", "jsam.members=2")
-        return setting.prepare(make(*JSAM, *MORE, *changes), dataset=small, module=own)
+@pytest.mark.usefixtures("one_secret")
+def test_losses_that_were_told_are_not_asked_again(make, small, tmp_path):
+    whole = training.train(by_losses(make, small, 0), tmp_path / "whole")
 
-    with pytest.raises(kill_in.error):
-        training.train(prepared(0), tmp_path / "run", on_round=kill_in(5))
-    with pytest.raises(InvalidValue, match=r"^model must have the weights the run began with: clients"):
-        training.train(prepared(1), tmp_path / "run", resume=True)
-    training.train(prepared(0), tmp_path / "run", resume=True)
+    class Stopped(Exception):
+        pass
+
+    def stop(record):
+        if record.round == 3:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        training.train(by_losses(make, small, 0), tmp_path / "cut", on_round=stop)
+    resumed = training.train(by_losses(make, small, 0), tmp_path / "cut", resume=True)
+    assert resumed.statement.facts == whole.statement.facts
+    assert resumed.summary["test_loss"] == whole.summary["test_loss"]
+
+
+CONTRACTED = ("jsam.budget=", "jsam.eta=40")
+
+
+def test_a_run_is_under_the_contract_that_it_would_publish(make, small):
+    made = setting.prepare(make(*JSAM, *MORE, *CONTRACTED), dataset=small)
+    contract = made.agreement.contract
+    assert contract.digest == made.mechanism.contract.digest
+    assert made.agreement.terms.digest == contract.digest
+    again = setting.prepare(make(*JSAM, *MORE, *CONTRACTED), dataset=small, contract=contract)
+    assert again.agreement.contract.digest == contract.digest
+    assert again.agreement.terms.to_json() == made.agreement.terms.to_json()
+
+
+@pytest.mark.parametrize(
+    "way", ["jsam.noise_scale=1", "jsam.smoothness=0.5", "jsam.max_epsilon=[1, 2, 3, 4]"]
+)
+def test_the_table_of_a_contract_makes_the_same_contract(make, small, way):
+    scale = ["jsam.noise_scale="] if "smoothness" in way else []
+    words = [*JSAM, *MORE, *scale, way, "jsam.budget=", "jsam.expected_budget=2"]
+    contract = setting.prepare(make(*words), dataset=small).agreement.contract
+    tables = {**TABLES, "jsam": contract.table(), "training": {**TABLES["training"], "batch_size": 30}}
+    again = config.from_tables(tomllib.loads(config.to_toml(config.from_tables(tables))))
+    assert setting.prepare(again, dataset=small).agreement.contract.digest == contract.digest
+
+
+def test_a_published_contract_with_reports_by_name(make, small, tmp_path):
+    contract = JsamContract(
+        4, Uniform(0, 1), 40.0, 1.0, 5, 1.0, clients_per_round=3, max_epsilon={
+            "ada": 1.0, "ben": 2.0, "cleo": 3.0, "dora": 4.0,
+        },
+    )  # fmt: skip
+    reports = {"dora": 0.7, "ada": 0.2, "cleo": 0.4, "ben": 0.1}
+    plain = [word for word in (*JSAM, *MORE) if "prior" in word or "clip" in word or "batch" in word]
+    words = (*plain, "jsam.noise_scale=1", "jsam.eta=40", "jsam.clients_per_round=3")
+    made = setting.prepare(make(*words), dataset=small, contract=contract, reports=reports)
+    result = training.train(made, tmp_path / "run")
+    assert set(result.statement.clients) == set(reports)
+    terms = contract.settle(reports)
+    for name, epsilon in zip(terms.clients, terms.epsilon, strict=True):
+        assert result.statement.row(name)["epsilon_sold"] == epsilon
+    late = make(*words, "training.rounds=6")
+    with pytest.raises(
+        InvalidValue, match=r"^training\.rounds must be 5, as in the published contract, got 6"
+    ):
+        setting.prepare(late, dataset=small, contract=contract, reports=reports)
+
+
+def test_verifiable_coins_of_a_run(make, small, tmp_path):
+    words = (*JSAM, *MORE, *CONTRACTED, "jsam.coins=verifiable")
+    result = training.train(setting.prepare(make(*words), dataset=small), tmp_path / "run")
+    findings = verify_run(tmp_path / "run")
+    assert [finding for finding in findings if not finding.holds] == []
+    assert result.summary["spend"] == result.statement.total
+    with pytest.raises(InvalidValue, match=r"^jsam\.coins must be \"seed\" with a hard budget"):
+        make(*JSAM, "jsam.coins=verifiable")

@@ -1,4 +1,4 @@
-"""JSAM training: settled by the mechanism, drawn once, and nobody gives away more than it sold."""
+"""JSAM schemes and rules: settled by the mechanism, drawn once, nobody gives away more than it sold."""
 
 import math
 import subprocess
@@ -8,7 +8,11 @@ import numpy as np
 import pytest
 
 from bonafed import InvalidValue, TruncatedExponential, Uniform
+from bonafed.learning.federation import Roster
 from bonafed.learning.privacy import Ledger, Release, noise_multiplier
+from bonafed.learning.sections import Data, Model, Partition, Run
+from bonafed.learning.work import LocalTraining
+from bonafed.mechanisms.averaging import Promise, noise_multipliers
 from bonafed.mechanisms.jsam import (
     Cheapest,
     allocate,
@@ -18,8 +22,12 @@ from bonafed.mechanisms.jsam import (
     settle,
     unbiased,
 )
-from bonafed.mechanisms.jsam import training as jsam
+from bonafed.mechanisms.jsam import schemes as jsam
 from bonafed.mechanisms.jsam.budget import largest_weight
+from bonafed.mechanisms.jsam.mechanism import BoughtPrivacy, draw_schedule
+from bonafed.mechanisms.jsam.section import JsamSection, OneStep
+from bonafed.mechanisms.jsam.terms import JsamTerms
+from bonafed.mechanisms.protocol import Agreement, Config
 
 BELIEF = Uniform(0, 1)
 COSTS = jsam.draw_costs(BELIEF, 30, seed=4)
@@ -32,16 +40,32 @@ def settled(scheme="jsam", **options):
     return jsam.settle_scheme(BELIEF, COSTS, 1.0, scheme, **options)
 
 
-def terms(selection, epsilon, rounds=40, per_round=5, seed=0):
-    """Terms with these selection probabilities and privacy budgets."""
+def rules(rounds=40, per_round=5, seed=0):
+    """Those of a run; what is agreed does not come from them here."""
+    section = JsamSection(prior=BELIEF, clip=1.0, noise_scale=1.0, eta=1.0, clients_per_round=per_round)
+    config = Config(
+        "jsam", Data("digits"), Partition("iid", 3), Model("softmax"),
+        OneStep(rounds=rounds, learning_rate=1.0, steps=1), own=section, run=Run(seed=seed),
+    )  # fmt: skip
+    return BoughtPrivacy(config, 1.0, None)
+
+
+def agreed_on(settlement):
+    """An agreement on a settlement, of clients by number."""
+    names = tuple(map(str, range(settlement.reports.size)))
+    members = Roster(names, np.full(len(names), 10))
+    return Agreement(members, terms=JsamTerms(names, settlement, BELIEF, 5))
+
+
+def agreement(selection, epsilon):
+    """With these selection probabilities and privacy budgets."""
     done = settle(np.full(len(selection), 0.5), BELIEF, 1.0, 1.0, rule=None)
     plan = done.allocation
     changed = type(plan)(
         np.array(selection, dtype=float), np.array(epsilon, dtype=float),
         plan.total, plan.objective, plan.threshold, plan.distance, plan.eta,
     )  # fmt: skip
-    agreed = type(done)(done.reports, done.admitted, changed, done.payment, done.payment_error)
-    return jsam.PrivacyTerms(agreed, jsam.draw_schedule(selection, rounds, per_round, seed))
+    return agreed_on(type(done)(done.reports, done.admitted, changed, done.payment, done.payment_error))
 
 
 @pytest.mark.parametrize(
@@ -106,23 +130,26 @@ def test_costs_come_from_the_prior_and_the_seed():
 
 def test_the_schedule_comes_from_the_seed_and_follows_the_probabilities():
     p = np.array([0.7, 0.2, 0.1, 0.0])
-    schedule = jsam.draw_schedule(p, 2000, 10, seed=1)
+    schedule = draw_schedule(p, 2000, 10, seed=1)
     assert schedule.shape == (2000, 10)
-    assert np.array_equal(schedule, jsam.draw_schedule(p, 2000, 10, seed=1))
-    assert not np.array_equal(schedule, jsam.draw_schedule(p, 2000, 10, seed=2))
+    assert np.array_equal(schedule, draw_schedule(p, 2000, 10, seed=1))
+    assert not np.array_equal(schedule, draw_schedule(p, 2000, 10, seed=2))
     share = np.bincount(schedule.ravel(), minlength=4) / schedule.size
     assert np.all(np.abs(share - p) <= 5 * np.sqrt(p * (1 - p) / schedule.size))
     assert share[3] == 0
 
 
 def test_counts_hold_multiplicity_and_weights_are_equal_shares():
-    agreed = terms([0.9, 0.1, 0.0], [1.0, 1.0, 0.0])
-    assert agreed.times_drawn.sum() == 40 * 5
-    assert agreed.times_drawn[0] > 40  # more often than there are rounds
-    assert agreed.times_drawn[2] == 0
+    agreed, run = agreement([0.9, 0.1, 0.0], [1.0, 1.0, 0.0]), rules()
+    rounds = [run.participation(agreed, number) for number in range(1, 41)]
+    drawn = np.bincount(np.concatenate([who.clients for who in rounds]), minlength=3)
+    assert drawn.sum() == 40 * 5
+    assert drawn[0] > 40  # more often than there are rounds
+    assert drawn[2] == 0
+    schedule = draw_schedule([0.9, 0.1, 0.0], 40, 5, 0)
     for number in (1, 40):
-        who = jsam.participation(agreed, number)
-        assert np.array_equal(who.clients, agreed.schedule[number - 1])
+        who = rounds[number - 1]
+        assert np.array_equal(who.clients, schedule[number - 1])
         assert np.array_equal(who.weights, np.full(5, 0.2))
         assert who.is_mean
 
@@ -131,20 +158,20 @@ def test_counts_hold_multiplicity_and_weights_are_equal_shares():
 @pytest.mark.parametrize("steps", [1, 3])
 def test_the_ledger_never_says_more_than_was_sold(steps, delta):
     sold = [1e-5, 1e-3, 0.05, 1.0, 20.0, 3000.0, 0.7, 0.0]
-    agreed = terms([0.3, 0.2, 0.1, 0.2, 0.1, 0.0499, 0.0001, 0.05], sold, seed=2)
-    once = np.array(agreed.schedule)
+    once = draw_schedule([0.3, 0.2, 0.1, 0.2, 0.1, 0.0499, 0.0001, 0.05], 40, 5, seed=2)
     once[once == 6] = 0
     once[0, 0] = 6  # drawn exactly once
     once[once == 7] = 0  # never
-    agreed = jsam.PrivacyTerms(agreed.settlement, once)
-    noise = jsam.noise_multipliers(agreed, delta, steps)
-    drawn = agreed.times_drawn
+    drawn = np.bincount(once.ravel(), minlength=8)
+    spec = LocalTraining(10, 1.0, epochs=None, steps=steps, clip=1.0)
+    promise = Promise(np.array(sold), delta, 1.0, noise="reproducible")
+    noise = noise_multipliers(promise, drawn, np.full(8, 10), spec, 7)
     assert drawn[6] == 1
     assert drawn[0] > 40
     assert noise[7] == 0
     ledger = Ledger()
-    for number in range(1, 41):
-        for client in jsam.participation(agreed, number).clients.tolist():
+    for number, who in enumerate(once, 1):
+        for client in who.tolist():
             ledger = ledger.add([Release(client, number, float(noise[client]), steps)])
     for client in range(7):
         with np.errstate(divide="ignore"):  # inside the search of the accountant
@@ -156,11 +183,15 @@ def test_the_ledger_never_says_more_than_was_sold(steps, delta):
 
 
 def test_everything_is_paid_before_the_first_round_also_to_those_never_drawn():
-    done = settled()
-    agreed = jsam.PrivacyTerms(done, jsam.draw_schedule(done.allocation.selection, 1, 1, 0))
-    assert (agreed.times_drawn[done.payment > 0] == 0).any()
-    assert jsam.spend(agreed, 1) == math.fsum(done.payment)
-    assert jsam.spend(agreed, 2) == 0
+    done, run = settled(), rules(rounds=1, per_round=1)
+    agreed = agreed_on(done)
+    who = run.participation(agreed, 1)
+    drawn = np.bincount(who.clients, minlength=30)
+    assert (drawn[done.payment > 0] == 0).any()
+    paid = sum(agreed.terms.amounts()) / 100
+    assert run.spend(agreed, 1, who) == paid
+    assert abs(paid - math.fsum(done.payment)) <= 0.01 * 30
+    assert run.spend(agreed, 2, who) == 0
 
 
 BAD = [
@@ -193,6 +224,6 @@ def test_what_makes_no_sense_is_refused(options, message):
 
 
 def test_planning_does_not_import_torch():
-    program = "import sys, bonafed.mechanisms.jsam.training; print('torch' in sys.modules)"
+    program = "import sys, bonafed.mechanisms.jsam.schemes; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"

@@ -91,6 +91,12 @@ def test_where_sharing_everything_is_best_no_ceiling_is_named():
     assert said.blocks[0].startswith("Take sharing = 1, where everybody gets everything")
 
 
+def test_no_rule_is_recommended_that_is_no_better_than_sharing_everything():
+    said = PARAMETERS.answer(ParameterOptions(costs=(0.1, 0.3)))
+    assert said.data["reached"]["worst"] == pytest.approx(said.data["standard"]["worst"])
+    assert said.blocks[0].startswith("Take sharing = 1, where everybody gets everything")
+
+
 def test_a_total_that_grows_with_the_ceiling_is_warned_of():
     said = PARAMETERS.answer(ParameterOptions(costs=(0.1, 0.2), goal="total"))
     assert said.data["at_edge"] == ("edge" in str(said))

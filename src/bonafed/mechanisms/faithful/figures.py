@@ -1,4 +1,4 @@
-"""What cheating brings an agent, with the payments of faithful learning and without."""
+"""Figures of faithful learning: what cheating brings, and what advice is about."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
+from bonafed.checks import Floats
 from bonafed.mechanisms.faithful.cheating import Attempt, Curve
+from bonafed.mechanisms.faithful.private_cheating import PrivateAttempt
 from bonafed.style import BLUE, GREY, RED, sheet
 
 _TICKS = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
@@ -67,3 +69,58 @@ def _draw_others(axes: Axes, attempts: Sequence[Attempt]) -> None:
     axes.set(yticks=place, yticklabels=[a.name for a in attempts], xlabel="gain over the truth (loss)")
     axes.invert_yaxis()
     axes.set_title("Other reports", fontsize=10)
+
+
+def private_figure(attempts: Sequence[PrivateAttempt], title: str) -> Figure:
+    """Mean gains over the noise, down to their lower confidence limits, and what is allowed."""
+    figure = sheet(7.2, 1.2 + 0.3 * len(attempts))
+    axes = figure.subplots()
+    place = np.arange(len(attempts))
+    gains = np.array([a.gain for a in attempts])
+    below = gains - np.array([a.lower for a in attempts])
+    colours = [RED if a.pays else BLUE for a in attempts]
+    axes.barh(place, gains, xerr=[below, np.zeros(gains.size)], color=colours, ecolor=GREY, height=0.6)
+    axes.plot([a.allowed for a in attempts], place, "|", color=GREY, ms=12, label="allowed")
+    axes.axvline(0, color=GREY, lw=0.8)
+    axes.set(
+        yticks=place, yticklabels=[f"agent {a.agent}, {a.name}" for a in attempts],
+        xlabel="gain over the truth (loss)",
+    )  # fmt: skip
+    axes.invert_yaxis()
+    axes.set_title(title, fontsize=10)
+    axes.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def choices_figure(title: str, choices: dict[str, float], label: str) -> Figure:
+    """A bar per choice; the best one stands out."""
+    figure = sheet(6.4, 0.9 + 0.6 * len(choices))
+    axes = figure.subplots()
+    best = min(choices, key=choices.__getitem__)
+    colours = [BLUE if name == best else GREY for name in choices]
+    bars = axes.barh(list(choices), list(choices.values()), color=colours, height=0.55)
+    axes.bar_label(bars, [f"{value:.4g}" for value in choices.values()], padding=3, fontsize=8)
+    axes.margins(x=0.15)
+    axes.invert_yaxis()
+    axes.set(xlabel=label, title=title)
+    return figure
+
+
+def curve_figure(
+    title: str, x: Floats, lines: dict[str, Floats], labels: tuple[str, str], at: float | None = None,
+    *, log_x: bool = False, log_y: bool = False,
+) -> Figure:  # fmt: skip
+    """Lines over a choice, which is marked."""
+    figure = sheet(6.4, 4.0)
+    axes = figure.subplots()
+    for (name, y), colour in zip(lines.items(), (BLUE, RED, GREY), strict=False):
+        axes.plot(x, y, color=colour, lw=2, label=name)
+    if at is not None:
+        axes.axvline(at, color=GREY, lw=0.8, ls=":")
+    axes.set(xlabel=labels[0], ylabel=labels[1], title=title)
+    if log_x:
+        axes.set_xscale("log")
+    if log_y:
+        axes.set_yscale("log")
+    axes.legend(frameon=False, fontsize=8)
+    return figure

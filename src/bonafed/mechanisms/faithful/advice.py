@@ -1,0 +1,393 @@
+"""Advice from the theory of faithful learning: five questions, each with a recommendation and its numbers.
+
+bonafed advise join                   should this agent join, with its payment counted?
+bonafed advise federate-or-cluster    one model for all, one per group, or everybody alone?
+bonafed advise manipulation           how much would an agent exaggerate if nobody paid?
+bonafed advise clusters               how many leave-one-out models do payments need?
+bonafed advise privacy-tradeoff       what do noise and privacy leave of model and payments?
+
+The first three compare risk bounds (`bounds`), which hold with high probability and are not tight: a
+recommendation says which bound is smaller.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bonafed import checks
+from bonafed.checks import Floats, finite_or_none
+from bonafed.errors import InvalidValue, UnreadableFile
+from bonafed.mechanisms.faithful.bounds import (
+    Population,
+    best_manipulation,
+    federate_or_cluster,
+    federated_risk,
+    local_risk,
+    manipulated_risk,
+    payment_upper_bound,
+)
+from bonafed.mechanisms.faithful.clusters import cluster_count
+from bonafed.sections import Section, key, text
+from bonafed.shown import Cell, Column, Document, Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_ALPHAS = (0.5, 1.0, 3.0, 10.0, 30.0, 100.0, 1000.0)
+
+
+def _two_or_more(name: str, value: object) -> int:
+    return checks.whole(name, value, at_least=2)
+
+
+def _counts(name: str, value: Any) -> tuple[int, ...]:
+    counts = checks.vector(name, value, sign="positive")
+    if counts.size < 2:
+        raise InvalidValue(name, "must be of at least two agents", counts.size)
+    return tuple(int(count) for count in counts)
+
+
+def _unit(name: str, value: object) -> float:
+    return checks.between(name, checks.number(name, value), 0.0, 1.0)
+
+
+def _path(name: str, value: object) -> Path:
+    return Path(str(value))
+
+
+def _natural(name: str, value: object) -> int:
+    return checks.whole(name, value, at_least=0)
+
+
+@dataclass(frozen=True)
+class PopulationOptions(Section):
+    """Who might train together."""
+
+    counts: tuple[int, ...] = key(_counts, help="Samples of each agent, such as 200,200,800.")
+    classes: int = key(_two_or_more, 10, help="Of the labels.")
+    delta: float = key(_unit, 0.0, help="How unlike agents are: 0 alike, 1 each has a label of its own.")
+    shares: Path | None = key(
+        _path, None, metavar="FILE.csv", help="Instead: the share of every class, a row per agent."
+    )
+    parameters: int = key(checks.whole, 10, help="Of the model.")
+    regulariser: float = key(checks.positive, 0.1, metavar="MU", help="Strong convexity of the losses.")
+    lipschitz: float = key(
+        checks.positive, math.sqrt(2.0), help="Longest gradient of a sample; 1.414 for a softmax."
+    )
+    confidence: float = key(_unit, 0.05, help="The bounds hold but with this probability.")
+
+    def population(self) -> Population:
+        """As the risk bounds see it; weights are in proportion to samples."""
+        counts = np.asarray(self.counts, dtype=np.float64)
+        return Population(
+            counts / counts.sum(), counts, self._distributions(), self.lipschitz, self.parameters,
+            self.regulariser, self.confidence,
+        )  # fmt: skip
+
+    def _distributions(self) -> Floats:
+        agents = len(self.counts)
+        if self.shares is None:
+            own = np.eye(self.classes)[np.arange(agents) % self.classes]
+            return np.asarray((1 - self.delta) / self.classes + self.delta * own)
+        try:
+            rows = np.loadtxt(self.shares, delimiter=",", ndmin=2)
+        except (OSError, ValueError) as error:
+            raise UnreadableFile(self.shares, f"must be rows of numbers ({error})") from error
+        if rows.shape[0] != agents:
+            raise InvalidValue("shares", f"must have {agents} rows, one per agent", rows.shape[0])
+        return np.asarray(rows)
+
+
+@dataclass(frozen=True)
+class AgentOptions(PopulationOptions):
+    """And whose question it is."""
+
+    agent: int = key(_natural, 0, help="Who asks: its number, from 0.")
+
+    def _agree(self) -> None:
+        if self.agent >= len(self.counts):
+            raise InvalidValue("agent", f"must be in 0..{len(self.counts) - 1}", self.agent)
+
+
+def join(options: AgentOptions) -> Document:
+    """Should this agent join, its payment counted?"""
+    population, k = options.population(), options.agent
+    alone, together = float(local_risk(population)[k]), float(federated_risk(population)[k])
+    weight = float(population.weights[k])
+    payment = payment_upper_bound(weight, options.lipschitz, options.regulariser)
+    choices = {"stay alone": alone, "join": together + payment}
+    free = together < alone <= together + payment
+    advice = f"Agent {k} should {'join' if choices['join'] < alone else 'stay alone'}"
+    if choices["join"] < alone:
+        advice += f": its risk bound falls from {alone:.4g} to {choices['join']:.4g}, payment included."
+    elif free:
+        advice += (
+            f" unless its payment turns out below {alone - together:.3g}: without it joining is better "
+            f"({together:.4g} against {alone:.4g}), with the most it can owe, {payment:.3g}, it is not."
+        )
+    else:
+        advice += (
+            f": alone its risk bound is {alone:.4g}, in the federation {together:.4g} and its payment, "
+            "as its data are unlike the others'."
+        )
+    rows: list[tuple[Cell, ...]] = [
+        ("stay alone", alone, 0.0, alone),
+        ("join", together, payment, together + payment),
+    ]
+    columns = (
+        Column("choice", left=True), Column("risk bound", ".4g"), Column("payment at most", ".4g"),
+        Column("in all", ".4g"),
+    )  # fmt: skip
+    data = {
+        "question": "join", "agent": k, "choice": min(choices, key=choices.__getitem__),
+        "risk_alone": alone, "risk_together": together, "largest_payment": payment,
+    }  # fmt: skip
+    table = Table(f"Agent {k}, in units of loss", columns, tuple(rows))
+    return Document((advice, table), data, lambda: _bars("Should it join, payment included?", choices))
+
+
+def _bars(title: str, choices: dict[str, float]) -> Figure:
+    from bonafed.mechanisms.faithful.figures import choices_figure
+
+    return choices_figure(title, choices, "risk bound (loss)")
+
+
+def _groups(name: str, value: object) -> str:
+    if not text(name, value).replace("/", " ").replace(",", " ").replace(" ", "").isdecimal():
+        raise InvalidValue(name, "must be groups of agents such as 0,1/2,3", repr(value))
+    return str(value)
+
+
+@dataclass(frozen=True)
+class GroupOptions(PopulationOptions):
+    """And how they might be grouped."""
+
+    groups: str | None = key(
+        _groups, None, metavar="A,B/C,D", help="Groups of agents (those with the same main label)."
+    )
+
+
+def federate(options: GroupOptions) -> Document:
+    """One model for all, one per group, or everybody alone?"""
+    population = options.population()
+    groups = _given_groups(options.groups) if options.groups is not None else _alike(population)
+    found = federate_or_cluster(population, groups)
+    said = {
+        "federate": "Train one model for all",
+        "cluster": f"Train one model per group ({len(groups)} groups)",
+        "learn alone": "Let everybody learn alone",
+    }[found.choice]
+    others = " and ".join(f"{v:.4g} for {n}" for n, v in found.bounds.items() if n != found.choice)
+    advice = f"{said}: the risk bound of all together is {found.bounds[found.choice]:.4g}, {others}."
+    rows = tuple((name, value) for name, value in found.bounds.items())
+    table = Table("", (Column("choice", left=True), Column("risk bound, all together", ".4g")), rows)
+    groups_text = "groups: " + " / ".join(",".join(map(str, group)) for group in groups)
+    data = {
+        "question": "federate-or-cluster", "choice": found.choice, "bounds": found.bounds,
+        "groups": [list(map(int, group)) for group in groups],
+    }  # fmt: skip
+    title = "One model, several, or none together?"
+    return Document((advice, table, groups_text), data, lambda: _bars(title, found.bounds))
+
+
+def _given_groups(words: str) -> list[list[int]]:
+    return [[int(k) for k in group.replace(",", " ").split()] for group in words.split("/")]
+
+
+def _alike(population: Population) -> list[list[int]]:
+    """Agents with the same most frequent label."""
+    main = population.distributions.argmax(1)
+    return [np.flatnonzero(main == label).tolist() for label in np.unique(main)]
+
+
+def manipulation(options: AgentOptions) -> Document:
+    """By what factor would an agent multiply its gradient under plain averaging, and what does it gain?"""
+    population, k = options.population(), options.agent
+    factors, honest = best_manipulation(population), manipulated_risk(population, 1.0)
+    alone = local_risk(population)
+    best = [
+        float(alone[j]) if math.isinf(g) else float(manipulated_risk(population, g)[j])
+        for j, g in enumerate(factors.tolist())
+    ]
+    mine, gain = float(factors[k]), float(honest[k]) - best[k]
+    if math.isinf(mine):
+        advice = (
+            f"Under plain averaging agent {k} would push without limit: its data are so unlike the others' "
+            f"that learning alone is best for it, by {gain:.4g} of its risk bound."
+        )
+    else:
+        advice = (
+            f"Under plain averaging agent {k} would report {mine:.4g} x its gradient and lower its risk "
+            f"bound by {gain:.4g}."
+        )
+    advice += " With the payments of faithful learning the truth, a factor of 1, is best for everybody."
+    rows = tuple(
+        (
+            j,
+            int(population.counts[j]),
+            "without limit" if math.isinf(g) else f"{g:.4g}",
+            float(honest[j]),
+            b,
+        )
+        for j, (g, b) in enumerate(zip(factors.tolist(), best, strict=True))
+    )
+    columns = (
+        Column("agent"), Column("samples"), Column("best factor"), Column("risk bound, honest", ".4g"),
+        Column("manipulated", ".4g"),
+    )  # fmt: skip
+    data = {
+        "question": "manipulation", "agent": k,
+        "best_factor": [finite_or_none(g) for g in factors.tolist()],
+        "risk_honest": honest.tolist(), "risk_manipulated": best,
+    }  # fmt: skip
+    table = Table("Under plain averaging, if an agent alone manipulates", columns, rows)
+
+    def draw() -> Figure:
+        from bonafed.mechanisms.faithful.figures import curve_figure
+
+        top = 10.0 if math.isinf(mine) else max(10.0, 3 * mine)
+        x = np.geomspace(0.25, top, 80)
+        y = np.array([manipulated_risk(population, g)[k] for g in x.tolist()])
+        lines = {"plain averaging": y, "alone": np.full(x.size, float(alone[k]))}
+        title = f"What agent {k} gains by exaggerating"
+        labels = ("factor of the reported gradient", "risk bound (loss)")
+        return curve_figure(title, x, lines, labels, None if math.isinf(mine) else mine, log_x=True)
+
+    return Document((advice, table), data, draw)
+
+
+@dataclass(frozen=True)
+class ClusterOptions(Section):
+    """Of a federation whose payments are to be approximated."""
+
+    agents: int = key(_two_or_more, metavar="K", help="How many.")
+    epsilon: float = key(checks.positive, 0.01, help="Payments may be this far from VCG, in units of loss.")
+    regulariser: float = key(checks.positive, 0.1, metavar="MU", help="Strong convexity of the losses.")
+    smoothness: float | None = key(checks.positive, None, help="L_g; mu + 1/2 of a softmax if left out.")
+    gradient_bound: float = key(checks.positive, math.sqrt(2.0), help="Longest gradient of an agent.")
+
+
+def clusters(options: ClusterOptions) -> Document:
+    """How many leave-one-out models do payments within epsilon of VCG need (Theorem 2)?"""
+    smooth = options.regulariser + 0.5 if options.smoothness is None else options.smoothness
+
+    def count(epsilon: float) -> int:
+        return cluster_count(options.agents, smooth, options.gradient_bound, options.regulariser, epsilon)
+
+    needed = count(options.epsilon)
+    advice = f"{needed} clusters keep payments within {options.epsilon:g} of VCG"
+    if needed < options.agents:
+        share = needed / options.agents
+        advice += (
+            f", with {share:.0%} of the work of one model without each of {options.agents} agents. Lying "
+            "does not pay for any number of clusters, but payments may then sum to less than zero: the "
+            "safe choice is one cluster per agent."
+        )
+    else:
+        advice += ": as many as agents. Nothing is saved; leave clusters out."
+    grid = options.epsilon * np.geomspace(0.1, 100, 7)
+    rows = tuple((float(epsilon), count(float(epsilon))) for epsilon in grid)
+    table = Table("", (Column("epsilon (loss)", ".3g"), Column("clusters")), rows)
+    data = {
+        "question": "clusters", "agents": options.agents, "epsilon": options.epsilon, "clusters": needed,
+        "table": [{"epsilon": epsilon, "clusters": number} for epsilon, number in rows],
+    }  # fmt: skip
+
+    def draw() -> Figure:
+        from bonafed.mechanisms.faithful.figures import curve_figure
+
+        x = options.epsilon * np.geomspace(0.1, 100, 60)
+        y = np.array([count(float(epsilon)) for epsilon in x], dtype=np.float64)
+        labels = ("distance from VCG payments (loss)", "clusters")
+        return curve_figure(
+            "Clusters that payments need", x, {"clusters": y}, labels, options.epsilon, log_x=True
+        )
+
+    return Document((advice, table), data, draw)
+
+
+@dataclass(frozen=True)
+class PrivacyOptions(Section):
+    """Of a private federation that is being planned."""
+
+    agents: int = key(_two_or_more, 10, metavar="K", help="How many.")
+    samples: int = key(checks.whole, 1000, help="Of each agent.")
+    parameters: int = key(checks.whole, 170, help="Of the softmax model, constants included.")
+    classes: int = key(_two_or_more, 10, help="Of the labels.")
+    regulariser: float = key(
+        checks.positive, 0.003, metavar="MU", help="mu/2 |w|^2 is added to every loss."
+    )
+    epsilon: float = key(checks.positive, 10.0, help="Privacy that a record may lose over the whole run.")
+    delta: float = key(checks.positive, 1e-5, help="Of differential privacy.")
+
+
+def privacy_tradeoff(options: PrivacyOptions) -> Document:
+    """What is left of model and payments at an epsilon, and what it would take to make them usable?"""
+    from bonafed.mechanisms.faithful.private import PublicFacts
+    from bonafed.mechanisms.faithful.private_plan import PrivatePlan, enough_for_payments, plan_private
+
+    k = options.agents
+    facts = PublicFacts(
+        np.full(k, float(options.samples)), np.full(k, 1 / k), [np.array([j]) for j in range(k)],
+        options.regulariser, math.sqrt(2.0), options.parameters, options.classes,
+    )  # fmt: skip
+
+    def plan(epsilon: float) -> PrivatePlan:
+        return plan_private(facts, alpha=epsilon, beta=options.delta)
+
+    chosen = plan(options.epsilon)
+    off, size = float(chosen.payment_error.max()), float(chosen.payment_scale.max())
+    if chosen.usable:
+        advice = (
+            f"Epsilon {options.epsilon:g} leaves payments that say something: off by about {off:.2g} where "
+            f"{size:.2g} is owed, after {chosen.training_steps} and {chosen.payment_steps} steps."
+        )
+    else:
+        enough = enough_for_payments(facts, alpha=options.epsilon, beta=options.delta)
+        samples = "no number of samples" if enough.samples is None else f"{enough.samples:,} samples in all"
+        epsilon = "no epsilon" if enough.alpha is None else f"an epsilon of {enough.alpha:g}"
+        advice = (
+            f"Do not pay by these at epsilon {options.epsilon:g}: payments would be off by about {off:.2g} "
+            f"where {size:.2g} is owed; {samples}, or {epsilon}, would be enough."
+        )
+    tried = sorted({*_ALPHAS, options.epsilon})
+    plans = {alpha: plan(alpha) for alpha in tried}
+    rows = tuple(
+        (alpha, p.training_steps, p.payment_steps, p.model_error, float(p.payment_error.max()), p.usable)
+        for alpha, p in plans.items()
+    )
+    columns = (
+        Column("epsilon", "g"), Column("training steps"), Column("payment steps"),
+        Column("model off by", ".2g"), Column("payments off by", ".2g"), Column("payments usable"),
+    )  # fmt: skip
+    data = {
+        "question": "privacy-tradeoff", "epsilon": options.epsilon, "usable": chosen.usable,
+        "payment_error": off, "payment_scale": size, "model_error": chosen.model_error,
+        "table": [
+            {"epsilon": a, "training_steps": t1, "payment_steps": t2, "model_error": m, "payment_error": e,
+             "usable": u}
+            for a, t1, t2, m, e, u in rows
+        ],
+    }  # fmt: skip
+    caption = "estimates, in units of loss, of the best plan at each epsilon"
+    table = Table(f"{k} agents with {options.samples:,} samples each", columns, rows, caption)
+
+    def draw() -> Figure:
+        from bonafed.mechanisms.faithful.figures import curve_figure
+
+        lines = {
+            "payments": np.array([float(p.payment_error.max()) for p in plans.values()]),
+            "model": np.array([p.model_error for p in plans.values()]),
+            "what is owed": np.full(len(plans), size),
+        }
+        labels = ("epsilon", "off by (loss)")
+        return curve_figure(
+            "What privacy costs", np.array(tried), lines, labels, options.epsilon, log_x=True, log_y=True
+        )
+
+    return Document((advice, table), data, draw)

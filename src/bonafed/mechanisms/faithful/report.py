@@ -1,0 +1,451 @@
+"""What `bonafed audit faithful` says: agents cheat, and what that brings them with and without payments."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import numpy as np
+
+from bonafed import checks
+from bonafed.checks import finite_or_none
+from bonafed.economics.claims import Finding, all_hold, findings_table
+from bonafed.errors import InvalidValue
+from bonafed.randomness import FaithfulAudit, numbered_generator
+from bonafed.sections import Section, key, one_of, word
+from bonafed.shown import Block, Cell, Column, Document, JSONObject, Table
+
+if TYPE_CHECKING:  # the mechanism and the data sets are loaded when the command runs
+    from matplotlib.figure import Figure
+    from numpy.typing import NDArray
+
+    from bonafed.learning.datasets import Dataset
+    from bonafed.mechanisms.faithful.cheating import AgentData, Attempt, Case
+    from bonafed.mechanisms.faithful.cheating import Variant as CheatedVariant
+    from bonafed.mechanisms.faithful.cheating_claims import Collusion
+    from bonafed.mechanisms.faithful.private import PrivateVariant
+    from bonafed.mechanisms.faithful.private_cheating import PrivateAttempt, PrivateTerms
+    from bonafed.mechanisms.faithful.private_plan import PrivatePlan
+
+Variant = Literal[
+    "corrected", "left", "printed", "fedavg", "clusters", "private", "private-continued", "private-printed"
+]
+PRIVATE: Mapping[str, PrivateVariant] = {
+    "private": "corrected",
+    "private-continued": "continued",
+    "private-printed": "printed",
+}
+_AGENTS, _DELTA, _AGENT = 10, 0.5, 3
+_ALPHA, _BETA, _TRIALS = 10.0, 1e-5, 16
+_NOTES: Mapping[str, str] = {
+    "left": "The left rule asks a little more than the VCG payment, so understating by a few per cent "
+    "gains a little; that is within what its integration error allows.",
+    "printed": "The paper's step and T_2 = 20 payment steps (sign corrected) collect a part of the VCG "
+    "payment only, so overstating the gradient pays.",
+    "fedavg": "Plain averaging: nobody pays, and whoever overstates its gradient has the model lean "
+    "towards its own data.",
+    "clusters": "Measured against a model without the whole cluster, payments are below VCG and may be "
+    "negative: incentives survive, budget balance does not.",
+}
+_PRIVATE_NOTES: Mapping[str, str] = {
+    "corrected": "What an agent gains by a lie lowers the federation's loss: it shortens training that "
+    "noise or too few steps left unfinished.",
+    "continued": "The models without an agent begin where it has brought the shared one: whoever spoils "
+    "that point and repairs it afterwards pays less, without limit.",
+    "printed": "The models without an agent begin at the shared one, which it has shaped, and go on "
+    "training: it is charged for what was left to do, and overstating leaves less.",
+}
+_SILENCE = (
+    "Silence does not pay for whoever drops the models it was sent. Should it keep the last one, it owes "
+    "the payment for that (bonafed train says how much), to be secured before training."
+)
+
+
+def two_or_more(name: str, value: object) -> int:
+    """A whole number of at least 2."""
+    return checks.whole(name, value, at_least=2)
+
+
+def _unit(name: str, value: object) -> float:
+    return checks.between(name, checks.number(name, value), 0.0, 1.0)
+
+
+@dataclass(frozen=True)
+class AuditOptions(Section):
+    """Of `bonafed audit faithful`."""
+
+    data: str = key(word, "digits", metavar="NAME", help="Data set, or an .npz or .csv file.")
+    samples: int = key(two_or_more, 1200, help="Training samples, drawn at random.")
+    side: int = key(checks.whole, 4, metavar="S", help="Images are pooled to S x S pixels.")
+    agents: int | None = key(
+        two_or_more, None, metavar="K", help="Agents (10, or the owners the data names)."
+    )
+    delta: float | None = key(_unit, None, help="How unlike their data are: 0 alike, 1 own labels (0.5).")
+    regulariser: float = key(
+        checks.positive, 0.003, metavar="MU", help="mu/2 |w|^2 is added to every loss."
+    )
+    agent: str | None = key(
+        word, None, metavar="N", help="The agent that cheats, or all, one at a time (3)."
+    )
+    epsilon: float = key(
+        checks.positive, 1e-3, help="Certified error of training and of payments, in units of loss."
+    )
+    variant: Variant = key(
+        one_of(Variant),
+        "corrected",
+        help="The mechanism to attack: corrected; left (payments by the left rule); printed (the paper's "
+        "step and number of payment steps) and fedavg (no payments), which can be gamed; clusters (fewer "
+        "leave-one-out models; the budget may not balance); private (with noise); or private-continued and "
+        "private-printed (payments measured from the shared model), which can be gamed.",
+    )
+    clusters: int | None = key(
+        checks.whole, None, metavar="L", help="With --variant clusters: how many (half the agents)."
+    )
+    alpha: float | None = key(
+        checks.positive, None, help="With a private variant: the epsilon promised to samples (10)."
+    )
+    beta: float | None = key(checks.positive, None, help="Likewise: the delta (1e-5).")
+    trials: int | None = key(
+        two_or_more, None, help="Likewise: draws of the noise that gains are averaged over (16)."
+    )
+    seed: int = key(checks.seed, 0, help="Of samples, owners, noise and clusters.")
+
+    def _agree(self) -> None:
+        if self.clusters is not None and self.variant != "clusters":
+            raise InvalidValue("clusters", "must not be given without --variant clusters", self.clusters)
+        for name in ("alpha", "beta", "trials"):
+            if getattr(self, name) is not None and self.variant not in PRIVATE:
+                rule = "must not be given without a private variant"
+                raise InvalidValue(name, rule, f"{getattr(self, name):g}")
+
+
+def audit(options: AuditOptions) -> Document:
+    """Let agents cheat, and say whether it pays."""
+    held = holdings(options)
+    who = _agents(options.agent, int(held.owner.max()) + 1)
+    if options.variant in PRIVATE:
+        return _private(options, held, who)
+    return _plain(options, held, who)
+
+
+def _agents(agent: str | None, count: int) -> list[int]:
+    if agent is None:
+        return [min(_AGENT, count - 1)]
+    if agent == "all":
+        return list(range(count))
+    if not agent.isdecimal() or int(agent) >= count:
+        raise InvalidValue("agent", f"must be in 0..{count - 1}, or all", agent)
+    return [int(agent)]
+
+
+def holdings(options: AuditOptions) -> AgentData:
+    """Samples with their owners: those the data names, or by label as far as delta says."""
+    from bonafed.learning import datasets, partition
+    from bonafed.mechanisms.faithful.cheating import AgentData
+
+    agents, delta, seed = options.agents, options.delta, options.seed
+    count = _AGENTS if agents is None else agents
+    source = datasets.load(options.data, seed=seed)
+    rows = numbered_generator(seed, FaithfulAudit.SAMPLES).permutation(source.labels.size)[
+        : options.samples
+    ]
+    y, names = source.labels[rows], source.groups
+    if names is not None and agents is None and delta is None:
+        parts = partition.natural(names[rows])
+    elif source.classes == 0:
+        rule = "must have classes, or owners and neither --agents nor --delta"
+        raise InvalidValue("data", rule, options.data)
+    else:
+        present = np.unique(y).size
+        if count < present:
+            raise InvalidValue("agents", f"must be at least the number of classes, {present}", count)
+        rng = numbered_generator(seed, FaithfulAudit.PARTITION)
+        parts = partition.typicality(y, count, rng, _DELTA if delta is None else delta)
+    targets = y.astype(np.int64) if source.classes else y.astype(np.float64)
+    x = _features(source, rows, options.side)
+    return AgentData(x, targets, partition.owners(parts), source.classes, options.regulariser)
+
+
+def _features(source: Dataset, rows: NDArray[np.int64], side: int) -> checks.Floats:
+    """(n, d) of some samples: pooled, with a constant, the largest row of norm 1."""
+    from bonafed.learning.problems.convex import scaled_features
+
+    if source.vocabulary:
+        raise InvalidValue("data", "must be images or numbers, not text", source.name)
+    x = source.features[rows].astype(np.float64)
+    if x.ndim == 4:
+        n, channels, height, width = x.shape
+        if height % side or width % side:
+            raise InvalidValue("side", f"must divide {height} and {width}", side)
+        x = x.reshape(n, channels, side, height // side, side, width // side).mean((3, 5))
+    return scaled_features(x)[0]
+
+
+def _plain(options: AuditOptions, held: AgentData, who: Sequence[int]) -> Document:
+    from bonafed.mechanisms.faithful.cheating import Terms, attack, prepare
+    from bonafed.mechanisms.faithful.cheating_claims import collusion, verdicts
+    from bonafed.mechanisms.faithful.clusters import random_clusters
+
+    groups, count = [], int(held.owner.max()) + 1
+    if options.variant == "clusters":
+        number = max(2, count // 2) if options.clusters is None else options.clusters
+        rng = numbered_generator(options.seed, FaithfulAudit.CLUSTERS)
+        groups = random_clusters(count, number, rng)
+    case = prepare(held, Terms(cast("CheatedVariant", options.variant), options.epsilon, clusters=groups))
+    tried = [attempt for k in who for attempt in attack(case, k, options.seed)]
+    pairs = [collusion(case, k) for k in who]
+    findings = verdicts(case, tried)
+    subject = f"faithful learning ({options.variant})"
+    notes = _notes(case, tried)
+    blocks: list[Block] = [
+        _claims(subject, findings),
+        f"{case.problem.agents} agents, {held.owner.size:,} samples of {options.data}, "
+        f"{case.problem.size} parameters; {case.steps} training steps. Losses and payments are in units of "
+        f"loss. A gain counts above 2 epsilon = {2 * options.epsilon:g} and the integration error of the "
+        "payments.",
+    ]
+    if len(pairs) == 1:
+        blocks += [_attempts_table(case, tried), _pair_text(pairs[0], options.variant)]
+    else:
+        blocks.append(_best_table(tried, pairs))
+    return Document(
+        (*blocks, *notes),
+        _data(subject, case, findings, tried, pairs, notes),
+        lambda: _figure(case, tried, options.variant),
+        holds=all_hold(findings),
+    )
+
+
+def _claims(subject: str, findings: Sequence[Finding]) -> Table:
+    """What is violated says so."""
+    return findings_table(
+        f"Audit of {subject}",
+        [
+            f if f.holds is not False else Finding(f.claim, False, f"VIOLATED, {f.text}", f.number)
+            for f in findings
+        ],
+    )
+
+
+def _attempts_table(case: Case, tried: Sequence[Attempt]) -> Table:
+    agent = tried[0].agent
+    columns = (
+        Column("", left=True), Column("loss", ".4f"), Column("payment", ".4f"), Column("gain"),
+        Column("pays"), Column("FedAvg gain"), Column("FedAvg pays"),
+    )  # fmt: skip
+    truth = ("the truth", float(case.losses[agent]), case.honest[agent].amount, None, None, None, None)
+    rows: list[tuple[Cell, ...]] = [truth]
+    for a in tried:
+        if math.isnan(a.loss):
+            rows.append((a.name, "none", "none", None, "no", None, "no"))
+            continue
+        unpaid = a.gain_unpaid > case.terms.epsilon
+        rows.append((
+            a.name, a.loss, a.payment, _signed(a.gain), _yes(a.pays), _signed(a.gain_unpaid), _yes(unpaid),
+        ))  # fmt: skip
+    return Table(f"What agent {agent} reports", columns, tuple(rows))
+
+
+def _best_table(tried: Sequence[Attempt], pairs: Sequence[Collusion]) -> Table:
+    columns = (
+        Column("agent"), Column("here", left=True), Column("gain"), Column("allowed", ".4f"),
+        Column("FedAvg", left=True), Column("gain"), Column("best partner"), Column("gain together"),
+    )  # fmt: skip
+    rows: list[tuple[Cell, ...]] = []
+    for pair in pairs:
+        k = pair.agents[0]
+        mine = [a for a in tried if a.agent == k]
+        here, there = max(mine, key=lambda a: a.gain), max(mine, key=lambda a: a.gain_unpaid)
+        rows.append((
+            k, here.name, _signed(here.gain), here.allowed, there.name, _signed(there.gain_unpaid),
+            pair.agents[1], _signed(pair.gain),
+        ))  # fmt: skip
+    return Table("Best deviation of every agent", columns, tuple(rows))
+
+
+def _pair_text(pair: Collusion, variant: str) -> str:
+    first, second = pair.agents
+    what = (
+        f"Agents {first} and {second}, if both report {pair.factor:g} x the gradient of their joint loss,"
+    )
+    if pair.gain <= 0:
+        return f"{what} lose {-pair.gain:.4f} together, and no other partner does better."
+    if variant == "fedavg":
+        return f"{what} gain {pair.gain:.4f} together."
+    return (
+        f"{what} gain {pair.gain:.4f} together. That breaks no claim: such payments make the lies of one "
+        "agent unprofitable, not those of several."
+    )
+
+
+def _notes(case: Case, tried: Sequence[Attempt]) -> list[str]:
+    from bonafed.mechanisms.faithful.cheating_claims import alone
+
+    notes = [_NOTES[case.terms.variant]] if case.terms.variant in _NOTES else []
+    notes += [f"Agent {a.agent}, {a.name}: {a.end}." for a in tried if a.end]
+    if case.terms.variant != "fedavg":
+        notes.append(_SILENCE)
+    own, k = alone(case), tried[0].agent
+    joined = float(case.losses[k] + case.honest[k].amount)
+    notes.append(
+        "Participation is against using the others' model. Against learning alone nobody gains on its own "
+        f"samples, whatever the mechanism: agent {k} has {joined:.4f} here and {own[k]:.4f} alone. What a "
+        "federation adds shows on fresh samples."
+    )
+    return notes
+
+
+def _signed(gain: float) -> str:
+    return f"{round(gain, 4) + 0.0:+.4f}"  # a loss that rounds to nothing is no -0.0000
+
+
+def _yes(pays: bool) -> str:
+    return "YES" if pays else "no"
+
+
+def _figure(case: Case, tried: Sequence[Attempt], variant: str) -> Figure:
+    """The gains of the agent that gains most, if several were tried."""
+    from bonafed.mechanisms.faithful.cheating import FACTORS, gain_curve, safe_factor
+    from bonafed.mechanisms.faithful.figures import cheating_figure
+
+    agent = max(tried, key=lambda attempt: attempt.gain).agent
+    high = min(FACTORS[-1], safe_factor(case.problem, agent))
+    factors = np.unique(np.append(np.geomspace(FACTORS[0], high, 25), 1.0))
+    own = [attempt for attempt in tried if attempt.agent == agent]
+    title = f"Faithful learning ({variant}), agent {agent}"
+    return cheating_figure(gain_curve(case, agent, list(factors)), own, title)
+
+
+def _data(
+    subject: str,
+    case: Case,
+    findings: Sequence[Finding],
+    tried: Sequence[Attempt],
+    pairs: Sequence[Collusion],
+    notes: Sequence[str],
+) -> JSONObject:
+    return {
+        "subject": subject,
+        "passed": all_hold(findings),
+        "agents": case.problem.agents,
+        "samples": int(case.holdings.owner.size),
+        "parameters": case.problem.size,
+        "training_steps": case.steps,
+        "epsilon": case.terms.epsilon,
+        "findings": [finding.to_json() for finding in findings],
+        "truth": [
+            {"agent": k, "loss": float(case.losses[k]), "payment": charge.amount}
+            for k, charge in enumerate(case.honest)
+        ],
+        "deviations": [
+            {
+                "agent": a.agent, "name": a.name, "factor": a.factor, "loss": finite_or_none(a.loss),
+                "payment": finite_or_none(a.payment), "gain": finite_or_none(a.gain), "allowed": a.allowed,
+                "pays": a.pays, "gain_under_fedavg": finite_or_none(a.gain_unpaid),
+                "pays_under_fedavg": a.gain_unpaid > case.terms.epsilon, "end": a.end or None,
+            }
+            for a in tried
+        ],
+        "pairs": [
+            {
+                "agents": list(c.agents), "factor": c.factor, "gain": c.gain,
+                "gain_under_fedavg": c.gain_unpaid, "payments": list(c.payments),
+            }
+            for c in pairs
+        ],
+        "notes": list(notes),
+    }  # fmt: skip
+
+
+def _private(options: AuditOptions, held: AgentData, who: Sequence[int]) -> Document:
+    """Gains over the noise, with a confidence limit."""
+    from bonafed.learning.problems.convex import SoftmaxRegression
+    from bonafed.mechanisms.faithful.private import PublicFacts
+    from bonafed.mechanisms.faithful.private_cheating import (
+        PrivateTerms,
+        private_attack,
+        private_verdicts,
+    )
+    from bonafed.mechanisms.faithful.private_plan import plan_private, plan_warning
+
+    problem, variant = held.problem(), PRIVATE[options.variant]
+    if not isinstance(problem, SoftmaxRegression):
+        raise InvalidValue("data", "must have classes for a private variant", options.data)
+    terms = PrivateTerms(options.alpha or _ALPHA, options.beta or _BETA, variant)
+    count = options.trials or _TRIALS
+    groups = [np.array([k]) for k in range(problem.agents)]
+    plan, warning = None, None
+    if variant == "corrected":
+        facts = PublicFacts.of(problem, groups, terms.clip)
+        plan = plan_private(facts, alpha=terms.alpha, beta=terms.beta)
+        warning = plan_warning(facts, plan, alpha=terms.alpha, beta=terms.beta)
+    tried = [a for k in who for a in private_attack(problem, groups, k, terms, seeds=count)]
+    findings = private_verdicts(problem, tried)
+    subject = f"private faithful learning ({variant})"
+    blocks: list[Block] = [
+        _claims(subject, findings),
+        f"Samples of {options.data}, epsilon {terms.alpha:g} at delta {terms.beta:g}, {count} draws of the "
+        "noise, the same for truth and lie. Gains are in units of loss; one counts if its lower confidence "
+        "limit is above what is allowed.",
+        _private_table(tried),
+        _PRIVATE_NOTES[variant],
+    ]
+    if warning is not None:
+        blocks.insert(0, f"warning: {warning}")
+    data = _private_data(subject, terms, count, plan, warning, findings, tried)
+    return Document(
+        tuple(blocks), data, lambda: _private_figure(tried, subject), holds=all_hold(findings)
+    )
+
+
+def _private_figure(tried: Sequence[PrivateAttempt], subject: str) -> Figure:
+    from bonafed.mechanisms.faithful.figures import private_figure
+
+    return private_figure(tried, f"{subject.capitalize()}: mean gains over the truth")
+
+
+def _private_table(tried: Sequence[PrivateAttempt]) -> Table:
+    columns = (
+        Column("agent"), Column("", left=True), Column("mean gain", "+.4f"), Column("at least", "+.4f"),
+        Column("allowed", ".2g"), Column("federation", "+.4f"), Column("pays"),
+    )  # fmt: skip
+    rows = tuple((a.agent, a.name, a.gain, a.lower, a.allowed, a.fall, _yes(a.pays)) for a in tried)
+    caption = "federation: what its loss falls by, over the agent's weight"
+    return Table("What agents report", columns, rows, caption)
+
+
+def _private_data(
+    subject: str,
+    terms: PrivateTerms,
+    count: int,
+    plan: PrivatePlan | None,
+    warning: str | None,
+    findings: Sequence[Finding],
+    tried: Sequence[PrivateAttempt],
+) -> dict[str, Any]:
+    planned = None
+    if plan is not None:
+        planned = {
+            "training_steps": plan.training_steps, "payment_steps": plan.payment_steps, "split": plan.split,
+            "payment_error": float(plan.payment_error.max()), "model_error": plan.model_error,
+            "usable": plan.usable,
+        }  # fmt: skip
+    return {
+        "subject": subject,
+        "passed": all_hold(findings),
+        "alpha": terms.alpha,
+        "beta": terms.beta,
+        "trials": count,
+        "plan": planned,
+        "warning": warning,
+        "findings": [finding.to_json() for finding in findings],
+        "deviations": [
+            {
+                "agent": a.agent, "name": a.name, "factor": a.factor, "gain": a.gain, "at_least": a.lower,
+                "allowed": a.allowed, "federation_gain_over_weight": a.fall, "pays": a.pays,
+            }
+            for a in tried
+        ],
+    }  # fmt: skip

@@ -1,0 +1,130 @@
+"""Runs under a contract of sampling: exactly this contract, these reports, a statement that adds up."""
+
+import json
+
+import numpy as np
+import pytest
+
+from bonafed import InvalidValue, Uniform
+from bonafed.economics.claims import all_hold
+from bonafed.mechanisms.coins import commit
+from bonafed.mechanisms.sampling import plan
+from bonafed.mechanisms.sampling.contracts import SamplingContract
+from bonafed.runs import coins, folder, setting, training
+
+PAID = ("training.rounds=12", "contract.prior=uniform:0.5,1.5", "contract.total_budget=24")
+FREE = (
+    "training.rounds=12",
+    "contract.scheme=prior-free",
+    "contract.highest=1.5",
+    "contract.total_budget=24",
+)
+SCHEMES = {
+    "optimal": PAID,
+    "confidence": (*PAID, "contract.confidence=0.9"),
+    "uniform": (*PAID, "contract.scheme=uniform"),
+    "complete information": (*PAID, "contract.scheme=complete information"),
+    "prior-free": FREE,
+    "no decimals": (*PAID, "contract.decimals=0"),
+}
+REPORTS = {"ada": 0.6, "ben": 1.2, "cyd": 0.9, "dan": 1.5}
+SECRET = bytes(range(32))
+
+
+@pytest.fixture(params=SCHEMES)
+def changes(request):
+    return SCHEMES[request.param]
+
+
+def by_client(statement, column):
+    return dict(zip(statement.clients, statement.columns[column], strict=True))
+
+
+def test_the_statement_keeps_what_was_promised(make, small, changes):
+    result = training.train(setting.prepare(make(*changes), dataset=small))
+    statement = result.statement
+    assert [f.claim for f in statement.findings] == ["individually rational", "budget", "rounds add up"]
+    assert all_hold(statement.findings)
+    spend = sum(record["spend"] for record in result.metrics)
+    assert statement.totals["spend"] == pytest.approx(spend, rel=1e-12)
+    assert statement.totals["budget"] == 24.0
+    times, pay, cost = (np.array(statement.columns[name]) for name in ("participations", "payment", "cost"))
+    unit = 10**-statement.decimals
+    assert np.all(np.array(statement.amount) >= times * cost - 1e-12)
+    assert np.all(np.abs(np.array(statement.amount) - times * pay) < unit)
+    there = [name for record in result.metrics for name in record["participants"]]
+    assert times.tolist() == [there.count(name) for name in statement.clients]
+
+
+def test_verifiable_coins_of_every_scheme_verify(make, small, tmp_path, changes, kill_in, ending):
+    config = make(*changes, "contract.coins=verifiable")
+
+    def entropy():
+        return np.random.default_rng(2).bytes
+
+    training.train(setting.prepare(config, dataset=small), tmp_path / "whole" / "run", entropy=entropy())
+    assert all_hold(coins.verify_run(tmp_path / "whole" / "run"))
+    with pytest.raises(kill_in.error):
+        training.train(
+            setting.prepare(config, dataset=small), tmp_path / "run", on_round=kill_in(5), entropy=entropy()
+        )
+    training.train(setting.prepare(config, dataset=small), tmp_path / "run", resume=True)
+    assert ending(tmp_path / "run") == ending(tmp_path / "whole" / "run")
+    assert all_hold(coins.verify_run(tmp_path / "run"))
+
+
+def test_a_run_is_under_exactly_the_published_contract_and_reports(make, small, tmp_path):
+    published = SamplingContract.of(plan(Uniform(0.4, 1.6), 20.0, 4, 12, confidence=0.8, decimals=3))
+    config = make("training.rounds=12")
+    made = setting.prepare(config, dataset=small, contract=published, reports=REPORTS)
+    statement = training.train(made, tmp_path / "run").statement
+    assert (tmp_path / "run" / "contract.json").read_bytes() == published.content
+    assert by_client(statement, "cost") == REPORTS
+    terms = published.settle(REPORTS)
+    assert by_client(statement, "payment") == dict(zip(terms.clients, terms.payment.tolist(), strict=True))
+    assert statement.decimals == 3
+    agreement = folder.read_json(tmp_path / "run", folder.AGREEMENT)
+    assert (agreement["reports"], agreement["contract"]) == (REPORTS, published.digest)
+    assert json.loads(json.dumps(terms.to_json()["rounds"])) == 12
+
+
+def test_groups_of_a_published_contract_are_by_name(make, small):
+    weights, names = [1.0, 3.0, 1.0, 3.0], ("dan", "cyd", "ben", "ada")
+    published = SamplingContract.of(plan(Uniform(0.4, 1.6), 20.0, 4, 12, weights=weights, names=names))
+    even = dict.fromkeys(REPORTS, 1.0)
+    made = setting.prepare(make("training.rounds=12"), dataset=small, contract=published, reports=even)
+    statement = training.train(made).statement
+    chance = by_client(statement, "probability")
+    assert chance["ada"] == chance["cyd"] > chance["ben"] == chance["dan"]
+    with pytest.raises(InvalidValue, match=r'contract\.scheme must not be "published" unless a contract'):
+        setting.prepare(make("contract.scheme=published", "contract.total_budget=9"), dataset=small)
+
+
+def test_a_contract_that_does_not_fit_the_run_is_refused(make, small):
+    published = SamplingContract.of(plan(Uniform(0.4, 1.6), 20.0, 4, 12))
+    with pytest.raises(InvalidValue, match=r"training.rounds must be 12, as in the contract, got 5"):
+        setting.prepare(make(), dataset=small, contract=published, reports=REPORTS)
+    few = SamplingContract.of(plan(Uniform(0.4, 1.6), 20.0, 3, 5))
+    with pytest.raises(InvalidValue, match="reports must be of the contract's 3 clients at most, got 4"):
+        setting.prepare(make(), dataset=small, contract=few, reports=REPORTS)
+
+
+def test_a_contract_that_commits_needs_its_secret(make, small, tmp_path):
+    published = SamplingContract.of(plan(Uniform(0.4, 1.6), 20.0, 4, 12)).with_coins(commit(SECRET))
+    config = make("training.rounds=12")
+    made = setting.prepare(config, dataset=small, contract=published, reports=REPORTS)
+    with pytest.raises(InvalidValue, match="secret of the coins must be at hand: the contract commits"):
+        training.train(made, tmp_path / "run")
+    training.train(made, tmp_path / "run", secret=SECRET)
+    assert (tmp_path / "run" / "contract.json").read_bytes() == published.content
+    assert all_hold(coins.verify_run(tmp_path / "run"))
+
+
+def test_who_is_not_admitted_is_in_no_round_and_the_others_are_unbiased(make, small):
+    published = SamplingContract.of(plan(Uniform(0.4, 1.4), 20.0, 4, 12))
+    made = setting.prepare(make("training.rounds=12"), dataset=small, contract=published, reports=REPORTS)
+    statement = training.train(made).statement
+    assert statement.row("dan")["amount"] == "0.00"  # whose cost is above the highest
+    q = made.agreement.terms.probability
+    who = made.mechanism.rules.participation(made.agreement, 1)
+    assert np.array_equal(who.weights, 1 / (3 * q[who.clients]))
