@@ -13,12 +13,12 @@ import typer
 
 from bonafed.cli import app
 from bonafed.economics import NormalMixture
-from bonafed.lab.jsam_figures import money_by_weight_figure
-from bonafed.lab.jsam_studies import Population, money_by_weight
 from bonafed.mechanisms.rewards.figures import behaviour_figure
 from bonafed.mechanisms.rewards.game import game, with_ceiling
 from bonafed.mechanisms.sampling import plan
 from bonafed.mechanisms.sampling.figures import contract_figure
+from bonafed.studies.grid import run
+from bonafed.studies.registry import STUDIES
 from bonafed.style import render
 
 HERE = Path(__file__).parent
@@ -27,20 +27,20 @@ HERE = Path(__file__).parent
 def command_line_page() -> str:
     """The help of all commands as one Markdown page."""
     parts = ["# The command line\n\nWritten by `make docs` from the help texts; do not edit.\n"]
-    root = typer.main.get_command(app)
-    for names, command in _commands(root, ["bonafed"]):
-        context = command.context_class(
-            command, info_name=" ".join(names), terminal_width=100, max_content_width=100
-        )
+    for names, command, context in _commands(typer.main.get_command(app), ["bonafed"]):
         parts.append(f"## {' '.join(names)}\n\n```text\n{command.get_help(context).rstrip()}\n```\n")
     return "\n".join(parts)
 
 
-def _commands(command: Any, names: list[str]) -> list[tuple[list[str], Any]]:
-    found = [(names, command)]
-    for name, inner in getattr(command, "commands", {}).items():
-        found += _commands(inner, [*names, name])
-    return found
+def _commands(command: Any, names: list[str]) -> list[tuple[list[str], Any, Any]]:
+    """A command and those below it; groups whose commands come from a catalogue are asked for them."""
+    context = command.context_class(
+        command, info_name=" ".join(names), terminal_width=100, max_content_width=100
+    )
+    listed = [(names, command, context)]
+    for name in command.list_commands(context) if hasattr(command, "list_commands") else ():
+        listed += _commands(command.get_command(context, name), [*names, name])
+    return listed
 
 
 def main() -> None:
@@ -51,7 +51,10 @@ def main() -> None:
     contract = plan(prior, total_budget=20_000, clients=100, rounds=200)
     picture.write_bytes(render(contract_figure(contract), picture))
     picture = HERE / "pictures" / "jsam_money.png"
-    picture.write_bytes(render(money_by_weight_figure(money_by_weight(Population())), picture))
+    study = STUDIES["jsam-money"].load()
+    draw = run(study, study.options()).figure
+    assert draw is not None  # the study has one
+    picture.write_bytes(render(draw(), picture))
     picture = HERE / "pictures" / "rewards_game.png"
     clients = game([0.1, 0.2, 0.3, 0.5])
     picture.write_bytes(render(behaviour_figure(clients, with_ceiling(2.0, 0.0)), picture))

@@ -19,8 +19,7 @@ import typer
 from bonafed import __version__
 from bonafed.cli.coins import coins_app
 from bonafed.cli.compare import compare
-from bonafed.cli.nouns import Listed, advise_app, audit_app, quote_app
-from bonafed.cli.reproduce import reproduce_app
+from bonafed.cli.nouns import Listed, advise_app, audit_app, quote_app, reproduce_app
 from bonafed.cli.runs import runs
 from bonafed.cli.settle import settle
 from bonafed.cli.sign import keygen, sign
@@ -29,14 +28,18 @@ from bonafed.cli.train import train
 from bonafed.cli.verify import verify
 from bonafed.errors import BonafedError
 
+_ORDER = (
+    "advise", "quote", "audit", "keygen", "sign", "verify", "settle", "coins", "train", "statement", "runs",
+    "compare", "reproduce",
+)  # fmt: skip
+
 
 class _Commands(Listed):
     """In the order in which they are used."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        order = ("advise", "quote", "audit", "keygen", "sign", "verify", "settle", "coins", "train")
         known = super().list_commands(ctx)
-        return [*(name for name in order if name in known), *(n for n in known if n not in order)]
+        return sorted(known, key=_ORDER.index)
 
 
 app = typer.Typer(

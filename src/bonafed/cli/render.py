@@ -1,6 +1,6 @@
 """What a command says and writes, in one place: a `Document` on a terminal, as JSON and as files.
 
-Tables never lose a digit: one that is too wide for the terminal loses its frame, then has its words folded,
+Tables never lose a digit: one that is too wide for the terminal has its words folded, then loses its frame,
 then is shown in several parts that repeat its first column.
 """
 
@@ -159,20 +159,19 @@ def _coloured(sketch: Sketch) -> Any:
 
 
 def _parts(table: Table, width: int) -> Iterator[RichTable]:
-    """The table so that it fits into the width: with a frame, without, folded, or in several parts."""
+    """The table so that it fits into the width: as it is, folded, without a frame, or in several parts."""
     cells = [[column.name for column in table.columns], *table.cells]
     widths = [
         max(max(map(len, cell.split("\n"))) for cell in column) if column else 0
         for column in zip(*cells, strict=True)
     ]
-    everything = range(len(widths))
-    if _needed(widths, _FRAME) <= width:
-        yield _rich(table, everything, framed=True)
-        return
     least = [
         min(natural, _NARROWEST) if column.left else natural
         for natural, column in zip(widths, table.columns, strict=True)
     ]
+    if _needed(least, _FRAME) <= width:
+        yield _rich(table, range(len(widths)), framed=True)
+        return
     for group in _groups(least, width):
         yield _rich(table, group, framed=False)
 

@@ -147,12 +147,18 @@ def _begin(
 
 
 def _read_reports(settings: Config, contract: Contract | None, path: Path) -> Reports:
+    """The column that the contract, or the mechanism of the config, asks for."""
     from bonafed.reports import read_reports
 
-    if contract is None:
-        rule = "must be given with --contract: clients report to what was published"
-        raise InvalidValue("--reports", rule, path)
-    return read_reports(path, contract.question.name)
+    if contract is not None:
+        return read_reports(path, contract.question.name)
+    _require_known_data(settings)
+    from bonafed.runs.setting import prepare
+
+    question = prepare(settings).mechanism.question
+    if question is None:
+        raise InvalidValue("--reports", "must not be given: nobody is asked for anything", path)
+    return read_reports(path, question.name)
 
 
 def _continue(settings: Config, place: Path, as_json: bool) -> None:
@@ -242,9 +248,14 @@ def _show_finished(place: Path, as_json: bool) -> None:
 
 
 def _show(place: Path, document: Document, how: str, as_json: bool) -> None:
+    from bonafed.runs.private import SIMULATION, private_folder
+
     first, *rest = document.blocks
     if isinstance(first, Table):
         first = replace(first, title=f"{first.title}: {how}")
+    known = private_folder(place) / SIMULATION
+    if known.is_file():
+        rest.append(f"note: what only a simulation knows is in {known}: share it with nobody")
     data = {"folder": str(place), **document.data}
     render.show(replace(document, blocks=(first, *rest), data=data), as_json=as_json)
 

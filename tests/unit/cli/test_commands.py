@@ -351,8 +351,9 @@ def test_help_version_and_unknown_commands(bonafed):
     "program",
     [
         "import bonafed.economics",
-        "import sys; sys.argv = ['bonafed', 'quote', 'sampling', *'--prior uniform:0.5,1.5 --clients 9 --rounds 9 "
-        "--budget 9'.split()]\ntry:\n from bonafed.cli import main; main()\nexcept SystemExit: pass",
+        "import sys; sys.argv = ['bonafed', 'quote', 'sampling', *'--prior uniform:0.5,1.5 --clients 9 "
+        "--rounds 9 --budget 9'.split()]\n"
+        "try:\n from bonafed.cli import main; main()\nexcept SystemExit: pass",
     ],
     ids=["import", "quote"],
 )

@@ -41,10 +41,10 @@ def test_train_shows_what_the_summary_says(trained):
 def test_bought_privacy_is_shown_with_its_price(bonafed):
     bonafed("train", "--write-example", "jsam")
     quick = ("--set", "training.rounds=2")
-    hard = ("--set", "jsam.eta=", "--set", "jsam.budget=0.01")
+    hard = ("--set", "jsam.eta=", "--set", "jsam.budget=0.01", "--set", "jsam.decimals=6")
     code, out, err = bonafed("train", "jsam.toml", *quick, "--folder", "a", *hard)
     assert (code, err) == (0, "")
-    for text in ("clients selected", "of 10", "money paid, before round 1", "given away / sold", "at most"):
+    for text in ("clients selected", "money spent", "of the epsilon it sold", "within budget"):
         assert text in out
     assert "note: the test loss grew from" in out  # so little money buys little but noise
     assert bonafed("train", "jsam.toml", *quick, "--set", "jsam.budget=60")[::2] == (
@@ -242,7 +242,9 @@ def test_the_progress_bar_tells_rounds_loss_accuracy():
     stream = io.StringIO()
     terminal = Console(file=stream, force_terminal=True, width=100)
     with _progress(4, 2, terminal) as on_round:
-        on_round(SimpleNamespace(round=3, phase="baseline", train_loss=0.51, test_loss=0.62, test_accuracy=0.9))
+        on_round(
+            SimpleNamespace(round=3, phase="baseline", train_loss=0.51, test_loss=0.62, test_accuracy=0.9)
+        )
     shown = stream.getvalue()
     for text in ("3/4", "baseline", "loss 0.5100", "accuracy 90.00%", "left"):
         assert text in shown
@@ -328,11 +330,9 @@ def test_a_private_statement_tells_payments_and_no_loss(bonafed):
     assert code == 0
     assert err.startswith("warning: payments will be more noise than signal: one is expected to be off by ")
     assert "would be enough" in err
-    assert "epsilon given away" in out
-    assert "payment steps" in out
-    assert (
-        "note: losses are private; whoever simulates finds them in faithful.private, simulation.json" in out
-    )
+    assert "largest epsilon" in out
+    assert "after 5 and 2 steps" in out
+    assert "note: what only a simulation knows is in runs/faithful.private/simulation.json" in out
     assert "overall loss" not in out
     assert Path("runs/faithful.private/simulation.json").exists()
 
@@ -394,7 +394,10 @@ def test_a_run_is_under_a_published_contract_and_reports(published):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["fedavg.toml", "--reports", "r.csv"], "--reports must be given with --contract"),
+        (
+            ["fedavg.toml", "--reports", "r.csv"],
+            "--reports must not be given: nobody is asked for anything",
+        ),
         (["--resume", "runs/x", "--contract", "c.json"], "--contract must not be given with --resume, got"),
         (["--resume", "runs/x", "--reports", "r.csv"], "--reports must not be given with --resume, got"),
         (["fedavg.toml", "--contract", "r.csv"], "r.csv, line 1: not JSON"),
@@ -406,6 +409,16 @@ def test_contracts_and_reports_that_cannot_be(published, words, message):
     assert (code, out) == (2, "")
     assert err.startswith(f"error: {message}")
     assert not Path("runs").exists()
+
+
+def test_reports_without_a_contract_are_to_that_of_the_config(published):
+    published("train", "--write-example", "sampling")
+    ten = ["--set", "partition.clients=10"]
+    code, out, err = published("train", "sampling.toml", *QUICK, *ten, "--reports", "r.csv")
+    assert (code, err) == (0, "")
+    assert "c9" in out
+    reports = json.loads(Path("runs/sampling/agreement.json").read_text())["reports"]
+    assert reports["c3"] == 0.75
 
 
 def test_mechanisms_are_compared_on_one_federation(bonafed):
