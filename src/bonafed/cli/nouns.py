@@ -7,6 +7,7 @@ imported when it is typed.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from inspect import Parameter, Signature
@@ -44,6 +45,7 @@ _CommitCoins = Annotated[
 _Csv = Annotated[
     Path | None, typer.Option("--csv", metavar="FILE", help="Also write its rows, with all digits.")
 ]
+_INTERRUPTED = 130  # as shells say of a program that its user stopped
 _PUBLISHING = {"save": _Save, "sign": _Sign}
 
 
@@ -272,9 +274,21 @@ def _study(name: str) -> Answerable:
 
 
 def _reproduced(study: Any, options: Section, tell: Callable[[str], None]) -> Document:
+    """What a study shows; where no terminal shows what is being done, a line for every run."""
     from bonafed.studies.grid import run
 
-    return run(study, options, tell)
+    def say(text: str) -> None:
+        tell(text)
+        if not sys.stderr.isatty():
+            typer.echo(text, err=True)
+
+    try:
+        return run(study, options, say)
+    except KeyboardInterrupt:
+        if not hasattr(options, "out"):
+            raise
+        typer.echo("stopped by the user; the same command goes on where it was", err=True)
+        raise typer.Exit(_INTERRUPTED) from None
 
 
 reproduce_app = group_of(
