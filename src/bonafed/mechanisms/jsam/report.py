@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
@@ -25,8 +25,12 @@ from bonafed.mechanisms.jsam.payments import (
 )
 from bonafed.mechanisms.jsam.published import JsamContract
 from bonafed.mechanisms.jsam.rules import Cheapest, Rule, largest_losses, unbiased
+from bonafed.mechanisms.jsam.schemes import draw_costs
 from bonafed.mechanisms.jsam.sizes import allocate_unequal
 from bonafed.shown import Block, Column, Curve, Document, JSONObject, Sketch, Table, pairs
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _ROWS = 11  # clients shown where there are many
 _HEADINGS = {
@@ -72,19 +76,29 @@ def contract_document(contract: JsamContract) -> Document:
         pairs("A contract to buy privacy", rows),
         "You state what one unit of epsilon costs you. From all statements follow, by the numbers above "
         "and nothing else, how likely you are to be drawn, the epsilon you sell over the whole run, and "
-        "one payment, made before the first round, also if you are never drawn. It is at least your statement "
-        "times your epsilon, rounded up if need be. Whatever the others state, no statement leaves you "
-        "with more than the truth. Whoever states more than the highest cost is not in the run.",
+        "one payment, made before the first round, also if you are never drawn. It is at least your "
+        "statement times your epsilon, rounded up if need be. Whatever the others state, no statement "
+        "leaves you with more than the truth. Whoever states more than the highest cost is not in the run.",
         "You add noise to every gradient, from your own secret, so that no record of yours loses more than "
         "the epsilon you sold, at this delta.",
     ]
     if isinstance(cap, Mapping):
         columns = (Column("client", left=True), Column("epsilon at most"))
         blocks.insert(1, Table("Caps", columns, tuple((name, most) for name, most in cap.items())))
+
+    def draw() -> Figure:
+        """Of clients as the contract believes them to be."""
+        names = list(cap) if isinstance(cap, Mapping) else [str(k) for k in range(contract.clients)]
+        costs = draw_costs(contract.prior, contract.clients, 0).tolist()
+        figure = contract.settle(dict(zip(names, costs, strict=True))).document().figure
+        assert figure is not None
+        return figure()
+
     return Document(
         tuple(blocks),
         {**contract.to_json(), "digest": contract.digest},
-        files={"contract": contract.content},
+        draw,
+        {"contract": contract.content},
     )
 
 
