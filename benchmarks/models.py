@@ -15,12 +15,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bonafed.learning.engine.jobs import Samples, Update
+from bonafed.learning.engine.jobs import Job, Samples, Update
 from bonafed.learning.engine.programs import flat_parameters, program_for
 from bonafed.learning.engine.running import run_jobs
 from bonafed.learning.engine.sequential import run_jobs_sequentially
 from bonafed.learning.engine.threads import single_threaded
-from bonafed.learning.federation import make_jobs
 from bonafed.learning.models import build
 from bonafed.learning.work import LocalTraining
 from harness import Row, agree, in_turn, run, say
@@ -71,7 +70,8 @@ def row(name: str, clip: float | None, repeats: int) -> Row:
     module, x = make(), features(clients * SAMPLES)
     samples = Samples(x, torch.randint(0, CLASSES, (len(x),)))
     parts = list(np.arange(len(x)).reshape(clients, SAMPLES))
-    jobs, spec = make_jobs(parts, np.arange(clients)), LocalTraining(10, 0.01, clip=clip)
+    jobs = [Job(client, part) for client, part in enumerate(parts)]
+    spec = LocalTraining(10, 0.01, clip=clip)
     start, program = flat_parameters(module), program_for(module, sample=x[:1])
 
     def engine() -> list[Update]:

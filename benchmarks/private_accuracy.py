@@ -91,13 +91,12 @@ def tables(cell: Cell) -> dict[str, dict[str, Any]]:
 def ours(cell: Cell) -> dict[str, Any]:
     """A run of bonafed's."""
     made = setting.prepare(config.from_tables(tables(cell)))
-    with tempfile.TemporaryDirectory() as folder:
-        summary = training.train(made, Path(folder) / "run")
-    assert made.noise_multipliers is not None
+    summary = training.train(made).summary
+    calibrated = made.mechanism.begin(made.agreement, made.start).noise_multipliers
     return {
         "accuracy": summary["test_accuracy"],
         "spent": summary["epsilon"],
-        "noise_multiplier": float(made.noise_multipliers.max()),
+        "noise_multiplier": float(calibrated.max()),
         "steps": summary["steps"],
     }
 
@@ -108,7 +107,7 @@ def opacus(cell: Cell) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         case = Path(folder) / "case.npz"
         np.savez(
-            case, head=json.dumps({**asdict(cell), "delta": DELTA}), start=made.start.numpy(),
+            case, head=json.dumps({**asdict(cell), "delta": DELTA}), start=made.start,
             features=data.features, labels=data.labels,
             test_features=data.test_features, test_labels=data.test_labels,
         )  # fmt: skip

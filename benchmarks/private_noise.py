@@ -39,11 +39,13 @@ def worker(name: str) -> None:
     import torch
 
     from bonafed.learning import models
-    from bonafed.learning.engine.crew import Crew
+    from bonafed.learning.engine.federation import EngineFederation
     from bonafed.learning.engine.jobs import Samples
     from bonafed.learning.engine.programs import flat_parameters, program_for
-    from bonafed.learning.federation import run_round, weighted_mean
+    from bonafed.learning.federation import Roster
+    from bonafed.learning.participation import weighted_mean
     from bonafed.learning.work import LocalTraining
+    from bonafed.mechanisms.averaging import averaged, training_tasks
 
     model, shape, clients, each, batch = CASES[name]
     torch.manual_seed(0)
@@ -52,21 +54,24 @@ def worker(name: str) -> None:
     everyone = weighted_mean(np.arange(clients), [each] * clients)
     module = models.build(model, shape, 10, seed=1)
     program, spec = program_for(module), LocalTraining(batch, 0.1, clip=1.0)
-    weights = flat_parameters(module)
-    with Crew(program, samples) as crew:
+    weights, noise = flat_parameters(module).numpy(), np.full(clients, 0.5)
+    members = Roster(tuple(map(str, range(clients))), np.full(clients, each))
+    with EngineFederation(members, program, samples, parts) as federation:
         for number, _ in enumerate(sys.stdin):
             began = time.process_time()
-            weights = run_round(
-                program, weights, samples, parts, everyone, spec,
-                seed=0, round_number=number, noise_multipliers=np.full(clients, 0.5), crew=crew,
-            ).weights  # fmt: skip
+            tasks = training_tasks(
+                members.names, weights, everyone, spec, round_number=number, seed=0, noise_multipliers=noise
+            )
+            total = federation.total(tasks, everyone.weights)
+            weights = averaged(weights, everyone, total, number, fill_in=False)
             print(time.process_time() - began, flush=True)
 
 
 def start(source: Path, name: str) -> subprocess.Popen[str]:
-    """A worker that runs the version in this folder."""
+    """A worker of the version in this folder, by its own script, which knows what to import."""
+    script = source.parent / "benchmarks" / HERE.name
     return subprocess.Popen(
-        [sys.executable, str(HERE), "--worker", name],
+        [sys.executable, str(script), "--worker", name],
         env={**os.environ, "PYTHONPATH": str(source), "OMP_NUM_THREADS": "1"},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -119,8 +124,8 @@ def main() -> None:
     if asked.worker:
         worker(asked.worker)
         return
-    if asked.before is None or not (asked.before / "bonafed").is_dir():
-        parser.error("--before must be the folder src of another version")
+    if asked.before is None or not (asked.before.resolve().parent / "benchmarks" / HERE.name).is_file():
+        parser.error("--before must be the folder src of another version that has this benchmark")
     print("| private round | before, ms | now, ms | now/before (quartiles) | target |")
     print("|---|---|---|---|---|")
     rows = []

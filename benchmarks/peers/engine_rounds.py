@@ -1,31 +1,39 @@
 """Worker: bonafed's engine; the argument is the number of cores."""
 
 import sys
-from functools import partial
 
 import numpy as np
+import torch
 from common import Gate, build, load_case
 
-from bonafed.learning.engine.crew import Crew
+from bonafed.learning.engine.federation import EngineFederation
 from bonafed.learning.engine.jobs import Samples
 from bonafed.learning.engine.programs import program_for
-from bonafed.learning.federation import run_round, weighted_mean
+from bonafed.learning.federation import Roster
+from bonafed.learning.participation import weighted_mean
 from bonafed.learning.work import LocalTraining
+from bonafed.mechanisms.averaging import averaged, require_all, training_tasks
 
 
 def main(path: str, out: str, cores: int) -> None:
-    """Rounds through `run_round`, which draws the batches itself, from the same seed."""
+    """Rounds as a mechanism goes through them: tasks, their sum, the model after it.
+
+    The engine draws the batches itself, from the same seed.
+    """
     case = load_case(path)
-    ends = np.cumsum(case.sizes)
+    ends, sizes = np.cumsum(case.sizes), np.array(case.sizes)
     parts = [np.arange(end - size, end) for end, size in zip(ends, case.sizes, strict=True)]
     spec = LocalTraining(batch_size=case.batch, learning_rate=case.rate, clip=case.clip)
     program, samples = program_for(build(case.model)), Samples(case.features, case.labels)
-    everyone = weighted_mean(np.arange(len(parts)), case.sizes)
-    gate, weights = Gate(out, processes=cores > 1), case.start
-    one = partial(run_round, program, samples=samples, parts=parts, participation=everyone, spec=spec)
-    with Crew(program, samples, cores) as crew:
-        while gate.ready(weights):
-            weights = one(weights=weights, seed=case.seed, round_number=0, crew=crew).weights
+    members = Roster(tuple(map(str, range(len(parts)))), sizes)
+    gate, model = Gate(out, processes=cores > 1), case.start.numpy()
+    with EngineFederation(members, program, samples, parts, cores=cores) as federation:
+        while gate.ready(torch.from_numpy(model)):
+            everyone = weighted_mean(np.arange(len(parts)), sizes)
+            tasks = training_tasks(members.names, model, everyone, spec, round_number=0, seed=case.seed)
+            total = federation.total(tasks, everyone.weights)
+            require_all(tasks, total, 0)
+            model = averaged(model, everyone, total, 0, fill_in=False)
 
 
 if __name__ == "__main__":

@@ -13,9 +13,8 @@ from common import Case, Gate, build, get, load_case, put
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from bonafed.learning.engine.jobs import Samples
+from bonafed.learning.engine.jobs import Job, Samples
 from bonafed.learning.engine.sequential import run_jobs_sequentially
-from bonafed.learning.federation import make_jobs
 from bonafed.learning.work import LocalTraining
 
 
@@ -23,7 +22,8 @@ def changes(case: Case, weights: Tensor) -> Iterator[Tensor]:
     """What every client changes."""
     ends = np.cumsum(case.sizes)
     parts = [np.arange(end - size, end) for end, size in zip(ends, case.sizes, strict=True)]
-    jobs, samples = make_jobs(parts, np.arange(ends.size)), Samples(case.features, case.labels)
+    jobs = [Job(client, part) for client, part in enumerate(parts)]
+    samples = Samples(case.features, case.labels)
     spec = LocalTraining(batch_size=case.batch, learning_rate=case.rate)
     updates = run_jobs_sequentially(
         build(case.model), weights, samples, jobs, spec, seed=case.seed, round_number=0

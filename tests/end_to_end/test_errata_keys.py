@@ -16,7 +16,7 @@ OLD_FAITHFUL = r"(?<![\w-])[DE]\d+(?!\w)"
 
 def texts():
     """The files that may name an erratum."""
-    folders = ("src", "docs", "benchmarks", "tests", "examples")
+    folders = ("src", "docs", "benchmarks", "tests")
     found = [path for name in folders for path in (ROOT / name).rglob("*") if path.suffix in (".py", ".md")]
     return [*ROOT.glob("*.md"), *(path for path in sorted(found) if path != Path(__file__))]
 

@@ -28,7 +28,7 @@ HOW_TO = ROOT / "docs" / "how-to"
 OWNERS = ("ada", "ben", "cyd", "dan", "eve", "zoë")
 ROUNDS = 4
 POSTED_PRICE = catalogue.Entry(
-    "posted-price", "posted_price", "posted_price.slice", "pay a posted price for taking part", "audit"
+    "posted-price", "posted_price", "posted_price.slice", "a price for taking part", verbs="audit"
 )
 
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_digits
 
 from bonafed.errors import InvalidValue
+from bonafed.learning.problems import convex as problems
 from bonafed.learning.problems.convex import Problem
 from bonafed.learning.problems.newton import descend, solve
 from bonafed.mechanisms.faithful import (

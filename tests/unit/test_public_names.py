@@ -19,7 +19,7 @@ save_contract SettledTerms settle_contract settle_rules spend_distribution unifo
 JSAM = """Admitted BoundedPlan Budgeted Cheapest Fixed FlooredPlan Jsam JsamMechanism Plan PrivacySettlement
 Rule admit allocate allocate_unequal allocate_with_floor complete_information eta_for_budget
 eta_for_expected_budget largest_losses least_objective noise_scale objective settle unbiased"""
-FAITHFUL = """Aggregation Outcome Payments PrivateOutcome PrivatePlan Problem PublicFacts RemoteAgents
+FAITHFUL = """Aggregation FederatedProblem Outcome Payments PrivateOutcome PrivatePlan Problem PublicFacts
 RidgeRegression SoftmaxRegression calibrate cluster_count cluster_payments faithful
 minimise newton_payments pay plan_private privacy_loss private_faithful random_clusters train
 vcg_payments"""

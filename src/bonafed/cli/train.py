@@ -147,12 +147,18 @@ def _begin(
 
 
 def _read_reports(settings: Config, contract: Contract | None, path: Path) -> Reports:
+    """The column that the contract, or the mechanism of the config, asks for."""
     from bonafed.reports import read_reports
 
-    if contract is None:
-        rule = "must be given with --contract: clients report to what was published"
-        raise InvalidValue("--reports", rule, path)
-    return read_reports(path, contract.question.name)
+    if contract is not None:
+        return read_reports(path, contract.question.name)
+    _require_known_data(settings)
+    from bonafed.runs.setting import prepare
+
+    question = prepare(settings).mechanism.question
+    if question is None:
+        raise InvalidValue("--reports", "must not be given: nobody is asked for anything", path)
+    return read_reports(path, question.name)
 
 
 def _continue(settings: Config, place: Path, as_json: bool) -> None:

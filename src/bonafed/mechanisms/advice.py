@@ -56,14 +56,15 @@ def objections(fit: Fit, situation: Situation) -> list[str]:
 
 def advise(situation: Situation) -> Document:
     """Every mechanism, whether it fits, and why not."""
-    verdicts = {name: objections(entry.fit, situation) for name, entry in CATALOGUE.items()}
+    fits = {name: entry.fit for name, entry in CATALOGUE.items() if entry.fit is not None}
+    verdicts = {name: objections(fit, situation) for name, fit in fits.items()}
     fitting = [name for name, reasons in verdicts.items() if not reasons]
     rows = tuple(
-        (name, not reasons, CATALOGUE[name].fit.promise if not reasons else "; ".join(reasons))
+        (name, not reasons, fits[name].promise if not reasons else "; ".join(reasons))
         for name, reasons in verdicts.items()
     )
     columns = (Column("mechanism", left=True), Column("fits", left=True), Column("", left=True))
-    begin = [f"Begin with: {CATALOGUE[name].fit.begin}" for name in fitting]
+    begin = [f"Begin with: {fits[name].begin}" for name in fitting]
     if not fitting:
         least = min(verdicts, key=lambda name: len(verdicts[name]))
         begin = [f"None fits. Nearest is {least}: {'; '.join(verdicts[least])}."]

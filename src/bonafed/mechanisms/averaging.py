@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, ClassVar, Literal, Protocol, cast
 
 import numpy as np
@@ -235,7 +235,11 @@ class Averaging:
         return self.rules.contract
 
     def agree(self, members: Roster, reports: Reports) -> Agreement:
-        return self.rules.agree(members, reports)
+        """The terms of every client; a promise that no noise can keep is refused before anybody trains."""
+        agreement = self.rules.agree(members, reports)
+        self.local_training(1, agreement)
+        self._noise_multipliers(agreement)
+        return agreement
 
     def lottery(self, agreement: Agreement) -> Lottery | None:
         return self.rules.lottery(agreement)
@@ -255,7 +259,7 @@ class Averaging:
         number = state.round_number + 1
         agreement, names = state.agreement, state.agreement.members.names
         who = self.rules.participation(agreement, number)  # (1)
-        spec = self._local_training(number, agreement)
+        spec = self.local_training(number, agreement)
         tasks = training_tasks(
             names, state.model, who, spec, round_number=number, seed=self.config.run.seed,
             noise_multipliers=state.noise_multipliers,
@@ -326,7 +330,7 @@ class Averaging:
             notes=(*_privacy_notes(promise, float(epsilon.max())), *statement.notes),
         )
 
-    def _local_training(self, number: int, agreement: Agreement) -> LocalTraining:
+    def local_training(self, number: int, agreement: Agreement) -> LocalTraining:
         """What clients do in round 1, 2, ..."""
         first, *later = self.rates(number).tolist()
         promise = self.rules.promise(agreement)
@@ -344,13 +348,13 @@ class Averaging:
         turns = np.zeros(len(agreement.members), dtype=np.int64)
         for number in range(1, self.rounds + 1):
             np.add.at(turns, self.rules.participation(agreement, number).clients, 1)
-        spec = self._local_training(1, agreement)
+        spec = self.local_training(1, agreement)
         with named(promise.table):
             return noise_multipliers(promise, turns, agreement.members.sizes, spec, self.parameters)
 
     def _epsilons(self, state: AveragingState, promise: Promise) -> Floats:
         """(N,) what the ledger says."""
-        multipliers, spec = state.noise_multipliers, self._local_training(1, state.agreement)
+        multipliers, spec = state.noise_multipliers, self.local_training(1, state.agreement)
         assert multipliers is not None  # something was promised
 
         @cache
@@ -474,6 +478,8 @@ def _rates_by_theorem(config: Config, training: Training, members: Roster) -> tu
     for name, value in (("smoothness", smooth), ("strong_convexity", convex)):
         if value is None:
             rule = f"must be set for {rate}: nobody has agreed on a bound"
+            if config.noise is not None:
+                rule = f"must be set for {rate} in private training: that of the data is not private"
             raise InvalidValue(f"training.{name}", rule, "nothing")
     assert smooth is not None
     assert convex is not None
@@ -497,17 +503,7 @@ def noise_multipliers(
     (decision 0010); noise that a seed takes off promises nothing, and has none.
     """
     longest = max((largest_sum(int(n), spec) for n in sizes if n), default=0.0)
-
-    @cache
-    def calibrated(epsilon: float, times: int, rate: float | None) -> float:
-        ideal = _ideal(promise.calibration, times, rate)
-        if promise.noise != "secret":
-            return ideal(epsilon, promise.delta)
-        return covering(ideal, epsilon, promise.delta, parameters * times, longest)
-
-    if (
-        promise.epsilon.size and promise.epsilon.max() > 0
-    ):  # also if nobody takes part, bad values are refused
+    if promise.epsilon.size and promise.epsilon.max() > 0:  # bad values are refused even if nobody releases
         noise_multiplier(float(promise.epsilon.max()), promise.delta)
     multipliers = np.zeros(sizes.size)
     for client, (epsilon, count, size) in enumerate(
@@ -515,8 +511,27 @@ def noise_multipliers(
     ):
         times = count * record_steps(size, spec) if size else 0
         if times:
-            multipliers[client] = calibrated(epsilon, times, sampling_rate(size, spec))
+            reach = longest if promise.noise == "secret" else None
+            multipliers[client] = _calibrated(
+                promise.calibration, epsilon, promise.delta, times, sampling_rate(size, spec),
+                parameters * times, reach,
+            )  # fmt: skip
     return multipliers
+
+
+@lru_cache(maxsize=4096)  # many clients are alike, and batches drawn by coins take tenths of a second
+def _calibrated(
+    calibration: Calibration,
+    epsilon: float,
+    delta: float,
+    times: int,
+    rate: float | None,
+    numbers: int,
+    reach: float | None,
+) -> float:
+    """The noise multiplier for so many releases of so many `numbers` together; reach None: no margin."""
+    ideal = _ideal(calibration, times, rate)
+    return ideal(epsilon, delta) if reach is None else covering(ideal, epsilon, delta, numbers, reach)
 
 
 def _ideal(calibration: Calibration, times: int, rate: float | None) -> Ideal:

@@ -41,7 +41,7 @@ class Entry:
     table: str | None  # of a config, by which a run under it is recognised; None: without any other table
     place: str  # the module that holds its SLICE, in this package
     summary: str  # a few words of help
-    fit: Fit
+    fit: Fit | None = None  # None: `bonafed advise mechanism` does not speak of it
     verbs: str = ""  # commands that have it as a noun, besides train
 
     def load(self) -> Slice:

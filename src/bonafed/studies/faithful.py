@@ -24,7 +24,7 @@ import numpy as np
 
 from bonafed import checks
 from bonafed.checks import Floats
-from bonafed.sections import Check, key
+from bonafed.sections import Check, key, word
 from bonafed.shown import Document
 from bonafed.studies.faithful_cases import Case, Outcome
 from bonafed.studies.grid import (
@@ -56,6 +56,7 @@ def _counts(at_least: int) -> Check:
 class Agents(Grid):
     """Whom all of these studies are about."""
 
+    data: str = key(word, "mnist", help="A data set of images, or your own .npz or .csv file.")
     samples: int = key(checks.whole, _BASE.samples, help="n, of all agents together.")
     agents: int = key(checks.whole, _BASE.agents, help="K.")
     delta: float = key(checks.number, _BASE.delta, help="Delta: 0 is iid, 1 one class per agent.")

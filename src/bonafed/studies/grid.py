@@ -15,6 +15,7 @@ import hashlib
 import io
 import json
 import re
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,12 +26,14 @@ import numpy as np
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
-from bonafed.sections import Check, Section, key, natural, word
+from bonafed.sections import Check, Section, key, natural
 from bonafed.shown import Cell, Column, Document, Draw, JSONObject, Table
 
 if TYPE_CHECKING:
     from bonafed.learning.datasets import Dataset
+    from bonafed.runs.folder import RoundRecord
 
+_SILENCE = 30.0  # seconds of a long run after which its round is told
 Row = dict[str, Cell]
 Tell = Callable[[str], None]
 Results = Mapping[Any, JSONObject]  # what finished cells came to, by key
@@ -79,7 +82,6 @@ class Grid(Section):
         lambda _, value: Path(value), Path("studies"), metavar="DIR",
         help="Folder of the cells: a study that was stopped goes on there.",
     )  # fmt: skip
-    data: str = key(word, "mnist", help="A data set of images, or your own .npz or .csv file.")
     seeds: int = key(checks.whole, 1, help="How many, to average over.")
     seed: int = key(checks.seed, 0, help="The first of them.")
     cores: int = key(natural, 0, help="To train on; 0: all. Changes time and memory, not the result.")
@@ -118,7 +120,9 @@ def read(folder: Path) -> JSONObject | None:
     return folders.read_json(folder, folders.SUMMARY) if folders.is_finished(folder) else None
 
 
-def train(cell: Planned, folder: Path, tell: Tell) -> JSONObject:
+def train(
+    cell: Planned, folder: Path, tell: Tell, clock: Callable[[], float] = time.monotonic
+) -> JSONObject:
     """The summary of a run, trained from the beginning or resumed; or of what is computed."""
     from bonafed.runs import config, setting, training
     from bonafed.runs import folder as folders
@@ -130,7 +134,16 @@ def train(cell: Planned, folder: Path, tell: Tell) -> JSONObject:
         return summary
     dataset = None if cell.dataset is None else cell.dataset()
     ready = setting.prepare(config.from_tables(cell.tables), dataset=dataset, on_progress=tell)
-    return training.train(ready, folder, resume=folders.holds_run(folder)).summary
+    rounds, last = ready.mechanism.rounds, clock()
+
+    def heard(record: RoundRecord) -> None:
+        nonlocal last
+        if clock() - last >= _SILENCE:
+            last = clock()
+            tell(f"{cell.name}: round {record.round} of {rounds}")
+
+    resume = folders.holds_run(folder)
+    return training.train(ready, folder, resume=resume, on_round=heard).summary
 
 
 # What studies have in common
@@ -194,12 +207,15 @@ def report(
 
 def table_of(title: str, rows: Sequence[Row], form: str = ".4g", caption: str = "") -> Table:
     """All rows."""
-    words = {name: isinstance(value, str) for name, value in rows[0].items()}
     columns = tuple(
-        Column(name.replace("_", " "), "" if is_word else form, left=is_word)
-        for name, is_word in words.items()
+        Column(name.replace("_", " "), _form(value, form), left=isinstance(value, str))
+        for name, value in rows[0].items()
     )
     return Table(title, columns, tuple(tuple(row.values()) for row in rows), caption)
+
+
+def _form(value: Cell, form: str) -> str:
+    return "" if isinstance(value, str) else "," if isinstance(value, int) else form
 
 
 def as_csv(rows: Sequence[Row]) -> bytes:

@@ -48,6 +48,7 @@ _DECIMALS = 9  # money is hardly rounded, so that all of it is spent
 class Accuracy(Grid):
     """The grid, and what all its runs have in common."""
 
+    data: str = key(word, "mnist", help="A data set of images, or your own .npz or .csv file.")
     seeds: int = key(checks.whole, 3, help="How many, to average over.")
     schemes: tuple[str, ...] = key(
         several(one_of(Scheme)), ("jsam", "unbiased"), help="Of " + ", ".join(NAMES) + "."

@@ -39,17 +39,41 @@ class TestNouns:
         code, out, _ = bonafed("advise", "toy-size", "--clients", "3", "--budget", "9", "--json")
         assert (code, json.loads(out)["clients"]) == (0, 3)
 
-    def test_listing_them_loads_no_mechanism(self):
+    @pytest.mark.parametrize(
+        ("words", "loaded"),
+        [
+            ([], []),
+            (["quote"], []),
+            (["audit"], []),
+            (["reproduce"], []),
+            (["quote", "sampling"], ["sampling"]),
+            (["audit", "jsam"], ["jsam"]),
+        ],
+    )
+    def test_help_loads_no_more_than_it_needs(self, words, loaded):
         program = (
-            "import sys; sys.argv = ['bonafed', 'quote', '--help']\n"
+            f"import sys; sys.argv = ['bonafed', *{words}, '--help']\n"
             "try:\n from bonafed.cli import main; main()\n"
             "except SystemExit: pass\n"
-            "print('loaded:', [n for n in sys.modules if n.endswith('.slice')], "
-            "sorted({'torch', 'sklearn', 'matplotlib', 'scipy.stats', 'rich', 'cryptography'}"
-            " & {*sys.modules}))"
+            "print('loaded:', [n.split('.')[2] for n in sys.modules if n.endswith('.slice')], "
+            "sorted({'torch', 'sklearn', 'matplotlib', 'scipy.stats', 'cryptography'} & {*sys.modules}))"
         )
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-        assert done.stdout.splitlines()[-1] == "loaded: [] []"
+        assert done.stdout.splitlines()[-1] == f"loaded: {loaded} []"
+
+    @pytest.mark.parametrize("verb", ["quote", "audit", "advise", "reproduce"])
+    def test_every_real_one_has_a_help_page_without_training(self, verb):
+        program = (
+            "import sys, typer; from bonafed.cli import app\n"
+            "root = typer.main.get_command(app); context = root.context_class(root)\n"
+            f"group = root.get_command(context, {verb!r})\n"
+            "for name in group.list_commands(context):\n"
+            "    command = group.get_command(context, name)\n"
+            "    assert command.get_help(command.context_class(command, info_name=name)), name\n"
+            "print('torch' in sys.modules)"
+        )
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+        assert done.stdout.strip() == "False", done.stderr
 
 
 class TestOptions:

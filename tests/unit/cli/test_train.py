@@ -330,7 +330,7 @@ def test_a_private_statement_tells_payments_and_no_loss(bonafed):
     assert code == 0
     assert err.startswith("warning: payments will be more noise than signal: one is expected to be off by ")
     assert "would be enough" in err
-    assert "epsilon given away" in out
+    assert "largest epsilon" in out
     assert "after 5 and 2 steps" in out
     assert "note: what only a simulation knows is in runs/faithful.private/simulation.json" in out
     assert "overall loss" not in out
@@ -394,7 +394,10 @@ def test_a_run_is_under_a_published_contract_and_reports(published):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["fedavg.toml", "--reports", "r.csv"], "--reports must be given with --contract"),
+        (
+            ["fedavg.toml", "--reports", "r.csv"],
+            "--reports must not be given: nobody is asked for anything",
+        ),
         (["--resume", "runs/x", "--contract", "c.json"], "--contract must not be given with --resume, got"),
         (["--resume", "runs/x", "--reports", "r.csv"], "--reports must not be given with --resume, got"),
         (["fedavg.toml", "--contract", "r.csv"], "r.csv, line 1: not JSON"),
@@ -406,6 +409,16 @@ def test_contracts_and_reports_that_cannot_be(published, words, message):
     assert (code, out) == (2, "")
     assert err.startswith(f"error: {message}")
     assert not Path("runs").exists()
+
+
+def test_reports_without_a_contract_are_to_that_of_the_config(published):
+    published("train", "--write-example", "sampling")
+    ten = ["--set", "partition.clients=10"]
+    code, out, err = published("train", "sampling.toml", *QUICK, *ten, "--reports", "r.csv")
+    assert (code, err) == (0, "")
+    assert "c9" in out
+    reports = json.loads(Path("runs/sampling/agreement.json").read_text())["reports"]
+    assert reports["c3"] == 0.75
 
 
 def test_mechanisms_are_compared_on_one_federation(bonafed):

@@ -5,12 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from bonafed.mechanisms.sampling.training import proposition_1_rates
+from tests.oracles.settings import local_training, noise_multipliers, participation, parts, samples
 
 from bonafed import InvalidValue, UnreadableFile
 from bonafed.learning import datasets
 from bonafed.learning.datasets import synthetic
 from bonafed.learning.engine.autograd import ModuleProgram
+from bonafed.learning.sections import Data
+from bonafed.mechanisms.sampling.convergence import proposition_1_rates
 from bonafed.runs import config, setting
 
 PRIVACY = ["privacy.clip=1", "privacy.epsilon=2", "privacy.delta=1e-5"]
@@ -42,11 +44,11 @@ BAD = [
     ),
     (
         ["training.on_bad_update=ignore"],
-        "training.on_bad_update must be one of raise, skip, zero, got 'ignore'",
+        "training.on_bad_update must be one of raise, skip, got 'ignore'",
     ),
     (
         ["training.learning_rate=proposition-1"],
-        "training.smoothness must be given for proposition-1: the data do not tell, got nothing",
+        "training.smoothness must be set for proposition-1: nobody has agreed on a bound, got nothing",
     ),
     (
         ["training.learning_rate_decay=1e-200", "training.rounds=9"],
@@ -58,7 +60,7 @@ BAD = [
     ([*CONTRACT, "contract.scheme=best"], "contract.scheme must be one of optimal, uniform, complete"),
     (
         [*CONTRACT, "contract.scheme=uniform", "contract.confidence=0.9"],
-        "contract.confidence must not be given unless scheme is optimal (it is uniform), got 0.9",
+        "contract.confidence must not be given unless scheme is optimal or published (it is uniform), got 0.9",
     ),
     ([*CONTRACT, "contract.confidence=2"], "contract.confidence must be between 0 and 1, ends excluded"),
 ]
@@ -116,8 +118,8 @@ def test_own_files_are_looked_for_in_the_folder_of_the_data(make, tmp_path, monk
         np.savez(place, features=small.features[:60], labels=small.labels[:60])
     for name, folder in (("mine.npz", "there"), ("deep/mine.npz", tmp_path / "there")):
         made = setting.prepare(make(f"data.name={name}", f"data.folder={folder}"))
-        assert len(made.samples.labels) == 60
-        assert made.config.data == config.Data(str(tmp_path / "there" / name))
+        assert len(samples(made).labels) == 60
+        assert made.config.data == Data(str(tmp_path / "there" / name))
         assert setting.prepare(made.config).digest == made.digest
     with pytest.raises(UnreadableFile, match=r"there/other\.npz: No such file"):
         setting.prepare(make("data.name=other.npz", "data.folder=there"))
@@ -144,8 +146,8 @@ def test_a_label_out_of_range_names_the_client(make, small):
     labels = small.labels.copy()
     labels[10] = 7
     by_size = make("partition.kind=quantity_dirichlet", "partition.beta=100")  # which asks for no label
-    parts = setting.prepare(by_size, dataset=small).parts
-    owner = next(k for k, part in enumerate(parts) if 10 in part)
+    made = setting.prepare(by_size, dataset=small)
+    owner = next(k for k, part in enumerate(parts(made)) if 10 in part)
     with pytest.raises(
         InvalidValue, match=rf"^labels of client {owner} must be in 0\.\.2, got 7 in sample 10$"
     ):
@@ -166,7 +168,7 @@ def test_bad_test_data_are_refused(make, small):
 def test_constants_of_the_data_are_not_those_of_noisy_data(make):
     changes = ("data.name=synthetic", "training.learning_rate=proposition-1",
                "partition.kind=feature_noise", "partition.sigma=1.0")  # fmt: skip
-    with pytest.raises(InvalidValue, match=r"^training\.smoothness must be given for proposition-1"):
+    with pytest.raises(InvalidValue, match=r"^training\.smoothness must be set for proposition-1"):
         setting.prepare(make(*changes))
     assert setting.prepare(make(*changes, "training.smoothness=40")).config.training.smoothness == 40
 
@@ -175,7 +177,7 @@ def test_constants_of_the_data_are_not_those_of_noisy_data(make):
 def test_the_longest_private_record_does_not_set_the_learning_rate(make, private):
     changes = ("data.name=synthetic", "training.learning_rate=proposition-1", *private)
     rule = (
-        "must be given for proposition-1 in private training: that of the data is not private, got nothing"
+        "must be set for proposition-1 in private training: that of the data is not private, got nothing"
     )
     with pytest.raises(InvalidValue, match=rf"^training\.smoothness {rule}$"):
         setting.prepare(make(*changes))
@@ -191,8 +193,8 @@ def test_layers_on_shapes_that_only_pytorch_takes(make, small):
     )
     made = setting.prepare(make(), dataset=rows, module=own)
     assert isinstance(made.program, ModuleProgram)
-    z = made.program.outputs(made.start[None], made.samples.features[None])[0]
-    assert torch.allclose(z, own(made.samples.features), atol=1e-6)
+    z = made.program.outputs(torch.from_numpy(made.start)[None], samples(made).features[None])[0]
+    assert torch.allclose(z, own(samples(made).features), atol=1e-6)
 
 
 def test_an_own_module_must_fit(make, small):
@@ -237,21 +239,21 @@ def test_everything_open_is_resolved(make, small):
 
 def test_feature_noise_is_added_to_the_training_data_only(make, small):
     made = setting.prepare(make("partition.kind=feature_noise", "partition.sigma=1"), dataset=small)
-    change = made.samples.features.numpy() - small.features
-    spread = [change[part].std() for part in made.parts]
+    change = samples(made).features.numpy() - small.features
+    spread = [change[part].std() for part in parts(made)]
     assert np.allclose(spread, np.sqrt([0.25, 0.5, 0.75, 1.0]), rtol=0.2)
     assert np.array_equal(made.test.features.numpy(), small.test_features)
 
 
 def test_participation_is_a_share_of_the_clients_and_repeats_itself(make, small):
     made = setting.prepare(make("training.participation=0.5"), dataset=small)
-    rounds = [made.participation(number) for number in (1, 2, 3, 4, 5)]
+    rounds = [participation(made, number) for number in (1, 2, 3, 4, 5)]
     assert all(who.clients.size == 2 for who in rounds)
     assert all(np.isclose(who.weights.sum(), 1) for who in rounds)
     assert len({tuple(who.clients) for who in rounds}) > 1
-    assert np.array_equal(made.participation(2).clients, rounds[1].clients)
+    assert np.array_equal(participation(made, 2).clients, rounds[1].clients)
     least = setting.prepare(make("training.participation=0.01"), dataset=small)
-    assert least.participation(1).clients.size == 1
+    assert participation(least, 1).clients.size == 1
 
 
 def test_the_rates_of_proposition_1_come_from_the_data(make):
@@ -260,12 +262,12 @@ def test_the_rates_of_proposition_1_come_from_the_data(make):
         make("training.learning_rate=proposition-1", "training.steps=6", "partition.kind=natural"),
         dataset=data,
     )
-    assert made.config.training.weight_decay == data.strong_convexity == made.spec.weight_decay
+    assert made.config.training.weight_decay == data.strong_convexity == local_training(made).weight_decay
     for r in (1, 2, 3, 4, 5):
         expected = proposition_1_rates(data.smoothness, data.strong_convexity, 6, r).tolist()
-        spec = made.local_training(r)
+        spec = local_training(made, r)
         assert [spec.rate(step) for step in range(6)] == expected
-    assert made.spec == made.local_training(1)
+    assert made.config.training.steps == local_training(made).steps == 6
 
 
 def test_the_rates_of_proposition_1_fall_from_step_to_step_and_go_on_in_the_next_round(make):
@@ -275,9 +277,9 @@ def test_the_rates_of_proposition_1_fall_from_step_to_step_and_go_on_in_the_next
         make("training.learning_rate=proposition-1", *constants, *passes, *UNEVEN),
         dataset=synthetic(samples=100, clients=4, seed=1),
     )
-    most = 2 * max(-(-part.size // 10) for part in made.parts)  # E: that of the client with most steps
-    assert min(part.size for part in made.parts) < max(part.size for part in made.parts)
-    found = [made.local_training(r).rate(step) for r in (1, 2, 3) for step in range(most)]
+    most = 2 * max(-(-part.size // 10) for part in parts(made))  # E: that of the client with most steps
+    assert min(part.size for part in parts(made)) < max(part.size for part in parts(made))
+    found = [local_training(made, r).rate(step) for r in (1, 2, 3) for step in range(most)]
     expected = [2 / (max(8 * 2, 0.5 * most) + 0.5 * t) for t in range(3 * most)]
     assert np.allclose(found, expected, rtol=1e-15)
 
@@ -289,7 +291,7 @@ def test_the_printed_rates_of_proposition_1_fall_from_round_to_round_only(make):
             make(f"training.learning_rate={name}", "training.steps=6", "partition.kind=natural"),
             dataset=synthetic(samples=100, clients=4, seed=1),
         )
-        rates[name] = [[made.local_training(r).rate(step) for step in range(6)] for r in (1, 2, 5)]
+        rates[name] = [[local_training(made, r).rate(step) for step in range(6)] for r in (1, 2, 5)]
         lip, mu = made.config.training.smoothness, made.config.training.strong_convexity
     printed = [2 / (max(8 * lip, 6 * mu) + mu * r) for r in (0, 1, 4)]
     assert np.allclose(rates["proposition-1-printed"], np.array(printed)[:, None], rtol=1e-15)
@@ -301,12 +303,13 @@ def test_noise_is_for_the_releases_each_record_will_be_in(make, small):
     made = setting.prepare(make(*PRIVACY, "training.participation=0.5"), dataset=small)
     turns = np.zeros(4)
     for number in range(1, 6):
-        turns[made.participation(number).clients] += 1
-    assert max(part.size for part in made.parts) > 8  # several steps per pass: each record is in one
+        turns[participation(made, number).clients] += 1
+    assert max(part.size for part in parts(made)) > 8  # several steps per pass: each record is in one
     positive = turns > 0
-    ratio = made.noise_multipliers[positive] / np.sqrt(turns[positive])
+    multipliers = noise_multipliers(made)
+    ratio = multipliers[positive] / np.sqrt(turns[positive])
     assert np.allclose(ratio, ratio[0], rtol=1e-12)
-    assert np.array_equal(made.noise_multipliers == 0, turns == 0)
+    assert np.array_equal(multipliers == 0, turns == 0)
 
 
 def test_the_digest_tells_data_and_partitions_apart(make, small):

@@ -48,6 +48,8 @@ from bonafed.learning.problems.convex import (
 from bonafed.learning.problems.federation import ProblemFederation
 from bonafed.learning.work import sampling_rate
 
+Trained = tuple[int, Job, Update]  # the place of its task, and what came of it
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EngineFederation:
@@ -140,14 +142,11 @@ class EngineFederation:
         if noise:
             raise InvalidValue("noise", "must be 0 for local training, whose clients add their own", noise)
         done, failures = self._trained(tasks)
-        used = [(job, update, float(shares[place])) for place, job, update in done]
-        change = self._sum([(update, share) for _, update, share in used])
+        change = self._sum(done, shares)
         if not _finite(change):  # then an update is not; to look at each every time would take longer
-            good = [_finite(update.change) for _, _, update in done]
-            failures |= {
-                place: NOT_FINITE for (place, _, _), fine in zip(done, good, strict=True) if not fine
-            }
-            change = self._sum([(u, s) for (_, u, s), fine in zip(used, good, strict=True) if fine])
+            bad = {place for place, _, update in done if not _finite(update.change)}
+            failures |= dict.fromkeys(bad, NOT_FINITE)
+            change = self._sum([answer for answer in done if answer[0] not in bad], shares)
         losses = [update.loss for place, _, update in done if place not in failures]
         return Total(
             change.numpy()[None],
@@ -155,7 +154,7 @@ class EngineFederation:
             {tasks[place].identifier: failure for place, failure in sorted(failures.items())},
             sum(losses) / len(losses) if losses else math.nan,
             sum(update.steps for _, _, update in done),
-            tuple(release for _, job, update in done for release in _releases(tasks[0], job, update)),
+            tuple(_release(tasks[place], job, update) for place, job, update in done if update.releases),
         )
 
     @single_threaded()
@@ -172,11 +171,12 @@ class EngineFederation:
             answer: Reply | Failure = NOT_FINITE
             if _finite(update.change):
                 values: Models = update.change.numpy()[None]
-                answer = Reply(values, update.loss, update.steps, _releases(tasks[place], job, update))
+                given_away = (_release(tasks[place], job, update),) if update.releases else ()
+                answer = Reply(values, update.loss, update.steps, given_away)
             found[tasks[place].identifier] = answer
         return found
 
-    def _trained(self, tasks: Sequence[Task]) -> tuple[list[tuple[int, Job, Update]], dict[int, Failure]]:
+    def _trained(self, tasks: Sequence[Task]) -> tuple[list[Trained], dict[int, Failure]]:
         """Place, job and update of tasks that could be trained; why the others could not."""
         work = _shared_work(tasks)
         # by client: the sum does not depend on the order in which they are asked
@@ -185,7 +185,7 @@ class EngineFederation:
             self.crew, _start(tasks, places), jobs, work.training,
             seed=work.seed, round_number=work.round_number, noise=self.noise,
         )  # fmt: skip
-        done, failures = list[tuple[int, Job, Update]](), dict[int, Failure]()
+        done, failures = list[Trained](), dict[int, Failure]()
         for place, job, answer in zip(places, jobs, answers, strict=True):
             if isinstance(answer, Update):
                 done.append((place, job, answer))
@@ -202,11 +202,11 @@ class EngineFederation:
             assert isinstance(work, Train)  # `_shared_work` refuses others
             yield place, Job(client, self.parts[client], work.copy, work.noise_multiplier)
 
-    def _sum(self, updates: Sequence[tuple[Update, float]]) -> Tensor:
+    def _sum(self, answers: Sequence[Trained], shares: Floats) -> Tensor:
         """Changes times shares, added one by one in double precision."""
-        total = torch.zeros(self.program.size, dtype=torch.float64)
-        for update, share in updates:
-            total.add_(update.change, alpha=share)
+        total, alphas = torch.zeros(self.program.size, dtype=torch.float64), shares.tolist()
+        for place, _, update in answers:
+            total.add_(update.change, alpha=alphas[place])
         return total
 
     def __enter__(self) -> EngineFederation:
@@ -234,13 +234,17 @@ def _shared_work(tasks: Sequence[Task]) -> Train:
     first = tasks[0].work
     if not isinstance(first, Train):
         raise InvalidValue("work", "must be local training", type(first).__name__)
-    same = (first.training, first.round_number, first.seed)
+    same, models = (first.training, first.round_number, first.seed), None
     for task in tasks:
         work = task.work
-        if not isinstance(work, Train) or (work.training, work.round_number, work.seed) != same:
+        if work is not first and (
+            not isinstance(work, Train) or (work.training, work.round_number, work.seed) != same
+        ):
             raise InvalidValue("tasks", "must be of one kind of work", task.identifier)
-        if task.models.shape[0] != 1:
-            raise InvalidValue("models", "must be one for local training", task.models.shape[0])
+        if task.models is not models:
+            models = task.models
+            if models.shape[0] != 1:
+                raise InvalidValue("models", "must be one for local training", models.shape[0])
     return first
 
 
@@ -257,16 +261,12 @@ def _start(tasks: Sequence[Task], places: Sequence[int]) -> Tensor:
     return torch.from_numpy(np.concatenate([tasks[place].models for place in places]))
 
 
-def _releases(task: Task, job: Job, update: Update) -> tuple[Release, ...]:
+def _release(task: Task, job: Job, update: Update) -> Release:
     """Given away whether or not it can be used."""
-    if not update.releases:
-        return ()
-    assert isinstance(task.work, Train)
     work = task.work
+    assert isinstance(work, Train)
     rate = sampling_rate(job.samples.size, work.training)
-    return (
-        Release(job.client, work.round_number, job.noise_multiplier, update.releases, update.steps, rate),
-    )
+    return Release(job.client, work.round_number, job.noise_multiplier, update.releases, update.steps, rate)
 
 
 def _finite(change: Tensor) -> bool:

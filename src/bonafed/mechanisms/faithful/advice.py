@@ -132,7 +132,7 @@ def join(options: AgentOptions) -> Document:
         )
     else:
         advice += (
-            f": alone its risk bound is {alone:.4g}, in the federation {together:.4g} and a payment on top, "
+            f": alone its risk bound is {alone:.4g}, in the federation {together:.4g} and its payment, "
             "as its data are unlike the others'."
         )
     rows: list[tuple[Cell, ...]] = [
@@ -222,7 +222,7 @@ def manipulation(options: AgentOptions) -> Document:
         )
     else:
         advice = (
-            f"Under plain averaging agent {k} would report {mine:.4g} times its gradient and lower its risk "
+            f"Under plain averaging agent {k} would report {mine:.4g} x its gradient and lower its risk "
             f"bound by {gain:.4g}."
         )
     advice += " With the payments of faithful learning the truth, a factor of 1, is best for everybody."
@@ -241,7 +241,8 @@ def manipulation(options: AgentOptions) -> Document:
         Column("manipulated", ".4g"),
     )  # fmt: skip
     data = {
-        "question": "manipulation", "agent": k, "best_factor": [finite_or_none(g) for g in factors.tolist()],
+        "question": "manipulation", "agent": k,
+        "best_factor": [finite_or_none(g) for g in factors.tolist()],
         "risk_honest": honest.tolist(), "risk_manipulated": best,
     }  # fmt: skip
     table = Table("Under plain averaging, if an agent alone manipulates", columns, rows)

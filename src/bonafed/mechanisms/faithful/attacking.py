@@ -15,7 +15,8 @@ from bonafed.learning.problems.convex import Problem
 from bonafed.learning.problems.minima import minima, minimise
 from bonafed.mechanisms.faithful.agents import best_response
 from bonafed.mechanisms.faithful.cheating import CLOSE, FACTORS, safe_factor
-from bonafed.mechanisms.faithful.mechanism import objective_of, weights_of
+from bonafed.mechanisms.faithful.common import weights_of
+from bonafed.mechanisms.faithful.mechanism import objective_of
 from bonafed.mechanisms.faithful.section import own_section
 from bonafed.mechanisms.protocol import Attack
 

@@ -11,6 +11,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from bonafed.checks import Floats
 from bonafed.mechanisms.faithful.cheating import Attempt, Curve
+from bonafed.mechanisms.faithful.private_cheating import PrivateAttempt
 from bonafed.style import BLUE, GREY, RED, sheet
 
 _TICKS = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
@@ -68,6 +69,27 @@ def _draw_others(axes: Axes, attempts: Sequence[Attempt]) -> None:
     axes.set(yticks=place, yticklabels=[a.name for a in attempts], xlabel="gain over the truth (loss)")
     axes.invert_yaxis()
     axes.set_title("Other reports", fontsize=10)
+
+
+def private_figure(attempts: Sequence[PrivateAttempt], title: str) -> Figure:
+    """Mean gains over the noise, down to their lower confidence limits, and what is allowed."""
+    figure = sheet(7.2, 1.2 + 0.3 * len(attempts))
+    axes = figure.subplots()
+    place = np.arange(len(attempts))
+    gains = np.array([a.gain for a in attempts])
+    below = gains - np.array([a.lower for a in attempts])
+    colours = [RED if a.pays else BLUE for a in attempts]
+    axes.barh(place, gains, xerr=[below, np.zeros(gains.size)], color=colours, ecolor=GREY, height=0.6)
+    axes.plot([a.allowed for a in attempts], place, "|", color=GREY, ms=12, label="allowed")
+    axes.axvline(0, color=GREY, lw=0.8)
+    axes.set(
+        yticks=place, yticklabels=[f"agent {a.agent}, {a.name}" for a in attempts],
+        xlabel="gain over the truth (loss)",
+    )  # fmt: skip
+    axes.invert_yaxis()
+    axes.set_title(title, fontsize=10)
+    axes.legend(frameon=False, fontsize=8)
+    return figure
 
 
 def choices_figure(title: str, choices: dict[str, float], label: str) -> Figure:

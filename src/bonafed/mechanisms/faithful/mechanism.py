@@ -188,9 +188,6 @@ class FaithfulLearning:
         config = with_steps(config, steps, payment_steps_of(section))
         if config.model.name != "softmax":
             return cls(config, members, _general(config, weights, parameters), objective)
-        if section.learning_rate is not None:
-            rule = "must not be given for softmax, whose step is 1/L_g"
-            raise InvalidValue("faithful.learning_rate", rule, section.learning_rate)
         # features over their bound have norm 1 at most: for the softmax and least squares these follow
         smooth = mu + (0.5 if members.classes else 1.0)
         problem = FederatedProblem(
@@ -244,6 +241,9 @@ class FaithfulLearning:
 
     def agree(self, members: Roster, reports: Reports) -> Agreement:
         """Everybody is under the same rules."""
+        if self.linear and self.section.learning_rate is not None:
+            rule = "must not be given for softmax, whose step is 1/L_g"
+            raise InvalidValue("faithful.learning_rate", rule, self.section.learning_rate)
         return Agreement(members)
 
     def lottery(self, agreement: Agreement) -> Lottery | None:

@@ -72,13 +72,6 @@ def _unit(name: str, value: object) -> float:
     return checks.between(name, checks.number(name, value), 0.0, 1.0)
 
 
-def _who(name: str, value: object) -> str:
-    text = word(name, value)
-    if text != "all" and not text.isdecimal():
-        raise InvalidValue(name, "must be the number of an agent, or all", text)
-    return text
-
-
 @dataclass(frozen=True)
 class AuditOptions(Section):
     """Of `bonafed audit faithful`."""
@@ -94,7 +87,7 @@ class AuditOptions(Section):
         checks.positive, 0.003, metavar="MU", help="mu/2 |w|^2 is added to every loss."
     )
     agent: str | None = key(
-        _who, None, metavar="N", flag="agent", help="The agent that cheats, or all, one at a time (3)."
+        word, None, metavar="N", help="The agent that cheats, or all, one at a time (3)."
     )
     epsilon: float = key(
         checks.positive, 1e-3, help="Certified error of training and of payments, in units of loss."
@@ -142,7 +135,7 @@ def _agents(agent: str | None, count: int) -> list[int]:
         return [min(_AGENT, count - 1)]
     if agent == "all":
         return list(range(count))
-    if int(agent) >= count:
+    if not agent.isdecimal() or int(agent) >= count:
         raise InvalidValue("agent", f"must be in 0..{count - 1}, or all", agent)
     return [int(agent)]
 
@@ -402,7 +395,15 @@ def _private(options: AuditOptions, held: AgentData, who: Sequence[int]) -> Docu
     if warning is not None:
         blocks.insert(0, f"warning: {warning}")
     data = _private_data(subject, terms, count, plan, warning, findings, tried)
-    return Document(tuple(blocks), data, holds=all_hold(findings))
+    return Document(
+        tuple(blocks), data, lambda: _private_figure(tried, subject), holds=all_hold(findings)
+    )
+
+
+def _private_figure(tried: Sequence[PrivateAttempt], subject: str) -> Figure:
+    from bonafed.mechanisms.faithful.figures import private_figure
+
+    return private_figure(tried, f"{subject.capitalize()}: mean gains over the truth")
 
 
 def _private_table(tried: Sequence[PrivateAttempt]) -> Table:

@@ -68,7 +68,7 @@ SLICE = Slice(
         audit,
         "An agent reports multiples of its gradient (and the best multiple, by search), the opposite, "
         "zeros, old or noisy gradients, those of flipped labels or of another agent, or drops out; all "
-        "against the gradient protocol. A gain counts only above what the certificate allows, twice epsilon "
+        "against the protocol. A gain counts only above what the certificate allows, twice epsilon "
         "and the integration error. Of the private variants gains are averaged over the noise, and counted "
         "by their lower confidence limit. Pairs that collude are shown too; no such mechanism promises "
         "anything against them. Checks also efficiency, participation and budget balance. Exit code 1 if a "

@@ -34,6 +34,7 @@ class Judges:
     layers: Sequence[slice]  # of the flat parameters
     shared: slice | None  # of these what LG-FedAvg averages; None: the model has too few layers
     cores: int = 1
+    ranking: int | None = None  # of the validation samples, how many Rank looks at; None: all
 
     def judge(self, models: Models) -> ModelScores:
         """(m,) loss and accuracy on the test samples."""
@@ -43,25 +44,42 @@ class Judges:
         """(m,) accuracy on the validation samples."""
         return evaluate_models(self.program, models, self.validation, cores=self.cores).accuracy
 
+    def rank(self, models: Models) -> Floats:
+        """(m,) accuracy on those of them by which Rank orders clients."""
+        some = Samples(self.validation.features[: self.ranking], self.validation.labels[: self.ranking])
+        return evaluate_models(self.program, models, some, cores=self.cores).accuracy
+
 
 def judges(
-    program: Program, module: nn.Module, samples: Samples, *, validation: float, seed: int, cores: int = 1
+    program: Program,
+    module: nn.Module,
+    samples: Samples,
+    *,
+    validation: float,
+    seed: int,
+    cores: int = 1,
+    ranking: int | None = None,
 ) -> Judges:
-    """Split what is kept for testing; `validation` is the share that may be looked at while training."""
+    """Split what is kept for testing; `validation` is the share that may be looked at while training, by
+    the seed, or from 1 on the number of the last samples that may."""
     n = len(samples.labels)
     if not n:
         rule = "must have test samples, by which models are judged (a column `test` of a CSV)"
         raise InvalidValue("data.name", rule, "none")
-    kept = round(validation * n)
+    kept = int(validation) if validation >= 1 else round(validation * n)
     if not 0 < kept < n:
         rule = f"must leave test and validation samples of {n} kept for testing"
         raise InvalidValue("rewards.validation", rule, validation)
+    if ranking is not None and ranking > kept:
+        raise InvalidValue("rewards.ranking", f"must be at most the {kept} validation samples", ranking)
     order = torch.from_numpy(round_generator(seed, Purpose.VALIDATION).permutation(n))
+    if validation >= 1:
+        order = torch.arange(n).flip(0)
     test, held_out = (
         Samples(samples.features[rows], samples.labels[rows])
         for rows in (order[kept:].sort().values, order[:kept].sort().values)
     )
-    return Judges(program, test, held_out, layer_slices(module), _shared(module), cores)
+    return Judges(program, test, held_out, layer_slices(module), _shared(module), cores, ranking)
 
 
 def _shared(module: nn.Module) -> slice | None:

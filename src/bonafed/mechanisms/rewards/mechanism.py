@@ -134,8 +134,9 @@ class RewardsMechanism:
 
         section, run = self.section, self.config.run
         made = judges(
-            program, module, test, validation=section.validation, seed=run.seed, cores=run.cores_here
-        )
+            program, module, test, validation=section.validation, seed=run.seed, cores=run.cores_here,
+            ranking=section.ranking,
+        )  # fmt: skip
         if "lg-fedavg" in section.baselines and made.shared is None:
             rule = "must not have lg-fedavg, which needs a model of two layers or more that train"
             raise InvalidValue("rewards.baselines", rule, "one layer")
@@ -287,14 +288,16 @@ class RewardsMechanism:
 
     def _baseline(self, phase: str, common: Mapping[str, Any]) -> Baseline:
         if phase == "fedavg-ft":
-            return FederatedAveraging(**common)
+            local: LocalRounds = common["local"]
+            first = self.section.fine_tuning == "first"
+            return FederatedAveraging(**common, tuning=replace(local, decay=1.0) if first else local)
         if phase == "lg-fedavg":
             shared = self._judges.shared
             assert shared is not None  # refused by `with_judges`
             return LocalGlobal(**common, shared=shared)
         if phase == "cgsv":
             return CosineRewards(**common, layers=self._judges.layers)
-        return RankRewards(**common, score=self._judges.score)
+        return RankRewards(**common, score=self._judges.rank)
 
     def _rewards(self, common: Mapping[str, Any], alone: Vectors | None) -> ModelRewards:
         section = self.section
@@ -315,6 +318,9 @@ class RewardsMechanism:
         if section.measure == "standalone":
             assert alone is not None  # trained first
             return alone["accuracy"]
+        if section.measure == "validation":
+            assert alone is not None  # likewise
+            return alone["validation"]
         if section.measure == "data size":
             return measures.data_size
         if section.measure == "participation":

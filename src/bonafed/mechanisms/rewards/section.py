@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from bonafed import checks
 from bonafed.errors import InvalidValue
@@ -22,7 +22,7 @@ from bonafed.mechanisms.rewards.server import Own
 from bonafed.sections import Section, key, one_of, texts
 
 MeasureName = Literal[
-    "standalone", "data size", "participation", "cosine", "leave one out", "shapley"
+    "standalone", "validation", "data size", "participation", "cosine", "leave one out", "shapley"
 ]  # how contributions are found
 Baseline = Literal["fedavg-ft", "lg-fedavg", "cgsv", "rank"]
 BASELINES: tuple[Baseline, ...] = ("fedavg-ft", "lg-fedavg", "cgsv", "rank")
@@ -52,11 +52,14 @@ def unit(name: str, value: object) -> float:
     return checks.between(name, value, 0.0, 1.0)
 
 
-def _open_unit(name: str, value: object) -> float:
-    share = checks.number(name, value)
-    if not 0 < share < 1:
-        raise InvalidValue(name, "must be between 0 and 1, ends excluded", share)
-    return share
+def _held_out(name: str, value: object) -> float:
+    """A share of the test samples, or a number of them."""
+    count = checks.number(name, value)
+    if count >= 1:
+        return checks.whole(name, value)
+    if count <= 0:
+        raise InvalidValue(name, "must be between 0 and 1, ends excluded, or a number of samples", count)
+    return count
 
 
 def _presence(name: str, value: object) -> float:
@@ -76,9 +79,10 @@ class Rewards(Section):
     """Who is given how good a model (`bonafed.mechanisms.rewards`)."""
 
     measure: str = key(
-        one_of(MeasureName), "standalone", help="How contributions are found: " + ", ".join(
-            ("standalone", "data size", "participation", "cosine", "leave one out", "shapley")) + ".",
-    )  # fmt: skip
+        one_of(MeasureName),
+        "standalone",
+        help="How contributions are found: " + ", ".join(get_args(MeasureName)) + ".",
+    )
     sharing: float = key(unit, 0.5, help="kappa: 0 rewards in proportion, 1 gives everybody everything.")
     recovery: float = key(
         unit, 0.01, help="q: probability of being handed the reference model, per round and client."
@@ -104,7 +108,17 @@ class Rewards(Section):
         agents, (), help='Who cheats: "3 free-ride", "3 noise SCALE", "3 amplify FACTOR", "3 copy CLIENT".'
     )
     validation: float = key(
-        _open_unit, 0.2, help="Share of the test samples that measures may look at while training."
+        _held_out, 0.2,
+        help="Share of the test samples that measures may look at while training; from 1 on how many, the "
+        "last ones.",
+    )  # fmt: skip
+    ranking: int | None = key(
+        checks.whole, None, help="Of these, how many Rank looks at, the first ones; all if left out."
+    )
+    fine_tuning: str = key(
+        one_of(Literal["last", "first"]),
+        "last",
+        help='Learning rate of FedAvg\'s additional round; or "first".',
     )
     shapley_orders: int = key(_pairs, 20, help='Drawn for "shapley", with more than ten clients.')
 

@@ -93,6 +93,7 @@ def settlement(section: Rewards, members: Roster, phases: Phases, samples: tuple
             "validation_samples": samples[1],
             "test_accuracy": float(own["accuracy"].mean()),
             "standalone_accuracy": float(alone["accuracy"].mean()),
+            "accuracies": {phase: kept["accuracy"].tolist() for phase, kept in phases.items()},
             "methods": {phase: asdict(found) for phase, found in methods.items()},
             "cheats": [cheat.to_json() for cheat in cheats],
         },

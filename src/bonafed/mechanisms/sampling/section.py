@@ -18,7 +18,7 @@ Coins = Literal["seed", "verifiable"]
 VERIFIABLE = "verifiable"
 _BY_SCHEME = {  # keys that only some schemes know
     "prior": ("optimal", "uniform", "complete information"),
-    "confidence": ("optimal", "published"),
+    "confidence": ("optimal",),
     "highest": ("prior-free",),
     "initial_share": ("prior-free",),
     "initial_probability": ("prior-free",),

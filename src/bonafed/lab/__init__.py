@@ -1,1 +1,0 @@
-"""Figures, and the claims of the papers as executable checks."""
