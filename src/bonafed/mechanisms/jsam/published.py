@@ -305,6 +305,41 @@ class JsamContract(Shown):
         return {name: value for name, value in table.items() if value is not None}
 
 
+def contract(
+    prior: Prior,
+    clients: int,
+    rounds: int,
+    *,
+    noise_scale: float | Ingredients | Mapping[str, float],
+    clip: float,
+    eta: float | None = None,
+    expected_budget: float | None = None,
+    max_epsilon: float | Mapping[str, float] | None = None,
+    delta: float = 1e-5,
+    clients_per_round: int = 10,
+    scheme: PublishedScheme = "jsam",
+    members: int | None = None,
+    decimals: int = money.DECIMALS,
+) -> JsamContract:
+    """The contract to publish for a weight `eta` of the loss, or for an `expected_budget`: one of the two.
+
+    `noise_scale` is Q, or what it is made of: dimension, smoothness and records.
+
+    >>> from bonafed.economics import Uniform
+    >>> offer = contract(Uniform(0, 1), 2, 100, noise_scale=1.0, clip=1.0, expected_budget=3)
+    >>> offer.settle({"ada": 0.2, "ben": 0.5}).epsilon.round(3).tolist()
+    [2.187, 1.611]
+    """
+    if (eta is None) == (expected_budget is None):
+        both = "neither" if eta is None else "both"
+        raise InvalidValue("eta", "must be set, or expected_budget in its place", both)
+    offer = JsamContract(
+        clients, prior, 1.0 if eta is None else eta, noise_of("noise_scale", noise_scale), rounds, clip,
+        delta, clients_per_round, scheme, members, max_epsilon, decimals=decimals,
+    )  # fmt: skip
+    return offer if expected_budget is None else publish(offer, expected_budget)
+
+
 def publish(contract: JsamContract, expected_budget: float) -> JsamContract:
     """The contract whose payments are this sum on average over the prior, instead of its own weight."""
     caps = contract.caps(contract.names)
