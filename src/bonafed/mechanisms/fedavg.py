@@ -101,7 +101,7 @@ def _audit(attack: Attack) -> list[Finding]:
             gain = honest - _loss(attack, liar, client, f"{factor:g}")
             tries += 1
             if gain > best.gain:
-                text = f"client {client} sends {factor:g} times its update: its own loss falls by {gain:.4g}"
+                text = f"client {client} sends {factor:g} times its update: its loss falls by {gain:.4g}"
                 best = Witness(text, true_cost=1.0, report=factor, gain=gain)
     witness = best if best.gain > 0 else None
     return [Finding.searched("truthful", tries, float(best.gain), witness)] if tries else []

@@ -88,7 +88,7 @@ class Entrant:
             "largest epsilon": summary["epsilon"],
             "clients taken": self.taken,
             "steps": summary["steps"],
-            "best lie gains": None if self.lie is None else max(0.0, self.lie.number),
+            "best lie gains": None if self.lie is None else 0.0 if self.lie.holds else self.lie.number,
             "seconds": summary["seconds"],
         }
 
@@ -200,7 +200,8 @@ def _common(asked: Compare, base: Config, holdings: Holdings) -> Common:
     training = base.local
     most = max(training.local_steps(part.size) for part in holdings.parts)
     return Common(
-        training=training, clients=len(holdings.parts), budget=asked.budget, costs=asked.costs, sensitivities=asked.sensitivities,
+        training=training, clients=len(holdings.parts), budget=asked.budget, costs=asked.costs,
+        sensitivities=asked.sensitivities,
         max_epsilon=asked.max_epsilon, clip=asked.clip, delta=asked.delta, model=base.model.name,
         steps=training.rounds * most, seed=asked.seed,
     )  # fmt: skip
