@@ -407,7 +407,8 @@ def training_tasks(
     noise = None
     if noise_multipliers is not None:
         noise = checks.vector("noise_multipliers", noise_multipliers, length=len(names)).tolist()
-    sent, copies, works, tasks = model[None], dict[int, int](), dict[tuple[int, float], Train](), []
+    sent, copies, works = model[None], dict[int, int](), dict[tuple[int, float], Train]()
+    tasks, prefix = list[Task](), f"round {round_number}, "
     for client in clients:
         copy = copies.get(client, 0)
         copies[client] = copy + 1
@@ -415,12 +416,15 @@ def training_tasks(
         work = works.get(kind)
         if work is None:
             work = works[kind] = Train(spec, round_number, seed, *kind)
-        tasks.append(Task(f"round {round_number}, {names[client]}, {copy}", names[client], sent, work))
+        name = names[client]
+        tasks.append(Task(f"{prefix}{name}, {copy}", name, sent, work))
     return tasks
 
 
 def require_all(tasks: Sequence[Task], total: Total, round_number: int) -> None:
     """Everybody delivered."""
+    if all(total.delivered):
+        return
     for task, fine in zip(tasks, total.delivered, strict=True):
         if not fine:
             raise BadUpdate(task.client, round_number, total.failures[task.identifier].reason)
