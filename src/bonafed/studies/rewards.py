@@ -196,7 +196,7 @@ def federation(data: str, split: str, clients: int, seed: int, validation: int) 
     if validation >= len(whole.labels):
         raise InvalidValue("validation", f"must be below {len(whole.labels)} samples", validation)
     order = generator(seed, RewardsStudy.VALIDATION).permutation(len(whole.labels))
-    held, kept = np.sort(order[:validation]), np.sort(order[validation:])
+    reserved, kept = np.sort(order[:validation]), np.sort(order[validation:])
     _, kind, options = PARTITIONS[split]
     labels, train = whole.labels[kept], whole.features[kept]
     parts = partition(kind, labels, clients, generator(seed, RewardsStudy.PARTITION), **options)
@@ -209,8 +209,8 @@ def federation(data: str, split: str, clients: int, seed: int, validation: int) 
         whole,
         features=train,
         labels=labels,
-        test_features=(np.concatenate([whole.test_features, whole.features[held]]) - mean) / sd,
-        test_labels=np.concatenate([whole.test_labels, whole.labels[held]]),
+        test_features=(np.concatenate([whole.test_features, whole.features[reserved]]) - mean) / sd,
+        test_labels=np.concatenate([whole.test_labels, whole.labels[reserved]]),
         groups=owners(parts),
     )
 
