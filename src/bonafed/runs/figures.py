@@ -178,4 +178,6 @@ def comparison_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
         panel.set_title(label, loc="left", fontsize=10)
         panel.tick_params(axis="x", rotation=45)
         panel.margins(y=0.15)
+        if not any(values):
+            panel.set_ylim(0.0, 1.0)  # nothing to scale by
     return figure

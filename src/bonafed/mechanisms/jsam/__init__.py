@@ -1,7 +1,8 @@
 """JSAM: joint client selection and privacy compensation (Xu, Zhang, Huang), exact and corrected.
 
 From whom to buy how much privacy, how often to select each, and what to pay, so that every client's best
-choice is to state its true privacy sensitivity: `allocate`, `settle`; the baselines are rules for `settle`.
+choice is to state its true privacy sensitivity: `contract` is what to publish; `allocate` and `settle` are
+its arithmetic, and the baselines are rules for `settle`.
 """
 
 from bonafed.mechanisms.jsam.allocation import Plan, allocate
@@ -11,6 +12,7 @@ from bonafed.mechanisms.jsam.complete import complete_information
 from bonafed.mechanisms.jsam.floors import FlooredPlan, allocate_with_floor
 from bonafed.mechanisms.jsam.inner import noise_scale, objective
 from bonafed.mechanisms.jsam.payments import Admitted, JsamMechanism, PrivacySettlement, admit, settle
+from bonafed.mechanisms.jsam.published import JsamContract, contract
 from bonafed.mechanisms.jsam.rules import Cheapest, Fixed, Jsam, Rule, largest_losses, unbiased
 from bonafed.mechanisms.jsam.sizes import BoundedPlan, allocate_unequal
 
@@ -22,6 +24,7 @@ __all__ = [
     "Fixed",
     "FlooredPlan",
     "Jsam",
+    "JsamContract",
     "JsamMechanism",
     "Plan",
     "PrivacySettlement",
@@ -31,6 +34,7 @@ __all__ = [
     "allocate_unequal",
     "allocate_with_floor",
     "complete_information",
+    "contract",
     "eta_for_budget",
     "eta_for_expected_budget",
     "largest_losses",

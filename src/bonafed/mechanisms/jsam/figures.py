@@ -29,7 +29,8 @@ def terms_figure(terms: Sequence[dict[str, Any]], paid: bool) -> Figure:
     axes[0].bar(place, column("selection"), width=0.8, color=BLUE)
     axes[0].axhline(1 / len(rows), color=GREY, ls=":", lw=1, label="everybody alike")
     axes[0].set(ylabel="probability of each draw", title="Who is selected")
-    axes[0].legend(frameon=False, fontsize=8)
+    axes[0].set_ylim(0, 1.2 * max(float(column("selection").max(initial=0.0)), 1 / len(rows)))
+    axes[0].legend(frameon=False, fontsize=8, loc="upper right")
     axes[1].bar(place, epsilon, width=0.8, color=GREEN)
     axes[1].set(ylabel="epsilon of the whole run", title="Whose privacy is bought")
     if paid:

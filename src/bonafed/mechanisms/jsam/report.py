@@ -35,6 +35,7 @@ _HEADINGS = {
     "fairness floor": "Selection and privacy with a fairness floor, plan only",
     "printed": "Selection and privacy by the paper's Algorithm 1, plan only",
 }
+_EXAMPLE = (Column("report", ".4g"), Column("epsilon", ".4g"), Column("payment", ",.4f"))
 _SCHEMES = {
     "jsam": "the plan that is best for loss and money together",
     "unbiased": "everybody alike",
@@ -70,11 +71,16 @@ def contract_document(contract: JsamContract) -> Document:
     rows.append(("SHA-256 of the contract", contract.digest))
     blocks: list[Block] = [
         pairs("A contract to buy privacy", rows),
+        Table(
+            "An example, if costs were spread as expected",
+            _EXAMPLE,
+            tuple(zip(*contract.example, strict=True)),
+        ),
         "You state what one unit of epsilon costs you. From all statements follow, by the numbers above "
         "and nothing else, how likely you are to be drawn, the epsilon you sell over the whole run, and "
-        "one payment, made before the first round, also if you are never drawn. It is at least your statement "
-        "times your epsilon, rounded up if need be. Whatever the others state, no statement leaves you "
-        "with more than the truth. Whoever states more than the highest cost is not in the run.",
+        "one payment, made before the first round, also if you are never drawn. It is at least what you "
+        "state times your epsilon, rounded up if need be. Whatever the others state, no statement leaves "
+        "you with more than the truth. Whoever states more than the highest cost is not in the run.",
         "You add noise to every gradient, from your own secret, so that no record of yours loses more than "
         "the epsilon you sold, at this delta.",
     ]

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from bonafed.learning import datasets, models, partition
-from bonafed.learning.engine.federation import EngineFederation
+from bonafed.learning.local import EngineFederation
 from bonafed.learning.engine.jobs import Samples
 from bonafed.learning.engine.programs import flat_parameters, program_for
 from bonafed.learning.federation import Roster

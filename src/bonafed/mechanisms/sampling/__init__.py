@@ -1,10 +1,16 @@
 """Truthful client sampling under a budget (Liao, Luo, Feng, Zhang, Chen), corrected.
 
 Whom to sample how often, and what to pay, so that every client's best choice is to state its true
-cost: with a known prior (`optimal_menu`, `plan`), or with none (`PriorFreeSampling`).
+cost: with a known prior (`contract`, made of a `plan`), or with none (`prior_free_contract`).
 """
 
-from bonafed.mechanisms.sampling.contracts import BenchmarkContract, PriorFreeContract, SamplingContract
+from bonafed.mechanisms.sampling.contracts import (
+    BenchmarkContract,
+    PriorFreeContract,
+    SamplingContract,
+    contract,
+    prior_free_contract,
+)
 from bonafed.mechanisms.sampling.convergence import ConvergenceModel
 from bonafed.mechanisms.sampling.menus import (
     CompleteInformation,
@@ -45,12 +51,14 @@ __all__ = [
     "benchmarks",
     "complete_information",
     "complete_information_population",
+    "contract",
     "contract_from_json",
     "contract_to_json",
     "exceedance_bound",
     "known_lotteries",
     "optimal_menu",
     "plan",
+    "prior_free_contract",
     "save_contract",
     "settle_contract",
     "settle_rules",

@@ -18,6 +18,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from bonafed import checks
 from bonafed.checks import Floats
@@ -41,7 +42,8 @@ from bonafed.mechanisms.contracts.canonical import (
 )
 from bonafed.mechanisms.protocol import Reports
 from bonafed.mechanisms.sampling.menus import complete_information, uniform_menu
-from bonafed.mechanisms.sampling.plan import MOST_CLIENTS, MOST_ROUNDS, SamplingPlan
+from bonafed.mechanisms.sampling.plan import MOST_CLIENTS, MOST_ROUNDS, SamplingPlan, plan
+from bonafed.mechanisms.sampling.prior_free import PriorFreeSampling
 from bonafed.mechanisms.sampling.published import (
     FORMAT,
     Published,
@@ -413,6 +415,58 @@ class BenchmarkContract(Shown):
             "decimals": self.decimals,
             "coins": _coins_word(self.coin_commitment),
         }
+
+
+def contract(
+    prior: Prior | None,
+    total_budget: float,
+    clients: int,
+    rounds: int,
+    *,
+    weights: ArrayLike | None = None,
+    priors: Sequence[Prior] | None = None,
+    confidence: float | None = None,
+    names: Sequence[str] | None = None,
+    decimals: int = DECIMALS,
+) -> SamplingContract:
+    """The optimal truthful contract, ready to be published; the arguments are those of `plan`.
+
+    >>> from bonafed.economics import Uniform
+    >>> offer = contract(Uniform(0.5, 1.5), total_budget=50, clients=2, rounds=50)
+    >>> terms = offer.settle({"ada": 0.61, "ben": 0.95})
+    >>> [f"{q:.3f} of the rounds, {r:.3f} each" for q, r in zip(terms.probability, terms.payment)]
+    ['0.491 of the rounds, 1.232 each', '0.352 of the rounds, 1.421 each']
+    """
+    return SamplingContract.of(
+        plan(
+            prior, total_budget, clients, rounds, weights=weights, priors=priors, confidence=confidence,
+            names=names, decimals=decimals,
+        )
+    )  # fmt: skip
+
+
+def prior_free_contract(
+    highest: float,
+    total_budget: float,
+    clients: int,
+    rounds: int,
+    *,
+    initial: int | None = None,
+    initial_probability: float | None = None,
+    decimals: int = DECIMALS,
+) -> PriorFreeContract:
+    """Rules without a belief about costs, ready to be published: nothing is known but the highest cost.
+
+    `initial` clients, the first that are approached, are sampled with `initial_probability`.
+
+    >>> rules = prior_free_contract(1.5, total_budget=50, clients=2, rounds=50)
+    >>> rules.settle({"ada": 0.61, "ben": 0.95}).expected_spend <= 50
+    True
+    """
+    turns = checks.whole("rounds", rounds, at_most=MOST_ROUNDS)
+    per_round = checks.positive("total_budget", total_budget) / turns
+    rules = PriorFreeSampling(clients, per_round, highest, initial, initial_probability)
+    return PriorFreeContract(PublishedRules(rules, turns, None, check_decimals("decimals", decimals)))
 
 
 AnyContract = SamplingContract | PriorFreeContract | BenchmarkContract

@@ -11,7 +11,10 @@ from bonafed.checks import Floats
 from bonafed.mechanisms.sampling.menus import complete_information_population, uniform_menu
 from bonafed.mechanisms.sampling.plan import SamplingPlan
 from bonafed.mechanisms.sampling.prior_free import PriorFreeRun, PriorFreeSampling
+from bonafed.mechanisms.sampling.settlement import SettledTerms
 from bonafed.style import BLUE, GREEN, GREY, RED, sheet
+
+_NAMED = 30  # clients that can have their name under a bar
 
 
 def contract_figure(contract: SamplingPlan) -> Figure:
@@ -74,4 +77,25 @@ def prior_free_figure(rules: PriorFreeSampling, costs: Floats, run: PriorFreeRun
     right.set(xlabel="client, in order of approach", ylabel="money per round", title="Budget")
     right.set_ylim(bottom=0)
     right.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def terms_figure(terms: SettledTerms) -> Figure:
+    """Probability, and payment beside the stated cost, of everybody admitted, cheapest first."""
+    who = np.flatnonzero(terms.admitted)
+    who = who[np.argsort(terms.reports[who], kind="stable")]
+    names, place = [terms.clients[k] for k in who], np.arange(who.size)
+    figure = sheet(9, 3.6)
+    left, right = figure.subplots(1, 2)
+    left.bar(place, terms.probability[who], width=0.8, color=BLUE)
+    left.set(ylabel="probability per round", ylim=(0, 1.05), title="Who is sampled")
+    right.bar(place, terms.payment[who], width=0.8, color=RED, alpha=0.4, label="payment")
+    right.bar(place, terms.reports[who], width=0.8, color=RED, label="stated cost")
+    right.set(ylabel="money per participation", title="What it pays")
+    right.set_ylim(0, 1.2 * max(float(terms.payment.max(initial=0.0)), 1e-9))  # room for the legend
+    right.legend(frameon=False, fontsize=8, loc="upper left", ncols=2)
+    for panel in (left, right):
+        panel.set_xlabel("client, in order of the stated cost")
+        if 0 < len(names) <= _NAMED:
+            panel.set_xticks(place, names, rotation=60 if max(map(len, names)) > 3 else 0, fontsize=8)
     return figure

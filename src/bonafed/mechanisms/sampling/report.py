@@ -6,12 +6,12 @@ import csv
 import io
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bonafed.economics.contracts import Menu
 from bonafed.mechanisms.sampling.prospects import prospect
 from bonafed.mechanisms.sampling.spend import SpendDistribution
-from bonafed.shown import Block, Column, Document, JSONObject, Table
+from bonafed.shown import Block, Column, Document, Draw, JSONObject, Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -64,10 +64,21 @@ def contract_document(contract: SamplingContract) -> Document:
     def draw() -> Figure:
         from bonafed.mechanisms.sampling.figures import contract_figure
 
-        return contract_figure(plan)
+        return contract_figure(plan) if len(plan.menus) == 1 else _drawn_figure(contract)
 
-    figure = draw if len(plan.menus) == 1 else None
-    return _signed_document(facts, rows, contract.coin_commitment, contract.content, figure)
+    return _signed_document(facts, rows, contract.coin_commitment, contract.content, draw)
+
+
+def _drawn_figure(contract: SamplingContract | BenchmarkContract) -> Figure:
+    """The terms of clients as the contract believes them to be."""
+    from bonafed.mechanisms.sampling.figures import terms_figure
+
+    plan = getattr(contract, "plan", None)
+    listed = None if plan is None else plan.names
+    names = listed or tuple(map(str, range(contract.clients)))
+    assert contract.question.simulate is not None  # sampling contracts believe something of costs
+    costs = contract.question.simulate(contract.clients).tolist()
+    return terms_figure(contract.settle(dict(zip(names, costs, strict=True))))
 
 
 def rules_document(contract: PriorFreeContract) -> Document:
@@ -94,7 +105,15 @@ def rules_document(contract: PriorFreeContract) -> Document:
     }
     rows = [(name.replace("_", " "), word(value)) for name, value in own.items()]
     rows.append(("approached", "in the order of " + facts["order"]))
-    return _signed_document(facts, rows, contract.coin_commitment, contract.content)
+
+    def draw() -> Figure:
+        from bonafed.mechanisms.sampling.figures import prior_free_figure
+
+        assert contract.question.simulate is not None
+        costs = contract.question.simulate(rules.clients)
+        return prior_free_figure(rules, costs, rules.run(costs))
+
+    return _signed_document(facts, rows, contract.coin_commitment, contract.content, draw)
 
 
 def benchmark_document(contract: BenchmarkContract) -> Document:
@@ -117,7 +136,9 @@ def benchmark_document(contract: BenchmarkContract) -> Document:
         "complete information": "everybody is paid what it states; the truth is not rewarded",
     }
     rows = [("prior", prior_in_words(prior)), ("terms", terms[contract.scheme])]
-    return _signed_document(facts, rows, contract.coin_commitment, contract.content)
+    return _signed_document(
+        facts, rows, contract.coin_commitment, contract.content, lambda: _drawn_figure(contract)
+    )
 
 
 def _signed_document(
@@ -125,7 +146,7 @@ def _signed_document(
     own: Sequence[tuple[str, str]],
     commitment: str | None,
     content: bytes,
-    figure: Any = None,
+    figure: Draw,
 ) -> Document:
     """What every contract says, with the rows of its own kind."""
     if commitment is None:
@@ -252,7 +273,13 @@ def terms_document(terms: SettledTerms) -> Document:
         "probability: of being sampled in a round; payment: each time it is.",
         *(f"Note: {caution}" for caution in terms.cautions),
     )
-    return Document(blocks, data, files={"csv": _csv(people)})
+
+    def draw() -> Figure:
+        from bonafed.mechanisms.sampling.figures import terms_figure
+
+        return terms_figure(terms)
+
+    return Document(blocks, data, draw, {"csv": _csv(people)})
 
 
 def _csv(people: Sequence[JSONObject]) -> bytes:
