@@ -31,7 +31,7 @@ from bonafed.mechanisms.rewards.metrics import Scores, Summary, summarise
 from bonafed.randomness import RewardsStudy, generator
 from bonafed.sections import key, word
 from bonafed.shown import Cell, Column, Document, JSONObject, Table
-from bonafed.studies.grid import Grid, Planned, Results, Row, Study, report, several
+from bonafed.studies.grid import Grid, Planned, Results, Row, Study, contents, report, several
 from bonafed.studies.rewards_printed import PERCENT, published
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ def _planned(options: Tables, place: Place) -> Planned:
     }
     return Planned(
         f"{name}, {place.variant}" if place.variant else name,
-        [place.partition],
+        [place.partition, contents(place.data)],
         tables,
         dataset=lambda: federation(
             place.data, place.partition, options.clients, place.seed, options.validation
