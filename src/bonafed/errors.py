@@ -98,7 +98,8 @@ class BadReport(BonafedError):
         self.model = model  # (P,) the last one of the training that the agent was sent
         self.name = str(agent) if name is None else name
         super().__init__(
-            f"report of agent {self.name} in {where} must be a gradient of its loss, got {problem} ({advice})"
+            f"report of agent {self.name} in {where} must be a gradient of its loss, "
+            f"got {problem} ({advice})"
         )
 
     def advised(self, advice: str) -> BadReport:

@@ -15,7 +15,7 @@ def accuracy(tmp_path, batch_size, **privacy):
         "run": {"cores": 1, "evaluate_every": 20},
     }
     made = setting.prepare(config.from_tables(tables))
-    summary = training.train(made, tmp_path / "run")
+    summary = training.train(made, tmp_path / "run").summary
     assert 7.9 < summary["epsilon"] <= 8
     return summary["test_accuracy"]
 

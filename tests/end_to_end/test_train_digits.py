@@ -44,8 +44,9 @@ def test_sampled_training_learns_for_about_its_budget(train):
         )  # fmt: skip
         assert said["test_accuracy"] >= 0.85
         spent[scheme] = said["spend"]
-        assert abs(said["spend"] - said["expected_spend"]) < 0.2 * said["total_budget"]
-        assert np.all(np.array(said["payment"]) >= np.array(said["reports"]) * (1 - 1e-12))
+        totals, columns = said["statement"]["totals"], said["statement"]["columns"]
+        assert abs(said["spend"] - totals["expected_spend"]) < 0.2 * totals["budget"]
+        assert np.all(np.array(columns["payment"]) >= np.array(columns["cost"]) * (1 - 1e-12))
     assert len(set(spent.values())) == 3
 
 
@@ -55,5 +56,5 @@ def test_a_private_run_reports_the_epsilon_that_was_asked(train):
         "training.rounds=15", "training.epochs=1", "training.learning_rate=1",
     )  # fmt: skip
     assert 7.99 < said["epsilon"] <= 8
-    assert said["epsilon_per_client"] == [said["epsilon"]] * 10
+    assert said["statement"]["columns"]["epsilon"] == [said["epsilon"]] * 10
     assert said["test_accuracy"] >= 0.6

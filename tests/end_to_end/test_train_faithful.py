@@ -7,16 +7,15 @@ def test_the_example_ends_with_a_statement_and_four_promises(trained):
     trained("--write-example", "faithful")
     shorter = ["--set", "faithful.training_steps=400", "--set", "faithful.regulariser=0.01"]
     said = trained("faithful.toml", "--folder", "shown", *shorter)
-    for text in (
-        "Statement of every agent", "overall loss", "with the others' model", "alone",
-        "Was it worth joining", "efficiency", "faithfulness", "participation", "budget balance",
-    ):  # fmt: skip
+    for text in ("Statement of shown", "efficiency", "faithfulness", "participation", "budget balance"):
         assert text in said
     assert said.count("holds") == 4
-    assert "DOES NOT HOLD" not in said
+    assert "FAILS" not in said
     again = json.loads(trained("--resume", "shown", "--json"))
-    assert len(again["agents"]) == 10
-    assert all(row["payment"] >= 0 for row in again["agents"])
+    columns = again["statement"]["columns"]
+    assert len(columns["payment"]) == 10
+    assert min(columns["payment"]) >= 0
+    assert {"overall_loss", "loss_with_the_others_model", "loss_alone", "joining_pays"} < set(columns)
     assert again["test_accuracy"] > 0.85
 
 
@@ -24,7 +23,7 @@ def test_a_printed_protocol_says_what_it_does_not_keep(trained):
     trained("--write-example", "faithful")
     wrong = ["--set", "faithful.variant=printed", "--set", "faithful.training_steps=400"]
     said = trained("faithful.toml", *wrong, "--set", "faithful.regulariser=0.02")
-    assert "DOES NOT HOLD" in said
+    assert "FAILS" in said
     assert "overstating may pay" in said
 
 

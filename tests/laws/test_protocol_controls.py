@@ -114,6 +114,25 @@ def test_a_statement_that_does_not_add_up_is_caught(name, change):
         protocol.statement_adds_up(wrong, train(wrong))
 
 
+def test_a_client_that_loses_a_cent_is_caught():
+    """Its cost is the price, and rounding would allow as much in the sum."""
+    costs = dict.fromkeys(worlds.OWNERS, 0.9)
+    made = worlds.setting(
+        "posted-price", ("partition", "kind", "iid"), ("partition", "clients", 6), reports=costs
+    )
+    protocol.statement_adds_up(made, train(made))
+
+    def settle(account):
+        statement = made.mechanism.rules.settle(account)
+        paid = max(range(6), key=lambda client: statement.amounts[client])
+        short = [amount - (client == paid) for client, amount in enumerate(statement.amounts)]
+        return replace(statement, amounts=tuple(short))
+
+    wrong = of_kind(made, settle=settle)
+    with pytest.raises(CAUGHT):
+        protocol.statement_adds_up(wrong, train(wrong))
+
+
 class Fragile(Averaging):
     """Cannot do without anybody."""
 

@@ -32,6 +32,12 @@ POSTED_PRICE = catalogue.Entry(
 )
 
 
+# what a miniature needs beside fewer rounds: nothing, for most
+QUICKER = {"faithful": [("faithful", "training_steps", 2 * ROUNDS), ("faithful", "regulariser", 0.3)]}
+# what makes a contract state numbers that follow from each other, where its example does not
+REDUNDANT = {"jsam": [("jsam", "eta", None), ("jsam", "expected_budget", 5.0)]}
+
+
 @contextmanager
 def registered(*entries):
     """These mechanisms are in the catalogue too; they lie in the package of mechanisms or on the page."""
@@ -72,7 +78,7 @@ def example(name):
 
 
 def miniature(name, *changes):
-    """A small config of a mechanism, made of its example; `changes` are ("table", "key", value)."""
+    """A small config of a mechanism, made of its example; `changes` are ("table", "key", value or None)."""
     tables = example(name)
     people = tables["partition"]["clients"] * tables.get("training", {}).get("rounds", ROUNDS)
     tables["data"] = {"name": "small", "classes": 3}
@@ -89,8 +95,10 @@ def miniature(name, *changes):
     part = catalogue.entry(name).load()
     if part.section is not None and "noise" in {item.name for item in fields(part.section)}:
         tables[part.table]["noise"] = "reproducible"
-    for table, key, value in changes:
+    for table, key, value in (*QUICKER.get(name, ()), *changes):
         tables.setdefault(table, {})[key] = value
+        if value is None:
+            del tables[table][key]
     return configs.from_tables(tables)
 
 
@@ -219,7 +227,7 @@ def failing(made, task):
 
 
 def some_task(made):
-    """A task of the second round of the mechanism itself, and whose it is."""
+    """The last task of the second round of the mechanism itself, and which round that is, of all phases."""
     asked = []
 
     def spy(task):

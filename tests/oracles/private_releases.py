@@ -24,13 +24,13 @@ from bonafed.learning.datasets import from_arrays
 from bonafed.learning.engine.jobs import Job, Samples, batches, job_rng
 from bonafed.learning.engine.programs import program_for
 from bonafed.learning.engine.running import run_jobs
-from bonafed.learning.noise import Reproducible
+from bonafed.learning.noise import Reproducible, Secret
 from bonafed.learning.problems.convex import SoftmaxRegression
 from bonafed.learning.work import LocalTraining
 from bonafed.mechanisms.faithful import private
 from bonafed.runs import config
 from bonafed.runs.setting import prepare
-from bonafed.runs.training import Accounts, play
+from tests.oracles.settings import local_training, noise_multipliers, participation, parts, samples
 
 CANARY = 0  # its place among all records; client 0 holds it
 CLIP = 1e-3
@@ -70,10 +70,11 @@ def updates(setting, repetitions, *, seed, noise=1.0):
     by rates that hide all other steps: public rates, for which the promise holds like for any. The order of
     records is no secret either, so only those are taken that have the canary in the most steps.
     """
-    direction, models = _signal(setting), setting.start.expand(repetitions, -1)
+    direction = _signal(setting)
+    models = torch.from_numpy(setting.start).expand(repetitions, -1)
     columns = []
     for number in range(1, setting.config.training.rounds + 1):
-        drawn = int((setting.participation(number).clients == 0).sum())
+        drawn = int((participation(setting, number).clients == 0).sum())
         changes = []
         for copy in range(drawn):
             changes.append(_changes(setting, models, number, copy, seed, noise))
@@ -84,14 +85,14 @@ def updates(setting, repetitions, *, seed, noise=1.0):
 
 def _changes(setting, models, number, copy, seed, noise):
     """(repetitions, P) changes of the models in the steps that the canary is in, in a round."""
-    spec, found = setting.local_training(number), torch.empty_like(models)
+    spec, found = local_training(setting, number), torch.empty_like(models)
     worst = _worst_orders(setting, spec, number, copy, seed, len(models), noise)
     for pattern in {where for _, where in worst}:
         alike = [k for k, (_, where) in enumerate(worst) if where == pattern]
         rates = [1.0 if seen else _HARDLY for seen in pattern]
         shown = replace(spec, learning_rate=rates[0], later_rates=tuple(rates[1:]) or None)
         done = run_jobs(
-            setting.program, models[alike], setting.samples, [worst[k][0] for k in alike], shown,
+            setting.program, models[alike], samples(setting), [worst[k][0] for k in alike], shown,
             seed=seed, round_number=number,
         )  # fmt: skip
         found[alike] = torch.stack([update.change for update in done])
@@ -100,9 +101,10 @@ def _changes(setting, models, number, copy, seed, noise):
 
 def _worst_orders(setting, spec, number, copy, seed, repetitions, noise):
     """So many jobs with the canary in the most steps, and in which steps it is."""
-    multiplier, found, most, clients = noise * float(setting.noise_multipliers[0]), [], 0, itertools.count()
+    multiplier, clients = noise * float(noise_multipliers(setting)[0]), itertools.count()
+    found, most = [], 0
     while len(found) < repetitions:
-        job = Job(next(clients), setting.parts[0], copy, multiplier)
+        job = Job(next(clients), parts(setting)[0], copy, multiplier)
         order = batches(job, spec, job_rng(seed, number, job))
         where = tuple(bool(CANARY in batch) for batch in order)
         if sum(where) > most:
@@ -116,9 +118,15 @@ def _signal(setting):
     """(P,) the gradient of the canary of label 1, of norm 1."""
     spec, alone = LocalTraining(1, 1.0, clip=CLIP), [Job(0, np.array([CANARY]))]
     (update,) = run_jobs(
-        setting.program, setting.start, setting.samples, alone, spec, seed=0, round_number=1
+        setting.program,
+        torch.from_numpy(setting.start),
+        samples(setting),
+        alone,
+        spec,
+        seed=0,
+        round_number=1,
     )
-    flipped = 1 if setting.samples.labels[CANARY] else -1
+    flipped = 1 if samples(setting).labels[CANARY] else -1
     return flipped * update.change / update.change.norm()
 
 
@@ -127,13 +135,18 @@ def whole_runs(setting, repetitions, *, seed, noise=1.0):
 
     [privacy] as anybody sees it who is shown the model of every round: one seed after the other.
     """
-    direction, start = _signal(setting), setting.start
-    rows = []
+    direction, rows = _signal(setting).numpy(), []
     for number in range(seed, seed + repetitions):
         given = replace(setting.config, run=replace(setting.config.run, seed=number))
-        own = replace(setting, config=given, noise_multipliers=noise * setting.noise_multipliers)
-        models = [start, *(weights for _, weights in play(own, start, 0, Accounts(own)))]
-        rows.append((torch.diff(torch.stack(models), dim=0) @ direction).numpy())
+        mechanism = replace(setting.mechanism, config=given)
+        federation = setting.federation(Secret.fresh())
+        state = mechanism.begin(setting.agreement, setting.start)
+        state = replace(state, noise_multipliers=noise * state.noise_multipliers)
+        models = [state.model]
+        for _ in range(mechanism.rounds):
+            state, _ = mechanism.advance(state, federation)
+            models.append(state.model)
+        rows.append(np.diff(np.stack(models), axis=0) @ direction)
     return np.stack(rows)
 
 

@@ -15,7 +15,6 @@ from bonafed.mechanisms.faithful import (
     SoftmaxRegression,
     minimise,
     newton_payments,
-    problems,
     vcg_payments,
 )
 from tests.oracles.faithful import leave_one_out

@@ -116,7 +116,7 @@ def test_no_lie_gains_more_than_the_statement_says(problem, truth):
 def test_a_cheat_costs_efficiency_and_is_promised_nothing(problem):
     outcome = faithful(problem, agents={3: amplify(4.0)}, training_steps=STEPS, check_reports="numbers")
     assert outcome.training_error < 1e-3  # by what was reported
-    found = {c.name: c for c in statement(problem, outcome, epsilon=1e-3, cheating=[3]).checks}
+    found = {c.claim: c for c in statement(problem, outcome, epsilon=1e-3, cheating=[3]).checks}
     assert found["efficiency"].holds is False
     assert "somebody does not report the truth" in found["efficiency"].text
     best = problem.value(minimise(problem, problem.weights), problem.weights)

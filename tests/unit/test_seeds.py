@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from bonafed import InvalidValue, Uniform
-from bonafed.lab import faithful_cells, jsam_accuracy, jsam_studies, manipulation_example, rewards_cells
 from bonafed.learning import datasets
 from bonafed.mechanisms.jsam import budget as jsam_budget
 from bonafed.mechanisms.jsam import mechanism as jsam_mechanism
 from bonafed.mechanisms.jsam import schemes as jsam_schemes
 from bonafed.mechanisms.rewards import ModelRewards, Standalone, cheats
 from bonafed.mechanisms.sampling import mechanism as sampling_mechanism
+from bonafed.studies import faithful_cases, grid, jsam, manipulation
 
 BELIEF = Uniform(0.5, 1.5)
 LARGEST = 2**64 - 1
@@ -26,13 +26,10 @@ TAKES_A_SEED = {
     "rewards": lambda seed: ModelRewards([1.0, 2.0], seed=seed),
     "a baseline": lambda seed: Standalone(sizes=[1, 2], seed=seed),
     "a cheat": lambda seed: cheats.send_noise(seed=seed),
-    "a cell of rewards": lambda seed: rewards_cells.Cell("standalone", "iid", "digits", seed=seed),
-    "a cell of faithful learning": lambda seed: faithful_cells.Cell("local", seed=seed),
-    "a cell of JSAM": lambda seed: jsam_accuracy.Cell("jsam", 1.0, 50.0, seed),
-    "a population": lambda seed: jsam_studies.Population(seed=seed),
-    "an example": lambda seed: manipulation_example.best_factor(
-        manipulation_example.Example(0.1), seed=seed
-    ),
+    "a grid of runs": lambda seed: grid.Grid(seed=seed),
+    "a case of faithful learning": lambda seed: faithful_cases.Case("local", seed=seed),
+    "a population": lambda seed: jsam.Population(seed=seed),
+    "an example": lambda seed: manipulation.best_factor(manipulation.Example(0.1), seed=seed),
 }
 
 

@@ -10,7 +10,6 @@ import pytest
 from scipy.special import lambertw, logsumexp
 from scipy.stats import truncnorm
 
-from bonafed.lab.manipulation_example import Example, best_factor, manipulation_curve
 from bonafed.mechanisms.faithful import (
     Aggregation,
     calibrate,
@@ -28,6 +27,7 @@ from bonafed.mechanisms.faithful import (
 )
 from bonafed.mechanisms.faithful import bounds as b
 from bonafed.mechanisms.faithful.agents import amplify
+from bonafed.studies.manipulation import Example, best_factor, manipulation_curve
 from tests.oracles.faithful import digits_problem, rows
 
 DATA = json.loads((Path(__file__).parent / "faithful.json").read_text())

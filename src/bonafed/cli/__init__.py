@@ -19,7 +19,8 @@ import typer
 from bonafed import __version__
 from bonafed.cli.coins import coins_app
 from bonafed.cli.compare import compare
-from bonafed.cli.nouns import Listed, advise_app, audit_app, quote_app, reproduce_app
+from bonafed.cli.nouns import Listed, advise_app, audit_app, quote_app
+from bonafed.cli.reproduce import reproduce_app
 from bonafed.cli.runs import runs
 from bonafed.cli.settle import settle
 from bonafed.cli.sign import keygen, sign

@@ -1,8 +1,7 @@
-"""Verbs whose nouns come from a catalogue: `quote`, `audit`, `advise`, `reproduce`.
+"""Verbs whose nouns come from the catalogue: `bonafed quote NAME`, `audit NAME`, `advise QUESTION`.
 
-A mechanism states its commands as data (`protocol.Command`), options, help text and what it answers, and so
-does a study (`studies.grid.Study`). The list of nouns needs the catalogue alone; what a noun stands for is
-imported when it is typed.
+A mechanism states its commands as data (`protocol.Command`): options, help text and what it answers. The
+list of nouns needs the catalogue alone; a mechanism is imported when its noun is typed.
 """
 
 from __future__ import annotations
@@ -11,15 +10,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from inspect import Parameter, Signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from bonafed.cli.options import Json, Plot, named_by_flags, parameters, section_of
 from bonafed.errors import InvalidValue
-from bonafed.sections import Section
-from bonafed.shown import Document
 
 if TYPE_CHECKING:
     from bonafed.mechanisms.protocol import Command
@@ -41,31 +38,8 @@ _CommitCoins = Annotated[
         "put its commitment into the contract.",
     ),
 ]
-_Csv = Annotated[
-    Path | None, typer.Option("--csv", metavar="FILE", help="Also write its rows, with all digits.")
-]
+_Csv = Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the table, all digits.")]
 _PUBLISHING = {"save": _Save, "sign": _Sign}
-
-
-class Answerable(Protocol):
-    """What a noun stands for."""
-
-    @property
-    def summary(self) -> str: ...
-
-    @property
-    def options(self) -> type[Section]: ...
-
-    @property
-    def details(self) -> str: ...
-
-    @property
-    def example(self) -> str: ...
-
-
-def _answered(command: Any, options: Section, tell: Callable[[str], None]) -> Document:
-    document: Document = command.answer(options)
-    return document
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +49,9 @@ class Verb:
     summary: str
     noun: str  # what a noun is, in errors
     nouns: Callable[[], Mapping[str, str]]  # summaries by name
-    command: Callable[[str], Answerable]  # of a noun
-    # of the command, its options and whom to tell what is being done
-    answer: Callable[[Any, Section, Callable[[str], None]], Document] = _answered
+    command: Callable[[str], Command]  # of a noun
     publishes: bool = False  # whether it can write a contract
-    has_rows: bool = False  # whether it can write a table as a file
+    tabulates: bool = False  # whether it can write a CSV
 
 
 class Listed(TyperGroup):
@@ -127,10 +99,10 @@ def _command(verb: Verb, noun: str) -> Any:
     command = verb.command(noun)
     commits = verb.publishes and _COINS in command.options.__dataclass_fields__
     more: dict[str, Any] = dict(_PUBLISHING) if verb.publishes else {}
-    if verb.has_rows:
-        more["csv"] = _Csv
     if commits:
         more["commit_coins"] = _CommitCoins
+    if verb.tabulates:
+        more["csv"] = _Csv
     listed = parameters(command.options, without=[_COINS] if commits else ())
     listed += [
         Parameter("as_json", Parameter.KEYWORD_ONLY, default=False, annotation=Json),
@@ -142,7 +114,7 @@ def _command(verb: Verb, noun: str) -> Any:
         own = {item.name for item in listed} - {"as_json", "plot", *more}
         values = {name: value for name, value in typed.items() if name in own}
         outputs = {name: value for name, value in typed.items() if name not in own}
-        _answer(verb, command, values, **outputs)
+        _answer(command, values, **outputs)
 
     run.__signature__ = Signature(listed)  # type: ignore[attr-defined]  # what Typer reads
     example = f"Example: {command.example}" if command.example else ""
@@ -153,8 +125,7 @@ def _command(verb: Verb, noun: str) -> Any:
 
 
 def _answer(
-    verb: Verb,
-    command: Answerable,
+    command: Command,
     values: dict[str, Any],
     as_json: bool,
     plot: Path | None,
@@ -176,8 +147,8 @@ def _answer(
         secret = new_coin_secret(commit_coins, save)
         values[_COINS] = secret.commitment
     options = section_of(command.options, values)
-    with render.working("working") as tell, named_by_flags(command.options):
-        document = verb.answer(command, options, tell)
+    with render.working("working"), named_by_flags(command.options):
+        document = command.answer(options)
         outputs = render.drawn(document, plot)
         if csv is not None:
             outputs[csv] = render.saved(document, csv, "csv", "--csv")
@@ -218,15 +189,10 @@ def _attack(name: str) -> Command:
 
 def _advice() -> Mapping[str, Command]:
     """Every question that somebody answers: those about all mechanisms first."""
-    from importlib.util import find_spec
-
+    from bonafed.mechanisms.advice import ADVICE
     from bonafed.mechanisms.catalogue import with_verb
 
-    questions: dict[str, Command] = {}
-    if find_spec("bonafed.mechanisms.advice") is not None:
-        from bonafed.mechanisms.advice import ADVICE
-
-        questions |= ADVICE
+    questions = dict(ADVICE)
     for found in with_verb("advise"):
         questions |= found.load().advice
     return questions
@@ -255,35 +221,5 @@ advise_app = group_of(
         "question",
         lambda: {name: command.summary for name, command in _advice().items()},
         lambda name: _advice()[name],
-    )
-)
-
-
-def _studies() -> Mapping[str, str]:
-    from bonafed.studies.registry import STUDIES
-
-    return {study.name: study.summary for study in STUDIES.values()}
-
-
-def _study(name: str) -> Answerable:
-    from bonafed.studies.registry import STUDIES
-
-    return STUDIES[name].load()
-
-
-def _reproduced(study: Any, options: Section, tell: Callable[[str], None]) -> Document:
-    from bonafed.studies.grid import run
-
-    return run(study, options, tell)
-
-
-reproduce_app = group_of(
-    Verb(
-        "Make a table and a figure of the papers again.",
-        "study",
-        _studies,
-        _study,
-        _reproduced,
-        has_rows=True,
     )
 )

@@ -5,9 +5,15 @@ must not spend more than was promised, so nothing else is rounded up:
 
     amount_n = max( floor(due_n), ceil(cost_n) )    in smallest units,
 
-due_n >= cost_n the exact amount and the stated cost of what was delivered. A surplus arises only where
-floor(due_n) < cost_n, and is below one unit; `reserve` is what a hard budget sets aside for it. A client
-that owes is charged the floor of what it owes, in its favour.
+due_n >= cost_n the exact amount and the stated cost of what was delivered. Where floor(due_n) < cost_n the
+amount is rounded up, by less than one unit. Should all amounts together then exceed all that is due, the
+surplus is taken unit by unit from whoever is left with most above its cost, so that
+
+    amount_n >= cost_n for all n,    and    sum of amounts <= sum of due_n
+
+as long as any two such promises can be kept together; if everybody is paid just its cost they cannot, and
+the sum is above by less than one unit per client. `reserve` is what a hard budget sets aside for that. A
+client that owes is charged the floor of what it owes, in its favour.
 
 Numbers are taken as they are written: a payment of 0.07 is seven cents, although the nearest double is a
 little more.
@@ -16,6 +22,8 @@ little more.
 (22, 21)
 >>> owed([1.001], covering=[1.001], times=[1])  # a cost that no whole number of cents is
 (101,)
+>>> owed([1.001, 5.0], covering=[1.001, 2.0])  # the second has a profit, of which the cent is taken
+(101, 499)
 """
 
 from __future__ import annotations
@@ -44,15 +52,30 @@ def owed(
     due = checks.vector("payment", payment)
     least = checks.vector("covering", covering, length=due.size)
     counts = [1] * due.size if times is None else list(times)
-    found = []
+    amounts, covers, total = list[int](), list[int](), Decimal(0)
     with localcontext() as context:
         context.prec = 400  # any double times any count is exact
         scale = Decimal(10) ** decimals
         for pay, cost, count in zip(due.tolist(), least.tolist(), counts, strict=True):
-            floor = (Decimal(repr(pay)) * count * scale).to_integral_value(ROUND_FLOOR)
+            exact = Decimal(repr(pay)) * count * scale
             cover = (Decimal(repr(min(cost, pay))) * count * scale).to_integral_value(ROUND_CEILING)
-            found.append(int(max(floor, cover)))
-    return tuple(found)
+            covers.append(int(cover))
+            amounts.append(int(max(exact.to_integral_value(ROUND_FLOOR), cover)))
+            total += exact
+        surplus = sum(amounts) - int(total.to_integral_value(ROUND_FLOOR))
+    return tuple(_without(surplus, amounts, covers))
+
+
+def _without(surplus: int, amounts: list[int], covers: list[int]) -> list[int]:
+    """Amounts less a surplus, taken unit by unit from whoever is left with most above its cost."""
+    while surplus > 0:
+        margins = [amount - cover for amount, cover in zip(amounts, covers, strict=True)]
+        most = max(margins, default=0)
+        if not most:  # everybody is paid just its cost: no rounding keeps both promises
+            break
+        amounts[margins.index(most)] -= 1
+        surplus -= 1
+    return amounts
 
 
 def charged(due: ArrayLike, decimals: int) -> tuple[int, ...]:

@@ -84,7 +84,7 @@ class Account:
     agreement: Agreement
     rounds: int
     participations: Ints  # (N,) how often each client took part, with multiplicity
-    delivered: Ints  # (N,) and gave an update that could be used
+    delivered: Ints  # (N,) and gave an update that could be used; not told, so all, where that is private
     spend: float  # money that became due, round by round
     epsilon: Floats | None  # (N,) privacy that a record of each client has lost; None: not private
 
@@ -291,7 +291,8 @@ class Averaging:
         spend: float | None,
     ) -> AveragingState:
         clients = len(state.participations)
-        usable = who.clients[np.array(delivered, dtype=bool)]
+        # in private nobody is told, not even the checkpoint: as if all had delivered
+        usable = who.clients if self.private else who.clients[np.array(delivered, dtype=bool)]
         given_away = state.releases.copy()
         for release in releases:
             given_away[release.client] += release.times

@@ -311,8 +311,9 @@ def _said(table: Curves) -> list[str]:
     if "local learning" not in table.names:
         return [means]
     even = break_even(table)
-    crossing = "nowhere" if even is None else f"from {table.axis} {even:.3g} on"
-    return [means, f"Learning alone is better than joining and paying {crossing}."]
+    if even is None:
+        return [means, "Nowhere on this axis does learning alone overtake joining with payment."]
+    return [means, f"Learning alone overtakes joining with payment at {table.axis} {even:.3g}."]
 
 
 BY_SAMPLES = _study(

@@ -205,13 +205,14 @@ def report(
     return Document((*tables, *said), data, figure, {"csv": as_csv(rows)})
 
 
-def table_of(title: str, rows: Sequence[Row], form: str = ".4g", caption: str = "") -> Table:
-    """All rows."""
+def table_of(title: str, rows: Sequence[Row], form: str = ".5g", caption: str = "") -> Table:
+    """All rows; nothing where a number is not one."""
     columns = tuple(
         Column(name.replace("_", " "), _form(value, form), left=isinstance(value, str))
         for name, value in rows[0].items()
     )
-    return Table(title, columns, tuple(tuple(row.values()) for row in rows), caption)
+    cells = tuple(tuple(None if value != value else value for value in row.values()) for row in rows)
+    return Table(title, columns, cells, caption)
 
 
 def _form(value: Cell, form: str) -> str:

@@ -199,7 +199,7 @@ def toy(monkeypatch):
     fit = catalogue.Fit(True, ("none",), True, False, "Pays for toys.", "bonafed quote toy")
     entry = catalogue.Entry("toy", "toy", "toy.slice", "pay for toys", fit, "quote audit advise")
     monkeypatch.setattr(catalogue, "CATALOGUE", {"toy": entry})
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)  # no advice but the toy's
+    monkeypatch.setattr("bonafed.mechanisms.advice.ADVICE", {})  # no advice but the toy's
     return SLICE
 
 

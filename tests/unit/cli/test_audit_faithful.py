@@ -67,7 +67,7 @@ def test_the_tables_say_what_pays_and_what_does_not(audit):
     ):
         assert part in text
     assert "VIOLATED" not in out
-    (line,) = (line for line in out.splitlines() if "3 x its gradient" in line)
+    (line,) = (line for line in out.splitlines() if "\u2502 3 x its gradient" in line)
     cells = [cell.strip() for cell in line.split("\u2502")]
     assert (cells[5], cells[7]) == ("no", "YES")
 

@@ -51,7 +51,7 @@ def outcome(folder):
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     for line in lines:
         del line["seconds"]
-    return folders.read_checkpoint(folder).weights, (folder / "model.pt").read_bytes(), lines
+    return folders.read_checkpoint(folder).state["model"], (folder / "model.pt").read_bytes(), lines
 
 
 @pytest.mark.usefixtures("one_secret")
@@ -110,7 +110,7 @@ def test_a_damaged_checkpoint_is_told_and_without_it_the_run_starts_over(make, s
     made = setting.prepare(make("training.rounds=2"), dataset=small)
     place, path = tmp_path / "run", tmp_path / "run" / "checkpoint.npz"
     training.train(made, place)
-    ended = folders.read_checkpoint(place).weights
+    ended = folders.read_checkpoint(place).state["model"]
     if damage == "another":
         np.savez(path, other=np.ones(2))
     else:
@@ -121,4 +121,4 @@ def test_a_damaged_checkpoint_is_told_and_without_it_the_run_starts_over(make, s
     assert str(refused.value) == f"{path}: {rule}"
     path.unlink()
     training.train(made, place, resume=True)
-    assert folders.read_checkpoint(place).weights.tobytes() == ended.tobytes()
+    assert folders.read_checkpoint(place).state["model"].tobytes() == ended.tobytes()

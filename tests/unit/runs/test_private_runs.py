@@ -8,18 +8,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from bonafed.runs.faithful import train_faithful
-from bonafed.runs.faithful_setting import prepare_faithful
+from tests.oracles.rounds import run_round
+from tests.oracles.settings import local_training, noise_multipliers, participation, parts, samples
 
 from bonafed.errors import InvalidValue
 from bonafed.learning import datasets
 from bonafed.learning.engine import groups
 from bonafed.learning.engine.jobs import Job, batches, job_rng
-from bonafed.learning.federation import run_round
 from bonafed.learning.noise import (
     Reproducible,
     Secret,
-    SecretReleases,
     Task,
     digest,
     digest_of_samples,
@@ -49,13 +47,14 @@ def candidates(place, made):
     seed = json.loads((place / "versions.json").read_text())["seed"]
     assert config.read(place / "config.toml").run.seed == seed
     (line,) = folder.read_rounds(place)
-    ((client, multiplier, *_),) = line["releases"]
-    part, spec, start = made.parts[client], made.local_training(1), torch.tensor(folder.read_start(place))
+    ((name, multiplier, *_),) = line["releases"]
+    client = int(name)
+    part, spec, start = parts(made)[client], local_training(made), torch.tensor(folder.read_start(place))
     job, sd = (
         Job(client, part, noise_multiplier=multiplier),
-        multiplier * 2 * spec.clip / made.parts[0].size,
+        multiplier * 2 * spec.clip / parts(made)[0].size,
     )
-    task = Task.of(job, digest_of_training(spec, seed), 1, digest(start), digest_of_samples(made.samples))
+    task = Task.of(job, digest_of_training(spec, seed), 1, digest(start), digest_of_samples(samples(made)))
     published = json.loads((place / "versions.json").read_text())["data"]
     keys = [bytes(32), hashlib.sha256(str(seed).encode()).digest(), seed.to_bytes(32, "big"),
             seed.to_bytes(32, "little"), bytes.fromhex(published), bytes.fromhex(made.digest)]  # fmt: skip
@@ -74,14 +73,15 @@ def test_noise_is_taken_off_again_only_if_it_is_reproducible(make, small, tmp_pa
     asked = make(*PRIVACY, f"privacy.noise={kind}", "partition.clients=1", "training.rounds=1",
                  "training.batch_size=120", "training.learning_rate=1")  # fmt: skip
     made, place = setting.prepare(asked, dataset=small), tmp_path / "run"
-    summary = training.train(made, place)
+    summary = training.train(made, place).summary
+    start = torch.from_numpy(made.start)
     exact = run_round(
-        made.program, made.start, made.samples, made.parts, made.participation(1), made.local_training(1),
+        made.program, start, samples(made), parts(made), participation(made, 1), local_training(made),
         seed=3, round_number=1,
     ).weights  # fmt: skip
-    gradient = made.start - exact
-    release = torch.tensor(folder.read_start(place) - folder.read_checkpoint(place).weights)
-    sd = float(made.noise_multipliers[0]) * 2 / 120
+    gradient = start - exact
+    release = torch.tensor(folder.read_start(place) - folder.read_checkpoint(place).state["model"])
+    sd = float(noise_multipliers(made)[0]) * 2 / 120
     errors = [
         float((release - noise - gradient).square().mean().sqrt()) for noise in candidates(place, made)
     ]
@@ -116,22 +116,24 @@ def same_releases(monkeypatch):
         for row, sd in zip(gradients, sds, strict=True):
             row.copy_(torch.from_numpy(fixed(row.numel(), sd)))
 
-    def released(self, values, sd):
+    def noisy(self, values, sd, asked, released):
         return fixed(np.size(values), sd).reshape(np.shape(values))
 
     monkeypatch.setattr(groups, "add_noise", add)
-    monkeypatch.setattr(SecretReleases, "released", released)
+    monkeypatch.setattr(Secret, "noisy", noisy)
 
 
 HELD = {"config.toml", "versions.json", "start.npy", "metrics.jsonl", "checkpoint.npz", "model.pt",
         "summary.json"}  # fmt: skip
+AGREED = {"agreement.json", "contract.json"}  # where something was
 
 
 def assert_no_trace(one, other):
     """Two folders that differ in nothing but the keyed digest of the data."""
-    for place in (one, other):
-        assert {path.name for path in place.iterdir()} == HELD
-    for name in HELD - {"versions.json"}:
+    names = {path.name for path in one.iterdir()}
+    assert names == {path.name for path in other.iterdir()}
+    assert HELD <= names <= HELD | AGREED
+    for name in names - {"versions.json"}:
         assert (one / name).read_bytes() == (other / name).read_bytes(), name
     first, second = (json.loads((place / "versions.json").read_text()) for place in (one, other))
     assert first.pop("data") != second.pop("data")
@@ -152,17 +154,17 @@ def assert_no_trace(one, other):
 def test_folders_of_neighbours_differ_in_nothing_that_has_no_noise(make, tmp_path, changes):
     asked = make(*changes, "partition.kind=natural", "partition.clients=4", "data.classes=3")
     for name, data in zip(("one", "other"), neighbours(), strict=True):
-        training.train(setting.prepare(asked, dataset=data), tmp_path / name, clock=lambda: 0.0)
-    assert_no_trace(tmp_path / "one", tmp_path / "other")
+        training.train(setting.prepare(asked, dataset=data), tmp_path / name / "run", clock=lambda: 0.0)
+    assert_no_trace(tmp_path / "one" / "run", tmp_path / "other" / "run")
 
 
 @pytest.mark.usefixtures("same_releases")
 def test_folders_of_neighbours_of_faithful_learning_differ_in_nothing_that_has_no_noise(tmp_path):
     tables = {**FAITHFUL, "data": {"name": "small", "classes": 3}}
     for name, data in zip(("one", "other"), neighbours(), strict=True):
-        made = prepare_faithful(config.from_tables(tables), dataset=data)
-        train_faithful(made, tmp_path / name, clock=lambda: 0.0)
-    assert_no_trace(tmp_path / "one", tmp_path / "other")
+        made = setting.prepare(config.from_tables(tables), dataset=data)
+        training.train(made, tmp_path / name / "run", clock=lambda: 0.0)
+    assert_no_trace(tmp_path / "one" / "run", tmp_path / "other" / "run")
 
 
 def test_what_is_published_of_the_data_is_keyed(make, small, tmp_path):
@@ -181,10 +183,9 @@ def test_private_runs_want_their_classes_stated(make, tables):
     data = neighbours()[0]
     rule = r"^data\.classes must be given in a private run: that of the data follows from the largest"
     asked = make(*PRIVACY, "partition.kind=natural") if tables is None else config.from_tables(tables)
-    prepare = setting.prepare if tables is None else prepare_faithful
     with pytest.raises(InvalidValue, match=rule):
-        prepare(asked, dataset=data)
-    assert setting.prepare(make("partition.kind=natural"), dataset=data).classes == 3
+        setting.prepare(asked, dataset=data)
+    assert setting.prepare(make("partition.kind=natural"), dataset=data).agreement.members.classes == 3
     more = setting.prepare(make(*PRIVACY, "partition.kind=natural", "data.classes=5"), dataset=data)
     assert more.module[-1].out_features == 5
     with pytest.raises(InvalidValue, match=r"must be in 0\.\.1, got 2 in sample 7"):
@@ -202,9 +203,11 @@ def test_nobody_is_told_whose_update_was_bad(make, small, tmp_path):
         "training.rounds=1",
     )
     made = setting.prepare(make(*PRIVACY, *changes, "training.steps=3"), dataset=small)
-    summary = training.train(made, tmp_path / "run")
-    assert (summary["skipped_updates"], summary["skipped_clients"]) == (0, [])
-    assert np.array_equal(folder.read_checkpoint(tmp_path / "run").weights, made.start.numpy())
+    summary = training.train(made, tmp_path / "run").summary
+    assert (summary["failures"], summary["failed_clients"]) == (0, [])
+    state = folder.read_checkpoint(tmp_path / "run").state
+    assert np.array_equal(state["model"], made.start)
+    assert np.array_equal(state["delivered"], state["participations"])
 
 
 def test_losses_are_not_asked_in_clear_unless_that_was_accepted(make):
@@ -239,7 +242,7 @@ def test_the_secret_lies_apart_is_needed_to_resume_and_is_gone_at_the_end(make, 
     secret.write_bytes(kept)
     training.train(made, place, resume=True)
     assert not apart.exists()
-    assert training.train(made, place, resume=True) == folder.read_json(place, folder.SUMMARY)
+    assert training.train(made, place, resume=True).summary == folder.read_json(place, folder.SUMMARY)
 
 
 def test_what_only_a_simulation_knows_lies_apart(make, small, tmp_path):
@@ -248,7 +251,7 @@ def test_what_only_a_simulation_knows_lies_apart(make, small, tmp_path):
     apart = private.private_folder(tmp_path / "run")
     assert [path.name for path in apart.iterdir()] == [private.SIMULATION]
     assert stat.S_IMODE((apart / private.SIMULATION).stat().st_mode) == 0o600
-    assert folder.read_json(apart, private.SIMULATION)["costs"] == made.terms.costs.tolist()
+    assert folder.read_json(apart, private.SIMULATION)["costs"] == dict(made.agreement.reports)
 
 
 def test_a_private_file_is_not_put_where_something_else_is(tmp_path):
@@ -271,13 +274,14 @@ def test_what_arithmetic_takes_is_set_aside(make, small, batches):
     words = (*PRIVACY, f"privacy.batches={batches}")
     secret = setting.prepare(make(*words), dataset=small)
     ideal = setting.prepare(make(*words, "privacy.noise=reproducible"), dataset=small)
-    assert np.all(secret.noise_multipliers > ideal.noise_multipliers)
-    assert np.all(secret.noise_multipliers < 1.01 * ideal.noise_multipliers)
-    for job, noise in zip(map(Job, range(4), secret.parts), secret.noise_multipliers, strict=True):
-        times = secret.config.rounds * record_steps(job.samples.size, secret.spec)
-        rate = sampling_rate(job.samples.size, secret.spec)
+    with_margin, without, spec = noise_multipliers(secret), noise_multipliers(ideal), local_training(secret)
+    assert np.all(with_margin > without)
+    assert np.all(with_margin < 1.01 * without)
+    for size, noise in zip((part.size for part in parts(secret)), with_margin, strict=True):
+        times = secret.mechanism.rounds * record_steps(size, spec)
+        rate = sampling_rate(size, spec)
         ledger = Ledger((Release(0, 1, float(noise), times, times, rate),))
-        reach = largest_sum(job.samples.size, secret.spec) / noise
+        reach = largest_sum(size, spec) / noise
         left = reserve(1.0, 1e-5, secret.program.size * times, reach)
         assert ledger.epsilon(0, left.delta) <= left.epsilon
 
@@ -285,14 +289,15 @@ def test_what_arithmetic_takes_is_set_aside(make, small, batches):
 def test_what_arithmetic_takes_is_set_aside_of_what_is_sold(make, small):
     secret = setting.prepare(make(*JSAM, *CAPPED), dataset=small)
     ideal = setting.prepare(make(*JSAM, *CAPPED, "jsam.noise=reproducible"), dataset=small)
-    drawn = ideal.noise_multipliers > 0
+    with_margin, without = noise_multipliers(secret), noise_multipliers(ideal)
+    drawn = without > 0
     assert drawn.any()
-    assert np.all(secret.noise_multipliers[drawn] > ideal.noise_multipliers[drawn])
+    assert np.all(with_margin[drawn] > without[drawn])
 
 
 def test_a_promise_that_is_hardly_one_is_said(make, small, tmp_path):
     words = ("privacy.clip=1", "privacy.epsilon=12", "privacy.delta=1e-5")
-    summary = training.train(setting.prepare(make(*words), dataset=small), tmp_path / "run")
+    summary = training.train(setting.prepare(make(*words), dataset=small), tmp_path / "run").summary
     assert "an epsilon of 12 is hardly a promise of privacy" in summary["notes"]
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from tests.oracles.settings import noise_multipliers, parts
 
 from bonafed import InvalidValue
 from bonafed.errors import BadUpdate
@@ -22,12 +23,12 @@ CONTRACT = ["contract.prior=uniform:0.5,1.5", "contract.total_budget=12"]
 def test_the_folder_may_be_text(make, small, tmp_path):
     made = setting.prepare(make("training.rounds=1"), dataset=small)
     said = training.train(made, str(tmp_path / "run"))
-    assert said == folders.read_json(tmp_path / "run", folders.SUMMARY)
+    assert said.summary == folders.read_json(tmp_path / "run", folders.SUMMARY)
 
 
 def test_a_run_folder_holds_what_it_says(make, small, tmp_path):
     made = setting.prepare(make(), dataset=small)
-    summary = training.train(made, tmp_path / "run")
+    summary = training.train(made, tmp_path / "run").summary
     names = {path.name for path in (tmp_path / "run").iterdir()}
     assert names == {
         "config.toml", "versions.json", "start.npy", "metrics.jsonl", "checkpoint.npz", "model.pt",
@@ -39,12 +40,12 @@ def test_a_run_folder_holds_what_it_says(make, small, tmp_path):
     assert lines[-1]["train_loss"] < lines[0]["train_loss"]
     assert summary["steps"] == sum(line["steps"] for line in lines) == 5 * 4 * 4
     found = folders.read_json(tmp_path / "run", "versions.json")
-    assert {"bonafed", "python", "numpy", "scipy", "torch", "seed", "data", "model"} == set(found)
+    assert {"bonafed", "python", "numpy", "scipy", "torch", "seed", "rounds", "data", "model"} == set(found)
     state = torch.load(tmp_path / "run" / "model.pt", weights_only=True)
     held = folders.read_checkpoint(tmp_path / "run")
     assert held.round == 5
     flat = torch.cat([value.flatten() for value in state.values()])
-    assert np.array_equal(flat.numpy(), held.weights)
+    assert np.array_equal(flat.numpy(), held.state["model"])
     assert json.loads((tmp_path / "run" / "summary.json").read_text()) == summary
 
 
@@ -52,9 +53,9 @@ def test_evaluation_and_checkpoints_come_as_often_as_asked(make, small, tmp_path
     written = []
     checkpoint = folders.Log.checkpoint
 
-    def spy(self, number, weights):
+    def spy(self, number, state):
         written.append(number)
-        checkpoint(self, number, weights)
+        checkpoint(self, number, state)
 
     monkeypatch.setattr(folders.Log, "checkpoint", spy)
     made = setting.prepare(make("run.evaluate_every=2", "run.checkpoint_every=3"), dataset=small)
@@ -67,14 +68,16 @@ def test_evaluation_and_checkpoints_come_as_often_as_asked(make, small, tmp_path
 @pytest.mark.parametrize("scheme", ["optimal", "uniform", "complete information"])
 def test_what_is_paid_is_what_was_agreed(make, small, tmp_path, scheme):
     made = setting.prepare(make(*CONTRACT, "training.rounds=8", f"contract.scheme={scheme}"), dataset=small)
-    summary = training.train(made, tmp_path / "run")
+    summary = training.train(made, tmp_path / "run").summary
     records = folders.read_rounds(tmp_path / "run")
-    payment = summary["payment"]
+    columns = summary["statement"]["columns"]
+    payment = dict(zip(summary["statement"]["clients"], columns["payment"], strict=True))
     for record in records:
         assert record["spend"] == math.fsum(payment[client] for client in record["participants"])
     assert summary["spend"] == math.fsum(record["spend"] for record in records)
     assert len({tuple(record["participants"]) for record in records}) > 1
-    assert np.all(np.array(payment) >= np.array(summary["reports"]))
+    reports = folders.read_json(tmp_path / "run", folders.AGREEMENT)["reports"]
+    assert all(payment[client] >= cost for client, cost in reports.items())
 
 
 def test_a_round_in_which_nobody_takes_part_changes_nothing(make, small, tmp_path):
@@ -102,18 +105,18 @@ def test_a_round_in_which_nobody_takes_part_changes_nothing(make, small, tmp_pat
 )
 def test_a_private_run_keeps_its_promise(make, small, tmp_path, extra, noise, near):
     made = setting.prepare(make(*PRIVACY, *extra, f"privacy.noise={noise}"), dataset=small)
-    summary = training.train(made, tmp_path / "run")
+    summary = training.train(made, tmp_path / "run").summary
     records = folders.read_rounds(tmp_path / "run")
     ledger = Ledger(
         tuple(
-            Release(client, record["round"], *rest)
+            Release(int(client), record["round"], *rest)
             for record in records
             for client, *rest in record["releases"]
         )
     )
     assert ledger.clients  # something was released, and written down
-    assert {c for r in records for c in r["participants"]} == set(ledger.clients)
-    said = summary["epsilon_per_client"]
+    assert {int(c) for r in records for c in r["participants"]} == set(ledger.clients)
+    said, facts = summary["statement"]["columns"]["epsilon"], summary["statement"]["facts"]
     assert summary["epsilon"] == max(said) <= 2.0
     for client in range(4):
         assert math.isclose(said[client], ledger.epsilon(client, 1e-5), rel_tol=1e-9, abs_tol=0)
@@ -121,7 +124,7 @@ def test_a_private_run_keeps_its_promise(make, small, tmp_path, extra, noise, ne
         near = max(near, 1e-3 if "privacy.batches=poisson" in extra else 0.0)
         assert math.isclose(summary["epsilon"], 2.0, rel_tol=near)
     for_what = "add or remove one" if "privacy.batches=poisson" in extra else "replace one"
-    assert {ledger.adjacency(client) for client in ledger.clients} == {summary["adjacency"]} == {for_what}
+    assert {ledger.adjacency(client) for client in ledger.clients} == {facts["adjacency"]} == {for_what}
     assert (
         {record["train_loss"] for record in records} == {summary["train_loss"]} == {None}
     )  # no noise hides it
@@ -136,10 +139,10 @@ def test_a_record_is_charged_once_per_pass_whatever_the_batches(make, small, tmp
         made = setting.prepare(
             make(*PRIVACY, "privacy.noise=reproducible", f"training.batch_size={size}"), dataset=small
         )
-        summary = training.train(made, tmp_path / str(size))
-        noise[size] = made.noise_multipliers.tolist()
+        summary = training.train(made, tmp_path / str(size)).summary
+        noise[size] = noise_multipliers(made).tolist()
         rows = [row for record in folders.read_rounds(tmp_path / str(size)) for row in record["releases"]]
-        sizes = [part.size for part in made.parts]
+        sizes = [part.size for part in parts(made)]
         assert {(times, steps) for _, _, times, steps in rows} == {(1, -(-n // size)) for n in sizes}
         assert 2 * (1 - 1e-6) < summary["epsilon"] <= 2
     assert noise[5] == noise[1000]
@@ -147,29 +150,29 @@ def test_a_record_is_charged_once_per_pass_whatever_the_batches(make, small, tmp
 
 def test_the_account_of_poisson_batches_survives_a_kill(make, small, tmp_path, kill_in):
     made = setting.prepare(make(*PRIVACY, "privacy.batches=poisson", "run.evaluate_every=3"), dataset=small)
-    whole = training.train(made, tmp_path / "whole")
+    whole = training.train(made, tmp_path / "whole").summary
     with pytest.raises(kill_in.error):
         training.train(made, tmp_path / "killed", on_round=kill_in(2))
-    again = training.train(made, tmp_path / "killed", resume=True)
-    assert again["epsilon_per_client"] == whole["epsilon_per_client"]
+    again = training.train(made, tmp_path / "killed", resume=True).summary
+    assert again["statement"]["columns"]["epsilon"] == whole["statement"]["columns"]["epsilon"]
     records = folders.read_rounds(tmp_path / "killed")
     assert [record["epsilon"] is None for record in records] == [True, True, False, True, False]
     rate = {row[0]: row[4] for record in records for row in record["releases"]}
-    assert rate == {client: 8 / part.size for client, part in enumerate(made.parts)}
+    assert rate == {str(client): 8 / part.size for client, part in enumerate(parts(made))}
 
 
 def test_a_printed_calibration_says_what_it_really_spent(make, small, tmp_path):
     """Epsilon 50 asked for, 97.9 spent (erratum J-13); at epsilon 2 it wastes noise instead."""
     printed = [*PRIVACY, "privacy.calibration=printed"]
     broken = setting.prepare(make(*printed, "privacy.epsilon=50"), dataset=small)
-    summary = training.train(broken, tmp_path / "broken")
+    summary = training.train(broken, tmp_path / "broken").summary
     assert summary["epsilon"] == pytest.approx(97.889, abs=1e-3)
     note = next(note for note in summary["notes"] if "printed" in note)
     assert "epsilon 50 was asked for, 97.89 was spent, so it was broken" in note
-    kept = training.train(setting.prepare(make(*printed), dataset=small), tmp_path / "kept")
+    kept = training.train(setting.prepare(make(*printed), dataset=small), tmp_path / "kept").summary
     assert kept["epsilon"] < 2
     assert any("so it was kept here, with more noise than it needs" in note for note in kept["notes"])
-    exact = training.train(setting.prepare(make(*PRIVACY), dataset=small), tmp_path / "exact")
+    exact = training.train(setting.prepare(make(*PRIVACY), dataset=small), tmp_path / "exact").summary
     assert not any("printed" in note for note in exact["notes"])
 
 
@@ -177,24 +180,25 @@ def test_a_client_of_bad_data_is_named_with_the_round(make, small, tmp_path):
     features = small.features.copy()
     features[33, 0] = np.nan
     made = setting.prepare(make(), dataset=replace(small, features=features))
-    owner = next(k for k, part in enumerate(made.parts) if 33 in part)
+    owner = next(str(k) for k, part in enumerate(parts(made)) if 33 in part)
     with pytest.raises(BadUpdate, match=f"^update of client {owner} in round 1 must be finite"):
         training.train(made, tmp_path / "run")
     made = setting.prepare(make("training.on_bad_update=skip"), dataset=replace(small, features=features))
     seen = []
-    summary = training.train(made, tmp_path / "skipping", on_round=seen.append)
-    assert all(record.skipped == [owner] for record in seen)
+    summary = training.train(made, tmp_path / "skipping", on_round=seen.append).summary
+    assert all(record.failed == [owner] for record in seen)
     assert all(owner in record.participants for record in seen)
-    assert summary["skipped_updates"] == 5
-    assert summary["skipped_clients"] == [owner]
+    assert summary["failures"] == 5
+    assert summary["failed_clients"] == [owner]
     assert summary["test_accuracy"] > 0.8
 
 
 def test_an_empty_client_is_named(make, small):
     made = setting.prepare(make(), dataset=small)
-    parts = [*made.parts[:2], np.array([], dtype=np.int64), made.parts[3]]
-    with pytest.raises(InvalidValue, match=r"^client 2 in round 1 must have samples"):
-        next(training.play(replace(made, parts=parts), made.start, 0, training.Accounts(made)))
+    fewer = [*parts(made)[:2], np.array([], dtype=np.int64), parts(made)[3]]
+    empty = replace(made, clients=replace(made.clients, parts=fewer))
+    with pytest.raises(BadUpdate, match=r"^update of client 2 in round 1 must have samples, got 0"):
+        training.train(empty)
 
 
 def test_an_exploding_learning_rate_is_told_not_kept(make, small, tmp_path):
@@ -207,8 +211,8 @@ def test_an_exploding_learning_rate_is_told_not_kept(make, small, tmp_path):
     made = setting.prepare(make(*exploding, "training.on_bad_update=skip"), dataset=small)
     seen = []
     training.train(made, tmp_path / "skipping", on_round=seen.append)
-    assert all(record.skipped == [0, 1, 2, 3] for record in seen)
-    assert np.array_equal(folders.read_checkpoint(tmp_path / "skipping").weights, made.start.numpy())
+    assert all(record.failed == ["0", "1", "2", "3"] for record in seen)
+    assert np.array_equal(folders.read_checkpoint(tmp_path / "skipping").state["model"], made.start)
 
 
 def test_a_folder_in_use_is_refused(make, small, tmp_path):
@@ -231,7 +235,7 @@ def test_a_folder_in_use_is_refused(make, small, tmp_path):
 def test_two_processes_do_not_train_one_run(make, small, tmp_path):
     made = setting.prepare(make(), dataset=small)
     with folders.Log(tmp_path / "run", new=True) as log:
-        log.begin("", versions(made.config.run.seed, made.digest, ""), made.start.numpy())
+        log.begin("", versions(made.config.run.seed, 5, made.digest, ""), made.start, {})
         with pytest.raises(InvalidValue, match="must not be in training by another process"):
             training.train(made, tmp_path / "run", resume=True)
 
@@ -251,7 +255,7 @@ def test_another_config_does_not_continue_a_run(make, small, tmp_path, kill_in):
         with pytest.raises(InvalidValue, match=f"^{rule}$"):
             training.train(other, tmp_path / "run", resume=True)
     cores = setting.prepare(make(*private, "run.cores=2"), dataset=small)
-    summary = training.train(cores, tmp_path / "run", resume=True)
+    summary = training.train(cores, tmp_path / "run", resume=True).summary
     assert summary["epsilon"] <= 2.0
 
 
@@ -275,7 +279,7 @@ def test_an_own_module_with_other_weights_is_resumed_with_those_it_began_with(
         with pytest.raises(kill_in.error):
             training.train(prepared(1), place, on_round=kill_in(moment))
         training.train(prepared(2), place, resume=True)
-        ended, whole = (folders.read_checkpoint(p).weights for p in (place, tmp_path / "whole"))
+        ended, whole = (folders.read_checkpoint(p).state["model"] for p in (place, tmp_path / "whole"))
         assert ended.dtype == (np.float64 if precise else np.float32)
         assert np.array_equal(ended, whole)
 

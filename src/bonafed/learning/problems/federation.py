@@ -68,6 +68,9 @@ class ProblemFederation:
         if not tasks:
             return Total(np.zeros((1, self.problem.size)), ())
         work = shared_work(tasks)
+        for task in tasks:
+            if task.models.shape != tasks[0].models.shape:
+                raise InvalidValue("models", "must be as many for everybody", task.identifier)
         values = self._sum(work, tasks, np.asarray(shares, dtype=np.float64))
         if noise:
             if self.noise is None:
@@ -170,8 +173,6 @@ def shared_work(tasks: Sequence[Task]) -> Gradients | Losses | Alone:
     for task in tasks:
         if task.work != first:
             raise InvalidValue("tasks", "must be of one kind of work", task.identifier)
-        if task.models.shape != tasks[0].models.shape:
-            raise InvalidValue("models", "must be as many for everybody", task.identifier)
     return first
 
 

@@ -395,9 +395,7 @@ def _private(options: AuditOptions, held: AgentData, who: Sequence[int]) -> Docu
     if warning is not None:
         blocks.insert(0, f"warning: {warning}")
     data = _private_data(subject, terms, count, plan, warning, findings, tried)
-    return Document(
-        tuple(blocks), data, lambda: _private_figure(tried, subject), holds=all_hold(findings)
-    )
+    return Document(tuple(blocks), data, lambda: _private_figure(tried, subject), holds=all_hold(findings))
 
 
 def _private_figure(tried: Sequence[PrivateAttempt], subject: str) -> Figure:

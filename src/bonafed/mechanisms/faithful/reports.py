@@ -36,6 +36,7 @@ ReportCheck = Literal["gradients", "numbers"]  # of a loss as agreed on, or anyt
 FAR = 1e100  # norm of a report that is still computed with: its square is a number
 GROWTH = 1e6  # of models and sums of reports, against the first: beyond, nothing can be concluded
 
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Asked:
     """Models that agents are sent at once, row by row, each of some run: those of one payment, say."""
@@ -94,9 +95,7 @@ class Watch:
         """Whether reports that all pass cannot diverge."""
         return self._strict and self._problem.strongly_convex
 
-    def accept(
-        self, agent: int, report: Reply | Failure, asked: Asked, rows: NDArray[np.int64]
-    ) -> Floats:
+    def accept(self, agent: int, report: Reply | Failure, asked: Asked, rows: NDArray[np.int64]) -> Floats:
         """The report (r, P) for these rows of what was asked, which is kept and must not change any more.
 
         `UnusableReport` if no honest one is like it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -27,8 +28,9 @@ from bonafed.mechanisms.jsam.published import JsamContract
 from bonafed.mechanisms.jsam.report import PlanOnly, Quote, Weight, describe, describe_plan, quote_blocks
 from bonafed.mechanisms.jsam.rules import Cheapest, unbiased
 from bonafed.mechanisms.jsam.schemes import draw_costs
+from bonafed.mechanisms.jsam.section import caps_by_name
 from bonafed.mechanisms.protocol import Command
-from bonafed.reports import read_one_per_client, read_reports
+from bonafed.reports import read_clients, read_one_per_client, read_reports
 from bonafed.sections import Section, key, one_of
 from bonafed.shown import Document, JSONObject
 
@@ -151,12 +153,14 @@ class _Noise(Section):
         """Q itself."""
         return scale_of(noise, self.delta or 0.0, self.rounds or 0)
 
-    def caps(self, clients: int) -> float | Floats | None:
-        """The most to buy: one for all, or (clients,)."""
+    def caps(self, names: Sequence[str]) -> float | Floats | None:
+        """The most to buy: one for all, or (N,) of these clients, by name where the file has names."""
         if not isinstance(self.max_epsilon, Path):
             return self.max_epsilon
-        each = read_one_per_client(self.max_epsilon, "--max-epsilon", "max_epsilon", clients)
-        return checked_cap(each, clients)
+        each = read_one_per_client(self.max_epsilon, "--max-epsilon", "max_epsilon", len(names))
+        if read_clients(self.max_epsilon) is not None:
+            return caps_by_name(read_reports(self.max_epsilon, "max_epsilon"), tuple(names))
+        return checked_cap(each, len(names))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -330,7 +334,7 @@ def quote(options: QuoteOptions) -> Document:
     stated = options.stated()
     reports = np.array(list(stated.values()))
     wanted = options.plan_only(reports.size)
-    caps = options.caps(reports.size)
+    caps = options.caps(tuple(stated))
     drawn = options.seed if options.reports is None else None
     group = admit(reports, options.prior)
     request = Quote(options.prior, tuple(stated), reports, group, options.scale(noise), drawn, caps)
@@ -444,13 +448,14 @@ class AuditOptions(_Noise):
         if self.grid is not None and not self.variant.startswith("printed"):
             raise InvalidValue("--grid", "must not be given without --variant printed", self.grid)
 
-    def cases(self) -> list[Floats]:
-        """Cost vectors to try."""
+    def cases(self) -> tuple[tuple[str, ...], list[Floats]]:
+        """Names of the clients, and cost vectors to try."""
         if self.reports is not None:
-            return [np.array(list(read_reports(self.reports, "cost").values()))]
+            stated = read_reports(self.reports, "cost")
+            return tuple(stated), [np.array(list(stated.values()))]
         people, count = self.clients or 8, self.profiles or 5
         both = draw_costs(self.prior, count * people, self.seed)
-        return list(both.reshape(count, people))
+        return tuple(map(str, range(people))), list(both.reshape(count, people))
 
     def mechanism(self, clients: int, caps: float | Floats | None) -> RespondingLike:
         """What is attacked."""
@@ -478,8 +483,8 @@ class AuditOptions(_Noise):
 
 def attack(options: AuditOptions) -> Document:
     """Let every client lie about its cost of privacy, the others' reports given."""
-    profiles = options.cases()
-    caps = options.caps(profiles[0].size)
+    names, profiles = options.cases()
+    caps = options.caps(names)
     mechanism = options.mechanism(profiles[0].size, caps)
     report = audit(
         mechanism, options.prior.low, options.prior.high, profiles=profiles, claims=_CLAIMS,

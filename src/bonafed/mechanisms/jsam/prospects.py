@@ -19,14 +19,13 @@ import numpy as np
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.mechanisms.jsam.published import JsamContract
-from bonafed.mechanisms.jsam.verification import names_for
 from bonafed.shown import Cell, Column, Document, Shown, Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_DRAWS = 200  # of the others' costs
-_LYING = 20  # of these, draws in which the participant is let lie
+_DRAWS, _LYING = 200, 20  # of the others' costs; of these, draws in which the participant is let lie
+_CAPPED_DRAWS, _CAPPED_LYING = 50, 8  # ... under a cap, where each takes longer
 _REPORTS = 61  # other reports tried, evenly from 0 to the highest cost
 
 
@@ -56,7 +55,7 @@ class Prospect(Shown):
     outlooks: tuple[Outlook, ...]  # one, or where caps differ that of the lowest and the highest
     reports: Floats  # (R,) reports tried
     utility: Floats  # (R,) mean of what is left for each of them
-    draws: int = _DRAWS
+    draws: int = 0  # of the others' costs
 
     def document(self) -> Document:
         if not self.admitted:
@@ -111,19 +110,18 @@ def prospect(contract: JsamContract, cost: float, seed: int = 0) -> Prospect:
     tried = np.unique(np.append(np.linspace(0.0, contract.prior.high, _REPORTS), c))
     if c > contract.prior.high:
         return Prospect(c, False, (), tried, np.zeros(tried.size))
-    names = names_for(contract)
-    caps = contract.caps(names)
+    caps = contract.caps(contract.names)
     places = [0]
     if isinstance(contract.max_epsilon, Mapping):
         each = np.asarray(caps)
         places = sorted({int(each.argmin()), int(each.argmax())})
-    rng = np.random.default_rng(seed)
-    others = np.array([contract.prior.sample(rng, contract.clients) for _ in range(_DRAWS)])
+    rng, draws = np.random.default_rng(seed), _DRAWS if caps is None else _CAPPED_DRAWS
+    others = np.array([contract.prior.sample(rng, contract.clients) for _ in range(draws)])
     found, utility = [], np.zeros(tried.size)
     for place in places:
         outlook, utility = _outlook(contract, caps, place, c, tried, others)
         found.append(outlook)
-    return Prospect(c, True, tuple(found), tried, utility)
+    return Prospect(c, True, tuple(found), tried, utility, draws)
 
 
 def _outlook(
@@ -135,12 +133,12 @@ def _outlook(
     others: Floats,
 ) -> tuple[Outlook, Floats]:
     """Of the client at this place, and its mean utility for every report tried."""
-    mechanism = contract.responding(caps)
+    mechanism, lying = contract.responding(caps), _LYING if caps is None else _CAPPED_LYING
     own = np.array([cost])
     terms = np.array([mechanism.respond(costs, place, own) for costs in others])[:, :, 0]  # (S, 2)
     epsilon, paid = terms.T
     left = paid - cost * epsilon
-    answers = np.array([mechanism.respond(costs, place, tried) for costs in others[:_LYING]])  # (S, 2, R)
+    answers = np.array([mechanism.respond(costs, place, tried) for costs in others[:lying]])  # (S, 2, R)
     utility = answers[:, 1] - cost * answers[:, 0]
     truth = int(np.searchsorted(tried, cost))
     gain = np.delete(utility - utility[:, [truth]], truth, axis=1)

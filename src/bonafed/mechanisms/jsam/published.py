@@ -14,11 +14,14 @@ What the file states, and nothing else, fixes the terms of every client for any 
                         what epsilon is for: the draws, the noise and the promise to every record
     decimals            digits after the point of an amount of money
     coins               the commitment to how who is drawn is decided, where the server made one
+    example             terms of some clients if reports were the quantiles of the prior
 
-No term is in it: all are computed from these numbers (theory B3), so that a file cannot show one thing and
-pay another. Terms do not depend on the order of reports: clients are taken in the order of their names,
-shorter ones first, which is also who comes first where virtual costs are equal. It depends on no report,
-and who comes second is left with the same utility, as V_k is continuous.
+Terms are computed from the other numbers (theory B3). The example shows what these come to, so that nobody
+changes one of them unseen and another implementation can be held against it: a file whose example does not
+show the terms that will be paid is refused when it is read. Terms do not depend on the order of reports:
+clients are taken in the order of their names, shorter ones first, which is also who comes first where
+virtual costs are equal. It depends on no report, and who comes second is left with the same utility, as V_k
+is continuous.
 
 A hard budget is not published: its weight follows from the reports, every client has a say in it, and the
 contract could not promise that no lie pays. `expected_budget` is what can be promised.
@@ -26,11 +29,13 @@ contract could not promise that no lie pays. `expected_budget` is what can be pr
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from bonafed import checks
@@ -64,6 +69,14 @@ VERSION = 1
 MOST_CLIENTS = 10**6
 MOST_ROUNDS = 10**9
 PublishedScheme = Literal["jsam", "unbiased", "cheapest"]
+_SHOWN = 9  # clients of the example
+_RTOL = 1e-9  # an example against the terms it shows: the same formulas, perhaps on two machines
+_ATOL = 1e-12  # ... of the largest of them: what rounding makes of 0
+
+
+def by_name(name: str) -> tuple[int, str]:
+    """Shorter names first, so that numbers are in their order."""
+    return len(name), name
 
 
 def question(prior: Prior, seed: int = 0) -> Question:
@@ -71,6 +84,14 @@ def question(prior: Prior, seed: int = 0) -> Question:
     return Question(
         "cost", "money per unit of epsilon", lambda clients, again=seed: draw_costs(prior, clients, again)
     )
+
+
+class Example(NamedTuple):
+    """Terms of some clients, of all of which the reports are the quantiles (k + 1/2)/N of the prior."""
+
+    report: tuple[float, ...]  # money per unit of epsilon
+    epsilon: tuple[float, ...]
+    payment: tuple[float, ...]  # money, before it is rounded to what can be paid
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,6 +114,7 @@ class JsamContract(Shown):
     expected_budget: float | None = None  # money on average over the prior that eta was found for
     decimals: int = money.DECIMALS  # digits after the point of an amount
     coin_commitment: str | None = None  # SHA-256, in hex, of the secret that decides who is drawn
+    written: Example | None = dataclasses.field(default=None, repr=False)  # as in the file it was read from
 
     def __post_init__(self) -> None:
         values: dict[str, object] = {
@@ -148,6 +170,27 @@ class JsamContract(Shown):
         rule = capped_rule(self.rule, caps)
         return JsamMechanism(self.prior, self.eta, self.noise_scale, rule)
 
+    @cached_property
+    def example(self) -> Example:
+        """What the numbers come to, for everybody to see."""
+        return self._example() if self.written is None else self.written
+
+    def _example(self) -> Example:
+        n = self.clients
+        reports = np.asarray(self.prior.quantile((np.arange(n) + 0.5) / n))
+        mechanism = self.responding(self.caps(self.names))
+        places = np.unique(np.linspace(0, n - 1, min(n, _SHOWN)).round().astype(int))
+        terms = [mechanism.respond(reports, int(place), reports[[place]]) for place in places]
+        epsilon, payment = np.array(terms)[:, :, 0].T + 0.0
+        return Example(*(tuple(column.tolist()) for column in (reports[places] + 0.0, epsilon, payment)))
+
+    @property
+    def names(self) -> list[str]:
+        """Of the clients in their order: those of the caps, or numbers where anybody may take part."""
+        if isinstance(self.max_epsilon, Mapping):
+            return sorted(self.max_epsilon, key=by_name)
+        return [str(number) for number in range(self.clients)]
+
     def to_json(self) -> JSONObject:
         """Plain data to publish; `contract_from_json` rebuilds the contract."""
         made = isinstance(self.noise, Ingredients)
@@ -164,6 +207,7 @@ class JsamContract(Shown):
             "clients_per_round": self.clients_per_round,
             "scheme": self.scheme,
             "decimals": self.decimals,
+            "example": {name: list(column) for name, column in self.example._asdict().items()},
             **coins_to_json(self.coin_commitment),
         }
         for name in ("members", "expected_budget"):
@@ -213,7 +257,7 @@ class JsamContract(Shown):
         if len(reports) != self.clients:
             raise InvalidValue("reports", f"must be of {self.clients} clients", len(reports))
         stated = {name: checks.non_negative(f"report of {name}", cost) for name, cost in reports.items()}
-        names = sorted(stated, key=lambda name: (len(name), name))
+        names = sorted(stated, key=by_name)
         done = settle(
             [stated[name] for name in names], self.prior, self.eta, self.noise_scale,
             rule=capped_rule(self.rule, self.caps(names)),
@@ -298,13 +342,12 @@ def contract(
 
 def publish(contract: JsamContract, expected_budget: float) -> JsamContract:
     """The contract whose payments are this sum on average over the prior, instead of its own weight."""
-    names = list(contract.max_epsilon) if isinstance(contract.max_epsilon, Mapping) else []
-    caps = contract.caps(names)
+    caps = contract.caps(contract.names)
     eta = expected_weight(
         contract.prior, contract.clients, expected_budget, contract.noise_scale,
         capped_rule(contract.rule, caps), caps,
     )  # fmt: skip
-    return replace(contract, eta=eta, expected_budget=expected_budget)
+    return replace(contract, eta=eta, expected_budget=expected_budget, written=None)
 
 
 def contract_from_json(data: JSONObject) -> JsamContract:
@@ -323,8 +366,32 @@ def contract_from_json(data: JSONObject) -> JsamContract:
     noise = noise_of("contract.noise_scale", field(data, "noise_scale", "contract"))
     coins = coins_from_json(data.get("coins"))
     try:
-        contract = JsamContract(prior=prior, noise=noise, coin_commitment=coins, **values, **optional)
+        contract = JsamContract(
+            prior=prior, noise=noise, coin_commitment=coins, **values, **optional,
+            written=_example_from_json(field(data, "example", "contract")),
+        )  # fmt: skip
+        _require_shown(contract)
     except InvalidValue as error:
         raise InvalidValue(f"contract.{error.name}", error.rule, error.value) from error
     require_same(data, contract.to_json(), "contract")
     return contract
+
+
+def _example_from_json(data: object) -> Example:
+    columns = (field(data, name, "example") for name in Example._fields)
+    return Example(*(
+        tuple(checks.vector(f"example.{name}", column).tolist())
+        for name, column in zip(Example._fields, columns, strict=True)
+    ))  # fmt: skip
+
+
+def _require_shown(contract: JsamContract) -> None:
+    """The example of a file shows the terms that will be paid."""
+    due, written = contract._example(), contract.example
+    for name, shown, right in zip(Example._fields, written, due, strict=True):
+        if len(shown) != len(right):
+            raise InvalidValue(f"example.{name}", f"must have {len(right)} values", len(shown))
+        for place, (one, other) in enumerate(zip(shown, right, strict=True)):
+            if abs(one - other) > _RTOL * other + _ATOL * max(right):
+                rule = f"must show what the contract comes to at report {due.report[place]:g}, {other!r}"
+                raise InvalidValue(f"example.{name}", rule, one)

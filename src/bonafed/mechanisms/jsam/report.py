@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -25,12 +25,8 @@ from bonafed.mechanisms.jsam.payments import (
 )
 from bonafed.mechanisms.jsam.published import JsamContract
 from bonafed.mechanisms.jsam.rules import Cheapest, Rule, largest_losses, unbiased
-from bonafed.mechanisms.jsam.schemes import draw_costs
 from bonafed.mechanisms.jsam.sizes import allocate_unequal
 from bonafed.shown import Block, Column, Curve, Document, JSONObject, Sketch, Table, pairs
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _ROWS = 11  # clients shown where there are many
 _HEADINGS = {
@@ -39,6 +35,7 @@ _HEADINGS = {
     "fairness floor": "Selection and privacy with a fairness floor, plan only",
     "printed": "Selection and privacy by the paper's Algorithm 1, plan only",
 }
+_EXAMPLE = (Column("report", ".4g"), Column("epsilon", ".4g"), Column("payment", ",.4f"))
 _SCHEMES = {
     "jsam": "the plan that is best for loss and money together",
     "unbiased": "everybody alike",
@@ -74,31 +71,26 @@ def contract_document(contract: JsamContract) -> Document:
     rows.append(("SHA-256 of the contract", contract.digest))
     blocks: list[Block] = [
         pairs("A contract to buy privacy", rows),
+        Table(
+            "An example, if costs were spread as expected",
+            _EXAMPLE,
+            tuple(zip(*contract.example, strict=True)),
+        ),
         "You state what one unit of epsilon costs you. From all statements follow, by the numbers above "
         "and nothing else, how likely you are to be drawn, the epsilon you sell over the whole run, and "
-        "one payment, made before the first round, also if you are never drawn. It is at least your "
-        "statement times your epsilon, rounded up if need be. Whatever the others state, no statement "
-        "leaves you with more than the truth. Whoever states more than the highest cost is not in the run.",
+        "one payment, made before the first round, also if you are never drawn. It is at least what you "
+        "state times your epsilon, rounded up if need be. Whatever the others state, no statement leaves "
+        "you with more than the truth. Whoever states more than the highest cost is not in the run.",
         "You add noise to every gradient, from your own secret, so that no record of yours loses more than "
         "the epsilon you sold, at this delta.",
     ]
     if isinstance(cap, Mapping):
         columns = (Column("client", left=True), Column("epsilon at most"))
         blocks.insert(1, Table("Caps", columns, tuple((name, most) for name, most in cap.items())))
-
-    def draw() -> Figure:
-        """Of clients as the contract believes them to be."""
-        names = list(cap) if isinstance(cap, Mapping) else [str(k) for k in range(contract.clients)]
-        costs = draw_costs(contract.prior, contract.clients, 0).tolist()
-        figure = contract.settle(dict(zip(names, costs, strict=True))).document().figure
-        assert figure is not None
-        return figure()
-
     return Document(
         tuple(blocks),
         {**contract.to_json(), "digest": contract.digest},
-        draw,
-        {"contract": contract.content},
+        files={"contract": contract.content},
     )
 
 

@@ -11,7 +11,7 @@ from bonafed.economics.audit import Claim, audit
 from bonafed.economics.claims import Finding
 from bonafed.learning.federation import Roster
 from bonafed.mechanisms.jsam.commands import ATTACK, QUOTE
-from bonafed.mechanisms.jsam.published import FORMAT, JsamContract, contract_from_json
+from bonafed.mechanisms.jsam.published import FORMAT, JsamContract, by_name, contract_from_json
 from bonafed.mechanisms.jsam.section import JsamSection, OneStep, check
 from bonafed.mechanisms.protocol import Attack, Common, Config, Slice
 
@@ -35,7 +35,7 @@ def _audit(subject: Attack) -> Sequence[Finding]:
         assert isinstance(section, JsamSection)  # a run under this mechanism
         why = "a hard budget depends on the reports" if section.budget is not None else section.scheme
         return [Finding("truthful", None, f"not claimed: {why}")]
-    names = sorted(subject.agreement.reports, key=lambda name: (len(name), name))
+    names = sorted(subject.agreement.reports, key=by_name)
     caps = contract.caps(names)
     reports = np.array([subject.agreement.reports[name] for name in names])
     liars = np.unique(np.linspace(0, reports.size - 1, min(_LIARS, reports.size)).round().astype(int))

@@ -1,8 +1,8 @@
 """A published contract checked by someone who did not write it.
 
-A file holds no term that its writer computed, but for the weight: terms follow from its numbers by the
-formulas of theory B3, and `verify` looks whether they keep their promises, at profiles of costs drawn from
-the prior and at hostile ones:
+A file holds no term that its writer computed, but for the weight and an example: terms follow from its
+numbers by the formulas of theory B3. Reading holds the example against them; `verify` looks whether they
+keep their promises, at profiles of costs drawn from the prior and at hostile ones:
 
     (1) the weight is the one that the expected budget buys, no more and no less;
     (2) payments are that sum on average over fresh draws, which the writer did not choose;
@@ -12,14 +12,12 @@ the prior and at hostile ones:
     (5) by search, that no lie pays, nobody loses, epsilon falls in the own report and keeps to the cap;
     (6) amounts in money that can be paid cover what clients stated.
 
-Whoever changes a number of the file either breaks one of these, or has written another contract, with
-another digest: eta, Q, rounds, delta and the cap are the operator's to choose, and what a participant
+Whoever changes a number of the file breaks the example or one of these, or has written another contract,
+with another digest: clip, delta, rounds and draws are the operator's to choose, and what a participant
 signs names them beside the digest.
 """
 
 from __future__ import annotations
-
-from collections.abc import Mapping
 
 import numpy as np
 
@@ -27,6 +25,8 @@ from bonafed.checks import Floats
 from bonafed.economics import money
 from bonafed.economics.audit import Claim, audit
 from bonafed.economics.claims import Finding
+from bonafed.economics.discrete import FinitePrior
+from bonafed.economics.priors import Uniform
 from bonafed.mechanisms.jsam.inner import objective
 from bonafed.mechanisms.jsam.ladder import Ints
 from bonafed.mechanisms.jsam.payments import admit, capped_rule, virtual_costs_of
@@ -37,10 +37,12 @@ from bonafed.mechanisms.jsam.schemes import DRAWS
 _PROFILES = 2  # drawn from the prior, besides hostile ones
 _LIARS = 3  # clients of a profile that are let lie
 _POINTS = 31  # reports of the first sweep
+_FEW_POINTS = 11  # ... where each of them takes long
 _SUMS = 801  # reports at which epsilon is summed up
 _PAID = 8  # of these, reports whose payment is compared
 _FRESH = 400  # draws of all costs that the writer did not choose
 _SETTLED = 24  # of these, settled and rounded
+_FEW_SETTLED = 2  # ... where that takes long
 _PLANS = 40  # of another make
 _NEXT = 2e-6  # relative: a weight that is larger by this spends more than was promised
 _RTOL = 1e-9
@@ -50,28 +52,23 @@ _CLAIMS: tuple[Claim, ...] = ("truthful", "individually rational", "monotone", "
 
 def verify(contract: JsamContract) -> list[Finding]:
     """Findings about a contract (see the module docstring)."""
-    names = names_for(contract)
+    names = contract.names
     caps = contract.caps(names)
     rule = capped_rule(contract.rule, caps)
-    profiles = _profiles(contract)
+    profiles, liars, points, settled = _profiles(contract), _liars(contract.clients), _POINTS, _SETTLED
+    if caps is not None and not isinstance(contract.prior, Uniform | FinitePrior):  # a second for each case
+        profiles, liars, points, settled = profiles[:_PROFILES], liars[-1:], _FEW_POINTS, _FEW_SETTLED
     findings: list[Finding] = []
     if contract.expected_budget is not None:
         findings += [_weight(contract, rule), _average(contract, rule)]
-    findings += [_plan(contract, rule, caps, profiles), _payments(contract, caps, profiles)]
+    findings += [_plan(contract, rule, caps, profiles), _payments(contract, caps, profiles, liars)]
     limit = np.inf if caps is None else float(np.max(caps))
     lies = audit(
         contract.responding(caps), contract.prior.low, contract.prior.high, profiles=profiles,
-        clients=_liars(contract.clients), claims=_CLAIMS, points=_POINTS, quantity_limit=limit,
+        clients=liars, claims=_CLAIMS, points=points, quantity_limit=limit,
         unit="over the run",
     )  # fmt: skip
-    return [*findings, *lies.findings, _amounts(contract, names)]
-
-
-def names_for(contract: JsamContract) -> list[str]:
-    """Names under which profiles are settled: those of the caps, or numbers."""
-    if isinstance(contract.max_epsilon, Mapping):
-        return sorted(contract.max_epsilon, key=lambda name: (len(name), name))
-    return [str(number) for number in range(contract.clients)]
+    return [*findings, *lies.findings, _amounts(contract, names, settled)]
 
 
 def _profiles(contract: JsamContract) -> list[Floats]:
@@ -181,14 +178,16 @@ def _other_scheme(contract: JsamContract, selection: Floats, v: Floats) -> str |
     return f"{chosen.size} clients are selected, by the scheme the {members} cheapest alike"
 
 
-def _payments(contract: JsamContract, caps: float | Floats | None, profiles: list[Floats]) -> Finding:
+def _payments(
+    contract: JsamContract, caps: float | Floats | None, profiles: list[Floats], liars: list[int]
+) -> Finding:
     """(4)"""
     mechanism, prior = contract.responding(caps), contract.prior
     grid = np.linspace(prior.low, prior.high, _SUMS) if prior.low < prior.high else np.array([prior.low])
     few = np.unique(np.linspace(0, grid.size - 1, _PAID).round().astype(int))
     width, checked = np.diff(grid), 0
     for costs in profiles:
-        for client in _liars(contract.clients):
+        for client in liars:
             epsilon = mechanism.privacy(costs, client, grid)
             paid, payment = mechanism.respond(costs, client, grid[few])
             rent = payment - grid[few] * paid
@@ -207,10 +206,10 @@ def _payments(contract: JsamContract, caps: float | Floats | None, profiles: lis
     return Finding("payments", True, f"as the integral of epsilon says, {checked:,} reports", tries=checked)
 
 
-def _amounts(contract: JsamContract, names: list[str]) -> Finding:
+def _amounts(contract: JsamContract, names: list[str], settled: int) -> Finding:
     """(6)"""
     reserve = money.reserve(contract.clients, contract.decimals)
-    for costs in _draws(contract, _SETTLED, 4):
+    for costs in _draws(contract, settled, 4):
         terms = contract.settle(dict(zip(names, costs.tolist(), strict=True)))
         paid = np.array(terms.amounts()) / 10**contract.decimals
         cost = terms.reports * terms.epsilon
@@ -222,5 +221,5 @@ def _amounts(contract: JsamContract, names: list[str]) -> Finding:
             )
         if terms.spend > terms.settlement.spend + reserve:
             return Finding("amounts", False, f"rounding adds more than {reserve:g}", terms.spend)
-    text = f"cover what clients stated, rounded to {contract.decimals} decimals, {_SETTLED} profiles"
-    return Finding("amounts", True, text, tries=_SETTLED)
+    text = f"cover what clients stated, rounded to {contract.decimals} decimals, {settled} profiles"
+    return Finding("amounts", True, text, tries=settled)

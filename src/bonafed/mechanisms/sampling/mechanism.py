@@ -217,8 +217,8 @@ def _adds_up(terms: SettledTerms, times: Sequence[int], amounts: Sequence[int], 
     fine = math.isclose(due, spend, rel_tol=_RTOL, abs_tol=_RTOL)
     fine = fine and abs(owed - due) <= len(amounts) / 10**terms.decimals
     text = (
-        f"{spend:,.6g} in all rounds, {owed:,.{terms.decimals}f} owed after rounding, by which nobody gains "
-        "or loses a whole unit"
+        f"{spend:,.6g} in all rounds, {owed:,.{terms.decimals}f} owed after rounding, by which nobody "
+        "gains or loses a whole unit"
     )
     return Finding("rounds add up", fine, text, owed - due)
 

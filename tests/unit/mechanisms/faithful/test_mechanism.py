@@ -10,6 +10,7 @@ from torch import nn
 
 from bonafed.errors import BadReport, Diverged, InvalidValue
 from bonafed.learning.datasets import from_arrays
+from bonafed.learning.functions import FunctionFederation
 from bonafed.learning.privacy import Ledger, Release
 from bonafed.mechanisms.faithful import (
     RidgeRegression,
@@ -247,9 +248,7 @@ def test_in_a_private_run_one_sample_changes_no_other(make, small):
     asked = make("privacy.epsilon=5", "privacy.delta=1e-3")
     features = small.features.copy()
     features[7] *= 1000
-    one, other = (
-        prepare(asked, dataset=replace(small, features=x)) for x in (small.features, features)
-    )
+    one, other = (prepare(asked, dataset=replace(small, features=x)) for x in (small.features, features))
     objective = one.mechanism.course.objective
     problems = [setting.clients.oracle(objective) for setting in (one, other)]
     models = np.random.default_rng(0).standard_normal((1, problems[0].size))
@@ -372,6 +371,22 @@ def test_models_that_are_not_convex_need_a_step_and_gradients(make, small):
     with pytest.raises(InvalidValue, match=r"faithful\.learning_rate must be set for softmax"):
         prepare(make(), dataset=small, module=module)
     with pytest.raises(InvalidValue, match=r"faithful\.payments must not be given for softmax"):
-        prepare(
-            make("faithful.learning_rate=1", "faithful.payments=exact"), dataset=small, module=module
-        )
+        prepare(make("faithful.learning_rate=1", "faithful.payments=exact"), dataset=small, module=module)
+
+
+def test_clients_that_are_asked_come_to_the_statement_of_simulated_ones(make, small, tmp_path):
+    here = prepare(make(), dataset=small)
+
+    def ask(tasks):  # each client for itself; what a simulation knows besides is not at hand
+        return {task.identifier: here.clients.replies([task])[task.identifier] for task in tasks}
+
+    there = prepare(make(), dataset=small, federation=FunctionFederation(here.clients.members, ask))
+    one, other = said_by(here, tmp_path / "here"), said_by(there, tmp_path / "there")
+    for column in ("payment", "loss", "loss_with_the_others_model"):
+        assert other["columns"][column] == pytest.approx(one["columns"][column], abs=1e-9)
+    # alone, training ends within 1e-6 of the minimum
+    assert other["columns"]["loss_alone"] == pytest.approx(one["columns"]["loss_alone"], abs=1e-6)
+    assert [check["holds"] for check in other["findings"]] == [True] * 4
+    exact = prepare(make("faithful.payments=exact"), dataset=small, federation=there.clients)
+    with pytest.raises(InvalidValue, match=r"faithful\.payments must not be given unless the samples are"):
+        said_by(exact, tmp_path / "exact")

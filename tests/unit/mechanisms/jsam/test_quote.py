@@ -176,6 +176,26 @@ def test_a_cap_is_kept_and_its_bound_is_shown(quote, quoted):
     assert all(row["epsilon"] <= cap for row, cap in zip(each["terms"], each["max_epsilon"], strict=True))
 
 
+def test_caps_and_terms_are_by_name(quoted):
+    Path("named.csv").write_text("client,cost\nada,0.12\nben,0.35\neve,0.5\n")
+    Path("caps.csv").write_text("client,max_epsilon\neve,0.3\nada,0.1\nben,0.2\n")
+    words = [*PRIOR, "--reports", "named.csv", "--noise-scale", "1", "--eta", "5"]
+    said = quoted(*words, "--max-epsilon", "caps.csv")
+    assert {row["client"]: row["epsilon"] for row in said["terms"]} == {"ada": 0.1, "ben": 0.2, "eve": 0.3}
+
+
+def test_a_contract_is_saved_and_verifies(bonafed, quote):
+    more = ["--clip", "1", "--rounds", "9", "--delta", "1e-5", "--save", "contract.json"]
+    assert quote(*PRIOR, "--clients", "4", "--noise-scale", "1", "--expected-budget", "2", *more)[0] == 0
+    assert bonafed("verify", "contract.json")[0] == 0
+    Path("four.csv").write_text("client,cost\nada,0.1\nben,0.9\neve,0.5\nzoe,0.3\n")
+    code, out, _ = bonafed("settle", "contract.json", "--reports", "four.csv")
+    assert code == 0
+    assert "ada" in out
+    words = [*FIVE, "--budget", "2", *more[:-2]]
+    assert "--budget must not be given with --clip" in quote(*words)[2]
+
+
 def test_a_quote_that_sells_more_than_ten_says_so(quote, quoted):
     words = [*PRIOR, "--reports", "five.csv", "--eta", "1000", "--noise-scale", "100"]
     assert "hardly a promise of privacy" in quoted(*words)["warnings"][0]

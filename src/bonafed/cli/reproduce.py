@@ -1,0 +1,50 @@
+"""`bonafed reproduce NAME`: the papers' tables and figures, made again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import typer
+
+from bonafed.cli.nouns import Verb, group_of
+from bonafed.mechanisms.protocol import Command
+from bonafed.shown import Document
+
+_INTERRUPTED = 130  # as a shell says of a program that was stopped by the user
+
+
+def _studies() -> Mapping[str, str]:
+    from bonafed.studies.registry import STUDIES
+
+    return {name: entry.summary for name, entry in STUDIES.items()}
+
+
+def _command(name: str) -> Command:
+    """A study as a command; a line for every cell that is trained."""
+    from bonafed.studies.registry import STUDIES
+
+    study = STUDIES[name].load()
+
+    def answer(options: Any) -> Document:
+        from bonafed.studies.grid import run
+
+        try:
+            return run(study, options, lambda text: typer.echo(text, err=True))
+        except KeyboardInterrupt:
+            text = "stopped by the user; the same command goes on where it was"
+            typer.echo(text if hasattr(options, "out") else "stopped by the user", err=True)
+            raise typer.Exit(_INTERRUPTED) from None
+
+    return Command(study.summary, study.options, answer, study.details, study.example)
+
+
+reproduce_app = group_of(
+    Verb(
+        "Make a table and a figure of the papers again; without a name, list them.",
+        "study",
+        _studies,
+        _command,
+        tabulates=True,
+    )
+)

@@ -1,0 +1,121 @@
+"""A federation of functions, and the tasks without training: the same questions, the same answers."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from bonafed.errors import AskFailed, InvalidValue
+from bonafed.learning.engine.federation import EngineFederation
+from bonafed.learning.engine.jobs import Samples
+from bonafed.learning.engine.programs import program_for
+from bonafed.learning.federation import Alone, Failure, Gradients, Losses, Objective, Reply, Roster, Task
+from bonafed.learning.functions import FunctionFederation
+from bonafed.learning.noise import Reproducible, Secret
+from bonafed.learning.problems.convex import largest_norm
+
+NAMES = ("ada", "ben", "eve")
+
+
+@pytest.fixture(scope="module")
+def engine():
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal((30, 4)).astype(np.float32)
+    y = torch.from_numpy(rng.integers(0, 3, 30))
+    parts = [np.arange(0, 5), np.arange(5, 15), np.arange(15, 30)]
+    roster = Roster(NAMES, np.array([5, 10, 15]), (4,), 3, largest_norm(x))
+    program = program_for(nn.Sequential(nn.Flatten(), nn.Linear(4, 3)))
+    return EngineFederation(roster, program, Samples(torch.from_numpy(x), y), parts, Reproducible(3))
+
+
+@pytest.fixture(scope="module")
+def objective(engine):
+    return Objective(0.1, scale=engine.members.feature_bound)
+
+
+def tasks(work, models):
+    return [Task(f"{name}", name, models, work) for name in NAMES]
+
+
+def relayed(engine):
+    """The same clients, each asked for itself."""
+    return FunctionFederation(engine.members, lambda asked: {
+        task.identifier: engine.replies([task])[task.identifier] for task in asked
+    })  # fmt: skip
+
+
+@pytest.mark.parametrize("shares", [[0.2, 0.3, 0.5], [[0.0, 0.3], [0.5, 0.2], [0.5, 0.5]]])
+def test_sums_are_those_of_replies_whoever_adds_them(engine, objective, shares):
+    models, parts = np.random.default_rng(0).standard_normal((2, 15)), np.array(shares)
+    for work in (Gradients(objective), Losses(objective)):
+        asked = tasks(work, models)
+        one, other = engine.total(asked, parts), relayed(engine).total(asked, parts)
+        assert one.values == pytest.approx(other.values, abs=1e-12)
+        assert one.delivered == other.delivered == (True,) * 3
+
+
+def test_an_agent_alone_is_at_the_minimum_of_its_own_loss(engine, objective):
+    found = engine.replies(tasks(Alone(objective, 1e-12), np.zeros((1, 15))))
+    for name in NAMES:
+        task = Task("g", name, found[name].values, Gradients(objective))
+        assert np.linalg.norm(engine.replies([task])["g"].values) < 1e-5
+
+
+def test_clipped_sums_have_noise_once_and_the_same_when_asked_again(engine, objective):
+    model, shares = np.ones((1, 15)), np.full(3, 1 / 3)
+    for source in (Reproducible(3), Secret(bytes(32))):
+        clients = engine.with_noise(source)
+        exact = clients.total(tasks(Gradients(objective, 1.0), model), shares).values
+        first = clients.total(tasks(Gradients(objective, 1.0, 15), model), shares, noise=0.5).values
+        clients.total(tasks(Gradients(objective, 1.0, 30), model), shares, noise=0.5)
+        again = clients.total(tasks(Gradients(objective, 1.0, 15), model), shares, noise=0.5).values
+        other = clients.total(tasks(Gradients(objective, 1.0, 60), model), shares, noise=0.5).values
+        assert np.array_equal(first, again)
+        assert not np.allclose(first, other)
+        assert 0.1 < np.std(first - exact) < 1.0
+
+
+ANSWERS = {
+    "nothing": None,
+    "no answer (TimeoutError: late)": TimeoutError("late"),
+    "no real numbers (complex128)": np.ones((1, 2)) * 1j,
+    "shape (2,) instead of (1, 2)": np.ones(2),
+    "NaN or inf": Reply(np.array([[1.0, np.nan]])),
+}
+
+
+@pytest.mark.parametrize("reason", ANSWERS)
+def test_what_cannot_be_used_is_a_failure_and_not_in_the_sum(reason):
+    roster = Roster(("ada", "ben"), np.ones(2, dtype=np.int64))
+    answers = {"a": ANSWERS[reason], "b": np.ones((1, 2))}
+    federation = FunctionFederation(
+        roster, lambda asked: {t.identifier: answers[t.identifier] for t in asked}
+    )
+    work = Gradients(Objective(1.0))
+    asked = [Task("a", "ada", np.zeros((1, 2)), work), Task("b", "ben", np.zeros((1, 2)), work)]
+    total = federation.total(asked, np.array([0.5, 0.5]))
+    assert total.failures == {"a": Failure(reason)}
+    assert total.delivered == (False, True)
+    assert total.values.tolist() == [[0.5, 0.5]]
+
+
+def test_other_work_under_a_known_identifier_is_refused():
+    roster = Roster(("ada",), np.ones(1, dtype=np.int64))
+    federation = FunctionFederation(roster, lambda asked: {t.identifier: t.models for t in asked})
+    work = Gradients(Objective(1.0))
+    task = Task("step 1", "ada", np.zeros((1, 2)), work)
+    federation.replies([task])
+    federation.replies([task])
+    with pytest.raises(InvalidValue, match="identifier must not be that of other work, got 'step 1'"):
+        federation.replies([Task("step 1", "ada", np.ones((1, 2)), work)])
+    with pytest.raises(InvalidValue, match="client must be in the roster, got 'bob'"):
+        federation.replies([Task("step 2", "bob", np.zeros((1, 2)), work)])
+
+
+def test_an_ask_that_fails_blames_nobody():
+    def ask(_tasks):
+        raise ConnectionResetError("gone")
+
+    federation = FunctionFederation(Roster(("ada",), np.ones(1, dtype=np.int64)), ask)
+    with pytest.raises(AskFailed, match="ConnectionResetError: gone"):
+        federation.replies([Task("step 1", "ada", np.zeros((1, 2)), Gradients(Objective(1.0)))])

@@ -1,0 +1,92 @@
+"""What every study relies on: cells that are kept, documents, and a registry that loads nothing."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from bonafed.errors import InvalidValue
+from bonafed.sections import Section
+from bonafed.shown import Document
+from bonafed.studies import grid
+from bonafed.studies.grid import Planned, Study, run
+from bonafed.studies.registry import STUDIES
+
+TABLES = {
+    "data": {"name": "digits"},
+    "partition": {"clients": 3},
+    "model": {"name": "softmax"},
+    "training": {"rounds": 3, "learning_rate": 0.1, "batch_size": 64},
+    "run": {"seed": 1, "cores": 1},
+}
+
+
+def summaries(_, results):
+    return Document((), {"results": dict(results)})
+
+
+def test_a_run_is_trained_once_and_read_after(tmp_path):
+    study = Study("", grid.Grid, summaries, lambda _: {"a": Planned("plain", tables=TABLES)})
+    options, told = grid.Grid(out=tmp_path), []
+    first = run(study, options, told.append)
+    assert told == ["1 of 1: plain"]
+    assert first.data["results"]["a"]["rounds"] == 3
+    assert run(study, options, pytest.fail).data == first.data
+
+
+def test_a_computation_is_kept_like_a_run(tmp_path):
+    calls = []
+
+    def compute():
+        calls.append(1)
+        return {"number": 0.1 + 0.2}
+
+    study = Study("", grid.Grid, summaries, lambda _: {"a": Planned("sum", [1], compute=compute)})
+    documents = [run(study, grid.Grid(out=tmp_path)) for _ in range(2)]
+    assert documents[0].data == documents[1].data == {"results": {"a": {"number": 0.1 + 0.2}}}
+    assert len(calls) == 1
+
+
+def test_long_runs_tell_their_round(tmp_path):
+    told, seconds = [], iter(range(0, 1000, 20))
+    grid.train(Planned("plain", tables=TABLES), tmp_path / "run", told.append, lambda: next(seconds))
+    assert told == ["plain: round 2 of 3"]
+
+
+def test_folders_tell_cells_apart():
+    other = {**TABLES, "training": {**TABLES["training"], "rounds": 4}}
+    cells = [
+        Planned("a", tables=TABLES), Planned("a", tables=other), Planned("a", [1], TABLES),
+        Planned("a", [1]), Planned("a", [2]),
+    ]  # fmt: skip
+    assert len({cell.folder for cell in cells}) == 5
+    cores = {**TABLES, "run": {"seed": 1, "cores": 2}}
+    assert Planned("a", tables=cores).folder == cells[0].folder
+    assert Planned("s 100, money 1", [1]).folder.startswith("s-100-money-1-")
+
+
+def test_increasing_numbers():
+    assert grid.increasing("points", [0, 1], zero=True).tolist() == [0, 1]
+    for values, rule in (([2, 1], "increasing"), ([0, 1], "positive"), ([1], "at least 2 numbers")):
+        with pytest.raises(InvalidValue, match=f"^points must be {rule}"):
+            grid.increasing("points", values, at_least=2)
+
+
+def test_the_spread_of_one_value_is_nothing():
+    once, twice = grid.average(np.ones((1, 2))), grid.average(np.array([[1.0, 2.0], [3.0, 2.0]]))
+    assert once.sd.tolist() == [0, 0]
+    assert (twice.mean.tolist(), twice.sd.tolist()) == ([2, 2], [pytest.approx(2**0.5), 0])
+
+
+@pytest.mark.parametrize("entry", STUDIES.values(), ids=STUDIES)
+def test_every_study_is_where_the_registry_says(entry):
+    study = entry.load()
+    assert issubclass(study.options, Section)
+    assert study.example.startswith(f"bonafed reproduce {entry.name} ")
+    assert study.cells(study.options()) or not hasattr(study.options, "out")
+
+
+def test_the_registry_is_light():
+    code = "import sys, bonafed.studies.registry; print({'torch', 'matplotlib'} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"
