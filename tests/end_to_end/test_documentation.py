@@ -10,6 +10,7 @@ import pytest
 import typer
 
 from bonafed.cli import app, main
+from bonafed.mechanisms import catalogue
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "CONTRIBUTING.md"]
