@@ -24,7 +24,7 @@ from bonafed.learning.datasets import Dataset
 from bonafed.mechanisms import catalogue
 from bonafed.mechanisms.protocol import Attack, Common, Config
 from bonafed.runs import folder as folders
-from bonafed.runs.config import from_tables
+from bonafed.runs.config import COMPARE, from_tables
 from bonafed.runs.holdings import Holdings, hold
 from bonafed.runs.setting import Setting, prepare
 from bonafed.runs.training import RunResult, train
@@ -34,8 +34,8 @@ from bonafed.shown import Cell, Column, Document, JSONObject, Shown, Table
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-COMPARE = "compare"
 Tell = Callable[[str], None]
+_ROUNDING = 1e-9  # gains up to this are none
 
 
 def _names(name: str, value: object) -> tuple[str, ...]:
@@ -75,6 +75,13 @@ class Entrant:
         own = [record for record in self.result.metrics if not record["phase"]]
         return len({name for record in own for name in record["participants"]})
 
+    @property
+    def gain(self) -> float | None:
+        """What the best lie brings a client; 0: none pays. None: nobody looked."""
+        if self.lie is None:
+            return None
+        return self.lie.number if self.lie.number > _ROUNDING else 0.0
+
     def row(self) -> dict[str, Cell]:
         """As it stands in the table."""
         if self.result is None:
@@ -88,7 +95,7 @@ class Entrant:
             "largest epsilon": summary["epsilon"],
             "clients taken": self.taken,
             "steps": summary["steps"],
-            "best lie gains": None if self.lie is None else 0.0 if self.lie.holds else self.lie.number,
+            "best lie gains": self.gain,
             "seconds": summary["seconds"],
         }
 
