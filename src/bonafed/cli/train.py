@@ -13,7 +13,7 @@ import typer
 from bonafed.cli import render
 from bonafed.cli.coin_secret import read_hex
 from bonafed.cli.options import Json
-from bonafed.errors import InvalidValue
+from bonafed.errors import InvalidValue, MissingValue
 from bonafed.shown import Document, Table
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def _config(
     if path is not None:
         return configs.read(path, changes)
     if resume is None:
-        raise InvalidValue("CONFIG.toml", "or --resume must be given", "nothing")
+        raise MissingValue("CONFIG.toml", "or --resume is required")
     settings = configs.read(resume / CONFIG, changes)
     require_same_config(settings, configs.read(resume / CONFIG))
     return settings

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bonafed.checks import Floats
-from bonafed.errors import InvalidValue
+from bonafed.errors import InvalidValue, MissingValue
 from bonafed.learning.engine.crew import Crew
 from bonafed.learning.engine.jobs import Job, Samples, Update
 from bonafed.learning.engine.programs import Program
@@ -82,8 +82,8 @@ class EngineFederation:
     def report(self, question: Question) -> Mapping[str, float]:
         """What simulated clients know of themselves."""
         if question.simulate is None:
-            rule = "must be given: simulated clients do not know their own"
-            raise InvalidValue(f"reports of {question.name}", rule, "nothing")
+            rule = "are required: simulated clients do not know their own"
+            raise MissingValue(f"reports of {question.name}", rule)
         values = question.simulate(len(self.members)).tolist()
         return dict(zip(self.members.names, values, strict=True))
 

@@ -30,7 +30,7 @@ from numpy.typing import ArrayLike, NDArray
 from bonafed import checks
 from bonafed.checks import Floats, finite_or_none
 from bonafed.economics.claims import Statement
-from bonafed.errors import BadModel, BadUpdate, InvalidValue
+from bonafed.errors import BadModel, BadUpdate, InvalidValue, MissingValue
 from bonafed.learning.federation import Federation, Need, Question, Roster, Task, Total, Train
 from bonafed.learning.participation import Participation, require_known, weighted_mean
 from bonafed.learning.privacy import (
@@ -485,7 +485,7 @@ def _rates_by_theorem(config: Config, training: Training, members: Roster) -> tu
             rule = f"must be set for {rate}: nobody has agreed on a bound"
             if config.noise is not None:
                 rule = f"must be set for {rate} in private training: that of the data is not private"
-            raise InvalidValue(f"training.{name}", rule, "nothing")
+            raise MissingValue(f"training.{name}", rule)
     assert smooth is not None
     assert convex is not None
     decay = convex if training.weight_decay is None else training.weight_decay
