@@ -372,7 +372,7 @@ def contract_from_json(data: JSONObject) -> JsamContract:
         )  # fmt: skip
         _require_shown(contract)
     except InvalidValue as error:
-        raise InvalidValue(f"contract.{error.name}", error.rule, error.value) from error
+        raise error.renamed(f"contract.{error.name}") from error
     require_same(data, contract.to_json(), "contract")
     return contract
 
