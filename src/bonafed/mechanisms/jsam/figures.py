@@ -42,7 +42,7 @@ def terms_figure(terms: Sequence[dict[str, Any]], paid: bool) -> Figure:
     for panel in axes:
         panel.set_xlabel("client, in order of the report")
         if len(names) <= _NAMED:
-            panel.set_xticks(place, names, rotation=60 if max(map(len, names)) > 3 else 0, fontsize=8)
+            panel.set_xticks(place, names, rotation=60 if max(map(len, names)) > 2 else 0, fontsize=8)
     return figure
 
 

@@ -77,6 +77,7 @@ def _compare(common: Common) -> Mapping[str, Any] | str:
         "clip": common.clip,
         "delta": common.delta,
         "max_epsilon": common.max_epsilon,
+        "clients_per_round": common.clients,  # as many turns as if everybody took part
     }
     return {name: value for name, value in table.items() if value is not None}
 
