@@ -18,10 +18,10 @@ from torch import nn
 from bonafed.economics.claims import all_hold
 from bonafed.errors import InvalidValue
 from bonafed.learning.datasets import Dataset
-from bonafed.learning.engine.federation import EngineFederation
 from bonafed.learning.engine.jobs import Samples
 from bonafed.learning.engine.programs import Program, flat_parameters
 from bonafed.learning.federation import Federation, Roster
+from bonafed.learning.local import EngineFederation
 from bonafed.learning.noise import Source
 from bonafed.mechanisms import catalogue
 from bonafed.mechanisms.contracts.files import read_contract

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from bonafed.errors import AskFailed, InvalidValue
-from bonafed.learning.engine.federation import EngineFederation
+from bonafed.learning.local import EngineFederation
 from bonafed.learning.engine.jobs import Samples
 from bonafed.learning.engine.programs import program_for
 from bonafed.learning.federation import Alone, Failure, Gradients, Losses, Objective, Reply, Roster, Task

@@ -9,7 +9,7 @@ from torch import nn
 
 from bonafed.errors import InvalidValue
 from bonafed.learning import models as architectures
-from bonafed.learning.engine.federation import EngineFederation
+from bonafed.learning.local import EngineFederation
 from bonafed.learning.engine.jobs import Job, Samples
 from bonafed.learning.engine.programs import flat_parameters, load_parameters, program_for
 from bonafed.learning.engine.sequential import run_jobs_sequentially
