@@ -55,7 +55,7 @@ def read_clients(path: Path) -> list[str] | None:
     for line, row in rows[1:]:
         name = row[names.index("client")].strip()
         if not name:
-            raise UnreadableFile(path, "client must be named", line)
+            raise UnreadableFile(path, "client has no name", line)
         if name in seen:
             raise UnreadableFile(
                 path, f"client must not be there twice, got {name!r} as in line {seen[name]}", line

@@ -196,7 +196,7 @@ def read_csv(path: Path) -> Arrays:
         if "client" in special:
             owners.append(row[special["client"]].strip())
             if not owners[-1]:
-                raise UnreadableFile(path, "client must be named, got nothing", line)
+                raise UnreadableFile(path, "client has no name", line)
         try:
             values.extend([_csv_number(row[column]) for column in features])
         except ValueError:
@@ -219,9 +219,7 @@ def read_csv(path: Path) -> Arrays:
         "test_labels": np.frombuffer(labels, np.int64)[held_out],
     }
     if owners:
-        result["groups"] = np.array(
-            [owner for owner, test in zip(owners, tests, strict=True) if not test]
-        )
+        result["groups"] = np.array([owner for owner, test in zip(owners, tests, strict=True) if not test])
     return result
 
 

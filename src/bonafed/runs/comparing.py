@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Tell = Callable[[str], None]
+_ROUNDING = 1e-9  # gains up to this are none
 
 
 def _names(name: str, value: object) -> tuple[str, ...]:
@@ -74,6 +75,13 @@ class Entrant:
         own = [record for record in self.result.metrics if not record["phase"]]
         return len({name for record in own for name in record["participants"]})
 
+    @property
+    def gain(self) -> float | None:
+        """What the best lie brings a client; 0: none pays. None: nobody looked."""
+        if self.lie is None:
+            return None
+        return self.lie.number if self.lie.number > _ROUNDING else 0.0
+
     def row(self) -> dict[str, Cell]:
         """As it stands in the table."""
         if self.result is None:
@@ -87,7 +95,7 @@ class Entrant:
             "largest epsilon": summary["epsilon"],
             "clients taken": self.taken,
             "steps": summary["steps"],
-            "best lie gains": None if self.lie is None else 0.0 if self.lie.holds else self.lie.number,
+            "best lie gains": self.gain,
             "seconds": summary["seconds"],
         }
 

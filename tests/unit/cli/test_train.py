@@ -123,7 +123,7 @@ def test_a_run_is_resumed_from_data_that_have_moved(bonafed):
 
 
 BAD = [
-    ([], "CONFIG.toml or --resume must be given, got nothing"),
+    ([], "CONFIG.toml or --resume is required"),
     (["none.toml"], "none.toml: No such file or directory"),
     (["--resume", "none"], "--resume must be a folder that holds a run (config.toml), got none"),
     (
@@ -319,7 +319,7 @@ def test_runs_refuses_what_is_not_a_run(bonafed):
     Path("runs/a").mkdir(parents=True)
     assert bonafed("runs")[::2] == (2, "error: folder must hold a run, or folders that do, got runs\n")
     Path("runs/a/config.toml").write_text("[data]\n")
-    assert bonafed("runs")[::2] == (2, "error: runs/a/config.toml: data.name must be given, got nothing\n")
+    assert bonafed("runs")[::2] == (2, "error: runs/a/config.toml: data.name is required\n")
     assert bonafed("runs", "--plot", "x.gif")[0] == 2
 
 

@@ -6,11 +6,11 @@ import torch
 from torch import nn
 
 from bonafed.errors import AskFailed, InvalidValue
-from bonafed.learning.local import EngineFederation
 from bonafed.learning.engine.jobs import Samples
 from bonafed.learning.engine.programs import program_for
 from bonafed.learning.federation import Alone, Failure, Gradients, Losses, Objective, Reply, Roster, Task
 from bonafed.learning.functions import FunctionFederation
+from bonafed.learning.local import EngineFederation
 from bonafed.learning.noise import Reproducible, Secret
 from bonafed.learning.problems.convex import largest_norm
 
