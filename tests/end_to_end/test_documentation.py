@@ -49,6 +49,12 @@ def test_the_readme_shows_all_commands():
     assert shown == set(root.list_commands(root.context_class(root)))
 
 
+def test_make_demo_shows_the_files_of_the_readme():
+    named = {kind.partition(" ")[2]: content for kind, content in blocks(ROOT / "README.md")}
+    demo = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "demo").iterdir()}
+    assert demo == {name: content for name, content in named.items() if name}
+
+
 def test_the_tour_of_all_mechanisms_from_python_is_short():
     code = [content for kind, content in blocks(ROOT / "README.md") if kind == "python"]
     lines = [line for line in "".join(code).splitlines() if line.startswith((">>>", "... "))]
