@@ -162,7 +162,7 @@ def _reports(
     question = mechanism.question
     if question is None:
         if reports:
-            raise InvalidValue("reports", "must not be given: nobody is asked for anything", len(reports))
+            raise InvalidValue("reports", "must be left out: this mechanism asks clients for nothing", len(reports))
         return {}
     stated = clients.report(question) if reports is None else reports
     for name in members.names:

@@ -61,8 +61,9 @@ def notes(setting: Setting, records: Sequence[JSONObject]) -> list[str]:
         grew = f"the {'test' if quiet else 'training'} loss grew from {known[0]:.4g} to {known[-1]:.4g}"
         sentences.append(f"{grew}: the learning rate may be too large{' for this noise' if quiet else ''}")
     last = next((r["test_loss"] for r in reversed(own) if r["test_loss"] is not None), None)
-    if setting.program.loss == "cross-entropy" and last is not None and not grows:
-        guess = math.log(setting.agreement.members.classes)
+    classes = setting.agreement.members.classes  # 0 where a roster does not say
+    if setting.program.loss == "cross-entropy" and classes and last is not None and not grows:
+        guess = math.log(classes)
         if last > 2 * guess:
             sentences.append(
                 f"the test loss, {last:.4g}, is above that of guessing, {guess:.4g}: "
