@@ -239,8 +239,8 @@ class Asked(NamedTuple):
 def leader_counts(clients: int) -> list[int]:
     """g of (3): 1, 2, 3, 4, 6, 8, 12, ... below the number of clients; and `_ALIKE`."""
     powers = (1 << i for i in range(clients.bit_length()))
-    found = sorted({g for power in powers for g in (power, power + power // 2)})
-    return [_ALIKE, *(g for g in found if g < clients)]
+    counts = sorted({g for power in powers for g in (power, power + power // 2)})
+    return [_ALIKE, *(g for g in counts if g < clients)]
 
 
 class _Search:
@@ -346,13 +346,13 @@ class CappedLadder:
         different = np.unique(self._caps)
         if different.size > _LEVELS:
             different = different[np.linspace(0, different.size - 1, _LEVELS).round().astype(np.int64)]
-        found = []
+        families = []
         for level in different.tolist():
             able = self._caps >= level
-            found.append(self._family(able, level, hold=False))
+            families.append(self._family(able, level, hold=False))
             if not able.all():
-                found.append(self._family(able, level, hold=True))
-        return found
+                families.append(self._family(able, level, hold=True))
+        return families
 
     def _family(self, able: NDArray[np.bool_], cap: float, *, hold: bool) -> _Family:
         n, v, others = self._costs.size, self._costs, ~able
@@ -360,8 +360,8 @@ class CappedLadder:
         if not hold:
             return _Family(Places(base, n, cap), _numbers(able), np.full(n, -1))
         count = int(others.sum())
-        kept = Held(np.full(count, 1 / n), self._caps[others], v[others])
-        return _Family(Places(base, n, cap, kept, count), _numbers(able), _numbers(others))
+        rest = Held(np.full(count, 1 / n), self._caps[others], v[others])
+        return _Family(Places(base, n, cap, rest, count), _numbers(able), _numbers(others))
 
     def _plan(self) -> tuple[Floats, Floats, float]:
         family, fill = self._families[self._chosen], self._fills[self._chosen]
@@ -423,9 +423,9 @@ class CappedSelection:
         self._p, self._costs, self._caps = selection, virtual_costs, caps
         self._eta, self._scale = eta, noise_scale
         self.distance = float(np.abs(selection - 1 / selection.size).sum())
-        chosen = selection > 0
-        self._held = Held(selection[chosen], caps[chosen], virtual_costs[chosen])
-        self._numbers = _numbers(chosen)
+        members = selection > 0
+        self._held = Held(selection[members], caps[members], virtual_costs[members])
+        self._numbers = _numbers(members)
         now = self._level(np.array([-1]), np.array([np.nan]))
         self.objective = float(now.objective[0])
         self.privacy = privacy_of(selection, caps, virtual_costs, now.water)

@@ -59,8 +59,8 @@ class Prospect(Shown):
 
     def document(self) -> Document:
         if not self.admitted:
-            said = f"A cost of {self.cost:g} is above the highest that the contract admits: no terms."
-            return Document((said,), self._data())
+            text = f"A cost of {self.cost:g} is above the highest that the contract admits: no terms."
+            return Document((text,), self._data())
         names = ("epsilon sold", "payment", "left after the cost of epsilon")
         tables = []
         for outlook in self.outlooks:
@@ -107,9 +107,9 @@ def prospect(contract: JsamContract, cost: float, seed: int = 0) -> Prospect:
     True
     """
     c = checks.non_negative("report", cost)
-    tried = np.unique(np.append(np.linspace(0.0, contract.prior.high, _REPORTS), c))
+    reports = np.unique(np.append(np.linspace(0.0, contract.prior.high, _REPORTS), c))
     if c > contract.prior.high:
-        return Prospect(c, False, (), tried, np.zeros(tried.size))
+        return Prospect(c, False, (), reports, np.zeros(reports.size))
     caps = contract.caps(contract.names)
     places = [0]
     if isinstance(contract.max_epsilon, Mapping):
@@ -117,11 +117,11 @@ def prospect(contract: JsamContract, cost: float, seed: int = 0) -> Prospect:
         places = sorted({int(each.argmin()), int(each.argmax())})
     rng, draws = np.random.default_rng(seed), _DRAWS if caps is None else _CAPPED_DRAWS
     others = np.array([contract.prior.sample(rng, contract.clients) for _ in range(draws)])
-    found, utility = [], np.zeros(tried.size)
+    outlooks, utility = [], np.zeros(reports.size)
     for place in places:
-        outlook, utility = _outlook(contract, caps, place, c, tried, others)
-        found.append(outlook)
-    return Prospect(c, True, tuple(found), tried, utility, draws)
+        outlook, utility = _outlook(contract, caps, place, c, reports, others)
+        outlooks.append(outlook)
+    return Prospect(c, True, tuple(outlooks), reports, utility, draws)
 
 
 def _outlook(
@@ -129,18 +129,18 @@ def _outlook(
     caps: float | Floats | None,
     place: int,
     cost: float,
-    tried: Floats,
+    reports: Floats,
     others: Floats,
 ) -> tuple[Outlook, Floats]:
     """Of the client at this place, and its mean utility for every report tried."""
     mechanism, lying = contract.responding(caps), _LYING if caps is None else _CAPPED_LYING
     own = np.array([cost])
     terms = np.array([mechanism.respond(costs, place, own) for costs in others])[:, :, 0]  # (S, 2)
-    epsilon, paid = terms.T
-    left = paid - cost * epsilon
-    answers = np.array([mechanism.respond(costs, place, tried) for costs in others[:lying]])  # (S, 2, R)
+    epsilon, payment = terms.T
+    left = payment - cost * epsilon
+    answers = np.array([mechanism.respond(costs, place, reports) for costs in others[:lying]])  # (S, 2, R)
     utility = answers[:, 1] - cost * answers[:, 0]
-    truth = int(np.searchsorted(tried, cost))
+    truth = int(np.searchsorted(reports, cost))
     gain = np.delete(utility - utility[:, [truth]], truth, axis=1)
     mean = gain.mean(0)
     best = int(np.argmax(mean))
@@ -148,7 +148,7 @@ def _outlook(
     outlook = Outlook(
         mine,
         float(epsilon.mean()), float(epsilon.std()), float(np.mean(epsilon > 0)),
-        float(paid.mean()), float(paid.std()), float(left.mean()), float(left.std()),
-        float(np.delete(tried, truth)[best]), float(mean[best]), float(gain.max()),
+        float(payment.mean()), float(payment.std()), float(left.mean()), float(left.std()),
+        float(np.delete(reports, truth)[best]), float(mean[best]), float(gain.max()),
     )  # fmt: skip
     return outlook, utility.mean(0)

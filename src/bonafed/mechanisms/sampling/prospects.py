@@ -69,11 +69,11 @@ def _best_lie(menu: Menu, c: float, q: float, r: float, highest: float) -> tuple
     """
     levels = menu.levels()
     between = (levels[1:] + levels[:-1]) / 2
-    tried: Floats = np.unique(np.concatenate([np.linspace(0.0, highest, _REPORTS), levels, between]))
-    probability, payment = menu.price(tried)
+    reports: Floats = np.unique(np.concatenate([np.linspace(0.0, highest, _REPORTS), levels, between]))
+    probability, payment = menu.price(reports)
     other = (probability != q) | (payment != r)
     if not other.any():
-        return None, 0.0, int(tried.size)
+        return None, 0.0, int(reports.size)
     gain = np.where(other, probability * (payment - c) - q * (r - c), -np.inf)
     best = int(np.argmax(gain))
-    return float(tried[best]), float(gain[best]), int(tried.size)
+    return float(reports[best]), float(gain[best]), int(reports.size)

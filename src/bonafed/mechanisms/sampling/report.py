@@ -74,8 +74,8 @@ def _drawn_figure(contract: SamplingContract | BenchmarkContract) -> Figure:
     from bonafed.mechanisms.sampling.figures import terms_figure
 
     plan = getattr(contract, "plan", None)
-    listed = None if plan is None else plan.names
-    names = listed or tuple(map(str, range(contract.clients)))
+    members = None if plan is None else plan.names
+    names = members or tuple(map(str, range(contract.clients)))
     assert contract.question.simulate is not None  # sampling contracts believe something of costs
     costs = contract.question.simulate(contract.clients).tolist()
     return terms_figure(contract.settle(dict(zip(names, costs, strict=True))))
