@@ -36,9 +36,9 @@ class Outlook:
     max_epsilon: float | None  # its cap
     epsilon: float  # mean of what it sells
     epsilon_sd: float  # over the others' costs
-    bought: float  # probability that anything is bought from it
-    paid: float  # mean of the payment
-    paid_sd: float
+    sale_probability: float  # probability that anything is bought from it
+    payment: float  # mean of the payment
+    payment_sd: float
     profit: float  # mean of what is left after cost times epsilon
     profit_sd: float
     lie: float  # the other report of largest gain on average
@@ -64,8 +64,8 @@ class Prospect(Shown):
         names = ("epsilon sold", "payment", "left after the cost of epsilon")
         tables = []
         for outlook in self.outlooks:
-            means = (outlook.epsilon, outlook.paid, outlook.profit)
-            spreads = (outlook.epsilon_sd, outlook.paid_sd, outlook.profit_sd)
+            means = (outlook.epsilon, outlook.payment, outlook.profit)
+            spreads = (outlook.epsilon_sd, outlook.payment_sd, outlook.profit_sd)
             rows: tuple[tuple[Cell, ...], ...] = tuple(zip(names, means, spreads, strict=True))
             cap = "" if outlook.max_epsilon is None else f", epsilon {outlook.max_epsilon:g} at most"
             columns = (Column("", left=True), Column("mean", ",.4g"), Column("spread", ",.2g"))
@@ -73,7 +73,7 @@ class Prospect(Shown):
             verdict = "no other report earns more" if outlook.largest_gain <= self._room else "A LIE PAYS"
             caption = (
                 f"over {self.draws:,} draws of the others' costs; something is bought in "
-                f"{outlook.bought:.0%} of them; {verdict}: the best of {self.reports.size:,}, "
+                f"{outlook.sale_probability:.0%} of them; {verdict}: the best of {self.reports.size:,}, "
                 f"{outlook.lie:.4g}, gains {outlook.gain:.1e} on average"
             )
             tables.append(Table(title, columns, rows, caption))
@@ -83,12 +83,12 @@ class Prospect(Shown):
     @property
     def _room(self) -> float:
         """Gains up to this are rounding."""
-        return 1e-9 * max((outlook.paid + outlook.paid_sd for outlook in self.outlooks), default=0.0)
+        return 1e-9 * max((outlook.payment + outlook.payment_sd for outlook in self.outlooks), default=0.0)
 
     def _data(self) -> dict[str, object]:
         return {
             "cost": self.cost, "admitted": self.admitted, "draws": self.draws,
-            "tried": int(self.reports.size), "outlooks": [asdict(outlook) for outlook in self.outlooks],
+            "tries": int(self.reports.size), "outlooks": [asdict(outlook) for outlook in self.outlooks],
         }  # fmt: skip
 
     def _draw(self) -> Figure:

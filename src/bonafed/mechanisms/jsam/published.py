@@ -114,7 +114,7 @@ class JsamContract(Shown):
     expected_budget: float | None = None  # money on average over the prior that eta was found for
     decimals: int = money.DECIMALS  # digits after the point of an amount
     coin_commitment: str | None = None  # SHA-256, in hex, of the secret that decides who is drawn
-    written: Example | None = dataclasses.field(default=None, repr=False)  # as in the file it was read from
+    example_in_file: Example | None = dataclasses.field(default=None, repr=False)  # None: not read from one
 
     def __post_init__(self) -> None:
         values: dict[str, object] = {
@@ -173,7 +173,7 @@ class JsamContract(Shown):
     @cached_property
     def example(self) -> Example:
         """What the numbers come to, for everybody to see."""
-        return self._example() if self.written is None else self.written
+        return self._example() if self.example_in_file is None else self.example_in_file
 
     def _example(self) -> Example:
         n = self.clients
@@ -347,7 +347,7 @@ def publish(contract: JsamContract, expected_budget: float) -> JsamContract:
         contract.prior, contract.clients, expected_budget, contract.noise_scale,
         capped_rule(contract.rule, caps), caps,
     )  # fmt: skip
-    return replace(contract, eta=eta, expected_budget=expected_budget, written=None)
+    return replace(contract, eta=eta, expected_budget=expected_budget, example_in_file=None)
 
 
 def contract_from_json(data: JSONObject) -> JsamContract:
@@ -368,7 +368,7 @@ def contract_from_json(data: JSONObject) -> JsamContract:
     try:
         contract = JsamContract(
             prior=prior, noise=noise, coin_commitment=coins, **values, **optional,
-            written=_example_from_json(field(data, "example", "contract")),
+            example_in_file=_example_from_json(field(data, "example", "contract")),
         )  # fmt: skip
         _require_shown(contract)
     except InvalidValue as error:
