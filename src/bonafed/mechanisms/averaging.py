@@ -150,11 +150,11 @@ class Unpaid:
     def participation(self, agreement: Agreement, round_number: int) -> Participation:
         """A share of the clients at random, weighted by their records."""
         members, config = agreement.members, self.config
-        wanted = max(1, round(config.local.participation * len(members)))
-        if wanted == len(members):
+        count = max(1, round(config.local.participation * len(members)))
+        if count == len(members):
             return weighted_mean(range(len(members)), members.sizes)
         rng = round_generator(config.run.seed, Purpose.PARTICIPANTS, round_number)
-        return weighted_mean(np.sort(rng.choice(len(members), wanted, replace=False)), members.sizes)
+        return weighted_mean(np.sort(rng.choice(len(members), count, replace=False)), members.sizes)
 
     def spend(self, agreement: Agreement, round_number: int, who: Participation) -> float | None:
         return None
@@ -546,18 +546,18 @@ def _ideal(calibration: Calibration, times: int, rate: float | None) -> Ideal:
     return lambda epsilon, delta: noise_multiplier(epsilon, delta, times, calibration)
 
 
-def _privacy_notes(promise: Promise, spent: float) -> list[str]:
+def _privacy_notes(promise: Promise, loss: float) -> list[str]:
     """What the user should know about the privacy of a run."""
     notes = []
-    asked = float(promise.epsilon.max())
+    epsilon = float(promise.epsilon.max())
     if promise.noise == "reproducible":
         notes.append(REPRODUCIBLE)
     if promise.calibration == "printed":
-        outcome = "was broken" if spent > asked else "was kept here, with more noise than it needs"
+        outcome = "was broken" if loss > epsilon else "was kept here, with more noise than it needs"
         notes.append(
             f"the printed calibration need not keep its promise (erratum J-13): "
-            f"epsilon {asked:.4g} was asked for, {spent:.4g} was spent, so it {outcome}"
+            f"epsilon {epsilon:.4g} was asked for, {loss:.4g} was spent, so it {outcome}"
         )
-    if promise.table == "privacy" and asked > HARDLY_A_PROMISE:
-        notes.append(f"an epsilon of {asked:.4g} is hardly a promise of privacy")
+    if promise.table == "privacy" and epsilon > HARDLY_A_PROMISE:
+        notes.append(f"an epsilon of {epsilon:.4g} is hardly a promise of privacy")
     return notes
