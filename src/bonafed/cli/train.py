@@ -133,17 +133,17 @@ def _is_finished(place: Path) -> bool:
 
 
 def _begin(
-    settings: Config, place: Path, contract: Path | None, reports: Path | None, as_json: bool
+    settings: Config, place: Path, contract_file: Path | None, reports_file: Path | None, as_json: bool
 ) -> None:
     """A new run, perhaps under a contract and reports from outside."""
-    agreed, stated = None, None
-    if contract is not None:
+    contract, reports = None, None
+    if contract_file is not None:
         from bonafed.mechanisms.contracts.files import read_contract
 
-        agreed = read_contract(contract)
-    if reports is not None:
-        stated = _read_reports(settings, agreed, reports)
-    _train(settings, place, agreed, stated, resume=False, as_json=as_json)
+        contract = read_contract(contract_file)
+    if reports_file is not None:
+        reports = _read_reports(settings, contract, reports_file)
+    _train(settings, place, contract, reports, resume=False, as_json=as_json)
 
 
 def _read_reports(settings: Config, contract: Contract | None, path: Path) -> Reports:
@@ -165,8 +165,8 @@ def _continue(settings: Config, place: Path, as_json: bool) -> None:
     """A run that has begun, under the contract and the reports that it began with."""
     from bonafed.runs.setting import from_outside
 
-    agreed, stated = from_outside(place)
-    _train(settings, place, agreed, stated, resume=True, as_json=as_json)
+    contract, reports = from_outside(place)
+    _train(settings, place, contract, reports, resume=True, as_json=as_json)
 
 
 def _train(
@@ -186,17 +186,17 @@ def _train(
     on_progress = terminal.print if terminal.is_terminal else None
     settings = replace(settings, run=replace(settings.run, folder=str(place)))
     setting = prepare(settings, contract=contract, reports=reports, on_progress=on_progress)
-    done = 0
+    rounds_before = 0
     if resume:
         _require_same_run(setting, place)
         if _is_finished(place):
             _show_finished(place, as_json)
             return
-        done = _resuming(place)
+        rounds_before = _resuming(place)
     for warning in setting.warnings:
         typer.echo(f"warning: {warning}", err=True)
     try:
-        with _progress(setting.mechanism.rounds, done, terminal) as on_round:
+        with _progress(setting.mechanism.rounds, rounds_before, terminal) as on_round:
             result = run_training(setting, place, resume=resume, on_round=on_round, on_phase=on_progress)
     except KeyboardInterrupt:
         typer.echo(f"stopped by the user; continue with: bonafed train --resume {place}", err=True)
@@ -253,15 +253,17 @@ def _show(place: Path, document: Document, how: str, as_json: bool) -> None:
     first, *rest = document.blocks
     if isinstance(first, Table):
         first = replace(first, title=f"{first.title}: {how}")
-    known = private_folder(place) / SIMULATION
-    if known.is_file():
-        rest.append(f"note: what only a simulation knows is in {known}: share it with nobody")
+    simulation = private_folder(place) / SIMULATION
+    if simulation.is_file():
+        rest.append(f"note: what only a simulation knows is in {simulation}: share it with nobody")
     data = {"folder": str(place), **document.data}
     render.show(replace(document, blocks=(first, *rest), data=data), as_json=as_json)
 
 
 @contextmanager
-def _progress(rounds: int, done: int, terminal: Any) -> Iterator[Callable[[RoundRecord], None] | None]:
+def _progress(
+    rounds: int, rounds_before: int, terminal: Any
+) -> Iterator[Callable[[RoundRecord], None] | None]:
     """A bar with rounds, phase, loss, accuracy and time left on a terminal; nothing elsewhere."""
     if not terminal.is_terminal:
         yield None
@@ -277,7 +279,7 @@ def _progress(rounds: int, done: int, terminal: Any) -> Iterator[Callable[[Round
         TextColumn("left"),
     )
     with Progress(*columns, console=terminal) as bar:
-        task = bar.add_task("", total=rounds, completed=done, state="")
+        task = bar.add_task("", total=rounds, completed=rounds_before, state="")
         parts = {"phase": "", "loss": "", "accuracy": ""}
 
         def on_round(record: RoundRecord) -> None:

@@ -211,17 +211,15 @@ def read_csv(path: Path) -> Arrays:
         most = f"must not exceed {np.finfo(np.float32).max:.3g} in size"
         rule = most if np.isfinite(value) else "must be a finite number"
         raise UnreadableFile(path, f"{name} {rule}, got {value:g}", lines[row_number])
-    held_out = np.frombuffer(tests, np.int8) == 1
+    is_test = np.frombuffer(tests, np.int8) == 1
     result = {
-        "features": table[~held_out],
-        "labels": np.frombuffer(labels, np.int64)[~held_out],
-        "test_features": table[held_out],
-        "test_labels": np.frombuffer(labels, np.int64)[held_out],
+        "features": table[~is_test],
+        "labels": np.frombuffer(labels, np.int64)[~is_test],
+        "test_features": table[is_test],
+        "test_labels": np.frombuffer(labels, np.int64)[is_test],
     }
     if owners:
-        result["groups"] = np.array(
-            [owner for owner, test in zip(owners, tests, strict=True) if not test]
-        )
+        result["groups"] = np.array([owner for owner, test in zip(owners, tests, strict=True) if not test])
     return result
 
 
@@ -255,8 +253,8 @@ def _tokens(
 ) -> NDArray[np.int64]:
     tokens = np.full((len(sentences), length), PADDING, dtype=np.int64)
     for row, sentence in zip(tokens, sentences, strict=True):
-        known = [numbers.get(word, UNKNOWN) for word in sentence[:length]]
-        row[: len(known)] = known
+        numbered = [numbers.get(word, UNKNOWN) for word in sentence[:length]]
+        row[: len(numbered)] = numbered
     return tokens
 
 

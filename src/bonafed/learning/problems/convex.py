@@ -98,10 +98,10 @@ class Problem(Agreed):
         each = np.array(np.broadcast_to(models, (mix.shape[0], self.size)))
 
         def product(directions: Floats, rows: Ints) -> Floats:
-            found = [
+            products = [
                 self.hessian_product(each[i], mix[i], d) for i, d in zip(rows, directions, strict=True)
             ]
-            return np.stack(found)
+            return np.stack(products)
 
         losses = np.broadcast_to(self.losses(models), mix.shape)
         return Expansion(losses, self.gradient(each, mix), product)
@@ -348,10 +348,10 @@ class SoftmaxRegression(Problem):
                 z[np.arange(z.shape[0]), self._labels[rows]] -= 1
                 # one sample's gradient is the outer product of x and z: its norm is the product of norms
                 norms = self._norms[rows, None] * np.linalg.norm(z, axis=1)
-            known = np.isfinite(norms)
+            finite = np.isfinite(norms)
             scale = np.minimum(1.0, most / np.maximum(norms, 1e-300))
-            z *= (self._data.share(mix, rows) * np.where(known, scale, 0.0))[:, None]
-            self._back(total, np.where(known[:, None], z, 0.0), rows)
+            z *= (self._data.share(mix, rows) * np.where(finite, scale, 0.0))[:, None]
+            self._back(total, np.where(finite[:, None], z, 0.0), rows)
         return self._regularised(self._flat(total), models, mix)
 
     def clipped_differences(self, first: Floats, second: Floats, limit: float) -> Floats:
@@ -420,8 +420,8 @@ class RidgeRegression(Problem):
         return self._bound
 
     def gradient(self, models: Floats, mix: Floats) -> Floats:
-        bent = np.einsum("kde,me->mkd", self.second, models) - self.cross
-        return np.asarray(np.einsum("mk,mkd->md", mix, bent))
+        gradients = np.einsum("kde,me->mkd", self.second, models) - self.cross
+        return np.asarray(np.einsum("mk,mkd->md", mix, gradients))
 
     def losses(self, models: Floats) -> Floats:
         quadratic = np.einsum("md,kde,me->mk", models, self.second, models) / 2

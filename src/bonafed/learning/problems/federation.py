@@ -75,7 +75,7 @@ class ProblemFederation:
         if noise:
             if self.noise is None:
                 raise InvalidValue("noise", "must be 0: this federation has no source of it", noise)
-            values = self.noise(values, noise, asked(tasks), getattr(work, "released", 0))
+            values = self.noise(values, noise, request_text(tasks), getattr(work, "released", 0))
         return Total(values, (True,) * len(tasks))
 
     def replies(self, tasks: Sequence[Task]) -> Mapping[str, Reply | Failure]:
@@ -88,7 +88,7 @@ class ProblemFederation:
             values = self._losses(work, tasks)
         else:
             values = self._alone(work, tasks)
-        return {task.identifier: Reply(found) for task, found in zip(tasks, values, strict=True)}
+        return {task.identifier: Reply(answer) for task, answer in zip(tasks, values, strict=True)}
 
     def _place(self, task: Task) -> int:
         return self.members.index[task.client]
@@ -151,10 +151,10 @@ class ProblemFederation:
         start = tasks[0].models[0]
         if any(not np.array_equal(task.models[0], start) for task in tasks):
             raise InvalidValue("models", "must be one and the same for all who train alone", "others")
-        found = models_alone(
+        models = models_alone(
             self.problem, work.tolerance, steps=work.steps, start=start, mixes=mixes, rate=work.rate or None
         )
-        return list(found[:, None])
+        return list(models[:, None])
 
 
 def _clipping(problem: Problem) -> SoftmaxRegression:
@@ -176,6 +176,6 @@ def shared_work(tasks: Sequence[Task]) -> Gradients | Losses | Alone:
     return first
 
 
-def asked(tasks: Sequence[Task]) -> bytes:
+def request_text(tasks: Sequence[Task]) -> bytes:
     """Who was asked what, by identifier."""
     return repr([(task.identifier, task.client, task.work) for task in tasks]).encode()

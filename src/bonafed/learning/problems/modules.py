@@ -57,14 +57,14 @@ class ModuleProblem(Problem):
         )  # fmt: skip
         self._kind = torch.float64 if strongly_convex else torch.float32
         self._samples = Samples(_floats(samples.features, self._kind), _floats(samples.labels, self._kind))
-        held = np.asarray(owner)
-        if held.shape != (len(samples.labels),) or not np.issubdtype(held.dtype, np.integer):
+        owners = np.asarray(owner)
+        if owners.shape != (len(samples.labels),) or not np.issubdtype(owners.dtype, np.integer):
             rule = f"must be {len(samples.labels)} whole numbers, one per sample"
-            raise InvalidValue("owner", rule, f"shape {held.shape}")
-        self.counts = np.bincount(held)
+            raise InvalidValue("owner", rule, f"shape {owners.shape}")
+        self.counts = np.bincount(owners)
         if (self.counts == 0).any():
             raise InvalidValue(f"agent {int(np.argmin(self.counts))}", "must have samples", 0)
-        self._owner = torch.from_numpy(held.astype(np.int64))
+        self._owner = torch.from_numpy(owners.astype(np.int64))
         k = self.counts.size
         self.weights = np.full(k, 1 / k) if weights is None else checks.shares("weights", weights, length=k)
         self.regulariser = checks.non_negative("regulariser", regulariser)
@@ -146,9 +146,9 @@ class ModuleProblem(Problem):
 
         def loss(flat: Tensor, rows: slice) -> Tensor:
             parts = torch.split(flat, [shape.numel() for shape in shapes])
-            named = {n: p.view(s) for n, p, s in zip(names, parts, shapes, strict=True)}
+            parameters = {n: p.view(s) for n, p, s in zip(names, parts, shapes, strict=True)}
             z = torch.func.functional_call(
-                module, named, (_floats(self._samples.features[rows], torch.float64),)
+                module, parameters, (_floats(self._samples.features[rows], torch.float64),)
             )
             y = _floats(self._samples.labels[rows], torch.float64)
             total: Tensor = (self._each(z[None], y[None])[0] * share[rows]).sum()
