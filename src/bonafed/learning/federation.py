@@ -76,7 +76,7 @@ class Question:
 
     name: str  # a column of a file of reports: "cost"
     unit: str  # "money per participation"
-    # what simulated clients know of themselves: simulate(clients) or simulate(clients, seed), so many numbers
+    # what simulated clients know of themselves, (clients,): simulate(clients) or simulate(clients, seed)
     simulate: Callable[..., Floats] | None = None
 
 

@@ -1,7 +1,9 @@
 """A federation whose samples are a problem at hand: gradients and losses of all clients as one program.
 
-Sums over clients that are sent the same models are one pass over the samples, whatever their number; this
-is how the theory, studies and tests run a protocol, and how the engine answers for simulated clients.
+A sum over clients that are sent the same models is one pass over the samples, however many clients there
+are; where they are sent different models, or each is to answer for itself, gradients are computed on each
+client's own samples. This is how theory, studies and tests run a protocol, and how the engine answers for
+simulated clients.
 """
 
 from __future__ import annotations
@@ -112,9 +114,10 @@ class ProblemFederation:
         if isinstance(work, Gradients):
             if common:
                 return self._gradient(work, models, self._mix(tasks, models, shares))
-            mixes = [self._mix([task], task.models, shares[[row]]) for row, task in enumerate(tasks)]
-            each = self._gradient(work, np.concatenate([t.models for t in tasks]), np.concatenate(mixes))
-            return np.asarray(each.reshape(len(tasks), -1, self.problem.size).sum(0))
+            total = np.zeros((len(models), self.problem.size))
+            for row, task in enumerate(tasks):
+                total += self._gradient(work, task.models, self._mix([task], task.models, shares[[row]]))
+            return total
         if isinstance(work, Losses) and common:
             if work.limit is not None:
                 mix = self._mix(tasks, models[:1], shares)[0]
