@@ -58,7 +58,7 @@ def read_clients(path: Path) -> list[str] | None:
             raise UnreadableFile(path, "client must be named", line)
         if name in seen:
             raise UnreadableFile(
-                path, f"client must not be there twice, got {name!r} as in line {seen[name]}", line
+                path, f"client must not appear twice, got {name!r} as in line {seen[name]}", line
             )
         seen[name] = line
     return None if list(seen) == list(map(str, range(len(seen)))) else list(seen)

@@ -91,7 +91,7 @@ def _write_example(name: str) -> None:
     path = Path(f"{name}.toml")
     content = CATALOGUE[name].example.read_bytes()
     if path.is_file() and path.read_bytes() == content:
-        typer.echo(f"{path} is there already")
+        typer.echo(f"{path} already exists, unchanged")
         return
     if path.exists():
         rule = "must not replace an existing file with other contents"
@@ -244,7 +244,7 @@ def _show_finished(place: Path, as_json: bool) -> None:
 
     erase_secret(place, NOISE)  # where the end was cut short before that
     document = run_document(read_json(place, SUMMARY), read_rounds(place), place)
-    _show(place, document, "finished before; nothing to do", as_json)
+    _show(place, document, "already finished; nothing to do", as_json)
 
 
 def _show(place: Path, document: Document, how: str, as_json: bool) -> None:
@@ -255,7 +255,7 @@ def _show(place: Path, document: Document, how: str, as_json: bool) -> None:
         first = replace(first, title=f"{first.title}: {how}")
     simulation = private_folder(place) / SIMULATION
     if simulation.is_file():
-        rest.append(f"note: what only a simulation knows is in {simulation}: share it with nobody")
+        rest.append(f"note: {simulation} holds what only a simulation knows: do not share it")
     data = {"folder": str(place), **document.data}
     render.show(replace(document, blocks=(first, *rest), data=data), as_json=as_json)
 

@@ -284,7 +284,7 @@ def _csv_features(path: Path, header: list[str]) -> list[int]:
         )
     for name in header:
         if not name or header.count(name) > 1:
-            raise UnreadableFile(path, f"columns must have names, each its own, got {name!r}", 1)
+            raise UnreadableFile(path, f"columns must have distinct names, got {name!r}", 1)
     features = [place for place, name in enumerate(header) if name not in ("label", "client", "test")]
     if not features:
         raise UnreadableFile(path, "header must have at least one feature column, got none", 1)

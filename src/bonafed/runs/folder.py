@@ -179,7 +179,7 @@ class Log:
         """Keep the first `length` bytes of metrics.jsonl."""
         size = self._file.seek(0, os.SEEK_END)
         if size < length:
-            rule = f"must hold the {length} bytes its checkpoint speaks of"
+            rule = f"must hold the {length} bytes that its checkpoint refers to"
             raise InvalidValue(str(self._folder / METRICS), rule, size)
         self._file.truncate(length)
         self._file.seek(0, os.SEEK_END)
@@ -192,7 +192,7 @@ class Log:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            rule = "must not be in training by another process"
+            rule = "must not be in use by another process"
             raise InvalidValue("run.folder", rule, self._folder) from error
 
     def append(self, record: RoundRecord) -> None:

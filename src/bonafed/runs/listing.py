@@ -20,7 +20,7 @@ def find(places: Sequence[Path]) -> list[Path]:
     paths: list[Path] = []
     for place in places:
         if not place.is_dir():
-            raise InvalidValue("folder", "must hold runs of `bonafed train`: there is none yet", place)
+            raise InvalidValue("folder", "must exist and hold runs of `bonafed train`", place)
         if folders.holds_run(place):
             paths.append(place)
             continue

@@ -49,7 +49,7 @@ def read_secret(folder: Path, name: str, needed_for: str) -> bytes:
     """A secret of a run that is resumed; `needed_for` says in the error what cannot be done without it."""
     path = private_folder(folder) / (name + _ENDING)
     if not path.is_file() or path.is_symlink():
-        rule = f"must be there to resume: {needed_for}; a new run makes its own"
+        rule = f"must exist to resume: {needed_for}; a new run makes its own"
         raise InvalidValue(f"secret {path}", rule, "no such file")
     _make_folder(folder)  # refuses links, and takes back rights that a copy or a backup gave to others
     path.chmod(0o600)
@@ -81,7 +81,7 @@ def write_private(folder: Path, name: str, data: bytes, *, replace: bool = False
     place = _make_folder(folder)
     path = place / name
     if os.path.lexists(path) and not replace:
-        raise InvalidValue("private file", "must not be there already", path)
+        raise InvalidValue("private file", "must not exist yet", path)
     partial = place / (name + ".partial")
     partial.unlink(missing_ok=True)  # of a process that was killed
     handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINKS, 0o600)
@@ -104,7 +104,7 @@ def _make_folder(folder: Path) -> Path:
     if not stat.S_ISDIR(status.st_mode):
         raise InvalidValue("private folder", "must be a folder", place)
     if hasattr(os, "geteuid") and status.st_uid != os.geteuid():
-        raise InvalidValue("private folder", "must belong to who runs this", place)
+        raise InvalidValue("private folder", "must belong to the user running this", place)
     if stat.S_IMODE(status.st_mode) & 0o077:
         place.chmod(0o700)
     return place

@@ -70,10 +70,10 @@ def notes(setting: Setting, records: Sequence[JSONObject]) -> list[str]:
             )
     active = [record for record in own if record["participants"]]
     if active and all(len(r["failed"]) == len(r["participants"]) for r in active):
-        sentences.append("all updates were left out, the model is as it began")
+        sentences.append("all updates were left out, the model is unchanged")
     if not active:
         sentences.append(
-            "nobody took part in any round, the model is as it began: the budget buys too little"
+            "nobody took part in any round, the model is unchanged: the budget buys too little"
         )
     return sentences
 

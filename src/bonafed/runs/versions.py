@@ -52,7 +52,7 @@ def changed_versions(folder: Path) -> dict[str, tuple[str, str]]:
 def require_same_config(now: Config, before: Config) -> None:
     """But for what changes no result: the rest of a run would be of another, its promises of neither."""
     for key, value, then in differences(now, before):
-        raise InvalidValue(key, f"must be as when the run began, {then!r}", repr(value))
+        raise InvalidValue(key, f"must be as it was when the run began, {then!r}", repr(value))
 
 
 def needs_secret(config: Config) -> bool:
@@ -127,7 +127,7 @@ def begin_or_resume(
     require_same_data(published, folder, keyed=isinstance(noise, Secret))
     weights = folders.read_start(folder)
     if (weights.dtype, weights.shape) != (start.dtype, start.shape):
-        rule = f"must be as when the run began, with {weights.size:,} weights of {weights.dtype}"
+        rule = f"must be as it was when the run began, with {weights.size:,} weights of {weights.dtype}"
         raise InvalidValue("model", rule, f"{start.size:,} of {start.dtype}")
     if folders.read_json(folder, folders.VERSIONS).get("model") != model:
         raise InvalidValue("model", "must be the module the run began with", "another one")

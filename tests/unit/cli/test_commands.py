@@ -414,7 +414,7 @@ def test_settle_draws_costs_and_plays_rules(bonafed):
         (["--reports", "s.csv", "--draw", "1"], "input must be one of --reports, --draw, got two"),
         (
             ["--reports", "twice.csv"],
-            "twice.csv, line 4: client must not be there twice, got 'ann' as in line 2",
+            "twice.csv, line 4: client must not appear twice, got 'ann' as in line 2",
         ),
         (["--reports", "unnamed.csv"], "unnamed.csv, line 3: client must be named"),
         (["--reports", "double.csv"], "double.csv, line 1: must have one column 'cost', got 2"),

@@ -148,7 +148,7 @@ def test_other_work_under_a_known_identifier_is_refused():
     task = Task("step 1", "ada", np.zeros((1, 2)), work)
     federation.replies([task])
     federation.replies([task])
-    with pytest.raises(InvalidValue, match="identifier must not be that of other work, got 'step 1'"):
+    with pytest.raises(InvalidValue, match="identifier must not be reused for different work, got 'step 1'"):
         federation.replies([Task("step 1", "ada", np.ones((1, 2)), work)])
     with pytest.raises(InvalidValue, match="client must be in the roster, got 'bob'"):
         federation.replies([Task("step 2", "bob", np.zeros((1, 2)), work)])

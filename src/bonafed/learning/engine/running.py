@@ -61,7 +61,7 @@ def run_jobs(
         return
     crew = crew or Crew(program, samples)
     if crew.program is not program or crew.samples is not samples:
-        raise InvalidValue("crew", "must be of this program and these samples", "one of others")
+        raise InvalidValue("crew", "must belong to this program and these samples", "another one")
     _require_possible(program, start, jobs, spec)
     with single_threaded():
         for problem in problems(program, start, samples, jobs, round_number).values():
@@ -100,7 +100,7 @@ def _require_possible(program: Program, start: Tensor, jobs: Sequence[Job], spec
     if spec.later_rates is not None:
         most = max((step_count(job.samples.size, spec) for job in jobs), default=0)
         if len(spec.later_rates) < most - 1:
-            rule = f"must be those of {most - 1} or more local steps after the first"
+            rule = f"must cover at least {most - 1} local steps after the first"
             raise InvalidValue("later_rates", rule, len(spec.later_rates))
     if spec.clip is None and any(job.noise_multiplier for job in jobs):
         raise InvalidValue("clip", "must be given where noise is added", None)

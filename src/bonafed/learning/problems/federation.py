@@ -72,7 +72,7 @@ class ProblemFederation:
         work = shared_work(tasks)
         for task in tasks:
             if task.models.shape != tasks[0].models.shape:
-                raise InvalidValue("models", "must be as many for everybody", task.identifier)
+                raise InvalidValue("models", "must be equally many for every client", task.identifier)
         values = self._sum(work, tasks, np.asarray(shares, dtype=np.float64))
         if noise:
             if self.noise is None:
@@ -153,7 +153,7 @@ class ProblemFederation:
         mixes = np.concatenate([self._mix([task], task.models[:1]) for task in tasks])
         start = tasks[0].models[0]
         if any(not np.array_equal(task.models[0], start) for task in tasks):
-            raise InvalidValue("models", "must be one and the same for all who train alone", "others")
+            raise InvalidValue("models", "must be the same for all who train alone", "different ones")
         models = models_alone(
             self.problem, work.tolerance, steps=work.steps, start=start, mixes=mixes, rate=work.rate or None
         )
@@ -171,7 +171,7 @@ def shared_work(tasks: Sequence[Task]) -> Gradients | Losses | Alone:
     """What all are asked to do."""
     first: Work = tasks[0].work
     if not isinstance(first, Gradients | Losses | Alone):
-        rule = "must be about gradients, losses or models alone where nothing trains"
+        rule = "must be gradients, losses or models trained alone, as no round is trained here"
         raise InvalidValue("work", rule, type(first).__name__)
     for task in tasks:
         if task.work != first:

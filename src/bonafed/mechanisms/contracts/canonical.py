@@ -48,7 +48,7 @@ def read_object(path: str | Path) -> JSONObject:
         if len(found) < len(pairs):
             counts = Counter(name for name, _ in pairs)
             twice = counts.most_common(1)[0][0]
-            raise UnreadableFile(file, f"not a contract: the key {twice!r:.60} must not be there twice")
+            raise UnreadableFile(file, f"not a contract: the key {twice!r:.60} must not appear twice")
         return found
 
     def no_number(word: str) -> NoReturn:

@@ -294,8 +294,8 @@ def test_the_digest_is_that_of_the_file_as_written(curve, tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        (b'"rounds": 200', b'"rounds": 200, "rounds": 5', "the key 'rounds' must not be there twice"),
-        (b'"high": 1.5', b'"high": 1.5, "high": 1.2', "the key 'high' must not be there twice"),
+        (b'"rounds": 200', b'"rounds": 200, "rounds": 5', "the key 'rounds' must not appear twice"),
+        (b'"high": 1.5', b'"high": 1.5, "high": 1.2', "the key 'high' must not appear twice"),
         (b'"total_budget": 10000.0', b'"total_budget": NaN', "numbers must be finite, got NaN"),
     ],
 )
