@@ -6,10 +6,10 @@ import numpy as np
 import torch
 from common import Gate, build, load_case
 
-from bonafed.learning.engine.federation import EngineFederation
 from bonafed.learning.engine.jobs import Samples
 from bonafed.learning.engine.programs import program_for
 from bonafed.learning.federation import Roster
+from bonafed.learning.local import EngineFederation
 from bonafed.learning.participation import weighted_mean
 from bonafed.learning.work import LocalTraining
 from bonafed.mechanisms.averaging import averaged, require_all, training_tasks

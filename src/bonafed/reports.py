@@ -55,10 +55,10 @@ def read_clients(path: Path) -> list[str] | None:
     for line, row in rows[1:]:
         name = row[names.index("client")].strip()
         if not name:
-            raise UnreadableFile(path, "client must be named", line)
+            raise UnreadableFile(path, "client has no name", line)
         if name in seen:
             raise UnreadableFile(
-                path, f"client must not appear twice, got {name!r} as in line {seen[name]}", line
+                path, f"client must not be there twice, got {name!r} as in line {seen[name]}", line
             )
         seen[name] = line
     return None if list(seen) == list(map(str, range(len(seen)))) else list(seen)

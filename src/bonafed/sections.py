@@ -26,7 +26,7 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, TypeVar
 
 from bonafed import checks
-from bonafed.errors import InvalidValue
+from bonafed.errors import InvalidValue, MissingValue
 
 Check = Callable[[str, Any], Any]
 S = TypeVar("S", bound="Section")
@@ -93,7 +93,7 @@ def section_from(kind: type[S], name: str, table: Mapping[str, Any]) -> S:
             raise unknown(f"{name}.", entry, value, list(known))
     for entry, item in known.items():
         if entry not in values and is_required(item):
-            raise InvalidValue(f"{name}.{entry}", "must be given", "nothing")
+            raise MissingValue(f"{name}.{entry}")
     with named(name):
         return kind(**values)
 
@@ -114,7 +114,7 @@ def named(section: str, **names: str) -> Iterator[None]:
     except InvalidValue as error:
         key = names.get(error.name, error.name)
         elsewhere = error.name in names and "." in key
-        raise InvalidValue(key if elsewhere else f"{section}.{key}", error.rule, error.value) from error
+        raise error.renamed(key if elsewhere else f"{section}.{key}") from error
 
 
 def unknown(prefix: str, key: str, value: object, known: Sequence[str]) -> InvalidValue:

@@ -139,7 +139,7 @@ def _answer(
 
     render.require_outputs({"--plot": plot, "--save": save, "--csv": csv})
     if sign is not None and save is None:
-        raise InvalidValue("--sign", "must be given with --save", sign)
+        raise InvalidValue("--sign", "requires --save", sign)
     secret = None
     if commit_coins is not None:
         from bonafed.cli.coin_secret import new_coin_secret

@@ -23,10 +23,11 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import typer
 
-from bonafed.errors import InvalidValue
+from bonafed.errors import InvalidValue, MissingValue
 from bonafed.sections import Section, is_required
 
 S = TypeVar("S", bound=Section)
+_ABOUT_PRESENCE = ("must not be given", "requires")  # how such rules begin
 _PLAIN = (bool, int, float, str, Path)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs, nothing else.")]
@@ -65,10 +66,10 @@ def named_by_flags(kind: type[Section]) -> Iterator[None]:
         yield
     except InvalidValue as error:
         item = kind.__dataclass_fields__.get(error.name)
-        about_presence = error.rule.startswith(("must be given", "must not be given"))
+        about_presence = isinstance(error, MissingValue) or error.rule.startswith(_ABOUT_PRESENCE)
         if item is None or not (item.metadata.get("flag") or about_presence):
             raise
-        raise type(error)(flag_of(item), error.rule, error.value) from error
+        raise error.renamed(flag_of(item)) from error
 
 
 def flag_of(item: Field[Any]) -> str:
@@ -77,9 +78,9 @@ def flag_of(item: Field[Any]) -> str:
     return "--" + own.removeprefix("--").replace("_", "-")
 
 
-def missing(flag: str, why: str = "") -> InvalidValue:
+def missing(flag: str, why: str = "") -> MissingValue:
     """The error for an option, or an argument, that a command cannot do without."""
-    return InvalidValue(flag, f"must be given{why}", "nothing")
+    return MissingValue(flag, f"is required{why}")
 
 
 def exactly_one(**ways: object) -> str:

@@ -10,7 +10,7 @@ import typer
 
 from bonafed.cli import render
 from bonafed.cli.options import Json, at_most_one
-from bonafed.errors import InvalidValue
+from bonafed.errors import MissingValue
 from bonafed.shown import Document
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def verify(
         verify_coins(coins, contract_file, as_json)
         return
     if contract_file is None:
-        raise InvalidValue("CONTRACT.json", "or --coins must be given", "nothing")
+        raise MissingValue("CONTRACT.json", "or --coins is required")
     render.show(_verification(contract_file, cost, key), as_json=as_json)
 
 

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bonafed import checks, files
-from bonafed.errors import InvalidValue, UnreadableFile
+from bonafed.errors import InvalidValue, MissingValue, UnreadableFile
 from bonafed.learning import formats
 from bonafed.learning.formats import Arrays
 from bonafed.learning.partition import owner_names, owner_numbers
@@ -181,7 +181,7 @@ def from_arrays(
     if test_features is None or test_labels is None:
         if test_features is not test_labels:
             missing = "test_features" if test_features is None else "test_labels"
-            raise InvalidValue(missing, "must be given with the other half of the test data", "nothing")
+            raise MissingValue(missing, "is required with the other half of the test data")
     elif np.size(test_features) + np.size(test_labels):
         if not size and _are_pixels(features) != _are_pixels(test_features):
             kind = "uint8" if _are_pixels(features) else "not uint8"

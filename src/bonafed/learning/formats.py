@@ -196,7 +196,7 @@ def read_csv(path: Path) -> Arrays:
         if "client" in special:
             owners.append(row[special["client"]].strip())
             if not owners[-1]:
-                raise UnreadableFile(path, "client must be named, got nothing", line)
+                raise UnreadableFile(path, "client has no name", line)
         try:
             values.extend([_csv_number(row[column]) for column in features])
         except ValueError:

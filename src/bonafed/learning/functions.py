@@ -123,7 +123,9 @@ class FunctionFederation:
             content = hashlib.sha256(repr((task.client, task.work, task.models.shape)).encode())
             content.update(np.ascontiguousarray(task.models).data)
             if self._digests.setdefault(task.identifier, content.digest()) != content.digest():
-                raise InvalidValue("identifier", "must not be reused for different work", repr(task.identifier))
+                raise InvalidValue(
+                    "identifier", "must not be reused for different work", repr(task.identifier)
+                )
 
 
 def answer_shape(task: Task) -> tuple[int, int]:

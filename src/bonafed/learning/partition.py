@@ -27,7 +27,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bonafed import checks
 from bonafed.checks import Floats
-from bonafed.errors import InvalidValue
+from bonafed.errors import InvalidValue, MissingValue
 from bonafed.learning.formats import number_names
 from bonafed.learning.holders import holders
 
@@ -320,7 +320,7 @@ def partition(
             raise InvalidValue(f"option of partition {name}", f"must {allowed}", repr(option))
     for option, required in choices.items():
         if required and option not in options:
-            raise InvalidValue(option, f"must be given for partition {name}", "nothing")
+            raise MissingValue(option, f"is required for partition {name}")
     return PARTITIONS[name](labels, clients, rng, **options)
 
 

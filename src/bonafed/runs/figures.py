@@ -161,7 +161,7 @@ def comparison_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
             ("test accuracy", "test accuracy"),
             ("money", "money spent"),
             ("largest epsilon", "largest epsilon given away"),
-            ("best lie gains", "best lie gains"),
+            ("best lie gains", "best lie gains (own unit)"),
         )
         if any(row[name] is not None for row in rows)
     ]

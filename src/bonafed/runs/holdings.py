@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from bonafed.errors import InvalidValue
+from bonafed.errors import InvalidValue, MissingValue
 from bonafed.learning import datasets, models
 from bonafed.learning import partition as partitions
 from bonafed.learning.datasets import Dataset
@@ -134,8 +134,8 @@ def _with_classes(config: Config, dataset: Dataset) -> Dataset:
     classes = config.data.classes
     if classes is None:
         if config.noise is not None and dataset.classes and not dataset.classes_stated:
-            rule = "must be given in a private run: that of the data follows from the largest private label"
-            raise InvalidValue("data.classes", rule, "nothing")
+            rule = "is required in a private run: that of the data follows from the largest private label"
+            raise MissingValue("data.classes", rule)
         return dataset
     if not dataset.classes:
         raise InvalidValue("data.classes", "must not be given: labels are real numbers", classes)

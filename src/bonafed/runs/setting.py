@@ -18,10 +18,10 @@ from torch import nn
 from bonafed.economics.claims import all_hold
 from bonafed.errors import InvalidValue
 from bonafed.learning.datasets import Dataset
-from bonafed.learning.engine.federation import EngineFederation
 from bonafed.learning.engine.jobs import Samples
 from bonafed.learning.engine.programs import Program, flat_parameters
 from bonafed.learning.federation import Federation, Roster
+from bonafed.learning.local import EngineFederation
 from bonafed.learning.noise import Source
 from bonafed.mechanisms import catalogue
 from bonafed.mechanisms.contracts.files import read_contract
@@ -132,16 +132,19 @@ def _slice(config: Config) -> Slice:
     return catalogue.entry(config.mechanism).load()
 
 
-def under(config: Config, contract: Contract) -> Config:
-    """The config of a run under a published contract: what both state must agree."""
-    if config.contract is not None and config.contract.digest == contract.digest:
+def under(config: Config | Mapping[str, Any], contract: Contract) -> Config:
+    """The config, or its tables, of a run under a published contract: what both state must agree.
+
+    The mechanism's own table may be left out of the tables, or hold only what no contract says.
+    """
+    if isinstance(config, Config) and config.contract is contract:
         return config
     failures = [finding for finding in contract.verify() if finding.holds is False]
     if not all_hold(failures):
         raise InvalidValue("contract", "must verify before anybody trains under it", str(failures[0]))
     table = catalogue.entry(contract.mechanism).table
     assert table is not None  # whoever publishes contracts has one
-    tables = to_tables(config)
+    tables = to_tables(config) if isinstance(config, Config) else config
     own: Mapping[str, Any] = tables.get(table, {})
     terms = contract.table()
     for key, value in own.items():

@@ -162,7 +162,7 @@ class TestSignatures:
         [
             (
                 ["quote", "sampling", *UNIFORM, "--sign", "op.pem"],
-                "--sign must be given with --save, got op.pem",
+                "--sign requires --save, got op.pem",
             ),
             (
                 ["quote", "sampling", *UNIFORM, "--save", "d.json", "--sign", "none.pem"],
@@ -227,6 +227,6 @@ def test_past_costs_and_reports_are_two_things(bonafed):
     code, _, err = bonafed("quote", "sampling", "--past-costs", "f.csv", "--reports", "f.csv", *SMALL)
     assert (code, err) == (
         2,
-        "error: --reports must be given with --prior-free; see also bonafed settle, got f.csv\n",
+        "error: --reports requires --prior-free; see also bonafed settle, got f.csv\n",
     )
     assert bonafed("quote", "sampling", "--costs", "f.csv", *SMALL)[0] == 2

@@ -22,7 +22,8 @@ def trained(bonafed):
 
 
 def test_train_shows_what_the_summary_says(trained):
-    assert trained("train", "--write-example", "fedavg") == (0, "fedavg.toml already exists, unchanged\n", "")
+    again = (0, "fedavg.toml already exists, unchanged\n", "")
+    assert trained("train", "--write-example", "fedavg") == again
     with Path("fedavg.toml").open("a") as file:
         file.write("# mine\n")
     assert trained("train", "--write-example", "fedavg")[::2] == (
@@ -123,7 +124,7 @@ def test_a_run_is_resumed_from_data_that_have_moved(bonafed):
 
 
 BAD = [
-    ([], "CONFIG.toml or --resume must be given, got nothing"),
+    ([], "CONFIG.toml or --resume is required"),
     (["none.toml"], "none.toml: No such file or directory"),
     (["--resume", "none"], "--resume must be a folder that holds a run (config.toml), got none"),
     (
@@ -319,7 +320,7 @@ def test_runs_refuses_what_is_not_a_run(bonafed):
     Path("runs/a").mkdir(parents=True)
     assert bonafed("runs")[::2] == (2, "error: folder must hold a run, or folders that do, got runs\n")
     Path("runs/a/config.toml").write_text("[data]\n")
-    assert bonafed("runs")[::2] == (2, "error: runs/a/config.toml: data.name must be given, got nothing\n")
+    assert bonafed("runs")[::2] == (2, "error: runs/a/config.toml: data.name is required\n")
     assert bonafed("runs", "--plot", "x.gif")[0] == 2
 
 

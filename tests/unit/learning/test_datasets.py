@@ -409,11 +409,11 @@ OK = {"features": [[1.0], [2.0]], "labels": [0, 1]}
         ({"labels": [True, False]}, "labels must be an array of numbers, got type bool"),
         (
             {"test_features": [[1.0]]},
-            "test_labels must be given with the other half of the test data, got nothing",
+            "test_labels is required with the other half of the test data",
         ),
         (
             {"test_labels": [1]},
-            "test_features must be given with the other half of the test data, got nothing",
+            "test_features is required with the other half of the test data",
         ),
         ({"test_features": [[1.0]], "test_labels": []}, r"test_labels must be one for each of 1 samples"),
         (

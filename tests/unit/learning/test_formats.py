@@ -243,7 +243,7 @@ def test_clients_that_are_numbers_are_ordered_as_numbers(tmp_path):
         ("a,label\n1,0.5\n", ", line 2: label must be a whole number from 0, got '0.5'"),
         ("a,label\n1,\n", ", line 2: label must be a whole number from 0, got ''"),
         ("a,label\n1_000,0\n", ", line 2: a must be a finite number, got '1_000'"),
-        ("a,label,client\n1,0,x\n1,0, \n", ", line 3: client must be named, got nothing"),
+        ("a,label,client\n1,0,x\n1,0, \n", ", line 3: client has no name"),
         ("a,label,test\n1,0,yes\n", ", line 2: test must be 0 or 1, got 'yes'"),
         ("a,label,test\n1,0,2\n", ", line 2: test must be 0 or 1, got '2'"),
         ('a,label\n"1,0\n', ", line 2: not a table: unexpected end of data"),

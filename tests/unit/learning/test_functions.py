@@ -8,11 +8,11 @@ import torch
 from torch import nn
 
 from bonafed.errors import AskFailed, InvalidValue
-from bonafed.learning.engine.federation import EngineFederation
 from bonafed.learning.engine.jobs import Samples
 from bonafed.learning.engine.programs import program_for
 from bonafed.learning.federation import Alone, Failure, Gradients, Losses, Objective, Reply, Roster, Task
 from bonafed.learning.functions import FunctionFederation
+from bonafed.learning.local import EngineFederation
 from bonafed.learning.noise import Reproducible, Secret
 from bonafed.learning.problems.convex import SoftmaxRegression, largest_norm
 
@@ -148,7 +148,9 @@ def test_other_work_under_a_known_identifier_is_refused():
     task = Task("step 1", "ada", np.zeros((1, 2)), work)
     federation.replies([task])
     federation.replies([task])
-    with pytest.raises(InvalidValue, match="identifier must not be reused for different work, got 'step 1'"):
+    with pytest.raises(
+        InvalidValue, match="identifier must not be reused for different work, got 'step 1'"
+    ):
         federation.replies([Task("step 1", "ada", np.ones((1, 2)), work)])
     with pytest.raises(InvalidValue, match="client must be in the roster, got 'bob'"):
         federation.replies([Task("step 2", "bob", np.zeros((1, 2)), work)])

@@ -181,7 +181,7 @@ def test_what_is_published_of_the_data_is_keyed(make, small, tmp_path):
 @pytest.mark.parametrize("tables", [None, FAITHFUL])
 def test_private_runs_want_their_classes_stated(make, tables):
     data = neighbours()[0]
-    rule = r"^data\.classes must be given in a private run: that of the data follows from the largest"
+    rule = r"^data\.classes is required in a private run: that of the data follows from the largest"
     asked = make(*PRIVACY, "partition.kind=natural") if tables is None else config.from_tables(tables)
     with pytest.raises(InvalidValue, match=rule):
         setting.prepare(asked, dataset=data)

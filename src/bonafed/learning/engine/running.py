@@ -22,7 +22,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from bonafed.errors import InvalidValue
+from bonafed.errors import InvalidValue, MissingValue
 from bonafed.learning.engine.crew import Crew
 from bonafed.learning.engine.groups import Noise, Plan
 from bonafed.learning.engine.jobs import Job, Samples, Update
@@ -103,7 +103,7 @@ def _require_possible(program: Program, start: Tensor, jobs: Sequence[Job], spec
             rule = f"must cover at least {most - 1} local steps after the first"
             raise InvalidValue("later_rates", rule, len(spec.later_rates))
     if spec.clip is None and any(job.noise_multiplier for job in jobs):
-        raise InvalidValue("clip", "must be given where noise is added", None)
+        raise MissingValue("clip", "is required where noise is added")
 
 
 def _train(

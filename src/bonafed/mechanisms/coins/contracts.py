@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from bonafed.economics.claims import Finding
-from bonafed.errors import InvalidValue
+from bonafed.errors import InvalidValue, MissingValue
 from bonafed.mechanisms.coins.tossing import (
     SECRET_BYTES,
     Coins,
@@ -29,7 +29,7 @@ def require_commitment(contract: Contract) -> str:
     """The commitment to the server's secret; a contract without one is refused."""
     if contract.coin_commitment is None:
         rule = "must be in the contract (quote --commit-coins): without it who is sampled proves nothing"
-        raise InvalidValue("coins", rule, "nothing")
+        raise MissingValue("coins", rule)
     return contract.coin_commitment
 
 
@@ -107,8 +107,7 @@ def simulate(
     if contract is None:
         raise InvalidValue("coins", "must be of a published contract", "nothing published")
     if contract.coin_commitment is not None and secret is None:
-        rule = "must be at hand: the contract commits to it"
-        raise InvalidValue("secret of the coins", rule, "nothing")
+        raise MissingValue("secret of the coins", "is required: the contract commits to it")
     key = entropy(SECRET_BYTES) if secret is None else secret
     committed = contract if contract.coin_commitment is not None else contract.with_coins(commit(key))
     nonces = {name: entropy(SECRET_BYTES) for name in agreement.members.names}

@@ -15,7 +15,7 @@ from typing import Any
 
 from bonafed import checks
 from bonafed.economics.claims import Finding
-from bonafed.errors import InvalidValue, UnreadableFile
+from bonafed.errors import InvalidValue, MissingValue, UnreadableFile
 from bonafed.mechanisms.coins.tossing import Coins, Roster, checked_digest
 
 FORMAT = "bonafed-coins"
@@ -37,7 +37,7 @@ class Transcript:
         """The coins, of the secret in the file or, before that is opened, of the one at hand."""
         known = self.secret if secret is None else secret
         if known is None:
-            raise InvalidValue("secret", "must be opened: without it there are no coins", "nothing")
+            raise MissingValue("secret", "must be opened: there are no coins without it")
         return Coins(self.roster, known, self.nonces)
 
 
@@ -80,7 +80,7 @@ def read_transcript(path: Path | str) -> Transcript:
     try:
         return transcript_from_json(data)
     except InvalidValue as error:
-        raise InvalidValue(f"{path}: {error.name}", error.rule, error.value) from error
+        raise error.renamed(f"{path}: {error.name}") from error
 
 
 def transcript_from_json(data: object) -> Transcript:
@@ -160,7 +160,7 @@ def _object(pairs: list[tuple[str, Any]]) -> JSONObject:
     found: JSONObject = {}
     for name, value in pairs:
         if name in found:
-            raise InvalidValue(name[:60], "must be given once", "two of it")
+            raise InvalidValue(name[:60], "must occur once", "two")
         found[name] = value
     return found
 
@@ -171,7 +171,7 @@ def _exactly(what: str, data: object, keys: tuple[str, ...]) -> Mapping[str, Any
         raise InvalidValue(what, "must be an object", repr(data)[:60])
     for key in keys:
         if key not in data:
-            raise InvalidValue(f"{what}.{key}", "must be given", "nothing")
+            raise MissingValue(f"{what}.{key}")
     for key in data:
         if key not in keys:
             raise InvalidValue(

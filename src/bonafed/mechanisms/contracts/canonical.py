@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from bonafed.economics.priors import JSONObject
-from bonafed.errors import InvalidValue, UnreadableFile
+from bonafed.errors import InvalidValue, MissingValue, UnreadableFile
 
 _HEX = frozenset("0123456789abcdef")
 
@@ -48,7 +48,7 @@ def read_object(path: str | Path) -> JSONObject:
         if len(found) < len(pairs):
             counts = Counter(name for name, _ in pairs)
             twice = counts.most_common(1)[0][0]
-            raise UnreadableFile(file, f"not a contract: the key {twice!r:.60} must not appear twice")
+            raise UnreadableFile(file, f"not a contract: the key {twice!r:.60} must not be there twice")
         return found
 
     def no_number(word: str) -> NoReturn:
@@ -77,7 +77,7 @@ def require_same(found: object, meant: object, name: str) -> None:
                 raise InvalidValue(f"{name}.{key}"[:90], "must not be there", repr(found[key])[:60])
         for key in meant:
             if key not in found:
-                raise InvalidValue(f"{name}.{key}", "must be present", "nothing")
+                raise MissingValue(f"{name}.{key}")
             require_same(found[key], meant[key], f"{name}.{key}")
     elif isinstance(meant, list):
         if not isinstance(found, list) or len(found) != len(meant):

@@ -16,7 +16,7 @@ from bonafed.economics.audit import AuditReport, Claim, RespondingLike, audit
 from bonafed.economics.claims import findings_table
 from bonafed.economics.priors import Prior
 from bonafed.economics.registry import PRIOR_FORMS, parse_prior
-from bonafed.errors import InvalidValue
+from bonafed.errors import InvalidValue, MissingValue
 from bonafed.mechanisms.contracts.canonical import coin_commitment
 from bonafed.mechanisms.jsam import schemes
 from bonafed.mechanisms.jsam.budget import eta_for_budget
@@ -142,7 +142,7 @@ class _Noise(Section):
             return None
         for name, value in parts.items():
             if value is None:
-                raise InvalidValue(name, f"must be given with {first}", "nothing")
+                raise MissingValue(name, f"is required with {first}")
         assert self.dimension is not None
         assert self.smoothness is not None
         assert self.records is not None
@@ -242,11 +242,11 @@ class QuoteOptions(_Noise):
     def _agree_on_a_contract(self) -> None:
         if self.clip is None:
             if self.coins is not None:
-                raise InvalidValue("--coins", "must be given with --clip, for a contract", self.coins)
+                raise InvalidValue("--coins", "requires --clip, for a contract", self.coins)
             return
         for name, value in (("--rounds", self.rounds), ("--delta", self.delta)):
             if value is None:
-                raise InvalidValue(name, "must be given with --clip, for a contract", "nothing")
+                raise MissingValue(name, "is required with --clip, for a contract")
         if self.budget is not None:
             rule = (
                 "must not be given with --clip: a weight that depends on the reports cannot be published; "
@@ -441,8 +441,10 @@ class AuditOptions(_Noise):
             rule = f"must not be given with --variant {self.variant}"
             raise InvalidValue("--max-epsilon", rule, _typed(self.max_epsilon))
         if self.variant == "clipped" and not isinstance(self.max_epsilon, float):
-            typed = "nothing" if self.max_epsilon is None else self.max_epsilon
-            raise InvalidValue("--max-epsilon", "must be one number with --variant clipped", typed)
+            if self.max_epsilon is None:
+                raise MissingValue("--max-epsilon", "is required with --variant clipped")
+            rule = "must be one number with --variant clipped"
+            raise InvalidValue("--max-epsilon", rule, self.max_epsilon)
         if self.members is not None and self.variant != "fsbm":
             raise InvalidValue("--members", "must not be given without --variant fsbm", self.members)
         if self.grid is not None and not self.variant.startswith("printed"):

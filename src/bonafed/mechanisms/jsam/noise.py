@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from bonafed import checks
-from bonafed.errors import InvalidValue
+from bonafed.errors import InvalidValue, MissingValue
 from bonafed.mechanisms.jsam.inner import noise_scale
 from bonafed.shown import JSONObject
 
@@ -62,11 +62,11 @@ def noise_of(name: str, value: object) -> Noise:
             raise InvalidValue(f"{name}.{key}"[:90], "must be one of " + ", ".join(known), repr(key)[:60])
     for key in ("dimension", "smoothness", "records"):
         if key not in value:
-            raise InvalidValue(f"{name}.{key}", "must be given", "nothing")
+            raise MissingValue(f"{name}.{key}")
     try:
         return Ingredients(**_plain(value))
     except InvalidValue as error:
-        raise InvalidValue(f"{name}.{error.name}", error.rule, error.value) from error
+        raise error.renamed(f"{name}.{error.name}") from error
 
 
 def _plain(value: Mapping[Any, Any]) -> dict[str, Any]:

@@ -365,14 +365,15 @@ def contract_from_json(data: JSONObject) -> JsamContract:
     prior = prior_from_json(field(data, "prior", "contract"))
     noise = noise_of("contract.noise_scale", field(data, "noise_scale", "contract"))
     coins = coins_from_json(data.get("coins"))
+    example = field(data, "example", "contract")
     try:
         contract = JsamContract(
             prior=prior, noise=noise, coin_commitment=coins, **values, **optional,
-            written=_example_from_json(field(data, "example", "contract")),
+            written=_example_from_json(example),
         )  # fmt: skip
         _require_shown(contract)
     except InvalidValue as error:
-        raise InvalidValue(f"contract.{error.name}", error.rule, error.value) from error
+        raise error.renamed(f"contract.{error.name}") from error
     require_same(data, contract.to_json(), "contract")
     return contract
 

@@ -18,7 +18,7 @@ from bonafed.economics.contracts import Menu, admitted
 from bonafed.economics.discrete import Empirical, FinitePrior
 from bonafed.economics.money import DECIMALS, decimals
 from bonafed.economics.priors import Prior
-from bonafed.errors import InvalidValue
+from bonafed.errors import InvalidValue, MissingValue
 from bonafed.mechanisms.contracts.canonical import coin_commitment
 from bonafed.mechanisms.protocol import Command
 from bonafed.mechanisms.sampling.contracts import PriorFreeContract, SamplingContract
@@ -88,7 +88,7 @@ class _Belief(Section):
         if self.prior is not None and self.highest is not None:
             raise InvalidValue("highest", "must not be given with --prior", self.highest)
         if self.prior_free and self.highest is None:
-            raise InvalidValue("highest", "must be given with --prior-free", "nothing")
+            raise MissingValue("highest", "is required with --prior-free")
 
     def belief(self) -> Prior:
         """The prior, given or estimated from past costs (theory A6, "plus")."""
@@ -134,7 +134,7 @@ class QuoteOptions(_Belief):
         if self.prior_free and self.confidence is not None:
             raise InvalidValue("confidence", "must not be given with --prior-free", self.confidence)
         if not self.prior_free and self.reports is not None:
-            rule = "must be given with --prior-free; see also bonafed settle"
+            rule = "requires --prior-free; see also bonafed settle"
             raise InvalidValue("reports", rule, self.reports)
 
 

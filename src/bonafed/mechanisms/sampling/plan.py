@@ -204,7 +204,9 @@ def _group(
 ) -> tuple[tuple[Group, ...], NDArray[np.int64]]:
     """Clients of equal prior and weight, in order of first appearance of the prior."""
     if (prior is None) == (priors is None):
-        raise InvalidValue("prior", "or priors must be given, not both", "both or none")
+        raise InvalidValue(
+            "prior", "or priors is required, not both", "both" if priors is not None else "neither"
+        )
     if prior is not None and weights is None:  # the usual case: nothing to be told apart
         return (Group(prior, 1.0, clients),), np.zeros(clients, dtype=np.int64)
     each: Sequence[Prior] = [prior] * clients if prior is not None else list(priors or ())

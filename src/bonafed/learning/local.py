@@ -7,8 +7,9 @@ reveal. Answers are computed from each client's own samples, so everybody is vou
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from types import TracebackType
 
 import numpy as np
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bonafed.checks import Floats
-from bonafed.errors import InvalidValue
+from bonafed.errors import InvalidValue, MissingValue
 from bonafed.learning.engine.crew import Crew
 from bonafed.learning.engine.jobs import Job, Samples, Update
 from bonafed.learning.engine.programs import Program
@@ -81,8 +82,8 @@ class EngineFederation:
     def report(self, question: Question) -> Mapping[str, float]:
         """What simulated clients know of themselves."""
         if question.simulate is None:
-            rule = "must be given: simulated clients do not know their own"
-            raise InvalidValue(f"reports of {question.name}", rule, "nothing")
+            rule = "are required: simulated clients do not know their own"
+            raise MissingValue(f"reports of {question.name}", rule)
         values = question.simulate(len(self.members)).tolist()
         return dict(zip(self.members.names, values, strict=True))
 
@@ -150,7 +151,9 @@ class EngineFederation:
         losses = [update.loss for place, _, update in updates if place not in failures]
         return Total(
             change.numpy()[None],
-            tuple(place not in failures for place in range(len(tasks))),
+            tuple(place not in failures for place in range(len(tasks)))
+            if failures
+            else (True,) * len(tasks),
             {tasks[place].identifier: failure for place, failure in sorted(failures.items())},
             sum(losses) / len(losses) if losses else math.nan,
             sum(update.steps for _, _, update in updates),
@@ -179,8 +182,7 @@ class EngineFederation:
     def _train(self, tasks: Sequence[Task]) -> tuple[list[TaskUpdate], dict[int, Failure]]:
         """Place, job and update of tasks that could be trained; why the others could not."""
         work = _shared_work(tasks)
-        # by client: the sum does not depend on the order in which they are asked
-        places, jobs = zip(*sorted(self._jobs(tasks), key=_rank), strict=True)
+        places, jobs = self._jobs(tasks)
         answers = try_jobs(
             self.crew, _start(tasks, places), jobs, work.training,
             seed=work.seed, round_number=work.round_number, noise=self.noise,
@@ -193,14 +195,19 @@ class EngineFederation:
                 failures[place] = Failure(f"{answer.rule}, got {answer.value}")
         return updates, failures
 
-    def _jobs(self, tasks: Sequence[Task]) -> Iterator[tuple[int, Job]]:
-        index = self.members.index
-        for place, task in enumerate(tasks):
+    def _jobs(self, tasks: Sequence[Task]) -> tuple[Sequence[int], Sequence[Job]]:
+        """The place of each task, and its job, by client: the sum does not depend on who is asked first."""
+        index, jobs = self.members.index, list[Job]()
+        for task in tasks:
             client, work = index.get(task.client), task.work
             if client is None:
                 raise InvalidValue("clients", "must be in the federation", repr(task.client))
             assert isinstance(work, Train)  # `_shared_work` refuses others
-            yield place, Job(client, self.parts[client], work.copy, work.noise_multiplier)
+            jobs.append(Job(client, self.parts[client], work.copy, work.noise_multiplier))
+        if all(before.client < after.client for before, after in pairwise(jobs)):
+            return range(len(jobs)), jobs
+        places = sorted(range(len(jobs)), key=lambda place: (jobs[place].client, jobs[place].copy))
+        return places, [jobs[place] for place in places]
 
     def _sum(self, answers: Sequence[TaskUpdate], shares: Floats) -> Tensor:
         """Changes times shares, added one by one in double precision."""
@@ -246,11 +253,6 @@ def _shared_work(tasks: Sequence[Task]) -> Train:
             if models.shape[0] != 1:
                 raise InvalidValue("models", "must be one for local training", models.shape[0])
     return first
-
-
-def _rank(placed: tuple[int, Job]) -> tuple[int, int]:
-    _, job = placed
-    return job.client, job.copy
 
 
 def _start(tasks: Sequence[Task], places: Sequence[int]) -> Tensor:
