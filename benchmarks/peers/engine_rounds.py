@@ -5,10 +5,10 @@ import sys
 import numpy as np
 from common import Gate, build, load_case
 
-from bonafed.learning.local import EngineFederation
 from bonafed.learning.engine.jobs import Samples
 from bonafed.learning.engine.programs import program_for
 from bonafed.learning.federation import Models, Roster
+from bonafed.learning.local import EngineFederation
 from bonafed.learning.participation import weighted_mean
 from bonafed.learning.work import LocalTraining
 from bonafed.mechanisms.averaging import averaged, require_all, training_tasks

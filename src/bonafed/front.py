@@ -47,11 +47,11 @@ def train(
     published = read_contract(contract) if isinstance(contract, (str, Path)) else contract
     tables = config if isinstance(config, Config) else _tables(config)
     if published is not None:
-        asked = setting.under(tables, published)
+        settings = setting.under(tables, published)
     else:
-        asked = tables if isinstance(tables, Config) else from_tables(tables)
+        settings = tables if isinstance(tables, Config) else from_tables(tables)
     prepared = setting.prepare(
-        asked, dataset=data, module=model, contract=published, reports=reports, federation=federation
+        settings, dataset=data, module=model, contract=published, reports=reports, federation=federation
     )
     return training.train(prepared, folder, resume=resume)
 

@@ -87,11 +87,11 @@ def _plain(value: Any) -> Any:
 def section_from(kind: type[S], name: str, table: Mapping[str, Any]) -> S:
     """A section of plain data; refused under `name.key`."""
     values = kind.reading(table)
-    known = {item.name: item for item in fields(kind)}
+    items = {item.name: item for item in fields(kind)}
     for entry, value in values.items():
-        if entry not in known:
-            raise unknown(f"{name}.", entry, value, list(known))
-    for entry, item in known.items():
+        if entry not in items:
+            raise unknown(f"{name}.", entry, value, list(items))
+    for entry, item in items.items():
         if entry not in values and is_required(item):
             raise MissingValue(f"{name}.{entry}")
     with named(name):
@@ -117,10 +117,10 @@ def named(section: str, **names: str) -> Iterator[None]:
         raise error.renamed(key if elsewhere else f"{section}.{key}") from error
 
 
-def unknown(prefix: str, key: str, value: object, known: Sequence[str]) -> InvalidValue:
+def unknown(prefix: str, key: str, value: object, keys: Sequence[str]) -> InvalidValue:
     """The error for a key nobody knows, with the nearest one that is known."""
-    near = difflib.get_close_matches(key, known, 1)
-    hint = f"did you mean {near[0]}?" if near else "known are " + ", ".join(known)
+    near = difflib.get_close_matches(key, keys, 1)
+    hint = f"did you mean {near[0]}?" if near else "known are " + ", ".join(keys)
     return InvalidValue(f"{prefix}{key}", f"is unknown ({hint})", repr(value))
 
 

@@ -173,7 +173,7 @@ def _sharing(tasks):
     """Tasks sent with equal models share them again, so that they are answered jointly."""
     first = tasks[0].models
     same = all(np.array_equal(task.models, first) for task in tasks)
-    return [replace(task, models=first) for task in tasks] if same else tasks
+    return [task._replace(models=first) for task in tasks] if same else tasks
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ from bonafed.learning.sections import (
     Privacy,
     Training,
 )
-from bonafed.learning.work import LocalTraining, largest_sum, record_steps, sampling_rate
+from bonafed.learning.work import LocalTraining, largest_sum, record_steps, sampling_rate, step_count
 from bonafed.mechanisms.protocol import Agreement, Arrays, Config, Contract, Lottery, Reports, Round
 from bonafed.randomness import Purpose, round_generator
 from bonafed.sections import named
@@ -150,11 +150,11 @@ class Unpaid:
     def participation(self, agreement: Agreement, round_number: int) -> Participation:
         """A share of the clients at random, weighted by their records."""
         members, config = agreement.members, self.config
-        wanted = max(1, round(config.local.participation * len(members)))
-        if wanted == len(members):
+        count = max(1, round(config.local.participation * len(members)))
+        if count == len(members):
             return weighted_mean(range(len(members)), members.sizes)
         rng = round_generator(config.run.seed, Purpose.PARTICIPANTS, round_number)
-        return weighted_mean(np.sort(rng.choice(len(members), wanted, replace=False)), members.sizes)
+        return weighted_mean(np.sort(rng.choice(len(members), count, replace=False)), members.sizes)
 
     def spend(self, agreement: Agreement, round_number: int, who: Participation) -> float | None:
         return None
@@ -269,7 +269,8 @@ class Averaging:
             require_all(tasks, total, number)
         after = averaged(state.model, who, total, number, fill_in=not self.private)  # (3)
         spend = self.rules.spend(agreement, number, who)  # (4)
-        following = self._counted(state, after, who, total.delivered, total.releases, spend)
+        releases = self._releases(state, who, spec, total.releases, federation)
+        following = self._counted(state, after, who, total.delivered, releases, spend)
         return following, Round(
             participants=[names[client] for client in np.sort(who.clients)],
             failed=[] if self.private else [names[client] for client in failures(who, total)],
@@ -278,8 +279,35 @@ class Averaging:
             train_loss=None if self.private else finite_or_none(total.loss),
             spend=spend,
             epsilon=self._largest_epsilon(following),
-            releases=total.releases,
+            releases=releases,
         )
+
+    def _releases(
+        self,
+        state: AveragingState,
+        who: Participation,
+        spec: LocalTraining,
+        reported: Sequence[Release],
+        federation: Federation,
+    ) -> Sequence[Release]:
+        """What was given away: as the federation counts it where it vouches for a client, else as asked.
+
+        Whoever says that it released nothing may have; the account is for its records, not for it.
+        """
+        multipliers, members = state.noise_multipliers, state.agreement.members
+        if multipliers is None or len(vouched := {*federation.vouched}) == len(members):
+            return reported
+        known = [release for release in reported if members.names[release.client] in vouched]
+        asked = [
+            Release(
+                client, state.round_number + 1, float(multipliers[client]),
+                record_steps(size := int(members.sizes[client]), spec), step_count(size, spec),
+                sampling_rate(size, spec),
+            )
+            for client in who.clients.tolist()
+            if members.names[client] not in vouched and multipliers[client] and members.sizes[client]
+        ]  # fmt: skip
+        return [*known, *asked]
 
     def _counted(
         self,
@@ -546,18 +574,18 @@ def _ideal(calibration: Calibration, times: int, rate: float | None) -> Ideal:
     return lambda epsilon, delta: noise_multiplier(epsilon, delta, times, calibration)
 
 
-def _privacy_notes(promise: Promise, spent: float) -> list[str]:
+def _privacy_notes(promise: Promise, loss: float) -> list[str]:
     """What the user should know about the privacy of a run."""
     notes = []
-    asked = float(promise.epsilon.max())
+    epsilon = float(promise.epsilon.max())
     if promise.noise == "reproducible":
         notes.append(REPRODUCIBLE)
     if promise.calibration == "printed":
-        outcome = "was broken" if spent > asked else "was kept here, with more noise than it needs"
+        outcome = "was broken" if loss > epsilon else "was kept here, with more noise than it needs"
         notes.append(
             f"the printed calibration need not keep its promise (erratum J-13): "
-            f"epsilon {asked:.4g} was asked for, {spent:.4g} was spent, so it {outcome}"
+            f"epsilon {epsilon:.4g} was asked for, {loss:.4g} was spent, so it {outcome}"
         )
-    if promise.table == "privacy" and asked > HARDLY_A_PROMISE:
-        notes.append(f"an epsilon of {asked:.4g} is hardly a promise of privacy")
+    if promise.table == "privacy" and epsilon > HARDLY_A_PROMISE:
+        notes.append(f"an epsilon of {epsilon:.4g} is hardly a promise of privacy")
     return notes

@@ -58,8 +58,8 @@ class Config:
     def noise(self) -> str | None:
         """Where noise that hides records comes from, "secret" or "reproducible"; None: the run is not
         private."""
-        stated = (getattr(section, "noise", None) for section in (self.privacy, self.own))
-        return next((str(noise) for noise in stated if noise is not None), None)
+        values = (getattr(section, "noise", None) for section in (self.privacy, self.own))
+        return next((str(noise) for noise in values if noise is not None), None)
 
     @property
     def local(self) -> Training:

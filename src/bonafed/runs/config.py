@@ -118,15 +118,15 @@ def differences(one: Config, other: Config) -> list[tuple[str, Any, Any]]:
     Where the files of the data are is none of them either, nor is what the user's own file is called:
     whether the data are the same is for their digest to tell.
     """
-    differing = []
+    changes = []
     a, b = to_tables(one), to_tables(other)
     for section in dict.fromkeys([*a, *b]):
         first, second = a.get(section, {}), b.get(section, {})
         for entry in dict.fromkeys([*first, *second]):
             dotted, value, then = f"{section}.{entry}", first.get(entry), second.get(entry)
             if value != then and not _is_harmless(dotted, value, then):
-                differing.append((dotted, value, then))
-    return differing
+                changes.append((dotted, value, then))
+    return changes
 
 
 def _is_harmless(dotted: str, value: object, then: object) -> bool:

@@ -119,9 +119,9 @@ def from_outside(folder: Path) -> tuple[Contract | None, Reports | None]:
     """The contract and the reports that a run was handed when it began; None: it made its own."""
     if not (folder / folders.AGREEMENT).is_file():
         return None, None
-    agreed = folders.read_json(folder, folders.AGREEMENT)
-    contract = read_contract(folder / folders.CONTRACT) if agreed["published"] else None
-    return contract, None if agreed["simulated"] else agreed["reports"]
+    agreement = folders.read_json(folder, folders.AGREEMENT)
+    contract = read_contract(folder / folders.CONTRACT) if agreement["published"] else None
+    return contract, None if agreement["simulated"] else agreement["reports"]
 
 
 def _clients(config: Config, holdings: Holdings, members: Roster, program: Program) -> EngineFederation:
@@ -139,9 +139,9 @@ def under(config: Config | Mapping[str, Any], contract: Contract) -> Config:
     """
     if isinstance(config, Config) and config.contract is contract:
         return config
-    failed = [finding for finding in contract.verify() if finding.holds is False]
-    if not all_hold(failed):
-        raise InvalidValue("contract", "must verify before anybody trains under it", str(failed[0]))
+    failures = [finding for finding in contract.verify() if finding.holds is False]
+    if not all_hold(failures):
+        raise InvalidValue("contract", "must verify before anybody trains under it", str(failures[0]))
     table = catalogue.entry(contract.mechanism).table
     assert table is not None  # whoever publishes contracts has one
     tables = to_tables(config) if isinstance(config, Config) else config
@@ -164,12 +164,12 @@ def _reports(
         if reports:
             raise InvalidValue("reports", "must be left out: this mechanism asks clients for nothing", len(reports))
         return {}
-    stated = clients.report(question) if reports is None else reports
+    values = clients.report(question) if reports is None else reports
     for name in members.names:
-        if name not in stated:
+        if name not in values:
             rule = f"must hold the {question.name} of every client"
             raise InvalidValue("reports", rule, f"none of {name!r}")
-    for name in stated:
+    for name in values:
         if name not in members.index:
             raise InvalidValue("reports", "must be of clients in the federation", repr(name))
-    return {name: float(stated[name]) for name in members.names}
+    return {name: float(values[name]) for name in members.names}

@@ -225,7 +225,7 @@ def test_who_does_not_reveal_is_listed(bonafed, agreed):
         ("client,nonce\nada,xy\n", "nonce of ada must be hexadecimal digits, got xy"),
         ("client,nonce\nada,00\n", "must be 32 bytes, got 1 bytes"),
         ("client,nonce\njoe,00\n", "nonces must be of clients on the roster, got 'joe'"),
-        ("client,nonce\nada,00\nada,01\n", "client must not be there twice, got 'ada'"),
+        ("client,nonce\nada,00\nada,01\n", "client must not appear twice, got 'ada'"),
         ("client,nonce\nada,\n", "client and nonce must not be empty"),
         ("client\nada\n", "must have a header with one column 'nonce'"),
     ],

@@ -112,14 +112,14 @@ def expected_weight(
 
 def _require_one(**ways: float | None) -> None:
     """One way of saying how much to buy."""
-    given = {name: value for name, value in ways.items() if value is not None}
-    for name, value in given.items():
+    values = {name: value for name, value in ways.items() if value is not None}
+    for name, value in values.items():
         checks.positive(name, value)
-    if not given:
+    if not values:
         raise MissingValue("eta", "or budget or expected_budget is required")
-    if len(given) > 1:
-        first, second, *_ = given
-        raise InvalidValue(second, f"must not be given with {first}", given[second])
+    if len(values) > 1:
+        first, second, *_ = values
+        raise InvalidValue(second, f"must not be given with {first}", values[second])
 
 
 def _require_members(scheme: Scheme, clients: int, members: int | None) -> int:

@@ -161,7 +161,7 @@ def test_a_participant_sees_that_no_lie_pays(prior):
     said = contract.prospect(cost)
     assert said.holds
     outlook = said.data["outlooks"][0]
-    assert outlook["largest_gain"] <= 1e-9 * outlook["paid"]
+    assert outlook["largest_gain"] <= 1e-9 * outlook["payment"]
     assert outlook["profit"] >= 0
     assert "no other report earns more" in str(said)
     assert not contract.prospect(contract.prior.high * 1.01).data["admitted"]
@@ -241,7 +241,7 @@ def test_reports_of_others_are_refused():
 def test_an_overstated_weight_is_found_out_by_verification():
     contract = made("uniform", "budget")
     for factor in (1 + 1e-5, 1 - 1e-5, 2.0):
-        forged = replace(contract, eta=contract.eta * factor, written=None)
+        forged = replace(contract, eta=contract.eta * factor, example_in_file=None)
         assert next(f.claim for f in forged.verify() if f.holds is False) == "weight"
 
 
