@@ -117,7 +117,9 @@ def figure_file(document: Document, path: Path | None) -> dict[Path, bytes]:
 def file_content(document: Document, path: Path, what: str, option: str = "--save") -> bytes:
     """A file of a document."""
     if what not in document.files:
-        raise InvalidValue(option, f"cannot be used: there is no {what} to write, see --help for what it needs", path)
+        raise InvalidValue(
+            option, f"cannot be used: there is no {what} to write, see --help for what it needs", path
+        )
     return document.files[what]
 
 
