@@ -44,7 +44,7 @@ from bonafed.economics import money
 from bonafed.economics.claims import Finding
 from bonafed.economics.priors import Prior
 from bonafed.economics.registry import field, prior_from_json
-from bonafed.errors import InvalidValue
+from bonafed.errors import InvalidValue, MissingValue
 from bonafed.learning.federation import Question
 from bonafed.mechanisms.contracts.canonical import (
     canonical_bytes,
@@ -330,9 +330,10 @@ def contract(
     >>> offer.settle({"ada": 0.2, "ben": 0.5}).epsilon.round(3).tolist()
     [2.187, 1.611]
     """
-    if (eta is None) == (expected_budget is None):
-        both = "neither" if eta is None else "both"
-        raise InvalidValue("eta", "must be set, or expected_budget in its place", both)
+    if eta is None and expected_budget is None:
+        raise MissingValue("eta", "is required, or expected_budget in its place")
+    if eta is not None and expected_budget is not None:
+        raise InvalidValue("expected_budget", "must not be set together with eta", expected_budget)
     offer = JsamContract(
         clients, prior, 1.0 if eta is None else eta, noise_of("noise_scale", noise_scale), rounds, clip,
         delta, clients_per_round, scheme, members, max_epsilon, decimals=decimals,
