@@ -14,7 +14,7 @@ least 0, got -1`.
 >>> section_from(Door, "door", {"widht": 1.0})
 Traceback (most recent call last):
     ...
-bonafed.errors.InvalidValue: door.widht must not be given: it is unknown (did you mean width?), got 1.0
+bonafed.errors.InvalidValue: door.widht is unknown (did you mean width?), got 1.0
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def unknown(prefix: str, key: str, value: object, keys: Sequence[str]) -> Invali
     """The error for a key nobody knows, with the nearest one that is known."""
     near = difflib.get_close_matches(key, keys, 1)
     hint = f"did you mean {near[0]}?" if near else "known are " + ", ".join(keys)
-    return InvalidValue(f"{prefix}{key}", f"must not be given: it is unknown ({hint})", repr(value))
+    return InvalidValue(f"{prefix}{key}", f"is unknown ({hint})", repr(value))
 
 
 def text(name: str, value: object) -> str:
