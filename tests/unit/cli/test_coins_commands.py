@@ -120,11 +120,11 @@ def test_no_secret_of_a_contract_that_was_not_written(bonafed, monkeypatch):
         (["--commit-coins", "s"], "--commit-coins requires --save"),
         (
             ["--save", "c.json", "--commit-coins", "c.json"],
-            "--commit-coins must not be the file of another output",
+            "--commit-coins must not be the same file as another output",
         ),
         (
             ["--save", "c.json", "--plot", "s.png", "--commit-coins", "s.png"],
-            "must not be the file of another output",
+            "must not be the same file as another output",
         ),
         (["--save", "c.json", "--commit-coins", "no/s"], "must be in an existing folder"),
     ],
@@ -225,7 +225,7 @@ def test_who_does_not_reveal_is_listed(bonafed, agreed):
         ("client,nonce\nada,xy\n", "nonce of ada must be hexadecimal digits, got xy"),
         ("client,nonce\nada,00\n", "must be 32 bytes, got 1 bytes"),
         ("client,nonce\njoe,00\n", "nonces must be of clients on the roster, got 'joe'"),
-        ("client,nonce\nada,00\nada,01\n", "client must not be there twice, got 'ada'"),
+        ("client,nonce\nada,00\nada,01\n", "duplicate client 'ada'"),
         ("client,nonce\nada,\n", "client and nonce must not be empty"),
         ("client\nada\n", "must have a header with one column 'nonce'"),
     ],
@@ -242,7 +242,10 @@ def test_what_was_revealed_must_be_nonces(bonafed, agreed, text, message):
     [
         (["coins", "toss", "roster.json"], "--nonces is required: the coins are not opened"),
         (["coins", "toss", "roster.json", *SERVER[:2]], "--secret is required"),
-        (["coins", "toss", "roster.json", *SERVER, "--save", "roster.json"], "must not be the file of"),
+        (
+            ["coins", "toss", "roster.json", *SERVER, "--save", "roster.json"],
+            "must not be the same file as",
+        ),
         (["coins", "open", "roster.json", *SERVER], "--save is required"),
         (["coins", "nonce", "contract.json", "--save", "n"], "--client is required"),
         (["coins", "roster", "contract.json", "--save", "r"], "--reports is required"),

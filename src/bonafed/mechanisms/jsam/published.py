@@ -275,7 +275,7 @@ class JsamContract(Shown):
         return verify(self)
 
     def prospect(self, report: float) -> Document:
-        """What a participant whose true cost this is would earn, and what the best lie would gain."""
+        """What a participant with this true cost would earn, and what the best lie would gain."""
         from bonafed.mechanisms.jsam.prospects import prospect
 
         return prospect(self, report).document()
@@ -361,7 +361,7 @@ def contract_from_json(data: JSONObject) -> JsamContract:
     optional = {name: data[name] for name in ("members", "max_epsilon", "expected_budget") if name in data}
     for name, value in optional.items():
         if value is None:
-            raise InvalidValue(f"contract.{name}", "must not be there if there is none", "null")
+            raise InvalidValue(f"contract.{name}", "must be left out if there is none", "null")
     prior = prior_from_json(field(data, "prior", "contract"))
     noise = noise_of("contract.noise_scale", field(data, "noise_scale", "contract"))
     coins = coins_from_json(data.get("coins"))

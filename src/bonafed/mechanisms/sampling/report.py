@@ -222,12 +222,12 @@ def _prospect_in_words(mine: JSONObject) -> str:
         lie = "Every report gets the same terms: there is nothing to lie about."
     elif mine["gain"] > 0:
         lie = (
-            f"The best lie of {mine['tried']:,} tried is to state {mine['lie']:.6g}, "
+            f"The best lie of {mine['tries']:,} tried is to state {mine['lie']:.6g}, "
             f"which gains {mine['gain']:.3g}."
         )
     else:
         lie = (
-            f"No lie gains: the best of {mine['tried']:,} tried, to state {mine['lie']:.6g}, "
+            f"No lie gains: the best of {mine['tries']:,} tried, to state {mine['lie']:.6g}, "
             f"gains {mine['gain']:.3g}."
         )
     if not mine["admitted"]:

@@ -51,8 +51,8 @@ def test_a_contract_without_a_commitment_has_no_coins():
 @pytest.mark.parametrize(
     ("reports", "commitments", "message"),
     [
-        (REPORTS, {"ada": "0" * 64}, "commitments must have one of ben, got none"),
-        ({"ada": 1.0}, {"ada": "0" * 64, "eve": "0" * 64}, "reports must have one of eve, got none"),
+        (REPORTS, {"ada": "0" * 64}, "commitments must include one of ben, got none"),
+        ({"ada": 1.0}, {"ada": "0" * 64, "eve": "0" * 64}, "reports must include one of eve, got none"),
     ],
 )
 def test_reports_and_commitments_are_of_the_same_clients(reports, commitments, message):

@@ -199,14 +199,17 @@ BAD = [
     ),
     ({"scheme": "cheapest"}, "contract.members is required for cheapest"),
     ({"members": 3}, "contract.members must not be given unless scheme is cheapest or largest losses"),
-    ({"members": None}, "contract.members must not be there if there is none, got null"),
+    ({"members": None}, "contract.members must be left out if there is none, got null"),
     ({"max_epsilon": [1.0, 2.0]}, "contract.max_epsilon must be one number, or caps by client, got a list"),
     ({"max_epsilon": {"ada": 1.0}}, "contract.max_epsilon must be one number, or 6, one per client, got 1"),
     ({"decimals": 12}, "contract.decimals must not exceed 9, got 12"),
     ({"noise_scale": {"dimension": 3}}, "contract.noise_scale.smoothness is required"),
     ({"noise_scale": {"Q": 3}}, "contract.noise_scale.Q must be one of dimension, smoothness, records"),
-    ({"budget": 3.0}, "contract.budget must not be there, got 3.0"),
-    ({"coins": {"commitment": "x"}}, "contract.coins.commitment must be 64 digits 0 to f, got 'x'"),
+    ({"budget": 3.0}, "contract.budget must be absent, got 3.0"),
+    (
+        {"coins": {"commitment": "x"}},
+        "contract.coins.commitment must be 64 hexadecimal digits in lower case, got 'x'",
+    ),
     ({"example": {}}, "contract.example.report is required"),
 ]
 

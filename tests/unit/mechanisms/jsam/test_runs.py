@@ -41,7 +41,7 @@ BAD = [
     (["jsam.scheme=cheapest"], "jsam.members is required for cheapest"),
     (["jsam.members=2"], "jsam.members must not be given unless scheme is cheapest or largest losses, got"),
     (["jsam.prior=uniform:2,1"], "jsam.prior: low must be below high = 1, got 2.0"),
-    (["jsam.epsilon=1"], "jsam.epsilon must not be given: it is unknown"),
+    (["jsam.epsilon=1"], "jsam.epsilon is unknown"),
     (["training.participation=0.5"], "training.participation must be left to jsam, got 0.5"),
     (["training.optimizer=adam"], "training.optimizer must be sgd with jsam, got 'adam'"),
     (CONTRACT, "jsam must not be given with contract, got a section [jsam]"),
