@@ -81,7 +81,7 @@ def write_private(folder: Path, name: str, data: bytes, *, replace: bool = False
     place = _made(folder)
     path = place / name
     if os.path.lexists(path) and not replace:
-        raise InvalidValue("private file", "must not be there already", path)
+        raise InvalidValue("private file", "must not exist yet", path)
     partial = place / (name + ".partial")
     partial.unlink(missing_ok=True)  # of a process that was killed
     handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINKS, 0o600)

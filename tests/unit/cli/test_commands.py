@@ -407,7 +407,7 @@ def test_settle_draws_costs_and_plays_rules(bonafed):
     assert bonafed("quote", "sampling", *UNIFORM, "--save", "c.json")[0] == 0
     one, again, other = (bonafed("settle", "c.json", "--draw", seed)[1] for seed in ("0", "0", "1"))
     assert one == again != other
-    assert "and 80 clients more" in one
+    assert "and 80 more clients" in one
 
 
 @pytest.mark.parametrize(
@@ -422,7 +422,7 @@ def test_settle_draws_costs_and_plays_rules(bonafed):
         (["--reports", "unnamed.csv"], "unnamed.csv, line 3: client has no name"),
         (["--reports", "double.csv"], "double.csv, line 1: must have one column 'cost', got 2"),
         (["--reports", "none.csv"], "none.csv: No such file or directory"),
-        (["--reports", "four.csv"], "reports must be of the contract's 3 clients at most, got 4"),
+        (["--reports", "four.csv"], "reports must come from at most the contract's 3 clients, got 4"),
         (["--draw", "-1"], "draw must be a whole number of at least 0, got -1"),
         (
             ["--draw", "1", "--save", "c.json"],

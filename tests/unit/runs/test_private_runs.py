@@ -256,7 +256,7 @@ def test_what_only_a_simulation_knows_lies_apart(make, small, tmp_path):
 
 def test_a_private_file_is_not_put_where_something_else_is(tmp_path):
     private.write_private(tmp_path / "run", "a", b"1")
-    with pytest.raises(InvalidValue, match="private file must not be there already"):
+    with pytest.raises(InvalidValue, match="private file must not exist yet"):
         private.write_private(tmp_path / "run", "a", b"2")
     private.write_private(tmp_path / "run", "a", b"2", replace=True)
     assert (tmp_path / "run.private" / "a").read_bytes() == b"2"

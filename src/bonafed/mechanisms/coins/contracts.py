@@ -82,7 +82,7 @@ def require_own_line(roster: Roster, contract: Contract, name: str, nonce: bytes
     """
     check = check_contract(roster, contract)
     if not check.holds:
-        raise InvalidValue("roster", "must be of this contract", check.text)
+        raise InvalidValue("roster", "must belong to this contract", check.text)
     if name not in roster.names:
         raise InvalidValue("client", "must be on the roster: do not reveal", repr(name)[:60])
     place = roster.names.index(name)
@@ -107,7 +107,7 @@ def simulate(
     """
     contract = agreement.contract
     if contract is None:
-        raise InvalidValue("coins", "must be of a published contract", "nothing published")
+        raise InvalidValue("coins", "must belong to a published contract", "nothing published")
     if contract.coin_commitment is not None and secret is None:
         raise MissingValue("secret of the coins", "is required: the contract commits to it")
     key = entropy(SECRET_BYTES) if secret is None else secret
@@ -122,7 +122,7 @@ def with_tossed(agreement: Agreement, coins: Coins) -> Agreement:
     """The agreement with coins that were tossed for it, settled under the contract that commits to them."""
     contract = agreement.contract
     if contract is None:
-        raise InvalidValue("coins", "must be of a published contract", "nothing published")
+        raise InvalidValue("coins", "must belong to a published contract", "nothing published")
     if contract.coin_commitment is None:
         contract = contract.with_coins(coins.roster.commitment)
     if contract.digest != coins.roster.contract:

@@ -17,9 +17,10 @@ chosen by whoever samples. They come from a secret of the server and a nonce of 
 
 If one client draws its nonce at random and keeps it to itself until (4), the beacon is a fresh random
 number to everybody else. So it is to the server, which (1) and (3) bind before it sees that nonce. If the
-server is the honest one, no client knows anything about the coins before it is sampled. What remains: whoever
-knows s and all other nonces can still decide *whether* to reveal, so that k clients who help the server
-choose among 2^k beacons, at the price of not being admitted and of being listed (`Coins.withheld`).
+server is the honest one, no client knows anything about the coins before it is sampled. What
+remains: whoever knows s and all other nonces can still decide *whether* to reveal, so that k clients who
+help the server choose among 2^k beacons, at the price of not being admitted and of being listed
+(`Coins.withheld`).
 
 Rounding. A coin is heads with probability ceil(q 2^64)/2^64: exactly q for 0 and for every double of at
 least 2^-12, otherwise too often by less than 2^-64. A draw falls on k with probability
@@ -203,7 +204,7 @@ def toss(roster: Roster, secret: bytes, revealed: Mapping[str, bytes]) -> Coins:
     names = set(roster.names)
     for name in revealed:
         if name not in names:
-            raise InvalidValue("nonces", "must be of clients on the roster", _shown(name))
+            raise InvalidValue("nonces", "must belong to clients on the roster", _shown(name))
     return Coins(roster, secret, tuple(revealed.get(name) for name in roster.names))
 
 
