@@ -48,12 +48,12 @@ class Partition(Section):
     )
 
     def _agree(self) -> None:
-        known = {name: must for name, must in _options_of(self.kind).items() if name != "groups"}
+        options = {name: required for name, required in _options_of(self.kind).items() if name != "groups"}
         for name, value in self.options.items():
-            if name not in known:
-                raise unknown("", name, value, ["kind", "clients", *known])
-        for name, must in known.items():
-            if must and name not in self.options:
+            if name not in options:
+                raise unknown("", name, value, ["kind", "clients", *options])
+        for name, required in options.items():
+            if required and name not in self.options:
                 raise MissingValue(name, f"is required for {self.kind}")
         if self.clients is None and self.kind != "natural":
             raise MissingValue("clients")

@@ -52,7 +52,7 @@ from bonafed.learning.sections import (
     Privacy,
     Training,
 )
-from bonafed.learning.work import LocalTraining, largest_sum, record_steps, sampling_rate
+from bonafed.learning.work import LocalTraining, largest_sum, record_steps, sampling_rate, step_count
 from bonafed.mechanisms.protocol import Agreement, Arrays, Config, Contract, Lottery, Reports, Round
 from bonafed.randomness import Purpose, round_generator
 from bonafed.sections import named
@@ -271,7 +271,8 @@ class Averaging:
             require_all(tasks, total, number)
         after = averaged(state.model, who, total, number, fill_in=not self.private)  # (3)
         spend = self.rules.spend(agreement, number, who)  # (4)
-        following = self._counted(state, after, who, total.delivered, total.releases, spend)
+        releases = self._releases(state, who, spec, total.releases, federation)
+        following = self._counted(state, after, who, total.delivered, releases, spend)
         return following, Round(
             participants=[names[client] for client in np.sort(who.clients)],
             failed=[] if self.private else [names[client] for client in failures(who, total)],
@@ -280,8 +281,35 @@ class Averaging:
             train_loss=None if self.private else finite_or_none(total.loss),
             spend=spend,
             epsilon=self._largest_epsilon(following),
-            releases=total.releases,
+            releases=releases,
         )
+
+    def _releases(
+        self,
+        state: AveragingState,
+        who: Participation,
+        spec: LocalTraining,
+        reported: Sequence[Release],
+        federation: Federation,
+    ) -> Sequence[Release]:
+        """What was given away: as the federation counts it where it vouches for a client, else as asked.
+
+        Whoever says that it released nothing may have; the account is for its records, not for it.
+        """
+        multipliers, members = state.noise_multipliers, state.agreement.members
+        if multipliers is None or len(vouched := {*federation.vouched}) == len(members):
+            return reported
+        counted = [release for release in reported if members.names[release.client] in vouched]
+        assumed = [
+            Release(
+                client, state.round_number + 1, float(multipliers[client]),
+                record_steps(size := int(members.sizes[client]), spec), step_count(size, spec),
+                sampling_rate(size, spec),
+            )
+            for client in who.clients.tolist()
+            if members.names[client] not in vouched and multipliers[client] and members.sizes[client]
+        ]  # fmt: skip
+        return [*counted, *assumed]
 
     def _counted(
         self,
@@ -409,7 +437,8 @@ def training_tasks(
     noise = None
     if noise_multipliers is not None:
         noise = checks.vector("noise_multipliers", noise_multipliers, length=len(names)).tolist()
-    models, copies, works, tasks = model[None], dict[int, int](), dict[tuple[int, float], Train](), []
+    models, copies, works = model[None], dict[int, int](), dict[tuple[int, float], Train]()
+    tasks, prefix = list[Task](), f"round {round_number}, "
     for client in clients:
         copy = copies.get(client, 0)
         copies[client] = copy + 1
@@ -417,12 +446,15 @@ def training_tasks(
         work = works.get(kind)
         if work is None:
             work = works[kind] = Train(spec, round_number, seed, *kind)
-        tasks.append(Task(f"round {round_number}, {names[client]}, {copy}", names[client], models, work))
+        name = names[client]
+        tasks.append(Task(f"{prefix}{name}, {copy}", name, models, work))
     return tasks
 
 
 def require_all(tasks: Sequence[Task], total: Total, round_number: int) -> None:
     """Everybody delivered."""
+    if all(total.delivered):
+        return
     for task, fine in zip(tasks, total.delivered, strict=True):
         if not fine:
             raise BadUpdate(task.client, round_number, total.failures[task.identifier].reason)

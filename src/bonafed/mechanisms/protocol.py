@@ -381,6 +381,7 @@ class Common:
     """What a comparison keeps equal between mechanisms; a slice derives its own table from it."""
 
     training: Training | None
+    clients: int = 0
     budget: float | None = None  # money, whole run
     costs: Any = None  # prior of the cost of taking part in a round
     sensitivities: Any = None  # prior of the cost of a unit of epsilon
@@ -388,6 +389,7 @@ class Common:
     clip: float | None = None
     delta: float = 1e-5
     model: str = ""  # its name
+    steps: int | None = None  # gradient steps of a client over the whole run, at most
     seed: int = 0  # of what simulated clients draw
 
 

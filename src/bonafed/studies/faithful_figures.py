@@ -70,8 +70,8 @@ def payment_figure(table: Curves) -> Figure:
     colours = dict(zip(table.names, cycle(COLOURS), strict=False))
     for name, colour in colours.items():
         shown = table.of(name, "error")
-        found = np.where(shown.mean == 0, np.nan, shown.mean)  # exact: no place on a logarithmic axis
-        _bars(error, table.at, Average(found, shown.sd), colour)
+        errors = np.where(shown.mean == 0, np.nan, shown.mean)  # exact: no place on a logarithmic axis
+        _bars(error, table.at, Average(errors, shown.sd), colour)
         _line(collected, table, name, "collected", colour)
         _line(losses, table, name, "loss", colour)
         _line(losses, table, name, "overall", colour, "--")
@@ -118,8 +118,8 @@ def tradeoff_figure(table: Tradeoffs) -> Figure:
 def _line(
     axes: Axes, table: Curves, name: str, part: str, colour: str, style: str = "-", scale: float = 1.0
 ) -> None:
-    found = table.of(name, part)
-    _bars(axes, table.at, Average(scale * found.mean, scale * found.sd), colour, style)
+    values = table.of(name, part)
+    _bars(axes, table.at, Average(scale * values.mean, scale * values.sd), colour, style)
 
 
 def _bars(axes: Axes, x: Floats, y: Average, colour: str, style: str = "-") -> None:

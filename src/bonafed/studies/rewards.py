@@ -31,7 +31,7 @@ from bonafed.mechanisms.rewards.metrics import Scores, Summary, summarise
 from bonafed.randomness import RewardsStudy, generator
 from bonafed.sections import key, word
 from bonafed.shown import Cell, Column, Document, JSONObject, Table
-from bonafed.studies.grid import Grid, Planned, Results, Row, Study, report, several
+from bonafed.studies.grid import Grid, Planned, Results, Row, Study, contents, report, several
 from bonafed.studies.rewards_printed import PERCENT, published
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ def _planned(options: Tables, place: Place) -> Planned:
     }
     return Planned(
         f"{name}, {place.variant}" if place.variant else name,
-        [place.partition],
+        [place.partition, contents(place.data)],
         tables,
         dataset=lambda: federation(
             place.data, place.partition, options.clients, place.seed, options.validation
@@ -196,7 +196,7 @@ def federation(data: str, split: str, clients: int, seed: int, validation: int) 
     if validation >= len(whole.labels):
         raise InvalidValue("validation", f"must be below {len(whole.labels)} samples", validation)
     order = generator(seed, RewardsStudy.VALIDATION).permutation(len(whole.labels))
-    held, kept = np.sort(order[:validation]), np.sort(order[validation:])
+    reserved, kept = np.sort(order[:validation]), np.sort(order[validation:])
     _, kind, options = PARTITIONS[split]
     labels, train = whole.labels[kept], whole.features[kept]
     parts = partition(kind, labels, clients, generator(seed, RewardsStudy.PARTITION), **options)
@@ -209,8 +209,8 @@ def federation(data: str, split: str, clients: int, seed: int, validation: int) 
         whole,
         features=train,
         labels=labels,
-        test_features=(np.concatenate([whole.test_features, whole.features[held]]) - mean) / sd,
-        test_labels=np.concatenate([whole.test_labels, whole.labels[held]]),
+        test_features=(np.concatenate([whole.test_features, whole.features[reserved]]) - mean) / sd,
+        test_labels=np.concatenate([whole.test_labels, whole.labels[reserved]]),
         groups=owners(parts),
     )
 

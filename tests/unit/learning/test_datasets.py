@@ -222,9 +222,9 @@ def test_an_archive_is_unpacked(empty_home, monkeypatch):
 def test_how_much_has_arrived_is_told_once_a_second(monkeypatch):
     clock, messages = iter([0.0, 0.5, 1.0, 1.0, 1.5]), []
     monkeypatch.setattr(datasets.time, "monotonic", lambda: next(clock))
-    received = datasets._Received(messages.append)
+    progress = datasets._DownloadProgress(messages.append)
     for _ in range(3):
-        received.update(400_000)
+        progress.update(400_000)
     assert messages == ["0.8 MB received"]
 
 

@@ -307,7 +307,7 @@ def test_bad_requests_are_refused():
         list(run_jobs(program, start, samples, [noisy], LocalTraining(5, 0.1), seed=0, round_number=0))
     for too_few in ((), (0.1,)):  # the client with 15 samples makes three steps
         spec = LocalTraining(5, 0.1, later_rates=too_few)
-        with pytest.raises(InvalidValue, match=r"later_rates must be those of 2 or more local steps after"):
+        with pytest.raises(InvalidValue, match=r"later_rates must cover at least 2 local steps after"):
             run_round(program, start, samples, parts, everyone, spec, seed=0, round_number=3)
     with pytest.raises(InvalidValue, match="must not mix the samples"):
         program_for(nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 2)))

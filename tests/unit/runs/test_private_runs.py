@@ -232,11 +232,11 @@ def test_the_secret_lies_apart_is_needed_to_resume_and_is_gone_at_the_end(make, 
     assert not any(kept in path.read_bytes() or kept.hex().encode() in path.read_bytes()
                    for path in place.iterdir())  # fmt: skip
     secret.unlink()
-    with pytest.raises(InvalidValue, match=r"noise\.secret must be there to resume: the noise of a"):
+    with pytest.raises(InvalidValue, match=r"noise\.secret must exist to resume: the noise of a"):
         training.train(made, place, resume=True)
     secret.symlink_to(tmp_path / "elsewhere")
     (tmp_path / "elsewhere").write_bytes(kept)
-    with pytest.raises(InvalidValue, match="must be there to resume"):
+    with pytest.raises(InvalidValue, match="must exist to resume"):
         training.train(made, place, resume=True)
     secret.unlink()
     secret.write_bytes(kept)

@@ -60,8 +60,7 @@ BAD = [
     ([*CONTRACT, "contract.scheme=best"], "contract.scheme must be one of optimal, uniform, complete"),
     (
         [*CONTRACT, "contract.scheme=uniform", "contract.confidence=0.9"],
-        "contract.confidence must not be given unless scheme is optimal or published (it is uniform), "
-        "got 0.9",
+        "contract.confidence must not be given unless scheme is optimal (it is uniform), got 0.9",
     ),
     ([*CONTRACT, "contract.confidence=2"], "contract.confidence must be between 0 and 1, ends excluded"),
 ]

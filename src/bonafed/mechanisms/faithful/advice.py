@@ -48,12 +48,19 @@ def _two_or_more(name: str, value: object) -> int:
 def _counts(name: str, value: Any) -> tuple[int, ...]:
     counts = checks.vector(name, value, sign="positive")
     if counts.size < 2:
-        raise InvalidValue(name, "must be of at least two agents", counts.size)
-    return tuple(int(count) for count in counts)
+        raise InvalidValue(name, "must list at least two agents", counts.size)
+    return tuple(checks.whole(name, count) for count in counts.tolist())
 
 
 def _unit(name: str, value: object) -> float:
     return checks.between(name, checks.number(name, value), 0.0, 1.0)
+
+
+def _open_unit(name: str, value: object) -> float:
+    number = checks.number(name, value)
+    if not 0 < number < 1:
+        raise InvalidValue(name, "must be between 0 and 1, ends excluded", number)
+    return number
 
 
 def _path(name: str, value: object) -> Path:
@@ -79,7 +86,7 @@ class PopulationOptions(Section):
     lipschitz: float = key(
         checks.positive, math.sqrt(2.0), help="Longest gradient of a sample; 1.414 for a softmax."
     )
-    confidence: float = key(_unit, 0.05, help="The bounds hold but with this probability.")
+    confidence: float = key(_open_unit, 0.05, help="Probability with which a bound may fail.")
 
     def population(self) -> Population:
         """As the risk bounds see it; weights are in proportion to samples."""
@@ -100,6 +107,10 @@ class PopulationOptions(Section):
             raise UnreadableFile(self.shares, f"must be rows of numbers ({error})") from error
         if rows.shape[0] != agents:
             raise InvalidValue("shares", f"must have {agents} rows, one per agent", rows.shape[0])
+        wrong = ~((rows >= 0).all(1) & (np.abs(rows.sum(1) - 1) <= 1e-9))
+        if wrong.any():
+            row = rows[wrong.argmax()].tolist()
+            raise InvalidValue("shares", "must be rows of probabilities that sum to 1", row)
         return np.asarray(rows)
 
 
@@ -158,7 +169,8 @@ def _bars(title: str, choices: dict[str, float]) -> Figure:
 
 
 def _groups(name: str, value: object) -> str:
-    if not text(name, value).replace("/", " ").replace(",", " ").replace(" ", "").isdecimal():
+    members = [group.replace(",", " ").split() for group in text(name, value).split("/")]
+    if not all(group and all(agent.isdecimal() for agent in group) for group in members):
         raise InvalidValue(name, "must be groups of agents such as 0,1/2,3", repr(value))
     return str(value)
 
@@ -175,27 +187,31 @@ class GroupOptions(PopulationOptions):
 def federate(options: GroupOptions) -> Document:
     """One model for all, one per group, or everybody alone?"""
     population = options.population()
-    groups = _given_groups(options.groups) if options.groups is not None else _alike(population)
-    found = federate_or_cluster(population, groups)
-    said = {
+    groups = _alike(population) if options.groups is None else _parse_groups(options.groups)
+    agents = sorted(agent for group in groups for agent in group)
+    if agents != list(range(len(options.counts))):
+        rule = f"must hold every agent 0..{len(options.counts) - 1} once"
+        raise InvalidValue("groups", rule, repr(options.groups))
+    choice, bounds = federate_or_cluster(population, groups)
+    advice = {
         "federate": "Train one model for all",
         "cluster": f"Train one model per group ({len(groups)} groups)",
         "learn alone": "Let everybody learn alone",
-    }[found.choice]
-    others = " and ".join(f"{v:.4g} for {n}" for n, v in found.bounds.items() if n != found.choice)
-    advice = f"{said}: the risk bound of all together is {found.bounds[found.choice]:.4g}, {others}."
-    rows = tuple((name, value) for name, value in found.bounds.items())
+    }[choice]
+    others = " and ".join(f"{bound:.4g} for {name}" for name, bound in bounds.items() if name != choice)
+    advice += f": the risk bound of all together is {bounds[choice]:.4g}, against {others}."
+    rows = tuple(bounds.items())
     table = Table("", (Column("choice", left=True), Column("risk bound, all together", ".4g")), rows)
     groups_text = "groups: " + " / ".join(",".join(map(str, group)) for group in groups)
     data = {
-        "question": "federate-or-cluster", "choice": found.choice, "bounds": found.bounds,
+        "question": "federate-or-cluster", "choice": choice, "bounds": bounds,
         "groups": [list(map(int, group)) for group in groups],
     }  # fmt: skip
     title = "One model, several, or none together?"
-    return Document((advice, table, groups_text), data, lambda: _bars(title, found.bounds))
+    return Document((advice, table, groups_text), data, lambda: _bars(title, bounds))
 
 
-def _given_groups(words: str) -> list[list[int]]:
+def _parse_groups(words: str) -> list[list[int]]:
     return [[int(k) for k in group.replace(",", " ").split()] for group in words.split("/")]
 
 
@@ -323,7 +339,7 @@ class PrivacyOptions(Section):
         checks.positive, 0.003, metavar="MU", help="mu/2 |w|^2 is added to every loss."
     )
     epsilon: float = key(checks.positive, 10.0, help="Privacy that a record may lose over the whole run.")
-    delta: float = key(checks.positive, 1e-5, help="Of differential privacy.")
+    delta: float = key(_open_unit, 1e-5, help="Of differential privacy.")
 
 
 def privacy_tradeoff(options: PrivacyOptions) -> Document:

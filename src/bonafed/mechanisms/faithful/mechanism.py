@@ -296,9 +296,12 @@ class FaithfulLearning:
         following = replace(state, progress=progress)
         names = [self.members.names[k] for k in course.members(progress)]
         loss = self._train_loss(progress, federation)
+        # whoever is left out failed before the first step of the training without it
+        failed = [name for name in self.members.names if name not in names] if progress.steps == 1 else []
         return following, Round(
-            names, steps=len(names), learning_rate=1 / self.problem.smoothness, train_loss=loss
-        )
+            [name for name in self.members.names if name in {*names, *failed}], failed,
+            steps=len(names), learning_rate=1 / self.problem.smoothness, train_loss=loss,
+        )  # fmt: skip
 
     def _train_loss(self, progress: Progress, federation: Federation) -> float | None:
         """Where a simulation knows it, and somebody looks."""

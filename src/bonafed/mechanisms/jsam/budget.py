@@ -185,14 +185,16 @@ def known_weight(costs: Floats, noise_scale: float, money: float, max_epsilon: A
 
 
 def known_expected_weight(
-    drawn: Floats, noise_scale: float, money: float, max_epsilon: ArrayLike | None
+    profiles: Floats, noise_scale: float, money: float, max_epsilon: ArrayLike | None
 ) -> float:
     """The eta at which plans for known costs, drawn (S, N), cost `money` on average."""
     if max_epsilon is None:
-        return optimal_weight(drawn, noise_scale, money)
+        return optimal_weight(profiles, noise_scale, money)
 
     def expected(eta: float) -> float:
-        return float(np.mean([allocate(c, eta, noise_scale, max_epsilon=max_epsilon).total for c in drawn]))
+        return float(
+            np.mean([allocate(c, eta, noise_scale, max_epsilon=max_epsilon).total for c in profiles])
+        )
 
     return _average_weight(expected, money)
 

@@ -42,7 +42,7 @@ def terms_figure(terms: Sequence[dict[str, Any]], with_payments: bool) -> Figure
     for panel in axes:
         panel.set_xlabel("client, in order of the report")
         if len(names) <= _NAMED:
-            panel.set_xticks(place, names, rotation=60 if max(map(len, names)) > 3 else 0, fontsize=8)
+            panel.set_xticks(place, names, rotation=60 if max(map(len, names)) > 2 else 0, fontsize=8)
     return figure
 
 
@@ -56,4 +56,20 @@ def prospect_figure(cost: float, reports: Floats, utility: Floats) -> Figure:
     axes.set(xlabel="reported cost of a unit of epsilon", ylabel="mean money left over the run")
     axes.set_title("What a report earns", loc="left")
     axes.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def contract_figure(costs: Floats, epsilon: Floats, payment: Floats, clients: int) -> Figure:
+    """What a participant sells and is paid, by its cost; the others as the prior expects them."""
+    figure = sheet(9.0, 3.4)
+    left, right = figure.subplots(1, 2)
+    left.plot(costs, epsilon, color=BLUE, lw=1.6)
+    left.set(xlabel="cost of a unit of epsilon", ylabel="epsilon sold over the run")
+    left.set_title("Privacy that is bought", loc="left")
+    right.plot(costs, payment, color=RED, lw=1.6, label="payment")
+    right.plot(costs, costs * epsilon, color=GREY, lw=1.6, ls="--", label="cost of what is sold")
+    right.set(xlabel="cost of a unit of epsilon", ylabel="money")
+    right.set_title("What is paid for it", loc="left")
+    right.legend(frameon=False)
+    figure.suptitle(f"One of {clients:,} clients, the others spread over the prior", fontsize=10)
     return figure

@@ -365,10 +365,11 @@ def contract_from_json(data: JSONObject) -> JsamContract:
     prior = prior_from_json(field(data, "prior", "contract"))
     noise = noise_of("contract.noise_scale", field(data, "noise_scale", "contract"))
     coins = coins_from_json(data.get("coins"))
+    example = field(data, "example", "contract")
     try:
         contract = JsamContract(
             prior=prior, noise=noise, coin_commitment=coins, **values, **optional,
-            example_in_file=_example_from_json(field(data, "example", "contract")),
+            example_in_file=_example_from_json(example),
         )  # fmt: skip
         _require_shown(contract)
     except InvalidValue as error:

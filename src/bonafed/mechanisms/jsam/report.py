@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
@@ -28,7 +28,11 @@ from bonafed.mechanisms.jsam.rules import Cheapest, Rule, largest_losses, unbias
 from bonafed.mechanisms.jsam.sizes import allocate_unequal
 from bonafed.shown import Block, Column, Curve, Document, JSONObject, Sketch, Table, pairs
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 _ROWS = 11  # clients shown where there are many
+_CURVE = 81  # costs of a figure
 _HEADINGS = {
     "settlement": "Joint selection and privacy compensation",
     "shares": "Selection and privacy for unequal shares of the data, plan only",
@@ -90,8 +94,20 @@ def contract_document(contract: JsamContract) -> Document:
     return Document(
         tuple(blocks),
         {**contract.to_json(), "digest": contract.digest},
+        lambda: _draw_contract(contract),
         files={"contract": contract.content},
     )
+
+
+def _draw_contract(contract: JsamContract) -> Figure:
+    from bonafed.mechanisms.jsam.figures import contract_figure
+
+    n, prior = contract.clients, contract.prior
+    reports = np.asarray(prior.quantile((np.arange(n) + 0.5) / n))
+    costs = np.linspace(max(prior.low, float(reports[0]) / 2), prior.high, _CURVE)
+    subject = contract.responding(contract.caps(contract.names))
+    epsilon, payment = subject.respond(reports, n // 2, costs)
+    return contract_figure(costs, epsilon, payment, n)
 
 
 class Quote(NamedTuple):

@@ -97,5 +97,5 @@ def terms_figure(terms: SettledTerms) -> Figure:
     for panel in (left, right):
         panel.set_xlabel("client, in order of the stated cost")
         if 0 < len(names) <= _NAMED:
-            panel.set_xticks(place, names, rotation=60 if max(map(len, names)) > 3 else 0, fontsize=8)
+            panel.set_xticks(place, names, rotation=60 if max(map(len, names)) > 2 else 0, fontsize=8)
     return figure

@@ -235,7 +235,9 @@ def test_reports_of_others_are_refused():
     with pytest.raises(InvalidValue, match=r"^reports must come from 6 clients, got 1"):
         contract.settle({"ada": 0.5})
     stranger = {**dict.fromkeys(NAMES[:5], 0.5), "zoe": 0.5}
-    with pytest.raises(InvalidValue, match=r"^max_epsilon must hold a cap for every client, also for 'zoe'"):
+    with pytest.raises(
+        InvalidValue, match=r"^max_epsilon must hold a cap for every client, also for 'zoe'"
+    ):
         contract.settle(stranger)
     with pytest.raises(InvalidValue, match=r"^report of ada must not be negative, got -0.5"):
         contract.settle({**dict.fromkeys(NAMES, 0.5), "ada": -0.5})

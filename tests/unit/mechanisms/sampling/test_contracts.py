@@ -148,7 +148,9 @@ def test_who_does_not_report_does_not_take_part(contract):
     assert "2 of 6 clients have reported" in terms.cautions[0]
     with pytest.raises(InvalidValue, match="reports must come from at least one client"):
         contract.settle({})
-    with pytest.raises(InvalidValue, match="reports must come from at most the contract's 6 clients, got 7"):
+    with pytest.raises(
+        InvalidValue, match="reports must come from at most the contract's 6 clients, got 7"
+    ):
         contract.settle({**REPORTS, "gil": 1.0})
 
 
