@@ -40,7 +40,7 @@ from bonafed.mechanisms.faithful import (
 from bonafed.mechanisms.faithful.bounds import amplified_weights
 from bonafed.randomness import FaithfulStudy, generator
 from bonafed.sections import Section, key, natural, one_of, word
-from bonafed.studies.grid import Planned
+from bonafed.studies.grid import StudyCell
 
 if TYPE_CHECKING:
     from bonafed.learning.datasets import Dataset, Features
@@ -98,9 +98,9 @@ class Case(Section):
         return ", ".join(words)
 
     @property
-    def planned(self) -> Planned:
+    def cell(self) -> StudyCell:
         """As a cell of a study."""
-        return Planned(f"faithful {self}", self.table(), compute=lambda: asdict(outcome(self)))
+        return StudyCell(f"faithful {self}", self.table(), compute=lambda: asdict(outcome(self)))
 
 
 @dataclass(frozen=True)
@@ -231,13 +231,13 @@ def draw(case: Case) -> Share:
     if case.samples > data.labels.size:
         raise InvalidValue("samples", f"must be at most the {data.labels.size} there are", case.samples)
     order = generator(case.seed, FaithfulStudy.SAMPLES).permutation(data.labels.size)
-    taken = order[: case.samples]  # a smaller n is a part
-    labels = data.labels[taken].astype(np.int64)
+    rows = order[: case.samples]  # a smaller n is a part
+    labels = data.labels[rows].astype(np.int64)
     parts = typicality(labels, case.agents, generator(case.seed, FaithfulStudy.PARTITION), case.delta)
     test = data.test_labels.astype(np.int64)
     if np.bincount(test, minlength=data.classes).min() == 0:
         raise InvalidValue("data", "must have test samples of every class", case.data)
-    features, fresh = _unit(data.features[taken]), _unit(data.test_features)
+    features, fresh = _unit(data.features[rows]), _unit(data.test_features)
     return Share(features, labels, owners(parts), fresh, test, data.classes)
 
 

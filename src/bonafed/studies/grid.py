@@ -40,7 +40,7 @@ Results = Mapping[Any, JSONObject]  # what finished cells came to, by key
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class StudyCell:
     """A run of a study; or a computation that takes as long as one, and trains under no config."""
 
     name: str  # of its folder, before the digest
@@ -58,7 +58,7 @@ class Planned:
         return f"{re.sub(r'[^A-Za-z0-9.]+', '-', self.name)}-{digest}"
 
 
-def _no_cells(options: Any) -> Mapping[Any, Planned]:
+def _no_cells(options: Any) -> Mapping[Any, StudyCell]:
     return {}
 
 
@@ -69,7 +69,7 @@ class Study:
     summary: str  # one line
     options: type[Section]
     show: Callable[[Any, Results], Document]  # of the options and the cells
-    cells: Callable[[Any], Mapping[Any, Planned]] = _no_cells  # of the options
+    cells: Callable[[Any], Mapping[Any, StudyCell]] = _no_cells  # of the options
     details: str = ""  # the rest of the help text
     example: str = ""
 
@@ -94,23 +94,23 @@ class Grid(Section):
 
 def run(study: Study, options: Any, tell: Tell | None = None) -> Document:
     """Train what is missing, one run after the other, and show what all came to."""
-    planned = study.cells(options)
-    return study.show(options, _train(planned, options.out, tell or (lambda _: None)) if planned else {})
+    cells = study.cells(options)
+    return study.show(options, _train(cells, options.out, tell or (lambda _: None)) if cells else {})
 
 
-def _train(planned: Mapping[Any, Planned], folder: Path, tell: Tell) -> Results:
+def _train(cells: Mapping[Any, StudyCell], folder: Path, tell: Tell) -> Results:
     results: dict[Any, JSONObject] = {}
     missing = {}
-    for place, cell in planned.items():
-        finished = read(folder / cell.folder)
-        if finished is None:
+    for place, cell in cells.items():
+        summary = read(folder / cell.folder)
+        if summary is None:
             missing[place] = cell
         else:
-            results[place] = finished
+            results[place] = summary
     for number, (place, cell) in enumerate(missing.items(), 1):
         tell(f"{number} of {len(missing)}: {cell.name}")
         results[place] = train(cell, folder / cell.folder, tell)
-    return {place: results[place] for place in planned}
+    return {place: results[place] for place in cells}
 
 
 def read(folder: Path) -> JSONObject | None:
@@ -121,7 +121,7 @@ def read(folder: Path) -> JSONObject | None:
 
 
 def train(
-    cell: Planned, folder: Path, tell: Tell, clock: Callable[[], float] = time.monotonic
+    cell: StudyCell, folder: Path, tell: Tell, clock: Callable[[], float] = time.monotonic
 ) -> JSONObject:
     """The summary of a run, trained from the beginning or resumed; or of what is computed."""
     from bonafed.runs import config, setting, training
@@ -136,14 +136,14 @@ def train(
     ready = setting.prepare(config.from_tables(cell.tables), dataset=dataset, on_progress=tell)
     rounds, last = ready.mechanism.rounds, clock()
 
-    def heard(record: RoundRecord) -> None:
+    def on_round(record: RoundRecord) -> None:
         nonlocal last
         if clock() - last >= _SILENCE:
             last = clock()
             tell(f"{cell.name}: round {record.round} of {rounds}")
 
     resume = folders.holds_run(folder)
-    return training.train(ready, folder, resume=resume, on_round=heard).summary
+    return training.train(ready, folder, resume=resume, on_round=on_round).summary
 
 
 # What studies have in common
@@ -193,16 +193,18 @@ def several(check: Check) -> Check:
 
 
 def report(
-    title: str, rows: Sequence[Row], figure: Draw, *, shown: Table | Sequence[Table] | None = None,
-    said: Sequence[str] = (), facts: Mapping[str, Any] | None = None,
+    title: str, rows: Sequence[Row], figure: Draw, *, tables: Table | Sequence[Table] | None = None,
+    notes: Sequence[str] = (), facts: Mapping[str, Any] | None = None,
 ) -> Document:  # fmt: skip
     """A document of rows with the same columns: as a table, as plain data and as CSV.
 
-    `shown` are tables for people where the rows themselves are too many or too long.
+    `tables` are for people, where the rows themselves are too many or too long.
     """
-    tables = (table_of(title, rows),) if shown is None else (shown,) if isinstance(shown, Table) else shown
+    if tables is None:
+        tables = table_of(title, rows)
+    blocks = (tables,) if isinstance(tables, Table) else tables
     data = {"rows": [dict(row) for row in rows], **(facts or {})}
-    return Document((*tables, *said), data, figure, {"csv": as_csv(rows)})
+    return Document((*blocks, *notes), data, figure, {"csv": as_csv(rows)})
 
 
 def table_of(title: str, rows: Sequence[Row], form: str = ".5g", caption: str = "") -> Table:

@@ -24,7 +24,7 @@ from bonafed.studies.grid import Results, Row, Study, increasing, report, table_
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_SHOWN = (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)  # of the default alphas
+_ALPHAS = (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)  # of the default alphas
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,18 +99,18 @@ class Bound(Section):
 
 
 def _show(bound: Bound, _: Results) -> Document:
-    made = tradeoff(bound.dimension, bound.smallest, bound.agents, bound.regulariser)
+    tradeoffs = tradeoff(bound.dimension, bound.smallest, bound.agents, bound.regulariser)
 
     def figure() -> Figure:
         from bonafed.studies.faithful_figures import tradeoff_figure
 
-        return tradeoff_figure(made)
+        return tradeoff_figure(tradeoffs)
 
-    rows = made.to_rows()
-    few = [row for row in rows if any(math.isclose(float(row["alpha"] or 0), x) for x in _SHOWN)]
-    said = "Steps grow and the bound falls with alpha; the paper's text has both reversed (erratum F-D9)."
-    shown = table_of("Steps and bound of Proposition 11", few)
-    return report(shown.title, rows, figure, shown=shown, said=(said,))
+    rows = tradeoffs.to_rows()
+    few = [row for row in rows if any(math.isclose(float(row["alpha"] or 0), x) for x in _ALPHAS)]
+    note = "Steps grow and the bound falls with alpha; the paper's text has both reversed (erratum F-D9)."
+    overview = table_of("Steps and bound of Proposition 11", few)
+    return report(overview.title, rows, figure, tables=overview, notes=(note,))
 
 
 STUDY = Study(

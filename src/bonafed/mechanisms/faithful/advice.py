@@ -295,10 +295,10 @@ def clusters(options: ClusterOptions) -> Document:
     def count(epsilon: float) -> int:
         return cluster_count(options.agents, smooth, options.gradient_bound, options.regulariser, epsilon)
 
-    needed = count(options.epsilon)
-    advice = f"{needed} clusters keep payments within {options.epsilon:g} of VCG"
-    if needed < options.agents:
-        share = needed / options.agents
+    minimum = count(options.epsilon)
+    advice = f"{minimum} clusters keep payments within {options.epsilon:g} of VCG"
+    if minimum < options.agents:
+        share = minimum / options.agents
         advice += (
             f", with {share:.0%} of the work of one model without each of {options.agents} agents. Lying "
             "does not pay for any number of clusters, but payments may then sum to less than zero: the "
@@ -310,7 +310,7 @@ def clusters(options: ClusterOptions) -> Document:
     rows = tuple((float(epsilon), count(float(epsilon))) for epsilon in grid)
     table = Table("", (Column("epsilon (loss)", ".3g"), Column("clusters")), rows)
     data = {
-        "question": "clusters", "agents": options.agents, "epsilon": options.epsilon, "clusters": needed,
+        "question": "clusters", "agents": options.agents, "epsilon": options.epsilon, "clusters": minimum,
         "table": [{"epsilon": epsilon, "clusters": number} for epsilon, number in rows],
     }  # fmt: skip
 
@@ -353,15 +353,15 @@ def privacy_tradeoff(options: PrivacyOptions) -> Document:
         options.regulariser, math.sqrt(2.0), options.parameters, options.classes,
     )  # fmt: skip
 
-    def plan(epsilon: float) -> PrivatePlan:
+    def plan_at(epsilon: float) -> PrivatePlan:
         return plan_private(facts, alpha=epsilon, beta=options.delta)
 
-    chosen = plan(options.epsilon)
-    off, size = float(chosen.payment_error.max()), float(chosen.payment_scale.max())
-    if chosen.usable:
+    plan = plan_at(options.epsilon)
+    off, size = float(plan.payment_error.max()), float(plan.payment_scale.max())
+    if plan.usable:
         advice = (
             f"Epsilon {options.epsilon:g} leaves payments that say something: off by about {off:.2g} where "
-            f"{size:.2g} is owed, after {chosen.training_steps} and {chosen.payment_steps} steps."
+            f"{size:.2g} is owed, after {plan.training_steps} and {plan.payment_steps} steps."
         )
     else:
         enough = enough_for_payments(facts, alpha=options.epsilon, beta=options.delta)
@@ -371,8 +371,8 @@ def privacy_tradeoff(options: PrivacyOptions) -> Document:
             f"Do not pay by these at epsilon {options.epsilon:g}: payments would be off by about {off:.2g} "
             f"where {size:.2g} is owed; {samples}, or {epsilon}, would be enough."
         )
-    tried = sorted({*_ALPHAS, options.epsilon})
-    plans = {alpha: plan(alpha) for alpha in tried}
+    epsilons = sorted({*_ALPHAS, options.epsilon})
+    plans = {alpha: plan_at(alpha) for alpha in epsilons}
     rows = tuple(
         (alpha, p.training_steps, p.payment_steps, p.model_error, float(p.payment_error.max()), p.usable)
         for alpha, p in plans.items()
@@ -382,8 +382,8 @@ def privacy_tradeoff(options: PrivacyOptions) -> Document:
         Column("model off by", ".2g"), Column("payments off by", ".2g"), Column("payments usable"),
     )  # fmt: skip
     data = {
-        "question": "privacy-tradeoff", "epsilon": options.epsilon, "usable": chosen.usable,
-        "payment_error": off, "payment_scale": size, "model_error": chosen.model_error,
+        "question": "privacy-tradeoff", "epsilon": options.epsilon, "usable": plan.usable,
+        "payment_error": off, "payment_scale": size, "model_error": plan.model_error,
         "table": [
             {"epsilon": a, "training_steps": t1, "payment_steps": t2, "model_error": m, "payment_error": e,
              "usable": u}
@@ -403,7 +403,7 @@ def privacy_tradeoff(options: PrivacyOptions) -> Document:
         }
         labels = ("epsilon", "off by (loss)")
         return curve_figure(
-            "What privacy costs", np.array(tried), lines, labels, options.epsilon, log_x=True, log_y=True
+            "What privacy costs", np.array(epsilons), lines, labels, options.epsilon, log_x=True, log_y=True
         )
 
     return Document((advice, table), data, draw)

@@ -69,10 +69,10 @@ class Judges:
 
         from bonafed.learning.evaluate import sample_losses
 
-        labels, known = self.test.labels, getattr(federation, "class_shares", None)
-        if not len(labels) or known is None:
+        labels, class_shares = self.test.labels, getattr(federation, "class_shares", None)
+        if not len(labels) or class_shares is None:
             return None
-        shares = known()
+        shares = class_shares()
         shares = np.ones((len(federation.members), 1)) if shares is None else shares
         kinds = shares.shape[1]
         group = np.zeros(len(labels), dtype=np.int64) if kinds == 1 else labels.numpy()
@@ -91,21 +91,25 @@ class Judges:
         return losses
 
 
-def columns_of(found: Accounts, weights: Floats) -> Mapping[str, Sequence[Cell]]:
+def columns_of(accounts: Accounts, weights: Floats) -> Mapping[str, Sequence[Cell]]:
     """One cell per agent: payments with all digits, and what each is held against."""
     columns: dict[str, Sequence[Cell]] = {
         "weight": weights.tolist(),
-        "payment": found.payment.tolist(),
-        "payment_error": [finite_or_none(x) for x in found.error.tolist()],
-        "loss": [finite_or_none(x) for x in found.loss.tolist()],
-        "overall_loss": [finite_or_none(x) for x in found.overall.tolist()],
-        "loss_with_the_others_model": [finite_or_none(x) for x in found.others.tolist()],
-        "loss_alone": [finite_or_none(x) for x in found.alone.tolist()],
+        "payment": accounts.payment.tolist(),
+        "payment_error": [finite_or_none(x) for x in accounts.error.tolist()],
+        "loss": [finite_or_none(x) for x in accounts.loss.tolist()],
+        "overall_loss": [finite_or_none(x) for x in accounts.overall.tolist()],
+        "loss_with_the_others_model": [finite_or_none(x) for x in accounts.others.tolist()],
+        "loss_alone": [finite_or_none(x) for x in accounts.alone.tolist()],
     }
-    if found.fresh is not None and found.fresh_alone is not None and found.joining_pays is not None:
+    if (
+        accounts.fresh is not None
+        and accounts.fresh_alone is not None
+        and accounts.joining_pays is not None
+    ):
         columns |= {
-            "fresh_loss": [finite_or_none(x) for x in found.fresh.tolist()],
-            "fresh_loss_alone": [finite_or_none(x) for x in found.fresh_alone.tolist()],
-            "joining_pays": found.joining_pays,
+            "fresh_loss": [finite_or_none(x) for x in accounts.fresh.tolist()],
+            "fresh_loss_alone": [finite_or_none(x) for x in accounts.fresh_alone.tolist()],
+            "joining_pays": accounts.joining_pays,
         }
     return columns

@@ -267,16 +267,16 @@ def private_faithful(
     if on_noise is not None:
         on_noise(course.multipliers(1.0))
 
-    def add(values: Floats, sd: float, _asked: bytes, _released: int) -> Floats:
+    def add(values: Floats, sd: float, _question: bytes, _offset: int) -> Floats:
         return released(rng, values, sd)
 
-    asked = deviating(ProblemFederation.of(problem, add), agents)
+    federation = deviating(ProblemFederation.of(problem, add), agents)
     walk = course.begin()
     while walk.steps < course.training_steps:
-        walk = course.step(walk, asked)
+        walk = course.step(walk, federation)
         if on_step is not None:
             on_step(walk.steps, walk.model, walk.norm)
-    return course.finish(walk, asked, payers)
+    return course.finish(walk, federation, payers)
 
 
 def private_course(
@@ -300,28 +300,28 @@ def private_course(
         raise InvalidValue("clusters", "must be at least 2: without everybody there is no model", count)
     checks.literal("variant", variant, PrivateVariant)
     bound = math.inf if loss_bound is None else checks.positive("loss_bound", loss_bound)
-    chosen = _choose(
+    choice = _choose(
         facts, training_steps, payment_steps, split, alpha=alpha, beta=beta, calibration=calibration,
         variant=variant,
     )  # fmt: skip
     p, c = facts.weights, facts.clip
 
-    def calibrated(epsilon: float, delta: float) -> Noise:
+    def noise_for(epsilon: float, delta: float) -> Noise:
         return calibrate(
-            facts.counts, p, clip=c, alpha=epsilon, beta=delta, training_steps=chosen.all_training_steps,
-            payment_steps=chosen.payment_steps, split=chosen.split, calibration=calibration,
+            facts.counts, p, clip=c, alpha=epsilon, beta=delta, training_steps=choice.all_training_steps,
+            payment_steps=choice.payment_steps, split=choice.split, calibration=calibration,
             clusters=facts.clusters if variant == "corrected" else count,
         )  # fmt: skip
 
-    noise = calibrated(alpha, beta)
+    noise = noise_for(alpha, beta)
     if computed:  # noise that is computed keeps a little less than it seems
-        sums_made = chosen.all_training_steps + (count - 1) * chosen.payment_steps
-        numbers = facts.size * sums_made + p.size
+        sums = choice.all_training_steps + (count - 1) * choice.payment_steps
+        numbers = facts.size * sums + p.size
         if alpha <= largest_covered(beta, numbers):
-            noise = calibrated(*_reserved(alpha, beta, numbers, noise, c, float(p.min())))
+            noise = noise_for(*_ideal_promise(alpha, beta, numbers, noise, c, float(p.min())))
     smooth = facts.smoothness if smoothness is None else checks.positive("smoothness", smoothness)
     return PrivateCourse(
-        facts, noise, chosen.training_steps, chosen.payment_steps, variant, smooth, bound, beta,
+        facts, noise, choice.training_steps, choice.payment_steps, variant, smooth, bound, beta,
         objective or Objective(facts.regulariser),
     )  # fmt: skip
 
@@ -361,29 +361,27 @@ class PrivateCourse:
     def step(self, walk: Walk, federation: Federation) -> Walk:
         """One more with everybody."""
         where = f"private training step {walk.steps + 1}"
-        done = walk.steps * self.facts.size
-        return self._step(walk, federation, self.facts.weights, where, done)
+        offset = walk.steps * self.facts.size
+        return self._step(walk, federation, self.facts.weights, where, offset)
 
-    def _step(self, walk: Walk, federation: Federation, mix: Floats, where: str, released: int) -> Walk:
+    def _step(self, walk: Walk, federation: Federation, mix: Floats, where: str, offset: int) -> Walk:
         rate, mu = 1 / self.smoothness, self.facts.regulariser
         if self.variant != "corrected":  # gradient steps, as printed
-            g = self._mean(federation, walk.model, mix, where, released)
+            g = self._mean(federation, walk.model, mix, where, offset)
             return Walk(walk.model - rate * g, walk.ahead, walk.steps + 1, float(np.linalg.norm(g)))
         # Nesterov's steps for mu-strongly convex functions, which (C6.3) is about
         theta, x, z = math.sqrt(mu * rate), walk.model, walk.ahead
         y = (x + theta * z) / (1 + theta)
-        g = self._mean(federation, y, mix, where, released)
+        g = self._mean(federation, y, mix, where, offset)
         x, z = y - rate * g, (1 - theta) * z + theta * y - theta / mu * g
         return Walk(np.asarray(x), np.asarray(z), walk.steps + 1, float(np.linalg.norm(g)))
 
-    def _mean(
-        self, federation: Federation, model: Floats, mix: Floats, where: str, released: int
-    ) -> Floats:
+    def _mean(self, federation: Federation, model: Floats, mix: Floats, where: str, offset: int) -> Floats:
         """(P,) the mean gradient of the agents in the mix, by their weights, with noise."""
         total = float(mix.sum())
-        work = Gradients(self.objective, self.facts.clip, released)
+        work = Gradients(self.objective, self.facts.clip, offset)
         sd = self._weight(mix) * self.noise.gradient
-        return np.asarray(_asked(federation, model[None], mix, work, where, sd)[0] / total)
+        return np.asarray(_noisy_sum(federation, model[None], mix, work, where, sd)[0] / total)
 
     def _weight(self, mix: Floats) -> float:
         """Of the noise of a sum, in units of sigma."""
@@ -394,16 +392,16 @@ class PrivateCourse:
     ) -> PrivateOutcome:
         """Phase II, after the training steps; with `payers` of their clusters only."""
         facts, p = self.facts, self.facts.weights
-        books, out = _Books(facts, self.noise), walk.steps * facts.size
+        books, offset = _Books(facts, self.noise), walk.steps * facts.size
         books.gradient(p, self._weight(p), walk.steps)
         begin, w = walk.model, walk.model
 
         def descend(start: Floats, mix: Floats, which: str) -> Floats:
-            nonlocal out
+            nonlocal offset
             at = Walk(start, start)
             while at.steps < self.payment_steps:
-                at = self._step(at, federation, mix, f"private {which} step {at.steps + 1}", out)
-                out += facts.size
+                at = self._step(at, federation, mix, f"private {which} step {at.steps + 1}", offset)
+                offset += facts.size
             books.gradient(mix, self._weight(mix), self.payment_steps)
             return at.model
 
@@ -420,28 +418,30 @@ class PrivateCourse:
             models[members] = at
             for k in members.tolist():
                 books.payment(k)
-                payments[k], drawn = self._pay(federation, w, at, k, out)
-                out += drawn
+                payments[k], draws = self._pay(federation, w, at, k, offset)
+                offset += draws
         return PrivateOutcome(
             w, payments, models, self.noise, books.ledger(), self.beta, self.variant, walk.steps,
             self.payment_steps, self.smoothness, facts.clip, self.loss_bound,
         )  # fmt: skip
 
     def _pay(
-        self, federation: Federation, shared: Floats, without: Floats, k: int, released: int
+        self, federation: Federation, shared: Floats, without: Floats, k: int, offset: int
     ) -> tuple[float, int]:
         """P_k with its noise, and how many numbers were drawn for that."""
         p, mix = float(self.facts.weights[k]), self.facts.weights.copy()
         mix[k] = 0.0
         limit = _limit(shared, without, self.facts.clip, self.loss_bound)
-        work, sd = Losses(self.objective, limit, released), self.noise.payment * limit
+        work, sd = Losses(self.objective, limit, offset), self.noise.payment * limit
         # sum of p_j dbar_j, j != k
-        change = _asked(federation, np.stack([shared, without]), mix, work, f"private payment {k}", sd * p)
+        change = _noisy_sum(
+            federation, np.stack([shared, without]), mix, work, f"private payment {k}", sd * p
+        )
         free = _data_free(p, self.facts.regulariser, shared, without)
         return float(change[0, 0]) / p + free, int(sd > 0)
 
 
-def _asked(
+def _noisy_sum(
     federation: Federation, models: Floats, mix: Floats, work: Gradients | Losses, where: str, sd: float
 ) -> Floats:
     """The noisy sum over the agents in the mix; a client that does not answer ends the run."""
@@ -466,7 +466,7 @@ def _data_free(p: float, mu: float, shared: Floats, without: Floats) -> float:
     return (1 - p) / p * (mu / 2 * float(shared @ shared - without @ without))
 
 
-def _reserved(
+def _ideal_promise(
     alpha: float, beta: float, numbers: int, noise: Noise, clip: float, least: float
 ) -> tuple[float, float]:
     """The promise left to ideal noise.
@@ -476,8 +476,8 @@ def _reserved(
     B_l/p_k, its noise sigma_P B_l.
     """
     reach = max(4 * clip / noise.gradient, 2 / (least * noise.payment)) + 1000
-    left = reserve(alpha, beta, numbers, reach)
-    return left.epsilon, left.delta
+    promise = reserve(alpha, beta, numbers, reach)
+    return promise.epsilon, promise.delta
 
 
 class _Choice(NamedTuple):
@@ -532,7 +532,7 @@ class _Books:
 
     def ledger(self) -> Ledger:
         """All of it."""
-        found = [
+        releases = [
             Release(j, 1, float(self.multipliers(weight)[j]), times)
             for (j, weight), times in sorted(self._gradients.items())
         ]
@@ -540,5 +540,5 @@ class _Books:
             for k in self._payments:
                 if k != j:
                     own = 2 * self._p[j] / (self._p[k] * self._n[j])
-                    found.append(Release(j, 2, self._noise.payment / own, 1))
-        return Ledger(tuple(found))
+                    releases.append(Release(j, 2, self._noise.payment / own, 1))
+        return Ledger(tuple(releases))

@@ -89,7 +89,7 @@ class PrivateLearning:
     course: PrivateCourse
     clusters: Clusters
     notes: tuple[str, ...]
-    said: tuple[str, ...] = ()  # to be heard before the first round
+    plan_warnings: tuple[str, ...] = ()  # to be shown before the first round
     judges: Judges | None = None
 
     @classmethod
@@ -162,7 +162,7 @@ class PrivateLearning:
 
     def warnings(self, agreement: Agreement) -> Sequence[str]:
         """Whether payments will be more noise than signal."""
-        return self.said
+        return self.plan_warnings
 
     def with_judges(self, program: Program, module: object, test: Samples) -> PrivateLearning:
         """With test samples, which only a simulation weighs by the agents' classes."""
@@ -254,10 +254,10 @@ class PrivateLearning:
         assert isinstance(problem, SoftmaxRegression)  # there are classes
         outcome = self.course.finish(state.walk, federation)
         fresh = None if self.judges is None else self.judges.fresh(federation, self.to_module)
-        found = private_statement(
+        settlement = private_statement(
             problem, outcome, clusters=len(self.clusters), longest=LONGEST, fresh=fresh
         )
-        columns = columns_of(found, self.course.facts.weights)
+        columns = columns_of(settlement, self.course.facts.weights)
         rows = [{"agent": name, **{c: cells[k] for c, cells in columns.items()}}
                 for k, name in enumerate(self.members.names)]  # fmt: skip
         return {"note": _SIMULATED, "agents": rows}

@@ -66,8 +66,8 @@ def as_cheat(agent: Agent) -> Cheat:
         if report is None:
             name = f"upload of client {client} in round {round_number}"
             raise InvalidValue(name, "must be given: absences are said by participation", None)
-        sent: Models = np.asarray(report)[0]
-        return sent
+        values: Models = np.asarray(report)[0]
+        return values
 
     return upload
 
@@ -157,8 +157,8 @@ class CheatingFederation:
     def __post_init__(self) -> None:
         for name in self.cheats:
             if name not in self.inner.members.index:
-                known = ", ".join(self.inner.members.names[:10])
-                raise InvalidValue("cheats", f"must be clients of the federation: {known}", repr(name))
+                names = ", ".join(self.inner.members.names[:10])
+                raise InvalidValue("cheats", f"must be clients of the federation: {names}", repr(name))
 
     @property
     def members(self) -> Roster:
@@ -184,14 +184,14 @@ class CheatingFederation:
             return {}
         honest = self._honest(tasks)
         models, updates = self._rows(tasks, honest)
-        sent = dict(honest)
+        answers = dict(honest)
         for task in tasks:
             answer, cheat = honest.get(task.identifier), self.cheats.get(task.client)
             if cheat is not None and isinstance(answer, Reply) and isinstance(task.work, Train):
                 place = self.members.index[task.client]
                 upload = np.asarray(cheat(place, models, updates, task.work.round_number))
-                sent[task.identifier] = replace(answer, values=upload[None])
-        return sent
+                answers[task.identifier] = replace(answer, values=upload[None])
+        return answers
 
     def _honest(self, tasks: Sequence[Task]) -> Mapping[str, Reply | Failure]:
         """By the identifiers of the tasks, in whichever world."""
@@ -301,15 +301,15 @@ def cheating_pays(outcomes: Sequence[CheatOutcome], samples: int) -> Finding:
 
 def cheats_are_seen(outcomes: Sequence[CheatOutcome], measured: bool) -> Finding:
     """Whether the measure saw every cheat; not claimed where contributions are fixed before training."""
-    missed = [f"client {one.client} ({one.cheat})" for one in outcomes if not one.seen]
-    count = len(outcomes) - len(missed)
+    misses = [f"client {one.client} ({one.cheat})" for one in outcomes if not one.seen]
+    count = len(outcomes) - len(misses)
     if not measured:
         text = "contributions are fixed before training: nothing that is uploaded changes them"
         return Finding(CHEATS_ARE_SEEN, None, text, count, tries=len(outcomes))
-    if not missed:
+    if not misses:
         text = f"{count} of {count}: each lost more than {SEEN:.0%} of its share of contributions"
         return Finding(CHEATS_ARE_SEEN, True, text, count, tries=count)
-    text = f"{count} of {len(outcomes)}, not " + ", ".join(missed)
+    text = f"{count} of {len(outcomes)}, not " + ", ".join(misses)
     return Finding(CHEATS_ARE_SEEN, False, text, count, Witness(text), len(outcomes))
 
 
@@ -337,8 +337,8 @@ def examine(
         raise InvalidValue("client", "must be one of " + ", ".join(names[:10]), repr(client))
 
     def standing(state: RewardsState) -> Standing:
-        judged = np.asarray(accuracy(state.models))
-        return Standing(judged, state.average_rates, contribution_shares(state))
+        scores = np.asarray(accuracy(state.models))
+        return Standing(scores, state.average_rates, contribution_shares(state))
 
     alone = checks.vector("standalone", standalone, length=len(names))
     base = standing(train(federation) if honest is None else honest)
@@ -351,10 +351,10 @@ def examine(
 
 def contribution_shares(state: RewardsState) -> Floats:
     """(N,) each client's share of all contributions, mean over the rounds that had any, if one had."""
-    measured = state.contributions[np.isfinite(state.contributions).all(1)]
-    if not measured.size:
+    rounds = state.contributions[np.isfinite(state.contributions).all(1)]
+    if not rounds.size:
         raise InvalidValue("state", "must have a round that somebody attended", "none")
-    some = measured[measured.any(1)]
+    some = rounds[rounds.any(1)]
     if not some.size:
-        return np.zeros(measured.shape[1])
+        return np.zeros(rounds.shape[1])
     return np.asarray((some / some.sum(1, keepdims=True)).mean(0))

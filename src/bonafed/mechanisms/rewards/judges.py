@@ -66,18 +66,18 @@ def judges(
     if not n:
         rule = "must have test samples, by which models are judged (a column `test` of a CSV)"
         raise InvalidValue("data.name", rule, "none")
-    kept = int(validation) if validation >= 1 else round(validation * n)
-    if not 0 < kept < n:
+    count = int(validation) if validation >= 1 else round(validation * n)
+    if not 0 < count < n:
         rule = f"must leave test and validation samples of {n} kept for testing"
         raise InvalidValue("rewards.validation", rule, validation)
-    if ranking is not None and ranking > kept:
-        raise InvalidValue("rewards.ranking", f"must be at most the {kept} validation samples", ranking)
+    if ranking is not None and ranking > count:
+        raise InvalidValue("rewards.ranking", f"must be at most the {count} validation samples", ranking)
     order = torch.from_numpy(round_generator(seed, Purpose.VALIDATION).permutation(n))
     if validation >= 1:
         order = torch.arange(n).flip(0)
     test, held_out = (
         Samples(samples.features[rows], samples.labels[rows])
-        for rows in (order[kept:].sort().values, order[:kept].sort().values)
+        for rows in (order[count:].sort().values, order[:count].sort().values)
     )
     return Judges(program, test, held_out, layer_slices(module), _shared(module), cores, ranking)
 

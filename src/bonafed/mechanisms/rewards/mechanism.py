@@ -75,17 +75,17 @@ class RewardsRunState:
 
     start: Models  # (P,) everybody's first model, in every phase
     rounds: int  # of a phase
-    finished: Mapping[str, Vectors]  # by phase, in order
+    results: Mapping[str, Vectors]  # by phase, in order
     inside: PhaseState  # of the phase after these
 
     @property
     def round_number(self) -> int:
         """Rounds of all phases so far."""
-        return self.rounds * len(self.finished) + self.inside.round_number
+        return self.rounds * len(self.results) + self.inside.round_number
 
     def arrays(self) -> Arrays:
         """What is finished under "phase/name", the phase under way under "state/name"."""
-        more = {f"{phase}/{k}": v for phase, kept in self.finished.items() for k, v in kept.items()}
+        more = {f"{phase}/{k}": v for phase, vectors in self.results.items() for k, v in vectors.items()}
         inside = {f"state/{name}": values for name, values in self.inside.arrays().items()}
         return {"start": self.start, **more, **inside}
 
@@ -133,14 +133,14 @@ class RewardsMechanism:
         from bonafed.mechanisms.rewards.judges import judges
 
         section, run = self.section, self.config.run
-        made = judges(
+        own_judges = judges(
             program, module, test, validation=section.validation, seed=run.seed, cores=run.cores_here,
             ranking=section.ranking,
         )  # fmt: skip
-        if "lg-fedavg" in section.baselines and made.shared is None:
+        if "lg-fedavg" in section.baselines and own_judges.shared is None:
             rule = "must not have lg-fedavg, which needs a model of two layers or more that train"
             raise InvalidValue("rewards.baselines", rule, "one layer")
-        return replace(self, judges=made)
+        return replace(self, judges=own_judges)
 
     def agree(self, members: Roster, reports: Reports) -> Agreement:
         return Agreement(members, dict(reports))
@@ -153,31 +153,33 @@ class RewardsMechanism:
         return RewardsRunState(np.array(start), self.config.local.rounds, {}, first)
 
     def restore(self, agreement: Agreement, arrays: Arrays) -> RewardsRunState:
-        finished: dict[str, dict[str, NDArray[Any]]] = {}
+        results: dict[str, dict[str, NDArray[Any]]] = {}
         inside: dict[str, NDArray[Any]] = {}
         for name, values in arrays.items():
             phase, _, entry = name.partition("/")
             if phase == "state":
                 inside[entry] = values
             elif entry:
-                finished.setdefault(phase, {})[entry] = values
+                results.setdefault(phase, {})[entry] = values
         phases = self.section.phases
-        kind = RewardsState if phases[len(finished)] in (REWARDS, HONEST) else BaselineState
-        ordered = {phase: finished[phase] for phase in phases[: len(finished)]}
-        return RewardsRunState(arrays["start"], self.config.local.rounds, ordered, kind.from_arrays(inside))
+        kind = RewardsState if phases[len(results)] in (REWARDS, HONEST) else BaselineState
+        in_order = {phase: results[phase] for phase in phases[: len(results)]}
+        return RewardsRunState(
+            arrays["start"], self.config.local.rounds, in_order, kind.from_arrays(inside)
+        )
 
     def advance(self, state: RewardsRunState, federation: Federation) -> tuple[RewardsRunState, Round]:
         state = self._next_phase(state, federation)
         phase = self._phase(state)
-        method = self.method(phase, state.finished.get(STANDALONE))
-        inside, sent = method.advance(state.inside, self._clients(federation, phase))
+        method = self.method(phase, state.results.get(STANDALONE))
+        inside, uploads = method.advance(state.inside, self._clients(federation, phase))
         names = self.members.names
         return replace(state, inside=inside), Round(
-            participants=[names[i] for i in np.flatnonzero(sent.present | sent.failed)],
-            failed=[names[i] for i in np.flatnonzero(sent.failed)],
-            steps=sent.steps,
+            participants=[names[i] for i in np.flatnonzero(uploads.present | uploads.failed)],
+            failed=[names[i] for i in np.flatnonzero(uploads.failed)],
+            steps=uploads.steps,
             learning_rate=method.local.learning_rate(inside.round_number),
-            train_loss=finite_or_none(sent.loss),
+            train_loss=finite_or_none(uploads.loss),
             phase="" if phase == REWARDS else phase,
             ends_phase=inside.round_number == state.rounds,
         )
@@ -200,14 +202,14 @@ class RewardsMechanism:
         """No money is owed; what each client was given, beside what it would have had alone."""
         if state.round_number < self.rounds:
             raise InvalidValue("state", f"must have all {self.rounds} rounds", state.round_number)
-        phases = {**state.finished, self._phase(state): self._finish(state, federation)}
+        phases = {**state.results, self._phase(state): self._finish(state, federation)}
         judges = self._judges
         samples = len(judges.test.labels), len(judges.validation.labels)
         return settlement(self.section, self.members, phases, samples)
 
     def _phase(self, state: RewardsRunState) -> str:
         """Which one is under way."""
-        return self.section.phases[len(state.finished)]
+        return self.section.phases[len(state.results)]
 
     def _next_phase(self, state: RewardsRunState, federation: Federation) -> RewardsRunState:
         """The state itself, or at the end of a phase that before the next one."""
@@ -215,33 +217,33 @@ class RewardsMechanism:
             return state
         if state.round_number >= self.rounds:
             raise InvalidValue("state", f"must have fewer than {self.rounds} rounds", state.round_number)
-        finished = {**state.finished, self._phase(state): self._finish(state, federation)}
-        following = self.section.phases[len(finished)]
-        inside = self.method(following, finished[STANDALONE]).begin(state.start)
-        return replace(state, finished=finished, inside=inside)
+        results = {**state.results, self._phase(state): self._finish(state, federation)}
+        following = self.section.phases[len(results)]
+        inside = self.method(following, results[STANDALONE]).begin(state.start)
+        return replace(state, results=results, inside=inside)
 
     def _finish(self, state: RewardsRunState, federation: Federation) -> Vectors:
         """What is kept of the phase under way, which has all its rounds."""
         phase, inside, judges = self._phase(state), state.inside, self._judges
-        method = self.method(phase, state.finished.get(STANDALONE))
+        method = self.method(phase, state.results.get(STANDALONE))
         models = method.finish(inside, federation)  # fine-tuning is at home, where nobody is cheated
         scores = judges.judge(models)
-        kept: dict[str, NDArray[Any]] = {"accuracy": scores.accuracy, "loss": scores.loss}
+        vectors: dict[str, NDArray[Any]] = {"accuracy": scores.accuracy, "loss": scores.loss}
         if phase == STANDALONE:
-            kept["validation"] = judges.score(models)
+            vectors["validation"] = judges.score(models)
         if isinstance(inside, RewardsState):
-            kept["contribution"] = _last(inside.contributions)
-            kept["share"] = contribution_shares(inside)
-            kept["rate"] = inside.average_rates
-            kept["reference"] = inside.reference
+            vectors["contribution"] = _last(inside.contributions)
+            vectors["share"] = contribution_shares(inside)
+            vectors["rate"] = inside.average_rates
+            vectors["reference"] = inside.reference
         if phase == REWARDS:
-            kept["models"] = models
-        return kept
+            vectors["models"] = models
+        return vectors
 
     def _rewards_so_far(self, state: RewardsRunState, name: str) -> NDArray[Any]:
         """The models or the reference of the rewards; the first model before there are any."""
-        if REWARDS in state.finished:
-            return state.finished[REWARDS][name]
+        if REWARDS in state.results:
+            return state.results[REWARDS][name]
         if self._phase(state) == REWARDS:
             return np.asarray(getattr(state.inside, name))
         rows = (len(self.members), 1) if name == "models" else (1,)

@@ -48,9 +48,9 @@ def known_cheats(shares: Floats, client: int, seed: int) -> Mapping[str, Callabl
 
 
 def search(
-    mechanism: RewardsMechanism, federation: Federation, start: Models, *, rounds: int, tried: int = 1
+    mechanism: RewardsMechanism, federation: Federation, start: Models, *, rounds: int, cheaters: int = 1
 ) -> list[CheatOutcome]:
-    """What every cheat came to for `tried` clients, spread from the least to the largest contribution."""
+    """What every cheat came to for so many cheaters, spread from the least to the largest contribution."""
     short = replace(mechanism.config.local, rounds=rounds)
     rules = replace(mechanism, config=replace(mechanism.config, training=short))
     clients = CheatingFederation(federation, {}, "audit")  # honest, under identifiers of their own
@@ -60,14 +60,14 @@ def search(
     accuracy = judges.judge(alone).accuracy
     method = rules.method(REWARDS, {"accuracy": accuracy})
 
-    def train(asked: Federation) -> RewardsState:
-        state: RewardsState = run(method, asked, start, rounds=rounds)[1]
+    def train(world: Federation) -> RewardsState:
+        state: RewardsState = run(method, world, start, rounds=rounds)[1]
         return state
 
     honest = train(clients)
     shares = contribution_shares(honest)
     names, outcomes = federation.members.names, []
-    for place in _spread(shares, tried):
+    for place in _spread(shares, cheaters):
         outcomes += examine(
             train, clients, known_cheats(shares, place, mechanism.config.run.seed), names[place],
             accuracy=lambda models: judges.judge(models).accuracy, standalone=accuracy, honest=honest,

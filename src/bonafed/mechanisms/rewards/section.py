@@ -31,20 +31,20 @@ STANDALONE, REWARDS, HONEST = "standalone", "rewards", "honest"  # phases that a
 
 def agents(name: str, value: object) -> tuple[str, ...]:
     """Who cheats, and how; nobody twice."""
-    seen: dict[int, str] = {}
+    by_client: dict[int, str] = {}
     for item in texts(name, value, '["3 free-ride"]'):
         number = parse_cheat(name, item).number
-        if number in seen:
-            raise InvalidValue(name, f"must name {number} once", f"{seen[number]!r} and {item!r}")
-        seen[number] = item
-    return tuple(seen.values())
+        if number in by_client:
+            raise InvalidValue(name, f"must name {number} once", f"{by_client[number]!r} and {item!r}")
+        by_client[number] = item
+    return tuple(by_client.values())
 
 
 def _baselines(name: str, value: object) -> tuple[str, ...]:
-    wanted = BASELINES if value == "all" else texts(name, value, '["fedavg-ft", "rank"], or "all"')
-    for item in wanted:
+    names = BASELINES if value == "all" else texts(name, value, '["fedavg-ft", "rank"], or "all"')
+    for item in names:
         checks.literal(name, item, Baseline)
-    return tuple(dict.fromkeys(wanted))
+    return tuple(dict.fromkeys(names))
 
 
 def unit(name: str, value: object) -> float:
@@ -52,7 +52,7 @@ def unit(name: str, value: object) -> float:
     return checks.between(name, value, 0.0, 1.0)
 
 
-def _held_out(name: str, value: object) -> float:
+def _validation(name: str, value: object) -> float:
     """A share of the test samples, or a number of them."""
     count = checks.number(name, value)
     if count >= 1:
@@ -108,7 +108,7 @@ class Rewards(Section):
         agents, (), help='Who cheats: "3 free-ride", "3 noise SCALE", "3 amplify FACTOR", "3 copy CLIENT".'
     )
     validation: float = key(
-        _held_out, 0.2,
+        _validation, 0.2,
         help="Share of the test samples that measures may look at while training; from 1 on how many, the "
         "last ones.",
     )  # fmt: skip

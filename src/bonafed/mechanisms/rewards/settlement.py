@@ -51,10 +51,10 @@ def settlement(section: Rewards, members: Roster, phases: Phases, samples: tuple
     methods = {
         phase: scores(
             Evaluation(
-                kept["accuracy"], kept["loss"], alone["accuracy"], alone["loss"], alone["validation"]
+                vectors["accuracy"], vectors["loss"], alone["accuracy"], alone["loss"], alone["validation"]
             )
         )
-        for phase, kept in phases.items()
+        for phase, vectors in phases.items()
         if phase != STANDALONE
     }
     cheats = _cheats(section, names, phases)
@@ -83,7 +83,7 @@ def settlement(section: Rewards, members: Roster, phases: Phases, samples: tuple
         },
         totals={
             "alone": f"mean accuracy {alone['accuracy'].mean():.2%}",
-            **{TITLES[phase]: line(found) for phase, found in methods.items()},
+            **{TITLES[phase]: line(result) for phase, result in methods.items()},
         },
         findings=tuple(findings),
         notes=tuple(_notes(section)),
@@ -93,20 +93,20 @@ def settlement(section: Rewards, members: Roster, phases: Phases, samples: tuple
             "validation_samples": samples[1],
             "test_accuracy": float(own["accuracy"].mean()),
             "standalone_accuracy": float(alone["accuracy"].mean()),
-            "accuracies": {phase: kept["accuracy"].tolist() for phase, kept in phases.items()},
-            "methods": {phase: asdict(found) for phase, found in methods.items()},
+            "accuracies": {phase: vectors["accuracy"].tolist() for phase, vectors in phases.items()},
+            "methods": {phase: asdict(result) for phase, result in methods.items()},
             "cheats": [cheat.to_json() for cheat in cheats],
         },
         drawn="accuracy",
     )
 
 
-def line(found: Scores) -> str:
+def line(result: Scores) -> str:
     """The scores of a method in a line."""
     return (
-        f"mean accuracy {found.average:.2%}, best {found.best:.2%}; not worse off "
-        f"{found.ipr_accuracy:.2f} (by loss {found.ipr_loss:.2f}); rho {rho(found.rho_test)} "
-        f"(validation {rho(found.rho_validation)})"
+        f"mean accuracy {result.average:.2%}, best {result.best:.2%}; not worse off "
+        f"{result.ipr_accuracy:.2f} (by loss {result.ipr_loss:.2f}); rho {rho(result.rho_test)} "
+        f"(validation {rho(result.rho_validation)})"
     )
 
 
@@ -128,16 +128,16 @@ def joining_pays(names: Sequence[str], accuracy: NDArray[Any], alone: NDArray[An
     return Finding(JOINING_PAYS, False, f"{text}; not {case}", float(loss[worst]), witness)
 
 
-def _more_for_more(section: Rewards, found: Scores) -> Finding:
+def _more_for_more(section: Rewards, result: Scores) -> Finding:
     text = (
-        f"rho {rho(found.rho_test)} with accuracies alone, {rho(found.rho_validation)} with those on the "
+        f"rho {rho(result.rho_test)} with accuracies alone, {rho(result.rho_validation)} with those on the "
     )
     text += "validation samples"
     if section.sharing == 1:
         return Finding(MORE_FOR_MORE, None, "sharing = 1 gives everybody everything; " + text)
-    if found.rho_validation is None:
+    if result.rho_validation is None:
         return Finding(MORE_FOR_MORE, None, text)
-    return Finding(MORE_FOR_MORE, found.rho_validation > 0, text, found.rho_validation)
+    return Finding(MORE_FOR_MORE, result.rho_validation > 0, text, result.rho_validation)
 
 
 def _cheats(section: Rewards, names: Sequence[str], phases: Phases) -> list[CheatOutcome]:

@@ -23,7 +23,7 @@ from bonafed.mechanisms.rewards.settlement import JOINING_PAYS, MORE_FOR_MORE
 if TYPE_CHECKING:
     from bonafed.mechanisms.rewards.mechanism import RewardsMechanism
 
-_TRIED = 3  # clients of a search that takes its time: the least, the median and the largest contributor
+_CHEATERS = 3  # clients of a search that takes its time: the least, the median and the largest contributor
 
 
 def _make(config: Config, members: Roster, parameters: int) -> RewardsMechanism:
@@ -39,10 +39,10 @@ def _audit(attack: Attack) -> Sequence[Finding]:
     mechanism = attack.mechanism
     if attack.start is None or mechanism is None or mechanism.judges is None:
         return [Finding(NO_CHEAT_PAYS, None, "nobody looked: there are no test samples to judge models by")]
-    rounds, tried = attack.config.local.rounds, 1 if attack.quick else _TRIED
+    rounds, cheaters = attack.config.local.rounds, 1 if attack.quick else _CHEATERS
     if attack.quick:
         rounds = min(rounds, QUICK_ROUNDS)
-    outcomes = search(mechanism, attack.federation, attack.start, rounds=rounds, tried=tried)
+    outcomes = search(mechanism, attack.federation, attack.start, rounds=rounds, cheaters=cheaters)
     return [cheating_pays(outcomes, len(mechanism.test_samples().labels))]
 
 

@@ -44,7 +44,8 @@ def only(findings):
 
 
 @pytest.mark.parametrize(
-    "changes", [(), ("faithful.clusters=2",), ("faithful.weights=samples",), ('faithful.agents=["1 amplify 3"]',)]
+    "changes",
+    [(), ("faithful.clusters=2",), ("faithful.weights=samples",), ('faithful.agents=["1 amplify 3"]',)],
 )
 def test_no_lie_pays_with_payments(attack, changes):
     finding = only(SLICE.audit(attack(*changes)))
@@ -85,9 +86,7 @@ def test_a_lie_that_pays_is_a_witness_anybody_can_recompute(attack, monkeypatch)
     monkeypatch.setattr(attacking, "minimise", lambda problem, *rest, **named: minimise(
         problem.problem, *rest, **named))  # fmt: skip
     monkeypatch.setattr(attacking, "minima", lambda problem, _mixes, shared, _close: shared[None])
-    federation = SimpleNamespace(
-        members=case.federation.members, oracle=lambda *_: Unpaid(setting_problem)
-    )
+    federation = SimpleNamespace(members=case.federation.members, oracle=lambda *_: Unpaid(setting_problem))
     finding = only(SLICE.audit(replace(case, federation=federation)))
     assert finding.holds is False
     assert finding.witness is not None

@@ -185,7 +185,7 @@ def test_a_state_survives_as_arrays(ready, moment):
     with np.load(file) as arrays:
         again = made.mechanism.restore(made.setting.agreement, dict(arrays))
     assert again.round_number == state.round_number == moment
-    assert list(again.finished) == list(state.finished)
+    assert list(again.results) == list(state.results)
     before, after = state.arrays(), again.arrays()
     assert list(before) == list(after)
     assert all(np.array_equal(before[name], after[name], equal_nan=True) for name in before)
