@@ -39,10 +39,10 @@ def worker(name: str) -> None:
     import torch
 
     from bonafed.learning import models
-    from bonafed.learning.engine.federation import EngineFederation
     from bonafed.learning.engine.jobs import Samples
     from bonafed.learning.engine.programs import flat_parameters, program_for
     from bonafed.learning.federation import Roster
+    from bonafed.learning.local import EngineFederation
     from bonafed.learning.participation import weighted_mean
     from bonafed.learning.work import LocalTraining
     from bonafed.mechanisms.averaging import averaged, training_tasks

@@ -2,6 +2,7 @@
 
     BonafedError
     ├── InvalidValue (also a ValueError)   an argument breaks a rule: name, rule, value
+    │   ├── MissingValue                   a value that is required is not there: name, rule
     │   └── ReportRefused                  a report the published contract does not admit
     ├── UnreadableFile                     a file from outside does not parse: path, line, reason
     ├── NoSolution                         a printed formula of a paper has no solution here
@@ -35,7 +36,32 @@ class InvalidValue(BonafedError, ValueError):
 
     def __init__(self, name: str, rule: str, value: object) -> None:
         self.name, self.rule, self.value = name, rule, value
-        super().__init__(f"{name} {rule}, got {value}")
+        super().__init__(self.text())
+
+    def text(self) -> str:
+        """The message."""
+        return f"{self.name} {self.rule}, got {self.value}"
+
+    def renamed(self, name: str) -> InvalidValue:
+        """The same error about the same value under another name."""
+        return type(self)(name, self.rule, self.value)
+
+
+class MissingValue(InvalidValue):
+    """A value that is required is not there.
+
+    >>> raise MissingValue("contract.prior", "is required for optimal")
+    Traceback (most recent call last):
+        ...
+    bonafed.errors.MissingValue: contract.prior is required for optimal
+    """
+
+    def __init__(self, name: str, rule: str = "is required", value: None = None) -> None:
+        super().__init__(name, rule, value)
+
+    def text(self) -> str:
+        """The message; there is no value to show."""
+        return f"{self.name} {self.rule}"
 
 
 class ReportRefused(InvalidValue):

@@ -45,9 +45,9 @@ def require_writable(path: Path) -> None:
         raise InvalidValue("output", "must not be a folder", path)
 
 
-def require_different(name: str, path: Path, other: str, taken: Path) -> None:
+def require_different(name: str, path: Path, other: str, other_path: Path) -> None:
     """Two outputs of one command are two files."""
-    if path.resolve() == taken.resolve():
+    if path.resolve() == other_path.resolve():
         raise InvalidValue(name, f"must not be the file of {other}", path)
 
 

@@ -44,10 +44,14 @@ def train(
     from bonafed.runs import setting, training
     from bonafed.runs.config import from_tables
 
-    asked = config if isinstance(config, Config) else from_tables(_tables(config))
     published = read_contract(contract) if isinstance(contract, (str, Path)) else contract
+    tables = config if isinstance(config, Config) else _tables(config)
+    if published is not None:
+        settings = setting.under(tables, published)
+    else:
+        settings = tables if isinstance(tables, Config) else from_tables(tables)
     prepared = setting.prepare(
-        asked, dataset=data, module=model, contract=published, reports=reports, federation=federation
+        settings, dataset=data, module=model, contract=published, reports=reports, federation=federation
     )
     return training.train(prepared, folder, resume=resume)
 

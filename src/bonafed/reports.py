@@ -51,27 +51,27 @@ def read_clients(path: Path) -> list[str] | None:
     names = [cell.strip().lower() for cell in rows[0][1]] if rows else []
     if "client" not in names:
         return None
-    seen: dict[str, int] = {}
+    lines: dict[str, int] = {}
     for line, row in rows[1:]:
         name = row[names.index("client")].strip()
         if not name:
-            raise UnreadableFile(path, "client must be named", line)
-        if name in seen:
+            raise UnreadableFile(path, "client has no name", line)
+        if name in lines:
             raise UnreadableFile(
-                path, f"client must not be there twice, got {name!r} as in line {seen[name]}", line
+                path, f"client must not be there twice, got {name!r} as in line {lines[name]}", line
             )
-        seen[name] = line
-    return None if list(seen) == list(map(str, range(len(seen)))) else list(seen)
+        lines[name] = line
+    return None if list(lines) == list(map(str, range(len(lines)))) else list(lines)
 
 
-def read_columns(path: Path, wanted: tuple[str, ...]) -> list[tuple[str, ...]]:
+def read_columns(path: Path, names: tuple[str, ...]) -> list[tuple[str, ...]]:
     """The cells of these columns, row by row, of a file with a header."""
     rows = _rows(path)
     header = [cell.strip().lower() for cell in rows[0][1]] if rows else []
-    for name in wanted:
+    for name in names:
         if header.count(name) != 1:
             raise UnreadableFile(path, f"must have a header with one column '{name}'", 1)
-    places = [header.index(name) for name in wanted]
+    places = [header.index(name) for name in names]
     return [tuple(row[place].strip() for place in places) for _, row in rows[1:]]
 
 
@@ -113,11 +113,11 @@ def _column(path: Path, first: tuple[int, list[str]], what: str) -> tuple[int, i
 
 def read_one_per_client(path: Path, option: str, what: str, clients: int) -> Floats:
     """(clients,) numbers of a CSV file, of the option that named it."""
-    found = read_costs(path, what)
-    if found.size != clients:
+    values = read_costs(path, what)
+    if values.size != clients:
         rule = f"must hold {clients} {_SEVERAL[what]}, one per client"
-        raise InvalidValue(option, rule, found.size)
-    return found
+        raise InvalidValue(option, rule, values.size)
+    return values
 
 
 def read_reports(path: Path, what: str) -> dict[str, float]:

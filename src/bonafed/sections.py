@@ -26,7 +26,7 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, TypeVar
 
 from bonafed import checks
-from bonafed.errors import InvalidValue
+from bonafed.errors import InvalidValue, MissingValue
 
 Check = Callable[[str, Any], Any]
 S = TypeVar("S", bound="Section")
@@ -87,13 +87,13 @@ def _plain(value: Any) -> Any:
 def section_from(kind: type[S], name: str, table: Mapping[str, Any]) -> S:
     """A section of plain data; refused under `name.key`."""
     values = kind.reading(table)
-    known = {item.name: item for item in fields(kind)}
+    items = {item.name: item for item in fields(kind)}
     for entry, value in values.items():
-        if entry not in known:
-            raise unknown(f"{name}.", entry, value, list(known))
-    for entry, item in known.items():
+        if entry not in items:
+            raise unknown(f"{name}.", entry, value, list(items))
+    for entry, item in items.items():
         if entry not in values and is_required(item):
-            raise InvalidValue(f"{name}.{entry}", "must be given", "nothing")
+            raise MissingValue(f"{name}.{entry}")
     with named(name):
         return kind(**values)
 
@@ -114,13 +114,13 @@ def named(section: str, **names: str) -> Iterator[None]:
     except InvalidValue as error:
         key = names.get(error.name, error.name)
         elsewhere = error.name in names and "." in key
-        raise InvalidValue(key if elsewhere else f"{section}.{key}", error.rule, error.value) from error
+        raise error.renamed(key if elsewhere else f"{section}.{key}") from error
 
 
-def unknown(prefix: str, key: str, value: object, known: Sequence[str]) -> InvalidValue:
+def unknown(prefix: str, key: str, value: object, keys: Sequence[str]) -> InvalidValue:
     """The error for a key nobody knows, with the nearest one that is known."""
-    near = difflib.get_close_matches(key, known, 1)
-    hint = f"did you mean {near[0]}?" if near else "known are " + ", ".join(known)
+    near = difflib.get_close_matches(key, keys, 1)
+    hint = f"did you mean {near[0]}?" if near else "known are " + ", ".join(keys)
     return InvalidValue(f"{prefix}{key}", f"must not be given: it is unknown ({hint})", repr(value))
 
 

@@ -69,7 +69,7 @@ class Table:
     def __str__(self) -> str:
         lines = [[column.name for column in self.columns], *self.cells]
         widths = [max(len(line[place]) for line in lines) for place in range(len(self.columns))]
-        shown = [
+        text = [
             "  ".join(
                 cell.ljust(width) if column.left else cell.rjust(width)
                 for cell, width, column in zip(line, widths, self.columns, strict=True)
@@ -77,8 +77,8 @@ class Table:
             for line in lines
         ]
         if not any(column.name for column in self.columns):
-            shown = shown[1:]
-        return "\n".join(filter(None, (self.title, *shown, self.caption)))
+            text = text[1:]
+        return "\n".join(filter(None, (self.title, *text, self.caption)))
 
     def _repr_html_(self) -> str:
         def row(cells: Sequence[str], tag: str) -> str:

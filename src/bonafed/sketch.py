@@ -19,7 +19,7 @@ Piece = tuple[str, int | None]  # a text, and the curve that it belongs to
 
 
 def pieces(sketch: Sketch) -> list[Piece]:
-    """The text of a sketch from left to right and top to bottom; whoever prints it may colour the curves."""
+    """The text of a sketch, row by row; whoever prints it may colour the curves."""
     x = np.asarray(sketch.x, dtype=np.float64)
     curves = sketch.curves
     canvases = [_dots(x, np.asarray(c.values, dtype=np.float64), (c.bottom, c.top)) for c in curves]

@@ -10,21 +10,30 @@ import pytest
 import typer
 
 from bonafed.cli import app, main
+from bonafed.mechanisms import catalogue
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "CONTRIBUTING.md"]
 
 
+def blocks(page):
+    """The fenced blocks of a page, in order: their first line, such as `toml federation.toml`, and content."""
+    return re.findall(r"^```(\S[^\n]*)\n(.*?)^```$", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+
+
 def commands(page):
     """The `$ bonafed ...` lines of a page's console blocks, in order."""
-    blocks = re.findall(r"```console\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
-    text = "\n".join(blocks).replace("\\\n", " ")
+    text = "\n".join(content for kind, content in blocks(page) if kind == "console").replace("\\\n", " ")
     return [line[2:] for line in text.splitlines() if line.startswith("$ bonafed")]
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if commands(p)], ids=lambda p: p.name)
 def test_every_command_shown_runs(page, monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(tmp_path)  # one folder per page: later commands use files of earlier ones
+    for kind, content in blocks(page):
+        _, _, name = kind.partition(" ")
+        if name:  # a file that the reader is to write
+            (tmp_path / name).write_text(content, encoding="utf-8")
     for command in commands(page):
         monkeypatch.setattr(sys, "argv", shlex.split(command))
         with pytest.raises(SystemExit) as stop:
@@ -37,8 +46,23 @@ def test_every_command_shown_runs(page, monkeypatch, tmp_path, capsys):
 def test_the_readme_shows_all_commands():
     shown = {command.split()[1] for command in commands(ROOT / "README.md")}
     root = typer.main.get_command(app)
-    every = set(root.list_commands(root.context_class(root)))
-    assert shown == every
+    assert shown == set(root.list_commands(root.context_class(root)))
+
+
+def test_make_demo_shows_the_files_of_the_readme():
+    named = {kind.partition(" ")[2]: content for kind, content in blocks(ROOT / "README.md")}
+    demo = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "demo").iterdir()}
+    assert demo == {name: content for name, content in named.items() if name}
+
+
+def test_the_tour_of_all_mechanisms_from_python_is_short():
+    code = [content for kind, content in blocks(ROOT / "README.md") if kind == "python"]
+    lines = [line for line in "".join(code).splitlines() if line.startswith((">>>", "... "))]
+    assert len(lines) <= 60
+    tour = "\n".join(lines)
+    for mechanism in catalogue.CATALOGUE.values():
+        if mechanism.table is not None:
+            assert f"bonafed.{mechanism.name}." in tour or f'"{mechanism.name}": {{' in tour, mechanism.name
 
 
 def test_the_command_line_page_is_what_the_code_says():

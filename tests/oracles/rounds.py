@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from bonafed.learning.engine.federation import EngineFederation
 from bonafed.learning.engine.jobs import Job
 from bonafed.learning.federation import Roster
+from bonafed.learning.local import EngineFederation
 from bonafed.learning.noise import Secret
 from bonafed.mechanisms.averaging import averaged, failures, require_all, training_tasks
 

@@ -6,19 +6,22 @@ import bonafed.mechanisms.faithful
 import bonafed.mechanisms.jsam
 import bonafed.mechanisms.sampling
 
-TOP = """BonafedError Discrete Empirical InvalidValue NoSolution NormalMixture ReportRefused ScaledBeta
-TruncatedExponential TruncatedNormal Uniform UnreadableFile __version__ audit from_scipy"""
+TOP = """BonafedError Discrete Empirical Finding InvalidValue NoSolution NormalMixture ReportRefused
+ScaledBeta Statement TruncatedExponential TruncatedNormal Uniform UnreadableFile __version__ audit compare
+faithful from_scipy jsam read_contract rewards sampling train verify"""
 ECONOMICS = """Allocation AuditReport Discrete Empirical Finding IronedInterval Menu NormalMixture Prior
-ScaledBeta Settlement TruncatedExponential TruncatedNormal Uniform Witness audit from_scipy
+ScaledBeta Settlement Statement TruncatedExponential TruncatedNormal Uniform Witness audit from_scipy
 prior_from_json"""
 SAMPLING = """Benchmark BenchmarkContract PriorFreeContract SamplingContract
 CompleteInformation ConvergenceModel PriorFreeRun PriorFreeSampling PriorFreeState
 SamplingPlan SpendDistribution benchmarks complete_information complete_information_population
-contract_from_json contract_to_json exceedance_bound known_lotteries optimal_menu plan
-save_contract SettledTerms settle_contract settle_rules spend_distribution uniform_menu verify"""
-JSAM = """Admitted BoundedPlan Budgeted Cheapest Fixed FlooredPlan Jsam JsamMechanism Plan PrivacySettlement
-Rule admit allocate allocate_unequal allocate_with_floor complete_information eta_for_budget
-eta_for_expected_budget largest_losses least_objective noise_scale objective settle unbiased"""
+contract contract_from_json contract_to_json exceedance_bound known_lotteries optimal_menu plan
+prior_free_contract save_contract SettledTerms settle_contract settle_rules spend_distribution
+uniform_menu verify"""
+JSAM = """Admitted BoundedPlan Budgeted Cheapest Fixed FlooredPlan Jsam JsamContract JsamMechanism Plan
+PrivacySettlement Rule admit allocate allocate_unequal allocate_with_floor complete_information contract
+eta_for_budget eta_for_expected_budget largest_losses least_objective noise_scale objective
+settle unbiased"""
 FAITHFUL = """Aggregation FederatedProblem Outcome Payments PrivateOutcome PrivatePlan Problem PublicFacts
 RidgeRegression SoftmaxRegression calibrate cluster_count cluster_payments faithful
 minimise newton_payments pay plan_private privacy_loss private_faithful random_clusters train

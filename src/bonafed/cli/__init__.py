@@ -19,7 +19,7 @@ import typer
 from bonafed import __version__
 from bonafed.cli.coins import coins_app
 from bonafed.cli.compare import compare
-from bonafed.cli.nouns import Listed, advise_app, audit_app, quote_app
+from bonafed.cli.nouns import CommandGroup, advise_app, audit_app, quote_app
 from bonafed.cli.reproduce import reproduce_app
 from bonafed.cli.runs import runs
 from bonafed.cli.settle import settle
@@ -35,12 +35,12 @@ _ORDER = (
 )  # fmt: skip
 
 
-class _Commands(Listed):
+class _Commands(CommandGroup):
     """In the order in which they are used."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        known = super().list_commands(ctx)
-        return sorted(known, key=_ORDER.index)
+        names = super().list_commands(ctx)
+        return sorted(names, key=_ORDER.index)
 
 
 app = typer.Typer(
@@ -67,8 +67,8 @@ app.command()(runs)
 app.add_typer(reproduce_app, name="reproduce")
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(show: bool) -> None:
+    if show:
         typer.echo(f"bonafed {__version__}")
         raise typer.Exit
 

@@ -30,7 +30,7 @@ def new_coin_secret(path: Path, save: Path | None) -> CoinSecret:
     from bonafed.mechanisms.coins import SECRET_BYTES
 
     if save is None:
-        raise InvalidValue("--commit-coins", "must be given with --save: the contract commits to it", path)
+        raise InvalidValue("--commit-coins", "requires --save: the contract commits to it", path)
     require_writable(path)
     return CoinSecret(path, secrets.token_bytes(SECRET_BYTES))
 

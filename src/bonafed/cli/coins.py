@@ -14,7 +14,7 @@ import typer
 
 from bonafed.cli import render
 from bonafed.cli.coin_secret import hex_line, read_hex
-from bonafed.cli.nouns import Listed
+from bonafed.cli.nouns import CommandGroup
 from bonafed.cli.options import Json, missing
 from bonafed.errors import InvalidValue, UnreadableFile
 from bonafed.files import write_secret
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from bonafed.mechanisms.protocol import Contract
 
 coins_app = typer.Typer(
-    cls=Listed,
+    cls=CommandGroup,
     help="Verifiable coins: who is in a round is chosen by nobody, and anybody can check it.",
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -48,7 +48,7 @@ Secret = Annotated[
 
 @coins_app.command()
 def nonce(
-    contract: ContractFile,
+    contract_file: ContractFile,
     client: Client = None,
     save: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Where to keep the nonce; a new file (required).")
@@ -61,17 +61,17 @@ def nonce(
 
     Example: bonafed coins nonce contract.json --client ada --save ada.nonce
     """
-    name, place = _given("--client", client), _given("--save", save)
+    name, place = _require("--client", client), _require("--save", save)
     from bonafed.mechanisms.coins import SECRET_BYTES, commit_nonce
     from bonafed.mechanisms.coins.contracts import require_commitment
 
-    agreed = _read(contract)
-    require_commitment(agreed)
+    contract = _read(contract_file)
+    require_commitment(contract)
     value = secrets.token_bytes(SECRET_BYTES)
-    commitment = commit_nonce(agreed.digest, name, value)
+    commitment = commit_nonce(contract.digest, name, value)
     write_secret(place, hex_line(value))
     if as_json:
-        render.say_json({"client": name, "contract": agreed.digest, "commitment": commitment})
+        render.say_json({"client": name, "contract": contract.digest, "commitment": commitment})
         return
     typer.echo(f"commitment of {name}: {commitment}")
     typer.echo(f"wrote {place}; reveal what is in it when `bonafed coins reveal` says so")
@@ -79,7 +79,7 @@ def nonce(
 
 @coins_app.command()
 def roster(
-    contract: ContractFile,
+    contract_file: ContractFile,
     reports: Annotated[
         Path | None,
         typer.Option(
@@ -96,28 +96,32 @@ def roster(
 
     Example: bonafed coins roster contract.json --reports stated.csv --save roster.json
     """
-    source, place = _given("--reports", reports), _given("--save", save)
-    render.require_outputs({"--save": place}, {"the contract": contract, "--reports": source})
+    source, place = _require("--reports", reports), _require("--save", save)
+    render.require_outputs({"--save": place}, {"the contract": contract_file, "--reports": source})
     from bonafed.mechanisms.coins import Transcript, transcript_bytes
     from bonafed.mechanisms.coins.contracts import contract_roster
     from bonafed.reports import read_columns, read_costs
 
-    agreed = _read(contract)
-    column = agreed.question.name
+    contract = _read(contract_file)
+    column = contract.question.name
     commitments = _by_client(source, read_columns(source, ("client", column, "commitment")), "commitment")
-    stated = dict(zip(commitments, read_costs(source, column).tolist(), strict=True))
-    made = contract_roster(agreed, stated, commitments)
-    render.write_together({place: transcript_bytes(Transcript(made, (None,) * len(made.names)))})
+    costs = dict(zip(commitments, read_costs(source, column).tolist(), strict=True))
+    new_roster = contract_roster(contract, costs, commitments)
+    render.write_together(
+        {place: transcript_bytes(Transcript(new_roster, (None,) * len(new_roster.names)))}
+    )
     if as_json:
-        render.say_json({"clients": len(made.names), "rounds": made.rounds, "roster": made.digest})
+        render.say_json(
+            {"clients": len(new_roster.names), "rounds": new_roster.rounds, "roster": new_roster.digest}
+        )
         return
-    typer.echo(f"roster of {len(made.names):,} clients: {made.digest}")
+    typer.echo(f"roster of {len(new_roster.names):,} clients: {new_roster.digest}")
     typer.echo(f"wrote {place}")
 
 
 @coins_app.command()
 def reveal(
-    contract: ContractFile,
+    contract_file: ContractFile,
     roster_file: Annotated[
         Path | None,
         typer.Option("--roster", metavar="ROSTER.json", help="As the server published it (required)."),
@@ -137,19 +141,19 @@ def reveal(
 
     Example: bonafed coins reveal contract.json --roster roster.json --client ada --nonce ada.nonce --cost 1
     """
-    name, stated = _given("--client", client), _given("--cost", cost)
+    name, own_cost = _require("--client", client), _require("--cost", cost)
     from bonafed.mechanisms.coins import read_transcript
     from bonafed.mechanisms.coins.contracts import require_own_line
 
-    published = read_transcript(_given("--roster", roster_file)).roster
-    value = read_hex(_given("--nonce", nonce_file))
-    chance = require_own_line(published, _read(contract), name, value, stated)
+    public_roster = read_transcript(_require("--roster", roster_file)).roster
+    value = read_hex(_require("--nonce", nonce_file))
+    chance = require_own_line(public_roster, _read(contract_file), name, value, own_cost)
     if as_json:
-        said = {"client": name, "chance": chance, "roster": published.digest, "nonce": value.hex()}
-        render.say_json(said)
+        answer = {"client": name, "chance": chance, "roster": public_roster.digest, "nonce": value.hex()}
+        render.say_json(answer)
         return
     typer.echo(f"{name}: in a round with probability {chance:.6g}")
-    typer.echo(f"roster to note down: {published.digest}")
+    typer.echo(f"roster to note down: {public_roster.digest}")
     typer.echo(f"nonce to reveal: {value.hex()}")
 
 
@@ -172,13 +176,13 @@ def toss(
     """
     render.require_outputs({"--save": save}, {"the roster": roster_file})
     coins = _coins(roster_file, nonces, secret)
-    written = {} if save is None else {save: _who(coins)}
-    render.write_together(written)
+    outputs = {} if save is None else {save: _who(coins)}
+    render.write_together(outputs)
     if as_json:
         rounds = [coins.participants(number).tolist() for number in range(1, coins.roster.rounds + 1)]
         render.say_json({"clients": list(coins.roster.names), "rounds": rounds})
         return
-    render.show(Document((_times(roster_file, coins),)), as_json=False, written=written)
+    render.show(Document((_times(roster_file, coins),)), as_json=False, outputs=outputs)
 
 
 @coins_app.command(name="open")
@@ -195,7 +199,7 @@ def open_command(
 
     Example: bonafed coins open roster.json --nonces revealed.csv --secret server.secret --save coins.json
     """
-    place = _given("--save", save)
+    place = _require("--save", save)
     render.require_outputs({"--save": place}, {"the roster": roster_file})
     from bonafed.mechanisms.coins import transcript_bytes, transcript_of
 
@@ -224,10 +228,12 @@ def check_coins(path: Path, contract: Path | None) -> tuple[list[Finding], Coins
 
 def verify_coins(path: Path, contract: Path | None, as_json: bool) -> None:
     """Show what `check_coins` finds; exit code 1 if a check fails."""
-    from bonafed.cli.verify import checked
+    from bonafed.cli.verify import findings_document
 
     findings, coins = check_coins(path, contract)
-    document = checked(f"Verification of the coins of {path}", findings, "the record of the coins")
+    document = findings_document(
+        f"Verification of the coins of {path}", findings, "the record of the coins"
+    )
     if document.holds and coins is not None:
         document = replace(document, blocks=(*document.blocks, _times(path, coins)))
     render.show(document, as_json=as_json)
@@ -248,13 +254,13 @@ def _coins(path: Path, nonces: Path | None, secret: Path | None) -> Coins:
     if transcript.secret is not None and nonces is None and secret is None:
         return transcript.coins()
     why = ": the coins are not opened"
-    source, kept = _given("--nonces", nonces, why), _given("--secret", secret, why)
-    listed = _by_client(source, read_columns(source, ("client", "nonce")), "nonce")
-    revealed = {name: _nonce(source, name, value) for name, value in listed.items()}
-    return toss_coins(transcript.roster, read_hex(kept), revealed)
+    nonce_file, secret_file = _require("--nonces", nonces, why), _require("--secret", secret, why)
+    texts = _by_client(nonce_file, read_columns(nonce_file, ("client", "nonce")), "nonce")
+    values = {name: _nonce(nonce_file, name, value) for name, value in texts.items()}
+    return toss_coins(transcript.roster, read_hex(secret_file), values)
 
 
-def _given(name: str, value: T | None, why: str = "") -> T:
+def _require(name: str, value: T | None, why: str = "") -> T:
     """An option that a command cannot do without."""
     if value is None:
         raise missing(name, why)
@@ -273,7 +279,7 @@ def _by_client(path: Path, rows: Sequence[tuple[str, ...]], what: str) -> dict[s
     values: dict[str, str] = {}
     for name, *_, value in rows:
         if name in values:
-            raise UnreadableFile(path, f"client must not be there twice, got {name!r}")
+            raise UnreadableFile(path, f"client must not appear twice, got {name!r}")
         if not name or not value:
             raise UnreadableFile(path, f"client and {what} must not be empty, got {name!r} and {value!r}")
         values[name] = value

@@ -38,6 +38,6 @@ def compare(
     with render.working("comparing") as tell:
         comparison = compare_mechanisms(tables, folder=folder, tell=tell)
     document = comparison.document()
-    outputs = render.drawn(document, plot)
+    outputs = render.figure_file(document, plot)
     render.write_together(outputs)
-    render.show(document, as_json=as_json, written=outputs)
+    render.show(document, as_json=as_json, outputs=outputs)

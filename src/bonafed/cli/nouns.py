@@ -54,7 +54,7 @@ class Verb:
     tabulates: bool = False  # whether it can write a CSV
 
 
-class Listed(TyperGroup):
+class CommandGroup(TyperGroup):
     """Commands with their first sentence in full, which Click cuts short."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -63,14 +63,14 @@ class Listed(TyperGroup):
 
     def summaries(self, ctx: Any) -> list[tuple[str, str]]:
         """Every command with a sentence on it."""
-        listed = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
-        return [(name, command.get_short_help_str(10_000)) for name, command in listed if command]
+        commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        return [(name, command.get_short_help_str(10_000)) for name, command in commands if command]
 
 
 def group_of(verb: Verb) -> typer.Typer:
     """The commands of a verb, made when they are typed."""
 
-    class Nouns(Listed):
+    class Nouns(CommandGroup):
         """Typer's groups know their commands beforehand; this one asks."""
 
         def list_commands(self, ctx: Any) -> list[str]:
@@ -103,20 +103,20 @@ def _command(verb: Verb, noun: str) -> Any:
         more["commit_coins"] = _CommitCoins
     if verb.tabulates:
         more["csv"] = _Csv
-    listed = parameters(command.options, without=[_COINS] if commits else ())
-    listed += [
+    flags = parameters(command.options, without=[_COINS] if commits else ())
+    flags += [
         Parameter("as_json", Parameter.KEYWORD_ONLY, default=False, annotation=Json),
         Parameter("plot", Parameter.KEYWORD_ONLY, default=None, annotation=Plot),
         *(Parameter(n, Parameter.KEYWORD_ONLY, default=None, annotation=kind) for n, kind in more.items()),
     ]
 
-    def run(**typed: Any) -> None:
-        own = {item.name for item in listed} - {"as_json", "plot", *more}
-        values = {name: value for name, value in typed.items() if name in own}
-        outputs = {name: value for name, value in typed.items() if name not in own}
+    def run(**arguments: Any) -> None:
+        own = {item.name for item in flags} - {"as_json", "plot", *more}
+        values = {name: value for name, value in arguments.items() if name in own}
+        outputs = {name: value for name, value in arguments.items() if name not in own}
         _answer(command, values, **outputs)
 
-    run.__signature__ = Signature(listed)  # type: ignore[attr-defined]  # what Typer reads
+    run.__signature__ = Signature(flags)  # type: ignore[attr-defined]  # what Typer reads
     example = f"Example: {command.example}" if command.example else ""
     text = "\n\n".join(filter(None, (command.summary, command.details, example)))
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -139,7 +139,7 @@ def _answer(
 
     render.require_outputs({"--plot": plot, "--save": save, "--csv": csv})
     if sign is not None and save is None:
-        raise InvalidValue("--sign", "must be given with --save", sign)
+        raise InvalidValue("--sign", "requires --save", sign)
     secret = None
     if commit_coins is not None:
         from bonafed.cli.coin_secret import new_coin_secret
@@ -149,26 +149,26 @@ def _answer(
     options = section_of(command.options, values)
     with render.working("working"), named_by_flags(command.options):
         document = command.answer(options)
-        outputs = render.drawn(document, plot)
+        outputs = render.figure_file(document, plot)
         if csv is not None:
-            outputs[csv] = render.saved(document, csv, "csv", "--csv")
+            outputs[csv] = render.file_content(document, csv, "csv", "--csv")
         if save is not None:
-            outputs |= render.signed(save, render.saved(document, save, "contract"), sign)
-    written = list(outputs)
+            outputs |= render.contract_files(save, render.file_content(document, save, "contract"), sign)
+    paths = list(outputs)
     if secret is None:
         render.write_together(outputs)
     else:
         from bonafed.cli.coin_secret import write_with_secret
 
         write_with_secret(outputs, secret)
-        written.append(secret.path)
-    render.show(document, as_json=as_json, written=written)
+        paths.append(secret.path)
+    render.show(document, as_json=as_json, outputs=paths)
 
 
 def _nouns(verb: str) -> Mapping[str, str]:
     from bonafed.mechanisms.catalogue import with_verb
 
-    return {found.name: found.summary for found in with_verb(verb)}
+    return {entry.name: entry.summary for entry in with_verb(verb)}
 
 
 def _quote(name: str) -> Command:
@@ -193,8 +193,8 @@ def _advice() -> Mapping[str, Command]:
     from bonafed.mechanisms.catalogue import with_verb
 
     questions = dict(ADVICE)
-    for found in with_verb("advise"):
-        questions |= found.load().advice
+    for entry in with_verb("advise"):
+        questions |= entry.load().advice
     return questions
 
 

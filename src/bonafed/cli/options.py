@@ -23,10 +23,11 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import typer
 
-from bonafed.errors import InvalidValue
+from bonafed.errors import InvalidValue, MissingValue
 from bonafed.sections import Section, is_required
 
 S = TypeVar("S", bound=Section)
+_ABOUT_PRESENCE = ("must not be given", "requires")  # how such rules begin
 _PLAIN = (bool, int, float, str, Path)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs, nothing else.")]
@@ -43,7 +44,7 @@ def parameters(kind: type[Section], without: Collection[str] = ()) -> list[Param
 
 def section_of(kind: type[S], values: Mapping[str, Any]) -> S:
     """The section of what was typed, None for what was not; refused under the name of the option."""
-    typed = {}
+    arguments = {}
     hints = get_type_hints(kind)
     for item in fields(kind):
         value = values.get(item.name)
@@ -51,9 +52,9 @@ def section_of(kind: type[S], values: Mapping[str, Any]) -> S:
             if is_required(item):
                 raise missing(flag_of(item))
             continue
-        typed[item.name] = _value(flag_of(item), value, hints[item.name])
+        arguments[item.name] = _value(flag_of(item), value, hints[item.name])
     with named_by_flags(kind):
-        return kind(**kind.reading(typed))
+        return kind(**kind.reading(arguments))
 
 
 @contextmanager
@@ -65,10 +66,10 @@ def named_by_flags(kind: type[Section]) -> Iterator[None]:
         yield
     except InvalidValue as error:
         item = kind.__dataclass_fields__.get(error.name)
-        about_presence = error.rule.startswith(("must be given", "must not be given"))
+        about_presence = isinstance(error, MissingValue) or error.rule.startswith(_ABOUT_PRESENCE)
         if item is None or not (item.metadata.get("flag") or about_presence):
             raise
-        raise type(error)(flag_of(item), error.rule, error.value) from error
+        raise error.renamed(flag_of(item)) from error
 
 
 def flag_of(item: Field[Any]) -> str:
@@ -77,25 +78,25 @@ def flag_of(item: Field[Any]) -> str:
     return "--" + own.removeprefix("--").replace("_", "-")
 
 
-def missing(flag: str, why: str = "") -> InvalidValue:
+def missing(flag: str, why: str = "") -> MissingValue:
     """The error for an option, or an argument, that a command cannot do without."""
-    return InvalidValue(flag, f"must be given{why}", "nothing")
+    return MissingValue(flag, f"is required{why}")
 
 
 def exactly_one(**ways: object) -> str:
     """The one of several options that was typed; their names with _ for -."""
-    typed = [name for name, value in ways.items() if value is not None]
-    if len(typed) != 1:
+    present = [name for name, value in ways.items() if value is not None]
+    if len(present) != 1:
         flags = ", ".join(f"--{name.replace('_', '-')}" for name in ways)
-        raise InvalidValue("input", f"must be one of {flags}", "none" if not typed else "two")
-    return typed[0]
+        raise InvalidValue("input", f"must be one of {flags}", "none" if not present else "two")
+    return present[0]
 
 
 def at_most_one(**ways: object) -> None:
     """Options that exclude each other."""
-    typed = [(f"--{name.replace('_', '-')}", value) for name, value in ways.items() if value is not None]
-    if len(typed) > 1:
-        raise InvalidValue(typed[1][0], f"must not be given with {typed[0][0]}", typed[1][1])
+    present = [(f"--{name.replace('_', '-')}", value) for name, value in ways.items() if value is not None]
+    if len(present) > 1:
+        raise InvalidValue(present[1][0], f"must not be given with {present[0][0]}", present[1][1])
 
 
 def _parameter(item: Field[Any], hint: Any) -> Parameter:
@@ -118,8 +119,8 @@ def _parameter(item: Field[Any], hint: Any) -> Parameter:
         metavar=item.metadata.get("metavar") or metavar,
         show_default=False,  # Typer writes it with a backslash where it does not use Rich
     )
-    typed: Any = list[str] if several else kind
-    annotation = Annotated[typed | None, option] if default is None else Annotated[typed, option]
+    value_type: Any = list[str] if several else kind
+    annotation = Annotated[value_type | None, option] if default is None else Annotated[value_type, option]
     return Parameter(item.name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 

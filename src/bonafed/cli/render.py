@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table as RichTable
 
-__all__ = ["drawn", "require_outputs", "saved", "say_json", "show", "signed", "working", "write_together"]
+__all__ = [
+    "contract_files", "figure_file", "file_content", "require_outputs", "say_json", "show", "working",
+    "write_together",
+]  # fmt: skip
 
 _WIDTH = 120  # columns of a table that no terminal limits
 _NARROWEST = 16  # columns of words that are folded
@@ -43,7 +46,7 @@ def new_console(*, stderr: bool = False) -> Console:
     return console
 
 
-def show(document: Document, *, as_json: bool, written: Iterable[Path] = ()) -> None:
+def show(document: Document, *, as_json: bool, outputs: Iterable[Path] = ()) -> None:
     """Say it, and which files were written; exit code 1 if something in it does not hold."""
     if as_json:
         say_json(document.data)
@@ -51,7 +54,7 @@ def show(document: Document, *, as_json: bool, written: Iterable[Path] = ()) -> 
         console = new_console()
         for block in document.blocks:
             _print(console, block)
-        for path in written:
+        for path in outputs:
             _print(console, f"wrote {path}")
     if not document.holds:
         raise typer.Exit(1)
@@ -88,19 +91,19 @@ def working(what: str) -> Iterator[Callable[[str], None]]:
 
 def require_outputs(outputs: Mapping[str, Path | None], inputs: Mapping[str, Path | None] = {}) -> None:
     """Files that a command is to write can be written, and no two of its files are the same."""
-    known = {name: path for name, path in inputs.items() if path is not None}
-    wanted = {name: path for name, path in outputs.items() if path is not None}
-    for name, path in wanted.items():
-        for other, taken in known.items():
-            require_different(name, path, other, taken)
-        known[name] = path
-    for name, path in wanted.items():
+    files = {name: path for name, path in inputs.items() if path is not None}
+    targets = {name: path for name, path in outputs.items() if path is not None}
+    for name, path in targets.items():
+        for other, other_path in files.items():
+            require_different(name, path, other, other_path)
+        files[name] = path
+    for name, path in targets.items():
         if name == "--plot":
             require_picture(path)
         require_writable(path)
 
 
-def drawn(document: Document, path: Path | None) -> dict[Path, bytes]:
+def figure_file(document: Document, path: Path | None) -> dict[Path, bytes]:
     """The figure of a document as a file, if one is asked for."""
     if path is None:
         return {}
@@ -111,14 +114,14 @@ def drawn(document: Document, path: Path | None) -> dict[Path, bytes]:
     return {path: render(document.figure(), path)}
 
 
-def saved(document: Document, path: Path, what: str, option: str = "--save") -> bytes:
+def file_content(document: Document, path: Path, what: str, option: str = "--save") -> bytes:
     """A file of a document."""
     if what not in document.files:
         raise InvalidValue(option, f"must not be given: there is no {what} in this", path)
     return document.files[what]
 
 
-def signed(path: Path, content: bytes, key: Path | None) -> dict[Path, bytes]:
+def contract_files(path: Path, content: bytes, key: Path | None) -> dict[Path, bytes]:
     """A contract as files: itself and, if there is a key, its signature."""
     if key is None:
         return {path: content}
@@ -197,7 +200,7 @@ def _rich(table: Table, places: Sequence[int], *, framed: bool) -> RichTable:
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    shown = RichTable(
+    rich_table = RichTable(
         show_header=any(column.name for column in table.columns),
         box=box.HEAVY_HEAD if framed else None,
         pad_edge=framed,
@@ -205,12 +208,12 @@ def _rich(table: Table, places: Sequence[int], *, framed: bool) -> RichTable:
     )
     for place in places:
         column = table.columns[place]
-        shown.add_column(
+        rich_table.add_column(
             Text(column.name),
             justify="left" if column.left else "right",
             overflow="fold",
             no_wrap=not column.left,
         )
     for row in table.cells:
-        shown.add_row(*(Text(row[place], style=_VERDICTS.get(row[place], "")) for place in places))
-    return shown
+        rich_table.add_row(*(Text(row[place], style=_VERDICTS.get(row[place], "")) for place in places))
+    return rich_table

@@ -32,7 +32,7 @@ def _command(name: str) -> Command:
         try:
             return run(study, options, lambda text: typer.echo(text, err=True))
         except KeyboardInterrupt:
-            text = "stopped by the user; the same command goes on where it was"
+            text = "stopped by the user; the same command continues where it stopped"
             typer.echo(text if hasattr(options, "out") else "stopped by the user", err=True)
             raise typer.Exit(_INTERRUPTED) from None
 

@@ -33,24 +33,24 @@ def runs(
     render.require_outputs({"--plot": plot})
     from bonafed.runs import listing
 
-    rows, damaged = [], []
+    rows, errors = [], []
     for path in listing.find(folders or [Path("runs")]):
         try:
             rows.append(listing.overview(path))
         except UnreadableFile as error:
-            damaged.append(error)
+            errors.append(error)
     for row, name in zip(rows, listing.distinct_names([Path(r["folder"]) for r in rows]), strict=True):
         row["name"] = name
-    outputs = render.drawn(Document((), figure=lambda: _figure(rows)), plot)
+    outputs = render.figure_file(Document((), figure=lambda: _figure(rows)), plot)
     render.write_together(outputs)
     if as_json:
         render.say_json(rows)
     else:
         blocks = (_table(rows),) if rows else ()
-        render.show(Document(blocks), as_json=False, written=outputs)
-    for problem in damaged:
+        render.show(Document(blocks), as_json=False, outputs=outputs)
+    for problem in errors:
         typer.echo(f"error: {problem}", err=True)
-    if damaged:
+    if errors:
         raise typer.Exit(2)
 
 
@@ -76,9 +76,11 @@ def _table(rows: Sequence[dict[str, Any]]) -> Table:
         Column("epsilon", ".4g"): lambda row: row["epsilon"],
         Column("seconds", ",.2f"): lambda row: row["seconds"],
     }
-    known = {column: [cell(row) for row in rows] for column, cell in cells.items()}
-    shown = {column: values for column, values in known.items() if any(v not in (None, "") for v in values)}
-    return Table("Runs", tuple(shown), tuple(zip(*shown.values(), strict=True)))
+    columns = {column: [cell(row) for row in rows] for column, cell in cells.items()}
+    nonempty = {
+        column: values for column, values in columns.items() if any(v not in (None, "") for v in values)
+    }
+    return Table("Runs", tuple(nonempty), tuple(zip(*nonempty.values(), strict=True)))
 
 
 def _mechanism(row: dict[str, Any]) -> str:

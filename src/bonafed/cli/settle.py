@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def settle(
-    contract: Annotated[Path, typer.Argument(metavar="CONTRACT.json", hidden=True)],
+    contract_file: Annotated[Path, typer.Argument(metavar="CONTRACT.json", hidden=True)],
     reports: Annotated[
         Path | None,
         typer.Option(
@@ -44,15 +44,15 @@ def settle(
     Example: bonafed settle contract.json --reports stated.csv --save terms.csv
     """
     exactly_one(reports=reports, draw=draw)
-    render.require_outputs({"--save": save}, {"the contract": contract, "--reports": reports})
+    render.require_outputs({"--save": save}, {"the contract": contract_file, "--reports": reports})
     from bonafed.mechanisms.contracts.files import read_contract
 
-    agreed = read_contract(contract)
-    stated = _drawn(agreed, draw) if reports is None else _read(agreed, reports)
-    document = agreed.settle(stated).document()
-    outputs = {} if save is None else {save: render.saved(document, save, "csv")}
+    contract = read_contract(contract_file)
+    values = _draw(contract, draw) if reports is None else _read(contract, reports)
+    document = contract.settle(values).document()
+    outputs = {} if save is None else {save: render.file_content(document, save, "csv")}
     render.write_together(outputs)
-    render.show(document, as_json=as_json, written=outputs)
+    render.show(document, as_json=as_json, outputs=outputs)
 
 
 def _read(contract: Contract, path: Path) -> Reports:
@@ -61,7 +61,7 @@ def _read(contract: Contract, path: Path) -> Reports:
     return read_reports(path, contract.question.name)
 
 
-def _drawn(contract: Contract, seed: int | None) -> Reports:
+def _draw(contract: Contract, seed: int | None) -> Reports:
     """What clients would state if they were as the contract believes."""
     from bonafed import checks
     from bonafed.mechanisms.protocol import Drawn

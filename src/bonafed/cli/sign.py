@@ -28,7 +28,7 @@ def keygen(
 
 
 def sign(
-    contract: Annotated[Path, typer.Argument(metavar="CONTRACT.json", hidden=True)],
+    contract_file: Annotated[Path, typer.Argument(metavar="CONTRACT.json", hidden=True)],
     key: Annotated[Path, typer.Option(metavar="KEY.pem", help="The private key.", show_default=False)],
 ) -> None:
     """Sign a published contract, into CONTRACT.json.sig.
@@ -41,8 +41,8 @@ def sign(
     from bonafed.mechanisms.contracts import signatures
     from bonafed.mechanisms.contracts.files import read_contract
 
-    agreed = read_contract(contract)
-    place = signatures.signature_path(contract)
-    render.write_together({place: signatures.sign(agreed.content, key)})
-    render.say(f"SHA-256 {agreed.digest}")
+    contract = read_contract(contract_file)
+    place = signatures.signature_path(contract_file)
+    render.write_together({place: signatures.sign(contract.content, key)})
+    render.say(f"SHA-256 {contract.digest}")
     render.say(f"wrote {place}")

@@ -40,11 +40,11 @@ def statement(
     whole = _read(run)
     part = whole if client is None else whole.only(client)
     document = replace(part.document(), holds=all_hold(part.findings))
-    outputs = render.drawn(document, plot)
+    outputs = render.figure_file(document, plot)
     if csv is not None:
-        outputs[csv] = render.saved(document, csv, "csv", "--csv")
+        outputs[csv] = render.file_content(document, csv, "csv", "--csv")
     render.write_together(outputs)
-    render.show(document, as_json=as_json, written=outputs)
+    render.show(document, as_json=as_json, outputs=outputs)
 
 
 def _read(place: Path) -> Statement:
@@ -58,7 +58,7 @@ def _read(place: Path) -> Statement:
         rule = f"must be finished: nothing is owed before (bonafed train --resume {place} continues it)"
         raise InvalidValue("RUN", rule, place)
     try:
-        made = Statement.from_json(read_json(place, SUMMARY)["statement"])
+        statement = Statement.from_json(read_json(place, SUMMARY)["statement"])
     except (KeyError, TypeError) as error:
         raise UnreadableFile(place / SUMMARY, f"must hold the statement of a run ({error})") from error
-    return made if made.run else replace(made, run=place.name)
+    return statement if statement.run else replace(statement, run=place.name)

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bonafed.cli import render
+from bonafed.cli.coin_secret import read_hex
 from bonafed.cli.options import Json
-from bonafed.errors import InvalidValue
+from bonafed.errors import InvalidValue, MissingValue
 from bonafed.shown import Document, Table
 
 if TYPE_CHECKING:
@@ -32,15 +33,22 @@ Changes = Annotated[
 
 def train(
     config: Annotated[Path | None, typer.Argument(metavar="[CONFIG.toml]", hidden=True)] = None,
-    contract: Annotated[
+    contract_file: Annotated[
         Path | None,
-        typer.Option(metavar="CONTRACT.json", help="Train under this published contract."),
+        typer.Option("--contract", metavar="CONTRACT.json", help="Train under this published contract."),
     ] = None,
-    reports: Annotated[
+    reports_file: Annotated[
         Path | None,
         typer.Option(
+            "--reports",
             metavar="FILE.csv",
             help="What each client states, as in `bonafed settle`; else simulated clients draw it.",
+        ),
+    ] = None,
+    secret: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="The secret of the coins that the contract commits to (--commit-coins)."
         ),
     ] = None,
     changes: Changes = None,
@@ -71,12 +79,22 @@ def train(
     if write_example is not None:
         _write_example(write_example)
         return
-    for name, value in {"--folder": folder, "--contract": contract, "--reports": reports}.items():
+    options = {
+        "--folder": folder,
+        "--contract": contract_file,
+        "--reports": reports_file,
+        "--secret": secret,
+    }
+    for name, value in options.items():
         if resume is not None and value is not None:
             raise InvalidValue(name, "must not be given with --resume", value)
-    settings = _config(config, changes or [], resume)
+    contract = None if contract_file is None else _read_contract(contract_file, secret)
+    settings = _config(config, changes or [], resume, contract)
     if resume is None:
-        _begin(settings, _new_folder(settings, config, folder), contract, reports, as_json)
+        reports = None if reports_file is None else _read_reports(settings, contract, reports_file)
+        coins = None if secret is None else read_hex(secret)
+        place = _new_folder(settings, config, folder)
+        _train(settings, place, contract, reports, resume=False, as_json=as_json, secret=coins)
     elif config is None and _is_finished(resume):
         _show_finished(resume, as_json)
     else:
@@ -91,7 +109,7 @@ def _write_example(name: str) -> None:
     path = Path(f"{name}.toml")
     content = CATALOGUE[name].example.read_bytes()
     if path.is_file() and path.read_bytes() == content:
-        typer.echo(f"{path} is there already")
+        typer.echo(f"{path} already exists, unchanged")
         return
     if path.exists():
         rule = "must not replace an existing file with other contents"
@@ -100,18 +118,37 @@ def _write_example(name: str) -> None:
     typer.echo(f"wrote {path}")
 
 
-def _config(path: Path | None, changes: list[str], resume: Path | None) -> Config:
-    """The config of the file, or of the run that is resumed."""
+def _read_contract(path: Path, secret: Path | None) -> Contract:
+    """A published contract; one that commits to coins needs their secret, and no other does."""
+    from bonafed.mechanisms.contracts.files import read_contract
+
+    contract = read_contract(path)
+    if contract.coin_commitment is not None and secret is None:
+        rule = "must be given with --contract: it commits to a secret that decides who is in a round"
+        raise InvalidValue("--secret", rule, "nothing")
+    if contract.coin_commitment is None and secret is not None:
+        raise InvalidValue("--secret", "must not be given: the contract commits to none", secret)
+    return contract
+
+
+def _config(
+    path: Path | None, changes: list[str], resume: Path | None, contract: Contract | None
+) -> Config:
+    """The config of the file, under a contract if there is one, or of the run that is resumed."""
     from bonafed.runs import config as configs
     from bonafed.runs.folder import CONFIG, holds_run
     from bonafed.runs.versions import require_same_config
 
     if resume is not None and not holds_run(resume):
         raise InvalidValue("--resume", f"must be a folder that holds a run ({CONFIG})", resume)
+    if path is not None and contract is not None:
+        from bonafed.runs.setting import under
+
+        return under(configs.read_tables(path, changes), contract)
     if path is not None:
         return configs.read(path, changes)
     if resume is None:
-        raise InvalidValue("CONFIG.toml", "or --resume must be given", "nothing")
+        raise MissingValue("CONFIG.toml", "or --resume is required")
     settings = configs.read(resume / CONFIG, changes)
     require_same_config(settings, configs.read(resume / CONFIG))
     return settings
@@ -130,20 +167,6 @@ def _is_finished(place: Path) -> bool:
     from bonafed.runs.folder import is_finished
 
     return is_finished(place)
-
-
-def _begin(
-    settings: Config, place: Path, contract: Path | None, reports: Path | None, as_json: bool
-) -> None:
-    """A new run, perhaps under a contract and reports from outside."""
-    agreed, stated = None, None
-    if contract is not None:
-        from bonafed.mechanisms.contracts.files import read_contract
-
-        agreed = read_contract(contract)
-    if reports is not None:
-        stated = _read_reports(settings, agreed, reports)
-    _train(settings, place, agreed, stated, resume=False, as_json=as_json)
 
 
 def _read_reports(settings: Config, contract: Contract | None, path: Path) -> Reports:
@@ -165,8 +188,8 @@ def _continue(settings: Config, place: Path, as_json: bool) -> None:
     """A run that has begun, under the contract and the reports that it began with."""
     from bonafed.runs.setting import from_outside
 
-    agreed, stated = from_outside(place)
-    _train(settings, place, agreed, stated, resume=True, as_json=as_json)
+    contract, reports = from_outside(place)
+    _train(settings, place, contract, reports, resume=True, as_json=as_json)
 
 
 def _train(
@@ -177,6 +200,7 @@ def _train(
     *,
     resume: bool,
     as_json: bool,
+    secret: bytes | None = None,
 ) -> None:
     _require_known_data(settings)
     from bonafed.runs.setting import prepare
@@ -186,18 +210,20 @@ def _train(
     on_progress = terminal.print if terminal.is_terminal else None
     settings = replace(settings, run=replace(settings.run, folder=str(place)))
     setting = prepare(settings, contract=contract, reports=reports, on_progress=on_progress)
-    done = 0
+    rounds_before = 0
     if resume:
         _require_same_run(setting, place)
         if _is_finished(place):
             _show_finished(place, as_json)
             return
-        done = _resuming(place)
+        rounds_before = _resuming(place)
     for warning in setting.warnings:
         typer.echo(f"warning: {warning}", err=True)
     try:
-        with _progress(setting.mechanism.rounds, done, terminal) as on_round:
-            result = run_training(setting, place, resume=resume, on_round=on_round, on_phase=on_progress)
+        with _progress(setting.mechanism.rounds, rounds_before, terminal) as on_round:
+            result = run_training(
+                setting, place, resume=resume, on_round=on_round, on_phase=on_progress, secret=secret
+            )
     except KeyboardInterrupt:
         typer.echo(f"stopped by the user; continue with: bonafed train --resume {place}", err=True)
         raise typer.Exit(_INTERRUPTED) from None
@@ -244,7 +270,7 @@ def _show_finished(place: Path, as_json: bool) -> None:
 
     erase_secret(place, NOISE)  # where the end was cut short before that
     document = run_document(read_json(place, SUMMARY), read_rounds(place), place)
-    _show(place, document, "finished before; nothing to do", as_json)
+    _show(place, document, "already finished; nothing to do", as_json)
 
 
 def _show(place: Path, document: Document, how: str, as_json: bool) -> None:
@@ -253,15 +279,17 @@ def _show(place: Path, document: Document, how: str, as_json: bool) -> None:
     first, *rest = document.blocks
     if isinstance(first, Table):
         first = replace(first, title=f"{first.title}: {how}")
-    known = private_folder(place) / SIMULATION
-    if known.is_file():
-        rest.append(f"note: what only a simulation knows is in {known}: share it with nobody")
+    simulation = private_folder(place) / SIMULATION
+    if simulation.is_file():
+        rest.append(f"note: {simulation} holds what only a simulation knows: do not share it")
     data = {"folder": str(place), **document.data}
     render.show(replace(document, blocks=(first, *rest), data=data), as_json=as_json)
 
 
 @contextmanager
-def _progress(rounds: int, done: int, terminal: Any) -> Iterator[Callable[[RoundRecord], None] | None]:
+def _progress(
+    rounds: int, rounds_before: int, terminal: Any
+) -> Iterator[Callable[[RoundRecord], None] | None]:
     """A bar with rounds, phase, loss, accuracy and time left on a terminal; nothing elsewhere."""
     if not terminal.is_terminal:
         yield None
@@ -277,7 +305,7 @@ def _progress(rounds: int, done: int, terminal: Any) -> Iterator[Callable[[Round
         TextColumn("left"),
     )
     with Progress(*columns, console=terminal) as bar:
-        task = bar.add_task("", total=rounds, completed=done, state="")
+        task = bar.add_task("", total=rounds, completed=rounds_before, state="")
         parts = {"phase": "", "loss": "", "accuracy": ""}
 
         def on_round(record: RoundRecord) -> None:

@@ -10,7 +10,7 @@ import typer
 
 from bonafed.cli import render
 from bonafed.cli.options import Json, at_most_one
-from bonafed.errors import InvalidValue
+from bonafed.errors import MissingValue
 from bonafed.shown import Document
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def verify(
-    contract: Annotated[Path | None, typer.Argument(metavar="[CONTRACT.json]", hidden=True)] = None,
+    contract_file: Annotated[Path | None, typer.Argument(metavar="[CONTRACT.json]", hidden=True)] = None,
     cost: Annotated[
         float | None,
         typer.Option(help="What taking part costs you: what you would earn, and what the best lie would."),
@@ -50,26 +50,26 @@ def verify(
         from bonafed.cli.coins import verify_coins
 
         at_most_one(coins=coins, cost=cost, key=key)
-        verify_coins(coins, contract, as_json)
+        verify_coins(coins, contract_file, as_json)
         return
-    if contract is None:
-        raise InvalidValue("CONTRACT.json", "or --coins must be given", "nothing")
-    render.show(_verification(contract, cost, key), as_json=as_json)
+    if contract_file is None:
+        raise MissingValue("CONTRACT.json", "or --coins is required")
+    render.show(_verification(contract_file, cost, key), as_json=as_json)
 
 
 def _verification(path: Path, cost: float | None, key: Path | None) -> Document:
     """What is signed, what it would earn, and every check."""
     from bonafed.mechanisms.contracts.files import read_contract
 
-    agreed = read_contract(path)
-    parts = [agreed.document()]
+    contract = read_contract(path)
+    parts = [contract.document()]
     if cost is not None:
-        parts.append(agreed.prospect(cost))
+        parts.append(contract.prospect(cost))
     with render.working("verifying"):
-        findings = list(agreed.verify())
+        findings = list(contract.verify())
     if key is not None:
-        findings.append(_signature(agreed.content, path, key))
-    checks = checked(f"Verification of {path}", findings, "the contract")
+        findings.append(_signature(contract.content, path, key))
+    checks = findings_document(f"Verification of {path}", findings, "the contract")
     return Document(
         tuple(block for part in (*parts, checks) for block in part.blocks),
         {name: value for part in (*parts, checks) for name, value in part.data.items()},
@@ -77,7 +77,7 @@ def _verification(path: Path, cost: float | None, key: Path | None) -> Document:
     )
 
 
-def checked(title: str, findings: Sequence[Finding], subject: str) -> Document:
+def findings_document(title: str, findings: Sequence[Finding], subject: str) -> Document:
     """Findings as a document, with a verdict."""
     from bonafed.economics.claims import all_hold, findings_table
 
@@ -99,5 +99,5 @@ def _signature(content: bytes, contract: Path, key: Path) -> Finding:
     if not path.is_file():
         return Finding("signature", False, f"{path} is missing: the contract is not signed")
     if signature_holds(content, path.read_bytes(), key):
-        return Finding("signature", True, f"{path} is of {key}, for just this contract")
-    return Finding("signature", False, f"{path} is not of {key}, or not for this contract")
+        return Finding("signature", True, f"{path} was made with {key}, for exactly this contract")
+    return Finding("signature", False, f"{path} was not made with {key}, or not for this contract")

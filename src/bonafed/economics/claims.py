@@ -76,11 +76,11 @@ class Finding:
 
     def to_json(self) -> JSONObject:
         """Plain data from which `from_json` makes the same finding."""
-        found = self.witness
-        witness = None if found is None else {
-            "text": found.text, "true_cost": finite_or_none(found.true_cost),
-            "report": finite_or_none(found.report), "gain": finite_or_none(found.gain),
-            "client": found.client, "reports": None if found.others is None else list(found.others),
+        case = self.witness
+        witness = None if case is None else {
+            "text": case.text, "true_cost": finite_or_none(case.true_cost),
+            "report": finite_or_none(case.report), "gain": finite_or_none(case.gain),
+            "client": case.client, "reports": None if case.others is None else list(case.others),
         }  # fmt: skip
         return {
             "claim": self.claim, "holds": self.holds, "text": self.text,
@@ -91,11 +91,11 @@ class Finding:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Finding:
         """Of plain data."""
-        known = data.get("witness")
-        witness = None if known is None else Witness(
-            str(known["text"]), _number(known["true_cost"]), _number(known["report"]),
-            _number(known["gain"]), known["client"],
-            None if known["reports"] is None else tuple(known["reports"]),
+        case = data.get("witness")
+        witness = None if case is None else Witness(
+            str(case["text"]), _number(case["true_cost"]), _number(case["report"]),
+            _number(case["gain"]), case["client"],
+            None if case["reports"] is None else tuple(case["reports"]),
         )  # fmt: skip
         return cls(
             data["claim"],
@@ -142,7 +142,7 @@ class Statement(Shown):
     findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)  # plain data for programs, shown nowhere
-    drawn: str = "amount"  # the column that the figure shows
+    figure_column: str = "amount"  # the column that the figure shows
     run: str = ""  # of which run it is
 
     def __post_init__(self) -> None:
@@ -163,8 +163,8 @@ class Statement(Shown):
     def row(self, client: str) -> dict[str, Cell]:
         """Everything that is said of one client."""
         if client not in self.clients:
-            known = ", ".join(self.clients[:10]) + (", ..." if len(self.clients) > 10 else "")
-            raise InvalidValue("client", f"must be one of the run's clients: {known}", repr(client))
+            names = ", ".join(self.clients[:10]) + (", ..." if len(self.clients) > 10 else "")
+            raise InvalidValue("client", f"must be one of the run's clients: {names}", repr(client))
         place = self.clients.index(client)
         rest = {name: cells[place] for name, cells in self.columns.items()}
         return {"client": client, "amount": self.written(self.amounts[place]), **rest}
@@ -219,7 +219,7 @@ class Statement(Shown):
         return Document(tuple(blocks), self.to_json(), self._draw, {"csv": self.to_csv()})
 
     def _draw(self) -> Figure:
-        from bonafed.economics.claims_figure import statement_figure
+        from bonafed.statement_figure import statement_figure
 
         return statement_figure(self)
 
@@ -231,7 +231,7 @@ class Statement(Shown):
             "columns": {name: [_plain(cell) for cell in cells] for name, cells in self.columns.items()},
             "forms": dict(self.forms), "totals": {k: _plain(v) for k, v in self.totals.items()},
             "findings": [finding.to_json() for finding in self.findings], "notes": list(self.notes),
-            "facts": dict(self.facts), "drawn": self.drawn,
+            "facts": dict(self.facts), "figure_column": self.figure_column,
         }  # fmt: skip
 
     @classmethod
@@ -243,7 +243,7 @@ class Statement(Shown):
             columns={name: tuple(cells) for name, cells in data["columns"].items()},
             forms=data["forms"], totals=data["totals"],
             findings=tuple(map(Finding.from_json, data["findings"])), notes=tuple(data["notes"]),
-            facts=data["facts"], drawn=data["drawn"],
+            facts=data["facts"], figure_column=data["figure_column"],
         )  # fmt: skip
 
 

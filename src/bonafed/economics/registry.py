@@ -17,7 +17,7 @@ from bonafed import checks
 from bonafed.economics.discrete import Discrete, Empirical
 from bonafed.economics.normals import NormalMixture, TruncatedNormal
 from bonafed.economics.priors import Prior, ScaledBeta, ScipyPrior, TruncatedExponential, Uniform
-from bonafed.errors import InvalidValue
+from bonafed.errors import InvalidValue, MissingValue
 
 _CLASSES: tuple[type[Prior], ...] = (
     Uniform,
@@ -75,7 +75,7 @@ def field(data: object, name: str, where: str) -> Any:
     if not isinstance(data, dict):
         raise InvalidValue(where, "must be an object", type(data).__name__)
     if name not in data:
-        raise InvalidValue(f"{where}.{name}", "must be present", "nothing")
+        raise MissingValue(f"{where}.{name}")
     return data[name]
 
 
@@ -90,5 +90,5 @@ def prior(name: str, value: object) -> Prior:
             return parse_prior(value)
     except InvalidValue as error:
         own = error.name if error.name.startswith(name) else f"{name}: {error.name}"
-        raise InvalidValue(own, error.rule, error.value) from error
+        raise error.renamed(own) from error
     raise InvalidValue(name, "must be a table with a kind, or KIND:NUMBER,NUMBER,...", repr(value))

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bonafed import checks, files
-from bonafed.errors import InvalidValue, UnreadableFile
+from bonafed.errors import InvalidValue, MissingValue, UnreadableFile
 from bonafed.learning import formats
 from bonafed.learning.formats import Arrays
 from bonafed.learning.partition import owner_names, owner_numbers
@@ -176,12 +176,12 @@ def from_arrays(
     """
     size = checks.whole("vocabulary", vocabulary, at_least=0)
     inputs = _features("features", features, size)
-    outputs, found = _labels("labels", labels, len(inputs), classes)
+    outputs, class_count = _labels("labels", labels, len(inputs), classes)
     test_inputs, test_outputs = inputs[:0], outputs[:0]
     if test_features is None or test_labels is None:
         if test_features is not test_labels:
             missing = "test_features" if test_features is None else "test_labels"
-            raise InvalidValue(missing, "must be given with the other half of the test data", "nothing")
+            raise MissingValue(missing, "is required with the other half of the test data")
     elif np.size(test_features) + np.size(test_labels):
         if not size and _are_pixels(features) != _are_pixels(test_features):
             kind = "uint8" if _are_pixels(features) else "not uint8"
@@ -191,14 +191,14 @@ def from_arrays(
         if test_inputs.shape[1:] != inputs.shape[1:]:
             rule = f"must have samples of the shape of features, {inputs.shape[1:]}"
             raise InvalidValue("test_features", rule, test_inputs.shape[1:])
-        test_outputs, _ = _labels("test_labels", test_labels, len(test_inputs), found)
+        test_outputs, _ = _labels("test_labels", test_labels, len(test_inputs), class_count)
     return Dataset(
         name=name,
         features=inputs,
         labels=outputs,
         test_features=test_inputs,
         test_labels=test_outputs,
-        classes=found,
+        classes=class_count,
         classes_stated=classes is not None,
         vocabulary=size,
         groups=None if groups is None else _groups(groups, len(inputs)),
@@ -295,16 +295,16 @@ def _look_up(name: str, folder: Path | None, say: Progress) -> Dataset:
     else:
         places = [Path(root) / name, cache] if root else [cache]
     for place in places:
-        found = _in_folder(name, place)
-        if found is not None:
-            return _checked(name, *found, source.classes)
+        match = _in_folder(name, place)
+        if match is not None:
+            return _checked(name, *match, source.classes)
     reason = "not offered for download"
     if source.checksums:
         try:
             arrays = _download(name, source, cache, say)
         except _BROKEN as error:
-            told = " ".join(str(error).split())
-            reason = f"the download failed, {type(error).__name__}: {told}".rstrip(": ")
+            message = " ".join(str(error).split())
+            reason = f"the download failed, {type(error).__name__}: {message}".rstrip(": ")
         else:
             return _checked(name, cache, arrays, source.classes)
     needed = ", ".join(f"{file}[.gz]" for file in source.files)
@@ -316,12 +316,12 @@ def _in_folder(name: str, folder: Path) -> tuple[Path, Arrays] | None:
     """What a folder holds of a data set, original files before an archive; only some is a mistake."""
     source = _SOURCES[name]
     for place in (folder, folder / formats.CIFAR_FOLDER):
-        found = {file: path for file in source.files if (path := formats.locate(place, file))}
-        if found:
-            missing = [file for file in source.files if file not in found]
+        paths = {file: path for file in source.files if (path := formats.locate(place, file))}
+        if paths:
+            missing = [file for file in source.files if file not in paths]
             if missing:
                 raise UnreadableFile(place, f"{name} is incomplete: {', '.join(missing)} missing")
-            return place, source.read(found)
+            return place, source.read(paths)
     archive = folder / f"{name}.npz"
     return (archive, formats.read_npz(archive)) if archive.is_file() else None
 
@@ -358,12 +358,12 @@ def _download(name: str, source: _Source, cache: Path, say: Progress) -> Arrays:
                 fname=file,
                 path=scratch,
                 processor=pooch.Untar(extract_dir=".") if file.endswith(".tar.gz") else None,
-                downloader=pooch.HTTPDownloader(timeout=STALLED, progressbar=_Received(say)),
+                downloader=pooch.HTTPDownloader(timeout=STALLED, progressbar=_DownloadProgress(say)),
             )
-        found = _in_folder(name, Path(scratch))
-    if found is None:
+        match = _in_folder(name, Path(scratch))
+    if match is None:
         raise ValueError(f"{source.home} does not hold the files of {name}")
-    arrays = found[1]
+    arrays = match[1]
     buffer = io.BytesIO()
     np.savez(buffer, allow_pickle=False, **arrays)
     files.write_together({cache / f"{name}.npz": buffer.getvalue()})
@@ -371,18 +371,18 @@ def _download(name: str, source: _Source, cache: Path, say: Progress) -> Arrays:
     return arrays
 
 
-class _Received:
+class _DownloadProgress:
     """Says once a second how much of a file has arrived: what pooch asks of a progress bar."""
 
     def __init__(self, say: Progress) -> None:
-        self._say, self._received, self._told = say, 0, time.monotonic()
+        self._say, self._received, self._reported = say, 0, time.monotonic()
         self.total = 0  # bytes; 0: the server does not say
 
     def update(self, count: int) -> None:
         """So many bytes more."""
         self._received += count
-        if time.monotonic() - self._told >= 1.0:
-            self._told = time.monotonic()
+        if time.monotonic() - self._reported >= 1.0:
+            self._reported = time.monotonic()
             self._say(f"{self._received / 1e6:.1f} MB received")
 
     def reset(self) -> None:
@@ -398,65 +398,65 @@ def _are_pixels(values: ArrayLike) -> bool:
 
 
 def _features(name: str, values: ArrayLike, vocabulary: int) -> Features:
-    given = _numbers(name, values)
-    if given.ndim < 2 or 0 in given.shape:
-        raise InvalidValue(name, "must hold samples of at least one number each", f"shape {given.shape}")
+    array = _numbers(name, values)
+    if array.ndim < 2 or 0 in array.shape:
+        raise InvalidValue(name, "must hold samples of at least one number each", f"shape {array.shape}")
     if vocabulary:
-        if given.ndim != 2 or not np.issubdtype(given.dtype, np.integer):
-            raise InvalidValue(name, "must be rows of whole-number tokens", f"{given.dtype} {given.shape}")
+        if array.ndim != 2 or not np.issubdtype(array.dtype, np.integer):
+            raise InvalidValue(name, "must be rows of whole-number tokens", f"{array.dtype} {array.shape}")
         _refuse_samples(
-            name, f"must be tokens below {vocabulary}", given, (given < 0) | (given >= vocabulary)
+            name, f"must be tokens below {vocabulary}", array, (array < 0) | (array >= vocabulary)
         )
-        return given.astype(np.int64)
-    if given.dtype == np.uint8:
-        pixels: NDArray[np.float32] = np.divide(given, np.float32(255), dtype=np.float32)
+        return array.astype(np.int64)
+    if array.dtype == np.uint8:
+        pixels: NDArray[np.float32] = np.divide(array, np.float32(255), dtype=np.float32)
         return pixels[:, None] if pixels.ndim == 3 else pixels
     with np.errstate(over="ignore"):
-        result = given.astype(np.float32)
-    _refuse_not_single(name, given, result)
+        result = array.astype(np.float32)
+    _refuse_not_single(name, array, result)
     return result
 
 
-def _refuse_not_single(name: str, given: NDArray[Any], single: NDArray[np.float32]) -> None:
+def _refuse_not_single(name: str, values: NDArray[Any], single: NDArray[np.float32]) -> None:
     """Numbers that are none, or none in single precision."""
-    _refuse_samples(name, "must be finite", given, ~np.isfinite(given))
+    _refuse_samples(name, "must be finite", values, ~np.isfinite(values))
     most = np.finfo(np.float32).max
-    _refuse_samples(name, f"must not exceed {most:.3g} in size", given, ~np.isfinite(single))
+    _refuse_samples(name, f"must not exceed {most:.3g} in size", values, ~np.isfinite(single))
 
 
 def _labels(name: str, values: ArrayLike, samples: int, classes: int | None) -> tuple[Labels, int]:
-    given = _numbers(name, values)
-    if given.shape != (samples,):
-        raise InvalidValue(name, f"must be one for each of {samples} samples", f"shape {given.shape}")
-    if np.issubdtype(given.dtype, np.floating):
+    array = _numbers(name, values)
+    if array.shape != (samples,):
+        raise InvalidValue(name, f"must be one for each of {samples} samples", f"shape {array.shape}")
+    if np.issubdtype(array.dtype, np.floating):
         if classes:
-            raise InvalidValue(name, f"must be whole numbers below {classes}", given.dtype)
+            raise InvalidValue(name, f"must be whole numbers below {classes}", array.dtype)
         with np.errstate(over="ignore"):
-            result = given.astype(np.float32)
-        _refuse_not_single(name, given, result)
+            result = array.astype(np.float32)
+        _refuse_not_single(name, array, result)
         return result, 0
     if classes == 0:
-        raise InvalidValue(name, "must be real numbers like the other labels", given.dtype)
+        raise InvalidValue(name, "must be real numbers like the other labels", array.dtype)
     limit = classes or MOST_CLASSES
-    _refuse_samples(name, f"must be in 0..{limit - 1}", given, (given < 0) | (given >= limit))
-    return given.astype(np.int64), classes or int(given.max()) + 1
+    _refuse_samples(name, f"must be in 0..{limit - 1}", array, (array < 0) | (array >= limit))
+    return array.astype(np.int64), classes or int(array.max()) + 1
 
 
 def _groups(values: ArrayLike, samples: int) -> NDArray[np.int64]:
     """Whole numbers as they are if they fit, other owners numbered from 0."""
-    given = _array("groups", values)
-    if given.shape != (samples,):
-        raise InvalidValue("groups", f"must be one for each of {samples} samples", f"shape {given.shape}")
-    if np.issubdtype(given.dtype, np.integer) and given.max() < 2**63:
-        return given.astype(np.int64)
-    return owner_numbers(given)
+    array = _array("groups", values)
+    if array.shape != (samples,):
+        raise InvalidValue("groups", f"must be one for each of {samples} samples", f"shape {array.shape}")
+    if np.issubdtype(array.dtype, np.integer) and array.max() < 2**63:
+        return array.astype(np.int64)
+    return owner_numbers(array)
 
 
 def _numbers(name: str, values: ArrayLike) -> NDArray[Any]:
-    given = _array(name, values)
-    if not np.issubdtype(given.dtype, np.integer) and not np.issubdtype(given.dtype, np.floating):
-        raise InvalidValue(name, "must be an array of numbers", f"type {given.dtype}")
-    return given
+    array = _array(name, values)
+    if not np.issubdtype(array.dtype, np.integer) and not np.issubdtype(array.dtype, np.floating):
+        raise InvalidValue(name, "must be an array of numbers", f"type {array.dtype}")
+    return array
 
 
 def _array(name: str, values: ArrayLike) -> NDArray[Any]:

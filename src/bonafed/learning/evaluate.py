@@ -61,11 +61,11 @@ def evaluate_models(
         return _score(program, group, samples, length)
 
     if cores == 1:
-        done = [score(group) for group in groups]
+        scores = [score(group) for group in groups]
     else:
         with ThreadPoolExecutor(checks.whole("cores", cores)) as pool:
-            done = list(pool.map(score, groups))
-    loss, correct = (torch.cat(parts).numpy() / n for parts in zip(*done, strict=True))
+            scores = list(pool.map(score, groups))
+    loss, correct = (torch.cat(parts).numpy() / n for parts in zip(*scores, strict=True))
     return ModelScores(loss, correct if program.loss == "cross-entropy" else np.full(m, np.nan))
 
 
@@ -76,8 +76,8 @@ def sample_losses(program: Program, weights: Tensor, samples: Samples) -> Floats
     if samples.features.shape[0] == 0:
         return np.zeros((m, 0))
     most = max(1, program.samples_per_call(samples.features[0], clip=False) // m)
-    found = [_losses(program, z, y) for z, y in _outputs(program, weights, samples, most)]
-    return np.asarray(torch.cat(found, 1).numpy())
+    losses = [_losses(program, z, y) for z, y in _outputs(program, weights, samples, most)]
+    return np.asarray(torch.cat(losses, 1).numpy())
 
 
 def precision(samples: Samples) -> torch.dtype:

@@ -15,7 +15,7 @@ or answers something else is a `Failure`, never an exception: what to do then is
 Noise that protects a client is drawn on its side of the seam, from its own secret. The order in which it
 goes through its records is no secret, and comes with the task.
 
-Implementations: `learning.engine.federation` (all tasks of a round as one program, on this machine),
+Implementations: `learning.local` (all tasks of a round as one program, on this machine),
 `learning.functions` (a function of the user's).
 """
 
@@ -76,7 +76,7 @@ class Question:
 
     name: str  # a column of a file of reports: "cost"
     unit: str  # "money per participation"
-    # what simulated clients know of themselves: simulate(clients) or simulate(clients, seed), so many numbers
+    # what so many simulated clients know of themselves: simulate(clients) or simulate(clients, seed)
     simulate: Callable[..., Floats] | None = None
 
 

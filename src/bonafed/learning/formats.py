@@ -196,7 +196,7 @@ def read_csv(path: Path) -> Arrays:
         if "client" in special:
             owners.append(row[special["client"]].strip())
             if not owners[-1]:
-                raise UnreadableFile(path, "client must be named, got nothing", line)
+                raise UnreadableFile(path, "client has no name", line)
         try:
             values.extend([_csv_number(row[column]) for column in features])
         except ValueError:
@@ -211,17 +211,15 @@ def read_csv(path: Path) -> Arrays:
         most = f"must not exceed {np.finfo(np.float32).max:.3g} in size"
         rule = most if np.isfinite(value) else "must be a finite number"
         raise UnreadableFile(path, f"{name} {rule}, got {value:g}", lines[row_number])
-    held_out = np.frombuffer(tests, np.int8) == 1
+    is_test = np.frombuffer(tests, np.int8) == 1
     result = {
-        "features": table[~held_out],
-        "labels": np.frombuffer(labels, np.int64)[~held_out],
-        "test_features": table[held_out],
-        "test_labels": np.frombuffer(labels, np.int64)[held_out],
+        "features": table[~is_test],
+        "labels": np.frombuffer(labels, np.int64)[~is_test],
+        "test_features": table[is_test],
+        "test_labels": np.frombuffer(labels, np.int64)[is_test],
     }
     if owners:
-        result["groups"] = np.array(
-            [owner for owner, test in zip(owners, tests, strict=True) if not test]
-        )
+        result["groups"] = np.array([owner for owner, test in zip(owners, tests, strict=True) if not test])
     return result
 
 
@@ -255,8 +253,8 @@ def _tokens(
 ) -> NDArray[np.int64]:
     tokens = np.full((len(sentences), length), PADDING, dtype=np.int64)
     for row, sentence in zip(tokens, sentences, strict=True):
-        known = [numbers.get(word, UNKNOWN) for word in sentence[:length]]
-        row[: len(known)] = known
+        numbered = [numbers.get(word, UNKNOWN) for word in sentence[:length]]
+        row[: len(numbered)] = numbered
     return tokens
 
 
@@ -286,7 +284,7 @@ def _csv_features(path: Path, header: list[str]) -> list[int]:
         )
     for name in header:
         if not name or header.count(name) > 1:
-            raise UnreadableFile(path, f"columns must have names, each its own, got {name!r}", 1)
+            raise UnreadableFile(path, f"columns must have distinct names, got {name!r}", 1)
     features = [place for place, name in enumerate(header) if name not in ("label", "client", "test")]
     if not features:
         raise UnreadableFile(path, "header must have at least one feature column, got none", 1)

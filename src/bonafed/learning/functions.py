@@ -41,12 +41,12 @@ class FunctionFederation:
     """Clients whom a function asks.
 
     >>> from bonafed.learning.federation import Gradients, Objective
-    >>> wanted = {"ada": 1.0, "ben": 3.0}  # F(w) = (w - wanted)^2/2
+    >>> targets = {"ada": 1.0, "ben": 3.0}  # F(w) = (w - target)^2/2
     >>> def ask(tasks):
-    ...     return {task.identifier: task.models - wanted[task.client] for task in tasks}
+    ...     return {task.identifier: task.models - targets[task.client] for task in tasks}
     >>> federation = FunctionFederation(Roster(("ada", "ben"), np.ones(2, dtype=np.int64)), ask)
     >>> work, model = Gradients(Objective(1.0)), np.zeros((1, 1))
-    >>> tasks = [Task(f"step 1, {name}", name, model, work) for name in wanted]
+    >>> tasks = [Task(f"step 1, {name}", name, model, work) for name in targets]
     >>> federation.total(tasks, np.array([0.5, 0.5])).values
     array([[-2.]])
     """
@@ -54,7 +54,7 @@ class FunctionFederation:
     members: Roster
     ask: Ask
     state: Callable[[Question], Mapping[str, float]] | None = None  # what clients report
-    _known: dict[str, bytes] = field(default_factory=dict, repr=False)  # what was asked, by identifier
+    _digests: dict[str, bytes] = field(default_factory=dict, repr=False)  # what was asked, by identifier
 
     @property
     def vouched(self) -> Collection[str]:
@@ -66,11 +66,11 @@ class FunctionFederation:
         if self.state is None:
             rule = f"must be a function that asks clients for their {question.name}"
             raise InvalidValue("state", rule, None)
-        found = self.state(question)
-        if unknown := [name for name in found if name not in self.members.index]:
+        reports = self.state(question)
+        if unknown := [name for name in reports if name not in self.members.index]:
             rule = "must be of clients in the roster"
             raise InvalidValue(f"reports of {question.name}", rule, unknown[0])
-        return dict(found)
+        return dict(reports)
 
     def total(self, tasks: Sequence[Task], shares: Floats, noise: float = 0.0) -> Total:
         if noise:
@@ -84,7 +84,7 @@ class FunctionFederation:
             for place in order
             if isinstance(reply := replies[tasks[place].identifier], Reply)
         ]
-        failures = {name: found for name, found in replies.items() if isinstance(found, Failure)}
+        failures = {name: reply for name, reply in replies.items() if isinstance(reply, Failure)}
         shape = answer_shape(tasks[0]) if tasks else (1, 1)
         losses = [reply.loss for _, reply in usable]
         return Total(
@@ -103,12 +103,12 @@ class FunctionFederation:
         try:
             answers = self.ask([replace(task, models=task.models.copy()) for task in tasks])
         except OSError as error:  # timeouts and lost connections are
-            said = f": {error}" if str(error) else ""
-            raise AskFailed(type(error).__name__ + said) from error
+            detail = f": {error}" if str(error) else ""
+            raise AskFailed(type(error).__name__ + detail) from error
         if not isinstance(answers, Mapping):
             raise AskFailed(f"ask must return a mapping of answers by task, got {type(answers).__name__}")
-        known = {task.identifier for task in tasks}
-        if unknown := [name for name in answers if name not in known]:
+        identifiers = {task.identifier for task in tasks}
+        if unknown := [name for name in answers if name not in identifiers]:
             raise AskFailed(f"ask must answer tasks it was handed, got {', '.join(map(repr, unknown))}")
         return {
             task.identifier: usable_answer(answers.get(task.identifier), answer_shape(task))
@@ -122,8 +122,10 @@ class FunctionFederation:
                 raise InvalidValue("client", "must be in the roster", repr(task.client))
             content = hashlib.sha256(repr((task.client, task.work, task.models.shape)).encode())
             content.update(np.ascontiguousarray(task.models).data)
-            if self._known.setdefault(task.identifier, content.digest()) != content.digest():
-                raise InvalidValue("identifier", "must not be that of other work", repr(task.identifier))
+            if self._digests.setdefault(task.identifier, content.digest()) != content.digest():
+                raise InvalidValue(
+                    "identifier", "must not be reused for different work", repr(task.identifier)
+                )
 
 
 def answer_shape(task: Task) -> tuple[int, int]:
@@ -153,14 +155,14 @@ def usable_answer(answer: object, shape: tuple[int, ...]) -> Reply | Failure:
 def _numbers(answer: object, shape: tuple[int, ...]) -> Floats | Failure:
     """A copy: what was checked is what is remembered, whatever becomes of a buffer."""
     try:
-        found = np.asarray(answer)
+        array = np.asarray(answer)
     except (TypeError, ValueError, OverflowError, RuntimeError):  # the last is torch's
         return Failure(f"no numbers ({type(answer).__name__})")
-    if found.dtype.kind not in "iuf":  # not complex, which would lose a part, nor text that can be parsed
-        kind = type(answer).__name__ if found.dtype.kind in "OUSV" else found.dtype.name
+    if array.dtype.kind not in "iuf":  # not complex, which would lose a part, nor text that can be parsed
+        kind = type(answer).__name__ if array.dtype.kind in "OUSV" else array.dtype.name
         return Failure(f"no real numbers ({kind})")
-    if found.shape != shape:
-        return Failure(f"shape {found.shape} instead of {shape}")
+    if array.shape != shape:
+        return Failure(f"shape {array.shape} instead of {shape}")
     with np.errstate(over="ignore"):
-        numbers = np.array(found, dtype=np.float64)
+        numbers = np.array(array, dtype=np.float64)
     return numbers if np.isfinite(numbers).all() else Failure(NOT_FINITE)

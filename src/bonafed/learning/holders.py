@@ -15,15 +15,17 @@ REDRAWS = 1_000  # draws tried before holders are exchanged
 Holders = NDArray[np.bool_]  # (clients, classes)
 
 
-def holders(sizes: NDArray[np.int64], clients: int, held: int, rng: np.random.Generator) -> Holders | None:
-    """Each client with `held` classes, no class with more holders than samples; None: impossible."""
+def holders(
+    sizes: NDArray[np.int64], clients: int, per_client: int, rng: np.random.Generator
+) -> Holders | None:
+    """Each client with `per_client` classes, no class with more holders than samples; None: impossible."""
     for _ in range(REDRAWS):
         holds, room = _begin(sizes, clients, rng)
-        if all(_take(row, room, held, rng) for row in holds):
+        if all(_take(row, room, per_client, rng) for row in holds):
             return holds
     holds, room = _begin(sizes, clients, rng)
     for client in rng.permutation(clients).tolist():
-        for _ in range(held - int(holds[client].sum())):
+        for _ in range(per_client - int(holds[client].sum())):
             if not _exchange(holds, room, client, rng.permutation(sizes.size)):
                 return None
     return holds
@@ -40,15 +42,15 @@ def _begin(
     return holds, sizes - holds.sum(axis=0)
 
 
-def _take(row: Holders, room: NDArray[np.int64], held: int, rng: np.random.Generator) -> bool:
+def _take(row: Holders, room: NDArray[np.int64], per_client: int, rng: np.random.Generator) -> bool:
     """Classes with room for one client, at random; False if there are too few."""
-    wanted = held - int(row.sum())
+    missing = per_client - int(row.sum())
     free = np.flatnonzero(~row & (room > 0))
-    if free.size < wanted:
+    if free.size < missing:
         return False
-    chosen = rng.choice(free, wanted, replace=False)
-    row[chosen] = True
-    room[chosen] -= 1
+    picks = rng.choice(free, missing, replace=False)
+    row[picks] = True
+    room[picks] -= 1
     return True
 
 
@@ -58,17 +60,17 @@ def _exchange(holds: Holders, room: NDArray[np.int64], client: int, order: NDArr
     chains: dict[int, list[tuple[int, int]]] = {client: []}  # (who, takes what) on the way to each client
     waiting, seen = [client], set[int]()
     for taker in waiting:  # grows on the way
-        for wanted in order[~holds[taker, order]].tolist():
-            if wanted in seen:
+        for label in order[~holds[taker, order]].tolist():
+            if label in seen:
                 continue
-            seen.add(wanted)
-            chain = [*chains[taker], (taker, wanted)]
-            if room[wanted] > 0:
+            seen.add(label)
+            chain = [*chains[taker], (taker, label)]
+            if room[label] > 0:
                 _carry_out(holds, chain)
-                room[wanted] -= 1
+                room[label] -= 1
                 return True
-            for giver in np.flatnonzero(holds[:, wanted]).tolist():
-                if giver not in chains and giver % classes != wanted:  # its first class it keeps
+            for giver in np.flatnonzero(holds[:, label]).tolist():
+                if giver not in chains and giver % classes != label:  # its first class it keeps
                     chains[giver] = chain
                     waiting.append(giver)
     return False
@@ -76,7 +78,7 @@ def _exchange(holds: Holders, room: NDArray[np.int64], client: int, order: NDArr
 
 def _carry_out(holds: Holders, chain: list[tuple[int, int]]) -> None:
     """Everyone takes a class, which the next one gives up."""
-    for place, (taker, taken) in enumerate(chain):
-        holds[taker, taken] = True
+    for place, (taker, label) in enumerate(chain):
+        holds[taker, label] = True
         if place:
             holds[taker, chain[place - 1][1]] = False

@@ -131,7 +131,7 @@ class Source(ABC):
         """The stream of a job; the same one each time the same task is asked about."""
 
     @abstractmethod
-    def noisy(self, values: Floats, sd: float, asked: bytes, released: int) -> Floats:
+    def noisy(self, values: Floats, sd: float, request: bytes, released: int) -> Floats:
         """A sum with noise of standard deviation sd on each number, as it may be published.
 
         `asked` says all about what was asked, `released` how many numbers of the run were published before.
@@ -158,9 +158,9 @@ class Secret(Source):
         whole = task.canonical()
         return Stream(lambda purpose: _Cipher(self.derived(purpose, whole)))
 
-    def noisy(self, values: Floats, sd: float, asked: bytes, released: int) -> Floats:
+    def noisy(self, values: Floats, sd: float, request: bytes, released: int) -> Floats:
         """Keyed by what was asked and by the very values: asked again it is the same, else another."""
-        what = repr((released, float(sd))).encode() + hashlib.sha256(asked).digest()
+        what = repr((released, float(sd))).encode() + hashlib.sha256(request).digest()
         return _with_noise(self, values, sd, what)
 
     def releases(self, text: bytes) -> SecretReleases:
@@ -188,7 +188,7 @@ class Reproducible(Source):
         numbers = (self.seed, task.round_number, task.client, task.copy)
         return Stream(lambda purpose: _Generator(numbers, _STREAMS[purpose]))
 
-    def noisy(self, values: Floats, sd: float, asked: bytes, released: int) -> Floats:
+    def noisy(self, values: Floats, sd: float, request: bytes, released: int) -> Floats:
         """Of one stream for the whole run, from the number it has come to."""
         normal = self._sums.normal(released, np.size(values))
         return np.asarray(values + sd * normal.reshape(np.shape(values)))
@@ -259,9 +259,9 @@ class _Generator:
 
 def digest(values: Tensor) -> bytes:
     """Of every bit of an array, its shape and its precision."""
-    found = hashlib.sha256(f"{values.dtype}{tuple(values.shape)}".encode())
-    found.update(np.ascontiguousarray(values.detach().numpy()).data)
-    return found.digest()
+    hasher = hashlib.sha256(f"{values.dtype}{tuple(values.shape)}".encode())
+    hasher.update(np.ascontiguousarray(values.detach().numpy()).data)
+    return hasher.digest()
 
 
 def digest_of_training(training: LocalTraining, seed: int) -> bytes:

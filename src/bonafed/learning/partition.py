@@ -27,7 +27,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bonafed import checks
 from bonafed.checks import Floats
-from bonafed.errors import InvalidValue
+from bonafed.errors import InvalidValue, MissingValue
 from bonafed.learning.formats import number_names
 from bonafed.learning.holders import holders
 
@@ -102,21 +102,23 @@ def label_count(labels: ArrayLike, clients: int, rng: np.random.Generator, k: in
     values, number = _request(labels, clients)
     classes = _classes(values)
     sizes = np.array([members.size for members in classes])
-    held = checks.whole("k", k)
-    if held > sizes.size:
-        raise InvalidValue("k", f"must be at most the number of classes, {sizes.size}", held)
-    if number * held < sizes.size:
+    per_client = checks.whole("k", k)
+    if per_client > sizes.size:
+        raise InvalidValue("k", f"must be at most the number of classes, {sizes.size}", per_client)
+    if number * per_client < sizes.size:
         raise InvalidValue(
-            "k", f"must be at least {-(-sizes.size // number)} for every class to have a holder", held
+            "k", f"must be at least {-(-sizes.size // number)} for every class to have a holder", per_client
         )
     first = np.bincount(np.arange(number) % sizes.size, minlength=sizes.size)
-    if number * held > np.minimum(sizes, number).sum() or (first > sizes).any():
+    if number * per_client > np.minimum(sizes, number).sum() or (first > sizes).any():
         raise InvalidValue(
-            "clients", f"must be fewer for each to hold samples of k = {held} classes", number
+            "clients", f"must be fewer for each to hold samples of k = {per_client} classes", number
         )
-    holds = holders(sizes, number, held, rng)
+    holds = holders(sizes, number, per_client, rng)
     if holds is None:
-        raise InvalidValue("k", f"must be smaller for {number} clients to hold samples of k classes", held)
+        raise InvalidValue(
+            "k", f"must be smaller for {number} clients to hold samples of k classes", per_client
+        )
     owner = np.empty(values.size, dtype=np.int64)
     for members, column in zip(classes, holds.T, strict=True):
         who = rng.permutation(np.flatnonzero(column))
@@ -199,8 +201,8 @@ def similarity(labels: ArrayLike, clients: int, rng: np.random.Generator, s: flo
     rest = order[uniform:]
     stocks = [rest[members] for members in _classes(values[rest])] if rest.size else []
     for client in range(number):  # spare samples of the rest to the last clients
-        for taken in _next_hand(stocks, number - client):
-            owner[taken] = client
+        for samples in _next_hand(stocks, number - client):
+            owner[samples] = client
     return _by_owner(owner, number)
 
 
@@ -246,14 +248,14 @@ def owner_numbers(groups: ArrayLike) -> Indices:
     >>> owner_numbers(["ward 9", "ward 10", "ward 9"])
     array([1, 0, 1])
     """
-    given = np.asarray(groups)
-    if given.ndim != 1 or given.size == 0:
-        raise InvalidValue("groups", "must be a non-empty list of owners", f"shape {given.shape}")
-    if np.issubdtype(given.dtype, np.integer):
-        return np.unique(given, return_inverse=True)[1].astype(np.int64)
-    names = given.tolist()
+    array = np.asarray(groups)
+    if array.ndim != 1 or array.size == 0:
+        raise InvalidValue("groups", "must be a non-empty list of owners", f"shape {array.shape}")
+    if np.issubdtype(array.dtype, np.integer):
+        return np.unique(array, return_inverse=True)[1].astype(np.int64)
+    names = array.tolist()
     if not all(isinstance(name, str) for name in names):
-        raise InvalidValue("groups", "must be whole numbers or text", given.dtype)
+        raise InvalidValue("groups", "must be whole numbers or text", array.dtype)
     if "" in names:
         raise InvalidValue("groups", "must name an owner", f"nothing in sample {names.index('')}")
     return number_names(names)
@@ -311,14 +313,14 @@ def partition(
     >>> partition("label_count", [0, 0, 1, 1], 2, np.random.default_rng(0), k=1)
     [array([0, 1]), array([2, 3])]
     """
-    known = options_of(name)
+    choices = options_of(name)
     for option in options:
-        if option not in known:
-            allowed = "be one of " + ", ".join(known) if known else "not be given"
+        if option not in choices:
+            allowed = "be one of " + ", ".join(choices) if choices else "not be given"
             raise InvalidValue(f"option of partition {name}", f"must {allowed}", repr(option))
-    for option, required in known.items():
+    for option, required in choices.items():
         if required and option not in options:
-            raise InvalidValue(option, f"must be given for partition {name}", "nothing")
+            raise MissingValue(option, f"is required for partition {name}")
     return PARTITIONS[name](labels, clients, rng, **options)
 
 
@@ -365,10 +367,10 @@ def owners(parts: Parts) -> Indices:
     >>> owners([np.array([1]), np.array([0, 2])])
     array([1, 0, 1])
     """
-    found = np.empty(sum(part.size for part in parts), dtype=np.int64)
+    owner = np.empty(sum(part.size for part in parts), dtype=np.int64)
     for client, part in enumerate(parts):
-        found[part] = client
-    return found
+        owner[part] = client
+    return owner
 
 
 def _by_owner(owner: Indices, clients: int) -> Parts:
@@ -399,8 +401,8 @@ def _next_hand(stocks: list[Indices], clients: int) -> list[Indices]:
     hand: list[Indices] = []
     for position in (0, -1):
         if size and stocks:
-            taken, stocks[position] = stocks[position][:size], stocks[position][size:]
-            hand.append(taken)
-            size -= taken.size
+            samples, stocks[position] = stocks[position][:size], stocks[position][size:]
+            hand.append(samples)
+            size -= samples.size
             stocks[:] = [stock for stock in stocks if stock.size]
     return hand

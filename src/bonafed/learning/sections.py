@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from bonafed import checks
-from bonafed.errors import InvalidValue
+from bonafed.errors import InvalidValue, MissingValue
 from bonafed.learning.partition import options_of
 from bonafed.learning.privacy import ADD_OR_REMOVE, REPLACE, Batches, Calibration
 from bonafed.learning.work import LocalTraining, Optimizer, local_steps
@@ -48,15 +48,15 @@ class Partition(Section):
     )
 
     def _agree(self) -> None:
-        known = {name: must for name, must in _options_of(self.kind).items() if name != "groups"}
+        options = {name: required for name, required in _options_of(self.kind).items() if name != "groups"}
         for name, value in self.options.items():
-            if name not in known:
-                raise unknown("", name, value, ["kind", "clients", *known])
-        for name, must in known.items():
-            if must and name not in self.options:
-                raise InvalidValue(name, f"must be given for {self.kind}", "nothing")
+            if name not in options:
+                raise unknown("", name, value, ["kind", "clients", *options])
+        for name, required in options.items():
+            if required and name not in self.options:
+                raise MissingValue(name, f"is required for {self.kind}")
         if self.clients is None and self.kind != "natural":
-            raise InvalidValue("clients", "must be given", "nothing")
+            raise MissingValue("clients")
 
     def table(self) -> dict[str, Any]:
         return {"kind": self.kind, "clients": self.clients, **self.options}
@@ -72,7 +72,7 @@ def _options_of(kind: str) -> dict[str, bool]:
     try:
         return options_of(kind)
     except InvalidValue as error:
-        raise InvalidValue("kind", error.rule, error.value) from error
+        raise error.renamed("kind") from error
 
 
 @dataclass(frozen=True)

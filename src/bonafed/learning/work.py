@@ -46,7 +46,7 @@ class LocalTraining:
         checks.between("momentum", self.momentum, 0.0, 1.0)
         _single("weight_decay", checks.non_negative("weight_decay", self.weight_decay))
         if (self.epochs is None) == (self.steps is None):
-            raise InvalidValue("epochs", "or steps must be given, not both", (self.epochs, self.steps))
+            raise InvalidValue("epochs", "or steps must be set, not both", (self.epochs, self.steps))
         if self.epochs is not None:
             checks.whole("epochs", self.epochs)
         if self.steps is not None:

@@ -30,7 +30,7 @@ from numpy.typing import ArrayLike, NDArray
 from bonafed import checks
 from bonafed.checks import Floats, finite_or_none
 from bonafed.economics.claims import Statement
-from bonafed.errors import BadModel, BadUpdate, InvalidValue
+from bonafed.errors import BadModel, BadUpdate, InvalidValue, MissingValue
 from bonafed.learning.federation import Federation, Need, Question, Roster, Task, Total, Train
 from bonafed.learning.participation import Participation, require_known, weighted_mean
 from bonafed.learning.privacy import (
@@ -150,11 +150,11 @@ class Unpaid:
     def participation(self, agreement: Agreement, round_number: int) -> Participation:
         """A share of the clients at random, weighted by their records."""
         members, config = agreement.members, self.config
-        wanted = max(1, round(config.local.participation * len(members)))
-        if wanted == len(members):
+        count = max(1, round(config.local.participation * len(members)))
+        if count == len(members):
             return weighted_mean(range(len(members)), members.sizes)
         rng = round_generator(config.run.seed, Purpose.PARTICIPANTS, round_number)
-        return weighted_mean(np.sort(rng.choice(len(members), wanted, replace=False)), members.sizes)
+        return weighted_mean(np.sort(rng.choice(len(members), count, replace=False)), members.sizes)
 
     def spend(self, agreement: Agreement, round_number: int, who: Participation) -> float | None:
         return None
@@ -407,7 +407,8 @@ def training_tasks(
     noise = None
     if noise_multipliers is not None:
         noise = checks.vector("noise_multipliers", noise_multipliers, length=len(names)).tolist()
-    sent, copies, works, tasks = model[None], dict[int, int](), dict[tuple[int, float], Train](), []
+    sent, copies, works = model[None], dict[int, int](), dict[tuple[int, float], Train]()
+    tasks, prefix = list[Task](), f"round {round_number}, "
     for client in clients:
         copy = copies.get(client, 0)
         copies[client] = copy + 1
@@ -415,12 +416,15 @@ def training_tasks(
         work = works.get(kind)
         if work is None:
             work = works[kind] = Train(spec, round_number, seed, *kind)
-        tasks.append(Task(f"round {round_number}, {names[client]}, {copy}", names[client], sent, work))
+        name = names[client]
+        tasks.append(Task(f"{prefix}{name}, {copy}", name, sent, work))
     return tasks
 
 
 def require_all(tasks: Sequence[Task], total: Total, round_number: int) -> None:
     """Everybody delivered."""
+    if all(total.delivered):
+        return
     for task, fine in zip(tasks, total.delivered, strict=True):
         if not fine:
             raise BadUpdate(task.client, round_number, total.failures[task.identifier].reason)
@@ -481,7 +485,7 @@ def _rates_by_theorem(config: Config, training: Training, members: Roster) -> tu
             rule = f"must be set for {rate}: nobody has agreed on a bound"
             if config.noise is not None:
                 rule = f"must be set for {rate} in private training: that of the data is not private"
-            raise InvalidValue(f"training.{name}", rule, "nothing")
+            raise MissingValue(f"training.{name}", rule)
     assert smooth is not None
     assert convex is not None
     decay = convex if training.weight_decay is None else training.weight_decay
@@ -542,18 +546,18 @@ def _ideal(calibration: Calibration, times: int, rate: float | None) -> Ideal:
     return lambda epsilon, delta: noise_multiplier(epsilon, delta, times, calibration)
 
 
-def _privacy_notes(promise: Promise, spent: float) -> list[str]:
+def _privacy_notes(promise: Promise, loss: float) -> list[str]:
     """What the user should know about the privacy of a run."""
     notes = []
-    asked = float(promise.epsilon.max())
+    epsilon = float(promise.epsilon.max())
     if promise.noise == "reproducible":
         notes.append(REPRODUCIBLE)
     if promise.calibration == "printed":
-        outcome = "was broken" if spent > asked else "was kept here, with more noise than it needs"
+        outcome = "was broken" if loss > epsilon else "was kept here, with more noise than it needs"
         notes.append(
             f"the printed calibration need not keep its promise (erratum J-13): "
-            f"epsilon {asked:.4g} was asked for, {spent:.4g} was spent, so it {outcome}"
+            f"epsilon {epsilon:.4g} was asked for, {loss:.4g} was spent, so it {outcome}"
         )
-    if promise.table == "privacy" and asked > HARDLY_A_PROMISE:
-        notes.append(f"an epsilon of {asked:.4g} is hardly a promise of privacy")
+    if promise.table == "privacy" and epsilon > HARDLY_A_PROMISE:
+        notes.append(f"an epsilon of {epsilon:.4g} is hardly a promise of privacy")
     return notes

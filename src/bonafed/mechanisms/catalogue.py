@@ -47,8 +47,8 @@ class Entry:
     def load(self) -> Slice:
         """The slice itself."""
         place = f"{__package__}.{self.place}"
-        found: Slice = importlib.import_module(place).SLICE
-        return found
+        loaded: Slice = importlib.import_module(place).SLICE
+        return loaded
 
     @property
     def example(self) -> Traversable:
@@ -134,7 +134,7 @@ _ENTRIES = (
         "audit advise",
     ),
 )
-CATALOGUE: Mapping[str, Entry] = {found.name: found for found in _ENTRIES}
+CATALOGUE: Mapping[str, Entry] = {item.name: item for item in _ENTRIES}
 
 
 def entry(name: str) -> Entry:
@@ -146,12 +146,12 @@ def entry(name: str) -> Entry:
 
 def with_verb(verb: str) -> list[Entry]:
     """Mechanisms that have such a command."""
-    return [found for found in CATALOGUE.values() if verb in found.verbs.split()]
+    return [entry for entry in CATALOGUE.values() if verb in entry.verbs.split()]
 
 
 def of_table(tables: Mapping[str, object]) -> Entry:
     """The mechanism whose table is among these; that without one if there is none."""
-    mine = [found for found in CATALOGUE.values() if found.table is not None and found.table in tables]
+    mine = [entry for entry in CATALOGUE.values() if entry.table is not None and entry.table in tables]
     if len(mine) > 1:
         first, second = mine[0].table, mine[1].table
         raise InvalidValue(str(second), f"must not be given with {first}", f"a section [{second}]")
@@ -160,10 +160,10 @@ def of_table(tables: Mapping[str, object]) -> Entry:
 
 def of_format(kind: object) -> Entry:
     """The mechanism whose contract files have this format."""
-    known: list[str] = []
-    for found in with_verb("quote"):
-        formats = found.load().formats
+    readable: list[str] = []
+    for entry in with_verb("quote"):
+        formats = entry.load().formats
         if kind in formats:
-            return found
-        known += formats
-    raise InvalidValue("contract.format", "must be one of " + ", ".join(known), repr(kind)[:60])
+            return entry
+        readable += formats
+    raise InvalidValue("contract.format", "must be one of " + ", ".join(readable), repr(kind)[:60])

@@ -26,8 +26,8 @@ def parse_deviation(name: str, text: object, kinds: Mapping[str, str], example: 
     """
     words = text.split() if isinstance(text, str) else []
     if len(words) < 2 or not _is_number(words[0]) or words[1] not in kinds:
-        known = ", ".join(f"{kind} {argument}".strip() for kind, argument in kinds.items())
-        raise InvalidValue(name, f"must be like '{example}'; known are {known}", repr(text))
+        allowed = ", ".join(f"{kind} {argument}".strip() for kind, argument in kinds.items())
+        raise InvalidValue(name, f"must be like '{example}'; known are {allowed}", repr(text))
     number, kind = int(words[0]), words[1]
     if len(words) != 2 + bool(kinds[kind]):
         rule = f"must have {'one argument' if kinds[kind] else 'no argument'} after {kind}"

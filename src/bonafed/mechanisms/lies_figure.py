@@ -29,11 +29,11 @@ def lie_figure(
     with np.errstate(over="ignore", invalid="ignore"):  # shown as blanks, and said
         gain = transfer[None, :] - costs[:, None] * quantity[None, :]
         gain = gain - np.diag(gain)[:, None]
-    known = gain[np.isfinite(gain)]
+    finite = gain[np.isfinite(gain)]
     figure = sheet(5.6, 4.4)
     axes = figure.subplots()
-    scale = reach or float(np.abs(known).max(initial=0.0)) or 1.0
-    best = max(float(known.max(initial=0.0)), witness.gain if witness is not None else 0.0)
+    scale = reach or float(np.abs(finite).max(initial=0.0)) or 1.0
+    best = max(float(finite.max(initial=0.0)), witness.gain if witness is not None else 0.0)
     pays = 1e-9 * scale < best < np.inf
     colours = TwoSlopeNorm(0.0, -scale, best if pays else scale)  # however little it is, gain is red
     room = 0.0 if costs[0] < costs[-1] else 0.5 * costs[0]  # a single cost has no width of its own
@@ -56,7 +56,7 @@ def lie_figure(
         )
         axes.legend(loc="upper left", fontsize=8)
     verdict = f"best lie gains {best:.3g} {unit}" if pays else "no lie pays"
-    if known.size < gain.size:
+    if finite.size < gain.size:
         verdict = "outcomes are not finite"
     axes.set_title(f"{name}:\n{verdict}", fontsize=10)
     below = "min" if reach else "neither"

@@ -58,8 +58,8 @@ class Config:
     def noise(self) -> str | None:
         """Where noise that hides records comes from, "secret" or "reproducible"; None: the run is not
         private."""
-        stated = (getattr(section, "noise", None) for section in (self.privacy, self.own))
-        return next((str(noise) for noise in stated if noise is not None), None)
+        values = (getattr(section, "noise", None) for section in (self.privacy, self.own))
+        return next((str(noise) for noise in values if noise is not None), None)
 
     @property
     def local(self) -> Training:
@@ -381,6 +381,7 @@ class Common:
     """What a comparison of mechanisms holds equal; a slice makes its own table of it."""
 
     training: Training | None
+    clients: int = 0
     budget: float | None = None  # money, whole run
     costs: Any = None  # prior of the cost of taking part in a round
     sensitivities: Any = None  # prior of the cost of a unit of epsilon
@@ -388,6 +389,7 @@ class Common:
     clip: float | None = None
     delta: float = 1e-5
     model: str = ""  # its name
+    steps: int | None = None  # gradient steps of a client over the whole run, at most
     seed: int = 0  # of what simulated clients draw
 
 

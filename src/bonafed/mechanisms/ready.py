@@ -81,13 +81,13 @@ def promises_kept(
     within budget: 2.70 of 2.70
     """
     least = min(a - b for a, b in zip(amounts, money.owed(costs, costs, times), strict=True)) / 100
-    spent = sum(amounts) / 100
+    spend = sum(amounts) / 100
     covers = f"every amount covers what the client stated; least margin {least:.2f}"
     short = f"a client is paid {-least:.2f} less than the cost it stated"
     return (
         Finding("individually rational", least >= 0, covers if least >= 0 else short, -least),
         Finding(
-            "within budget", sum(amounts) <= money.units(budget), f"{spent:,.2f} of {budget:,.2f}", spent,
+            "within budget", sum(amounts) <= money.units(budget), f"{spend:,.2f} of {budget:,.2f}", spend,
             allowed=budget,
         ),
     )  # fmt: skip
@@ -141,13 +141,13 @@ def audit_command(name: str, section: type[Section], subject_of: SubjectOf) -> C
     ]
     options = make_dataclass("AuditOptions", more, bases=(section,), frozen=True)
 
-    def answer(asked: Any) -> Document:
-        subject = subject_of(asked, asked.clients, asked.rounds)
-        rng = np.random.default_rng(asked.seed)
-        profiles = [subject.prior.sample(rng, asked.clients) for _ in range(_PROFILES)]
-        report = subject.search(profiles, asked.points)
+    def answer(options: Any) -> Document:
+        subject = subject_of(options, options.clients, options.rounds)
+        rng = np.random.default_rng(options.seed)
+        profiles = [subject.prior.sample(rng, options.clients) for _ in range(_PROFILES)]
+        report = subject.search(profiles, options.points)
         costs = f"costs from {subject.prior.low:g} to {subject.prior.high:g}"
-        caption = f"{asked.clients:,} clients, {asked.rounds:,} rounds, {costs}"
+        caption = f"{options.clients:,} clients, {options.rounds:,} rounds, {costs}"
         table = findings_table(f"Audit of {name}", report.findings, caption)
         data = {"mechanism": name, "findings": [finding.to_json() for finding in report.findings]}
         return Document((table,), data, holds=report.passed)

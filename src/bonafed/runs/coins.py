@@ -38,7 +38,7 @@ def keep(folder: Path, coins: Coins) -> bytes:
     return transcript_bytes(transcript_of(coins, opened=False))
 
 
-def kept(folder: Path) -> Coins:
+def restore(folder: Path) -> Coins:
     """Those of a run that is resumed."""
     transcript = read_transcript(folder / folders.COINS)
     if transcript.secret is not None:  # it was ended between opening and its summary

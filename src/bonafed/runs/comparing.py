@@ -9,6 +9,7 @@ is, and then attacked by search: the comparison shows what the best lie that was
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,8 +24,9 @@ from bonafed.learning.datasets import Dataset
 from bonafed.mechanisms import catalogue
 from bonafed.mechanisms.protocol import Attack, Common, Config
 from bonafed.runs import folder as folders
-from bonafed.runs.config import from_tables
-from bonafed.runs.setting import prepare
+from bonafed.runs.config import COMPARE, from_tables
+from bonafed.runs.holdings import Holdings, hold
+from bonafed.runs.setting import Setting, prepare
 from bonafed.runs.training import RunResult, train
 from bonafed.sections import Section, key, section_from, texts
 from bonafed.shown import Cell, Column, Document, JSONObject, Shown, Table
@@ -32,8 +34,8 @@ from bonafed.shown import Cell, Column, Document, JSONObject, Shown, Table
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-COMPARE = "compare"
 Tell = Callable[[str], None]
+_ROUNDING = 1e-9  # gains up to this are none
 
 
 def _names(name: str, value: object) -> tuple[str, ...]:
@@ -73,6 +75,13 @@ class Entrant:
         own = [record for record in self.result.metrics if not record["phase"]]
         return len({name for record in own for name in record["participants"]})
 
+    @property
+    def gain(self) -> float | None:
+        """What the best lie brings a client; 0: none pays. None: nobody looked."""
+        if self.lie is None:
+            return None
+        return self.lie.number if self.lie.number > _ROUNDING else 0.0
+
     def row(self) -> dict[str, Cell]:
         """As it stands in the table."""
         if self.result is None:
@@ -86,7 +95,7 @@ class Entrant:
             "largest epsilon": summary["epsilon"],
             "clients taken": self.taken,
             "steps": summary["steps"],
-            "best lie gains": None if self.lie is None else max(0.0, self.lie.number),
+            "best lie gains": self.gain,
             "seconds": summary["seconds"],
         }
 
@@ -166,62 +175,72 @@ def compare(
     asked = section_from(Compare, COMPARE, tables.get(COMPARE, {}))
     own = {entry.table for entry in catalogue.CATALOGUE.values() if entry.table}
     shared = {name: table for name, table in tables.items() if name not in (COMPARE, *own)}
-    entrants, clients = [], 0
+    say("loading data")
+    base = from_tables({name: table for name, table in shared.items() if name != "privacy"})
+    holdings = hold(base, dataset)
+    common = _common(asked, base, holdings)
+    entrants = []
     for name in asked.mechanisms:
-        config = _config_of(catalogue.entry(name), tables, shared, asked)
+        entry = catalogue.entry(name)
+        config = _config_of(entry, tables, shared, common)
         if isinstance(config, str):
             entrants.append(Entrant(name, reason=config))
             continue
         say(f"training under {name}")
         try:
-            setting = prepare(config, dataset=dataset, module=module)
+            setting = prepare(config, dataset=holdings.dataset, module=module)
         except InvalidValue as error:
-            if name in asked.mechanisms and not _stated(name, tables):
-                entrants.append(Entrant(name, reason=str(error)))
-                continue
-            raise
-        clients = len(setting.agreement.members)
+            if entry.table in tables:  # the user wrote it
+                raise
+            entrants.append(Entrant(name, reason=str(error)))
+            continue
         place = None if folder is None else folder / name
         result = train(setting, place, resume=place is not None and folders.holds_run(place))
-        audit = catalogue.entry(name).load().audit
-        lie = None
-        if audit is not None:
-            say(f"looking for a profitable lie under {name}")
-            attack = Attack(
-                setting.config, setting.agreement, setting.federation(None), setting.mechanism,
-                setting.start,
-            )  # fmt: skip
-            lie = max(audit(attack), key=lambda finding: finding.number, default=None)
-        entrants.append(Entrant(name, result=result, lie=lie))
-    if not clients:
+        entrants.append(Entrant(name, result=result, lie=_best_lie(entry, setting, say)))
+    if not any(entrant.result for entrant in entrants):
         raise InvalidValue(COMPARE, "must have a mechanism that applies", entrants[0].reason)
-    return Comparison(clients, tuple(entrants))
+    return Comparison(len(holdings.parts), tuple(entrants))
 
 
-def _stated(name: str, tables: Mapping[str, Any]) -> bool:
-    table = catalogue.entry(name).table
-    return table is not None and table in tables
+def _common(asked: Compare, base: Config, holdings: Holdings) -> Common:
+    """What all mechanisms are given alike."""
+    training = base.local
+    most = max(training.local_steps(part.size) for part in holdings.parts)
+    return Common(
+        training=training, clients=len(holdings.parts), budget=asked.budget, costs=asked.costs,
+        sensitivities=asked.sensitivities,
+        max_epsilon=asked.max_epsilon, clip=asked.clip, delta=asked.delta, model=base.model.name,
+        steps=training.rounds * most, seed=asked.seed,
+    )  # fmt: skip
+
+
+def _best_lie(entry: catalogue.Entry, setting: Setting, say: Tell) -> Finding | None:
+    """The most profitable lie that the mechanism's own search finds in this federation."""
+    audit = entry.load().audit
+    if audit is None:
+        return None
+    say(f"looking for a profitable lie under {entry.name}")
+    federation = setting.federation(None)
+    attack = Attack(setting.config, setting.agreement, federation, setting.mechanism, setting.start)
+    with ExitStack() as stack:
+        if isinstance(federation, AbstractContextManager):
+            stack.enter_context(federation)
+        return max(audit(attack), key=lambda finding: finding.number, default=None)
 
 
 def _config_of(
-    entry: catalogue.Entry, tables: Mapping[str, Any], shared: Mapping[str, Any], asked: Compare
+    entry: catalogue.Entry, tables: Mapping[str, Any], shared: Mapping[str, Any], common: Common
 ) -> Config | str:
     """The config of a mechanism in this comparison, or why it does not apply."""
     part = entry.load()
-    common = {name: table for name, table in shared.items() if name != "training" or part.training}
+    rest = {name: table for name, table in shared.items() if name != "training" or part.training}
     if part.privacy is None or entry.table is not None:
-        common.pop("privacy", None)  # a promise of privacy is for plain averaging, or a mechanism's own
+        rest.pop("privacy", None)  # a promise of privacy is for plain averaging, or a mechanism's own
     if entry.table is not None and entry.table in tables:
-        return from_tables({**common, entry.table: tables[entry.table]})
+        return from_tables({**rest, entry.table: tables[entry.table]})
     if part.compare is None:
         return "it says nothing about comparisons"
-    training = from_tables({n: t for n, t in shared.items() if n != "privacy"}).training
-    given = Common(
-        training=training, budget=asked.budget, costs=asked.costs, sensitivities=asked.sensitivities,
-        max_epsilon=asked.max_epsilon, clip=asked.clip, delta=asked.delta,
-        model=str(tables.get("model", {}).get("name", "")), seed=asked.seed,
-    )  # fmt: skip
-    table = part.compare(given)
+    table = part.compare(common)
     if isinstance(table, str):
         return table
-    return from_tables({**common, **({entry.table: table} if entry.table else {})})
+    return from_tables({**rest, **({entry.table: table} if entry.table else {})})

@@ -7,6 +7,7 @@
     [privacy]    optional
     [<table>]    of a mechanism of the catalogue; without one nobody is paid
     [run]        seed, folder, checkpoint_every, evaluate_every, cores
+    [compare]    for `bonafed compare` (`bonafed.runs.comparing`); a run does not look at it
 
 Which tables there are, and which keys each has, is the mechanism's to say (`Slice`). An unknown key, a
 missing one and an impossible value are refused under their dotted name, `training.rounds must be a whole
@@ -29,6 +30,7 @@ from bonafed.mechanisms.protocol import Config, Slice
 from bonafed.runs import toml
 from bonafed.sections import Section, section_from, unknown
 
+COMPARE = "compare"
 # data may move: what they are is told by their digest (`bonafed.runs.versions.require_same_data`)
 _HARMLESS = ("run.folder", "run.cores", "run.checkpoint_every", "data.folder")
 
@@ -59,6 +61,8 @@ def from_tables(tables: Mapping[str, Any]) -> Config:
     part = entry.load()
     kinds = _tables_of(part)
     for name, value in tables.items():
+        if name == COMPARE:
+            continue  # one file for both: what is compared is no part of a run
         if name not in kinds:
             raise _not_here(entry, kinds, name, value)
         if not isinstance(value, Mapping):
@@ -114,15 +118,15 @@ def differences(one: Config, other: Config) -> list[tuple[str, Any, Any]]:
     Where the files of the data are is none of them either, nor is what the user's own file is called:
     whether the data are the same is for their digest to tell.
     """
-    differing = []
+    changes = []
     a, b = to_tables(one), to_tables(other)
     for section in dict.fromkeys([*a, *b]):
         first, second = a.get(section, {}), b.get(section, {})
         for entry in dict.fromkeys([*first, *second]):
             dotted, value, then = f"{section}.{entry}", first.get(entry), second.get(entry)
             if value != then and not _is_harmless(dotted, value, then):
-                differing.append((dotted, value, then))
-    return differing
+                changes.append((dotted, value, then))
+    return changes
 
 
 def _is_harmless(dotted: str, value: object, then: object) -> bool:

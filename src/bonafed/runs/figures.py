@@ -52,21 +52,23 @@ class RunCurve:
 def runs_figure(curves: Sequence[RunCurve]) -> Figure:
     """One row of panels over rounds and, if a run pays, one over money; no panel that would be empty."""
     paid = any(curve.spend is not None for curve in curves)
-    known = [what for what in ("accuracy", "loss") if any(_measured(curve, what).any() for curve in curves)]
-    shown = known or ["accuracy", "loss"]
-    width = max(_PANEL * len(shown), 6.0)
+    measured = [
+        what for what in ("accuracy", "loss") if any(_measured(curve, what).any() for curve in curves)
+    ]
+    quantities = measured or ["accuracy", "loss"]
+    width = max(_PANEL * len(quantities), 6.0)
     columns = _legend_columns(curves, width)
     figure = sheet(width, (6.4 if paid else 3.4) + 0.2 * math.ceil(len(curves) / columns))
-    rows = figure.subplots(2 if paid else 1, len(shown), squeeze=False)
-    for panel, what in zip(rows[0], shown, strict=True):
+    rows = figure.subplots(2 if paid else 1, len(quantities), squeeze=False)
+    for panel, what in zip(rows[0], quantities, strict=True):
         _draw(panel, curves, what, over="rounds")
         panel.set(xlabel="round", title=what.capitalize())
         panel.xaxis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
-    for panel, what in zip(rows[1] if paid else (), shown, strict=False):
+    for panel, what in zip(rows[1] if paid else (), quantities, strict=False):
         _draw(panel, curves, what, over="spend")
         panel.set(xlabel="money spent so far", visible=bool(panel.get_lines()))
-    drawn = {line.get_label(): line for panel in rows.flat for line in panel.get_lines()}
-    _add_legend(figure, [drawn[curve.label] for curve in curves if curve.label in drawn], columns)
+    lines = {line.get_label(): line for panel in rows.flat for line in panel.get_lines()}
+    _add_legend(figure, [lines[curve.label] for curve in curves if curve.label in lines], columns)
     return figure
 
 
@@ -74,9 +76,9 @@ def _measured(curve: RunCurve, what: str) -> np.ndarray[tuple[int], np.dtype[np.
     return np.isfinite(curve.values(what))
 
 
-def _axis(drawn: Sequence[RunCurve], what: str) -> str:
+def _axis(curves: Sequence[RunCurve], what: str) -> str:
     """Of which samples the values are; where there are both, the legend tells which are of which."""
-    kinds = {"test" if curve.is_tested else "training" for curve in drawn} or {"test"}
+    kinds = {"test" if curve.is_tested else "training" for curve in curves} or {"test"}
     return f"{' or '.join(sorted(kinds))} {what}"
 
 
@@ -92,12 +94,12 @@ def _add_legend(figure: Figure, lines: Sequence[Line2D], columns: int) -> None:
 
 
 def _draw(axes: Axes, curves: Sequence[RunCurve], what: str, over: str) -> None:
-    drawn = []
+    visible = []
     for k, curve in enumerate(curves):
         x, measured = getattr(curve, over), _measured(curve, what)
         if x is None or not measured.any():
             continue
-        drawn.append(curve)
+        visible.append(curve)
         axes.plot(
             x[measured],
             curve.values(what)[measured],
@@ -107,8 +109,8 @@ def _draw(axes: Axes, curves: Sequence[RunCurve], what: str, over: str) -> None:
             marker="o" if measured.sum() == 1 else None,  # a point has no line
             label=curve.label,
         )
-    axes.set_ylabel(_axis(drawn, what))
-    if what == "loss" and _far_apart([curve.values(what)[_measured(curve, what)] for curve in drawn]):
+    axes.set_ylabel(_axis(visible, what))
+    if what == "loss" and _far_apart([curve.values(what)[_measured(curve, what)] for curve in visible]):
         axes.set_yscale("log")
 
 
@@ -140,14 +142,14 @@ def curves_figure(summary: Mapping[str, Any], metrics: Sequence[Mapping[str, Any
     for phase in phases:
         lines = [record for record in metrics if record["phase"] == phase]
         spends = [record["spend"] for record in lines]
-        paid = None if None in spends else np.cumsum(spends)
+        spend = None if None in spends else np.cumsum(spends)
         accuracy, loss, train_loss = (
             np.array([np.nan if line[key] is None else line[key] for line in lines])
             for key in ("test_accuracy", "test_loss", "train_loss")
         )
         name = phase or str(summary["mechanism"])
         rounds = np.arange(1.0, len(lines) + 1)
-        curves.append(RunCurve(name, rounds, accuracy, loss, paid, train_loss))
+        curves.append(RunCurve(name, rounds, accuracy, loss, spend, train_loss))
     return runs_figure(curves)
 
 
@@ -159,7 +161,7 @@ def comparison_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
             ("test accuracy", "test accuracy"),
             ("money", "money spent"),
             ("largest epsilon", "largest epsilon given away"),
-            ("best lie gains", "best lie gains"),
+            ("best lie gains", "best lie gains (own unit)"),
         )
         if any(row[name] is not None for row in rows)
     ]

@@ -177,10 +177,10 @@ class Log:
 
     def cut(self, length: int) -> None:
         """Keep the first `length` bytes of metrics.jsonl."""
-        found = self._file.seek(0, os.SEEK_END)
-        if found < length:
-            rule = f"must hold the {length} bytes its checkpoint speaks of"
-            raise InvalidValue(str(self._folder / METRICS), rule, found)
+        size = self._file.seek(0, os.SEEK_END)
+        if size < length:
+            rule = f"must hold the {length} bytes that its checkpoint refers to"
+            raise InvalidValue(str(self._folder / METRICS), rule, size)
         self._file.truncate(length)
         self._file.seek(0, os.SEEK_END)
 
@@ -192,7 +192,7 @@ class Log:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            rule = "must not be in training by another process"
+            rule = "must not be in use by another process"
             raise InvalidValue("run.folder", rule, self._folder) from error
 
     def append(self, record: RoundRecord) -> None:
@@ -247,9 +247,11 @@ def read_checkpoint(folder: Path) -> Checkpoint | None:
     if not path.is_file():
         return None
     try:
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as held:
-            state = {name.removeprefix(_STATE): held[name] for name in held if name.startswith(_STATE)}
-            return Checkpoint(int(held["round"]), int(held["metrics_length"]), state)
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
+            state = {
+                name.removeprefix(_STATE): archive[name] for name in archive if name.startswith(_STATE)
+            }
+            return Checkpoint(int(archive["round"]), int(archive["metrics_length"]), state)
     except (*NPZ_ERRORS, KeyError) as error:
         damaged = "the checkpoint is damaged: delete this file, and the run starts over when resumed"
         raise UnreadableFile(path, getattr(error, "strerror", None) or damaged) from error
@@ -259,13 +261,13 @@ def read_start(folder: Path) -> NDArray[Any]:
     """(P,) the weights the run began with."""
     path = folder / START
     try:
-        found = np.load(path, allow_pickle=False)
+        weights = np.load(path, allow_pickle=False)
     except NPZ_ERRORS as error:
         reason = getattr(error, "strerror", None) or f"not an array of numbers: {error}"
         raise UnreadableFile(path, reason) from error
-    if not isinstance(found, np.ndarray):
+    if not isinstance(weights, np.ndarray):
         raise UnreadableFile(path, "must hold one array")
-    return found
+    return weights
 
 
 def rounds_done(folder: Path) -> int:
@@ -281,7 +283,7 @@ def read_rounds(folder: Path) -> list[JSONObject]:
         return []
     whole = path.read_bytes()
     lines = whole[: whole.rfind(b"\n") + 1].splitlines()
-    found = []
+    records = []
     for number, line in enumerate(lines, 1):
         try:
             record = json.loads(line)
@@ -289,8 +291,8 @@ def read_rounds(folder: Path) -> list[JSONObject]:
             raise UnreadableFile(path, f"not JSON: {error}", number) from error
         if not isinstance(record, dict) or record.get("round") != number:
             raise UnreadableFile(path, f"must be the record of round {number}", number)
-        found.append(record)
-    return found
+        records.append(record)
+    return records
 
 
 def read_config(folder: Path) -> JSONObject:
@@ -308,11 +310,11 @@ def read_json(folder: Path, name: str) -> JSONObject:
     """versions.json or summary.json."""
     path = folder / name
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UnreadableFile(path, error.strerror or str(error)) from error
     except ValueError as error:
         raise UnreadableFile(path, f"not JSON: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise UnreadableFile(path, "must be an object")
-    return found
+    return content

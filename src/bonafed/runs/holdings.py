@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from bonafed.errors import InvalidValue
+from bonafed.errors import InvalidValue, MissingValue
 from bonafed.learning import datasets, models
 from bonafed.learning import partition as partitions
 from bonafed.learning.datasets import Dataset
@@ -52,26 +52,26 @@ class Holdings:
         """(n,) the client of each sample."""
         return partitions.owners(self.parts)
 
-    def roster(self, reported: Collection[str] = ()) -> Roster:
+    def roster(self, clients: Collection[str] = ()) -> Roster:
         """What a real federation would reveal; clients are called as the data say, or as they report.
 
         Where the data name no owners, the parts go to the names of the reports in their natural order,
         whatever the order of the reports, and without reports they are numbered from 0.
         """
         names = self.dataset.owners if self.config.partition.kind == "natural" else ()
-        if not names and len(reported) == len(self.parts):
-            names = tuple(sorted(reported, key=_natural_order))
+        if not names and len(clients) == len(self.parts):
+            names = tuple(sorted(clients, key=_natural_order))
         if not names:
             names = tuple(str(number) for number in range(len(self.parts)))
         noisy = self.config.partition.kind == "feature_noise"  # makes features longer than the data knew
-        told = not noisy and self.config.noise is None  # else it would be that of the longest record
+        is_public = not noisy and self.config.noise is None  # else it would be that of the longest record
         return Roster(
             names=names,
             sizes=np.array([part.size for part in self.parts], dtype=np.int64),
             shape=tuple(self.features.shape[1:]),
             classes=self.dataset.classes,
             vocabulary=self.dataset.vocabulary,
-            smoothness=self.dataset.smoothness if told else None,
+            smoothness=self.dataset.smoothness if is_public else None,
             strong_convexity=self.dataset.strong_convexity,
             feature_bound=self._feature_bound,
         )
@@ -131,17 +131,17 @@ def hold(
 
 def _with_classes(config: Config, dataset: Dataset) -> Dataset:
     """The classes the config states; in a private run they must not follow from the largest label."""
-    stated = config.data.classes
-    if stated is None:
+    classes = config.data.classes
+    if classes is None:
         if config.noise is not None and dataset.classes and not dataset.classes_stated:
-            rule = "must be given in a private run: that of the data follows from the largest private label"
-            raise InvalidValue("data.classes", rule, "nothing")
+            rule = "is required in a private run: that of the data follows from the largest private label"
+            raise MissingValue("data.classes", rule)
         return dataset
     if not dataset.classes:
-        raise InvalidValue("data.classes", "must not be given: labels are real numbers", stated)
-    if dataset.classes_stated and stated != dataset.classes:
-        raise InvalidValue("data.classes", f"must be {dataset.classes} for these data", stated)
-    return replace(dataset, classes=stated, classes_stated=True)
+        raise InvalidValue("data.classes", "must not be given: labels are real numbers", classes)
+    if dataset.classes_stated and classes != dataset.classes:
+        raise InvalidValue("data.classes", f"must be {dataset.classes} for these data", classes)
+    return replace(dataset, classes=classes, classes_stated=True)
 
 
 def _natural_order(name: str) -> list[tuple[int, str]]:
@@ -151,14 +151,14 @@ def _natural_order(name: str) -> list[tuple[int, str]]:
 
 def _load(config: Config, on_progress: Callable[[str], None] | None) -> tuple[Config, Dataset]:
     """The data, and the config with places that hold from any folder."""
-    given = config.data
-    folder = Path(given.folder).expanduser().absolute() if given.folder else None
-    name = given.name
+    section = config.data
+    folder = Path(section.folder).expanduser().absolute() if section.folder else None
+    name = section.name
     with named("data", dataset="name"):
         if datasets.is_own_file(name):
             name, folder = str(datasets.own_file(name, folder).absolute()), None
         dataset = datasets.load(name, folder=folder, seed=config.run.seed, on_progress=on_progress)
-    return replace(config, data=replace(given, name=name, folder=str(folder or ""))), dataset
+    return replace(config, data=replace(section, name=name, folder=str(folder or ""))), dataset
 
 
 def _split(config: Config, dataset: Dataset) -> list[NDArray[np.int64]]:
@@ -229,8 +229,8 @@ def _tensors(features: NDArray[Any], labels: NDArray[Any]) -> Samples:
 
 def _digest(features: NDArray[Any], dataset: Dataset, parts: list[NDArray[np.int64]]) -> str:
     """Changes when a sample, a label or the owner of one changes."""
-    found = hashlib.sha256()
+    hasher = hashlib.sha256()
     for array in (features, dataset.labels, dataset.test_features, dataset.test_labels, *parts):
-        found.update(f"{array.dtype}{array.shape}".encode())
-        found.update(np.ascontiguousarray(array).data)
-    return found.hexdigest()
+        hasher.update(f"{array.dtype}{array.shape}".encode())
+        hasher.update(np.ascontiguousarray(array).data)
+    return hasher.hexdigest()

@@ -17,19 +17,19 @@ from bonafed.runs.folder import JSONObject
 
 def find(places: Sequence[Path]) -> list[Path]:
     """Every place that holds a run, and the runs in the folders right inside the others; none twice."""
-    found: list[Path] = []
+    paths: list[Path] = []
     for place in places:
         if not place.is_dir():
-            raise InvalidValue("folder", "must hold runs of `bonafed train`: there is none yet", place)
+            raise InvalidValue("folder", "must exist and hold runs of `bonafed train`", place)
         if folders.holds_run(place):
-            found.append(place)
+            paths.append(place)
             continue
         inside = sorted(path for path in place.iterdir() if path.is_dir() and folders.holds_run(path))
         if not inside:
             raise InvalidValue("folder", "must hold a run, or folders that do", place)
-        found += inside
+        paths += inside
     once: dict[Path, Path] = {}
-    for path in found:
+    for path in paths:
         once.setdefault(path.resolve(), path)
     return list(once.values())
 
@@ -44,9 +44,9 @@ def distinct_names(places: Sequence[Path]) -> list[str]:
     lengths = [1] * len(parts)
     while True:
         names = [Path(*path[-length:]).as_posix() for path, length in zip(parts, lengths, strict=True)]
-        held = Counter(names)
+        counts = Counter(names)
         longer = [
-            min(length + (held[name] > 1), len(path))
+            min(length + (counts[name] > 1), len(path))
             for path, length, name in zip(parts, lengths, names, strict=True)
         ]
         if longer == lengths:
@@ -67,9 +67,9 @@ def overview(folder: Path) -> JSONObject:
         raise UnreadableFile(folder / folders.METRICS, f"must have the keys of a run ({error})") from error
 
 
-def _overview(folder: Path, config: Config, written: list[JSONObject]) -> JSONObject:
+def _overview(folder: Path, config: Config, records: list[JSONObject]) -> JSONObject:
     # what is trained beside the mechanism, such as baselines, is not in the list
-    own = [record for record in written if not record["phase"]]
+    own = [record for record in records if not record["phase"]]
     rounds = [{**record, "round": number} for number, record in enumerate(own, 1)]
 
     def last(key: str) -> Any:
@@ -87,7 +87,7 @@ def _overview(folder: Path, config: Config, written: list[JSONObject]) -> JSONOb
         "clients": config.partition.clients,
         "mechanism": config.mechanism,
         "scheme": getattr(config.own, "scheme", None),
-        "rounds": len(written),  # of all phases, like those that are planned
+        "rounds": len(records),  # of all phases, like those that are planned
         "planned_rounds": folders.read_json(folder, folders.VERSIONS).get("rounds"),
         "finished": finished,
         "test_accuracy": last("test_accuracy"),
@@ -98,7 +98,7 @@ def _overview(folder: Path, config: Config, written: list[JSONObject]) -> JSONOb
         "epsilon": folders.read_json(folder, folders.SUMMARY).get("epsilon")
         if finished
         else last("epsilon"),
-        "seconds": round(sum(record["seconds"] for record in written), 3),
+        "seconds": round(sum(record["seconds"] for record in records), 3),
         "curves": {
             "round": [record["round"] for record in rounds],
             "test_accuracy": [record["test_accuracy"] for record in rounds],

@@ -49,9 +49,9 @@ def read_secret(folder: Path, name: str, needed_for: str) -> bytes:
     """A secret of a run that is resumed; `needed_for` says in the error what cannot be done without it."""
     path = private_folder(folder) / (name + _ENDING)
     if not path.is_file() or path.is_symlink():
-        rule = f"must be there to resume: {needed_for}; a new run makes its own"
+        rule = f"must exist to resume: {needed_for}; a new run makes its own"
         raise InvalidValue(f"secret {path}", rule, "no such file")
-    _made(folder)  # refuses links, and takes back rights that a copy or a backup gave to others
+    _make_folder(folder)  # refuses links, and takes back rights that a copy or a backup gave to others
     path.chmod(0o600)
     value = _read(path)
     if len(value) != SECRET_BYTES:
@@ -78,10 +78,10 @@ def erase_secret(folder: Path, name: str) -> None:
 
 def write_private(folder: Path, name: str, data: bytes, *, replace: bool = False) -> Path:
     """A file in the private folder of a run, forced to disk as a whole; new, unless it may replace."""
-    place = _made(folder)
+    place = _make_folder(folder)
     path = place / name
     if os.path.lexists(path) and not replace:
-        raise InvalidValue("private file", "must not be there already", path)
+        raise InvalidValue("private file", "must not exist yet", path)
     partial = place / (name + ".partial")
     partial.unlink(missing_ok=True)  # of a process that was killed
     handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINKS, 0o600)
@@ -94,18 +94,18 @@ def write_private(folder: Path, name: str, data: bytes, *, replace: bool = False
     return path
 
 
-def _made(folder: Path) -> Path:
+def _make_folder(folder: Path) -> Path:
     place = private_folder(folder)
     place.parent.mkdir(parents=True, exist_ok=True)
     with suppress(FileExistsError):
         place.mkdir(mode=0o700)
         _sync(place.parent)
-    found = os.lstat(place)
-    if not stat.S_ISDIR(found.st_mode):
+    status = os.lstat(place)
+    if not stat.S_ISDIR(status.st_mode):
         raise InvalidValue("private folder", "must be a folder", place)
-    if hasattr(os, "geteuid") and found.st_uid != os.geteuid():
-        raise InvalidValue("private folder", "must belong to who runs this", place)
-    if stat.S_IMODE(found.st_mode) & 0o077:
+    if hasattr(os, "geteuid") and status.st_uid != os.geteuid():
+        raise InvalidValue("private folder", "must belong to the user running this", place)
+    if stat.S_IMODE(status.st_mode) & 0o077:
         place.chmod(0o700)
     return place
 

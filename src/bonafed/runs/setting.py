@@ -18,10 +18,10 @@ from torch import nn
 from bonafed.economics.claims import all_hold
 from bonafed.errors import InvalidValue
 from bonafed.learning.datasets import Dataset
-from bonafed.learning.engine.federation import EngineFederation
 from bonafed.learning.engine.jobs import Samples
 from bonafed.learning.engine.programs import Program, flat_parameters
 from bonafed.learning.federation import Federation, Roster
+from bonafed.learning.local import EngineFederation
 from bonafed.learning.noise import Source
 from bonafed.mechanisms import catalogue
 from bonafed.mechanisms.contracts.files import read_contract
@@ -119,9 +119,9 @@ def from_outside(folder: Path) -> tuple[Contract | None, Reports | None]:
     """The contract and the reports that a run was handed when it began; None: it made its own."""
     if not (folder / folders.AGREEMENT).is_file():
         return None, None
-    agreed = folders.read_json(folder, folders.AGREEMENT)
-    contract = read_contract(folder / folders.CONTRACT) if agreed["published"] else None
-    return contract, None if agreed["simulated"] else agreed["reports"]
+    agreement = folders.read_json(folder, folders.AGREEMENT)
+    contract = read_contract(folder / folders.CONTRACT) if agreement["published"] else None
+    return contract, None if agreement["simulated"] else agreement["reports"]
 
 
 def _clients(config: Config, holdings: Holdings, members: Roster, program: Program) -> EngineFederation:
@@ -132,16 +132,19 @@ def _slice(config: Config) -> Slice:
     return catalogue.entry(config.mechanism).load()
 
 
-def under(config: Config, contract: Contract) -> Config:
-    """The config of a run under a published contract: what both state must agree."""
-    if config.contract is not None and config.contract.digest == contract.digest:
+def under(config: Config | Mapping[str, Any], contract: Contract) -> Config:
+    """The config, or its tables, of a run under a published contract: what both state must agree.
+
+    The mechanism's own table may be left out of the tables, or hold only what no contract says.
+    """
+    if isinstance(config, Config) and config.contract is contract:
         return config
-    failed = [finding for finding in contract.verify() if finding.holds is False]
-    if not all_hold(failed):
-        raise InvalidValue("contract", "must verify before anybody trains under it", str(failed[0]))
+    failures = [finding for finding in contract.verify() if finding.holds is False]
+    if not all_hold(failures):
+        raise InvalidValue("contract", "must verify before anybody trains under it", str(failures[0]))
     table = catalogue.entry(contract.mechanism).table
     assert table is not None  # whoever publishes contracts has one
-    tables = to_tables(config)
+    tables = to_tables(config) if isinstance(config, Config) else config
     own: Mapping[str, Any] = tables.get(table, {})
     terms = contract.table()
     for key, value in own.items():
@@ -161,12 +164,12 @@ def _reports(
         if reports:
             raise InvalidValue("reports", "must not be given: nobody is asked for anything", len(reports))
         return {}
-    stated = clients.report(question) if reports is None else reports
+    values = clients.report(question) if reports is None else reports
     for name in members.names:
-        if name not in stated:
+        if name not in values:
             rule = f"must hold the {question.name} of every client"
             raise InvalidValue("reports", rule, f"none of {name!r}")
-    for name in stated:
+    for name in values:
         if name not in members.index:
             raise InvalidValue("reports", "must be of clients in the federation", repr(name))
-    return {name: float(stated[name]) for name in members.names}
+    return {name: float(values[name]) for name in members.names}

@@ -22,7 +22,7 @@ def summarise(setting: Setting, records: Sequence[JSONObject], statement: Statem
     config = setting.config
     own = [record for record in records if not record["phase"]]
     last = own[-1]
-    failed = [client for record in own for client in record["failed"]]
+    failures = [client for record in own for client in record["failed"]]
     accuracies = [value for record in own if (value := record["test_accuracy"]) is not None]
     spends = [record["spend"] for record in own if record["spend"] is not None]
     epsilon = statement.totals.get("largest_epsilon")
@@ -39,8 +39,8 @@ def summarise(setting: Setting, records: Sequence[JSONObject], statement: Statem
         "best_test_accuracy": max(accuracies, default=None),
         "mean_participants": sum(len(record["participants"]) for record in own) / len(own),
         "steps": sum(record["steps"] for record in own),
-        "failures": len(failed),
-        "failed_clients": sorted(set(failed)),
+        "failures": len(failures),
+        "failed_clients": sorted(set(failures)),
         "seconds": round(sum(record["seconds"] for record in records), 3),
         "spend": math.fsum(spends) if spends else None,
         "epsilon": epsilon,
@@ -55,10 +55,10 @@ def notes(setting: Setting, records: Sequence[JSONObject]) -> list[str]:
     sentences = []
     quiet = setting.config.noise is not None  # about training losses
     losses = [record["test_loss" if quiet else "train_loss"] for record in own]
-    known = [loss for loss in losses if loss is not None]
-    grows = bool(known) and known[-1] > known[0]
+    finite = [loss for loss in losses if loss is not None]
+    grows = bool(finite) and finite[-1] > finite[0]
     if grows:
-        grew = f"the {'test' if quiet else 'training'} loss grew from {known[0]:.4g} to {known[-1]:.4g}"
+        grew = f"the {'test' if quiet else 'training'} loss grew from {finite[0]:.4g} to {finite[-1]:.4g}"
         sentences.append(f"{grew}: the learning rate may be too large{' for this noise' if quiet else ''}")
     last = next((r["test_loss"] for r in reversed(own) if r["test_loss"] is not None), None)
     if setting.program.loss == "cross-entropy" and last is not None and not grows:
@@ -68,12 +68,12 @@ def notes(setting: Setting, records: Sequence[JSONObject]) -> list[str]:
                 f"the test loss, {last:.4g}, is above that of guessing, {guess:.4g}: "
                 "the learning rate may be too large"
             )
-    attended = [record for record in own if record["participants"]]
-    if attended and all(len(r["failed"]) == len(r["participants"]) for r in attended):
-        sentences.append("all updates were left out, the model is as it began")
-    if not attended:
+    active = [record for record in own if record["participants"]]
+    if active and all(len(r["failed"]) == len(r["participants"]) for r in active):
+        sentences.append("all updates were left out, the model is unchanged")
+    if not active:
         sentences.append(
-            "nobody took part in any round, the model is as it began: the budget buys too little"
+            "nobody took part in any round, the model is unchanged: the budget buys too little"
         )
     return sentences
 

@@ -57,7 +57,7 @@ def override(tables: Mapping[str, Any], change: str) -> dict[str, Any]:
 def _with(tables: Mapping[str, Any], keys: list[str], value: object, path: str) -> dict[str, Any]:
     first, *rest = keys
     if not rest:
-        others = {key: known for key, known in tables.items() if key != first}
+        others = {key: entry for key, entry in tables.items() if key != first}
         return others if value is None else {**tables, first: value}
     inner = tables.get(first, {})
     if not isinstance(inner, Mapping):
@@ -67,7 +67,7 @@ def _with(tables: Mapping[str, Any], keys: list[str], value: object, path: str) 
 
 def _parsed(text: str) -> object:
     try:
-        found = tomllib.loads(f"value = {text}")
+        tables = tomllib.loads(f"value = {text}")
     except tomllib.TOMLDecodeError:
         return text
-    return found["value"] if list(found) == ["value"] else text
+    return tables["value"] if list(tables) == ["value"] else text

@@ -165,11 +165,11 @@ class _Run:
         if last is None:
             first: State = setting.mechanism.begin(setting.agreement, self._start)
             return first, records
-        kept: State = setting.mechanism.restore(setting.agreement, last.state)
-        return kept, records
+        restored: State = setting.mechanism.restore(setting.agreement, last.state)
+        return restored, records
 
     def _round(self, state: State, records: list[JSONObject]) -> State:
-        began, mechanism = self._clock(), self._setting.mechanism
+        start, mechanism = self._clock(), self._setting.mechanism
         following: State
         following, what = mechanism.advance(state, self._federation)  # (1)
         number = following.round_number
@@ -184,7 +184,7 @@ class _Run:
         loss, accuracy = math.nan, math.nan
         if inside % run.evaluate_every == 0 or last:
             loss, accuracy = self._look(mechanism.models(following))  # (2)
-        record = self._record(number, what, loss, accuracy, round(self._clock() - began, 6))
+        record = self._record(number, what, loss, accuracy, round(self._clock() - start, 6))
         self._log.append(record)  # (3)
         records.append(_as_read(record))
         if (inside % run.checkpoint_every == 0 or last) and (arrays := following.arrays()):
@@ -225,13 +225,13 @@ class _Run:
 
     def _keep_simulation(self, state: State) -> None:
         """What only a simulation knows lies apart from what may be shared."""
-        setting, known = self._setting, dict[str, Any]()
+        setting, simulation = self._setting, dict[str, Any]()
         if setting.simulated and setting.agreement.reports:
-            known = {"note": _SIMULATED, "costs": dict(setting.agreement.reports)}
+            simulation = {"note": _SIMULATED, "costs": dict(setting.agreement.reports)}
         if isinstance(setting.mechanism, Simulated):
-            known |= setting.mechanism.simulation(state, self._federation) or {}
-        if known:
-            content = folders.to_json(known)
+            simulation |= setting.mechanism.simulation(state, self._federation) or {}
+        if simulation:
+            content = folders.to_json(simulation)
             private.write_private(self._folder, private.SIMULATION, content, replace=True)
 
     def _finish(self, state: State, statement: Statement, records: list[JSONObject]) -> RunResult:
@@ -262,7 +262,7 @@ def _with_coins(
     agreement, files = setting.agreement, dict[str, bytes]()
     if setting.mechanism.lottery(agreement) is not None:
         if resume:
-            agreement = with_tossed(agreement, coins.kept(folder))
+            agreement = with_tossed(agreement, coins.restore(folder))
         else:
             agreement = simulate(agreement, entropy, secret)
             assert agreement.coins is not None  # tossed now

@@ -49,10 +49,10 @@ def changed_versions(folder: Path) -> dict[str, tuple[str, str]]:
     }
 
 
-def require_same_config(now: Config, began: Config) -> None:
+def require_same_config(now: Config, before: Config) -> None:
     """But for what changes no result: the rest of a run would be of another, its promises of neither."""
-    for key, given, then in differences(now, began):
-        raise InvalidValue(key, f"must be as when the run began, {then!r}", repr(given))
+    for key, value, then in differences(now, before):
+        raise InvalidValue(key, f"must be as it was when the run began, {then!r}", repr(value))
 
 
 def needs_secret(config: Config) -> bool:
@@ -92,9 +92,9 @@ def published_digest(digest: str, noise: Source | None) -> str:
 
 def require_same_data(digest: str, folder: Path, *, keyed: bool = False) -> None:
     """Wherever their files are now: samples, labels, and who holds them; as published."""
-    began = folders.read_json(folder, folders.VERSIONS).get("data")
-    if began != digest:
-        rule = f"must be the data and the partition the run began with ({str(began)[:12]}...)"
+    before = folders.read_json(folder, folders.VERSIONS).get("data")
+    if before != digest:
+        rule = f"must be the data and the partition the run began with ({str(before)[:12]}...)"
         if keyed:
             rule += ", and noise.secret the run's own"
         raise InvalidValue("data", rule, f"{digest[:12]}...")
@@ -125,10 +125,10 @@ def begin_or_resume(
         log.begin(to_toml(config), versions(config.run.seed, rounds, published, model), start, files)
         return start, noise
     require_same_data(published, folder, keyed=isinstance(noise, Secret))
-    kept = folders.read_start(folder)
-    if (kept.dtype, kept.shape) != (start.dtype, start.shape):
-        rule = f"must be as when the run began, with {kept.size:,} weights of {kept.dtype}"
+    weights = folders.read_start(folder)
+    if (weights.dtype, weights.shape) != (start.dtype, start.shape):
+        rule = f"must be as it was when the run began, with {weights.size:,} weights of {weights.dtype}"
         raise InvalidValue("model", rule, f"{start.size:,} of {start.dtype}")
     if folders.read_json(folder, folders.VERSIONS).get("model") != model:
         raise InvalidValue("model", "must be the module the run began with", "another one")
-    return kept, noise
+    return weights, noise

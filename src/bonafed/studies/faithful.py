@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -35,14 +35,12 @@ from bonafed.studies.grid import (
     Study,
     StudyCell,
     average,
+    drawing,
     report,
     rising,
     several,
     table_of,
 )
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _BASE = Case("faithful")
 _COLUMNS = ("loss", "overall", "test_loss", "test_overall", "accuracy", "collected", "error")
@@ -292,15 +290,9 @@ def _study(summary: str, options: type[Agents], draw: str, example: str) -> Stud
         table = curves(
             choices.lines, choices.seeds, {case: Outcome(**result) for case, result in results.items()}
         )
-
-        def figure() -> Figure:
-            from bonafed.studies import faithful_figures
-
-            picture: Figure = getattr(faithful_figures, draw)(table)
-            return picture
-
         rows = table.to_rows()
         few = [{name: row[name] for name in ("curve", table.axis, *_COLUMNS)} for row in rows]
+        figure = drawing(f"faithful_figures.{draw}", table)
         return report(summary, rows, figure, tables=table_of(summary, few), notes=_notes(table))
 
     return Study(summary, options, show, _cells, example=f"bonafed reproduce {example}")

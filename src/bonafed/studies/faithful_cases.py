@@ -40,7 +40,7 @@ from bonafed.mechanisms.faithful import (
 from bonafed.mechanisms.faithful.bounds import amplified_weights
 from bonafed.randomness import FaithfulStudy, generator
 from bonafed.sections import Section, key, natural, one_of, word
-from bonafed.studies.grid import StudyCell
+from bonafed.studies.grid import StudyCell, contents
 
 if TYPE_CHECKING:
     from bonafed.learning.datasets import Dataset, Features
@@ -100,7 +100,9 @@ class Case(Section):
     @property
     def cell(self) -> StudyCell:
         """As a cell of a study."""
-        return StudyCell(f"faithful {self}", self.table(), compute=lambda: asdict(outcome(self)))
+        return StudyCell(
+            f"faithful {self}", [self.table(), contents(self.data)], compute=lambda: asdict(outcome(self))
+        )
 
 
 @dataclass(frozen=True)

@@ -71,8 +71,8 @@ def payment_figure(table: Curves) -> Figure:
     for name, colour in colours.items():
         payment_error = table.of(name, "error")
         # exact payments have no place on a logarithmic axis
-        positive = np.where(payment_error.mean == 0, np.nan, payment_error.mean)
-        _bars(error, table.at, Average(positive, payment_error.sd), colour)
+        errors = np.where(payment_error.mean == 0, np.nan, payment_error.mean)
+        _bars(error, table.at, Average(errors, payment_error.sd), colour)
         _line(totals, table, name, "collected", colour)
         _line(losses, table, name, "loss", colour)
         _line(losses, table, name, "overall", colour, "--")
@@ -119,8 +119,8 @@ def tradeoff_figure(table: Tradeoffs) -> Figure:
 def _line(
     axes: Axes, table: Curves, name: str, part: str, colour: str, style: str = "-", scale: float = 1.0
 ) -> None:
-    curve = table.of(name, part)
-    _bars(axes, table.at, Average(scale * curve.mean, scale * curve.sd), colour, style)
+    values = table.of(name, part)
+    _bars(axes, table.at, Average(scale * values.mean, scale * values.sd), colour, style)
 
 
 def _bars(axes: Axes, x: Floats, y: Average, colour: str, style: str = "-") -> None:

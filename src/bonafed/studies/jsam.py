@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -38,10 +38,7 @@ from bonafed.mechanisms.jsam.payments import lowest_cost, virtual_costs_of
 from bonafed.randomness import JsamStudy, generator
 from bonafed.sections import Section, key
 from bonafed.shown import Document
-from bonafed.studies.grid import Average, Results, Row, Study, average, increasing, report, rows_of
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from bonafed.studies.grid import Average, Results, Row, Study, average, drawing, increasing, report, rows_of
 
 MECHANISMS = ("JSAM", "complete information", "USBM", "FSBM-50", "FSBM-75", "BBM")
 
@@ -216,10 +213,10 @@ def cost_shares(population: Population, etas: ArrayLike | None = None) -> CostSh
     planned, paid, selected = np.empty(shape), np.empty(shape), np.empty(shape[:2])
     for i, (costs, v) in enumerate(zip(population.costs(), _virtual(population), strict=True)):
         for j, e in enumerate(eta):
-            settlement = settle(costs, population.prior, e, population.noise_scale)
-            planned[i, j] = settlement.allocation.privacy * v / settlement.allocation.total
-            paid[i, j] = settlement.payment / settlement.spend
-            selected[i, j] = settlement.allocation.threshold
+            bought = settle(costs, population.prior, e, population.noise_scale)
+            planned[i, j] = bought.allocation.privacy * v / bought.allocation.total
+            paid[i, j] = bought.payment / bought.spend
+            selected[i, j] = bought.allocation.threshold
     first = np.stack([(part.argmax(2) == 0).mean(0) for part in (planned, paid)], axis=1)
     return CostShares(eta, average(selected), average(planned), average(paid), first)
 
@@ -300,14 +297,9 @@ def _study(
 
     def show(population: Population, _: Results) -> Document:
         result = table(population)
-
-        def figure() -> Figure:
-            from bonafed.studies import jsam_figures
-
-            picture: Figure = getattr(jsam_figures, draw)(result)
-            return picture
-
-        return report(summary, result.to_rows(), figure, notes=(note(result),))
+        return report(
+            summary, result.to_rows(), drawing(f"jsam_figures.{draw}", result), notes=(note(result),)
+        )
 
     return Study(summary, Population, show, example=f"bonafed reproduce {example}")
 

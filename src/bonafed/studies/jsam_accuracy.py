@@ -26,7 +26,7 @@ from bonafed.mechanisms.jsam.schemes import LARGEST_LOSSES, WITH_MEMBERS, Scheme
 from bonafed.randomness import numbered_generator
 from bonafed.sections import key, one_of, word
 from bonafed.shown import Column, Document, JSONObject, Table
-from bonafed.studies.grid import Grid, Results, Study, StudyCell, average, report, several
+from bonafed.studies.grid import Grid, Results, Study, StudyCell, average, contents, report, several
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -137,7 +137,7 @@ def _cell(options: Accuracy, place: Place) -> StudyCell:
     }
     return StudyCell(
         f"jsam {name}",
-        [place.similarity],
+        [place.similarity, contents(options.data)],
         tables,
         dataset=lambda: _with_owners(options.data, options.clients, place.similarity, place.seed),
     )

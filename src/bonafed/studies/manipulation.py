@@ -133,12 +133,12 @@ def _truncate(mean: float, deviation: float) -> Noise:
 def _designs(example: Example, designs: int, seed: int) -> tuple[Floats, Floats]:
     """(designs, 2, 2) the A_1 and A_2 of drawn x."""
     rng = np.random.default_rng(seed)
-    moments = []
+    matrices = []
     for n in example.counts:
         x = rng.random((designs, n))
         first, second = x.sum(1), (x**2).sum(1)
-        moments.append(np.stack([np.full(designs, float(n)), first, first, second], 1).reshape(-1, 2, 2))
-    return moments[0], moments[1]
+        matrices.append(np.stack([np.full(designs, float(n)), first, first, second], 1).reshape(-1, 2, 2))
+    return matrices[0], matrices[1]
 
 
 def manipulation_curve(
@@ -189,10 +189,10 @@ def best_factor(example: Example, *, designs: int = 4000, seed: int = 0) -> floa
     if alone <= min(values):
         return math.inf
     at = min(max(int(np.argmin(values)), 1), grid.size - 2)
-    optimum = minimize_scalar(
+    least = minimize_scalar(
         risk, bounds=(grid[at - 1], grid[at + 1]), method="bounded", options={"xatol": 1e-6}
     )
-    return math.exp(float(optimum.x))
+    return math.exp(float(least.x))
 
 
 def figure(*, designs: int = 1000, seed: int = 0) -> Figure:

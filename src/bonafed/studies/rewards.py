@@ -31,7 +31,7 @@ from bonafed.mechanisms.rewards.metrics import Scores, Summary, summarise
 from bonafed.randomness import RewardsStudy, generator
 from bonafed.sections import key, word
 from bonafed.shown import Cell, Column, Document, JSONObject, Table
-from bonafed.studies.grid import Grid, Results, Row, Study, StudyCell, report, several
+from bonafed.studies.grid import Grid, Results, Row, Study, StudyCell, contents, report, several
 from bonafed.studies.rewards_printed import PERCENT, printed_scores
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ def _cell(options: Tables, place: Place) -> StudyCell:
     }
     return StudyCell(
         f"{name}, {place.variant}" if place.variant else name,
-        [place.partition],
+        [place.partition, contents(place.data)],
         tables,
         dataset=lambda: federation(
             place.data, place.partition, options.clients, place.seed, options.validation
@@ -196,7 +196,7 @@ def federation(data: str, split: str, clients: int, seed: int, validation: int) 
     if validation >= len(whole.labels):
         raise InvalidValue("validation", f"must be below {len(whole.labels)} samples", validation)
     order = generator(seed, RewardsStudy.VALIDATION).permutation(len(whole.labels))
-    validation_rows, training_rows = np.sort(order[:validation]), np.sort(order[validation:])
+    reserved, training_rows = np.sort(order[:validation]), np.sort(order[validation:])
     _, kind, options = PARTITIONS[split]
     labels, train = whole.labels[training_rows], whole.features[training_rows]
     parts = partition(kind, labels, clients, generator(seed, RewardsStudy.PARTITION), **options)
@@ -209,8 +209,8 @@ def federation(data: str, split: str, clients: int, seed: int, validation: int) 
         whole,
         features=train,
         labels=labels,
-        test_features=(np.concatenate([whole.test_features, whole.features[validation_rows]]) - mean) / sd,
-        test_labels=np.concatenate([whole.test_labels, whole.labels[validation_rows]]),
+        test_features=(np.concatenate([whole.test_features, whole.features[reserved]]) - mean) / sd,
+        test_labels=np.concatenate([whole.test_labels, whole.labels[reserved]]),
         groups=owners(parts),
     )
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,10 +18,7 @@ from bonafed.checks import Floats
 from bonafed.mechanisms.faithful.bounds import Tradeoff, privacy_tradeoff
 from bonafed.sections import Section, key
 from bonafed.shown import Document
-from bonafed.studies.grid import Results, Row, Study, increasing, report, table_of
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from bonafed.studies.grid import Results, Row, Study, drawing, increasing, report, table_of
 
 _ALPHAS = (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)  # of the default alphas
 
@@ -100,16 +96,11 @@ class Bound(Section):
 
 def _show(bound: Bound, _: Results) -> Document:
     tradeoffs = tradeoff(bound.dimension, bound.smallest, bound.agents, bound.regulariser)
-
-    def figure() -> Figure:
-        from bonafed.studies.faithful_figures import tradeoff_figure
-
-        return tradeoff_figure(tradeoffs)
-
     rows = tradeoffs.to_rows()
     few = [row for row in rows if any(math.isclose(float(row["alpha"] or 0), x) for x in _ALPHAS)]
     note = "Steps grow and the bound falls with alpha; the paper's text has both reversed (erratum F-D9)."
     overview = table_of("Steps and bound of Proposition 11", few)
+    figure = drawing("faithful_figures.tradeoff_figure", tradeoffs)
     return report(overview.title, rows, figure, tables=overview, notes=(note,))
 
 

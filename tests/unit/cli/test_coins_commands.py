@@ -117,7 +117,7 @@ def test_no_secret_of_a_contract_that_was_not_written(bonafed, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--commit-coins", "s"], "--commit-coins must be given with --save"),
+        (["--commit-coins", "s"], "--commit-coins requires --save"),
         (
             ["--save", "c.json", "--commit-coins", "c.json"],
             "--commit-coins must not be the file of another output",
@@ -225,7 +225,7 @@ def test_who_does_not_reveal_is_listed(bonafed, agreed):
         ("client,nonce\nada,xy\n", "nonce of ada must be hexadecimal digits, got xy"),
         ("client,nonce\nada,00\n", "must be 32 bytes, got 1 bytes"),
         ("client,nonce\njoe,00\n", "nonces must be of clients on the roster, got 'joe'"),
-        ("client,nonce\nada,00\nada,01\n", "client must not be there twice, got 'ada'"),
+        ("client,nonce\nada,00\nada,01\n", "client must not appear twice, got 'ada'"),
         ("client,nonce\nada,\n", "client and nonce must not be empty"),
         ("client\nada\n", "must have a header with one column 'nonce'"),
     ],
@@ -240,14 +240,14 @@ def test_what_was_revealed_must_be_nonces(bonafed, agreed, text, message):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["coins", "toss", "roster.json"], "--nonces must be given: the coins are not opened"),
-        (["coins", "toss", "roster.json", *SERVER[:2]], "--secret must be given"),
+        (["coins", "toss", "roster.json"], "--nonces is required: the coins are not opened"),
+        (["coins", "toss", "roster.json", *SERVER[:2]], "--secret is required"),
         (["coins", "toss", "roster.json", *SERVER, "--save", "roster.json"], "must not be the file of"),
-        (["coins", "open", "roster.json", *SERVER], "--save must be given"),
-        (["coins", "nonce", "contract.json", "--save", "n"], "--client must be given"),
-        (["coins", "roster", "contract.json", "--save", "r"], "--reports must be given"),
-        (["coins", "reveal", "contract.json", "--client", "ada"], "--cost must be given"),
-        (["verify"], "CONTRACT.json or --coins must be given"),
+        (["coins", "open", "roster.json", *SERVER], "--save is required"),
+        (["coins", "nonce", "contract.json", "--save", "n"], "--client is required"),
+        (["coins", "roster", "contract.json", "--save", "r"], "--reports is required"),
+        (["coins", "reveal", "contract.json", "--client", "ada"], "--cost is required"),
+        (["verify"], "CONTRACT.json or --coins is required"),
         (["verify", "--coins", "none.json"], "No such file"),
     ],
 )

@@ -176,7 +176,7 @@ BAD = [
     ([*UNIFORM[:-1], "0"], "budget must be positive, got 0.0"),
     ([*UNIFORM[:-1], "nan"], "budget must be finite, got nan"),
     ([*UNIFORM[:-1], "lots"], "Invalid value for '--budget': 'lots' is not a valid float."),
-    (UNIFORM[:-2], "--budget must be given, got nothing"),
+    (UNIFORM[:-2], "--budget is required"),
     (["--prior", "uniform:1.5,0.5", *CONTRACT], "prior: low must be below high = 0.5, got 1.5"),
     (["--prior", "uniform:0.5", *CONTRACT], "prior uniform must be uniform:LOW,HIGH, got 'uniform:0.5'"),
     (["--prior", "uniform:a,b", *CONTRACT], "prior uniform must be numbers LOW,HIGH, got 'a'"),
@@ -213,7 +213,7 @@ BAD = [
     ),
     (CONTRACT, "input must be one of --prior, --past-costs, --prior-free, got none"),
     ([*UNIFORM, "--highest", "2"], "--highest must not be given with --prior, got 2.0"),
-    (["--prior-free", *CONTRACT], "--highest must be given with --prior-free, got nothing"),
+    (["--prior-free", *CONTRACT], "--highest is required with --prior-free"),
 ]
 
 
@@ -416,7 +416,7 @@ def test_settle_draws_costs_and_plays_rules(bonafed):
             ["--reports", "twice.csv"],
             "twice.csv, line 4: client must not be there twice, got 'ann' as in line 2",
         ),
-        (["--reports", "unnamed.csv"], "unnamed.csv, line 3: client must be named"),
+        (["--reports", "unnamed.csv"], "unnamed.csv, line 3: client has no name"),
         (["--reports", "double.csv"], "double.csv, line 1: must have one column 'cost', got 2"),
         (["--reports", "none.csv"], "none.csv: No such file or directory"),
         (["--reports", "four.csv"], "reports must be of the contract's 3 clients at most, got 4"),

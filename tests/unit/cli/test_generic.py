@@ -113,7 +113,7 @@ class TestOptions:
     @pytest.mark.parametrize(
         ("words", "message"),
         [
-            (["quote", "toy", "--clients", "3"], "--budget must be given, got nothing"),
+            (["quote", "toy", "--clients", "3"], "--budget is required"),
             ([*QUOTE[:-1], "-3"], "budget must be positive, got -3.0"),
             ([*QUOTE[:-1], "nan"], "budget must be finite, got nan"),
             ([*QUOTE[:-1], "lots"], "Invalid value for '--budget': 'lots' is not a valid float."),
@@ -134,8 +134,8 @@ class TestOptions:
                 "--plot must not be given: there is no figure",
             ),
             ([*QUOTE, "--name", "silent", "--save", "x"], "--save must not be given: there is no contract"),
-            ([*QUOTE, "--sign", "k.pem"], "--sign must be given with --save, got k.pem"),
-            ([*QUOTE, "--commit-coins", "s"], "--commit-coins must be given with --save"),
+            ([*QUOTE, "--sign", "k.pem"], "--sign requires --save, got k.pem"),
+            ([*QUOTE, "--commit-coins", "s"], "--commit-coins requires --save"),
             (
                 [*QUOTE, "--save", "c", "--commit-coins", "c"],
                 "--commit-coins must not be the file of another",
@@ -219,7 +219,7 @@ class TestContracts:
         assert "The contract fails a check." in out
 
     def test_verify_needs_something(self, bonafed, toy):
-        assert bonafed("verify")[2] == "error: CONTRACT.json or --coins must be given, got nothing\n"
+        assert bonafed("verify")[2] == "error: CONTRACT.json or --coins is required\n"
 
     def test_settle_reads_the_column_of_the_question(self, bonafed, contract):
         Path("r.csv").write_text("client,effort\nada,1\nben,2\ncem,3\n")

@@ -65,7 +65,7 @@ def test_a_stop_says_how_to_go_on(say, monkeypatch):
 
     monkeypatch.setattr(grid, "train", stop)
     stopped = say(*DIGITS, code=130)
-    assert stopped.stderr.endswith("stopped by the user; the same command goes on where it was\n")
+    assert stopped.stderr.endswith("stopped by the user; the same command continues where it stopped\n")
 
 
 @pytest.mark.parametrize(

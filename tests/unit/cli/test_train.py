@@ -22,7 +22,8 @@ def trained(bonafed):
 
 
 def test_train_shows_what_the_summary_says(trained):
-    assert trained("train", "--write-example", "fedavg") == (0, "fedavg.toml is there already\n", "")
+    again = (0, "fedavg.toml already exists, unchanged\n", "")
+    assert trained("train", "--write-example", "fedavg") == again
     with Path("fedavg.toml").open("a") as file:
         file.write("# mine\n")
     assert trained("train", "--write-example", "fedavg")[::2] == (
@@ -61,7 +62,7 @@ def test_a_finished_run_is_left_alone(trained):
     before = {path: path.read_bytes() for path in Path("runs/fedavg").iterdir()}
     code, out, err = trained("train", "--resume", "runs/fedavg")
     assert (code, err) == (0, "")
-    assert "finished before; nothing to do" in out
+    assert "already finished; nothing to do" in out
     assert {path: path.read_bytes() for path in Path("runs/fedavg").iterdir()} == before
     code, _, err = trained("train", "fedavg.toml")
     assert code == 2
@@ -72,12 +73,12 @@ def test_a_finished_run_is_left_alone(trained):
 
 
 def test_resuming_takes_the_config_of_the_run(trained):
-    refused = (2, "", "error: run.seed must be as when the run began, 1, got 3\n")
+    refused = (2, "", "error: run.seed must be as it was when the run began, 1, got 3\n")
     assert trained("train", "--resume", "runs/fedavg", "--set", "run.seed=3") == refused  # though finished
-    longer = (2, "error: training.rounds must be as when the run began, 2, got 20\n")
+    longer = (2, "error: training.rounds must be as it was when the run began, 2, got 20\n")
     assert trained("train", "fedavg.toml", "--resume", "runs/fedavg")[::2] == longer
     code, out, _ = trained("train", "fedavg.toml", *QUICK, "--resume", "runs/fedavg")
-    assert (code, "finished before; nothing to do" in out) == (0, True)
+    assert (code, "already finished; nothing to do" in out) == (0, True)
     Path("runs/fedavg/summary.json").unlink()  # as if stopped just before the end
     assert trained("train", "--resume", "runs/fedavg", "--set", "run.seed=3") == refused
     assert trained("train", "fedavg.toml", "--resume", "runs/fedavg")[::2] == longer
@@ -115,7 +116,7 @@ def test_a_run_is_resumed_from_data_that_have_moved(bonafed):
     assert (code, "mine.npz: No such file" in err) == (2, True)
     assert bonafed("train", "--resume", "run", "--set", "data.name=other.npz")[2].startswith(other)
     named = bonafed("train", "--resume", "run", "--set", "data.name=digits")[2]
-    assert named.startswith("error: data.name must be as when the run began, '/")
+    assert named.startswith("error: data.name must be as it was when the run began, '/")
     code, out, err = bonafed("train", "--resume", "run", "--set", "data.name=moved/renamed.npz")
     assert (code, err) == (0, "")
     assert "resumed and finished" in out
@@ -123,7 +124,7 @@ def test_a_run_is_resumed_from_data_that_have_moved(bonafed):
 
 
 BAD = [
-    ([], "CONFIG.toml or --resume must be given, got nothing"),
+    ([], "CONFIG.toml or --resume is required"),
     (["none.toml"], "none.toml: No such file or directory"),
     (["--resume", "none"], "--resume must be a folder that holds a run (config.toml), got none"),
     (
@@ -230,7 +231,7 @@ def test_what_went_wrong_is_noted(bonafed):
     assert any("the learning rate may be too large" in note for note in said["notes"])
     skip = ["--set", "model.name=small-cnn", "--set", "training.on_bad_update=skip"]
     said = json.loads(bonafed("train", "fedavg.toml", *QUICK, *far, *skip, "--json", "--folder", "b")[1])
-    assert said["notes"] == ["all updates were left out, the model is as it began"]
+    assert said["notes"] == ["all updates were left out, the model is unchanged"]
 
 
 def test_the_progress_bar_tells_rounds_loss_accuracy():
@@ -314,12 +315,12 @@ def test_runs_as_json(trained):
 def test_runs_refuses_what_is_not_a_run(bonafed):
     assert bonafed("runs")[::2] == (
         2,
-        "error: folder must hold runs of `bonafed train`: there is none yet, got runs\n",
+        "error: folder must exist and hold runs of `bonafed train`, got runs\n",
     )
     Path("runs/a").mkdir(parents=True)
     assert bonafed("runs")[::2] == (2, "error: folder must hold a run, or folders that do, got runs\n")
     Path("runs/a/config.toml").write_text("[data]\n")
-    assert bonafed("runs")[::2] == (2, "error: runs/a/config.toml: data.name must be given, got nothing\n")
+    assert bonafed("runs")[::2] == (2, "error: runs/a/config.toml: data.name is required\n")
     assert bonafed("runs", "--plot", "x.gif")[0] == 2
 
 
@@ -333,7 +334,7 @@ def test_a_private_statement_tells_payments_and_no_loss(bonafed):
     assert "would be enough" in err
     assert "largest epsilon" in out
     assert "after 5 and 2 steps" in out
-    assert "note: what only a simulation knows is in runs/faithful.private/simulation.json" in out
+    assert "note: runs/faithful.private/simulation.json holds what only a simulation knows" in out
     assert "overall loss" not in out
     assert Path("runs/faithful.private/simulation.json").exists()
 

@@ -88,17 +88,17 @@ def test_only_frozen_continuous_distributions(frozen):
     ("data", "said"),
     [
         (3, "prior must be an object, got int"),
-        ({}, "prior.kind must be present, got nothing"),
+        ({}, "prior.kind is required"),
         ({"kind": "cauchy"}, "prior.kind must be one of"),
-        ({"kind": "uniform", "low": 0}, "prior.high must be present, got nothing"),
+        ({"kind": "uniform", "low": 0}, "prior.high is required"),
         ({"kind": "uniform", "low": 0, "high": "1"}, "high must be a number, got '1'"),
-        ({"kind": "normal", "mean": 1, "low": 0, "high": 1}, "prior.sd must be present, got nothing"),
+        ({"kind": "normal", "mean": 1, "low": 0, "high": 1}, "prior.sd is required"),
         (
             {"kind": "empirical", "samples": [1], "highest": 2},
-            "prior.estimator must be present, got nothing",
+            "prior.estimator is required",
         ),
         ({"kind": "discrete", "costs": [1], "weights": [0.4]}, "weights must sum to 1, got sum 0.4"),
-        ({"kind": "scipy", "low": 0, "high": 1}, "prior.name must be present, got nothing"),
+        ({"kind": "scipy", "low": 0, "high": 1}, "prior.name is required"),
         (
             {"kind": "scipy", "name": "poisson", "low": 0, "high": 1},
             "prior.name must be a continuous scipy.stats distribution, got poisson",

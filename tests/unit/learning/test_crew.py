@@ -309,7 +309,7 @@ def test_an_interruption_here_ends_the_others(elsewhere, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Crew, "_trained", interrupted)
+    monkeypatch.setattr(Crew, "_train_groups", interrupted)
     began = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         run()

@@ -222,9 +222,9 @@ def test_an_archive_is_unpacked(empty_home, monkeypatch):
 def test_how_much_has_arrived_is_told_once_a_second(monkeypatch):
     clock, messages = iter([0.0, 0.5, 1.0, 1.0, 1.5]), []
     monkeypatch.setattr(datasets.time, "monotonic", lambda: next(clock))
-    received = datasets._Received(messages.append)
+    progress = datasets._DownloadProgress(messages.append)
     for _ in range(3):
-        received.update(400_000)
+        progress.update(400_000)
     assert messages == ["0.8 MB received"]
 
 
@@ -409,11 +409,11 @@ OK = {"features": [[1.0], [2.0]], "labels": [0, 1]}
         ({"labels": [True, False]}, "labels must be an array of numbers, got type bool"),
         (
             {"test_features": [[1.0]]},
-            "test_labels must be given with the other half of the test data, got nothing",
+            "test_labels is required with the other half of the test data",
         ),
         (
             {"test_labels": [1]},
-            "test_features must be given with the other half of the test data, got nothing",
+            "test_features is required with the other half of the test data",
         ),
         ({"test_features": [[1.0]], "test_labels": []}, r"test_labels must be one for each of 1 samples"),
         (

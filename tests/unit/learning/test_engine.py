@@ -303,11 +303,11 @@ def test_bad_requests_are_refused():
     only_good = weighted_mean([0], [5, 15])  # what nobody uses is nobody's error
     run_round(program, start, wrong, parts, only_good, LocalTraining(5, 0.1), seed=0, round_number=3)
     noisy = Job(0, np.arange(5), noise_multiplier=1.0)
-    with pytest.raises(InvalidValue, match="clip must be given where noise is added"):
+    with pytest.raises(InvalidValue, match="clip is required where noise is added"):
         list(run_jobs(program, start, samples, [noisy], LocalTraining(5, 0.1), seed=0, round_number=0))
     for too_few in ((), (0.1,)):  # the client with 15 samples makes three steps
         spec = LocalTraining(5, 0.1, later_rates=too_few)
-        with pytest.raises(InvalidValue, match=r"later_rates must be those of 2 or more local steps after"):
+        with pytest.raises(InvalidValue, match=r"later_rates must cover at least 2 local steps after"):
             run_round(program, start, samples, parts, everyone, spec, seed=0, round_number=3)
     with pytest.raises(InvalidValue, match="must not mix the samples"):
         program_for(nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 2)))

@@ -1,18 +1,20 @@
 """A federation of functions, and the tasks without training: the same questions, the same answers."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from bonafed.errors import AskFailed, InvalidValue
-from bonafed.learning.engine.federation import EngineFederation
 from bonafed.learning.engine.jobs import Samples
 from bonafed.learning.engine.programs import program_for
 from bonafed.learning.federation import Alone, Failure, Gradients, Losses, Objective, Reply, Roster, Task
 from bonafed.learning.functions import FunctionFederation
+from bonafed.learning.local import EngineFederation
 from bonafed.learning.noise import Reproducible, Secret
-from bonafed.learning.problems.convex import largest_norm
+from bonafed.learning.problems.convex import SoftmaxRegression, largest_norm
 
 NAMES = ("ada", "ben", "eve")
 
@@ -52,6 +54,46 @@ def test_sums_are_those_of_replies_whoever_adds_them(engine, objective, shares):
         one, other = engine.total(asked, parts), relayed(engine).total(asked, parts)
         assert one.values == pytest.approx(other.values, abs=1e-12)
         assert one.delivered == other.delivered == (True,) * 3
+
+
+@pytest.mark.parametrize(("kind", "clip"), [("linear", None), ("linear", 0.5), ("module", None)])
+def test_replies_are_the_parts_of_the_total_over_shared_models(engine, objective, kind, clip):
+    models = np.random.default_rng(1).standard_normal((2, 15))
+    request = tasks(Gradients(replace(objective, kind=kind), clip), models)
+    together = engine.total(request, np.ones(3)).values
+    near = 1e-12 if kind == "linear" else 1e-5
+    each = [reply.values for reply in engine.replies(request).values()]
+    assert sum(each) == pytest.approx(together, abs=near)
+    moved = [replace(task, models=models + place) for place, task in enumerate(request)]
+    each = [reply.values for reply in engine.replies(moved).values()]
+    assert engine.total(moved, np.ones(3)).values == pytest.approx(sum(each), abs=1e-12)
+
+
+@pytest.mark.parametrize("clip", [None, 0.5])
+def test_gradients_of_a_client_are_computed_on_its_own_samples(engine, objective, clip, monkeypatch):
+    sizes, predict = [], SoftmaxRegression._chances
+
+    def counting(problem, stacked, rows):
+        chances, losses = predict(problem, stacked, rows)
+        sizes.append(len(losses))
+        return chances, losses
+
+    monkeypatch.setattr(SoftmaxRegression, "_chances", counting)
+    request = tasks(Gradients(objective, clip), np.ones((2, 15)))
+    engine.replies(request)
+    assert sizes == [5, 10, 15]
+    sizes.clear()
+    engine.total(request, np.ones(3))
+    assert sizes == [30]
+
+
+def test_gradients_of_a_module_do_not_depend_on_the_samples_of_others(engine, objective):
+    features = engine.samples.features.clone()
+    features[:15] = float("inf")  # of all but the last client
+    others = replace(engine, samples=Samples(features, engine.samples.labels))
+    request = tasks(Gradients(replace(objective, kind="module")), np.ones((2, 15)))
+    expected = engine.replies(request)["eve"].values
+    assert np.array_equal(others.replies(request)["eve"].values, expected)
 
 
 def test_an_agent_alone_is_at_the_minimum_of_its_own_loss(engine, objective):
@@ -106,7 +148,9 @@ def test_other_work_under_a_known_identifier_is_refused():
     task = Task("step 1", "ada", np.zeros((1, 2)), work)
     federation.replies([task])
     federation.replies([task])
-    with pytest.raises(InvalidValue, match="identifier must not be that of other work, got 'step 1'"):
+    with pytest.raises(
+        InvalidValue, match="identifier must not be reused for different work, got 'step 1'"
+    ):
         federation.replies([Task("step 1", "ada", np.ones((1, 2)), work)])
     with pytest.raises(InvalidValue, match="client must be in the roster, got 'bob'"):
         federation.replies([Task("step 2", "bob", np.zeros((1, 2)), work)])

@@ -149,7 +149,7 @@ def test_regression_targets_can_be_spread_evenly_or_by_quantity():
         (
             "label_dirichlet",
             {"minimum": 1},
-            "beta must be given for partition label_dirichlet, got nothing",
+            "beta is required for partition label_dirichlet",
         ),
         ("natural", {"groups": [1, 1]}, "clients must be the number of owners in the data, 1, got 2"),
         ("natural", {"groups": [1, 2, 3]}, "groups must name an owner for each of 2 samples, got 3"),

@@ -152,7 +152,7 @@ def test_without_the_secret_it_is_not_resumed(make, small, tmp_path, changes, ki
     with pytest.raises(InvalidValue, match="secret must be the one committed to in the contract"):
         training.train(made, tmp_path / "run", resume=True)
     kept.unlink()
-    with pytest.raises(InvalidValue, match="must be there to resume: who is sampled in the rounds to come"):
+    with pytest.raises(InvalidValue, match="must exist to resume: who is sampled in the rounds to come"):
         training.train(made, tmp_path / "run", resume=True)
 
 

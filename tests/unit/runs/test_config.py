@@ -156,7 +156,7 @@ BAD = [
         ["training.momentum=0.5"],
         'training.momentum must not be given unless optimizer is "momentum" (it is "sgd"), got 0.5',
     ),
-    (["partition.kind=label_dirichlet"], "partition.beta must be given for label_dirichlet, got nothing"),
+    (["partition.kind=label_dirichlet"], "partition.beta is required for label_dirichlet"),
     (
         ["partition.beta=0.5"],
         "partition.beta must not be given: it is unknown (known are kind, clients), got 0.5",
@@ -164,7 +164,7 @@ BAD = [
     (["partition.clients=0"], "partition.clients must be a whole number of at least 1, got 0"),
     (["data.name=3"], "data.name must be text, got 3"),
     (['model.name=""'], "model.name must not be empty, got ''"),
-    (["privacy.epsilon=1"], "privacy.clip must be given, got nothing"),
+    (["privacy.epsilon=1"], "privacy.clip is required"),
     (
         ["privacy.clip=1", "privacy.epsilon=1", "privacy.delta=1e-5", "privacy.calibration=loose"],
         "privacy.calibration must be one of exact, zcdp, printed, got 'loose'",
@@ -188,7 +188,7 @@ BAD = [
         'privacy.calibration must be "exact" with batches = "poisson": the others know of no sampling, '
         "got 'zcdp'",
     ),
-    (["contract.total_budget=1"], "contract.prior must be given for optimal, got nothing"),
+    (["contract.total_budget=1"], "contract.prior is required for optimal"),
     (
         ["contract.prior=uniform:2,1", "contract.total_budget=1"],
         "contract.prior: low must be below high = 1, got 2.0",
@@ -218,9 +218,9 @@ def test_mistakes_are_named(changes, message):
 
 
 def test_missing_sections_and_keys_are_named():
-    with pytest.raises(InvalidValue, match=r"^data\.name must be given, got nothing$"):
+    with pytest.raises(InvalidValue, match=r"^data\.name is required$"):
         config.from_tables({})
-    with pytest.raises(InvalidValue, match=r"^partition\.clients must be given, got nothing$"):
+    with pytest.raises(InvalidValue, match=r"^partition\.clients is required$"):
         config.from_tables({**MINIMAL, "partition": {"kind": "iid"}})
     with pytest.raises(InvalidValue, match=r"^model must be a section \[model\], got 'softmax'$"):
         config.from_tables({**MINIMAL, "model": "softmax"})

@@ -181,7 +181,7 @@ def test_what_is_published_of_the_data_is_keyed(make, small, tmp_path):
 @pytest.mark.parametrize("tables", [None, FAITHFUL])
 def test_private_runs_want_their_classes_stated(make, tables):
     data = neighbours()[0]
-    rule = r"^data\.classes must be given in a private run: that of the data follows from the largest"
+    rule = r"^data\.classes is required in a private run: that of the data follows from the largest"
     asked = make(*PRIVACY, "partition.kind=natural") if tables is None else config.from_tables(tables)
     with pytest.raises(InvalidValue, match=rule):
         setting.prepare(asked, dataset=data)
@@ -232,11 +232,11 @@ def test_the_secret_lies_apart_is_needed_to_resume_and_is_gone_at_the_end(make, 
     assert not any(kept in path.read_bytes() or kept.hex().encode() in path.read_bytes()
                    for path in place.iterdir())  # fmt: skip
     secret.unlink()
-    with pytest.raises(InvalidValue, match=r"noise\.secret must be there to resume: the noise of a"):
+    with pytest.raises(InvalidValue, match=r"noise\.secret must exist to resume: the noise of a"):
         training.train(made, place, resume=True)
     secret.symlink_to(tmp_path / "elsewhere")
     (tmp_path / "elsewhere").write_bytes(kept)
-    with pytest.raises(InvalidValue, match="must be there to resume"):
+    with pytest.raises(InvalidValue, match="must exist to resume"):
         training.train(made, place, resume=True)
     secret.unlink()
     secret.write_bytes(kept)
@@ -256,7 +256,7 @@ def test_what_only_a_simulation_knows_lies_apart(make, small, tmp_path):
 
 def test_a_private_file_is_not_put_where_something_else_is(tmp_path):
     private.write_private(tmp_path / "run", "a", b"1")
-    with pytest.raises(InvalidValue, match="private file must not be there already"):
+    with pytest.raises(InvalidValue, match="private file must not exist yet"):
         private.write_private(tmp_path / "run", "a", b"2")
     private.write_private(tmp_path / "run", "a", b"2", replace=True)
     assert (tmp_path / "run.private" / "a").read_bytes() == b"2"

@@ -236,7 +236,7 @@ def test_two_processes_do_not_train_one_run(make, small, tmp_path):
     made = setting.prepare(make(), dataset=small)
     with folders.Log(tmp_path / "run", new=True) as log:
         log.begin("", versions(made.config.run.seed, 5, made.digest, ""), made.start, {})
-        with pytest.raises(InvalidValue, match="must not be in training by another process"):
+        with pytest.raises(InvalidValue, match="must not be in use by another process"):
             training.train(made, tmp_path / "run", resume=True)
 
 
@@ -248,8 +248,8 @@ def test_another_config_does_not_continue_a_run(make, small, tmp_path, kill_in):
             setting.prepare(make(*private), dataset=small), tmp_path / "run", on_round=kill_in(4)
         )
     for change, rule in (
-        ("training.rounds=10", r"training\.rounds must be as when the run began, 5, got 10"),
-        ("privacy.epsilon=8", r"privacy\.epsilon must be as when the run began, 2\.0, got 8\.0"),
+        ("training.rounds=10", r"training\.rounds must be as it was when the run began, 5, got 10"),
+        ("privacy.epsilon=8", r"privacy\.epsilon must be as it was when the run began, 2\.0, got 8\.0"),
     ):
         other = setting.prepare(make(*private, change), dataset=small)
         with pytest.raises(InvalidValue, match=f"^{rule}$"):
@@ -291,7 +291,7 @@ def test_another_module_does_not_continue_a_run(make, small, tmp_path, kill_in):
 
     with pytest.raises(kill_in.error):
         training.train(prepared(5), tmp_path / "run", on_round=kill_in(2))
-    rule = r"^model must be as when the run began, with 53 weights of float32, got 43 of float32$"
+    rule = r"^model must be as it was when the run began, with 53 weights of float32, got 43 of float32$"
     with pytest.raises(InvalidValue, match=rule):
         training.train(prepared(4), tmp_path / "run", resume=True)
 

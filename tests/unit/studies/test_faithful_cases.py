@@ -1,5 +1,6 @@
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -181,3 +182,12 @@ class TestBadCells:
     def test_are_refused_by_name(self, base, changes, message):
         with pytest.raises(InvalidValue, match=message):
             replace(base, **changes)
+
+
+def test_another_file_of_the_same_name_is_another_cell(base, blobs, tmp_path):
+    copy = tmp_path / "own.npz"
+    copy.write_bytes(Path(blobs).read_bytes())
+    before = replace(base, data=str(copy)).planned.folder
+    assert replace(base, data=str(copy)).planned.folder == before
+    copy.write_bytes(copy.read_bytes() + b" ")
+    assert replace(base, data=str(copy)).planned.folder != before

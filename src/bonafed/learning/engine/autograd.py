@@ -48,33 +48,33 @@ class ModuleProgram(Program):
     @property
     def _module(self) -> nn.Module:
         """A copy of this thread's own: while it runs, it holds the parameters of the call."""
-        found: nn.Module | None = getattr(self._copies, "module", None)
-        if found is None:
-            found = self._copies.module = copy.deepcopy(self._original)
-        return found
+        module: nn.Module | None = getattr(self._copies, "module", None)
+        if module is None:
+            module = self._copies.module = copy.deepcopy(self._original)
+        return module
 
     def _count_kept(self, sample: Tensor, clip: bool) -> int:
-        found = [0]
+        total = [0]
 
         def count(_module: nn.Module, _inputs: object, output: object) -> None:
-            found[0] += numbers_in(output)
+            total[0] += numbers_in(output)
 
-        watched = [m.register_forward_hook(count) for m in self._module.modules()]
+        hooks = [m.register_forward_hook(count) for m in self._module.modules()]
         kind = sample.dtype if sample.is_floating_point() else next(self._module.parameters()).dtype
         try:
             with torch.no_grad():
                 self._call(self._arrays(torch.zeros(self.size, dtype=kind)), sample[None])
         finally:
-            for hook in watched:
+            for hook in hooks:
                 hook.remove()
-        return found[0] + self.size * clip
+        return total[0] + self.size * clip
 
     def _alone(self, x: Tensor, clip: bool) -> bool:
         """Whether batches (K, B, ...) are computed one after the other."""
         if self._one_by_one:
             return True
-        kept = self.numbers_kept(x[0, 0], clip)
-        return kept > STACKED_SAMPLE if clip else x.shape[1] * kept > STACKED_BATCH
+        per_sample = self.numbers_kept(x[0, 0], clip)
+        return per_sample > STACKED_SAMPLE if clip else x.shape[1] * per_sample > STACKED_BATCH
 
     def _arrays(self, flat: Tensor) -> list[Tensor]:
         """Parameters (P,) in their shapes."""
@@ -85,8 +85,8 @@ class ModuleProgram(Program):
     def _call(self, arrays: list[Tensor], x: Tensor) -> Tensor:
         result = torch.func.functional_call(self._module, dict(zip(self._names, arrays, strict=True)), (x,))
         if not isinstance(result, Tensor) or result.dim() not in (1, 2):
-            shown = tuple(result.shape) if isinstance(result, Tensor) else type(result).__name__
-            raise InvalidValue("outputs of the model", "must be one tensor (samples, outputs)", shown)
+            description = tuple(result.shape) if isinstance(result, Tensor) else type(result).__name__
+            raise InvalidValue("outputs of the model", "must be one tensor (samples, outputs)", description)
         return result if result.dim() == 2 else result[:, None]
 
     def _one_output(self, flat: Tensor, x: Tensor) -> Tensor:

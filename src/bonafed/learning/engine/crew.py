@@ -71,10 +71,10 @@ class Crew:
         numbers = range(len(plan.groups))
         if self.cores == 1 or len(plan.groups) == 1:
             with reused_memory():
-                return dict(self._trained(start, plan, numbers))
+                return dict(self._train_groups(start, plan, numbers))
         if not _forking_is_safe(self.program):
             with ThreadPoolExecutor(self.cores, initializer=start_reuse) as pool:
-                parts = pool.map(lambda number: list(self._trained(start, plan, [number])), numbers)
+                parts = pool.map(lambda number: list(self._train_groups(start, plan, [number])), numbers)
                 return dict(pair for part in parts for pair in part)
         try:
             return self._with_others(start, plan)
@@ -101,7 +101,9 @@ class Crew:
     ) -> None:
         self.close()
 
-    def _trained(self, start: Tensor, plan: Plan, numbers: Iterable[int]) -> Iterator[tuple[int, Update]]:
+    def _train_groups(
+        self, start: Tensor, plan: Plan, numbers: Iterable[int]
+    ) -> Iterator[tuple[int, Update]]:
         for number in numbers:
             yield from train_group(self.program, self.samples, start, plan, plan.groups[number])
 
@@ -117,13 +119,13 @@ class Crew:
         others = self._others
         changes = others.begin(start, plan, count)
         with reused_memory():
-            done = dict(self._trained(start, plan, others.my_share(plan)))
+            updates = dict(self._train_groups(start, plan, others.my_share(plan)))
         for answer in others.answers(count):
             self.cpu_seconds_of_others += answer.cpu_seconds
             for place, loss, steps, releases in answer.reports:
                 change = changes[place].clone()
-                done[place] = Update(plan.jobs[place].client, change, loss, steps, releases)
-        return done
+                updates[place] = Update(plan.jobs[place].client, change, loss, steps, releases)
+        return updates
 
 
 class _Report(NamedTuple):
@@ -311,10 +313,10 @@ def _serve(
             return
 
 
-def _close_files_but(*kept: int) -> None:
+def _close_files_but(*exceptions: int) -> None:
     """Give back all inherited files: a lock on one would outlive the process that took it."""
     for descriptor in [int(path.name) for path in Path("/proc/self/fd").iterdir()]:
-        if descriptor > 2 and descriptor not in kept:
+        if descriptor > 2 and descriptor not in exceptions:
             os.closerange(descriptor, descriptor + 1)  # also where it was that of the listing itself
 
 

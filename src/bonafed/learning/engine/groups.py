@@ -105,9 +105,9 @@ class _Call:
     def batch(self, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Features (K, B, ...) of all samples, labels (K, B) and shares (K, B)."""
         sample = features.shape[1:]
-        taken = array(features, "taken", (self.index.numel(), *sample), features)
-        torch.index_select(features, 0, self.index.reshape(-1), out=taken)
-        return taken.view(*self.index.shape, *sample), self.labels, self.share
+        x = array(features, "batch", (self.index.numel(), *sample), features)
+        torch.index_select(features, 0, self.index.reshape(-1), out=x)
+        return x.view(*self.index.shape, *sample), self.labels, self.share
 
     def pieces(self, most: int) -> Iterator[_Call]:
         """The same in pieces of at most so many samples of each batch."""
@@ -136,10 +136,10 @@ class _Schedule:
         self._shares = np.array([batch_share(n, plan.spec, 0) for n in sizes]) if private else None
         self._alike = self._shares is None or bool((self._shares == self._shares[0]).all())
         self._orders: list[NDArray[np.int64]] = []  # of the samples, in every pass
-        self._drawn: list[Iterator[NDArray[np.int64]]] = []  # or, batch after batch, by coins
+        self._poisson: list[Iterator[NDArray[np.int64]]] = []  # or, batch after batch, by coins
         if plan.spec.batches == "poisson":
-            drawn = zip(jobs, self.streams, strict=True)
-            self._drawn = [poisson_batches(job, plan.spec, stream.uniforms) for job, stream in drawn]
+            pairs = zip(jobs, self.streams, strict=True)
+            self._poisson = [poisson_batches(job, plan.spec, stream.uniforms) for job, stream in pairs]
         else:
             rngs = (job_rng(plan.seed, plan.round_number, job) for job in jobs)
             self._orders = [passes(job, plan.spec, rng) for job, rng in zip(jobs, rngs, strict=True)]
@@ -148,7 +148,7 @@ class _Schedule:
         """Step after step, those batches together that are worth it."""
         for first in range(0, int(self.counts[0]), STEPS_AHEAD):
             steps = np.arange(first, min(first + STEPS_AHEAD, self.counts[0]))
-            numbers, lengths = self._drawn_tables(steps) if self._drawn else self._tables(steps)
+            numbers, lengths = self._poisson_tables(steps) if self._poisson else self._tables(steps)
             index, active = torch.from_numpy(numbers), (self.counts > steps[:, None]).sum(1)
             rates = [self._rate(step) for step in steps.tolist()]
             for each in zip(rates, index, self._labels[index], lengths, active.tolist(), strict=True):
@@ -189,10 +189,10 @@ class _Schedule:
                 lengths[: own.size, k] = np.minimum(self._size, n - first)
         return numbers, lengths
 
-    def _drawn_tables(self, steps: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _poisson_tables(self, steps: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """As `_tables`, of poisson batches: as wide as the longest, and lengths may be 0."""
         counts = np.clip(self.counts - int(steps[0]), 0, steps.size).tolist()
-        batches = [list(islice(own, count)) for own, count in zip(self._drawn, counts, strict=True)]
+        batches = [list(islice(own, count)) for own, count in zip(self._poisson, counts, strict=True)]
         width = max(1, *(batch.size for own in batches for batch in own))
         numbers = np.empty((steps.size, len(self.jobs), width), dtype=np.int64)
         lengths = np.zeros(numbers.shape[:2], dtype=np.int64)
@@ -232,11 +232,11 @@ def _fit(computed: int, used: int, most: int) -> bool:
     return computed <= most and used >= (1 - MOST_PADDING) * computed
 
 
-def _rows(found: list[int]) -> Where:
+def _rows(places: list[int]) -> Where:
     """Consecutive ones as a slice."""
-    if found[-1] - found[0] + 1 == len(found):
-        return slice(found[0], found[-1] + 1)
-    return np.array(found)
+    if places[-1] - places[0] + 1 == len(places):
+        return slice(places[0], places[-1] + 1)
+    return np.array(places)
 
 
 def _gradients(

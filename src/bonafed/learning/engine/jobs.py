@@ -56,8 +56,8 @@ def passes(job: Job, spec: LocalTraining, rng: np.random.Generator) -> NDArray[n
 def batches(job: Job, spec: LocalTraining, rng: np.random.Generator) -> list[NDArray[np.int64]]:
     """The sample indices of each step of a job."""
     n, size = job.samples.size, spec.batch_size
-    found = [order[first : first + size] for order in passes(job, spec, rng) for first in range(0, n, size)]
-    return found[: step_count(job.samples.size, spec)]
+    steps = [order[first : first + size] for order in passes(job, spec, rng) for first in range(0, n, size)]
+    return steps[: step_count(job.samples.size, spec)]
 
 
 def poisson_batches(

@@ -66,7 +66,7 @@ class WeightedLayer(Layer):
 
     @abstractmethod
     def accumulate_scaled(
-        self, cache: Cache, d: Tensor, kept: Cache, scale: Tensor, out: Weights, alpha: float
+        self, cache: Cache, d: Tensor, saved: Cache, scale: Tensor, out: Weights, alpha: float
     ) -> None:
         """Like `accumulate`, with each sample's gradient multiplied by its `scale` (K, B)."""
 
@@ -128,7 +128,7 @@ class Linear(WeightedLayer):
         return norms.square(), None
 
     def accumulate_scaled(
-        self, cache: Cache, d: Tensor, kept: Cache, scale: Tensor, out: Weights, alpha: float
+        self, cache: Cache, d: Tensor, saved: Cache, scale: Tensor, out: Weights, alpha: float
     ) -> None:
         self.accumulate(cache, d * scale[:, :, None], out, alpha)
 
@@ -173,9 +173,9 @@ class Convolution(WeightedLayer):
         return _squared_norms(weight) + _squared_norms(bias), (weight, bias)
 
     def accumulate_scaled(
-        self, cache: Cache, d: Tensor, kept: Cache, scale: Tensor, out: Weights, alpha: float
+        self, cache: Cache, d: Tensor, saved: Cache, scale: Tensor, out: Weights, alpha: float
     ) -> None:
-        weight, bias = kept  # (K, B, C k k F), (K, B, F)
+        weight, bias = saved  # (K, B, C k k F), (K, B, F)
         matrix, intercept = out
         mixed = torch.bmm(scale[:, None], weight)
         shape = (-1, self.channels, self.kernel, self.kernel, self.filters)

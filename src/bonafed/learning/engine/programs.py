@@ -43,7 +43,7 @@ class Program(ABC):
     uses_autograd: bool  # or has its gradients written out
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[torch.Size, torch.dtype, bool], int] = {}
+        self._counts: dict[tuple[torch.Size, torch.dtype, bool], int] = {}
 
     @abstractmethod
     def gradients(
@@ -79,9 +79,9 @@ class Program(ABC):
     def numbers_kept(self, sample: Tensor, clip: bool) -> int:
         """Numbers of intermediate results that one more sample adds to a call."""
         key = sample.shape, sample.dtype, clip
-        if key not in self._kept:  # counted in a trial, once
-            self._kept[key] = self._count_kept(sample, clip)
-        return self._kept[key]
+        if key not in self._counts:  # counted in a trial, once
+            self._counts[key] = self._count_kept(sample, clip)
+        return self._counts[key]
 
     @abstractmethod
     def _count_kept(self, sample: Tensor, clip: bool) -> int:
@@ -146,12 +146,12 @@ def saved_model(module: nn.Module, flat: Tensor) -> bytes:
 
 def architecture(module: nn.Module) -> str:
     """SHA-256 of what a module is besides its trainable weights: parts, their options, constants."""
-    found = hashlib.sha256(repr(module).encode())
+    hasher = hashlib.sha256(repr(module).encode())
     frozen = {name: p for name, p in module.named_parameters() if not p.requires_grad}
     for name, values in sorted({**frozen, **dict(module.named_buffers())}.items()):
-        found.update(f"{name} {values.dtype} {tuple(values.shape)}".encode())
-        found.update(values.detach().contiguous().numpy().tobytes())
-    return found.hexdigest()
+        hasher.update(f"{name} {values.dtype} {tuple(values.shape)}".encode())
+        hasher.update(values.detach().contiguous().numpy().tobytes())
+    return hasher.hexdigest()
 
 
 def program_for(module: nn.Module, loss: Loss = "cross-entropy", sample: Tensor | None = None) -> Program:
@@ -196,7 +196,7 @@ def _require_trainable(module: nn.Module, sample: Tensor | None) -> None:
     if not trainable(module):
         raise InvalidValue("model", "must have parameters that train", type(module).__name__)
     parts = [(f"{type(part).__name__} ({name})", part) for name, part in module.named_modules()]
-    broken = {
+    violations = {
         "must not mix the samples of a batch (use group norm instead of batch norm)": [
             name for name, part in parts if isinstance(part, _BatchNorm) and part.training
         ],
@@ -205,30 +205,30 @@ def _require_trainable(module: nn.Module, sample: Tensor | None) -> None:
         ],
         "must not change its buffers while it trains": _changed_buffers(module, sample),
     }
-    for rule, found in broken.items():
-        if found:
-            raise InvalidValue("model", rule, found[0])
+    for rule, names in violations.items():
+        if names:
+            raise InvalidValue("model", rule, names[0])
 
 
 def _changed_buffers(module: nn.Module, sample: Tensor | None) -> list[str]:
     """Names of buffers that are others after a look at a sample; constants (positions, scales) are not."""
     if sample is None or not any(True for _ in module.buffers()):
         return []
-    tried = copy.deepcopy(module)
+    trial = copy.deepcopy(module)
     try:
         with torch.no_grad():
-            tried(sample)
+            trial(sample)
     except (RuntimeError, IndexError, ValueError):
         return []  # what does not run at all is told as that
     return [
         name
-        for (name, before), after in zip(module.named_buffers(), tried.buffers(), strict=True)
+        for (name, before), after in zip(module.named_buffers(), trial.buffers(), strict=True)
         if not torch.equal(before, after)
     ]
 
 
-def numbers_in(kept: object) -> int:
+def numbers_in(nested: object) -> int:
     """Numbers in all tensors of nested tuples and lists."""
-    if isinstance(kept, Tensor):
-        return kept.numel()
-    return sum(map(numbers_in, kept)) if isinstance(kept, tuple | list) else 0
+    if isinstance(nested, Tensor):
+        return nested.numel()
+    return sum(map(numbers_in, nested)) if isinstance(nested, tuple | list) else 0

@@ -22,7 +22,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from bonafed.errors import InvalidValue
+from bonafed.errors import InvalidValue, MissingValue
 from bonafed.learning.engine.crew import Crew
 from bonafed.learning.engine.groups import Noise, Plan
 from bonafed.learning.engine.jobs import Job, Samples, Update
@@ -61,7 +61,7 @@ def run_jobs(
         return
     crew = crew or Crew(program, samples)
     if crew.program is not program or crew.samples is not samples:
-        raise InvalidValue("crew", "must be of this program and these samples", "one of others")
+        raise InvalidValue("crew", "must belong to this program and these samples", "another one")
     _require_possible(program, start, jobs, spec)
     with single_threaded():
         for problem in problems(program, start, samples, jobs, round_number).values():
@@ -86,9 +86,9 @@ def try_jobs(
         bad = problems(crew.program, start, crew.samples, jobs, round_number)
         if not bad:
             return list(_train(crew, start, jobs, spec, seed, round_number, noise))
-        left = [place for place in range(len(jobs)) if place not in bad]
-        begin = start if start.dim() == 1 else start[left]
-        updates = _train(crew, begin, [jobs[place] for place in left], spec, seed, round_number, noise)
+        places = [place for place in range(len(jobs)) if place not in bad]
+        begin = start if start.dim() == 1 else start[places]
+        updates = _train(crew, begin, [jobs[place] for place in places], spec, seed, round_number, noise)
         return [bad[place] if place in bad else next(updates) for place in range(len(jobs))]
 
 
@@ -100,10 +100,10 @@ def _require_possible(program: Program, start: Tensor, jobs: Sequence[Job], spec
     if spec.later_rates is not None:
         most = max((step_count(job.samples.size, spec) for job in jobs), default=0)
         if len(spec.later_rates) < most - 1:
-            rule = f"must be those of {most - 1} or more local steps after the first"
+            rule = f"must cover at least {most - 1} local steps after the first"
             raise InvalidValue("later_rates", rule, len(spec.later_rates))
     if spec.clip is None and any(job.noise_multiplier for job in jobs):
-        raise InvalidValue("clip", "must be given where noise is added", None)
+        raise MissingValue("clip", "is required where noise is added")
 
 
 def _train(
@@ -122,10 +122,10 @@ def _train(
     plan = _plan(crew.program, crew.samples, jobs, spec, seed, round_number, group_bytes)
     if spec.batches == "poisson" or any(job.noise_multiplier for job in jobs):
         models = [digest(model) for model in start.view(-1, crew.program.size)]
-        source, asked = noise or Secret.fresh(), digest_of_training(spec, seed)
-        plan = replace(plan, noise=Noise(source, asked, models, crew.digest_of_samples))
-    done = crew.train(start, plan)
-    return (done.pop(place) for place in range(len(jobs)))
+        source, training = noise or Secret.fresh(), digest_of_training(spec, seed)
+        plan = replace(plan, noise=Noise(source, training, models, crew.digest_of_samples))
+    updates = crew.train(start, plan)
+    return (updates.pop(place) for place in range(len(jobs)))
 
 
 def _plan(
@@ -173,22 +173,22 @@ def problems(
     program: Program, start: Tensor, samples: Samples, jobs: Sequence[Job], round_number: int
 ) -> dict[int, InvalidValue]:
     """Jobs that cannot be trained, by place: clients without samples, or with a class the model lacks."""
-    found = {
+    errors = {
         place: InvalidValue(f"client {job.client} in round {round_number}", "must have samples", 0)
         for place, job in enumerate(jobs)
         if job.samples.size == 0
     }
     if program.loss != "cross-entropy" or not samples.labels.numel():
-        return found
+        return errors
     with torch.no_grad():
         classes = program.outputs(start.view(-1, program.size)[:1], samples.features[None, :1]).shape[2]
     labels = samples.labels
     if int(labels.min()) >= 0 and int(labels.max()) < classes:
-        return found
+        return errors
     for place, job in enumerate(jobs):
         mine = labels[torch.from_numpy(job.samples)]
         bad = mine[(mine < 0) | (mine >= classes)]
         if bad.numel():
             name = f"client {job.client} in round {round_number}"
-            found[place] = InvalidValue(name, f"must have labels in 0..{classes - 1}", int(bad[0]))
-    return dict(sorted(found.items()))
+            errors[place] = InvalidValue(name, f"must have labels in 0..{classes - 1}", int(bad[0]))
+    return dict(sorted(errors.items()))

@@ -39,10 +39,10 @@ def run_jobs_sequentially(
 ) -> Iterator[Update]:
     """What `running.run_jobs` computes, in plain PyTorch."""
     source, data = noise or Secret.fresh(), digest_of_samples(samples)
-    asked = digest_of_training(spec, seed)
+    training = digest_of_training(spec, seed)
     for place, job in enumerate(jobs):
         before = start if start.dim() == 1 else start[place]
-        stream = source.stream(Task.of(job, asked, round_number, digest(before), data))
+        stream = source.stream(Task.of(job, training, round_number, digest(before), data))
         if spec.batches == "poisson":
             order = list(poisson_batches(job, spec, stream.uniforms))
         else:

@@ -23,14 +23,14 @@ def stacked_layers(module: nn.Module) -> list[stacked.Layer] | None:
     """The module as stacked layers, or None if one of them is not known, or as fast in PyTorch."""
     if type(module) is not nn.Sequential or _has_hooks(module):
         return None
-    found: list[stacked.Layer] = []
+    layers: list[stacked.Layer] = []
     for part in module:
         layer = _layer(part)
         if layer is None:
             return None
-        found.append(layer)
-    wide = any(isinstance(one, stacked.Conv2d) and one.channels * one.filters >= WIDE for one in found)
-    return _pooled_in_blocks(found) if isinstance(found[-1], stacked.Linear) and not wide else None
+        layers.append(layer)
+    wide = any(isinstance(one, stacked.Conv2d) and one.channels * one.filters >= WIDE for one in layers)
+    return _pooled_in_blocks(layers) if isinstance(layers[-1], stacked.Linear) and not wide else None
 
 
 def _pooled_in_blocks(parts: list[stacked.Layer]) -> list[stacked.Layer]:
@@ -38,9 +38,9 @@ def _pooled_in_blocks(parts: list[stacked.Layer]) -> list[stacked.Layer]:
 
     The activations grow with their input, so the maximum may be taken first; they then run on a quarter.
     """
-    found = list(parts)
-    for k, part in enumerate(found[:-2]):
-        activation, pool = found[k + 1 : k + 3]
+    layers = list(parts)
+    for k, part in enumerate(layers[:-2]):
+        activation, pool = layers[k + 1 : k + 3]
         if (
             isinstance(part, stacked.Conv2d)
             and part.kernel % 2
@@ -48,8 +48,8 @@ def _pooled_in_blocks(parts: list[stacked.Layer]) -> list[stacked.Layer]:
             and isinstance(pool, stacked.MaxPool2)
         ):
             blocks = stacked.BlockConv2d(part.channels, part.filters, part.kernel, part.padding)
-            found[k : k + 3] = blocks, stacked.BlockMax(), activation
-    return found
+            layers[k : k + 3] = blocks, stacked.BlockMax(), activation
+    return layers
 
 
 def _layer(part: nn.Module) -> stacked.Layer | None:
@@ -124,12 +124,12 @@ class LayerProgram(Program):
         self._first = next(k for k, part in enumerate(parts) if part.size)
 
     def views(self, weights: Tensor) -> list[Tensor]:
-        found, start = [], 0
+        views, start = [], 0
         for shape in self._shapes:
             end = start + math.prod(shape)
-            found.append(weights[:, start:end].view(-1, *shape))
+            views.append(weights[:, start:end].view(-1, *shape))
             start = end
-        return found
+        return views
 
     def _by_layer(self, arrays: list[Tensor]) -> list[stacked.Weights]:
         """Each layer's parameters."""
@@ -175,11 +175,11 @@ class LayerProgram(Program):
     def _count_kept(self, sample: Tensor, clip: bool) -> int:
         weights = self._by_layer(self.views(torch.zeros(1, self.size, dtype=sample.dtype)))
 
-        def kept(samples: int) -> int:
+        def numbers(samples: int) -> int:
             return numbers_in(self._forward(weights, sample.expand(1, samples, *sample.shape)))
 
         per_sample = sum(part.size for part in self._parts if isinstance(part, stacked.Convolution))
-        return kept(2) - kept(1) + per_sample * clip
+        return numbers(2) - numbers(1) + per_sample * clip
 
     def _accumulate(
         self,
@@ -205,7 +205,7 @@ class LayerProgram(Program):
             for part, target, cache, signal in owners:
                 part.accumulate(cache, signal, target, alpha)
         else:
-            squares, kept = zip(*(part.sample_gradients(c, s) for part, _, c, s in owners), strict=True)
+            squares, saved = zip(*(part.sample_gradients(c, s) for part, _, c, s in owners), strict=True)
             norms = sum(squares).sqrt()
             good = norms.isfinite()
             if not bool(good.all()):  # once more without them, as 0 times infinity is not 0
@@ -213,8 +213,8 @@ class LayerProgram(Program):
                 if not torch.equal(blank, x):  # or the weights themselves overflow
                     return self._accumulate(arrays, blank, y, share * good, clip, out, alpha)
             scale = share * clip_scale(norms, clip)
-            for (part, target, cache, signal), keep in zip(owners, kept, strict=True):
-                part.accumulate_scaled(cache, signal, keep, scale, target, alpha)
+            for (part, target, cache, signal), own in zip(owners, saved, strict=True):
+                part.accumulate_scaled(cache, signal, own, scale, target, alpha)
         return (losses * share).sum(1)
 
     def _backward(

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-_Held = dict[tuple[int, str], tuple[Tensor, Tensor]]  # the memory, and the array made of it last
+_Arrays = dict[tuple[int, str], tuple[Tensor, Tensor]]  # the memory, and the array made of it last
 _thread = threading.local()
 
 
@@ -27,28 +27,28 @@ def reused_memory() -> Iterator[None]:
     try:
         yield
     finally:
-        _thread.held = None
+        _thread.arrays = None
 
 
 def start_reuse() -> None:
     """The same for the rest of the thread's life."""
-    _thread.held = {}
+    _thread.arrays = {}
 
 
 def array(owner: object, role: str, shape: Sequence[int], like: Tensor) -> Tensor:
     """An array with undefined content, valid until the same owner asks for the same role again."""
-    held: _Held | None = getattr(_thread, "held", None)
-    wanted = tuple(shape)
-    if held is None:
-        return torch.empty(wanted, dtype=like.dtype)
+    arrays: _Arrays | None = getattr(_thread, "arrays", None)
+    dimensions = tuple(shape)
+    if arrays is None:
+        return torch.empty(dimensions, dtype=like.dtype)
     key = id(owner), role
-    known = held.get(key)
-    if known is None or known[0].dtype != like.dtype or known[0].numel() < math.prod(wanted):
-        memory = torch.empty(math.prod(wanted), dtype=like.dtype)
+    entry = arrays.get(key)
+    if entry is None or entry[0].dtype != like.dtype or entry[0].numel() < math.prod(dimensions):
+        memory = torch.empty(math.prod(dimensions), dtype=like.dtype)
     else:
-        memory, last = known
-        if last.shape == wanted:
+        memory, last = entry
+        if last.shape == dimensions:
             return last
-    found = memory[: math.prod(wanted)].view(wanted)
-    held[key] = memory, found
-    return found
+    result = memory[: math.prod(dimensions)].view(dimensions)
+    arrays[key] = memory, result
+    return result

@@ -47,8 +47,8 @@ def reserve(epsilon: float, delta: float, numbers: float, reach: float) -> Promi
     `numbers` is how many noisy numbers there are in all releases together, parameters times releases.
     Refused where the arithmetic would take more than a hundredth of epsilon or of delta.
 
-    >>> found = reserve(1.0, 1e-5, 7850 * 100, reach=100.0)
-    >>> f"{found.arithmetic:.1e}"
+    >>> promise = reserve(1.0, 1e-5, 7850 * 100, reach=100.0)
+    >>> f"{promise.arithmetic:.1e}"
     '1.1e-07'
     """
     eps, small = checks.positive("epsilon", epsilon), checks.positive("delta", delta)

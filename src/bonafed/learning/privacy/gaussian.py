@@ -78,13 +78,13 @@ def _one_release(epsilon: float, delta: float, enough: float) -> float:
     from dp_accounting import get_sigma_gaussian  # heavy import, only needed here
 
     with np.errstate(all="ignore"):  # on the way of its root search
-        known = float(get_sigma_gaussian(epsilon, delta, tol=1e-14))
+        candidate = float(get_sigma_gaussian(epsilon, delta, tol=1e-14))
 
     def excess(sigma: float) -> float:
         return _excess(1 / sigma, epsilon, delta)
 
-    if excess(known * (1 + KNOWN)) <= 0 < excess(known * (1 - KNOWN)):
-        return known
+    if excess(candidate * (1 + KNOWN)) <= 0 < excess(candidate * (1 - KNOWN)):
+        return candidate
     # far from everyday values it loses its digits
     while excess(enough / 10) <= 0:
         enough /= 10
@@ -100,10 +100,10 @@ def spent_epsilon(multiplier: float, releases: int, delta: float) -> float:
     enough = mu * mu + 2 * mu * math.sqrt(-math.log(small))  # more than by zero-concentrated privacy
     if math.isinf(enough):
         return enough
-    spent, more = _root(lambda eps: _excess(mu, eps, small), 0.0, enough), _LAST_DIGITS
-    while _excess(mu, spent, small) > 0:
-        spent, more = spent * (1 + more), 2 * more
-    return spent
+    epsilon, more = _root(lambda eps: _excess(mu, eps, small), 0.0, enough), _LAST_DIGITS
+    while _excess(mu, epsilon, small) > 0:
+        epsilon, more = epsilon * (1 + more), 2 * more
+    return epsilon
 
 
 def _root(function: Callable[[float], float], low: float, high: float) -> float:

@@ -86,10 +86,10 @@ def sampled_multiplier(epsilon: float, delta: float, rate: float, releases: int)
             rule = f"must be larger: {times} releases would need noise beyond {MULTIPLIERS[1]:g}"
             raise InvalidValue("epsilon", rule, epsilon)
         below, above, step = above, min(high, above + step), 2 * step
-    found, more = math.exp(brentq(excess, below, above, xtol=_NEAR)), _NEAR
-    while excess(math.log(found)) > 0:
-        found, more = found * (1 + more), 2 * more
-    return found
+    sigma, more = math.exp(brentq(excess, below, above, xtol=_NEAR)), _NEAR
+    while excess(math.log(sigma)) > 0:
+        sigma, more = sigma * (1 + more), 2 * more
+    return sigma
 
 
 @lru_cache(maxsize=4096)

@@ -54,8 +54,8 @@ class Coalition(Problem):
         return self._whole.together
 
     def expand(self, models: Floats, mix: Floats) -> Expansion:
-        found = self._whole.expand(models, self._spread(mix))
-        return replace(found, losses=found.losses[:, self.members])
+        expansion = self._whole.expand(models, self._spread(mix))
+        return replace(expansion, losses=expansion.losses[:, self.members])
 
     def preconditioner(self, model: Floats, mix: Floats) -> Precondition | None:
         return self._whole.preconditioner(model, self._spread(mix))

@@ -4,7 +4,7 @@ Agent k holds n_k samples and the loss F_k: the mean over its samples of a conve
 federation minimises F = sum p_k F_k with weights p_k > 0 that sum to 1. All a mechanism asks is asked
 for many models at once, W of shape (m, P), and for weighted sums over agents, v of shape (m, K):
 
-    gradient(W, v)   sum_j v_ij grad F_j(W_i),  (m, P)
+    gradient(W, v)   sum_j v_ij grad F_j(W_i),  (m, P); of one agent, only its samples are read
     losses(W)        F_j(W_i),                  (m, K)
     expand(W, v)     both at once, and products of sum_j v_ij Hessian of F_j(W_i) with vectors
 
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import final
@@ -98,10 +98,10 @@ class Problem(Agreed):
         each = np.array(np.broadcast_to(models, (mix.shape[0], self.size)))
 
         def product(directions: Floats, rows: Ints) -> Floats:
-            found = [
+            products = [
                 self.hessian_product(each[i], mix[i], d) for i, d in zip(rows, directions, strict=True)
             ]
-            return np.stack(found)
+            return np.stack(products)
 
         losses = np.broadcast_to(self.losses(models), mix.shape)
         return Expansion(losses, self.gradient(each, mix), product)
@@ -127,7 +127,7 @@ class _Data:
 
     order: Ints  # (n,) the samples agent by agent
 
-    def share(self, mix: Floats, rows: slice = slice(None)) -> Floats:
+    def share(self, mix: Floats, rows: slice | Ints = slice(None)) -> Floats:
         """(n, m) weight of each sample in the mixes (m, K)."""
         return np.asarray((mix / self.counts).T[self.owner[rows]])
 
@@ -136,6 +136,18 @@ class _Data:
         starts = np.cumsum(self.counts) - self.counts
         total = np.add.reduceat(values[self.order], starts, axis=0)
         return np.asarray((total / self.counts[:, None]).T)
+
+
+def rows_of_one(mix: Floats, counts: Ints, order: Ints) -> Ints | None:
+    """The samples of the only agent with a weight in the mixes (m, K); None where several have one.
+
+    `counts` (K,) is how many samples each agent has, `order` (n,) the samples agent by agent.
+    """
+    agents = np.flatnonzero(mix.any(0))
+    if agents.size != 1:
+        return None
+    end = int(counts[: agents[0] + 1].sum())
+    return order[end - int(counts[agents[0]]) : end]
 
 
 def _data(features: ArrayLike, owner: ArrayLike, agents: int | None) -> _Data:
@@ -226,21 +238,28 @@ class SoftmaxRegression(Problem):
         d, c = stacked.shape[0], self.classes
         return stacked.reshape(d, c, -1).transpose(2, 0, 1).reshape(-1, d * c)
 
-    def _logits(self, stacked: Floats, rows: slice) -> Floats:
+    def _logits(self, stacked: Floats, rows: slice | Ints) -> Floats:
         """(n, C, m)."""
         x = self._data.features[rows]
         return (x @ stacked).reshape(x.shape[0], self.classes, -1)
 
     def _tiles(self, models: int) -> list[slice]:
+        """All samples, a tile at a time."""
         n = self._data.owner.size
         step = max(1, _TILE // (models * self.classes))
         return [slice(i, min(i + step, n)) for i in range(0, n, step)]
 
-    def _back(self, total: Floats, z: Floats, rows: slice) -> None:
+    def _tiles_of(self, mix: Floats) -> Sequence[slice | Ints]:
+        """All samples, or only its own where the mixes (m, K) are about one agent alone."""
+        rows = rows_of_one(mix, self._data.counts, self._data.order)
+        tiles = self._tiles(mix.shape[0])
+        return tiles if rows is None else [rows[tile] for tile in tiles if tile.start < rows.size]
+
+    def _back(self, total: Floats, z: Floats, rows: slice | Ints) -> None:
         """Add X'z of these samples, z (n, C, m), to total (d, C m)."""
         total += self._data.features[rows].T @ z.reshape(z.shape[0], -1)
 
-    def _chances(self, stacked: Floats, rows: slice) -> tuple[Floats, Floats]:
+    def _chances(self, stacked: Floats, rows: slice | Ints) -> tuple[Floats, Floats]:
         """(n, C, m) what the models predict, (n, m) the cross-entropy."""
         z = self._logits(stacked, rows)
         z -= z.max(1, keepdims=True)
@@ -256,7 +275,7 @@ class SoftmaxRegression(Problem):
     def gradient(self, models: Floats, mix: Floats) -> Floats:
         stacked = self._stacked(models)
         total = np.zeros_like(stacked)
-        for rows in self._tiles(models.shape[0]):
+        for rows in self._tiles_of(mix):
             z, _ = self._chances(stacked, rows)
             z[np.arange(z.shape[0]), self._labels[rows]] -= 1
             z *= self._data.share(mix, rows)[:, None]
@@ -342,16 +361,16 @@ class SoftmaxRegression(Problem):
         """
         stacked, most = self._stacked(models), clip * (1 - CLIP_MARGIN)
         total = np.zeros_like(stacked)
-        for rows in self._tiles(models.shape[0]):
+        for rows in self._tiles_of(mix):
             with np.errstate(over="ignore", invalid="ignore"):
                 z, _ = self._chances(stacked, rows)
                 z[np.arange(z.shape[0]), self._labels[rows]] -= 1
                 # one sample's gradient is the outer product of x and z: its norm is the product of norms
                 norms = self._norms[rows, None] * np.linalg.norm(z, axis=1)
-            known = np.isfinite(norms)
+            finite = np.isfinite(norms)
             scale = np.minimum(1.0, most / np.maximum(norms, 1e-300))
-            z *= (self._data.share(mix, rows) * np.where(known, scale, 0.0))[:, None]
-            self._back(total, np.where(known[:, None], z, 0.0), rows)
+            z *= (self._data.share(mix, rows) * np.where(finite, scale, 0.0))[:, None]
+            self._back(total, np.where(finite[:, None], z, 0.0), rows)
         return self._regularised(self._flat(total), models, mix)
 
     def clipped_differences(self, first: Floats, second: Floats, limit: float) -> Floats:
@@ -420,8 +439,9 @@ class RidgeRegression(Problem):
         return self._bound
 
     def gradient(self, models: Floats, mix: Floats) -> Floats:
-        bent = np.einsum("kde,me->mkd", self.second, models) - self.cross
-        return np.asarray(np.einsum("mk,mkd->md", mix, bent))
+        who = np.flatnonzero(mix.any(0))
+        gradients = np.einsum("kde,me->mkd", self.second[who], models) - self.cross[who]
+        return np.asarray(np.einsum("mk,mkd->md", mix[:, who], gradients))
 
     def losses(self, models: Floats) -> Floats:
         quadratic = np.einsum("md,kde,me->mk", models, self.second, models) / 2

@@ -1,7 +1,9 @@
 """A federation whose samples are a problem at hand: gradients and losses of all clients as one program.
 
-Sums over clients that are sent the same models are one pass over the samples, whatever their number; this
-is how the theory, studies and tests run a protocol, and how the engine answers for simulated clients.
+A sum over clients that are sent the same models is one pass over the samples, however many clients there
+are; where they are sent different models, or each is to answer for itself, gradients are computed on each
+client's own samples. This is how theory, studies and tests run a protocol, and how the engine answers for
+simulated clients.
 """
 
 from __future__ import annotations
@@ -70,12 +72,12 @@ class ProblemFederation:
         work = shared_work(tasks)
         for task in tasks:
             if task.models.shape != tasks[0].models.shape:
-                raise InvalidValue("models", "must be as many for everybody", task.identifier)
+                raise InvalidValue("models", "must be equally many for every client", task.identifier)
         values = self._sum(work, tasks, np.asarray(shares, dtype=np.float64))
         if noise:
             if self.noise is None:
                 raise InvalidValue("noise", "must be 0: this federation has no source of it", noise)
-            values = self.noise(values, noise, asked(tasks), getattr(work, "released", 0))
+            values = self.noise(values, noise, request_text(tasks), getattr(work, "released", 0))
         return Total(values, (True,) * len(tasks))
 
     def replies(self, tasks: Sequence[Task]) -> Mapping[str, Reply | Failure]:
@@ -88,7 +90,7 @@ class ProblemFederation:
             values = self._losses(work, tasks)
         else:
             values = self._alone(work, tasks)
-        return {task.identifier: Reply(found) for task, found in zip(tasks, values, strict=True)}
+        return {task.identifier: Reply(answer) for task, answer in zip(tasks, values, strict=True)}
 
     def _place(self, task: Task) -> int:
         return self.members.index[task.client]
@@ -112,9 +114,10 @@ class ProblemFederation:
         if isinstance(work, Gradients):
             if common:
                 return self._gradient(work, models, self._mix(tasks, models, shares))
-            mixes = [self._mix([task], task.models, shares[[row]]) for row, task in enumerate(tasks)]
-            each = self._gradient(work, np.concatenate([t.models for t in tasks]), np.concatenate(mixes))
-            return np.asarray(each.reshape(len(tasks), -1, self.problem.size).sum(0))
+            total = np.zeros((len(models), self.problem.size))
+            for row, task in enumerate(tasks):
+                total += self._gradient(work, task.models, self._mix([task], task.models, shares[[row]]))
+            return total
         if isinstance(work, Losses) and common:
             if work.limit is not None:
                 mix = self._mix(tasks, models[:1], shares)[0]
@@ -150,11 +153,11 @@ class ProblemFederation:
         mixes = np.concatenate([self._mix([task], task.models[:1]) for task in tasks])
         start = tasks[0].models[0]
         if any(not np.array_equal(task.models[0], start) for task in tasks):
-            raise InvalidValue("models", "must be one and the same for all who train alone", "others")
-        found = models_alone(
+            raise InvalidValue("models", "must be the same for all who train alone", "different ones")
+        models = models_alone(
             self.problem, work.tolerance, steps=work.steps, start=start, mixes=mixes, rate=work.rate or None
         )
-        return list(found[:, None])
+        return list(models[:, None])
 
 
 def _clipping(problem: Problem) -> SoftmaxRegression:
@@ -168,7 +171,7 @@ def shared_work(tasks: Sequence[Task]) -> Gradients | Losses | Alone:
     """What all are asked to do."""
     first: Work = tasks[0].work
     if not isinstance(first, Gradients | Losses | Alone):
-        rule = "must be about gradients, losses or models alone where nothing trains"
+        rule = "must be gradients, losses or models trained alone, as no round is trained here"
         raise InvalidValue("work", rule, type(first).__name__)
     for task in tasks:
         if task.work != first:
@@ -176,6 +179,6 @@ def shared_work(tasks: Sequence[Task]) -> Gradients | Losses | Alone:
     return first
 
 
-def asked(tasks: Sequence[Task]) -> bytes:
+def request_text(tasks: Sequence[Task]) -> bytes:
     """Who was asked what, by identifier."""
     return repr([(task.identifier, task.client, task.work) for task in tasks]).encode()

@@ -35,10 +35,10 @@ def minima(
 
 def descents(problem: Problem, mixes: Floats, start: Floats, tolerance: Floats) -> Descent:
     """Newton's method for every row of mixes, until the gradients are as short as this."""
-    found = descend(problem, mixes, start, steps=_STEPS, tolerance=tolerance)
-    if not found.converged:
+    descent = descend(problem, mixes, start, steps=_STEPS, tolerance=tolerance)
+    if not descent.converged:
         raise NoSolution(f"Newton's method did not converge in {_STEPS} steps")
-    return found
+    return descent
 
 
 def models_alone(

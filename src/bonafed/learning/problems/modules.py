@@ -18,6 +18,7 @@ samples in double.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import final
 
 import numpy as np
@@ -31,7 +32,7 @@ from bonafed.errors import InvalidValue
 from bonafed.learning.engine.jobs import Samples
 from bonafed.learning.engine.programs import Loss, Program, flat_parameters, program_for, trainable
 from bonafed.learning.engine.threads import single_threaded
-from bonafed.learning.problems.convex import Problem
+from bonafed.learning.problems.convex import Problem, rows_of_one
 
 
 @final
@@ -57,14 +58,15 @@ class ModuleProblem(Problem):
         )  # fmt: skip
         self._kind = torch.float64 if strongly_convex else torch.float32
         self._samples = Samples(_floats(samples.features, self._kind), _floats(samples.labels, self._kind))
-        held = np.asarray(owner)
-        if held.shape != (len(samples.labels),) or not np.issubdtype(held.dtype, np.integer):
+        owners = np.asarray(owner)
+        if owners.shape != (len(samples.labels),) or not np.issubdtype(owners.dtype, np.integer):
             rule = f"must be {len(samples.labels)} whole numbers, one per sample"
-            raise InvalidValue("owner", rule, f"shape {held.shape}")
-        self.counts = np.bincount(held)
+            raise InvalidValue("owner", rule, f"shape {owners.shape}")
+        self.counts = np.bincount(owners)
         if (self.counts == 0).any():
             raise InvalidValue(f"agent {int(np.argmin(self.counts))}", "must have samples", 0)
-        self._owner = torch.from_numpy(held.astype(np.int64))
+        self._owner = torch.from_numpy(owners.astype(np.int64))
+        self._order = np.argsort(owners, kind="stable")  # the samples agent by agent
         k = self.counts.size
         self.weights = np.full(k, 1 / k) if weights is None else checks.shares("weights", weights, length=k)
         self.regulariser = checks.non_negative("regulariser", regulariser)
@@ -95,19 +97,27 @@ class ModuleProblem(Problem):
         n = len(self._samples.labels)
         return [slice(i, min(i + most, n)) for i in range(0, n, most)]
 
-    def _batch(self, rows: slice, models: int) -> tuple[Tensor, Tensor]:
+    def _chunks_of(self, mix: Floats) -> Sequence[slice | Tensor]:
+        """All samples, or only its own where the mixes (m, K) are about one agent alone."""
+        rows, chunks = rows_of_one(mix, self.counts, self._order), self._chunks(mix.shape[0])
+        if rows is None:
+            return chunks
+        return [torch.from_numpy(rows[chunk]) for chunk in chunks if chunk.start < rows.size]
+
+    def _batch(self, rows: slice | Tensor, models: int) -> tuple[Tensor, Tensor]:
         x, y = self._samples.features[rows], self._samples.labels[rows]
         return x.expand(models, *x.shape), y.expand(models, *y.shape)
 
     def gradient(self, models: Floats, mix: Floats) -> Floats:
         m = models.shape[0]
         w = torch.from_numpy(models).to(self._kind)
-        share = torch.from_numpy(mix / self.counts)[:, self._owner].to(self._kind)  # (m, n)
+        shares = torch.from_numpy(mix / self.counts)  # (m, K) of one sample
         total = torch.zeros(m, self.size, dtype=torch.float64)
         with single_threaded():
-            for rows in self._chunks(m):
+            for rows in self._chunks_of(mix):
                 x, y = self._batch(rows, m)
-                _, g = self._program.gradients(w, x, y, share[:, rows], None)
+                share = shares[:, self._owner[rows]].to(self._kind)
+                _, g = self._program.gradients(w, x, y, share, None)
                 total += g.double()
         return np.asarray(total.numpy() + self.regulariser * mix.sum(1)[:, None] * models)
 
@@ -146,9 +156,9 @@ class ModuleProblem(Problem):
 
         def loss(flat: Tensor, rows: slice) -> Tensor:
             parts = torch.split(flat, [shape.numel() for shape in shapes])
-            named = {n: p.view(s) for n, p, s in zip(names, parts, shapes, strict=True)}
+            parameters = {n: p.view(s) for n, p, s in zip(names, parts, shapes, strict=True)}
             z = torch.func.functional_call(
-                module, named, (_floats(self._samples.features[rows], torch.float64),)
+                module, parameters, (_floats(self._samples.features[rows], torch.float64),)
             )
             y = _floats(self._samples.labels[rows], torch.float64)
             total: Tensor = (self._each(z[None], y[None])[0] * share[rows]).sum()

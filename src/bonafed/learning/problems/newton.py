@@ -85,8 +85,8 @@ class _Batch:
     def __init__(self, problem: Problem, mixes: Floats, start: Floats, tolerance: Floats) -> None:
         self.problem, self.mixes, self.tolerance = problem, mixes, tolerance
         self.models = np.tile(start, (len(mixes), 1))
-        self.here = problem.expand(start[None], mixes)  # around the models of the rows `seen`
-        self.seen = np.arange(len(mixes))
+        self.here = problem.expand(start[None], mixes)  # around the models of these rows
+        self.rows = np.arange(len(mixes))
         self.losses, self.gradients = self.here.losses.copy(), self.here.gradients.copy()
         self.norms = np.linalg.norm(self.gradients, axis=1)
         self.fall = np.zeros(len(mixes))  # norm after the last step over norm before
@@ -98,19 +98,19 @@ class _Batch:
 
     def run(self, steps: int, accuracy: float | None) -> Descent:
         """Step until every row is solved, or `steps` are taken."""
-        taken = products = 0
+        count = products = 0
         while True:
             open_rows = (self.norms > self.tolerance) & ~self.stuck
-            which = np.flatnonzero(open_rows[self.seen])
-            if not which.size or taken == steps:
+            which = np.flatnonzero(open_rows[self.rows])
+            if not which.size or count == steps:
                 break
             if self.worn > _WORN:
-                self._renew(self.seen[which])
+                self._renew(self.rows[which])
             directions = self._directions(which, accuracy)
             products += self.worn
-            self._move(self.seen[which], directions)
-            taken += 1
-        return Descent(self.models, self.losses, self.gradients, taken, products, not which.size)
+            self._move(self.rows[which], directions)
+            count += 1
+        return Descent(self.models, self.losses, self.gradients, count, products, not which.size)
 
     def _renew(self, rows: Ints) -> None:
         """Make the stand-in in the middle of the models."""
@@ -120,14 +120,14 @@ class _Batch:
 
     def _directions(self, which: Ints, accuracy: float | None) -> Floats:
         """(a, P) for places `which` of the expansion; counts its products in `worn`."""
-        rows = self.seen[which]
+        rows = self.rows[which]
         right, norms = self.gradients[rows], self.norms[rows]
-        found, self.worn = np.empty_like(right), 0
+        result, self.worn = np.empty_like(right), 0
         free = np.zeros(rows.size, dtype=bool)
         if accuracy is None and self.stand_in is not None:
             free = self.fall[rows] <= _PACE
             if free.any():
-                found[free] = self._free(rows[free], self.stand_in)
+                result[free] = self._free(rows[free], self.stand_in)
         hard = np.flatnonzero(~free)
         if hard.size:
             goal = np.full(hard.size, accuracy) if accuracy is not None else self._goal(rows[hard])
@@ -135,18 +135,18 @@ class _Batch:
             def product(directions: Floats, live: Ints) -> Floats:
                 return self.here.product(directions, which[hard[live]])
 
-            found[hard], self.worn = solve(product, self.stand_in, right[hard], goal * norms[hard])
-        return found
+            result[hard], self.worn = solve(product, self.stand_in, right[hard], goal * norms[hard])
+        return result
 
     def _free(self, rows: Ints, stand_in: Precondition) -> Floats:
         """The two loops of limited-memory BFGS around the stand-in; pairs of factor 0 change nothing."""
-        q, used = self.gradients[rows], []
+        q, corrections = self.gradients[rows], []
         for s, y, factor in reversed(self.pairs):
             a = factor[rows] * (s[rows] * q).sum(1)
             q = q - a[:, None] * y[rows]
-            used.append(a)
+            corrections.append(a)
         z = (self.scale / self.mixes[rows].sum(1))[:, None] * stand_in(q)
-        for (s, y, factor), a in zip(self.pairs, reversed(used), strict=True):
+        for (s, y, factor), a in zip(self.pairs, reversed(corrections), strict=True):
             b = factor[rows] * (y[rows] * z).sum(1)
             z = z + (a - b)[:, None] * s[rows]
         return np.asarray(z)
@@ -175,11 +175,11 @@ class _Batch:
         rounding = slopes <= _ROUNDING * (1 + np.abs(values))  # values cannot tell any more, gradients can
         lengths, models, halved = np.ones(rows.size), self.models[rows] - directions, False
         there = problem.expand(models, mixes)
-        found = (there.losses * mixes).sum(1)
-        while (far := ~rounding & ~(found <= values - _ENOUGH * lengths * slopes)).any():
+        new_values = (there.losses * mixes).sum(1)
+        while (far := ~rounding & ~(new_values <= values - _ENOUGH * lengths * slopes)).any():
             lengths[far] /= 2
             models[far] = self.models[rows[far]] - lengths[far, None] * directions[far]
-            found[far] = (problem.losses(models[far]) * mixes[far]).sum(1)
+            new_values[far] = (problem.losses(models[far]) * mixes[far]).sum(1)
             halved = True
         if halved:
             there = problem.expand(models, mixes)
@@ -191,7 +191,7 @@ class _Batch:
         self._remember(moved, models[better], there.gradients[better])
         self.models[moved], self.losses[moved] = models[better], there.losses[better]
         self.gradients[moved], self.norms[moved] = there.gradients[better], norms[better]
-        self.here, self.seen = there, rows
+        self.here, self.rows = there, rows
 
 
 def solve(

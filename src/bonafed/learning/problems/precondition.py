@@ -51,9 +51,9 @@ class TwoLevel:
         m, c = residuals.shape[0], self.classes
         v = self.basis.vectors
         d, r = v.shape[0], v.shape[0] - self.scale.shape[0]
-        seen = v.T @ residuals.reshape(m, d, c).transpose(1, 2, 0).reshape(d, c * m)
-        top = cho_solve(self.factor, seen[:r].reshape(r * c, m), check_finite=False)
-        rest = np.einsum("ab,iam->ibm", self.turn, seen[r:].reshape(-1, c, m)) / self.scale[:, :, None]
+        rotated = v.T @ residuals.reshape(m, d, c).transpose(1, 2, 0).reshape(d, c * m)
+        top = cho_solve(self.factor, rotated[:r].reshape(r * c, m), check_finite=False)
+        rest = np.einsum("ab,iam->ibm", self.turn, rotated[r:].reshape(-1, c, m)) / self.scale[:, :, None]
         back = np.einsum("ab,ibm->iam", self.turn, rest)
         full = np.concatenate([top.reshape(r, c * m), back.reshape(-1, c * m)])
         return np.asarray((v @ full).reshape(d, c, m).transpose(2, 0, 1).reshape(m, d * c))

@@ -56,15 +56,15 @@ def _check_chances(terms: PaidTerms, coins: Coins) -> Finding:
         return Finding("chances", False, "the roster lists other clients than those who reported")
     wrong = _first_difference(roster.chances.tolist(), terms.lottery.chances.tolist())
     if wrong is not None:
-        listed, due = float(roster.chances[wrong]), float(terms.lottery.chances[wrong])
-        text = f"client {roster.names[wrong]}: {listed!r} on the roster, {due!r} by contract and report"
+        chance, due = float(roster.chances[wrong]), float(terms.lottery.chances[wrong])
+        text = f"client {roster.names[wrong]}: {chance!r} on the roster, {due!r} by contract and report"
         return Finding("chances", False, text)
     return Finding("chances", True, f"of {len(roster.names):,} clients, as contract and reports say")
 
 
-def _first_difference(stated: Sequence[object], due: Sequence[object]) -> int | None:
+def _first_difference(values: Sequence[object], due: Sequence[object]) -> int | None:
     """The first place where two columns differ; numbers by more than machines do."""
-    for place, (one, other) in enumerate(zip(stated, due, strict=True)):
+    for place, (one, other) in enumerate(zip(values, due, strict=True)):
         if isinstance(one, float) and isinstance(other, float):
             if not math.isclose(one, other, rel_tol=_SAME, abs_tol=0.0):
                 return place
@@ -104,17 +104,17 @@ def _check_statement(terms: PaidTerms, coins: Coins, record: RunRecord) -> list[
     due: dict[str, Sequence[object]] = {
         **terms.columns, "participations": times, "amounts": terms.amounts(times)
     }  # fmt: skip
-    stated: dict[str, Sequence[object]] = {**statement.columns, "amounts": statement.amounts}
+    columns: dict[str, Sequence[object]] = {**statement.columns, "amounts": statement.amounts}
     findings = []
     for claim, values in due.items():
-        if claim not in stated:
+        if claim not in columns:
             findings.append(Finding(claim, False, "not in the statement"))
             continue
-        wrong = _first_difference(stated[claim], values)
+        wrong = _first_difference(columns[claim], values)
         if wrong is None:
             findings.append(Finding(claim, True, f"of {len(names):,} clients, as in the statement"))
         else:
-            said, right = stated[claim][wrong], values[wrong]
-            text = f"client {names[wrong]}: {said} in the statement, {right} by contract, report and coins"
+            value, right = columns[claim][wrong], values[wrong]
+            text = f"client {names[wrong]}: {value} in the statement, {right} by contract, report and coins"
             findings.append(Finding(claim, False, text))
     return findings

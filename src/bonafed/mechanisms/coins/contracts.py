@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from bonafed.economics.claims import Finding
-from bonafed.errors import InvalidValue
+from bonafed.errors import InvalidValue, MissingValue
 from bonafed.mechanisms.coins.tossing import (
     SECRET_BYTES,
     Coins,
@@ -29,7 +29,7 @@ def require_commitment(contract: Contract) -> str:
     """The commitment to the server's secret; a contract without one is refused."""
     if contract.coin_commitment is None:
         rule = "must be in the contract (quote --commit-coins): without it who is sampled proves nothing"
-        raise InvalidValue("coins", rule, "nothing")
+        raise MissingValue("coins", rule)
     return contract.coin_commitment
 
 
@@ -51,21 +51,21 @@ def contract_roster(contract: Contract, reports: Reports, commitments: Mapping[s
         if name not in reports:
             raise InvalidValue("reports", f"must have one of {name}", "none")
     terms = settle_paid(contract, reports)
-    listed = {name: commitments[name] for name in terms.clients}
+    hashes = {name: commitments[name] for name in terms.clients}
     lottery = terms.lottery
-    return make_roster(contract.digest, commitment, contract.rounds, listed, lottery.chances, lottery.draws)
+    return make_roster(contract.digest, commitment, contract.rounds, hashes, lottery.chances, lottery.draws)
 
 
 def check_contract(roster: Roster, contract: Contract) -> Finding:
     """Whether the roster is of this contract."""
-    for name, listed, due in (
+    for name, value, due in (
         ("digest", roster.contract, contract.digest),
         ("commitment", roster.commitment, require_commitment(contract)),
         ("rounds", roster.rounds, contract.rounds),
         ("draws", roster.draws, contract.draws),
     ):
-        if listed != due:
-            return Finding("contract", False, f"{name} {listed} on the roster, {due} in the contract")
+        if value != due:
+            return Finding("contract", False, f"{name} {value} on the roster, {due} in the contract")
     most = contract.clients
     if most is not None and len(roster.names) > most:
         text = f"clients {len(roster.names)} on the roster, {most} in the contract"
@@ -84,9 +84,9 @@ def require_own_line(roster: Roster, contract: Contract, name: str, nonce: bytes
     if name not in roster.names:
         raise InvalidValue("client", "must be on the roster: do not reveal", repr(name)[:60])
     place = roster.names.index(name)
-    promised = commit_nonce(roster.contract, name, nonce)
-    if roster.commitments[place] != promised:
-        rule = f"must hold the commitment of {name}'s nonce, {promised[:12]}...: do not reveal"
+    commitment = commit_nonce(roster.contract, name, nonce)
+    if roster.commitments[place] != commitment:
+        rule = f"must hold the commitment of {name}'s nonce, {commitment[:12]}...: do not reveal"
         raise InvalidValue("roster", rule, f"{roster.commitments[place][:12]}...")
     chance, due = float(roster.chances[place]), contract.chance(name, report)
     if due is not None and abs(chance - due) > _SAME * due:
@@ -107,13 +107,12 @@ def simulate(
     if contract is None:
         raise InvalidValue("coins", "must be of a published contract", "nothing published")
     if contract.coin_commitment is not None and secret is None:
-        rule = "must be at hand: the contract commits to it"
-        raise InvalidValue("secret of the coins", rule, "nothing")
+        raise MissingValue("secret of the coins", "is required: the contract commits to it")
     key = entropy(SECRET_BYTES) if secret is None else secret
     committed = contract if contract.coin_commitment is not None else contract.with_coins(commit(key))
     nonces = {name: entropy(SECRET_BYTES) for name in agreement.members.names}
-    promised = {name: commit_nonce(committed.digest, name, nonce) for name, nonce in nonces.items()}
-    roster = contract_roster(committed, agreement.reports, promised)
+    commitments = {name: commit_nonce(committed.digest, name, nonce) for name, nonce in nonces.items()}
+    roster = contract_roster(committed, agreement.reports, commitments)
     return with_tossed(replace(agreement, contract=committed), toss(roster, key, nonces))
 
 

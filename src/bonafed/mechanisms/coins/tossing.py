@@ -135,24 +135,24 @@ class Coins:
     )  # of each of them the last number that is its own
 
     def __post_init__(self) -> None:
-        agreed = self.roster
-        if not hmac.compare_digest(commit(self.secret), agreed.commitment):
-            rule = f"must be the one committed to in the contract ({agreed.commitment[:12]}...)"
+        roster = self.roster
+        if not hmac.compare_digest(commit(self.secret), roster.commitment):
+            rule = f"must be the one committed to in the contract ({roster.commitment[:12]}...)"
             raise InvalidValue("secret", rule, f"one of commitment {commit(self.secret)[:12]}...")
-        if len(self.nonces) != len(agreed.names):
-            raise InvalidValue("nonces", f"must have {len(agreed.names)} values", len(self.nonces))
-        for name, nonce, promised in zip(agreed.names, self.nonces, agreed.commitments, strict=True):
+        if len(self.nonces) != len(roster.names):
+            raise InvalidValue("nonces", f"must have {len(roster.names)} values", len(self.nonces))
+        for name, nonce, commitment in zip(roster.names, self.nonces, roster.commitments, strict=True):
             if nonce is None:
                 continue
-            found = commit_nonce(agreed.contract, name, nonce)
-            if found != promised:
-                rule = f"must be the one committed to ({promised[:12]}...)"
-                raise InvalidValue(f"nonce of {name}", rule, f"one of commitment {found[:12]}...")
+            own = commit_nonce(roster.contract, name, nonce)
+            if own != commitment:
+                rule = f"must be the one committed to ({commitment[:12]}...)"
+                raise InvalidValue(f"nonce of {name}", rule, f"one of commitment {own[:12]}...")
         parts = (b"" if nonce is None else nonce for nonce in self.nonces)
-        able = np.flatnonzero(agreed.chances > 0)
-        ends = (_coin_ends if agreed.draws is None else _draw_ends)(agreed.chances[able])
+        able = np.flatnonzero(roster.chances > 0)
+        ends = (_coin_ends if roster.draws is None else _draw_ends)(roster.chances[able])
         object.__setattr__(
-            self, "_beacon", _hash("beacon", bytes.fromhex(agreed.digest), self.secret, *parts)
+            self, "_beacon", _hash("beacon", bytes.fromhex(roster.digest), self.secret, *parts)
         )
         object.__setattr__(self, "_able", able)
         object.__setattr__(self, "_ends", ends)
@@ -172,11 +172,11 @@ class Coins:
         number = checks.whole("round", round_number, at_most=self.roster.rounds)
         if self.roster.draws is None:
             mine = uniforms(self._beacon, number, len(self.roster.names))[self._able]
-            found = self._able[mine <= self._ends]
+            places = self._able[mine <= self._ends]
         else:
             numbers = uniforms(self._beacon, number, self.roster.draws)
-            found = self._able[np.searchsorted(self._ends, numbers, side="left")]
-        return found[self._admitted[found]]
+            places = self._able[np.searchsorted(self._ends, numbers, side="left")]
+        return places[self._admitted[places]]
 
     @property
     def _admitted(self) -> NDArray[np.bool_]:
@@ -184,10 +184,10 @@ class Coins:
 
     def times_in(self) -> NDArray[np.int64]:
         """(N,) rounds each client is in over the whole run, counted as often as it was drawn."""
-        found = np.zeros(len(self.roster.names), dtype=np.int64)
+        times = np.zeros(len(self.roster.names), dtype=np.int64)
         for number in range(1, self.roster.rounds + 1):
-            np.add.at(found, self.participants(number), 1)
-        return found
+            np.add.at(times, self.participants(number), 1)
+        return times
 
 
 def toss(roster: Roster, secret: bytes, revealed: Mapping[str, bytes]) -> Coins:
@@ -200,9 +200,9 @@ def toss(roster: Roster, secret: bytes, revealed: Mapping[str, bytes]) -> Coins:
     >>> [coins.participants(number).tolist() for number in (1, 2, 3)]
     [[0, 1], [0, 1], [1]]
     """
-    known = set(roster.names)
+    names = set(roster.names)
     for name in revealed:
-        if name not in known:
+        if name not in names:
             raise InvalidValue("nonces", "must be of clients on the roster", _shown(name))
     return Coins(roster, secret, tuple(revealed.get(name) for name in roster.names))
 
@@ -217,8 +217,8 @@ def make_roster(
 ) -> Roster:
     """(3) from the commitments by name, in the order of the chances."""
     values = checks.vector("chances", chances, length=len(commitments))
-    names, promised = tuple(commitments), tuple(commitments.values())
-    return Roster(contract, commitment, rounds, draws, names, promised, values)
+    names, hashes = tuple(commitments), tuple(commitments.values())
+    return Roster(contract, commitment, rounds, draws, names, hashes, values)
 
 
 def uniforms(beacon: bytes, round_number: int, count: int) -> NDArray[np.uint64]:

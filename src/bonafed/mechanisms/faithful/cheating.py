@@ -107,7 +107,7 @@ class Terms:
         checks.positive("epsilon", self.epsilon)
         checks.whole("payment_steps", self.payment_steps, at_least=1)
         if (self.variant == "clusters") != bool(len(self.clusters)):
-            raise InvalidValue("clusters", "must be given for that variant, and no other", self.variant)
+            raise InvalidValue("clusters", "must be set for variant clusters and no other", self.variant)
 
 
 class Charge(NamedTuple):

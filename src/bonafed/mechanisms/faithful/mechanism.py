@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from bonafed.checks import Floats, finite_or_none
 from bonafed.economics.claims import Statement
 from bonafed.economics.money import charged
-from bonafed.errors import BadReport, InvalidValue
+from bonafed.errors import BadReport, InvalidValue, MissingValue
 from bonafed.learning.federation import (
     Alone,
     Federation,
@@ -111,7 +111,7 @@ def objective_of(config: Config, members: Roster) -> Objective:
         return Objective(mu, "module")
     if members.feature_bound is None:
         rule = "must be agreed on: the smoothness of the loss follows from it"
-        raise InvalidValue("feature_bound", rule, "nothing")
+        raise MissingValue("feature_bound", rule)
     return Objective(mu, scale=members.feature_bound)
 
 
@@ -300,9 +300,12 @@ class FaithfulLearning:
         following = replace(state, progress=progress)
         names = [self.members.names[k] for k in course.members(progress)]
         loss = self._train_loss(progress, federation)
+        # whoever is left out failed before the first step of the training without it
+        failed = [name for name in self.members.names if name not in names] if progress.steps == 1 else []
         return following, Round(
-            names, steps=len(names), learning_rate=1 / self.problem.smoothness, train_loss=loss
-        )
+            [name for name in self.members.names if name in {*names, *failed}], failed,
+            steps=len(names), learning_rate=1 / self.problem.smoothness, train_loss=loss,
+        )  # fmt: skip
 
     def _train_loss(self, progress: Progress, federation: Federation) -> float | None:
         """Where a simulation knows it, and somebody looks."""
@@ -418,7 +421,7 @@ def _general(config: Config, weights: Floats, parameters: int) -> FederatedProbl
     section, model = own_section(config), config.model.name
     if section.learning_rate is None:
         rule = f"must be set for {model}, whose smoothness is unknown"
-        raise InvalidValue("faithful.learning_rate", rule, "nothing")
+        raise MissingValue("faithful.learning_rate", rule)
     if section.payments != "gradients" or section.clusters is not None:
         name = "payments" if section.payments != "gradients" else "clusters"
         rule = f"must not be given for {model}: it needs minima, the loss is not convex"

@@ -44,7 +44,7 @@ from numpy.typing import NDArray
 
 from bonafed import checks
 from bonafed.checks import Floats
-from bonafed.errors import AskFailed, BadReport, Diverged, InvalidValue, UnusableReport
+from bonafed.errors import AskFailed, BadReport, Diverged, InvalidValue, MissingValue, UnusableReport
 from bonafed.learning.federation import Federation, Gradients, Objective, Task
 from bonafed.learning.problems.agreed import Agreed, Members, require_others
 from bonafed.learning.problems.convex import Ints, Problem
@@ -93,8 +93,7 @@ class Outcome:
 def federation_of(problem: Agreed, agents: Mapping[int, Agent] | None = None) -> Federation:
     """The agents of a problem whose samples are at hand; some of them deviate."""
     if not isinstance(problem, Problem):
-        rule = "must be given where the problem holds no samples"
-        raise InvalidValue("federation", rule, type(problem).__name__)
+        raise MissingValue("federation", "is required where the problem holds no samples")
     for k in agents or ():
         if not 0 <= k < problem.agents:
             raise InvalidValue("agents", f"must be in 0..{problem.agents - 1}", k)

@@ -45,7 +45,7 @@ def _compare(common: Common) -> Mapping[str, Any] | str:
     """It promises something where the loss is strongly convex."""
     if common.model != "softmax":
         return f"payments promise nothing for {common.model}, whose loss is not convex; use softmax"
-    steps = getattr(common, "steps", None)  # of a client over the whole run, as under every mechanism
+    steps = common.steps
     if steps is None and common.training is not None:
         steps = common.training.rounds
     return {"regulariser": _REGULARISER} | ({} if steps is None else {"training_steps": steps})

@@ -94,8 +94,8 @@ def eta_for_expected_budget(
     if not isinstance(prior, Prior):
         raise InvalidValue("prior", "must be a prior", repr(prior)[:60])
     size = checks.whole("samples", samples)
-    drawn = np.array([prior.sample(rng, n) for _ in range(size)])
-    virtual = virtual_costs_of(drawn, prior)
+    profiles = np.array([prior.sample(rng, n) for _ in range(size)])
+    virtual = virtual_costs_of(profiles, prior)
     scale = checks.positive("noise_scale", noise_scale)
     choice = capped_rule(rule, max_epsilon)
     if isinstance(choice, Jsam) and choice.max_epsilon is None:
@@ -113,15 +113,15 @@ def _weight(spend: Callable[[float], float], money: float, max_epsilon: ArrayLik
     """The largest weight at which `spend` is within `money`; a cap may keep it from being spent."""
     if max_epsilon is None:
         return largest_weight(lambda eta: spend(eta) <= money)
-    top, bought = 0.0, [0.0]  # the largest weight allowed so far, and what each doubling led to
+    top, spends = 0.0, [0.0]  # the largest weight allowed so far, and what each doubling led to
 
     def allowed(eta: float) -> bool:
         nonlocal top
         now = spend(eta)
         if now <= money and eta >= 2 * top:
             top = eta
-            bought.append(now)
-            if len(bought) > _STALLS and now <= bought[-_STALLS] * (1 + _CLOSE):
+            spends.append(now)
+            if len(spends) > _STALLS and now <= spends[-_STALLS] * (1 + _CLOSE):
                 raise InvalidValue("budget", _NOT_SPENT, money)
         return now <= money
 
@@ -151,11 +151,11 @@ def _average_weight(expected: Callable[[float], float], money: float) -> float:
             share = float(np.log(money / spent_low) / np.log(spent_high / spent_low))
         width = float(np.log(high / low))
         guess = low * float(np.exp(width * min(max(share, 0.01), 0.99)))
-        spent = expected(guess)
-        if spent <= money:
-            low, spent_low = guess, spent
+        spend = expected(guess)
+        if spend <= money:
+            low, spent_low = guess, spend
         else:
-            high, spent_high = guess, spent
+            high, spent_high = guess, spend
         halve = float(np.log(high / low)) > width / 2
     return low
 

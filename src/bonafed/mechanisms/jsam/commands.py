@@ -16,7 +16,7 @@ from bonafed.economics.audit import AuditReport, Claim, RespondingLike, audit
 from bonafed.economics.claims import findings_table
 from bonafed.economics.priors import Prior
 from bonafed.economics.registry import PRIOR_FORMS, parse_prior
-from bonafed.errors import InvalidValue
+from bonafed.errors import InvalidValue, MissingValue
 from bonafed.mechanisms.contracts.canonical import coin_commitment
 from bonafed.mechanisms.jsam import schemes
 from bonafed.mechanisms.jsam.budget import eta_for_budget
@@ -142,12 +142,12 @@ class _Noise(Section):
             return None
         for name, value in parts.items():
             if value is None:
-                raise InvalidValue(name, f"must be given with {first}", "nothing")
+                raise MissingValue(name, f"is required with {first}")
         assert self.dimension is not None
         assert self.smoothness is not None
         assert self.records is not None
-        made = Ingredients(self.dimension, self.smoothness, self.records)
-        return made if self.c2 is None else replace(made, c2=self.c2)
+        ingredients = Ingredients(self.dimension, self.smoothness, self.records)
+        return ingredients if self.c2 is None else replace(ingredients, c2=self.c2)
 
     def scale(self, noise: Noise) -> float:
         """Q itself."""
@@ -242,11 +242,11 @@ class QuoteOptions(_Noise):
     def _agree_on_a_contract(self) -> None:
         if self.clip is None:
             if self.coins is not None:
-                raise InvalidValue("--coins", "must be given with --clip, for a contract", self.coins)
+                raise InvalidValue("--coins", "requires --clip, for a contract", self.coins)
             return
         for name, value in (("--rounds", self.rounds), ("--delta", self.delta)):
             if value is None:
-                raise InvalidValue(name, "must be given with --clip, for a contract", "nothing")
+                raise MissingValue(name, "is required with --clip, for a contract")
         if self.budget is not None:
             rule = (
                 "must not be given with --clip: a weight that depends on the reports cannot be published; "
@@ -259,24 +259,24 @@ class QuoteOptions(_Noise):
         if self.reports is not None:
             return read_reports(self.reports, "cost")
         assert self.clients is not None  # one of the two
-        drawn = draw_costs(self.prior, self.clients, self.seed).tolist()
-        return {str(number): cost for number, cost in enumerate(drawn)}
+        costs = draw_costs(self.prior, self.clients, self.seed).tolist()
+        return {str(number): cost for number, cost in enumerate(costs)}
 
     def plan_only(self, clients: int) -> PlanOnly | None:
         """What is asked for beyond the mechanism with payments, if anything."""
-        wanted = None
+        plan = None
         if self.shares is not None:
             each = read_one_per_client(self.shares, "--shares", "share", clients)
-            wanted = PlanOnly("shares", shares=checks.shares("shares", each))
+            plan = PlanOnly("shares", shares=checks.shares("shares", each))
         elif self.fairness_floor is not None:
-            wanted = PlanOnly("fairness floor", floor=self.fairness_floor)
+            plan = PlanOnly("fairness floor", floor=self.fairness_floor)
         elif self.variant == "printed":
-            wanted = PlanOnly("printed", grid=_QUOTE_GRID if self.grid is None else self.grid)
-        if wanted is not None:
-            self._refuse_payments(wanted)
-        return wanted
+            plan = PlanOnly("printed", grid=_QUOTE_GRID if self.grid is None else self.grid)
+        if plan is not None:
+            self._refuse_payments(plan)
+        return plan
 
-    def _refuse_payments(self, wanted: PlanOnly) -> None:
+    def _refuse_payments(self, plan: PlanOnly) -> None:
         """Options of the mechanism with payments, where there are none."""
         excluded: dict[str, object] = {
             "--budget": self.budget,
@@ -288,7 +288,7 @@ class QuoteOptions(_Noise):
         }
         for name, value in excluded.items():
             if value is not None:
-                rule = f"must not be given with {wanted.option}, which has no payments"
+                rule = f"must not be given with {plan.option}, which has no payments"
                 raise InvalidValue(name, rule, value)
 
     def contract(self, request: Quote, noise: Noise, weight: Weight) -> JsamContract | None:
@@ -315,40 +315,40 @@ def _typed(cap: float | Path | None) -> object:
 
 
 def _exactly_one(**ways: object) -> None:
-    typed = [name for name, value in ways.items() if value is not None]
-    if len(typed) != 1:
+    names = [name for name, value in ways.items() if value is not None]
+    if len(names) != 1:
         flags = ", ".join(f"--{name.replace('_', '-')}" for name in ways)
-        raise InvalidValue("input", f"must be one of {flags}", ("none", "", "two", "three")[len(typed)])
+        raise InvalidValue("input", f"must be one of {flags}", ("none", "", "two", "three")[len(names)])
 
 
 def _at_most_one(**ways: object) -> None:
-    typed = [(f"--{name.replace('_', '-')}", value) for name, value in ways.items() if value is not None]
-    if len(typed) > 1:
-        raise InvalidValue(typed[1][0], f"must not be given with {typed[0][0]}", typed[1][1])
+    options = [(f"--{name.replace('_', '-')}", value) for name, value in ways.items() if value is not None]
+    if len(options) > 1:
+        raise InvalidValue(options[1][0], f"must not be given with {options[0][0]}", options[1][1])
 
 
 def quote(options: QuoteOptions) -> Document:
     """What privacy to buy from whom, and what it costs; a contract to publish."""
     noise = options.noise()
     assert noise is not None  # by the section's own rules
-    stated = options.stated()
-    reports = np.array(list(stated.values()))
-    wanted = options.plan_only(reports.size)
-    caps = options.caps(tuple(stated))
-    drawn = options.seed if options.reports is None else None
+    costs = options.stated()
+    reports = np.array(list(costs.values()))
+    plan = options.plan_only(reports.size)
+    caps = options.caps(tuple(costs))
+    seed = options.seed if options.reports is None else None
     group = admit(reports, options.prior)
-    request = Quote(options.prior, tuple(stated), reports, group, options.scale(noise), drawn, caps)
+    request = Quote(options.prior, tuple(costs), reports, group, options.scale(noise), seed, caps)
     files: dict[str, bytes] = {}
-    if wanted is not None:
+    if plan is not None:
         assert options.eta is not None  # a sum of money is refused for plans
-        description = describe_plan(request, options.eta, wanted)
+        description = describe_plan(request, options.eta, plan)
     else:
         description, files = _settled(options, request, noise)
 
     def draw() -> Figure:
         from bonafed.mechanisms.jsam.figures import terms_figure
 
-        return terms_figure(description["terms"], paid=description["kind"] == "settlement")
+        return terms_figure(description["terms"], with_payments=description["kind"] == "settlement")
 
     return Document(tuple(quote_blocks(description)), description, draw, files)
 
@@ -441,8 +441,10 @@ class AuditOptions(_Noise):
             rule = f"must not be given with --variant {self.variant}"
             raise InvalidValue("--max-epsilon", rule, _typed(self.max_epsilon))
         if self.variant == "clipped" and not isinstance(self.max_epsilon, float):
-            typed = "nothing" if self.max_epsilon is None else self.max_epsilon
-            raise InvalidValue("--max-epsilon", "must be one number with --variant clipped", typed)
+            if self.max_epsilon is None:
+                raise MissingValue("--max-epsilon", "is required with --variant clipped")
+            rule = "must be one number with --variant clipped"
+            raise InvalidValue("--max-epsilon", rule, self.max_epsilon)
         if self.members is not None and self.variant != "fsbm":
             raise InvalidValue("--members", "must not be given without --variant fsbm", self.members)
         if self.grid is not None and not self.variant.startswith("printed"):
@@ -451,8 +453,8 @@ class AuditOptions(_Noise):
     def cases(self) -> tuple[tuple[str, ...], list[Floats]]:
         """Names of the clients, and cost vectors to try."""
         if self.reports is not None:
-            stated = read_reports(self.reports, "cost")
-            return tuple(stated), [np.array(list(stated.values()))]
+            reports = read_reports(self.reports, "cost")
+            return tuple(reports), [np.array(list(reports.values()))]
         people, count = self.clients or 8, self.profiles or 5
         both = draw_costs(self.prior, count * people, self.seed)
         return tuple(map(str, range(people))), list(both.reshape(count, people))
@@ -474,10 +476,10 @@ class AuditOptions(_Noise):
         if self.variant == "usbm":
             return JsamMechanism(prior, eta, scale, unbiased(clients), caps)
         if self.variant == "fsbm":
-            chosen = max(1, clients // 2) if self.members is None else self.members
-            if chosen > clients:
-                raise InvalidValue("members", f"must be at most the number of clients, {clients}", chosen)
-            return JsamMechanism(prior, eta, scale, Cheapest(chosen), caps)
+            members = max(1, clients // 2) if self.members is None else self.members
+            if members > clients:
+                raise InvalidValue("members", f"must be at most the number of clients, {clients}", members)
+            return JsamMechanism(prior, eta, scale, Cheapest(members), caps)
         return JsamMechanism(prior, eta, scale, max_epsilon=caps)
 
 

@@ -14,7 +14,7 @@ from bonafed.style import BLUE, GREEN, GREY, RED, sheet
 _NAMED = 30  # clients that can have their name under a bar
 
 
-def terms_figure(terms: Sequence[dict[str, Any]], paid: bool) -> Figure:
+def terms_figure(terms: Sequence[dict[str, Any]], with_payments: bool) -> Figure:
     """Selection probability, epsilon and payment by client, in order of the reported cost."""
     rows = sorted((row for row in terms if row["admitted"]), key=lambda row: row["report"])
     names = [str(row["client"]) for row in rows]
@@ -23,7 +23,7 @@ def terms_figure(terms: Sequence[dict[str, Any]], paid: bool) -> Figure:
         return np.array([row[name] for row in rows], dtype=np.float64)
 
     place, cost, epsilon = np.arange(len(rows)), column("report"), column("epsilon")
-    panels = 3 if paid else 2
+    panels = 3 if with_payments else 2
     figure = sheet(3.7 * panels, 3.6)
     axes = figure.subplots(1, panels)
     axes[0].bar(place, column("selection"), width=0.8, color=BLUE)
@@ -33,7 +33,7 @@ def terms_figure(terms: Sequence[dict[str, Any]], paid: bool) -> Figure:
     axes[0].legend(frameon=False, fontsize=8, loc="upper right")
     axes[1].bar(place, epsilon, width=0.8, color=GREEN)
     axes[1].set(ylabel="epsilon of the whole run", title="Whose privacy is bought")
-    if paid:
+    if with_payments:
         payment = column("payment")
         axes[2].bar(place, payment, width=0.8, color=RED, alpha=0.4, label="payment")
         axes[2].bar(place, cost * epsilon, width=0.8, color=RED, label="report times epsilon")
@@ -42,7 +42,7 @@ def terms_figure(terms: Sequence[dict[str, Any]], paid: bool) -> Figure:
     for panel in axes:
         panel.set_xlabel("client, in order of the report")
         if len(names) <= _NAMED:
-            panel.set_xticks(place, names, rotation=60 if max(map(len, names)) > 3 else 0, fontsize=8)
+            panel.set_xticks(place, names, rotation=60 if max(map(len, names)) > 2 else 0, fontsize=8)
     return figure
 
 
@@ -56,4 +56,20 @@ def prospect_figure(cost: float, reports: Floats, utility: Floats) -> Figure:
     axes.set(xlabel="reported cost of a unit of epsilon", ylabel="mean money left over the run")
     axes.set_title("What a report earns", loc="left")
     axes.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def contract_figure(costs: Floats, epsilon: Floats, payment: Floats, clients: int) -> Figure:
+    """What a participant sells and is paid, by its cost; the others as the prior expects them."""
+    figure = sheet(9.0, 3.4)
+    left, right = figure.subplots(1, 2)
+    left.plot(costs, epsilon, color=BLUE, lw=1.6)
+    left.set(xlabel="cost of a unit of epsilon", ylabel="epsilon sold over the run")
+    left.set_title("Privacy that is bought", loc="left")
+    right.plot(costs, payment, color=RED, lw=1.6, label="payment")
+    right.plot(costs, costs * epsilon, color=GREY, lw=1.6, ls="--", label="cost of what is sold")
+    right.set(xlabel="cost of a unit of epsilon", ylabel="money")
+    right.set_title("What is paid for it", loc="left")
+    right.legend(frameon=False)
+    figure.suptitle(f"One of {clients:,} clients, the others spread over the prior", fontsize=10)
     return figure

@@ -180,10 +180,10 @@ class JsamMechanism:
 
     def allocate(self, reports: ArrayLike) -> Allocation:
         """(n,) epsilon and payment."""
-        done = settle(
+        settlement = settle(
             reports, self.prior, self.eta, self.noise_scale, rule=self.rule, max_epsilon=self.max_epsilon
         )
-        return Allocation(done.allocation.privacy, done.payment)
+        return Allocation(settlement.allocation.privacy, settlement.payment)
 
     def respond(self, reports: Floats, client: int, own: Floats) -> tuple[Floats, Floats]:
         """(m,) epsilon and payment of one client for its reports `own`: `allocate`, for that one only."""
@@ -218,10 +218,10 @@ class JsamMechanism:
 def _priors(prior: Prior | Sequence[Prior], clients: int) -> list[Prior]:
     if isinstance(prior, Prior):
         return [prior] * clients
-    found = list(prior) if isinstance(prior, Sequence) else []
-    if len(found) != clients or not all(isinstance(belief, Prior) for belief in found):
+    priors = list(prior) if isinstance(prior, Sequence) else []
+    if len(priors) != clients or not all(isinstance(belief, Prior) for belief in priors):
         raise InvalidValue("prior", f"must be one, or {clients}, one per client", repr(prior)[:60])
-    return found
+    return priors
 
 
 def _fill(values: Floats, who: Ints, n: int) -> Floats:
@@ -378,12 +378,12 @@ def _cells(ask: Ask, belief: Prior, k: Ints, start: Floats, cells: int) -> tuple
         skew = np.abs(a.privacy + b.privacy - 2 * middle.privacy)
         even = skew <= _SKEW * np.abs(a.privacy - b.privacy)  # else epsilon jumps, and agreement is chance
         close = np.where(even, np.abs(both - part), bound) <= _AGREE * size[who]
-        settled = close | (depth == _DEPTH)
-        rent += np.bincount(who[settled], both[settled], k.size)
-        bracket += np.bincount(who[settled], bound[settled], k.size)
-        if settled.all():
+        final = close | (depth == _DEPTH)
+        rent += np.bincount(who[final], both[final], k.size)
+        bracket += np.bincount(who[final], bound[final], k.size)
+        if final.all():
             break
-        again = np.tile(~settled, 2)
+        again = np.tile(~final, 2)
         who, inside, part = np.tile(who, 2)[again], inside[:, again], half[again]
         a, b = (end.take(again) for end in ends)
     return rent, bracket
@@ -417,10 +417,10 @@ def _interim(
     group: _Group, rule: Rule, eta: float, noise_scale: float, samples: int, rng: np.random.Generator
 ) -> tuple[Floats, Floats]:
     """The mean of (i) over the others' costs, drawn from their priors, and its standard error."""
-    drawn = np.empty((samples, group.costs.size))
+    profiles = np.empty((samples, group.costs.size))
     for s in range(samples):
         u = rng.random(group.costs.size)
         costs = np.array([float(b.quantile(v)) for b, v in zip(group.priors, u, strict=True)])
         lifted = np.maximum(costs, group.lowest)
-        drawn[s] = group.payments(rule, group.virtual_of(lifted), eta, noise_scale)[0]
-    return drawn.mean(0), drawn.std(0, ddof=1) / np.sqrt(samples)
+        profiles[s] = group.payments(rule, group.virtual_of(lifted), eta, noise_scale)[0]
+    return profiles.mean(0), profiles.std(0, ddof=1) / np.sqrt(samples)

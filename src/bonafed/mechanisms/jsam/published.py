@@ -114,7 +114,7 @@ class JsamContract(Shown):
     expected_budget: float | None = None  # money on average over the prior that eta was found for
     decimals: int = money.DECIMALS  # digits after the point of an amount
     coin_commitment: str | None = None  # SHA-256, in hex, of the secret that decides who is drawn
-    written: Example | None = dataclasses.field(default=None, repr=False)  # as in the file it was read from
+    example_in_file: Example | None = dataclasses.field(default=None, repr=False)  # None: not read from one
 
     def __post_init__(self) -> None:
         values: dict[str, object] = {
@@ -173,7 +173,7 @@ class JsamContract(Shown):
     @cached_property
     def example(self) -> Example:
         """What the numbers come to, for everybody to see."""
-        return self._example() if self.written is None else self.written
+        return self._example() if self.example_in_file is None else self.example_in_file
 
     def _example(self) -> Example:
         n = self.clients
@@ -193,14 +193,14 @@ class JsamContract(Shown):
 
     def to_json(self) -> JSONObject:
         """Plain data to publish; `contract_from_json` rebuilds the contract."""
-        made = isinstance(self.noise, Ingredients)
+        from_parts = isinstance(self.noise, Ingredients)
         data: JSONObject = {
             "format": FORMAT,
             "version": VERSION,
             "clients": self.clients,
             "prior": tidy(self.prior.to_json()),
             "eta": self.eta,
-            "noise_scale": self.noise.to_json() if made else self.noise,  # type: ignore[union-attr]  # made
+            "noise_scale": self.noise.to_json() if from_parts else self.noise,  # type: ignore[union-attr]  # made
             "rounds": self.rounds,
             "clip": self.clip,
             "delta": self.delta,
@@ -256,15 +256,15 @@ class JsamContract(Shown):
         """
         if len(reports) != self.clients:
             raise InvalidValue("reports", f"must be of {self.clients} clients", len(reports))
-        stated = {name: checks.non_negative(f"report of {name}", cost) for name, cost in reports.items()}
-        names = sorted(stated, key=by_name)
-        done = settle(
-            [stated[name] for name in names], self.prior, self.eta, self.noise_scale,
+        costs = {name: checks.non_negative(f"report of {name}", cost) for name, cost in reports.items()}
+        names = sorted(costs, key=by_name)
+        settlement = settle(
+            [costs[name] for name in names], self.prior, self.eta, self.noise_scale,
             rule=capped_rule(self.rule, self.caps(names)),
         )  # fmt: skip
         place = {name: k for k, name in enumerate(names)}
         return JsamTerms(
-            tuple(stated), in_order(done, [place[name] for name in stated]), self.prior,
+            tuple(costs), in_order(settlement, [place[name] for name in costs]), self.prior,
             self.clients_per_round, self.decimals, self.expected_budget, digest=self.digest,
         )  # fmt: skip
 
@@ -347,7 +347,7 @@ def publish(contract: JsamContract, expected_budget: float) -> JsamContract:
         contract.prior, contract.clients, expected_budget, contract.noise_scale,
         capped_rule(contract.rule, caps), caps,
     )  # fmt: skip
-    return replace(contract, eta=eta, expected_budget=expected_budget, written=None)
+    return replace(contract, eta=eta, expected_budget=expected_budget, example_in_file=None)
 
 
 def contract_from_json(data: JSONObject) -> JsamContract:
@@ -365,14 +365,15 @@ def contract_from_json(data: JSONObject) -> JsamContract:
     prior = prior_from_json(field(data, "prior", "contract"))
     noise = noise_of("contract.noise_scale", field(data, "noise_scale", "contract"))
     coins = coins_from_json(data.get("coins"))
+    example = field(data, "example", "contract")
     try:
         contract = JsamContract(
             prior=prior, noise=noise, coin_commitment=coins, **values, **optional,
-            written=_example_from_json(field(data, "example", "contract")),
+            example_in_file=_example_from_json(example),
         )  # fmt: skip
         _require_shown(contract)
     except InvalidValue as error:
-        raise InvalidValue(f"contract.{error.name}", error.rule, error.value) from error
+        raise error.renamed(f"contract.{error.name}") from error
     require_same(data, contract.to_json(), "contract")
     return contract
 
@@ -387,11 +388,11 @@ def _example_from_json(data: object) -> Example:
 
 def _require_shown(contract: JsamContract) -> None:
     """The example of a file shows the terms that will be paid."""
-    due, written = contract._example(), contract.example
-    for name, shown, right in zip(Example._fields, written, due, strict=True):
-        if len(shown) != len(right):
-            raise InvalidValue(f"example.{name}", f"must have {len(right)} values", len(shown))
-        for place, (one, other) in enumerate(zip(shown, right, strict=True)):
+    due, example = contract._example(), contract.example
+    for name, value, right in zip(Example._fields, example, due, strict=True):
+        if len(value) != len(right):
+            raise InvalidValue(f"example.{name}", f"must have {len(right)} values", len(value))
+        for place, (one, other) in enumerate(zip(value, right, strict=True)):
             if abs(one - other) > _RTOL * other + _ATOL * max(right):
                 rule = f"must show what the contract comes to at report {due.report[place]:g}, {other!r}"
                 raise InvalidValue(f"example.{name}", rule, one)

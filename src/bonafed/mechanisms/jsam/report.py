@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
@@ -28,7 +28,11 @@ from bonafed.mechanisms.jsam.rules import Cheapest, Rule, largest_losses, unbias
 from bonafed.mechanisms.jsam.sizes import allocate_unequal
 from bonafed.shown import Block, Column, Curve, Document, JSONObject, Sketch, Table, pairs
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 _ROWS = 11  # clients shown where there are many
+_CURVE = 81  # costs of a figure
 _HEADINGS = {
     "settlement": "Joint selection and privacy compensation",
     "shares": "Selection and privacy for unequal shares of the data, plan only",
@@ -90,8 +94,20 @@ def contract_document(contract: JsamContract) -> Document:
     return Document(
         tuple(blocks),
         {**contract.to_json(), "digest": contract.digest},
+        lambda: _draw_contract(contract),
         files={"contract": contract.content},
     )
+
+
+def _draw_contract(contract: JsamContract) -> Figure:
+    from bonafed.mechanisms.jsam.figures import contract_figure
+
+    n, prior = contract.clients, contract.prior
+    reports = np.asarray(prior.quantile((np.arange(n) + 0.5) / n))
+    costs = np.linspace(max(prior.low, float(reports[0]) / 2), prior.high, _CURVE)
+    subject = contract.responding(contract.caps(contract.names))
+    epsilon, payment = subject.respond(reports, n // 2, costs)
+    return contract_figure(costs, epsilon, payment, n)
 
 
 class Quote(NamedTuple):
@@ -171,9 +187,9 @@ def _under_cap(request: Quote, eta: float, plan: Plan) -> JSONObject:
         return {"max_epsilon": None}
     least = least_objective(request.group.virtual_costs, eta, request.noise_scale, caps)
     each = request.max_epsilon
-    stated = each if isinstance(each, float) else np.asarray(each).tolist()
+    limits = each if isinstance(each, float) else np.asarray(each).tolist()
     gap = max(0.0, 1 - least / plan.objective)
-    return {"max_epsilon": stated, "lower_bound": least, "gap": gap}
+    return {"max_epsilon": limits, "lower_bound": least, "gap": gap}
 
 
 def _baselines(
@@ -189,44 +205,44 @@ def _baselines(
     for m in [] if losses is None else members:
         rules[f"BBM-{m}"] = largest_losses(np.asarray(losses)[clients], m)
     for name, rule in rules.items():
-        done = settle(
+        settlement = settle(
             request.reports[clients], request.prior, eta, request.noise_scale, rule=rule, max_epsilon=caps
         )
-        yield _compared(name, done.allocation, done.spend)
-    known = complete_information(lifted, eta, request.noise_scale, max_epsilon=caps)
-    yield _compared("JSAM-CI", known.allocation, known.spend)
+        yield _compared(name, settlement.allocation, settlement.spend)
+    complete = complete_information(lifted, eta, request.noise_scale, max_epsilon=caps)
+    yield _compared("JSAM-CI", complete.allocation, complete.spend)
 
 
-def describe_plan(request: Quote, eta: float, wanted: PlanOnly) -> JSONObject:
+def describe_plan(request: Quote, eta: float, kind: PlanOnly) -> JSONObject:
     """A plan without payments, beside the exact one."""
     v, scale = request.group.virtual_costs, request.noise_scale
     exact = allocate(v, eta, scale)
-    if wanted.kind == "shares":
-        assert wanted.shares is not None
-        held = wanted.shares[request.group.clients]
-        bounded = allocate_unequal(v, held / held.sum(), eta, scale)
+    if kind.kind == "shares":
+        assert kind.shares is not None
+        shares = kind.shares[request.group.clients]
+        bounded = allocate_unequal(v, shares / shares.sum(), eta, scale)
         plan, compared = bounded.plan, []
         more: JSONObject = {
             "proved_optimal": bounded.optimal,
             "lower_bound": bounded.lower_bound,
             "gap": bounded.gap,
-            "shares": wanted.shares.tolist(),
+            "shares": kind.shares.tolist(),
         }
-    elif wanted.kind == "fairness floor":
-        assert wanted.floor is not None
-        if wanted.floor > 1 / v.size:
+    elif kind.kind == "fairness floor":
+        assert kind.floor is not None
+        if kind.floor > 1 / v.size:
             rule = f"must be at most 1/N = {1 / v.size:g}"
-            raise InvalidValue("fairness_floor", rule, wanted.floor)
-        fair = allocate_with_floor(v, eta, scale, wanted.floor)
+            raise InvalidValue("fairness_floor", rule, kind.floor)
+        fair = allocate_with_floor(v, eta, scale, kind.floor)
         plan, compared = fair.plan, [("no floor", exact), ("with floor", fair.plan)]
-        more = {"fairness_floor": wanted.floor, "price_of_floor": fair.price}
+        more = {"fairness_floor": kind.floor, "price_of_floor": fair.price}
     else:
-        plan = _printed(v, eta, scale, wanted.grid)
+        plan = _printed(v, eta, scale, kind.grid)
         compared = [("exact", exact), ("printed", plan)]
-        more = {"grid": wanted.grid, "selection_sum": float(plan.selection.sum())}
+        more = {"grid": kind.grid, "selection_sum": float(plan.selection.sum())}
     return {
         **_common(request, eta, plan),
-        "kind": wanted.kind,
+        "kind": kind.kind,
         **more,
         "payments": None,
         "terms": _rows(request, spread_out(plan, request.group.clients, request.reports.size)),
@@ -301,9 +317,9 @@ def quote_blocks(description: JSONObject) -> list[Block]:
 
 def _heading(description: JSONObject) -> Iterator[str]:
     seed = description["seed"]
-    drawn = "" if seed is None else f" with costs drawn from the prior (seed {seed})"
+    origin = "" if seed is None else f" with costs drawn from the prior (seed {seed})"
     yield (
-        f"{_HEADINGS[description['kind']]}: {description['clients']:,} clients{drawn}, "
+        f"{_HEADINGS[description['kind']]}: {description['clients']:,} clients{origin}, "
         f"weight of the loss eta {description['eta']:.6g}, noise scale {description['noise_scale']:.6g}."
     )
     cap = description.get("max_epsilon")
@@ -335,10 +351,10 @@ def _terms(description: JSONObject) -> Iterator[Block]:
     rows = sorted(description["terms"], key=lambda row: row["report"])
     places = _shown(len(rows), description["threshold"])
     names = {"selection": "selected with", "epsilon": "epsilon"}
-    paid = description["kind"] == "settlement"
-    if paid:
+    with_payments = description["kind"] == "settlement"
+    if with_payments:
         names |= {"payment": "payment", "utility": "utility"}
-    title = "Terms, in order of the report" if paid else "Plan, in order of the report"
+    title = "Terms, in order of the report" if with_payments else "Plan, in order of the report"
     columns = (Column("client", left=True), Column("report"), *(Column(name) for name in names.values()))
     cells = []
     for place in places:
@@ -350,7 +366,7 @@ def _terms(description: JSONObject) -> Iterator[Block]:
     yield Table(title, columns, tuple(cells))
     if len(places) < len(rows):
         yield f"{len(rows) - len(places):,} more clients are not shown; --json has all of them."
-        if paid:
+        if with_payments:
             yield from _sketch([row for row in rows if row["admitted"]])
 
 

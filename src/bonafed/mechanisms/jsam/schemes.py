@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.economics.priors import Prior
-from bonafed.errors import InvalidValue
+from bonafed.errors import InvalidValue, MissingValue
 from bonafed.mechanisms.jsam.budget import (
     eta_for_budget,
     eta_for_expected_budget,
@@ -112,14 +112,14 @@ def expected_weight(
 
 def _require_one(**ways: float | None) -> None:
     """One way of saying how much to buy."""
-    given = {name: value for name, value in ways.items() if value is not None}
-    for name, value in given.items():
+    values = {name: value for name, value in ways.items() if value is not None}
+    for name, value in values.items():
         checks.positive(name, value)
-    if not given:
-        raise InvalidValue("eta", "must be given, or budget, or expected_budget", "nothing")
-    if len(given) > 1:
-        first, second, *_ = given
-        raise InvalidValue(second, f"must not be given with {first}", given[second])
+    if not values:
+        raise MissingValue("eta", "or budget or expected_budget is required")
+    if len(values) > 1:
+        first, second, *_ = values
+        raise InvalidValue(second, f"must not be given with {first}", values[second])
 
 
 def _require_members(scheme: Scheme, clients: int, members: int | None) -> int:
@@ -130,7 +130,7 @@ def _require_members(scheme: Scheme, clients: int, members: int | None) -> int:
             raise InvalidValue("members", rule, members)
         return 0
     if members is None:
-        raise InvalidValue("members", f"must be given for {scheme}", "nothing")
+        raise MissingValue("members", f"is required for {scheme}")
     if checks.whole("members", members) > clients:
         raise InvalidValue("members", f"must be at most the number of clients, {clients}", members)
     return members
@@ -148,7 +148,7 @@ def rule_of(
     if scheme == "cheapest":
         return Cheapest(m)
     if losses is None:
-        raise InvalidValue("losses", f"must be given for {scheme}", "nothing")
+        raise MissingValue("losses", f"is required for {scheme}")
     local = checks.vector("losses", losses, sign="any", length=clients)
     if m < clients and np.ptp(local) <= _ALIKE * np.abs(local).max():
         raise InvalidValue("scheme", "must be another: all clients have the same local loss", repr(scheme))

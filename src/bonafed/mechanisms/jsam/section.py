@@ -12,7 +12,7 @@ from bonafed.economics import money
 from bonafed.economics.priors import Prior
 from bonafed.economics.registry import PRIOR_FORMS
 from bonafed.economics.registry import prior as prior_rule
-from bonafed.errors import InvalidValue
+from bonafed.errors import InvalidValue, MissingValue
 from bonafed.learning.federation import Roster
 from bonafed.learning.sections import NoiseSource, Training
 from bonafed.mechanisms.jsam.noise import Noise, noise_of
@@ -102,18 +102,18 @@ class JsamSection(Section):
             caps = list(each.values() if isinstance(each, Mapping) else each)
             raise InvalidValue("max_epsilon", "must be one for all clients with cheapest", caps)
         if self.scheme in WITH_MEMBERS and self.members is None:
-            raise InvalidValue("members", f"must be given for {self.scheme}", "nothing")
+            raise MissingValue("members", f"is required for {self.scheme}")
         if self.scheme not in WITH_MEMBERS and self.members is not None:
             rule = "must not be given unless scheme is " + " or ".join(WITH_MEMBERS)
             raise InvalidValue("members", rule, self.members)
 
     def _agree_on_noise_and_money(self) -> None:
         if self.noise_scale is None and self.smoothness is None:
-            raise InvalidValue("noise_scale", "must be given, or smoothness", "nothing")
+            raise MissingValue("noise_scale", "or smoothness is required")
         if self.noise_scale is not None and self.smoothness is not None:
             raise InvalidValue("smoothness", "must not be given with noise_scale", self.smoothness)
         if self.eta is None and self.budget is None and self.expected_budget is None:
-            raise InvalidValue("eta", "must be given, or budget, or expected_budget", "nothing")
+            raise MissingValue("eta", "or budget or expected_budget is required")
         if self.budget is not None:
             for name in ("eta", "expected_budget"):
                 if getattr(self, name) is not None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from bonafed.economics.audit import Claim, audit
 from bonafed.economics.claims import Finding
+from bonafed.economics.priors import Prior
 from bonafed.learning.federation import Roster
 from bonafed.mechanisms.jsam.commands import ATTACK, QUOTE
 from bonafed.mechanisms.jsam.published import FORMAT, JsamContract, by_name, contract_from_json
@@ -18,6 +19,7 @@ from bonafed.mechanisms.protocol import Attack, Common, Config, Slice
 CLAIMS: tuple[Claim, ...] = ("truthful", "individually rational", "monotone", "feasible")
 _QUICK, _LONG = 31, 101  # reports of the first sweep
 _LIARS = 5  # clients that are let lie; all of them if there is time
+_NEARLY = 0.95  # of what the cap lets be spent
 _SMOOTHNESS = 0.5  # of cross-entropy with features of norm 1; Q decides what is bought, not what is true
 
 
@@ -47,6 +49,14 @@ def _audit(subject: Attack) -> Sequence[Finding]:
     ).findings  # fmt: skip
 
 
+def _spendable(common: Common, prior: Prior) -> float:
+    """The budget, or nearly all that everybody at the cap, paid the highest cost, would take of it."""
+    assert common.budget is not None  # checked before
+    if common.max_epsilon is None:
+        return common.budget
+    return min(common.budget, _NEARLY * common.clients * common.max_epsilon * prior.high)
+
+
 def _compare(common: Common) -> Mapping[str, Any] | str:
     """It applies where there is money for privacy, and a belief about what that costs."""
     if common.budget is None or common.sensitivities is None:
@@ -62,11 +72,12 @@ def _compare(common: Common) -> Mapping[str, Any] | str:
     prior = common.sensitivities
     table = {
         "prior": prior.to_json() if hasattr(prior, "to_json") else prior,
-        "expected_budget": common.budget,
+        "expected_budget": _spendable(common, prior),
         "smoothness": smoothness or _SMOOTHNESS,
         "clip": common.clip,
         "delta": common.delta,
         "max_epsilon": common.max_epsilon,
+        "clients_per_round": common.clients,  # as many turns as if everybody took part
     }
     return {name: value for name, value in table.items() if value is not None}
 

@@ -29,7 +29,7 @@ from numpy.typing import ArrayLike
 from bonafed import checks
 from bonafed.checks import Floats, finite_or_none
 from bonafed.economics.claims import Finding, Witness
-from bonafed.errors import InvalidValue
+from bonafed.errors import InvalidValue, MissingValue
 from bonafed.learning.federation import (
     Failure,
     Federation,
@@ -65,7 +65,7 @@ def as_cheat(agent: Agent) -> Cheat:
         report = agent(np.array(models[row], dtype=np.float64), np.array(updates[row], dtype=np.float64))
         if report is None:
             name = f"upload of client {client} in round {round_number}"
-            raise InvalidValue(name, "must be given: absences are said by participation", None)
+            raise MissingValue(name, "is required: absences are stated by participation")
         values: Models = np.asarray(report)[0]
         return values
 

@@ -27,7 +27,7 @@ from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.economics import contribution
 from bonafed.economics.contribution import Masks, ShapleyValues
-from bonafed.errors import InvalidValue
+from bonafed.errors import InvalidValue, MissingValue
 from bonafed.mechanisms.rewards.history import History, Measure, Round
 from bonafed.randomness import numbered_generator
 
@@ -145,7 +145,7 @@ class _RoundValue:
 
     def __init__(self, history: History, one: Round) -> None:
         if history.score is None:
-            raise InvalidValue("history.score", "must be given: this measure needs a validation set", None)
+            raise MissingValue("history.score", "is required: this measure needs a validation set")
         self._score, self._reference = history.score, one.reference
         self._updates = one.updates[one.present]
 

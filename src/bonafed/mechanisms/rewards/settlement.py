@@ -97,7 +97,7 @@ def settlement(section: Rewards, members: Roster, phases: Phases, samples: tuple
             "methods": {phase: asdict(result) for phase, result in methods.items()},
             "cheats": [cheat.to_json() for cheat in cheats],
         },
-        drawn="accuracy",
+        figure_column="accuracy",
     )
 
 

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 
 from bonafed.learning import datasets, models, partition
-from bonafed.learning.engine.federation import EngineFederation
 from bonafed.learning.engine.jobs import Samples
 from bonafed.learning.engine.programs import flat_parameters, program_for
 from bonafed.learning.federation import Roster
+from bonafed.learning.local import EngineFederation
 from bonafed.learning.sections import Data, Model, Partition, Training
 from bonafed.mechanisms.protocol import Config
 from bonafed.mechanisms.rewards.history import Models

@@ -35,7 +35,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bonafed import checks
 from bonafed.checks import Floats
-from bonafed.errors import InvalidValue
+from bonafed.errors import InvalidValue, MissingValue
 from bonafed.learning.federation import Federation
 from bonafed.mechanisms.rewards.history import History, Measure, Models, Round
 from bonafed.mechanisms.rewards.local import USUAL, LocalRounds, Uploads, ask
@@ -156,7 +156,7 @@ class ModelRewards:
     def __post_init__(self) -> None:
         constant = not (callable(self.contributions) or isinstance(self.contributions, RunningMeasure))
         if not constant and self.sizes is None:
-            raise InvalidValue("sizes", "must be given if contributions are measured", None)
+            raise MissingValue("sizes", "is required if contributions are measured")
         sizes = None if self.sizes is None else checks.vector("sizes", self.sizes, sign="positive")
         if constant:
             length = None if sizes is None else sizes.size
@@ -312,5 +312,5 @@ def presence(participation: ArrayLike | None, clients: int, seed: int, round_num
     """(N,) A_t from a checked participation."""
     schedule = None if participation is None else np.asarray(participation)
     if schedule is not None and schedule.ndim == 2 and round_number > schedule.shape[0]:
-        raise InvalidValue("participation", f"must say who is present in round {round_number}", "nothing")
+        raise MissingValue("participation", f"must say who is present in round {round_number}")
     return who_is_present(schedule, clients, seed=seed, round_number=round_number)

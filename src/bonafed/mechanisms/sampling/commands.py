@@ -18,7 +18,7 @@ from bonafed.economics.contracts import Menu, admitted
 from bonafed.economics.discrete import Empirical, FinitePrior
 from bonafed.economics.money import DECIMALS, decimals
 from bonafed.economics.priors import Prior
-from bonafed.errors import InvalidValue
+from bonafed.errors import InvalidValue, MissingValue
 from bonafed.mechanisms.contracts.canonical import coin_commitment
 from bonafed.mechanisms.protocol import Command
 from bonafed.mechanisms.sampling.contracts import PriorFreeContract, SamplingContract
@@ -88,7 +88,7 @@ class _Belief(Section):
         if self.prior is not None and self.highest is not None:
             raise InvalidValue("highest", "must not be given with --prior", self.highest)
         if self.prior_free and self.highest is None:
-            raise InvalidValue("highest", "must be given with --prior-free", "nothing")
+            raise MissingValue("highest", "is required with --prior-free")
 
     def belief(self) -> Prior:
         """The prior, given or estimated from past costs (theory A6, "plus")."""
@@ -134,7 +134,7 @@ class QuoteOptions(_Belief):
         if self.prior_free and self.confidence is not None:
             raise InvalidValue("confidence", "must not be given with --prior-free", self.confidence)
         if not self.prior_free and self.reports is not None:
-            rule = "must be given with --prior-free; see also bonafed settle"
+            rule = "requires --prior-free; see also bonafed settle"
             raise InvalidValue("reports", rule, self.reports)
 
 
@@ -151,8 +151,8 @@ def _quote_contract(options: QuoteOptions) -> Document:
     )  # fmt: skip
     if options.coins is not None:
         contract = replace(contract, coin_commitment=options.coins)
-    shown = _shown_levels(contract.menu) if options.at is None else admitted(options.at, belief.high)
-    data = describe(contract, shown)
+    costs = _shown_levels(contract.menu) if options.at is None else admitted(options.at, belief.high)
+    data = describe(contract, costs)
 
     def draw() -> Figure:
         from bonafed.mechanisms.sampling.figures import contract_figure
@@ -293,12 +293,16 @@ def _quote_prior_free(options: QuoteOptions) -> Document:
             raise InvalidValue("reports", f"must hold {clients} costs, one per client", costs.size)
         example = costs[rules.order(rng)]
     run = rules.run(example)
-    shown = (
+    levels = (
         np.linspace(0.0, rules.highest, 7) if options.at is None else admitted(options.at, rules.highest)
     )
     contract = PriorFreeContract(PublishedRules(rules, options.rounds, options.coins, options.decimals))
     data = describe_prior_free(
-        contract.published, run, milestones(rules, example), shown, "file" if options.reports else "uniform"
+        contract.published,
+        run,
+        milestones(rules, example),
+        levels,
+        "file" if options.reports else "uniform",
     )
 
     def draw() -> Figure:
@@ -311,10 +315,10 @@ def _quote_prior_free(options: QuoteOptions) -> Document:
 
 def milestones(rules: PriorFreeSampling, example: Floats) -> list[tuple[int, PriorFreeState]]:
     """The states before the first client, after the first n0, halfway, and before the last."""
-    wanted = sorted({0, min(rules.first_clients, rules.clients - 1), rules.clients // 2, rules.clients - 1})
+    places = sorted({0, min(rules.first_clients, rules.clients - 1), rules.clients // 2, rules.clients - 1})
     state, states = rules.start(), []
     for place, report in enumerate(example):
-        if place in wanted:
+        if place in places:
             states.append((place, state))
         _, state = state.settle(float(report))
     return states
@@ -420,8 +424,8 @@ def attack(options: AuditOptions) -> Document:
     if options.prior_free:
         rules = options.rules("printed" if options.variant == "printed" else "safe")
         rng = np.random.default_rng(options.seed)
-        drawn = list(rng.uniform(0.0, rules.highest, (options.profiles, options.clients)))
-        report = audit_sequence(rules, drawn, options.points)
+        sequences = list(rng.uniform(0.0, rules.highest, (options.profiles, options.clients)))
+        report = audit_sequence(rules, sequences, options.points)
         return audit_document(f"prior-free sampling ({options.variant})", report)
     belief, share = options.belief(), options.budget / options.rounds / options.clients
     menu: MenuLike

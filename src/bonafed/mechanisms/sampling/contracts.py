@@ -376,12 +376,12 @@ class BenchmarkContract(Shown):
                 Finding("expected spend", True, f"{self.total_budget:,.6g} at most, whatever is stated"),
             ]
         menu, prior = self.menu, self.prior
-        spent = expected_transfer(menu, prior) * self.clients * self.rounds
+        spend = expected_transfer(menu, prior) * self.clients * self.rounds
         findings = audit(
             menu, prior.low, prior.high, claims=("truthful", "individually rational", "feasible")
         )
-        text = f"{spent:,.6g} of {self.total_budget:,.6g} over the run"
-        within = Finding("expected spend", spent <= self.total_budget * (1 + _RTOL), text)
+        text = f"{spend:,.6g} of {self.total_budget:,.6g} over the run"
+        within = Finding("expected spend", spend <= self.total_budget * (1 + _RTOL), text)
         return [*findings.findings, within]
 
     def prospect(self, report: float) -> Document:
@@ -402,8 +402,8 @@ class BenchmarkContract(Shown):
             q, r = np.zeros(c.size), np.zeros(c.size)
             q[inside], r[inside] = self.menu.price(c[inside])
         else:
-            known = complete_information(c, self.total_budget / self.rounds / c.size)
-            q, r = known.probability, known.payment
+            benchmark = complete_information(c, self.total_budget / self.rounds / c.size)
+            q, r = benchmark.probability, benchmark.payment
         terms = SettledTerms(names, c, inside, q, r, self.rounds, self.total_budget, self.decimals)
         return replace(terms, cautions=tuple(missing(terms, self.clients)))
 

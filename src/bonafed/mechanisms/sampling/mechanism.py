@@ -103,9 +103,9 @@ class SamplingRules:
                 return draw_costs(section.prior, clients, seed)
             if section.highest is not None:
                 return generator(seed, Purpose.COSTS).uniform(0.0, section.highest, clients)
-            drawn = self.contract.question.simulate
-            assert drawn is not None  # a contract of ours believes something of costs
-            return drawn(clients, seed)
+            draw = self.contract.question.simulate
+            assert draw is not None  # a contract of ours believes something of costs
+            return draw(clients, seed)
 
         return Question("cost", UNIT, simulate)
 
@@ -119,8 +119,8 @@ class SamplingRules:
         present = members if len(here) == len(members) else replace(
             members, names=names, sizes=members.sizes[here]
         )  # fmt: skip
-        listed = {name: float(reports[name]) for name in names}
-        return Agreement(present, listed, self.contract, self.contract.settle(listed))
+        costs = {name: float(reports[name]) for name in names}
+        return Agreement(present, costs, self.contract, self.contract.settle(costs))
 
     def lottery(self, agreement: Agreement) -> Lottery | None:
         if section_of(self.config).coins != VERIFIABLE:
@@ -213,14 +213,14 @@ def _within_budget(contract: AnyContract, terms: SettledTerms, spend: float) -> 
 def _adds_up(terms: SettledTerms, times: Sequence[int], amounts: Sequence[int], spend: float) -> Finding:
     """Whether the amounts are what the rounds have cost, to within the rounding of each."""
     due = math.fsum(terms.payment * np.asarray(times, dtype=np.float64))
-    owed = sum(amounts) / 10**terms.decimals
+    total = sum(amounts) / 10**terms.decimals
     fine = math.isclose(due, spend, rel_tol=_RTOL, abs_tol=_RTOL)
-    fine = fine and abs(owed - due) <= len(amounts) / 10**terms.decimals
+    fine = fine and abs(total - due) <= len(amounts) / 10**terms.decimals
     text = (
-        f"{spend:,.6g} in all rounds, {owed:,.{terms.decimals}f} owed after rounding, by which nobody "
+        f"{spend:,.6g} in all rounds, {total:,.{terms.decimals}f} owed after rounding, by which nobody "
         "gains or loses a whole unit"
     )
-    return Finding("rounds add up", fine, text, owed - due)
+    return Finding("rounds add up", fine, text, total - due)
 
 
 def _resolved(config: Config, contract: AnyContract) -> Config:

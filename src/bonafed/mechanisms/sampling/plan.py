@@ -174,10 +174,10 @@ def plan(
     r = checks.whole("rounds", rounds, at_most=MOST_ROUNDS)
     digits = check_decimals("decimals", decimals)
     groups, membership = _group(prior, n, weights, priors)
-    listed = _names(names, n) if len(groups) > 1 else None
+    members = _names(names, n) if len(groups) > 1 else None
 
     def finished(contract: SamplingPlan) -> SamplingPlan:
-        return replace(contract, names=listed, decimals=digits)
+        return replace(contract, names=members, decimals=digits)
 
     if confidence is None:
         return finished(plan_to_spend(money, groups, membership, money, r, None))
@@ -193,10 +193,10 @@ def plan(
 
 def _names(names: Sequence[str] | None, clients: int) -> tuple[str, ...]:
     """Of clients that differ; numbers unless given."""
-    listed = tuple(map(str, range(clients))) if names is None else tuple(names)
-    if len(listed) != clients or len(set(listed)) != clients:
-        raise InvalidValue("names", f"must be {clients} different ones", f"{len(set(listed))}")
-    return listed
+    members = tuple(map(str, range(clients))) if names is None else tuple(names)
+    if len(members) != clients or len(set(members)) != clients:
+        raise InvalidValue("names", f"must be {clients} different ones", f"{len(set(members))}")
+    return members
 
 
 def _group(
@@ -204,7 +204,9 @@ def _group(
 ) -> tuple[tuple[Group, ...], NDArray[np.int64]]:
     """Clients of equal prior and weight, in order of first appearance of the prior."""
     if (prior is None) == (priors is None):
-        raise InvalidValue("prior", "or priors must be given, not both", "both or none")
+        raise InvalidValue(
+            "prior", "or priors is required, not both", "both" if priors is not None else "neither"
+        )
     if prior is not None and weights is None:  # the usual case: nothing to be told apart
         return (Group(prior, 1.0, clients),), np.zeros(clients, dtype=np.int64)
     each: Sequence[Prior] = [prior] * clients if prior is not None else list(priors or ())

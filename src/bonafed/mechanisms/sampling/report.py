@@ -74,8 +74,8 @@ def _drawn_figure(contract: SamplingContract | BenchmarkContract) -> Figure:
     from bonafed.mechanisms.sampling.figures import terms_figure
 
     plan = getattr(contract, "plan", None)
-    listed = None if plan is None else plan.names
-    names = listed or tuple(map(str, range(contract.clients)))
+    members = None if plan is None else plan.names
+    names = members or tuple(map(str, range(contract.clients)))
     assert contract.question.simulate is not None  # sampling contracts believe something of costs
     costs = contract.question.simulate(contract.clients).tolist()
     return terms_figure(contract.settle(dict(zip(names, costs, strict=True))))
@@ -234,8 +234,8 @@ def _prospect_in_words(mine: JSONObject) -> str:
         return f"not admitted, it earns nothing. {lie}"
     return (
         f"in a round with probability {mine['probability']:.4f}, paid {mine['payment']:.6g} each time. "
-        f"Over the run it is paid {mine['paid']:,.6g} on average (sd over the coins "
-        f"{mine['paid_sd']:,.4g}, 1 % to 99 %: {mine['paid_low']:,.6g} to {mine['paid_high']:,.6g}) "
+        f"Over the run it is paid {mine['income']:,.6g} on average (sd over the coins "
+        f"{mine['income_sd']:,.4g}, 1 % to 99 %: {mine['income_low']:,.6g} to {mine['income_high']:,.6g}) "
         f"and is left with {mine['profit']:,.6g} after its cost (sd {mine['profit_sd']:,.4g}). {lie}"
     )
 

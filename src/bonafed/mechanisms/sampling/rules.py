@@ -171,20 +171,20 @@ def verify_published_rules(published: PublishedRules, seed: int = 0) -> list[Fin
     n, top = rules.clients, rules.highest
     dear_then_free = np.where(np.arange(n) < n // 2, top, 0.0)
     hostile = [np.zeros(n), np.full(n, top), np.linspace(0, top, n), np.linspace(top, 0, n)]
-    tried = [*hostile, dear_then_free, *rng.uniform(0, top, (_SEQUENCES, n))]
-    runs = [rules.run(reports) for reports in tried]
+    sequences = [*hostile, dear_then_free, *rng.uniform(0, top, (_SEQUENCES, n))]
+    runs = [rules.run(reports) for reports in sequences]
     lowest = min(float(run.probability.min()) for run in runs)
-    found = audit_sequence(rules, tried[-2:])
-    spent = max(run.spent for run in runs)
+    audit = audit_sequence(rules, sequences[-2:])
+    spend = max(run.spent for run in runs)
     count = f"in {len(runs)} sequences of {n} reports"
     return [
-        Finding("budget", spent <= rules.budget, f"at most {spent:.6g} of {rules.budget:.6g} {count}"),
+        Finding("budget", spend <= rules.budget, f"at most {spend:.6g} of {rules.budget:.6g} {count}"),
         Finding(
             "floor",
             lowest >= rules.lowest_probability,
             f"lowest probability {lowest:.4g}, promised {rules.lowest_probability:.4g} {count}",
         ),
-        *(Finding(f.claim, f.holds, f.text) for f in found.findings if f.claim != "within budget"),
+        *(Finding(f.claim, f.holds, f.text) for f in audit.findings if f.claim != "within budget"),
     ]
 
 

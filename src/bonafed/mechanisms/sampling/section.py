@@ -9,7 +9,7 @@ from bonafed import checks
 from bonafed.economics import registry
 from bonafed.economics.money import DECIMALS, decimals
 from bonafed.economics.priors import Prior
-from bonafed.errors import InvalidValue
+from bonafed.errors import InvalidValue, MissingValue
 from bonafed.mechanisms.protocol import Config
 from bonafed.sections import Section, key, one_of
 
@@ -66,9 +66,9 @@ class ContractSection(Section):
                 rule = f"must not be given unless scheme is {' or '.join(schemes)} (it is {self.scheme})"
                 raise InvalidValue(name, rule, value)
         if self.prior is None and self.scheme in _BY_SCHEME["prior"]:
-            raise InvalidValue("prior", f"must be given for {self.scheme}", "nothing")
+            raise MissingValue("prior", f"is required for {self.scheme}")
         if self.highest is None and self.scheme == "prior-free":
-            raise InvalidValue("highest", "must be given for prior-free", "nothing")
+            raise MissingValue("highest", "is required for prior-free")
 
 
 def check(config: Config) -> Config:

@@ -144,11 +144,11 @@ def settle_by_name(contract: SamplingPlan, reports: Mapping[str, float]) -> Sett
     names, c = stated(reports, contract.clients)
     places = np.arange(c.size)
     if contract.names is not None:
-        known = {name: place for place, name in enumerate(contract.names)}
+        numbers = {name: place for place, name in enumerate(contract.names)}
         for name in names:
-            if name not in known:
+            if name not in numbers:
                 raise InvalidValue("reports", "must be of clients that the contract lists", repr(name))
-        places = np.array([known[name] for name in names])
+        places = np.array([numbers[name] for name in names])
     terms = _settled(contract, names, c, places)
     cautions = (
         *missing(terms, contract.clients),
@@ -188,10 +188,10 @@ def settle_rules(rules: PriorFreeSampling, rounds: int, reports: ArrayLike) -> S
     """The terms of prior-free rules for reports in the order of approach."""
     c = checks.vector("reports", reports, length=rules.clients)
     turns = checks.whole("rounds", rounds)
-    done = rules.run(c)  # passes over whoever is not admitted
+    run = rules.run(c)  # passes over whoever is not admitted
     inside = c <= rules.highest
     return SettledTerms(
-        _numbered(c.size), c, inside, done.probability, done.payment, turns, turns * rules.budget
+        _numbered(c.size), c, inside, run.probability, run.payment, turns, turns * rules.budget
     )
 
 

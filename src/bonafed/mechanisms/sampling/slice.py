@@ -74,8 +74,8 @@ class _KnownCosts:
 
     def allocate(self, reports: Any) -> Allocation:
         """Everybody at once."""
-        known = complete_information(reports, self.per_round / len(reports))
-        return Allocation(known.probability, known.probability * known.payment)
+        terms = complete_information(reports, self.per_round / len(reports))
+        return Allocation(terms.probability, terms.probability * terms.payment)
 
 
 def _compare(common: Common) -> Mapping[str, Any] | str:

@@ -49,19 +49,19 @@ def verify(data: object) -> list[Finding]:
 def verify_published(published: Published) -> list[Finding]:
     """Finding a contract that was read."""
     contract = published.plan
-    found = [_scale(contract)]
+    findings = [_scale(contract)]
     for number, (group, menu, table) in enumerate(
         zip(contract.groups, contract.menus, published.levels, strict=True)
     ):
         label = "" if len(contract.menus) == 1 else f"group {number}: "
         scale = math.inf if contract.scale is None else contract.scale * math.sqrt(group.weight)
-        found += [
+        findings += [
             Finding(label + check.claim, check.holds, check.text)
             for check in _verify_menu(menu, table, scale)
         ]
     spends = [expected_transfer(menu, menu.prior) for menu in contract.menus]
     total = contract.rounds * math.fsum(g.clients * t for g, t in zip(contract.groups, spends, strict=True))
-    found.append(
+    findings.append(
         Finding(
             "expected spend",
             total <= contract.intended_spend * (1 + _RTOL),
@@ -70,14 +70,14 @@ def verify_published(published: Published) -> list[Finding]:
     )
     if contract.confidence is not None:
         risk = exceedance_bound(contract.lotteries(), contract.rounds, contract.total_budget)
-        found.append(
+        findings.append(
             Finding(
                 "overspending",
                 risk <= (1 - contract.confidence) * (1 + _RTOL) + _ATOL,
                 f"probability at most {risk:.3g}, promised {1 - contract.confidence:.3g}",
             )
         )
-    return found
+    return findings
 
 
 def _scale(contract: SamplingPlan) -> Finding:
@@ -135,9 +135,9 @@ def _shown(menu: Menu, table: Levels) -> Finding:
     for name, gap in table_gaps(menu, table).items():
         if np.any(gap > 0):
             at = int(np.argmax(gap))
-            paid = float(menu.price(table.cost[at])[name == "payment"])
-            shown = f"the {name} shown at cost {table.cost[at]:.6g} is {getattr(table, name)[at]:.12g}"
-            return Finding("table", False, f"{shown}, that of the contract {paid:.12g}")
+            due = float(menu.price(table.cost[at])[name == "payment"])
+            claim = f"the {name} shown at cost {table.cost[at]:.6g} is {getattr(table, name)[at]:.12g}"
+            return Finding("table", False, f"{claim}, that of the contract {due:.12g}")
     return Finding("table", True, f"shows the terms of the contract at {table.cost.size} costs")
 
 

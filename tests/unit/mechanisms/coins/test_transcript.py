@@ -128,7 +128,7 @@ def test_what_is_no_transcript(path, value, message):
 
 def test_every_key_is_needed():
     for key in data():
-        with pytest.raises(InvalidValue, match=f"coins.{key} must be given"):
+        with pytest.raises(InvalidValue, match=f"coins.{key} is required"):
             transcript_from_json({name: value for name, value in data().items() if name != key})
     with pytest.raises(InvalidValue, match="coins must be an object"):
         transcript_from_json([])
@@ -136,7 +136,7 @@ def test_every_key_is_needed():
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [('{"format": 1, "format": 2}', "must be given once"), ("{", "not JSON"), ("[" * 10**5, "not JSON")],
+    [('{"format": 1, "format": 2}', "must occur once"), ("{", "not JSON"), ("[" * 10**5, "not JSON")],
 )
 def test_files_that_are_none(tmp_path, text, message):
     path = tmp_path / "c.json"

@@ -120,7 +120,7 @@ def test_whoever_does_not_answer_can_be_left_out(held):
 def test_what_needs_samples_is_refused(held):
     problem, federation = remote(held)
     model = np.zeros((1, held.size))
-    with pytest.raises(InvalidValue, match="federation must be given where the problem holds no samples"):
+    with pytest.raises(InvalidValue, match="federation is required where the problem holds no samples"):
         Aggregation(problem)
     work = Gradients(Objective(MU), clip=1.0)
     tasks = [Task(f"{k}", f"{k}", model, work) for k in range(AGENTS)]

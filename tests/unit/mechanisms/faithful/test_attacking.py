@@ -1,6 +1,6 @@
 """The audit of a run, as a comparison of mechanisms makes it, and the table a comparison trains with."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -142,19 +142,9 @@ def test_samples_must_be_at_hand(attack):
     assert "not at hand" in only(SLICE.audit(replace(case, federation=federation))).text
 
 
-@dataclass(frozen=True)
-class WithSteps:
-    """What a comparison holds equal, with a budget of steps."""
-
-    steps: int | None
-    training: object = None
-    model: str = "softmax"
-
-
 def test_a_comparison_gives_every_mechanism_the_same_steps():
     rounds = SimpleNamespace(rounds=7)
-    assert SLICE.compare(WithSteps(30, rounds))["training_steps"] == 30
-    assert SLICE.compare(WithSteps(None, rounds))["training_steps"] == 7
+    assert SLICE.compare(Common(rounds, model="softmax", steps=30))["training_steps"] == 30
     assert SLICE.compare(Common(rounds, model="softmax"))["training_steps"] == 7
     assert "training_steps" not in SLICE.compare(Common(None, model="softmax"))
     assert "not convex" in SLICE.compare(Common(None, model="small-cnn"))

@@ -305,7 +305,8 @@ def test_an_own_module_with_other_weights_is_resumed_with_those_it_began_with(
         place = tmp_path / f"cut{moment}"
         with pytest.raises(kill_in.error):
             said_by(prepared(1), place, on_round=kill_in(moment))
-        with pytest.raises(InvalidValue, match=r"^model must be as when the run began, with 43 weights"):
+        rule = r"^model must be as it was when the run began, with 43 weights"
+        with pytest.raises(InvalidValue, match=rule):
             said_by(prepared(1, hidden=5), place, resume=True)
         said_by(prepared(2), place, resume=True)
         assert ending(place) == ending(tmp_path / "whole")

@@ -132,8 +132,8 @@ BAD = [
     (["--eta", "0"], "eta must be positive, got 0.0"),
     (["--noise-scale", "-1"], "noise_scale must be positive, got -1.0"),
     (["--noise-scale", "1", "--delta", "0.1"], "--noise-scale must not be given with --delta, got 1.0"),
-    (["--delta", "0.1"], "--dimension must be given with --delta, got nothing"),
-    (["--variant", "clipped"], "--max-epsilon must be one number with --variant clipped, got nothing"),
+    (["--delta", "0.1"], "--dimension is required with --delta"),
+    (["--variant", "clipped"], "--max-epsilon is required with --variant clipped"),
     (
         ["--variant", "printed", "--max-epsilon", "1"],
         "--max-epsilon must not be given with --variant printed",

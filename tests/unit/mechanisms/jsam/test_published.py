@@ -161,7 +161,7 @@ def test_a_participant_sees_that_no_lie_pays(prior):
     said = contract.prospect(cost)
     assert said.holds
     outlook = said.data["outlooks"][0]
-    assert outlook["largest_gain"] <= 1e-9 * outlook["paid"]
+    assert outlook["largest_gain"] <= 1e-9 * outlook["payment"]
     assert outlook["profit"] >= 0
     assert "no other report earns more" in str(said)
     assert not contract.prospect(contract.prior.high * 1.01).data["admitted"]
@@ -197,17 +197,17 @@ BAD = [
         {"scheme": "largest losses"},
         "contract.scheme must be one of jsam, unbiased, cheapest, got 'largest ",
     ),
-    ({"scheme": "cheapest"}, "contract.members must be given for cheapest, got nothing"),
+    ({"scheme": "cheapest"}, "contract.members is required for cheapest"),
     ({"members": 3}, "contract.members must not be given unless scheme is cheapest or largest losses"),
     ({"members": None}, "contract.members must not be there if there is none, got null"),
     ({"max_epsilon": [1.0, 2.0]}, "contract.max_epsilon must be one number, or caps by client, got a list"),
     ({"max_epsilon": {"ada": 1.0}}, "contract.max_epsilon must be one number, or 6, one per client, got 1"),
     ({"decimals": 12}, "contract.decimals must not exceed 9, got 12"),
-    ({"noise_scale": {"dimension": 3}}, "contract.noise_scale.smoothness must be given, got nothing"),
+    ({"noise_scale": {"dimension": 3}}, "contract.noise_scale.smoothness is required"),
     ({"noise_scale": {"Q": 3}}, "contract.noise_scale.Q must be one of dimension, smoothness, records"),
     ({"budget": 3.0}, "contract.budget must not be there, got 3.0"),
     ({"coins": {"commitment": "x"}}, "contract.coins.commitment must be 64 digits 0 to f, got 'x'"),
-    ({"example": {}}, "contract.example.report must be present, got nothing"),
+    ({"example": {}}, "contract.example.report is required"),
 ]
 
 
@@ -223,7 +223,7 @@ def test_a_file_that_says_something_else_is_refused(change, message):
 def test_nothing_may_be_missing(name):
     data = json.loads(made().content)
     del data[name]
-    with pytest.raises(InvalidValue, match=f"{name} must be present"):
+    with pytest.raises(InvalidValue, match=f"{name} is required"):
         contract_from_json(data)
 
 
@@ -241,7 +241,7 @@ def test_reports_of_others_are_refused():
 def test_an_overstated_weight_is_found_out_by_verification():
     contract = made("uniform", "budget")
     for factor in (1 + 1e-5, 1 - 1e-5, 2.0):
-        forged = replace(contract, eta=contract.eta * factor, written=None)
+        forged = replace(contract, eta=contract.eta * factor, example_in_file=None)
         assert next(f.claim for f in forged.verify() if f.holds is False) == "weight"
 
 

@@ -195,20 +195,20 @@ def test_everything_is_paid_before_the_first_round_also_to_those_never_drawn():
 
 
 BAD = [
-    ({"eta": None}, "eta must be given, or budget, or expected_budget, got nothing"),
+    ({"eta": None}, "eta or budget or expected_budget is required"),
     ({"eta": 1.0, "budget": 2.0}, "budget must not be given with eta, got 2.0"),
     ({"budget": 1.0, "expected_budget": 2.0}, "expected_budget must not be given with budget, got 2.0"),
     ({"eta": -1.0}, "eta must be positive, got -1.0"),
     ({"expected_budget": 0.0}, "expected_budget must be positive, got 0.0"),
     ({"scheme": "best"}, "scheme must be one of jsam, unbiased, cheapest, complete information, largest"),
-    ({"scheme": "cheapest"}, "members must be given for cheapest, got nothing"),
+    ({"scheme": "cheapest"}, "members is required for cheapest"),
     ({"members": 3}, "members must not be given unless scheme is cheapest or largest losses, got 3"),
     (
         {"scheme": "complete information", "members": 3},
         "members must not be given unless scheme is cheapest or largest losses, got 3",
     ),
     ({"scheme": "cheapest", "members": 31}, "members must be at most the number of clients, 30, got 31"),
-    ({"scheme": "largest losses", "members": 3}, "losses must be given for largest losses, got nothing"),
+    ({"scheme": "largest losses", "members": 3}, "losses is required for largest losses"),
     (
         {"scheme": "largest losses", "members": 3, "losses": np.full(30, 2.3)},
         "scheme must be another: all clients have the same local loss, got 'largest losses'",

@@ -104,7 +104,7 @@ def test_what_a_reply_says_besides_stays():
 def test_bad_input():
     with pytest.raises(InvalidValue, match=r"cheats must be clients of the federation: 0, 1, 2, got '3'"):
         c.CheatingFederation(honest(), {"3": c.free_ride()})
-    with pytest.raises(InvalidValue, match="upload of client 1 in round 2 must be given"):
+    with pytest.raises(InvalidValue, match="upload of client 1 in round 2 is required"):
         sent(c.as_cheat(lambda _models, _own: None), round_number=2)
     with pytest.raises(InvalidValue, match=r"scale must not be negative, got -1\.0"):
         c.send_noise(seed=0, scale=-1)

@@ -9,12 +9,12 @@ from torch import nn
 
 from bonafed.errors import InvalidValue
 from bonafed.learning import models as architectures
-from bonafed.learning.engine.federation import EngineFederation
 from bonafed.learning.engine.jobs import Job, Samples
 from bonafed.learning.engine.programs import flat_parameters, load_parameters, program_for
 from bonafed.learning.engine.sequential import run_jobs_sequentially
 from bonafed.learning.evaluate import evaluate, evaluate_models
 from bonafed.learning.federation import Roster
+from bonafed.learning.local import EngineFederation
 from bonafed.learning.work import LocalTraining
 from bonafed.mechanisms.rewards import LocalGlobal, LocalRounds, ModelRewards, run
 from bonafed.mechanisms.rewards.layers import last_layers, layer_slices

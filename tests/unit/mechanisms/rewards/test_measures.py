@@ -191,7 +191,7 @@ def test_a_users_own_measure_is_as_good_as_any():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: leave_one_out(history(score=None)), "history.score must be given"),
+        (lambda: leave_one_out(history(score=None)), "history.score is required"),
         (lambda: leave_one_out(history(score=lambda m: np.ones(1))), "history.score must return 5 scores"),
         (lambda: leave_one_out(history(score=lambda m: np.full(len(m), np.nan))), "value must be finite"),
         (

@@ -56,7 +56,7 @@ def test_the_run_is_the_mechanism(ready, tmp_path):
 def test_nobody_owes_money(ready):
     said = ready("training.rounds=1").settle()
     assert said.amounts == (0, 0, 0, 0)
-    assert (said.unit, said.drawn) == ("money", "accuracy")
+    assert (said.unit, said.figure_column) == ("money", "accuracy")
     again = Statement.from_json(json.loads(json.dumps(said.to_json())))
     assert again.to_json() == said.to_json()
     assert "model rewards" in str(said)

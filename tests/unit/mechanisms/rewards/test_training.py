@@ -276,7 +276,7 @@ def test_single_precision_stays_single():
         ({"contributions": [1, -1]}, "contributions must not be negative, got -1 at position 1"),
         ({"contributions": [0, 0]}, "contributions must not all be zero, got 2 zeros"),
         ({"contributions": [1, np.nan]}, "contributions must be finite, got nan at position 1"),
-        ({"contributions": data_size}, "sizes must be given if contributions are measured, got None"),
+        ({"contributions": data_size}, "sizes is required if contributions are measured"),
         ({"sizes": [1, 2, 3]}, "contributions must have 3 values, got 2"),
         ({"sizes": [1, 0]}, "sizes must be positive, got 0 at position 1"),
         ({"sharing": 2}, r"sharing must be between 0 and 1, got 2\.0"),

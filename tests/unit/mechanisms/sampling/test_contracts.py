@@ -230,9 +230,9 @@ def test_it_is_compared_where_there_is_money_and_a_belief():
     ("table", "message"),
     [
         ({"scheme": "cheap"}, "contract.scheme must be one of optimal, uniform, complete information, pri"),
-        ({"prior": None}, "contract.prior must be given for optimal"),
+        ({"prior": None}, "contract.prior is required for optimal"),
         ({"scheme": "prior-free"}, "contract.prior must not be given unless scheme is optimal or uniform"),
-        ({"scheme": "prior-free", "prior": None}, "contract.highest must be given for prior-free"),
+        ({"scheme": "prior-free", "prior": None}, "contract.highest is required for prior-free"),
         ({"highest": 1.0}, "contract.highest must not be given unless scheme is prior-free"),
         (
             {"scheme": "uniform", "confidence": 0.9},

@@ -147,7 +147,7 @@ def test_a_changed_step_contract_fails_the_right_checks(steps, change, checks):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda d, g, at: d.pop("rounds"), "contract.rounds must be present"),
+        (lambda d, g, at: d.pop("rounds"), "contract.rounds is required"),
         (lambda d, g, at: d.__setitem__("rounds", 1.5), "contract.rounds must be a whole number"),
         (lambda d, g, at: d.__setitem__("rounds", 200.0), "contract.rounds must be 200, got 200.0"),
         (lambda d, g, at: d.__setitem__("rounds", True), "contract.rounds must be a number"),
@@ -163,9 +163,9 @@ def test_a_changed_step_contract_fails_the_right_checks(steps, change, checks):
         ),
         (lambda d, g, at: d.__setitem__("scale", -1), "contract.scale must be positive"),
         (lambda d, g, at: d.pop("scale"), "levels.cost must have 1 values"),
-        (lambda d, g, at: g.pop("prior"), "group.prior must be present"),
+        (lambda d, g, at: g.pop("prior"), "group.prior is required"),
         (lambda d, g, at: g["prior"].__setitem__("kind", "psychic"), "prior.kind must be one of"),
-        (lambda d, g, at: g["prior"].pop("low"), "prior.low must be present"),
+        (lambda d, g, at: g["prior"].pop("low"), "prior.low is required"),
         (lambda d, g, at: g["prior"].__setitem__("low", -0.0), "levels.cost must be the costs"),
         (lambda d, g, at: g["prior"].__setitem__("high", 1.2), "levels.cost must be the costs"),
         (lambda d, g, at: g["prior"].__setitem__("high", 1.6), "levels.cost must be the costs"),
@@ -193,8 +193,8 @@ def test_a_changed_step_contract_fails_the_right_checks(steps, change, checks):
             lambda d, g, at: d.update(confidence=1, intended_spend=1),
             "contract.confidence must be between 0 and",
         ),
-        (lambda d, g, at: d.update(confidence=0.9), "contract.intended_spend must be present"),
-        (lambda d, g, at: d.update(intended_spend=9.0), "contract.confidence must be present"),
+        (lambda d, g, at: d.update(confidence=0.9), "contract.intended_spend is required"),
+        (lambda d, g, at: d.update(intended_spend=9.0), "contract.confidence is required"),
         (
             lambda d, g, at: d.update(confidence=0.9, intended_spend=10_001),
             "contract.intended_spend must not exceed the budget 10000, got 10001",

@@ -7,8 +7,9 @@ reveal. Answers are computed from each client's own samples, so everybody is vou
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from types import TracebackType
 
 import numpy as np
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bonafed.checks import Floats
-from bonafed.errors import InvalidValue
+from bonafed.errors import InvalidValue, MissingValue
 from bonafed.learning.engine.crew import Crew
 from bonafed.learning.engine.jobs import Job, Samples, Update
 from bonafed.learning.engine.programs import Program
@@ -48,7 +49,7 @@ from bonafed.learning.problems.convex import (
 from bonafed.learning.problems.federation import ProblemFederation
 from bonafed.learning.work import sampling_rate
 
-Trained = tuple[int, Job, Update]  # the place of its task, and what came of it
+TaskUpdate = tuple[int, Job, Update]  # the place of its task, and what came of it
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,8 +82,8 @@ class EngineFederation:
     def report(self, question: Question) -> Mapping[str, float]:
         """What simulated clients know of themselves."""
         if question.simulate is None:
-            rule = "must be given: simulated clients do not know their own"
-            raise InvalidValue(f"reports of {question.name}", rule, "nothing")
+            rule = "are required: simulated clients do not know their own"
+            raise MissingValue(f"reports of {question.name}", rule)
         values = question.simulate(len(self.members)).tolist()
         return dict(zip(self.members.names, values, strict=True))
 
@@ -104,7 +105,7 @@ class EngineFederation:
         return np.asarray(np.array(counts) / np.array([part.size for part in self.parts])[:, None])
 
     def _problem(self, objective: Objective, weights: Floats | None) -> Problem:
-        rows, owner = _owned(self.parts, len(self.samples.labels))
+        rows, owner = _owners(self.parts, len(self.samples.labels))
         if objective.kind == "module":
             from bonafed.learning.problems.modules import ModuleProblem
 
@@ -141,20 +142,22 @@ class EngineFederation:
             return self._answering(tasks).total(tasks, shares, noise)
         if noise:
             raise InvalidValue("noise", "must be 0 for local training, whose clients add their own", noise)
-        done, failures = self._trained(tasks)
-        change = self._sum(done, shares)
+        updates, failures = self._train(tasks)
+        change = self._sum(updates, shares)
         if not _finite(change):  # then an update is not; to look at each every time would take longer
-            bad = {place for place, _, update in done if not _finite(update.change)}
+            bad = {place for place, _, update in updates if not _finite(update.change)}
             failures |= dict.fromkeys(bad, NOT_FINITE)
-            change = self._sum([answer for answer in done if answer[0] not in bad], shares)
-        losses = [update.loss for place, _, update in done if place not in failures]
+            change = self._sum([answer for answer in updates if answer[0] not in bad], shares)
+        losses = [update.loss for place, _, update in updates if place not in failures]
         return Total(
             change.numpy()[None],
-            tuple(place not in failures for place in range(len(tasks))),
+            tuple(place not in failures for place in range(len(tasks)))
+            if failures
+            else (True,) * len(tasks),
             {tasks[place].identifier: failure for place, failure in sorted(failures.items())},
             sum(losses) / len(losses) if losses else math.nan,
-            sum(update.steps for _, _, update in done),
-            tuple(_release(tasks[place], job, update) for place, job, update in done if update.releases),
+            sum(update.steps for _, _, update in updates),
+            tuple(_release(tasks[place], job, update) for place, job, update in updates if update.releases),
         )
 
     @single_threaded()
@@ -163,46 +166,50 @@ class EngineFederation:
             return {}
         if not isinstance(tasks[0].work, Train):
             return self._answering(tasks).replies(tasks)
-        done, failures = self._trained(tasks)
-        found: dict[str, Reply | Failure] = {
+        updates, failures = self._train(tasks)
+        replies: dict[str, Reply | Failure] = {
             tasks[place].identifier: failure for place, failure in failures.items()
         }
-        for place, job, update in done:
+        for place, job, update in updates:
             answer: Reply | Failure = NOT_FINITE
             if _finite(update.change):
                 values: Models = update.change.numpy()[None]
-                given_away = (_release(tasks[place], job, update),) if update.releases else ()
-                answer = Reply(values, update.loss, update.steps, given_away)
-            found[tasks[place].identifier] = answer
-        return found
+                releases = (_release(tasks[place], job, update),) if update.releases else ()
+                answer = Reply(values, update.loss, update.steps, releases)
+            replies[tasks[place].identifier] = answer
+        return replies
 
-    def _trained(self, tasks: Sequence[Task]) -> tuple[list[Trained], dict[int, Failure]]:
+    def _train(self, tasks: Sequence[Task]) -> tuple[list[TaskUpdate], dict[int, Failure]]:
         """Place, job and update of tasks that could be trained; why the others could not."""
         work = _shared_work(tasks)
-        # by client: the sum does not depend on the order in which they are asked
-        places, jobs = zip(*sorted(self._jobs(tasks), key=_rank), strict=True)
+        places, jobs = self._jobs(tasks)
         answers = try_jobs(
             self.crew, _start(tasks, places), jobs, work.training,
             seed=work.seed, round_number=work.round_number, noise=self.noise,
         )  # fmt: skip
-        done, failures = list[Trained](), dict[int, Failure]()
+        updates, failures = list[TaskUpdate](), dict[int, Failure]()
         for place, job, answer in zip(places, jobs, answers, strict=True):
             if isinstance(answer, Update):
-                done.append((place, job, answer))
+                updates.append((place, job, answer))
             else:
                 failures[place] = Failure(f"{answer.rule}, got {answer.value}")
-        return done, failures
+        return updates, failures
 
-    def _jobs(self, tasks: Sequence[Task]) -> Iterator[tuple[int, Job]]:
-        index = self.members.index
-        for place, task in enumerate(tasks):
+    def _jobs(self, tasks: Sequence[Task]) -> tuple[Sequence[int], Sequence[Job]]:
+        """The place of each task, and its job, by client: the sum does not depend on who is asked first."""
+        index, jobs = self.members.index, list[Job]()
+        for task in tasks:
             client, work = index.get(task.client), task.work
             if client is None:
                 raise InvalidValue("clients", "must be in the federation", repr(task.client))
             assert isinstance(work, Train)  # `_shared_work` refuses others
-            yield place, Job(client, self.parts[client], work.copy, work.noise_multiplier)
+            jobs.append(Job(client, self.parts[client], work.copy, work.noise_multiplier))
+        if all(before.client < after.client for before, after in pairwise(jobs)):
+            return range(len(jobs)), jobs
+        places = sorted(range(len(jobs)), key=lambda place: (jobs[place].client, jobs[place].copy))
+        return places, [jobs[place] for place in places]
 
-    def _sum(self, answers: Sequence[Trained], shares: Floats) -> Tensor:
+    def _sum(self, answers: Sequence[TaskUpdate], shares: Floats) -> Tensor:
         """Changes times shares, added one by one in double precision."""
         total, alphas = torch.zeros(self.program.size, dtype=torch.float64), shares.tolist()
         for place, _, update in answers:
@@ -219,14 +226,14 @@ class EngineFederation:
         self.crew.__exit__(kind, error, trace)
 
 
-def _owned(
+def _owners(
     parts: Sequence[NDArray[np.int64]], samples: int
 ) -> tuple[NDArray[np.int64] | None, NDArray[np.int64]]:
     """Which samples somebody holds, None for all in their order, and the client of each."""
-    taken = np.concatenate(parts)
-    if taken.size == samples and np.array_equal(np.sort(taken), np.arange(samples)):
+    indices = np.concatenate(parts)
+    if indices.size == samples and np.array_equal(np.sort(indices), np.arange(samples)):
         return None, owners(list(parts))
-    return taken, np.repeat(np.arange(len(parts)), [part.size for part in parts])
+    return indices, np.repeat(np.arange(len(parts)), [part.size for part in parts])
 
 
 def _shared_work(tasks: Sequence[Task]) -> Train:
@@ -246,11 +253,6 @@ def _shared_work(tasks: Sequence[Task]) -> Train:
             if models.shape[0] != 1:
                 raise InvalidValue("models", "must be one for local training", models.shape[0])
     return first
-
-
-def _rank(placed: tuple[int, Job]) -> tuple[int, int]:
-    _, job = placed
-    return job.client, job.copy
 
 
 def _start(tasks: Sequence[Task], places: Sequence[int]) -> Tensor:
