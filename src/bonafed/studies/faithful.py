@@ -52,7 +52,7 @@ def _counts(at_least: int) -> Check:
 
 @dataclass(frozen=True)
 class Agents(Grid):
-    """Whom all of these studies are about."""
+    """The agents of all these studies."""
 
     data: str = key(word, "mnist", help="A data set of images, or your own .npz or .csv file.")
     samples: int = key(checks.whole, _BASE.samples, help="n, of all agents together.")
@@ -69,7 +69,7 @@ class Agents(Grid):
         )
 
     def private(self, alphas: Iterable[float], payment_steps: int) -> dict[str, Case]:
-        """The same in noise, by the names of the curves."""
+        """Private faithful learning, by the names of the curves."""
         return {
             f"DP-FFL, alpha {alpha:g}": replace(
                 self.base,
@@ -173,7 +173,7 @@ class ByClusters(Agents):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lines:
-    """Curves that are to be drawn."""
+    """The curves to draw."""
 
     axis: str  # what varies
     at: tuple[float, ...]  # (m,) ascending
@@ -188,7 +188,7 @@ class Lines:
         ]
 
     def all_cases(self, seeds: int) -> list[Case]:
-        """All of them once, those they are compared with too; the first seeds first."""
+        """All cases once, including those they are compared with; the first seeds first."""
         flat = [case for curve in self.cases(seeds) for point in curve for case in point]
         flat.sort(key=lambda case: case.seed)  # a study that is stopped has its first seeds complete
         return list(dict.fromkeys([*flat, *(exact_twin(case) for case in flat if _pays(case))]))

@@ -107,7 +107,7 @@ class Case(Section):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a case came to, agent by agent: K numbers each, losses in units of cross-entropy."""
+    """The outcome of a case, agent by agent: K numbers each, losses in units of cross-entropy."""
 
     loss: list[float]  # F_k on its samples, regulariser included
     payment: list[float]  # P_k; 0 where nobody pays
@@ -177,7 +177,7 @@ def optimum(problem: SoftmaxRegression, mix: Floats, close: float = _CLOSE) -> F
 
 
 def _norm(problem: SoftmaxRegression, weight: float, close: float = _CLOSE) -> float:
-    """Of a gradient that is small enough for that."""
+    """The gradient norm that certifies it."""
     return math.sqrt(2 * problem.regulariser * weight * close)
 
 
@@ -226,7 +226,7 @@ def _fresh(case: Case, share: Share, models: Floats) -> tuple[Floats, Floats]:
 
 
 def draw(case: Case) -> Share:
-    """Which samples are taken and who holds them."""
+    """Which samples are used and who holds them."""
     data = _dataset(case.data)
     if not data.classes or data.vocabulary:
         raise InvalidValue("data", "must be images or numbers with classes", case.data)

@@ -1,9 +1,9 @@
-"""A study as a value, and the one way in which its runs are trained.
+"""A study as a value, and the one way its runs are trained.
 
-A study says which cells it needs, by key, and what they show together. A cell is a run, trained as any run
-is, or a computation that takes as long as one, such as an exact minimum. Every cell has its own folder,
-named after a digest of all that it depends on. A study that is stopped goes on where it was: a finished
-cell is read, a run under way is resumed. Studies in one folder share the cells they have in common.
+A study states which cells it needs, by key, and what they show together. A cell is a run, trained like any
+other, or a computation that takes as long, such as an exact minimum. Every cell has its own folder,
+named after a digest of all that it depends on. A study that is stopped resumes where it was: a finished
+cell is read, an unfinished run is resumed. Studies in one folder share the cells they have in common.
 
 What is quick (bounds, prices) is computed when the table is made.
 """
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from bonafed.learning.datasets import Dataset
     from bonafed.runs.folder import RoundRecord
 
-_SILENCE = 30.0  # seconds of a long run after which its round is told
+_SILENCE = 30.0  # seconds between two progress messages of a long run
 Row = dict[str, Cell]
 Tell = Callable[[str], None]
-Results = Mapping[Any, JSONObject]  # what finished cells came to, by key
+Results = Mapping[Any, JSONObject]  # of finished cells, by key
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class StudyCell:
 
     @property
     def folder(self) -> str:
-        """Of its own: cells that differ in anything have different ones."""
+        """Its own: cells that differ in anything have different folders."""
         run = {name: value for name, value in self.tables.get("run", {}).items() if name != "cores"}
         text = json.dumps([{**self.tables, "run": run}, self.made_of], sort_keys=True)
         digest = hashlib.sha256(text.encode()).hexdigest()[:10]
@@ -65,7 +65,7 @@ def _no_cells(options: Any) -> Mapping[Any, StudyCell]:
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """A table and a figure of a paper, made again."""
+    """A table and a figure of a paper, reproduced."""
 
     summary: str  # one line
     options: type[Section]
@@ -81,11 +81,11 @@ class Grid(Section):
 
     out: Path = key(
         lambda _, value: Path(value), Path("studies"), metavar="DIR",
-        help="Folder of the cells: a study that was stopped goes on there.",
+        help="Folder of the cells: a study that was stopped resumes from there.",
     )  # fmt: skip
-    seeds: int = key(checks.whole, 1, help="How many, to average over.")
+    seeds: int = key(checks.whole, 1, help="How many seeds to average over.")
     seed: int = key(checks.seed, 0, help="The first of them.")
-    cores: int = key(natural, 0, help="To train on; 0: all. Changes time and memory, not the result.")
+    cores: int = key(natural, 0, help="Cores to train on; 0: all. Changes time and memory, not the result.")
 
     @property
     def all_seeds(self) -> range:
@@ -94,7 +94,7 @@ class Grid(Section):
 
 
 def run(study: Study, options: Any, tell: Tell | None = None) -> Document:
-    """Train what is missing, one run after the other, and show what all came to."""
+    """Train what is missing, one run after the other, and show the results."""
     cells = study.cells(options)
     return study.show(options, _train(cells, options.out, tell or (lambda _: None)) if cells else {})
 
@@ -115,7 +115,7 @@ def _train(cells: Mapping[Any, StudyCell], folder: Path, tell: Tell) -> Results:
 
 
 def read(folder: Path) -> JSONObject | None:
-    """What a finished cell came to; None if it has not."""
+    """The result of a cell; None if it is not finished."""
     from bonafed.runs import folder as folders
 
     return folders.read_json(folder, folders.SUMMARY) if folders.is_finished(folder) else None
@@ -223,7 +223,7 @@ def drawing(place: str, what: Any) -> Draw:
 
 
 def table_of(title: str, rows: Sequence[Row], form: str = ".5g", caption: str = "") -> Table:
-    """All rows; nothing where a number is not one."""
+    """All rows; empty where a number is NaN."""
     columns = tuple(
         Column(name.replace("_", " "), _form(value, form), left=isinstance(value, str))
         for name, value in rows[0].items()

@@ -53,7 +53,7 @@ class Population(Section):
 
     prior: Prior = key(prior_rule, Uniform(0.0, 1.0), help="Of the sensitivities: " + PRIOR_FORMS)
     clients: int = key(_two_or_more, 100, help="How many.")
-    noise_scale: float = key(checks.positive, 1.0, help="Q, how much noise harms training.")
+    noise_scale: float = key(checks.positive, 1.0, help="Q, how much noise hurts training.")
     draws: int = key(_two_or_more, 50, help="Populations to average over.")
     seed: int = key(checks.seed, 0, help="Of the draws.")
 

@@ -40,7 +40,7 @@ NAMES = {
     "complete information": "JSAM-CI",
     LARGEST_LOSSES: "BBM",
 }
-_ALL = 1_000_000  # a batch holds all that a client has
+_ALL = 1_000_000  # a batch holds all records of a client
 _DECIMALS = 9  # money is hardly rounded, so that all of it is spent
 
 
@@ -49,7 +49,7 @@ class Accuracy(Grid):
     """The grid, and what all its runs have in common."""
 
     data: str = key(word, "mnist", help="A data set of images, or your own .npz or .csv file.")
-    seeds: int = key(checks.whole, 3, help="How many, to average over.")
+    seeds: int = key(checks.whole, 3, help="How many seeds to average over.")
     schemes: tuple[str, ...] = key(
         several(one_of(Scheme)), ("jsam", "unbiased"), help="Of " + ", ".join(NAMES) + "."
     )
@@ -65,10 +65,10 @@ class Accuracy(Grid):
     clients: int = key(checks.whole, 100, help="N.")
     clients_per_round: int = key(checks.whole, 10, help="m.")
     rounds: int = key(checks.whole, 200, help="T.")
-    learning_rate: float = key(checks.positive, 1.0, help="Of every scheme.")
+    learning_rate: float = key(checks.positive, 1.0, help="The same for every scheme.")
     clip: float = key(checks.positive, 1.0, help="C, largest norm of one record's gradient.")
     delta: float = key(checks.positive, 1e-5, help="Of differential privacy.")
-    smoothness: float = key(checks.positive, 0.5, help="L, of which Q is made unless it is given.")
+    smoothness: float = key(checks.positive, 0.5, help="L, from which Q follows unless it is given.")
     noise_scale: float | None = key(checks.positive, None, help="Q itself, with (2/M)^2 in it.")
     max_epsilon: float | None = key(checks.positive, None, help="The most that is bought from one client.")
     members: int | None = key(checks.whole, None, help="M of cheapest and largest losses.")

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class Split(NamedTuple):
-    """A way to deal out data, as the paper names it."""
+    """A way to split data, as the paper names it."""
 
     label: str
     kind: str  # a name in `learning.partition`
@@ -112,12 +112,14 @@ class Tables(Grid):
     clients: int = key(checks.whole, 50, help="N.")
     rounds: int = key(checks.whole, 50, help="T, one local epoch each.")
     batch_size: int = key(checks.whole, 64, help="Records of a step.")
-    optimizer: str = key(word, "adam", help="Made anew each round.")
+    optimizer: str = key(word, "adam", help="A new one each round.")
     learning_rate: float = key(checks.positive, 0.01, help="Of the first round.")
     decay: float = key(checks.positive, 0.977, help="Factor on it per round.")
     validation: int = key(checks.whole, 5000, help="Training samples that are held out.")
     ranking: int = key(checks.whole, 500, help="Of those, how many Rank looks at in every round.")
-    checkpoint_every: int = key(checks.whole, 5, help="Rounds after which a stopped run goes on.")
+    checkpoint_every: int = key(
+        checks.whole, 5, help="Rounds between checkpoints, from which a stopped run resumes."
+    )
 
     def _agree(self) -> None:
         if self.ranking > self.validation:
@@ -188,7 +190,7 @@ def _cell(options: Tables, place: Place) -> StudyCell:
 
 @lru_cache(maxsize=1)
 def federation(data: str, split: str, clients: int, seed: int, validation: int) -> Dataset:
-    """Hold out, split, standardise, perhaps add noise; what is held out follows the test samples."""
+    """Hold out, split, standardise, perhaps add noise; the samples held out follow the test samples."""
     from bonafed.learning import datasets
     from bonafed.learning.partition import add_feature_noise, feature_noise_levels, owners, partition
 

@@ -1,8 +1,8 @@
-"""Agents that try to gain by reporting something else than their gradient.
+"""Agents that try to gain by reporting something other than their gradient.
 
 An agent is a function (models (m, P), true gradients (m, P)) -> reports (m, P), or None for no report: it
-sees what the protocol sends it and its own data, nothing else. Each maker below returns one; `collude`
-returns two that act together. They fit `faithful(..., agents={number: agent})`, and any mechanism that asks
+sees what the protocol sends it and its own data, nothing else. Each function below makes one; `collude`
+makes two that act together. They fit `faithful(..., agents={number: agent})`, and any mechanism that asks
 for gradients.
 """
 
@@ -62,7 +62,7 @@ class _Stale:
 
 
 def stale() -> Agent:
-    """Computes once, and reports that for ever."""
+    """Computes one gradient and reports it forever."""
     return _Stale()
 
 

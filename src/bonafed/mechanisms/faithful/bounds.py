@@ -1,4 +1,4 @@
-"""The paper's risk and complexity bounds as plain functions, with what is printed and what is right.
+"""The paper's risk and complexity bounds as plain functions, as printed and as corrected.
 
 `Population` holds what the risk bounds depend on. With c = L_ell^2 d log(2d/delta)/(4 mu) and the distance
 ||P - Q|| = sum |P - Q| between data distributions:
@@ -33,7 +33,7 @@ from bonafed.errors import InvalidValue
 
 @dataclass(frozen=True, eq=False)
 class Population:
-    """K agents, as the risk bounds see them."""
+    """K agents, as far as the risk bounds depend on them."""
 
     weights: Floats  # (K,) p, sum 1
     counts: Floats  # (K,) n, samples

@@ -1,4 +1,4 @@
-"""Does cheating pay? Agents deviate from the protocol in many ways, and what they end up with is compared.
+"""Does cheating pay? Agents deviate from the protocol in many ways, and the outcomes are compared.
 
 What agent k minimises is J_k = F_k(w) + P_k. If the others report the truth, its payment is made of their
 reports alone, whatever k does, so that for ANY deviation, leading to ANY model w (theory C1)
@@ -114,11 +114,11 @@ class Charge(NamedTuple):
     """A payment, and how far integration may have put it off."""
 
     amount: float
-    above: float  # at most so much above the loss difference it stands for,
-    below: float  # and at most so much below; negative: at least so much above
+    above: float  # at most this much above the loss difference it stands for,
+    below: float  # and at most this much below; negative: at least so much above
 
 
-@dataclass(frozen=True, eq=False)  # no slots: `honest` is kept once computed
+@dataclass(frozen=True, eq=False)  # no slots: `honest` is cached
 class Case:
     """A federation after truthful training, ready to be attacked."""
 
@@ -182,7 +182,7 @@ def prepare(holdings: AgentData, terms: Terms) -> Case:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One way to cheat and what came of it; losses and payments in units of loss."""
+    """One way to cheat and its outcome; losses and payments in units of loss."""
 
     agent: int
     name: str
@@ -290,7 +290,7 @@ def attack(case: Case, agent: int, seed: int = 0) -> list[Attempt]:
 
 
 def attempts(case: Case, agent: int, tricks: Sequence[Trick]) -> list[Attempt]:
-    """The outcome of given deviations of one agent, the others truthful."""
+    """The outcomes of these deviations of one agent, with the others truthful."""
     honest, own = case.honest[agent], float(case.losses[agent])
     outcomes = []
     for start in range(0, len(tricks), _AT_ONCE):
@@ -310,7 +310,7 @@ def attempts(case: Case, agent: int, tricks: Sequence[Trick]) -> list[Attempt]:
 
 
 def _settle(case: Case, agent: int, end: RunEnd) -> tuple[float, Charge, str]:
-    """Loss and payment of a deviating agent, and what there is to say."""
+    """Loss and payment of a deviating agent, and a remark if there is one."""
     loss = float(case.problem.losses(end.model[None])[0, agent])
     if end.how == "diverged":
         return math.nan, Charge(math.nan, 0.0, 0.0), f"training diverges at step {end.step}"

@@ -1,4 +1,4 @@
-"""What the plain and the private form have in common: weights, the model as a module, fresh samples."""
+"""What the plain and the private form share: weights, the model as a module, fresh samples."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def weights_of(section: Faithful, members: Roster) -> Floats:
 
 
 def payment_steps_of(section: Faithful) -> int:
-    """T_2, the paper's unless told otherwise."""
+    """T_2, that of the paper unless configured."""
     return PAPER_STEPS[1] if section.payment_steps is None else section.payment_steps
 
 
@@ -47,7 +47,7 @@ def linear_model(model: Floats, classes: int, scale: float) -> NDArray[np.float3
 
 
 def is_softmax(module: object) -> bool:
-    """Whether a module is the linear one that the convex problem is about."""
+    """Whether a module is the linear one whose loss is convex."""
     from torch import nn
 
     parts = list(module.children()) if isinstance(module, nn.Module) else []
@@ -64,7 +64,7 @@ class Judges:
     def fresh(
         self, federation: Federation, to_module: Callable[[Floats], NDArray[np.float32]]
     ) -> Callable[[Floats], Floats] | None:
-        """Losses on test samples, weighted by each agent's share of every class; None if nobody knows."""
+        """Losses on test samples, weighted by each agent's class shares; None if these are unknown."""
         import torch
 
         from bonafed.learning.evaluate import sample_losses
@@ -92,7 +92,7 @@ class Judges:
 
 
 def columns_of(accounts: Accounts, weights: Floats) -> Mapping[str, Sequence[Cell]]:
-    """One cell per agent: payments with all digits, and what each is held against."""
+    """One cell per agent: payments with all digits, and the losses they compare with."""
     columns: dict[str, Sequence[Cell]] = {
         "weight": weights.tolist(),
         "payment": accounts.payment.tolist(),

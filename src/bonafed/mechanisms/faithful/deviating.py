@@ -1,4 +1,4 @@
-"""Simulated clients that lie: a federation in which some report what they like, and all else is as it was.
+"""Simulated clients that lie: a federation in which some report what they like, and the rest is unchanged.
 
 Whoever lies is not vouched for. A lie sees what the protocol sends the client and its own true gradient
 (`agents`); about losses, and when it trains for itself, a client that lies has no reason to deceive itself.
@@ -33,7 +33,7 @@ class Deviating:
                 raise InvalidValue("agents", f"must be in 0..{len(names) - 1}", name)
 
     def __getattr__(self, name: str) -> Any:
-        """What else the federation can do, it does as before."""
+        """Everything else is passed on to the honest federation."""
         return getattr(self.honest, name)
 
     @property
@@ -83,6 +83,6 @@ class Deviating:
             return truth
         try:
             answer: object = self.agents[task.client](task.models.copy(), truth.values)
-        except OSError as error:  # no answer in time, say: one like any other that is no gradient
+        except OSError as error:  # no answer in time, say: treated like any answer that is not a gradient
             answer = error
         return usable_answer(answer, truth.values.shape)

@@ -2,12 +2,12 @@
 
 Above the seam the server knows names, numbers of samples, and what was agreed on: a bound on the length of
 features, from which the smoothness follows (theory C0), and the regulariser. It asks for gradients, and
-after the last step, in the same round, for those that payments are made of. If somebody reports what is no
-gradient and is left out, the run begins again without it: the state's round goes back.
+after the last step, in the same round, for those that payments are made of. If an agent reports something
+that is not a gradient and is left out, the run starts over without it: the state's round goes back.
 
-A state can be written down after every step, and noise is keyed by what is asked, so a run that was killed
-goes on with the same bits. Simulated agents that cheat have a memory which no state holds: their runs have
-nothing to write down until they end, and begin anew.
+A state can be saved after every step, and noise is keyed by what is asked, so a run that was killed resumes
+bit for bit. Simulated agents that cheat have a memory that no state holds: their runs cannot be saved
+before they end, and start over.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     from bonafed.learning.engine.jobs import Samples
     from bonafed.learning.engine.programs import Program
 
-TRAINING_STEPS = 1500  # unless told otherwise
+TRAINING_STEPS = 1500  # unless configured
 
 
 def make(config: Config, members: Roster, parameters: int) -> FaithfulLearning | PrivateLearning:
@@ -122,7 +122,7 @@ class FaithfulState:
     agreement: Agreement
     start: Floats  # (P,) before the first step
     progress: Progress
-    resumable: bool  # else somebody cheats, with a memory
+    resumable: bool  # False: some agent cheats, and has a memory
 
     @property
     def round_number(self) -> int:
@@ -130,7 +130,7 @@ class FaithfulState:
         return self.progress.steps
 
     def arrays(self) -> Arrays:
-        """Everything but what is remembered of reports."""
+        """Everything except the memory of reports."""
         if not self.resumable:
             return {}
         at = self.progress
@@ -308,7 +308,7 @@ class FaithfulLearning:
         )  # fmt: skip
 
     def _train_loss(self, progress: Progress, federation: Federation) -> float | None:
-        """Where a simulation knows it, and somebody looks."""
+        """Where a simulation knows it, in rounds that are evaluated."""
         every = self.config.run.evaluate_every
         looked_at = progress.steps and (progress.steps % every == 0 or progress.steps == self.rounds)
         if not looked_at or not hasattr(federation, "oracle"):
@@ -331,7 +331,7 @@ class FaithfulLearning:
         return self.to_module(state.progress.model)
 
     def settle(self, state: FaithfulState, federation: Federation) -> Statement:
-        """What everybody owes, with the losses that agents tell, and the four promises."""
+        """What everybody owes, with the losses that agents disclose, and the four promises."""
         section, problem = self.section, self._oracle(federation)
         outcome = self._outcome(state, federation, problem)
         cheating = [agent_kind("agents", text)[0] for text in section.agents]
@@ -350,7 +350,7 @@ class FaithfulLearning:
         return self._statement(outcome, settlement)
 
     def _oracle(self, federation: Federation) -> Problem | None:
-        """The samples themselves, where they are at hand."""
+        """The samples themselves, where they are available."""
         if not hasattr(federation, "oracle"):
             return None
         problem: Problem = federation.oracle(self.objective, self.problem.weights)
@@ -382,7 +382,7 @@ class FaithfulLearning:
         left_out = [{**asdict(out), "agent": names[out.agent]} for out in outcome.left_out]
         notes = [
             f"agent {out['agent']} was left out: in {out['where']} it reported {out['problem']}. The model "
-            "was trained without it, and it owes nothing; should it keep the last model it was sent, it "
+            "was trained without it, and it owes nothing; if it keeps the last model it was sent, it "
             f"owes {out['due']:.4g}"
             for out in left_out
         ]
@@ -417,7 +417,7 @@ class FaithfulLearning:
 
 
 def _general(config: Config, weights: Floats, parameters: int) -> FederatedProblem:
-    """Of a model that is not convex."""
+    """The problem of a model whose loss is not convex."""
     section, model = own_section(config), config.model.name
     if section.learning_rate is None:
         rule = f"must be set for {model}, whose smoothness is unknown"
@@ -433,7 +433,7 @@ def _general(config: Config, weights: Floats, parameters: int) -> FederatedProbl
 
 
 def _losses(federation: Federation, objective: Objective, models: Floats) -> Floats:
-    """(K, m) of all clients under the same models; NaN where one does not tell."""
+    """(K, m) of all clients under the same models; NaN where a client does not answer."""
     names, count = federation.members.names, len(models)
     tasks = [Task(f"losses of {count} models, {name}", name, models, Losses(objective)) for name in names]
     return _ask_losses(federation, tasks, count)
@@ -448,7 +448,7 @@ def _ask_losses(federation: Federation, tasks: Sequence[Task], count: int) -> Fl
 def _reported_losses(
     federation: Federation, mechanism: FaithfulLearning, state: FaithfulState, outcome: Outcome
 ) -> tuple[Floats, Floats]:
-    """(K,) losses with the others' model, and alone, as clients tell them."""
+    """(K,) losses with the others' model, and alone, as clients report them."""
     names, objective = federation.members.names, mechanism.objective
     start = state.start[None]
     work = Alone(objective, steps=mechanism.rounds, rate=1 / mechanism.problem.smoothness)

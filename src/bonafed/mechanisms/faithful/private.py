@@ -1,6 +1,6 @@
 """Faithful learning with differential privacy (Algorithm 2, corrected; theory C6).
 
-All runs begin at w_0 = 0, which nobody had a hand in: the shared one with everybody's weights v = p, and
+All runs begin at w_0 = 0, which nobody has influenced: the shared one with everybody's weights v = p, and
 one without each cluster, v = p outside C_l and 0 inside. With |v| the sum of the weights, h = 1/L_g and
 theta = sqrt(mu h), a run takes T accelerated steps
 
@@ -107,7 +107,7 @@ class PublicFacts:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PrivateOutcome:
-    """What the private protocol came to."""
+    """The result of the private protocol."""
 
     model: Floats  # (P,) w*
     payments: Floats  # (K,) noisy
@@ -251,9 +251,9 @@ def private_faithful(
     80, 20 and 1/2. `loss_bound` clips loss differences, and with them the incentive; None: not at all.
     `smoothness` is a bound on L_g that is known without looking at samples; mu + clip^2/4 if not given.
 
-    `on_noise` hears before the first step how much noise a sum of gradients will have, for every agent over
-    what one of its samples moves it by. `on_step` hears of every step with everybody, with the norm of the
-    noisy mean: nothing that is not released.
+    `on_noise` is called before the first step with the noise of a sum of gradients, for every agent
+    relative to what one of its samples moves it by. `on_step` is called after every step with everybody,
+    with the norm of the noisy mean: nothing that is not released.
     `agents` holds those who do not report their gradients. With `payers`, only the payments of their
     clusters are computed, the others' are NaN; noise is as for all.
     """
@@ -294,7 +294,7 @@ def private_course(
     computed: bool = True,
     objective: Objective | None = None,
 ) -> PrivateCourse:
-    """The protocol from what is public; `computed` says that noise comes as numbers of so many digits."""
+    """The protocol from what is public; `computed`: the noise has a finite number of digits."""
     count = len(facts.clusters)
     if count < 2:
         raise InvalidValue("clusters", "must be at least 2: without everybody there is no model", count)
@@ -351,7 +351,7 @@ class PrivateCourse:
     objective: Objective
 
     def begin(self) -> Walk:
-        """At 0, which nobody had a hand in."""
+        """At 0, which nobody has influenced."""
         return Walk(np.zeros(self.facts.size), np.zeros(self.facts.size))
 
     def multipliers(self, weight: float) -> Floats:
@@ -359,7 +359,7 @@ class PrivateCourse:
         return _Books(self.facts, self.noise).multipliers(weight)
 
     def step(self, walk: Walk, federation: Federation) -> Walk:
-        """One more with everybody."""
+        """One more step with everybody."""
         where = f"private training step {walk.steps + 1}"
         offset = walk.steps * self.facts.size
         return self._step(walk, federation, self.facts.weights, where, offset)
@@ -491,8 +491,8 @@ def _choose(
     facts: PublicFacts, training_steps: int | None, payment_steps: int | None, split: float | None, *,
     alpha: float, beta: float, calibration: PrivateCalibration, variant: PrivateVariant,
 ) -> _Choice:  # fmt: skip
-    """What is given, and the plan's (or the paper's) choice of what is not."""
-    from bonafed.mechanisms.faithful.private_plan import plan_private  # which knows this file
+    """The values given, and for the others the choice of the plan or the paper."""
+    from bonafed.mechanisms.faithful.private_plan import plan_private  # avoids a circular import
 
     if training_steps is not None:
         checks.whole("training_steps", training_steps)
@@ -531,7 +531,7 @@ class _Books:
         self._payments.append(k)
 
     def ledger(self) -> Ledger:
-        """All of it."""
+        """All releases."""
         releases = [
             Release(j, 1, float(self.multipliers(weight)[j]), times)
             for (j, weight), times in sorted(self._gradients.items())

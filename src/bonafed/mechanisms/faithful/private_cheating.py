@@ -55,7 +55,7 @@ class PrivateTerms:
 
 @dataclass(frozen=True, slots=True)
 class PrivateAttempt:
-    """One way to cheat, and what came of it on average over the noise."""
+    """One way to cheat, and its outcome on average over the noise."""
 
     agent: int
     name: str

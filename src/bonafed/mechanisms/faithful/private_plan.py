@@ -1,4 +1,4 @@
-"""What a private run of faithful learning can come to, from what is public before it begins (theory C6).
+"""What a private run of faithful learning can achieve, from what is public before it begins (theory C6).
 
 Two kinds of numbers. One is certain: by (C6.3) the shared model's loss is, on average over the noise, at
 most
@@ -56,7 +56,7 @@ _MOST_TIMES = 1e9  # as many samples
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PrivatePlan:
-    """A choice, and what it leads to; losses and payments in units of loss."""
+    """A choice of steps and split, and its errors; losses and payments in units of loss."""
 
     training_steps: int  # T_1
     payment_steps: int  # T_2
@@ -203,7 +203,7 @@ def enough_for_payments(
 
 
 def plan_warning(facts: PublicFacts, plan: PrivatePlan, *, alpha: float, beta: float) -> str | None:
-    """What to say before training if payments will carry nothing; None if they will."""
+    """A warning before training if payments will be mostly noise; None if not."""
     if plan.usable:
         return None
     worst = int((plan.payment_error / plan.payment_scale).argmax())

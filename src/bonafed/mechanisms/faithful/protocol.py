@@ -21,11 +21,11 @@ Reports are held against what honest ones can be (`reports`). If all pass, the n
 instead, for studies of what lies lead to.
 
 An agent whose report is not a gradient of its loss stops the protocol or, with `on_bad_report="leave out"`,
-is left out and training begins again without it; two must remain. It owes nothing and may use the others'
+is left out and training starts over without it; two must remain. It owes nothing and may use the others'
 model, which is never better for it than the truth: F_k(w_-k) >= J_k(truth) (theory C1.4). It has seen
-models on the way, though. Should it keep the last one, w, it owes what the protocol asks for that, P_k(w)
+models on the way, though. If it keeps the last one, w, it owes what the protocol charges for it, P_k(w)
 from the others' reports: its overall loss is then [F(w) - min f_-k]/p_k, never better than the truth
-either. `LeftOut.due` says it.
+either. `LeftOut.due` is that amount.
 
 For a problem that is not strongly convex the payments are the same line integrals of reports, stopped after
 T_2 steps. Nothing is certified then: a gradient says nothing about how far a minimum is.
@@ -69,12 +69,12 @@ class LeftOut:
     agent: int
     where: str  # the step of its bad report
     problem: str
-    due: float  # what it owes instead, should it keep the last model it was sent
+    due: float  # what it owes instead if it keeps the last model it was sent
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcome:
-    """What the protocol came to."""
+    """The result of the protocol."""
 
     model: Floats  # (P,) w*
     payments: Payments
@@ -91,7 +91,7 @@ class Outcome:
 
 
 def federation_of(problem: Agreed, agents: Mapping[int, Agent] | None = None) -> Federation:
-    """The agents of a problem whose samples are at hand; some of them deviate."""
+    """The agents of a problem that holds their samples; some of them deviate."""
     if not isinstance(problem, Problem):
         raise MissingValue("federation", "is required where the problem holds no samples")
     for k in agents or ():
@@ -174,7 +174,7 @@ class Aggregation:
         return total
 
     def _task(self, k: int, models: Floats, where: str) -> Task:
-        """Named by the step and by what is sent: asked again after a failure, it is the same question."""
+        """Named by the step and by what is sent: asked again after a failure, it is the same task."""
         content = hashlib.blake2b(np.ascontiguousarray(models).data, digest_size=8).hexdigest()
         name = f"{self._label}{where}, {self._names[k]}, {content}"
         return Task(name, self._names[k], models, self._work)
@@ -183,7 +183,7 @@ class Aggregation:
         return BadReport(int(self._numbers[k]), where, problem, self._seen, name=self._names[k])
 
     def _add_others(self, total: Floats, request: Request, mix: Floats, where: str) -> None:
-        """Add what everybody reports who can lie, if it can be honest."""
+        """Add the reports of agents that might lie, if an honest agent could have sent them."""
         rows_of = {k: rows for k in self._others if (rows := np.flatnonzero(mix[:, k])).size}
         tasks = {k: self._task(k, request.models[rows], where) for k, rows in rows_of.items()}
         answers = self._federation.replies(list(tasks.values()))
@@ -207,7 +207,7 @@ class Aggregation:
 
 
 class Terms(NamedTuple):
-    """Of phase II, as `pay` takes them."""
+    """The parameters of phase II, as `pay` takes them."""
 
     payment_steps: int = 20  # T_2, a minimum
     epsilon: float = 1e-3  # certified error of a payment, in units of loss
@@ -218,7 +218,7 @@ class Terms(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ending:
-    """What payments came to."""
+    """The payments, and how accurate they are."""
 
     payments: Payments  # of all agents; rows of those left out are 0
     integration_error: float
@@ -232,7 +232,7 @@ class Progress:
 
     steps: int  # of training, with these members
     model: Floats  # (P,) after them
-    watch: Watch  # what is remembered of reports
+    watch: Watch  # the memory of reports
     first: float | None = None  # norm of the first sum of reports
     norm: float = math.nan  # of the last one
     bad_reports: tuple[BadReport, ...] = ()  # who was left out, and why
@@ -315,9 +315,9 @@ class Course:
         return Ending(payments, gap, training_error, left_out)
 
     def _left_out(self, progress: Progress, members: list[int], bad: BadReport) -> LeftOut:
-        """What is said of an agent left out; its payment is made of the members' reports alone.
+        """The record of an agent left out; its payment is made of the members' reports alone.
 
-        The last model it was sent can be one it led astray, for which no absolute accuracy is to be had.
+        It may have led the last model it was sent astray, where no absolute accuracy can be reached.
         """
         with_it = sorted([*members, bad.agent])
         place = with_it.index(bad.agent)
@@ -352,8 +352,8 @@ def faithful(
 
     `training_steps` is T_1, `payment_steps` is T_2 (a minimum), `epsilon` the certified error of a payment
     in units of loss, `step_share` theta in (0, 1] of the largest safe step. `variant="printed"` takes the
-    paper's step 1/(K L_g) and stops after T_2 steps, whatever the residual. `on_step` hears of every step
-    of phase I; after an agent was left out, which `on_left_out` hears of, they begin again with step 1.
+    paper's step 1/(K L_g) and stops after T_2 steps, whatever the residual. `on_step` is called
+    after every step of phase I; once an agent is left out, which calls `on_left_out`, they restart at 1.
     """
     checks.literal("on_bad_report", on_bad_report, BadReportPolicy)
     turns = checks.whole("training_steps", training_steps, 0)
@@ -375,7 +375,7 @@ def faithful(
 
 
 def outcome_of(progress: Progress, training_steps: int, losses: Floats) -> Outcome:
-    """What the protocol came to, with losses (K,) of the model; after the payments."""
+    """The result after the payments, with the losses (K,) of the model."""
     end = progress.ending
     assert end is not None  # `Course.advance` has come to the end
     return Outcome(
@@ -392,7 +392,7 @@ def train(
     on_step: OnStep | None = None,
     watch: Watch | None = None,
 ) -> tuple[Floats, Aggregation]:
-    """Phase I; `watch` decides which reports are believed, those that can be gradients if not given."""
+    """Phase I; `watch` decides which reports are believed, by default those that can be gradients."""
     reports = Aggregation(problem, agents, watch)
     w, first = np.zeros(problem.size) if start is None else start, None
     for t in range(steps):
@@ -448,8 +448,8 @@ def pay(
 ) -> tuple[Payments, float]:
     """Phase II for all agents in one batch; the payments and the largest difference of the two rules.
 
-    With `payers` only theirs are computed; the others' amounts are NaN. `relative` ends a payment also at
-    that part of its first residual.
+    With `payers`, only theirs are computed; the others' amounts are NaN. `relative` also ends a payment at
+    that fraction of its first residual.
     """
     checks.literal("rule", rule, PaymentRule)
     checks.literal("variant", variant, ProtocolVariant)
@@ -526,7 +526,7 @@ def _halving(problem: Agreed, theta: float) -> int:
     """
     mu, l_g = problem.regulariser, problem.smoothness
     shrinking = theta * mu / l_g
-    if shrinking >= 1:  # one step and it is there; problems that are not convex state any L_g
+    if shrinking >= 1:  # a single step suffices; problems that are not convex may state any L_g
         return 2
     return 2 * math.ceil(math.log(2 * l_g / mu) / -math.log1p(-shrinking))
 

@@ -40,11 +40,11 @@ PRIVATE: Mapping[str, PrivateVariant] = {
 _AGENTS, _DELTA, _AGENT = 10, 0.5, 3
 _ALPHA, _BETA, _TRIALS = 10.0, 1e-5, 16
 _NOTES: Mapping[str, str] = {
-    "left": "The left rule asks a little more than the VCG payment, so understating by a few per cent "
-    "gains a little; that is within what its integration error allows.",
-    "printed": "The paper's step and T_2 = 20 payment steps (sign corrected) collect a part of the VCG "
-    "payment only, so overstating the gradient pays.",
-    "fedavg": "Plain averaging: nobody pays, and whoever overstates its gradient has the model lean "
+    "left": "The left rule charges a little more than the VCG payment, so understating by a few per "
+    "cent gains a little; that is within what its integration error allows.",
+    "printed": "The paper's step and T_2 = 20 payment steps (sign corrected) collect only part of the "
+    "VCG payment, so overstating the gradient pays.",
+    "fedavg": "Plain averaging: nobody pays, and an agent that overstates its gradient pulls the model "
     "towards its own data.",
     "clusters": "Measured against a model without the whole cluster, payments are below VCG and may be "
     "negative: incentives survive, budget balance does not.",
@@ -58,8 +58,8 @@ _PRIVATE_NOTES: Mapping[str, str] = {
     "training: it is charged for what was left to do, and overstating leaves less.",
 }
 _SILENCE = (
-    "Silence does not pay for whoever drops the models it was sent. Should it keep the last one, it owes "
-    "the payment for that (bonafed train says how much), to be secured before training."
+    "Silence does not pay for an agent that discards the models it was sent. If it keeps the last one, it "
+    "owes the payment for that model (bonafed train says how much), to be secured before training."
 )
 
 
@@ -82,7 +82,9 @@ class AuditOptions(Section):
     agents: int | None = key(
         two_or_more, None, metavar="K", help="Agents (10, or the owners the data names)."
     )
-    delta: float | None = key(_unit, None, help="How unlike their data are: 0 alike, 1 own labels (0.5).")
+    delta: float | None = key(
+        _unit, None, help="How much their data differ: 0 not at all, 1 a label each (0.5)."
+    )
     regulariser: float = key(
         checks.positive, 0.003, metavar="MU", help="mu/2 |w|^2 is added to every loss."
     )
@@ -122,7 +124,7 @@ class AuditOptions(Section):
 
 
 def audit(options: AuditOptions) -> Document:
-    """Let agents cheat, and say whether it pays."""
+    """Let agents cheat, and report whether it pays."""
     agent_data = holdings(options)
     who = _agents(options.agent, int(agent_data.owner.max()) + 1)
     if options.variant in PRIVATE:
@@ -141,7 +143,7 @@ def _agents(agent: str | None, count: int) -> list[int]:
 
 
 def holdings(options: AuditOptions) -> AgentData:
-    """Samples with their owners: those the data names, or by label as far as delta says."""
+    """Samples with their owners: those named in the data, or by label to the extent of delta."""
     from bonafed.learning import datasets, partition
     from bonafed.mechanisms.faithful.cheating import AgentData
 
@@ -221,7 +223,7 @@ def _plain(options: AuditOptions, agent_data: AgentData, who: Sequence[int]) -> 
 
 
 def _claims(subject: str, findings: Sequence[Finding]) -> Table:
-    """What is violated says so."""
+    """The findings; those that fail say so."""
     return findings_table(
         f"Audit of {subject}",
         [
@@ -292,7 +294,7 @@ def _notes(case: Case, attempts: Sequence[Attempt]) -> list[str]:
     own, k = alone(case), attempts[0].agent
     overall = float(case.losses[k] + case.honest[k].amount)
     notes.append(
-        "Participation is against using the others' model. Against learning alone nobody gains on its own "
+        "Participation is judged against using the others' model. Nobody beats learning alone on its own "
         f"samples, whatever the mechanism: agent {k} has {overall:.4f} here and {own[k]:.4f} alone. What a "
         "federation adds shows on fresh samples."
     )
@@ -300,7 +302,7 @@ def _notes(case: Case, attempts: Sequence[Attempt]) -> list[str]:
 
 
 def _signed(gain: float) -> str:
-    return f"{round(gain, 4) + 0.0:+.4f}"  # a loss that rounds to nothing is no -0.0000
+    return f"{round(gain, 4) + 0.0:+.4f}"  # never -0.0000
 
 
 def _yes(pays: bool) -> str:
@@ -389,8 +391,8 @@ def _private(options: AuditOptions, agent_data: AgentData, who: Sequence[int]) -
     blocks: list[Block] = [
         _claims(subject, findings),
         f"Samples of {options.data}, epsilon {terms.alpha:g} at delta {terms.beta:g}, {count} draws of the "
-        "noise, the same for truth and lie. Gains are in units of loss; one counts if its lower confidence "
-        "limit is above what is allowed.",
+        "noise, the same for truth and lie. Gains are in units of loss; a gain counts if its lower "
+        "confidence limit is above what is allowed.",
         _private_table(attempts),
         _PRIVATE_NOTES[variant],
     ]
@@ -414,7 +416,7 @@ def _private_table(attempts: Sequence[PrivateAttempt]) -> Table:
         Column("allowed", ".2g"), Column("federation", "+.4f"), Column("pays"),
     )  # fmt: skip
     rows = tuple((a.agent, a.name, a.gain, a.lower, a.allowed, a.fall, _yes(a.pays)) for a in attempts)
-    caption = "federation: what its loss falls by, over the agent's weight"
+    caption = "federation: by how much its loss falls, divided by the agent's weight"
     return Table("What agents report", columns, rows, caption)
 
 

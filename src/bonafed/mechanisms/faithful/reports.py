@@ -1,4 +1,4 @@
-"""What an honest report can be, and who is found to report something else (theory C3.4 to C3.7).
+"""What an honest report can look like, and who reports something else (theory C3.4 to C3.7).
 
 An agent's loss F_k is mu-strongly convex and L_g-smooth, mu and L_g being what the agents agreed on, and B
 bounds the gradient of every sample's loss at w = 0. So for the gradients g, g' of F_k at any models w, w'
@@ -47,14 +47,14 @@ class Request:
 
     @classmethod
     def at(cls, models: Floats, runs: NDArray[np.int64] | None = None) -> Request:
-        """These models, which are copied; row i is of run i if nothing is said."""
+        """These models, which are copied; row i belongs to run i unless `runs` says otherwise."""
         own = np.array(models)
         return cls(own, np.arange(len(own)) if runs is None else runs, np.linalg.norm(own, axis=1))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Memory:
-    """What is remembered of an agent."""
+    """The reports of an agent that are remembered."""
 
     model: Floats  # (1, P) the first it was sent
     report: Floats  # (1, P) and its answer
@@ -71,11 +71,11 @@ class _Memory:
 
 
 class Watch:
-    """Holds every report against what an honest one can be.
+    """Checks every report against what an honest one can be.
 
     Of every agent it keeps the first report and the last of each run of models: by (C3.6) the consistency
     of consecutive reports is what keeps training and payments from diverging; the first one shows slow
-    drifts, and whoever is somebody else when training begins again.
+    drifts, and agents that answer differently once training starts over.
     """
 
     def __init__(self, problem: Agreed, check: ReportCheck = "gradients") -> None:
@@ -85,7 +85,7 @@ class Watch:
         self._memories: dict[int, _Memory] = {}
 
     def copy(self) -> Watch:
-        """The same memory, which then goes its own way."""
+        """An independent copy of the memory."""
         other = Watch(self._problem, "gradients" if self._strict else "numbers")
         other._memories = dict(self._memories)
         return other
@@ -98,9 +98,9 @@ class Watch:
     def accept(
         self, agent: int, report: Reply | Failure, request: Request, rows: NDArray[np.int64]
     ) -> Floats:
-        """The report (r, P) for these rows of what was asked, which is kept and must not change any more.
+        """The report (r, P) for these rows of the request, which is kept and must not change afterwards.
 
-        `UnusableReport` if no honest one is like it.
+        Raises `UnusableReport` if no honest report looks like it.
         """
         models, norms = request.models[rows], request.norms[rows]
         near = bool((norms <= GROWTH).all())

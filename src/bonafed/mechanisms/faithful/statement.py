@@ -1,7 +1,7 @@
-"""What every agent is told at the end, and whether the mechanism kept its four promises.
+"""What every agent learns at the end, and whether the mechanism kept its four promises.
 
-An agent's row: its loss F_k under the shared model, its payment, the sum of both, and two losses to hold
-them against: F_k(w_-k), had it only used the others' model, and F_k(w_k), had it stayed alone. On its own
+An agent's row: its loss F_k under the shared model, its payment, the sum of both, and two losses to compare
+them with: F_k(w_-k), had it only used the others' model, and F_k(w_k), had it stayed alone. On its own
 samples staying alone always looks better, since w_k is made for them (theory C1.5), so where fresh samples
 are at hand the comparison is made on those.
 
@@ -13,11 +13,11 @@ are at hand the comparison is made on those.
     participation   J_k <= F_k(w_-k), up to the same slack
     budget balance  sum of payments >= 0: the server does not pay for what it organises
 
-Each is checked for this run by the numbers it left, and says what it rests on. F is the true loss of the
+Each is checked for this run from its numbers, and says what it rests on. F is the true loss of the
 members: if somebody cheats, training minimises something else, and efficiency is lost; what is promised to
 agents is promised to those who follow the protocol.
 
-Of a private run nothing may be looked at but what was released. What holds is on average over the noise,
+In a private run only what was released may be looked at. What holds does so on average over the noise,
 and follows from how much of it there was and from the number of steps (theory C6.2, C6.3): with G(T) the
 bound on what T steps leave of a loss,
 
@@ -118,7 +118,7 @@ def accounts(
     fresh: Floats | None = None,
     fresh_alone: Floats | None = None,
 ) -> Statement:
-    """The accounts from losses (K,) that agents told, NaN where one did not; `gap` bounds F(w*) - min F."""
+    """The accounts from losses (K,) that agents reported, NaN if missing; `gap` bounds F(w*) - min F."""
     smallest = _smallest(problem, outcome)
     slack = gap / smallest + epsilon + 2 * outcome.integration_error
     honest = [k for k in range(problem.agents) if k not in cheating]
@@ -207,7 +207,7 @@ def private_checks(
 
 
 def _why_nothing(outcome: PrivateOutcome, longest: float | None, mu: float) -> str:
-    """Why the theorems do not cover a run, if they do not."""
+    """Why the theorems do not cover a run; empty if they do."""
     if outcome.variant != "corrected":
         return "the models without an agent begin where it brought the shared one, so overstating may pay"
     if longest is None or outcome.clip < math.sqrt(2) * longest:

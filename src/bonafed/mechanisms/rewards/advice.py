@@ -1,23 +1,23 @@
 """What does this rule make my clients do, and which ceiling and sharing coefficient should I choose?
 
-`predict` plays one rule from several starts and puts what it finds beside federated averaging, learning
+`predict` plays one rule from several starts and compares what it finds with federated averaging, learning
 alone and the social optimum. `recommend` searches ceilings and sharing coefficients for the largest
 
     total      sum p_i, what clients contribute
     received   sum x_i, x_i = p_i + s_i sum_{j != i} p_j, what their models are made from
     welfare    sum u_i.
 
-A rule may have several equilibria and nobody chooses among them; so a rule counts for its *worst*
-equilibrium found, and of rules with equal worst the one with the best best is taken.
+A rule may have several equilibria and nobody chooses among them, so a rule is judged by the *worst*
+equilibrium found; among rules with equal worst ones, the one with the best best equilibrium is taken.
 
 Beware of the total. As the ceiling grows without bound shares vanish and everybody contributes what it
-would alone: often more than under any rule that shares, and of no use to the others. `at_edge` tells of it.
+would alone: often more than under any rule that shares, and of no use to the others. `at_edge` flags it.
 
 One case needs no search. Among N identical clients, sharing 0 and a ceiling of X*/N, X* the socially best
 total, make everybody contribute the ceiling and receive everything: at the kink u' is N g'(X*) - c = 0 from
 below and g'(X*) - c < 0 from above. No rule has more welfare. `recommend` has this ceiling on its grid.
 
-What is found is found by search: over a grid, then over two finer ones around the best point.
+Results come from a search: over a grid, then over two finer ones around the best point.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def distinct(candidates: list[Equilibrium]) -> list[Equilibrium]:
 
 
 def predict(game: Game, rule: Rule) -> Prediction:
-    """What this rule makes clients do. Equilibria that did not settle are refused, not reported."""
+    """What this rule makes clients do. Raises if best responses do not settle."""
     candidates = equilibria(game, rule)
     restless = [one.start for one in candidates if not one.converged]
     if restless:

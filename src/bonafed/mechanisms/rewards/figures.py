@@ -1,4 +1,4 @@
-"""Figures: what a rule makes clients do, where a good rule lies, and what cheats came to."""
+"""Figures: what a rule makes clients do, where a good rule lies, and how cheats fare."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CEILINGS = 25  # points of the curve
 def behaviour_figure(game: Game, rule: Rule) -> Figure:
     """What does this rule make my clients do? Contributions, utilities, and the total by ceiling.
 
-    Beside the rule stand the standard and the relative one. Where a rule has several equilibria the bar is
+    The standard and the relative rule are drawn next to it. Where a rule has several equilibria the bar is
     the one with the least total, and a whisker reaches to the others.
     """
     figure = sheet(12.5, 3.9)
@@ -31,7 +31,7 @@ def behaviour_figure(game: Game, rule: Rule) -> Figure:
     left.set(ylabel="contribution", title="What clients contribute")
     _draw_clients(middle, list(predictions.values()), "utility")
     middle.plot(*_steps(game.standalone_utility), color="black", lw=1, ls=":", label="alone")
-    middle.set(ylabel="worth minus cost", title="What they have of it")
+    middle.set(ylabel="worth minus cost", title="What they gain")
     for panel in (left, middle):
         panel.set(xlabel="client (cost)", xticks=range(game.clients))
         if game.clients <= 12:

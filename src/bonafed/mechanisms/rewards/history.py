@@ -1,4 +1,4 @@
-"""What the server has seen of a federation: all that a contribution measure may look at.
+"""What the server has seen of a federation, which is all that a contribution measure may look at.
 
 A measure is a function (history) -> (N,) contributions. It sees uploads, who was there, and the models
 handed out; never a client's data. `History.score` is the server's own: how good models are on its

@@ -1,6 +1,6 @@
 """Model rewards as a mechanism: standalone models, the federation, and every baseline, one after another.
 
-A run has phases, and its rounds are numbered through:
+A run has phases, and its rounds are numbered consecutively across them:
 
     standalone    everybody alone: what joining must beat and, by default, the contributions
     (rewards)     the mechanism itself; its rounds are logged without a phase
@@ -11,13 +11,13 @@ With `measure = "standalone"` accuracies of the first phase are the contribution
 measured on the test set, on which the models are judged as well; rho is therefore shown a second time with
 accuracies on the validation set (theory D7).
 
-Cheats (`agents` in the config) are at work in some phases only: not where everybody is alone or honest. So
-it is the mechanism that wraps the federation it is handed, and not the run; fine-tuning is at home, where
-nobody is cheated.
+Cheats (`agents` in the config) act in some phases only: not where everybody is alone or honest. So the
+mechanism, not the run, wraps the federation it is given; fine-tuning happens at home, where nobody is
+cheated.
 
-What passes from round to round is a frozen value: what finished phases came to, a few vectors each, and the
-state of the phase under way. A phase is finished at the beginning of the next one, or when accounts are
-settled; so after every round the models are those that its clients then held.
+What passes from round to round is a frozen value: the results of finished phases, a few vectors each, and
+the state of the current phase. A phase is finished at the beginning of the next one, or at settlement; so
+after every round the models are those that its clients held then.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from bonafed.learning.engine.programs import Program
     from bonafed.mechanisms.rewards.judges import Judges
 
-Vectors = Mapping[str, NDArray[Any]]  # what a phase came to, by name
+Vectors = Mapping[str, NDArray[Any]]  # results of a phase, by name
 PhaseState = RewardsState | BaselineState
 CLIENTS = "clients.npz"  # every client's final model
 
@@ -84,7 +84,7 @@ class RewardsRunState:
         return self.rounds * len(self.results) + self.inside.round_number
 
     def arrays(self) -> Arrays:
-        """What is finished under "phase/name", the phase under way under "state/name"."""
+        """Finished phases under "phase/name", the current one under "state/name"."""
         more = {f"{phase}/{k}": v for phase, vectors in self.results.items() for k, v in vectors.items()}
         inside = {f"state/{name}": values for name, values in self.inside.arrays().items()}
         return {"start": self.start, **more, **inside}
@@ -92,7 +92,7 @@ class RewardsRunState:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RewardsMechanism:
-    """Model rewards and what they are compared with; made by `mechanism`, then given judges."""
+    """Model rewards and their baselines; made by `mechanism`, then given judges."""
 
     needs: ClassVar[Need] = "replies"
 
@@ -185,7 +185,7 @@ class RewardsMechanism:
         )
 
     def models(self, state: RewardsRunState) -> NDArray[Any]:
-        """(N, P) what the clients of the phase under way hold."""
+        """(N, P) what the clients hold in the current phase."""
         return state.inside.models
 
     def final(self, state: RewardsRunState) -> NDArray[Any]:
@@ -199,7 +199,7 @@ class RewardsMechanism:
         return {CLIENTS: buffer.getvalue()}
 
     def settle(self, state: RewardsRunState, federation: Federation) -> Statement:
-        """No money is owed; what each client was given, beside what it would have had alone."""
+        """No money is owed; what each client was given, next to what it would have had alone."""
         if state.round_number < self.rounds:
             raise InvalidValue("state", f"must have all {self.rounds} rounds", state.round_number)
         phases = {**state.results, self._phase(state): self._finish(state, federation)}
@@ -208,11 +208,11 @@ class RewardsMechanism:
         return settlement(self.section, self.members, phases, samples)
 
     def _phase(self, state: RewardsRunState) -> str:
-        """Which one is under way."""
+        """The current one."""
         return self.section.phases[len(state.results)]
 
     def _next_phase(self, state: RewardsRunState, federation: Federation) -> RewardsRunState:
-        """The state itself, or at the end of a phase that before the next one."""
+        """The state itself; at the end of a phase, the state before the next one."""
         if state.inside.round_number < state.rounds:
             return state
         if state.round_number >= self.rounds:
@@ -223,10 +223,10 @@ class RewardsMechanism:
         return replace(state, results=results, inside=inside)
 
     def _finish(self, state: RewardsRunState, federation: Federation) -> Vectors:
-        """What is kept of the phase under way, which has all its rounds."""
+        """What is kept of the current phase, all of whose rounds are over."""
         phase, inside, judges = self._phase(state), state.inside, self._judges
         method = self.method(phase, state.results.get(STANDALONE))
-        models = method.finish(inside, federation)  # fine-tuning is at home, where nobody is cheated
+        models = method.finish(inside, federation)  # fine-tuning happens at home, where nobody is cheated
         scores = judges.judge(models)
         vectors: dict[str, NDArray[Any]] = {"accuracy": scores.accuracy, "loss": scores.loss}
         if phase == STANDALONE:
@@ -250,7 +250,7 @@ class RewardsMechanism:
         return np.tile(state.start, rows)
 
     def _clients(self, federation: Federation, phase: str) -> Federation:
-        """As the server sees them; cheats are at work wherever there is something to gain."""
+        """As the server sees them; cheats act wherever there is something to gain."""
         if phase in (STANDALONE, HONEST) or not self.section.agents:
             return federation
         cheats = cheats_from(self.section.agents, self.members.names, self.config.run.seed)
@@ -276,7 +276,7 @@ class RewardsMechanism:
         return np.asarray(np.minimum(rates, 1.0))  # rounding may end above
 
     def method(self, phase: str, alone: Vectors | None) -> Any:
-        """The `Method` of a phase; `alone` is what the first one came to."""
+        """The `Method` of a phase; `alone` is the result of the first one."""
         sizes = self.members.sizes.astype(np.float64)
         common: dict[str, Any] = {
             "sizes": sizes, "participation": self.presence, "seed": self.config.run.seed,
@@ -341,7 +341,7 @@ def _last(contributions: Floats) -> Floats:
 
 
 def mechanism(config: Config, members: Roster, parameters: int) -> RewardsMechanism:
-    """Of a config, for these clients; refuses what cannot be run."""
+    """The mechanism of a config, for these clients; refuses what cannot be run."""
     config = check(config)
     if not members.classes:
         rule = "must have classes: rewards are judged by accuracy"

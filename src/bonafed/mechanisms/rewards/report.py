@@ -1,4 +1,4 @@
-"""What the commands of model rewards say: the audit by cheats, and two pieces of advice.
+"""What the commands of model rewards show: the audit by cheats, and two pieces of advice.
 
 bonafed audit rewards                clients cheat in every known way; does it pay, is it seen?
 bonafed advise reward-rule           what does this rule make my clients do?
@@ -50,7 +50,7 @@ def _classes(name: str, value: object) -> int:
 def _costs(name: str, value: Any) -> tuple[float, ...]:
     costs = checks.vector(name, value, sign="positive")
     if costs.size < 2:
-        raise InvalidValue(name, "must be of at least two clients", costs.size)
+        raise InvalidValue(name, "must list at least two clients", costs.size)
     return tuple(costs.tolist())
 
 
@@ -62,12 +62,12 @@ def _worth(name: str, value: object) -> str:
 class AuditOptions(Section):
     """Of `bonafed audit rewards`."""
 
-    measure: MeasureName = key(one_of(MeasureName), "cosine", help="How contributions are found.")
+    measure: MeasureName = key(one_of(MeasureName), "cosine", help="How contributions are measured.")
     sharing: float = key(unit, 0.0, help="kappa: 0 rewards in proportion, 1 gives everybody everything.")
     recovery: float = key(unit, 0.0, help="q: probability of being handed the reference model, per round.")
-    clients: int = key(_at_least_two, 10, help="In a federation of handwritten digits.")
-    classes: int | None = key(_classes, None, help="Digits that each client has; all ten if left out.")
-    rounds: int = key(checks.whole, 15, help="Of training, for every cheat again.")
+    clients: int = key(_at_least_two, 10, help="Clients that share the handwritten digits.")
+    classes: int | None = key(_classes, None, help="Digits that each client holds; all ten if left out.")
+    rounds: int = key(checks.whole, 15, help="Rounds of training, repeated for every cheat.")
     cheaters: int = key(
         checks.whole, 1, help="Clients that cheat, one at a time; 1: the median contributor."
     )
@@ -79,7 +79,7 @@ class RuleOptions(Section):
     """Of `bonafed advise reward-rule`."""
 
     costs: tuple[float, ...] = key(
-        _costs, flag="cost", help="Of a unit of contribution to a client, once for each client."
+        _costs, flag="cost", help="What a unit of contribution costs a client; once per client."
     )
     sharing: float = key(unit, 0.5, help="kappa: 0 rewards in proportion, 1 gives everybody everything.")
     ceiling: float | None = key(
@@ -93,10 +93,12 @@ class ParameterOptions(Section):
     """Of `bonafed advise reward-parameters`."""
 
     costs: tuple[float, ...] = key(
-        _costs, flag="cost", help="Of a unit of contribution to a client, once for each client."
+        _costs, flag="cost", help="What a unit of contribution costs a client; once per client."
     )
     goal: Goal = key(
-        one_of(Goal), "received", help="What is to be large: what clients give, get, or have of it in all."
+        one_of(Goal),
+        "received",
+        help="What to maximise: what clients give in all, what they get, or their welfare.",
     )
     worth: str = key(_worth, "exp", help=_WORTH_HELP)
 
@@ -122,7 +124,7 @@ def audit(options: AuditOptions) -> Document:
 
 
 def cheats_document(outcomes: Sequence[CheatOutcome], section: Rewards, samples: int) -> Document:
-    """What every cheat came to, and whether one pays."""
+    """The outcome of every cheat, and whether one pays."""
     findings = (cheating_pays(outcomes, samples), cheats_are_seen(outcomes, section.measured))
     data = {
         "measure": section.measure,
@@ -136,12 +138,12 @@ def cheats_document(outcomes: Sequence[CheatOutcome], section: Rewards, samples:
 
         return cheats_figure(outcomes)
 
-    blocks = (cheats_table(outcomes, section.measure), findings_table("What was looked for", findings))
+    blocks = (cheats_table(outcomes, section.measure), findings_table("Findings", findings))
     return Document(blocks, data, draw, holds=all_hold(findings[:1]))
 
 
 def cheats_table(outcomes: Sequence[CheatOutcome], measure: str) -> Table:
-    """A row per cheat, beside the same federation with everybody honest."""
+    """One row per cheat, next to the same federation with everybody honest."""
     columns = (
         Column("client", left=True), Column("cheat", left=True), Column("accuracy", ".2%"),
         Column("honest", ".2%"), Column("alone", ".2%"), Column("rate", ".3f"), Column("honest", ".3f"),
@@ -158,7 +160,7 @@ def cheats_table(outcomes: Sequence[CheatOutcome], measure: str) -> Table:
         for one in outcomes
     )  # fmt: skip
     caption = (
-        "honest: the column before it, had everybody been honest; rate: reward rate, mean over rounds; "
+        "honest: the column before it if everybody is honest; rate: reward rate, mean over rounds; "
         "share: of all contributions; seen: its share is a tenth lower; others: their mean accuracy"
     )
     return Table(f"Cheats, with contributions by {measure}", columns, rows, caption)
@@ -177,8 +179,8 @@ def methods_table(methods: Mapping[str, Mapping[str, Any]], standalone: float) -
         for name, m in methods.items()
     ]  # fmt: skip
     caption = (
-        "IPR: share of clients not worse off than alone, by accuracy and by loss; rho: correlation with "
-        "the accuracy alone, on the test and on the validation samples; mean and best: accuracy"
+        "IPR: share of clients no worse off than alone, by accuracy and by loss; rho: correlation with "
+        "standalone accuracy, on the test and on the validation samples; mean and best: accuracy"
     )
     return Table("The federation", columns, tuple(rows), caption)
 
@@ -337,7 +339,7 @@ def _cautions(advice: Recommendation) -> list[str]:
         return []
     return [
         "The best ceiling lies at the edge of those tried. A total that grows with the ceiling is that of "
-        "clients who learn alone: 'received' or 'welfare' as the goal count what they have of each other."
+        "clients who learn alone: the goals 'received' and 'welfare' count what they gain from each other."
     ]
 
 

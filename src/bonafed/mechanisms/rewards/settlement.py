@@ -1,13 +1,13 @@
 """The account at the end of a run of model rewards: nobody is owed money, everybody was given a model.
 
-A row per client says what it gave, at which rate it was rewarded, and how accurate its model is alone and
-together. Three claims are looked at:
+One row per client: what it gave, at which rate it was rewarded, and how accurate its model is alone and
+together. Three claims are checked:
 
     joining pays                    no client's model is worse than the one it trains alone
     better models for more          accuracies rise with contributions: rho (theory D7)
     no cheat pays, cheats are seen  if some clients cheated (`cheats.py`)
 
-Every method that was trained has a line among the totals and its scores under `facts["methods"]`.
+Every method that was trained has a line in the totals, and its scores are under `facts["methods"]`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Phases = Mapping[str, Mapping[str, NDArray[Any]]]
 
 
 def settlement(section: Rewards, members: Roster, phases: Phases, samples: tuple[int, int]) -> Statement:
-    """Of what all phases came to; `samples` are how many judged the models, and how many validated."""
+    """The statement of all phases; `samples` are the numbers of test and of validation samples."""
     alone, own, names = phases[STANDALONE], phases[REWARDS], members.names
     methods = {
         phase: scores(
@@ -104,7 +104,7 @@ def settlement(section: Rewards, members: Roster, phases: Phases, samples: tuple
 def line(result: Scores) -> str:
     """The scores of a method in a line."""
     return (
-        f"mean accuracy {result.average:.2%}, best {result.best:.2%}; not worse off "
+        f"mean accuracy {result.average:.2%}, best {result.best:.2%}; no worse off "
         f"{result.ipr_accuracy:.2f} (by loss {result.ipr_loss:.2f}); rho {rho(result.rho_test)} "
         f"(validation {rho(result.rho_validation)})"
     )
@@ -159,13 +159,13 @@ def _notes(section: Rewards) -> list[str]:
     notes = []
     if section.recovery == 0:
         notes.append(
-            "without recovery every model drifts towards the optimum of its client's own data in a long "
-            "run; recovery = 0.01 brings them back"
+            "without recovery every model drifts in a long run towards the optimum of its client's own "
+            "data; recovery = 0.01 brings the models back"
         )
     if section.measure == "standalone":
         notes.append(
             "contributions are standalone accuracies on the test set, as in the paper; the models are "
-            "judged on the same samples, which raises rho (test). rho (validation) has it without that"
+            "judged on the same samples, which raises rho (test). rho (validation) is free of that effect"
         )
     if section.agents:
         notes.append("not following the protocol: clients " + ", ".join(section.agents))

@@ -1,4 +1,4 @@
-"""A small federation to try cheats in: handwritten digits, a linear model, this machine. Needs PyTorch."""
+"""A small federation to try cheats on: handwritten digits, a linear model, one machine. Needs PyTorch."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Incentive-aware federated learning: every client is rewarded with a model of its own (Algorithm 1,
 theory D1).
 
-A round t = 1..T is told in five steps:
+A round t = 1..T has five steps:
 
-    (1) A_t, who is there
+    (1) A_t, who is present
     (2) each i in A_t trains from its own theta_i and uploads g_i, what changed; theta_i stays
     (3) contributions p_i, given or measured from what the server has seen, become reward rates gamma_i
     (4) the server's step (`server.py`): reward_i for every i in A_t, and theta_ref moves
@@ -20,8 +20,8 @@ client's own data (`server.py`). The tables of the paper use kappa = 0 and q = 0
 defaults here are kappa = 0.5 and q = 0.01.
 
 Clients are reached through a `Federation` (`local.py`). All randomness of the server comes from (seed,
-round, client), and what passes between rounds is one frozen value, so a run that was stopped continues as
-if it had not been.
+round, client), and what passes between rounds is one frozen value, so a run that was stopped resumes as
+if it had never stopped.
 """
 
 from __future__ import annotations
@@ -250,9 +250,9 @@ def run(
     state: S | None = None,
     on_round: Callable[[S], None] | None = None,
 ) -> tuple[Models, S]:
-    """Train for so many rounds in all; the clients' models (N, P) and the last state.
+    """Train for so many rounds in all; returns the clients' models (N, P) and the last state.
 
-    To go on with a run that was stopped, pass the `state` it was left in; `start` is then not looked at.
+    To resume a run, pass the `state` in which it stopped; `start` is then ignored.
     """
     last = checks.whole("rounds", rounds, at_least=0)
     now = method.begin(start) if state is None else state
@@ -290,7 +290,7 @@ def train_with_rewards(
 
 
 def read_only(values: NDArray[Any]) -> NDArray[Any]:
-    """The same numbers, not to be written through: local training and measures look at states."""
+    """A read-only view: local training and measures look at states."""
     view = values.view()
     view.setflags(write=False)
     return view

@@ -105,7 +105,7 @@ def test_a_total_that_grows_with_the_ceiling_is_warned_of():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: RuleOptions(costs=(0.1,)), "costs must be of at least two clients, got 1"),
+        (lambda: RuleOptions(costs=(0.1,)), "costs must list at least two clients, got 1"),
         (lambda: RuleOptions(costs=(0.1, -1)), r"costs must be positive, got -1 at position 1"),
         (lambda: RuleOptions(costs=COSTS, worth="gold"), "worth must be one of exp, frac, log, got 'gold'"),
         (lambda: RuleOptions(costs=COSTS, sharing=2), "sharing must be between 0 and 1"),
