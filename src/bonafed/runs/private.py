@@ -29,7 +29,7 @@ def private_folder(folder: Path) -> Path:
 
 
 def require_no_secret(folder: Path) -> None:
-    """Require that a new run finds no secret in its private folder: it would be that of a run moved away."""
+    """Require a private folder without a secret: one would belong to a run that was moved away."""
     place = private_folder(folder)
     if os.path.lexists(place) and (place.is_symlink() or not place.is_dir()):
         raise InvalidValue("private folder", "must be a folder", place)
