@@ -101,5 +101,5 @@ def _signature(content: bytes, contract: Path, key: Path) -> Finding:
     if not path.is_file():
         return Finding("signature", False, f"{path} is missing: the contract is not signed")
     if signature_holds(content, path.read_bytes(), key):
-        return Finding("signature", True, f"{path} was made with {key}, for exactly this contract")
-    return Finding("signature", False, f"{path} was not made with {key}, or not for this contract")
+        return Finding("signature", True, f"{path} matches {key} and exactly this contract")
+    return Finding("signature", False, f"{path} does not match {key}, or not this contract")

@@ -133,7 +133,7 @@ class TestOptions:
                 [*QUOTE, "--name", "silent", "--plot", "x.png"],
                 "--plot must not be given: this has no figure",
             ),
-            ([*QUOTE, "--name", "silent", "--save", "x"], "--save must not be given: there is no contract"),
+            ([*QUOTE, "--name", "silent", "--save", "x"], "--save must not be given: this has no contract"),
             ([*QUOTE, "--sign", "k.pem"], "--sign requires --save, got k.pem"),
             ([*QUOTE, "--commit-coins", "s"], "--commit-coins requires --save"),
             (
