@@ -115,7 +115,7 @@ def noise_of(config):
 def clients_of(made):
     """The clients of a setting, who remember nothing that another run has asked them."""
     clients = made.federation(noise_of(made.config))
-    return replace(clients, _known={}) if isinstance(clients, FunctionFederation) else clients
+    return replace(clients, _digests={}) if isinstance(clients, FunctionFederation) else clients
 
 
 class ElsewhereDied(RuntimeError):

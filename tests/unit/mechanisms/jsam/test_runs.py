@@ -78,7 +78,7 @@ def test_losses_that_are_all_alike_choose_nobody(make, small):
     changes = ("jsam.scheme=largest losses", "jsam.clear_losses=true", "jsam.members=2")
     with pytest.raises(InvalidValue) as refused:
         training.train(setting.prepare(make(*JSAM, *changes), dataset=small))
-    message = "jsam.scheme must be another: all clients have the same local loss, got 'largest losses'"
+    message = "jsam.scheme must not be this one: all clients have the same local loss, got 'largest losses'"
     assert str(refused.value) == message
 
 
