@@ -66,7 +66,7 @@ class TestWhatIsSigned:
             assert text in out
         code, _, err = bonafed("verify", "r.json", "--cost", "1")
         assert code == 2
-        assert "cost must be asked of a contract" in err
+        assert "cost cannot be priced alone" in err
 
 
 class TestWhatIsEarned:
