@@ -115,7 +115,7 @@ def test_a_contract_that_commits_needs_its_secret(make, small, tmp_path):
     published = SamplingContract.of(plan(Uniform(0.4, 1.6), 20.0, 4, 12)).with_coins(commit(SECRET))
     config = make("training.rounds=12")
     made = setting.prepare(config, dataset=small, contract=published, reports=REPORTS)
-    with pytest.raises(InvalidValue, match="secret of the coins must be at hand: the contract commits"):
+    with pytest.raises(InvalidValue, match="secret of the coins is required: the contract commits"):
         training.train(made, tmp_path / "run")
     training.train(made, tmp_path / "run", secret=SECRET)
     assert (tmp_path / "run" / "contract.json").read_bytes() == published.content
