@@ -131,9 +131,9 @@ class TestOptions:
             ),
             (
                 [*QUOTE, "--name", "silent", "--plot", "x.png"],
-                "--plot must not be given: there is no figure",
+                "--plot cannot be used: there is no figure",
             ),
-            ([*QUOTE, "--name", "silent", "--save", "x"], "--save must not be given: there is no contract"),
+            ([*QUOTE, "--name", "silent", "--save", "x"], "--save cannot be used: there is no contract to write"),
             ([*QUOTE, "--sign", "k.pem"], "--sign requires --save, got k.pem"),
             ([*QUOTE, "--commit-coins", "s"], "--commit-coins requires --save"),
             (

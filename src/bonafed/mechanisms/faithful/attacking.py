@@ -6,7 +6,7 @@ exact payments; the certificate allows epsilon for training and epsilon for paym
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from bonafed.economics.claims import Finding, Witness
@@ -30,7 +30,8 @@ def audit_run(attack: Attack) -> Sequence[Finding]:
     if reason:
         return [Finding(_CLAIM, None, f"not searched: {reason}")]
     section, members = own_section(config), federation.members
-    problem: Problem = federation.oracle(objective_of(config, members), weights_of(section, members))
+    oracle: Callable[..., Problem] = federation.oracle  # type: ignore[attr-defined]  # `_why_not` looked
+    problem = oracle(objective_of(config, members), weights_of(section, members))
     lies = [_best_lie(problem, k, attack.quick) for k in ([0] if attack.quick else range(problem.agents))]
     tries = sum(lie.tries for lie in lies)
     gain, factor, agent, _ = max(lies)

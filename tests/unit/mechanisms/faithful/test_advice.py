@@ -148,7 +148,7 @@ class TestManipulation:
         options = AgentOptions((10, 400, 400), delta=0.2)
         data, population = ask("manipulation", options).data, options.population()
         factor = data["best_factor"][0]
-        assert factor is not None and factor > 1
+        assert factor > 1
         nearby = [bounds.manipulated_risk(population, factor * x)[0] for x in (0.9, 1.0, 1.1)]
         assert data["risk_manipulated"][0] == nearby[1] == min(nearby)
         assert data["risk_manipulated"][0] < data["risk_honest"][0]

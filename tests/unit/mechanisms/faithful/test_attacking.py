@@ -1,6 +1,6 @@
 """The audit of a run, as a comparison of mechanisms makes it, and the table a comparison trains with."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -44,7 +44,8 @@ def only(findings):
 
 
 @pytest.mark.parametrize(
-    "changes", [(), ("faithful.clusters=2",), ("faithful.weights=samples",), ('faithful.agents=["1 amplify 3"]',)]
+    "changes",
+    [(), ("faithful.clusters=2",), ("faithful.weights=samples",), ('faithful.agents=["1 amplify 3"]',)],
 )
 def test_no_lie_pays_with_payments(attack, changes):
     finding = only(SLICE.audit(attack(*changes)))
@@ -85,9 +86,7 @@ def test_a_lie_that_pays_is_a_witness_anybody_can_recompute(attack, monkeypatch)
     monkeypatch.setattr(attacking, "minimise", lambda problem, *rest, **named: minimise(
         problem.problem, *rest, **named))  # fmt: skip
     monkeypatch.setattr(attacking, "minima", lambda problem, _mixes, shared, _close: shared[None])
-    federation = SimpleNamespace(
-        members=case.federation.members, oracle=lambda *_: Unpaid(setting_problem)
-    )
+    federation = SimpleNamespace(members=case.federation.members, oracle=lambda *_: Unpaid(setting_problem))
     finding = only(SLICE.audit(replace(case, federation=federation)))
     assert finding.holds is False
     assert finding.witness is not None
@@ -143,19 +142,9 @@ def test_samples_must_be_at_hand(attack):
     assert "not at hand" in only(SLICE.audit(replace(case, federation=federation))).text
 
 
-@dataclass(frozen=True)
-class WithSteps:
-    """What a comparison holds equal, with a budget of steps."""
-
-    steps: int | None
-    training: object = None
-    model: str = "softmax"
-
-
 def test_a_comparison_gives_every_mechanism_the_same_steps():
     rounds = SimpleNamespace(rounds=7)
-    assert SLICE.compare(WithSteps(30, rounds))["training_steps"] == 30
-    assert SLICE.compare(WithSteps(None, rounds))["training_steps"] == 7
+    assert SLICE.compare(Common(rounds, model="softmax", steps=30))["training_steps"] == 30
     assert SLICE.compare(Common(rounds, model="softmax"))["training_steps"] == 7
     assert "training_steps" not in SLICE.compare(Common(None, model="softmax"))
     assert "not convex" in SLICE.compare(Common(None, model="small-cnn"))

@@ -164,7 +164,9 @@ def test_who_reports_no_gradients_is_named_left_out_and_written_down(run, tmp_pa
     assert out["problem"].startswith(why)
     lines = folder.read_rounds(place)
     assert len(lines) == 200
-    assert all((line["participants"], line["steps"]) == (["0", "1", "3"], 3) for line in lines)
+    assert (lines[0]["participants"], lines[0]["failed"]) == (["0", "1", "2", "3"], ["2"])
+    assert all((line["participants"], line["failed"]) == (["0", "1", "3"], []) for line in lines[1:])
+    assert {line["steps"] for line in lines} == {3}
 
 
 def test_divergence_is_an_error_not_an_overflow(run):

@@ -185,7 +185,7 @@ def test_a_state_survives_as_arrays(ready, moment):
     with np.load(file) as arrays:
         again = made.mechanism.restore(made.setting.agreement, dict(arrays))
     assert again.round_number == state.round_number == moment
-    assert list(again.finished) == list(state.finished)
+    assert list(again.results) == list(state.results)
     before, after = state.arrays(), again.arrays()
     assert list(before) == list(after)
     assert all(np.array_equal(before[name], after[name], equal_nan=True) for name in before)
@@ -356,7 +356,7 @@ REFUSED = [
     (['rewards.agents=["1 copy 7"]'], r"rewards\.agents must be clients 0\.\.3"),
     (["rewards.baselines=all"], r"rewards\.baselines must not have lg-fedavg, which needs"),
     (["partition.clients=1"], r"partition\.clients must be at least 2 for rewards"),
-    (["rewards.validation=0.001"], r"rewards\.validation must leave test and validation samples of 30"),
+    (["rewards.validation=0.001"], r"rewards\.validation must leave both test and validation samples of the 30"),
 ]
 
 
