@@ -14,7 +14,7 @@ least 0, got -1`.
 >>> section_from(Door, "door", {"widht": 1.0})
 Traceback (most recent call last):
     ...
-bonafed.errors.InvalidValue: door.widht must not be given: it is unknown (did you mean width?), got 1.0
+bonafed.errors.InvalidValue: door.widht is unknown (did you mean width?), got 1.0
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _optional(check: Check) -> Check:
 
 @dataclass(frozen=True)
 class Section:
-    """A table of a file, or the options of a command; every value is held against the rule of its key."""
+    """A table of a file, or the options of a command; every value is checked by the rule of its key."""
 
     def __post_init__(self) -> None:
         for item in fields(self):
@@ -85,7 +85,7 @@ def _plain(value: Any) -> Any:
 
 
 def section_from(kind: type[S], name: str, table: Mapping[str, Any]) -> S:
-    """A section of plain data; refused under `name.key`."""
+    """A section from plain data; errors name `name.key`."""
     values = kind.reading(table)
     items = {item.name: item for item in fields(kind)}
     for entry, value in values.items():
@@ -105,7 +105,7 @@ def is_required(item: Field[Any]) -> bool:
 
 @contextmanager
 def named(section: str, **names: str) -> Iterator[None]:
-    """Errors inside are told under the section's name, some under another key's.
+    """Errors raised inside are reported under the section's name, some under another key's.
 
     `model="name"` is a key of the section, `clip="privacy.clip"` one of another section.
     """
@@ -118,10 +118,10 @@ def named(section: str, **names: str) -> Iterator[None]:
 
 
 def unknown(prefix: str, key: str, value: object, keys: Sequence[str]) -> InvalidValue:
-    """The error for a key nobody knows, with the nearest one that is known."""
+    """The error for an unknown key, suggesting the nearest known one."""
     near = difflib.get_close_matches(key, keys, 1)
-    hint = f"did you mean {near[0]}?" if near else "known are " + ", ".join(keys)
-    return InvalidValue(f"{prefix}{key}", f"must not be given: it is unknown ({hint})", repr(value))
+    hint = f"did you mean {near[0]}?" if near else "known keys: " + ", ".join(keys)
+    return InvalidValue(f"{prefix}{key}", f"is unknown ({hint})", repr(value))
 
 
 def text(name: str, value: object) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure  # heavy: drawn only where somebody asks for it
+    from matplotlib.figure import Figure  # heavy: drawn only on request
 
 Cell = str | float | int | bool | None
 JSONObject = dict[str, Any]
@@ -29,7 +29,7 @@ class Column:
 
     name: str
     form: str = ""  # a format such as ".4f" or ",.2f"; empty: as it is
-    left: bool = False  # words are set to the left, numbers to the right
+    left: bool = False  # words are aligned left, numbers right
 
     def text(self, cell: Cell) -> str:
         """A cell as it is shown; nothing for None, yes and no for truth values."""
@@ -130,7 +130,7 @@ Block = Table | Sketch | str  # a sentence or a paragraph
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """What a command says, in the order in which it is said."""
+    """The output of a command, in order."""
 
     blocks: tuple[Block, ...]
     data: Mapping[str, Any] = field(default_factory=dict)  # the same for programs; all that --json prints
@@ -150,7 +150,7 @@ class Document:
 
 
 class Shown(ABC):
-    """A value that shows itself: as text, in a notebook, as plain data and as a figure."""
+    """A value that can be shown as text, in a notebook, as plain data and as a figure."""
 
     __slots__ = ()
 
@@ -170,7 +170,7 @@ class Shown(ABC):
 
         draw = self.document().figure
         if draw is None:
-            raise InvalidValue("plot", "must be of something that has a figure", type(self).__name__)
+            raise InvalidValue("plot", "needs a value that has a figure", type(self).__name__)
         figure = draw()
         if path is not None:
             from bonafed.files import write_together

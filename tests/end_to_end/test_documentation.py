@@ -17,8 +17,9 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "CON
 
 
 def blocks(page):
-    """The fenced blocks of a page, in order: their first line, such as `toml federation.toml`, and content."""
-    return re.findall(r"^```(\S[^\n]*)\n(.*?)^```$", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    """The fenced blocks of a page: what opens each, such as `toml federation.toml`, and its content."""
+    text = page.read_text(encoding="utf-8")
+    return re.findall(r"^```(\S[^\n]*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
 
 
 def commands(page):

@@ -1,6 +1,6 @@
 """Search for a violated claim, and return the witness.
 
-The audit knows nothing of the inside of what it checks. It accepts
+The audit knows nothing about the internals of what it checks. It accepts
 
     a menu        anything with `probability(c)` and `expected_payment(c)`, vectorised, or
     a mechanism   anything with `allocate(reports)` that returns `quantity` and `transfer`, (n,) each; it
@@ -111,7 +111,7 @@ class _Case(NamedTuple):
     respond: Callable[[Floats], tuple[Floats, Floats]]  # own reports -> (quantity, transfer)
     client: int | None
     others: Floats | None
-    unit: str  # what money is counted by
+    unit: str  # of money, such as "per round"
 
 
 class _Sweep(NamedTuple):
@@ -165,7 +165,7 @@ def audit(
     if set(claims_to_test) - {"within budget"}:
         grid = np.linspace(bottom, top, size if bottom < top else 2)  # one cost: nothing to lie about
         cases = _cases(subject, profiles, clients, unit)
-        with np.errstate(over="ignore", invalid="ignore"):  # told by the witness instead
+        with np.errstate(over="ignore", invalid="ignore"):  # reported by the witness instead
             sweeps = [_Sweep(case, grid, *case.respond(grid)) for case in cases]
         broken = next((sweep for sweep in sweeps if not _finite(sweep).all()), None)
         if broken is not None:
@@ -259,7 +259,7 @@ def _finite(sweep: _Sweep) -> NDArray[np.bool_]:
 
 
 def _not_finite(sweep: _Sweep) -> _Result:
-    """The first report whose outcome is no finite number."""
+    """The first report whose outcome is not finite."""
     case, grid, quantity, transfer = sweep
     at = int(np.argmin(_finite(sweep)))
     outcome = f"quantity {quantity[at]:.6g} and money {transfer[at]:.6g} {case.unit}"
@@ -389,7 +389,7 @@ def _overspend(
 
 
 def _or_infinite(spend: float) -> float:
-    """What is no number counts as more than any budget."""
+    """NaN counts as more than any budget."""
     return spend if math.isfinite(spend) else math.inf
 
 

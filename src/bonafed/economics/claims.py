@@ -1,4 +1,4 @@
-"""Findings and statements: the two words in which every mechanism says what it promised and what is owed.
+"""Findings and statements: how every mechanism reports what it promised and what is owed.
 
 A `Finding` is what a check or a search came to: the claim, whether it holds, a number and, where it does
 not hold, a witness that anybody can recompute. Verification of a contract, an audit by search, the promises
@@ -56,7 +56,7 @@ class Finding:
     number: float = math.nan  # what was measured: the largest gain, a deviation, ...; NaN: nothing
     witness: Witness | None = None  # the case, where a search found one
     tries: int = 0  # cases looked at by a search
-    allowed: float = 0.0  # a number up to this breaks nothing
+    allowed: float = 0.0  # a number up to this is no violation
 
     @classmethod
     def searched(cls, claim: str, tries: int, largest: float, witness: Witness | None) -> Finding:
@@ -134,7 +134,7 @@ class Statement(Shown):
     clients: tuple[str, ...]  # names, in the order of the roster
     amounts: tuple[int, ...]  # (N,) smallest units that the server owes each client; below 0 it is owed
     unit: str = "money"  # what an amount is in; "loss" where payments are in units of loss
-    decimals: int = 2  # digits after the point of an amount: the smallest unit is 10^-decimals
+    decimals: int = 2  # decimals of an amount: the smallest unit is 10^-decimals
     # further columns with one cell per client, such as participations, epsilon or accuracy
     columns: Mapping[str, Sequence[Cell]] = field(default_factory=dict)
     forms: Mapping[str, str] = field(default_factory=dict)  # how a column's numbers are written
@@ -161,7 +161,7 @@ class Statement(Shown):
         return float(sum(self.amounts) / 10**self.decimals)
 
     def row(self, client: str) -> dict[str, Cell]:
-        """Everything that is said of one client."""
+        """The row of one client."""
         if client not in self.clients:
             names = ", ".join(self.clients[:10]) + (", ..." if len(self.clients) > 10 else "")
             raise InvalidValue("client", f"must be one of the run's clients: {names}", repr(client))
@@ -171,7 +171,7 @@ class Statement(Shown):
 
     def only(self, client: str) -> Statement:
         """The statement of one client."""
-        self.row(client)  # refuses who is not there
+        self.row(client)  # refuses unknown clients
         place = self.clients.index(client)
         columns = {name: (cells[place],) for name, cells in self.columns.items()}
         mine = (self.amounts[place],)
@@ -203,7 +203,7 @@ class Statement(Shown):
         )
         rows = [tuple(self.row(client).values()) for client in self.clients[:_MOST_ROWS]]
         more = len(self.clients) - len(rows)
-        caption = SIGN + (f"; and {more:,} clients more: --csv and --json have all of them" if more else "")
+        caption = SIGN + (f"; and {more:,} more clients: --csv and --json list all of them" if more else "")
         title = f"Statement of {self.run or self.mechanism}"
         total: tuple[str, Cell] = ("amount in all", f"{self.written(sum(self.amounts))} {self.unit}")
         named = [

@@ -39,7 +39,7 @@ _NORM_FLOOR = 1e-7  # CGSV adds it to every norm
 
 
 class ShapleyValues(NamedTuple):
-    """Shares of the players, and how sure they are."""
+    """Shares of the players, with standard errors."""
 
     value: Floats  # (n,) phi; sums to v(all) - v(nobody) to rounding, sampled or not
     error: Floats  # (n,) standard error over the sampled orders; 0 where exact
@@ -53,7 +53,7 @@ def _worths(value: Value, coalitions: Masks) -> Floats:
         raise InvalidValue("value", f"must return {coalitions.shape[0]} worths", f"shape {worths.shape}")
     if not np.isfinite(worths).all():
         who = np.flatnonzero(coalitions[int(np.flatnonzero(~np.isfinite(worths))[0])]).tolist()
-        raise InvalidValue("value", "must be finite for every coalition", f"otherwise for {who}")
+        raise InvalidValue("value", "must be finite for every coalition", f"NaN or inf for {who}")
     return worths
 
 
@@ -144,7 +144,7 @@ def cosine_step(
         raise InvalidValue("updates", "must be (clients, parameters)", f"shape {d.shape}")
     if not np.isfinite(d).all():
         who = int(np.flatnonzero(~np.isfinite(d).all(1))[0])
-        raise InvalidValue("updates", "must be finite", f"otherwise from client {who}")
+        raise InvalidValue("updates", "must be finite", f"NaN or inf from client {who}")
     n = checks.vector("sizes", sizes, sign="positive", length=d.shape[0])
     gamma, alpha = checks.positive("scale", scale), checks.between("memory", memory, 0.0, 1.0)
     floor = checks.positive("least", least)

@@ -86,7 +86,7 @@ def fit(
     `functions` maps costs (k,) to values (m + 1, k), not negative; the last is the density, which is not
     tabulated. Each is resolved relative to its own size in each panel, however small that is, because a
     budget may be decided in a far tail; never finer than what rounding of its argument and exponent does to
-    it. A panel in which the density has not the mass that the cdf says hides a mode between its nodes: it
+    it. A panel whose density lacks the mass that the cdf has there hides a mode between its nodes: it
     is halved however smooth it looks. Where an integrable end of the support cannot be resolved by halving,
     or is blurred by rounding, a function that is `by_mass(c)` times the density is replaced by the constant
     with the exact mass of the panel (NaN: not such a function).

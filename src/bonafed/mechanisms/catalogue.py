@@ -23,7 +23,7 @@ Burden = Literal["none", "participation", "privacy"]
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Whom a mechanism is for, as data; what `bonafed advise mechanism` compares with a situation."""
+    """Whom a mechanism is for, as data that `bonafed advise mechanism` compares with a situation."""
 
     money: bool  # whether money changes hands
     burdens: tuple[Burden, ...]  # what joining may cost clients, for the mechanism to make up for it
@@ -41,7 +41,7 @@ class Entry:
     table: str | None  # of a config, by which a run under it is recognised; None: without any other table
     place: str  # the module that holds its SLICE, in this package
     summary: str  # a few words of help
-    fit: Fit | None = None  # None: `bonafed advise mechanism` does not speak of it
+    fit: Fit | None = None  # None: `bonafed advise mechanism` does not mention it
     verbs: str = ""  # commands that have it as a noun, besides train
 
     def load(self) -> Slice:
@@ -138,7 +138,7 @@ CATALOGUE: Mapping[str, Entry] = {item.name: item for item in _ENTRIES}
 
 
 def entry(name: str) -> Entry:
-    """The mechanism of a name."""
+    """The mechanism with this name."""
     if name not in CATALOGUE:
         raise InvalidValue("mechanism", "must be one of " + ", ".join(CATALOGUE), repr(name))
     return CATALOGUE[name]
@@ -150,7 +150,7 @@ def with_verb(verb: str) -> list[Entry]:
 
 
 def of_table(tables: Mapping[str, object]) -> Entry:
-    """The mechanism whose table is among these; that without one if there is none."""
+    """The mechanism whose table is among these; the one without a table if none is."""
     mine = [entry for entry in CATALOGUE.values() if entry.table is not None and entry.table in tables]
     if len(mine) > 1:
         first, second = mine[0].table, mine[1].table

@@ -7,7 +7,7 @@ chosen by whoever samples. They come from a secret of the server and a nonce of 
     (2)  client n draws a nonce x_n and sends H(contract, n, x_n) with its report;
     (3)  the server publishes the roster: every name, its commitment and its chance. From here on nothing
          can be changed. A client looks for its own line, notes the digest of the roster, and only then
-    (4)  reveals its nonce, where all can see it. Who does not reveal is not admitted: its coins are never
+    (4)  reveals its nonce, where all can see it. One that does not is not admitted: its coins are never
          heads, draws that fall on it are void, and nobody else's chance changes;
     (5)  beacon = H(roster, s, x_1, ..., x_N). Round r has the uniform whole numbers
              u_{r,1}, u_{r,2}, ... below 2^64, eight bytes each of SHAKE256(beacon, r);
@@ -17,9 +17,10 @@ chosen by whoever samples. They come from a secret of the server and a nonce of 
 
 If one client draws its nonce at random and keeps it to itself until (4), the beacon is a fresh random
 number to everybody else. So it is to the server, which (1) and (3) bind before it sees that nonce. If the
-server is the honest one, no client knows anything of the coins before it is sampled. What is left: who
-knows s and all other nonces can still decide *whether* to reveal, so that k clients who help the server
-choose among 2^k beacons, at the price of not being admitted and of being listed (`Coins.withheld`).
+server is the honest one, no client knows anything about the coins before it is sampled. What
+remains: whoever knows s and all other nonces can still decide *whether* to reveal, so that k clients who
+help the server choose among 2^k beacons, at the price of not being admitted and of being listed
+(`Coins.withheld`).
 
 Rounding. A coin is heads with probability ceil(q 2^64)/2^64: exactly q for 0 and for every double of at
 least 2^-12, otherwise too often by less than 2^-64. A draw falls on k with probability
@@ -53,7 +54,7 @@ _HEX = re.compile(r"[0-9a-f]{64}")
 
 
 def commit(secret: bytes) -> str:
-    """(1): what the server publishes of its secret; 64 hexadecimal digits.
+    """(1): the commitment that the server publishes; 64 hexadecimal digits.
 
     >>> commit(bytes(32))[:16]
     '25a7a376132bdfea'
@@ -62,7 +63,7 @@ def commit(secret: bytes) -> str:
 
 
 def commit_nonce(contract: str, name: str, nonce: bytes) -> str:
-    """(2): what a client sends of its nonce; good for this contract and this name only.
+    """(2): the commitment that a client sends; valid for this contract and this name only.
 
     `contract` is the SHA-256 of the contract's canonical form, 64 hexadecimal digits.
     """
@@ -191,7 +192,7 @@ class Coins:
 
 
 def toss(roster: Roster, secret: bytes, revealed: Mapping[str, bytes]) -> Coins:
-    """(5) from the nonces by name; who is not among them has not revealed.
+    """(5) from the nonces by name; clients without one have not revealed.
 
     >>> nonces = {"ada": bytes(32), "ben": bytes(31) + b"x"}
     >>> commitments = {name: commit_nonce("0" * 64, name, nonce) for name, nonce in nonces.items()}
@@ -203,7 +204,7 @@ def toss(roster: Roster, secret: bytes, revealed: Mapping[str, bytes]) -> Coins:
     names = set(roster.names)
     for name in revealed:
         if name not in names:
-            raise InvalidValue("nonces", "must be of clients on the roster", _shown(name))
+            raise InvalidValue("nonces", "must belong to clients on the roster", _shown(name))
     return Coins(roster, secret, tuple(revealed.get(name) for name in roster.names))
 
 
@@ -273,7 +274,7 @@ def _checked_secret(name: str, value: object) -> bytes:
 
 
 def _checked_name(value: object) -> str:
-    """What can be shown on a line, and told from other names by its characters."""
+    """A name that fits on a line and cannot be mistaken for another."""
     if not isinstance(value, str) or not value.isprintable() or not 0 < len(value) <= _LONGEST_NAME:
         rule = f"must be 1 to {_LONGEST_NAME} printable characters"
         raise InvalidValue("name of a client", rule, _shown(value))

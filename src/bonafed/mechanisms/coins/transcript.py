@@ -84,7 +84,7 @@ def read_transcript(path: Path | str) -> Transcript:
 
 
 def transcript_from_json(data: object) -> Transcript:
-    """The same of plain data."""
+    """The same from plain data."""
     fields = _exactly("coins", data, _KEYS)
     if fields["format"] != FORMAT:
         raise InvalidValue("format", f"must be {FORMAT!r}", repr(fields["format"])[:60])
@@ -125,11 +125,11 @@ def check_openings(transcript: Transcript) -> tuple[list[Finding], Coins | None]
 
 
 def check_rounds(coins: Coins, rounds: Sequence[Sequence[int]]) -> Finding:
-    """Whether those who took part are those the coins say; the first difference otherwise."""
+    """Whether the coins chose those who took part; the first difference otherwise."""
     expected = coins.roster.rounds
     if len(rounds) != expected:
         return Finding(
-            "participants", False, f"{len(rounds):,} rounds are recorded, agreed were {expected:,}"
+            "participants", False, f"{len(rounds):,} rounds are recorded, but {expected:,} were agreed"
         )
     total = 0
     for number, recorded in enumerate(rounds, 1):
@@ -174,14 +174,12 @@ def _exactly(what: str, data: object, keys: tuple[str, ...]) -> Mapping[str, Any
             raise MissingValue(f"{what}.{key}")
     for key in data:
         if key not in keys:
-            raise InvalidValue(
-                f"{what}.{key}"[:60], "must not be given, it is unknown", repr(data[key])[:60]
-            )
+            raise InvalidValue(f"{what}.{key}"[:60], "is unknown", repr(data[key])[:60])
     return data
 
 
 def _whole(name: str, value: object) -> int:
-    """Of the type that JSON has for it: 3.0 is written by nobody."""
+    """A JSON integer: nobody writes 3.0 for a count."""
     if not isinstance(value, int):
         raise InvalidValue(name, "must be a whole number", repr(value)[:60])
     return checks.whole(name, value)

@@ -48,7 +48,7 @@ def read_object(path: str | Path) -> JSONObject:
         if len(fields) < len(pairs):
             counts = Counter(name for name, _ in pairs)
             twice = counts.most_common(1)[0][0]
-            raise UnreadableFile(file, f"not a contract: the key {twice!r:.60} must not be there twice")
+            raise UnreadableFile(file, f"not a contract: duplicate key {twice!r:.60}")
         return fields
 
     def no_number(word: str) -> NoReturn:
@@ -59,7 +59,7 @@ def read_object(path: str | Path) -> JSONObject:
     except json.JSONDecodeError as error:
         raise UnreadableFile(file, f"not JSON: {error.msg}", error.lineno) from error
     except RecursionError as error:
-        raise UnreadableFile(file, "not a contract: too many brackets inside each other") from error
+        raise UnreadableFile(file, "not a contract: nested too deeply") from error
     except ValueError as error:  # integers of thousands of digits
         raise UnreadableFile(file, "not a contract: a number has too many digits") from error
     if not isinstance(data, dict):
@@ -74,7 +74,7 @@ def require_same(value: object, canonical: object, name: str) -> None:
             raise InvalidValue(name, "must be an object", repr(value)[:60])
         for key in value:
             if key not in canonical:
-                raise InvalidValue(f"{name}.{key}"[:90], "must not be there", repr(value[key])[:60])
+                raise InvalidValue(f"{name}.{key}"[:90], "must be absent", repr(value[key])[:60])
         for key in canonical:
             if key not in value:
                 raise MissingValue(f"{name}.{key}")
@@ -119,7 +119,7 @@ def require_version(version: object, current: int, name: str) -> None:
 
 
 def coins_from_json(coins: object) -> str | None:
-    """The commitment of the secret that decides who is sampled, where one is published.
+    """The commitment to the secret that decides who is sampled, where one is published.
 
     `coins` is {"commitment": 64 hex digits}: the SHA-256 that the server is held to when it reveals.
     """
@@ -133,7 +133,9 @@ def coins_from_json(coins: object) -> str | None:
 def coin_commitment(value: object) -> str:
     """A SHA-256 in lowercase hex."""
     if not isinstance(value, str) or len(value) != 64 or not set(value) <= _HEX:
-        raise InvalidValue("contract.coins.commitment", "must be 64 digits 0 to f", repr(value)[:90])
+        raise InvalidValue(
+            "contract.coins.commitment", "must be 64 hexadecimal digits in lower case", repr(value)[:90]
+        )
     return value
 
 

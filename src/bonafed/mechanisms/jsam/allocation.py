@@ -54,7 +54,7 @@ def allocate(
     """The optimal plan for given virtual costs, in time O(N log N).
 
     `noise_scale` is Q of the paper (see `noise_scale` for its ingredients). `variant="printed"` runs
-    Algorithm 1 as printed, with Q restored and p_h on a grid; it wants increasing virtual costs.
+    Algorithm 1 as printed, with Q restored and p_h on a grid; it needs increasing virtual costs.
     With `max_epsilon`, one cap for all or one per client, the plan is the best of a set of selections that
     does not depend on the costs (`capped.py`); `least_objective` bounds how much better a plan could be.
 

@@ -33,7 +33,7 @@ from bonafed.mechanisms.jsam.rules import Jsam, Rule
 
 _CLOSE, _NEAR = 1e-9, 1e-6  # relative, of eta; the latter where it stands for an average over draws
 _STALLS = 20  # doublings of eta that bought nothing more
-_NOT_SPENT = "must be less: with everybody at max_epsilon it is not spent"
+_NOT_SPENT = "must be smaller: even with everybody at max_epsilon it cannot be spent"
 
 
 class Budgeted(NamedTuple):
@@ -59,8 +59,8 @@ def eta_for_budget(
     the cap times the highest cost for everybody; a budget beyond what can be spent is refused.
 
     >>> from bonafed.economics import Uniform
-    >>> found = eta_for_budget([0.12, 0.35, 0.5, 0.71, 0.93], Uniform(0, 1), 2.0, noise_scale=1)
-    >>> round(found.settlement.spend, 6)
+    >>> weight = eta_for_budget([0.12, 0.35, 0.5, 0.71, 0.93], Uniform(0, 1), 2.0, noise_scale=1)
+    >>> round(weight.settlement.spend, 6)
     2.0
     """
     money = checks.positive("budget", budget)
@@ -185,14 +185,16 @@ def known_weight(costs: Floats, noise_scale: float, money: float, max_epsilon: A
 
 
 def known_expected_weight(
-    drawn: Floats, noise_scale: float, money: float, max_epsilon: ArrayLike | None
+    profiles: Floats, noise_scale: float, money: float, max_epsilon: ArrayLike | None
 ) -> float:
     """The eta at which plans for known costs, drawn (S, N), cost `money` on average."""
     if max_epsilon is None:
-        return optimal_weight(drawn, noise_scale, money)
+        return optimal_weight(profiles, noise_scale, money)
 
     def expected(eta: float) -> float:
-        return float(np.mean([allocate(c, eta, noise_scale, max_epsilon=max_epsilon).total for c in drawn]))
+        return float(
+            np.mean([allocate(c, eta, noise_scale, max_epsilon=max_epsilon).total for c in profiles])
+        )
 
     return _average_weight(expected, money)
 

@@ -49,7 +49,7 @@ _NOTES = {
     "rent from the objective: right for an exact optimum only. With the integral of its own epsilon "
     "(--variant printed-integral) no lie pays.",
     "printed-integral": "Algorithm 1 on a grid, with the integral of its own epsilon. The plan is dearer "
-    "than the exact one, but epsilon does not rise in the own report.",
+    "than the exact one, but epsilon does not rise in the client's own report.",
     "clipped": "The optimum without a cap, cut off at --max-epsilon, with the payments of the optimum, "
     "which are for an epsilon that is not bought. The mechanism under the cap is --variant corrected.",
 }
@@ -119,11 +119,11 @@ class _Noise(Section):
 
     @property
     def _for_a_contract(self) -> bool:
-        """Whether delta and rounds are terms of one, and not parts of Q alone."""
+        """Whether delta and rounds are terms of a contract, and not only parts of Q."""
         return False
 
     def noise(self) -> Noise | None:
-        """Q, or what it is made of; None: neither is given."""
+        """Q, or its ingredients; None: neither is given."""
         parts = {
             "--delta": self.delta,
             "--dimension": self.dimension,
@@ -212,9 +212,11 @@ class QuoteOptions(_Noise):
         None,
         help="For a contract to --save, with --rounds and --delta: largest norm of one record's gradient.",
     )
-    clients_per_round: int = key(checks.whole, 10, help="For a contract: drawn with replacement.")
+    clients_per_round: int = key(
+        checks.whole, 10, help="For a contract: clients drawn per round, with replacement."
+    )
     decimals: int = key(
-        money.decimals, money.DECIMALS, help="For a contract: digits after the point of what is paid."
+        money.decimals, money.DECIMALS, help="For a contract: decimals of the amounts paid."
     )
     coins: str | None = key(
         _commitment,
@@ -484,7 +486,7 @@ class AuditOptions(_Noise):
 
 
 def attack(options: AuditOptions) -> Document:
-    """Let every client lie about its cost of privacy, the others' reports given."""
+    """Let every client lie about its cost of privacy while the others' reports stay fixed."""
     names, profiles = options.cases()
     caps = options.caps(names)
     mechanism = options.mechanism(profiles[0].size, caps)
@@ -543,8 +545,8 @@ ATTACK = Command(
     "Search for a profitable lie about the cost of privacy, and for broken promises.",
     AuditOptions,
     attack,
-    "Every client of every profile of costs is let lie, the others' reports given. Checks that no lie pays "
-    "by more than 1e-9 of the largest payment, that nobody loses by joining, and that epsilon does not "
-    "rise in the own report. The witness of a violation (true cost, lie, gain) is shown.",
+    "Every client of every profile of costs lies while the others' reports stay fixed. Checks that no lie "
+    "pays by more than 1e-9 of the largest payment, that nobody loses by joining, and that epsilon does "
+    "not rise in the client's own report. The witness of a violation (true cost, lie, gain) is shown.",
     "bonafed audit jsam --prior uniform:0,1 --eta 5 --noise-scale 1",
 )

@@ -3,9 +3,9 @@
 PayAsBid pays report times epsilon, which invites overstating.
 
 ClippedMechanism takes the optimum without a cap and cuts epsilon off at the cap, but pays the rent by the
-objective of the uncapped optimum: the integral of an epsilon that it does not buy. Who is cut off gains by
-understating its cost. (With the integral of what it does buy no lie would pay, as that does not rise in the
-own report; but the plan would be the best for another problem, the one without a cap.)
+objective of the uncapped optimum: the integral of an epsilon that it does not buy. Whoever is cut off gains
+by understating its cost. (With the integral of what it does buy no lie would pay, as that does not rise in
+the own report; but the plan would be the best for another problem, the one without a cap.)
 
 PrintedMechanism takes the plan of the paper's Algorithm 1, p_h on a grid, and pays report times epsilon
 plus a rent, in one of two ways that agree for an exact optimum and only there:

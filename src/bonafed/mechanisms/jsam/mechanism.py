@@ -81,7 +81,7 @@ class BoughtPrivacy:
 
     @classmethod
     def of(cls, config: Config, members: Roster, parameters: int) -> BoughtPrivacy:
-        """Of a config; whatever is wrong with it for these clients is refused here."""
+        """From a config; whatever is wrong with it for these clients is refused here."""
         section = _section(config)
         if config.contract is not None:
             published = _under(config.contract, config, members)
@@ -112,7 +112,9 @@ class BoughtPrivacy:
         costs = {name: reports[name] for name in members.names if name in reports}
         if len(costs) < len(members):
             missing = next(name for name in members.names if name not in reports)
-            raise InvalidValue("reports", f"must be of every client, also of {missing!r}", len(reports))
+            raise InvalidValue(
+                "reports", f"must come from every client, also from {missing!r}", len(reports)
+            )
         if self.contract is not None:
             return Agreement(members, costs, self.contract, self.contract.settle(costs))
         terms = None if self.section.scheme == LARGEST_LOSSES else self.terms(members, costs)
@@ -199,7 +201,7 @@ class BoughtPrivacy:
     def _notes(self, terms: JsamTerms) -> list[str]:
         notes = []
         if self.section.scheme == LARGEST_LOSSES:
-            notes.append("local losses were asked in clear: no ledger counts them")
+            notes.append("local losses were sent in clear: no privacy ledger counts them")
         # what the terms caution against, the hard budget first
         cautions = terms.cautions
         notes += sorted(cautions, key=lambda caution: "hard budget" not in caution)
@@ -241,7 +243,7 @@ def _ingredients(config: Config, members: Roster, parameters: int) -> Ingredient
 
 
 def _contract(section: JsamSection, config: Config, members: Roster, noise: Noise) -> JsamContract | None:
-    """What can be published: neither a weight that follows from reports, nor what the server must know."""
+    """What can be published: no weight that follows from reports, nothing only the server knows."""
     if section.scheme not in PUBLISHED or section.budget is not None:
         return None
     caps = section.caps(members)
@@ -262,9 +264,9 @@ def _contract(section: JsamSection, config: Config, members: Roster, noise: Nois
 
 
 def _under(contract: Contract, config: Config, members: Roster) -> JsamContract:
-    """A contract that was published before, if it is for such a run."""
+    """A contract that was published before, if it fits this run."""
     if not isinstance(contract, JsamContract):
-        raise InvalidValue("contract", "must be of this mechanism", contract.mechanism)
+        raise InvalidValue("contract", "must belong to this mechanism", contract.mechanism)
     for name, due, here in (
         ("training.rounds", contract.rounds, config.local.rounds),
         ("partition.clients", contract.clients, len(members)),
@@ -286,7 +288,7 @@ def _without_reserve(section: JsamSection, clients: int) -> float | None:
 
 
 def _largest_ratio(spend: Floats, sold: Floats) -> float:
-    """Of the privacy that a client lost to what it sold."""
+    """The largest ratio of the privacy that a client lost to what it sold."""
     sellers = sold > 0
     if np.any(spend[~sellers] > 0):
         return float("inf")
@@ -338,7 +340,7 @@ class LossesState:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ByLosses:
-    """BBM: the clients with the largest losses of the first model, which each of them tells in clear."""
+    """BBM: the clients with the largest losses of the first model, which they send in clear."""
 
     needs: ClassVar[Need] = "replies"
 
@@ -403,7 +405,7 @@ class ByLosses:
 
 
 def ask_losses(federation: Federation, model: NDArray[Any]) -> Floats:
-    """(N,) the loss of a model on the records of each client, told in clear."""
+    """(N,) the loss of a model on the records of each client, sent in clear."""
     work, models = Losses(Objective(0.0, kind="module")), model[None]
     names: Sequence[str] = federation.members.names
     replies = federation.replies([Task(f"loss of {name}", name, models, work) for name in names])

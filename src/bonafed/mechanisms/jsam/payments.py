@@ -23,7 +23,7 @@ paid, and N counts the others. Epsilon is unbounded at virtual cost 0, so there 
 a density, reports below it count as the floor. Where they are finitely many, a report moved up would be
 rounded up to the next of them, so it stays, and its virtual cost counts as at least the floor. Either way
 what counts does not fall in the own report, which is all that (i) needs. At an atom at cost 0 epsilon is
-largest and the payment that of the next cost: all the same to who minds nothing, a loss to everyone else.
+largest and the payment that of the next cost: all the same to a client without a cost, a loss to others.
 
 `variant="bayesian"` is the paper's interim payment, the mean of (i) over the others' costs, by Monte Carlo.
 It is truthful on average over the others only.
@@ -107,8 +107,8 @@ def settle(
     `cells` are those of (iii) to begin with; `samples` and `rng` belong to `variant="bayesian"`.
 
     >>> from bonafed.economics import Uniform
-    >>> done = settle([0.12, 0.35, 0.5, 0.71, 0.93], Uniform(0, 1), eta=1, noise_scale=1)
-    >>> done.payment.round(4)
+    >>> settlement = settle([0.12, 0.35, 0.5, 0.71, 0.93], Uniform(0, 1), eta=1, noise_scale=1)
+    >>> settlement.payment.round(4)
     array([0.407 , 0.2746, 0.2591, 0.2392, 0.    ])
     """
     checks.literal("variant", variant, PaymentVariant)
@@ -130,7 +130,7 @@ def settle(
 
 
 def privacy_warning(privacy: Floats) -> str | None:
-    """What to say of a plan that buys more than anyone should call privacy; None if it does not."""
+    """A warning about a plan that buys more than anyone should call privacy; None: it does not."""
     much = int((privacy > HARDLY_A_PROMISE).sum())
     if not much:
         return None

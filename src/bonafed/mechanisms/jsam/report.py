@@ -1,4 +1,4 @@
-"""What is said of bought privacy: the contract that a participant signs; a quote, as data and as tables."""
+"""How bought privacy is shown: the contract that a participant signs; a quote, as data and as tables."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def _draw_contract(contract: JsamContract) -> Figure:
 
 
 class Quote(NamedTuple):
-    """What a quote is asked for."""
+    """The request behind a quote."""
 
     prior: Prior
     names: tuple[str, ...]  # (n,) of the clients
@@ -199,7 +199,7 @@ def _baselines(
     clients, lifted, _ = request.group
     caps = request.caps_admitted
     rules: dict[str, Rule] = {"USBM": unbiased(clients.size)}
-    one_cap = caps is None or isinstance(caps, float)  # the cheapest want one cap for all
+    one_cap = caps is None or isinstance(caps, float)  # the cheapest need one cap for all
     for m in members if one_cap else []:
         rules[f"FSBM-{m}"] = Cheapest(m)
     for m in [] if losses is None else members:
@@ -251,7 +251,7 @@ def describe_plan(request: Quote, eta: float, kind: PlanOnly) -> JSONObject:
 
 
 def _printed(v: Floats, eta: float, noise_scale: float, grid: float | None) -> Plan:
-    """Algorithm 1 wants its clients in order of virtual cost."""
+    """Algorithm 1 needs its clients in order of virtual cost."""
     order = np.argsort(v, kind="stable")
     step = checks.positive("grid", grid)
     plan = allocate(v[order], eta, noise_scale, "printed", grid=step)

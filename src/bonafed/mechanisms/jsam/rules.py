@@ -114,7 +114,7 @@ class Fixed(Rule):
             return self
         left = self.selection[admitted]
         if not left.sum() > 0:
-            raise InvalidValue("selection", "must hold a client that is admitted", "none")
+            raise InvalidValue("selection", "must include an admitted client", "none")
         return Fixed(left / left.sum(), _caps_among(self.max_epsilon, admitted))
 
     def plan(self, virtual_costs: Floats, eta: float, noise_scale: float) -> Plan:

@@ -71,8 +71,8 @@ def settle_scheme(
 
     >>> from bonafed.economics import Uniform
     >>> belief = Uniform(0, 1)
-    >>> done = settle_scheme(belief, draw_costs(belief, 20, seed=0), noise_scale=1, budget=2.0)
-    >>> round(done.spend, 6) <= 2, done.allocation.threshold
+    >>> settlement = settle_scheme(belief, draw_costs(belief, 20, seed=0), noise_scale=1, budget=2.0)
+    >>> round(settlement.spend, 6) <= 2, settlement.allocation.threshold
     (True, 14)
     """
     checks.literal("scheme", scheme, Scheme)
@@ -123,7 +123,7 @@ def _require_one(**ways: float | None) -> None:
 
 
 def _require_members(scheme: Scheme, clients: int, members: int | None) -> int:
-    """M where the scheme has one (0 where not), and nothing where it has none."""
+    """M where the scheme has one, else 0; M is refused for schemes without one."""
     if scheme not in WITH_MEMBERS:
         if members is not None:
             rule = "must not be given unless scheme is " + " or ".join(WITH_MEMBERS)
@@ -151,7 +151,9 @@ def rule_of(
         raise MissingValue("losses", f"is required for {scheme}")
     local = checks.vector("losses", losses, sign="any", length=clients)
     if m < clients and np.ptp(local) <= _ALIKE * np.abs(local).max():
-        raise InvalidValue("scheme", "must be another: all clients have the same local loss", repr(scheme))
+        raise InvalidValue(
+            "scheme", "must not be this one: all clients have the same local loss", repr(scheme)
+        )
     return largest_losses(local, m)
 
 

@@ -61,8 +61,8 @@ def allocate_unequal(
     A plan, with a bound, and without payments. With `records`, M_k per release of each client,
     `noise_scale` is that for M = 2 records (see `noise_scale`: it contains (2/M)^2).
 
-    >>> found = allocate_unequal([0.3, 0.5, 1.8], [0.2, 0.3, 0.5], eta=1, noise_scale=1)
-    >>> found.optimal, found.plan.selection
+    >>> bounded = allocate_unequal([0.3, 0.5, 1.8], [0.2, 0.3, 0.5], eta=1, noise_scale=1)
+    >>> bounded.optimal, bounded.plan.selection
     (True, array([0.2, 0.3, 0.5]))
     """
     v, weight, scale = checked(virtual_costs, eta, noise_scale)

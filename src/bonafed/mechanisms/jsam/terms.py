@@ -38,7 +38,7 @@ class JsamTerms(Shown):
     settlement: PrivacySettlement  # in their order
     prior: Prior  # behind it
     clients_per_round: int  # drawn with replacement
-    decimals: int = money.DECIMALS  # digits after the point of an amount
+    decimals: int = money.DECIMALS  # decimals of an amount
     expected_budget: float | None = None  # money on average over the prior, where that was promised
     budget: float | None = None  # money at most for these reports, where that was asked for
     digest: str | None = None  # of the contract, where there is one
@@ -175,7 +175,7 @@ class JsamTerms(Shown):
             "report: cost of one unit of epsilon; selected with: probability of each draw; payment: once"
         )
         if more:
-            caption += f"; and {more:,} clients more: the CSV file and --json have all of them"
+            caption += f"; and {more:,} more clients: the CSV file and --json list all of them"
         plan = self.settlement.allocation
         blocks: list[Block] = [
             Table("Terms", columns, tuple(rows), caption),

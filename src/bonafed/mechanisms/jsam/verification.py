@@ -1,12 +1,12 @@
 """A published contract checked by someone who did not write it.
 
 A file holds no term that its writer computed, but for the weight and an example: terms follow from its
-numbers by the formulas of theory B3. Reading holds the example against them; `verify` looks whether they
+numbers by the formulas of theory B3. Reading checks the example against them; `verify` checks whether they
 keep their promises, at profiles of costs drawn from the prior and at hostile ones:
 
     (1) the weight is the one that the expected budget buys, no more and no less;
     (2) payments are that sum on average over fresh draws, which the writer did not choose;
-    (3) the plan is the best there is of its scheme, against plans of another make;
+    (3) the plan is the best of its scheme, against plans made in other ways;
     (4) payments are report times epsilon plus the integral of epsilon above the report, between the sums
         from below and from above that a falling epsilon allows;
     (5) by search, that no lie pays, nobody loses, epsilon falls in the own report and keeps to the cap;
@@ -35,15 +35,15 @@ from bonafed.mechanisms.jsam.rules import Fixed, Rule
 from bonafed.mechanisms.jsam.schemes import DRAWS
 
 _PROFILES = 2  # drawn from the prior, besides hostile ones
-_LIARS = 3  # clients of a profile that are let lie
+_LIARS = 3  # clients of a profile that may lie
 _POINTS = 31  # reports of the first sweep
-_FEW_POINTS = 11  # ... where each of them takes long
+_FEW_POINTS = 11  # ... where each takes long
 _SUMS = 801  # reports at which epsilon is summed up
 _PAID = 8  # of these, reports whose payment is compared
 _FRESH = 400  # draws of all costs that the writer did not choose
 _SETTLED = 24  # of these, settled and rounded
 _FEW_SETTLED = 2  # ... where that takes long
-_PLANS = 40  # of another make
+_PLANS = 40  # plans made in other ways
 _NEXT = 2e-6  # relative: a weight that is larger by this spends more than was promised
 _RTOL = 1e-9
 _ERRORS = 5.0  # standard errors that a mean over draws may be off
@@ -155,7 +155,7 @@ def _plan(
 
 
 def _selections(v: Floats, rng: np.random.Generator) -> list[Floats]:
-    """Plans of another make: thresholds with a leader, and random ones."""
+    """Plans made in other ways: thresholds with a leader, and random ones."""
     n = v.size
     order = np.argsort(v, kind="stable")
     selections = []
@@ -168,14 +168,14 @@ def _selections(v: Floats, rng: np.random.Generator) -> list[Floats]:
 
 
 def _other_scheme(contract: JsamContract, selection: Floats, v: Floats) -> str | None:
-    """What is wrong with whom a baseline selects; None if nothing is."""
+    """What is wrong with a baseline's selection; None: nothing."""
     members = v.size if contract.members is None else min(contract.members, v.size)
     selected_clients: Ints = np.flatnonzero(selection > 0)
     alike = np.allclose(selection[selected_clients], 1 / members, rtol=_RTOL)
     dearer = v[selected_clients].max() > np.sort(v)[members - 1]
     if selected_clients.size == members and alike and not dearer:
         return None
-    return f"{selected_clients.size} clients are selected, by the scheme the {members} cheapest alike"
+    return f"{selected_clients.size} clients are selected; the scheme selects the {members} cheapest alike"
 
 
 def _payments(

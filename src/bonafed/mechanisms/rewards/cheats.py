@@ -198,7 +198,7 @@ class CheatingFederation:
         if not self.world:
             return self.inner.replies(tasks)
         begin = f"{self.world}/"
-        answers = self.inner.replies([replace(task, identifier=begin + task.identifier) for task in tasks])
+        answers = self.inner.replies([task._replace(identifier=begin + task.identifier) for task in tasks])
         return {name.removeprefix(begin): answer for name, answer in answers.items()}
 
     def _rows(self, tasks: Sequence[Task], honest: Mapping[str, Reply | Failure]) -> tuple[Models, Models]:

@@ -58,7 +58,7 @@ def _commitment(name: str, value: object) -> str:
 
 @dataclass(frozen=True)
 class _Belief(Section):
-    """Whom the contract is for, and what is believed of their costs."""
+    """Whom the contract is for, and what is believed about their costs."""
 
     clients: int = key(checks.whole, help="Number of clients.")
     rounds: int = key(checks.whole, help="Number of training rounds.")
@@ -67,19 +67,19 @@ class _Belief(Section):
     past_costs: str | None = key(
         word,
         None,
-        help="Costs of the past, not these clients' own reports, to estimate the prior from.",
+        help="Past costs to estimate the prior from; not these clients' own reports.",
         metavar="FILE.csv",
     )
     prior_free: bool = key(flag, False, help="Assume nothing but the highest cost (--highest).")
     highest: float | None = key(
         checks.positive,
         None,
-        help="Highest cost admitted; with --past-costs the largest of the file if not given.",
+        help="Highest cost admitted; with --past-costs, the largest in the file by default.",
     )
 
     def _agree(self) -> None:
         if self.prior_free and self.past_costs is not None:
-            rule = "must not be given with --prior-free; what the clients state is --reports"
+            rule = "must not be given with --prior-free; use --reports for what the clients state"
             raise InvalidValue("past_costs", rule, self.past_costs)
         ways = [self.prior is not None, self.past_costs is not None, self.prior_free]
         if sum(ways) != 1:
@@ -117,14 +117,14 @@ class QuoteOptions(_Belief):
         help="Shrink the contract until realised (not only expected) spend stays within the budget with "
         "this probability.",
     )
-    decimals: int = key(decimals, DECIMALS, help="Digits after the point of what is paid.")
+    decimals: int = key(decimals, DECIMALS, help="Decimals of the amounts paid.")
     reports: str | None = key(
         word,
         None,
-        help="With --prior-free: what clients state, to illustrate with.",
+        help="With --prior-free: what clients state, for the illustration.",
         metavar="FILE.csv",
     )
-    seed: int = key(checks.seed, 0, help="Of the illustration drawn with --prior-free.")
+    seed: int = key(checks.seed, 0, help="Seed of the illustration with --prior-free.")
     coins: str | None = key(
         _commitment, None, help="SHA-256 of the secret that decides who is sampled.", metavar="HEX"
     )

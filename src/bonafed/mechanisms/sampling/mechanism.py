@@ -10,12 +10,12 @@
     (3)  in every round each client is in with probability q_n, independently, its change weighted by
          1/(N q_n), so that the expected change is the mean over the N clients admitted (Proposition 1);
     (4)  whoever is in is paid r_n, whether or not its update turns out to be usable: it has had the cost,
-         and who is to blame is not for the one who pays to say;
+         and whoever pays does not get to decide who is to blame;
     (5)  after the last round everybody is owed r_n times its participations, rounded so that this covers
          the cost it stated (`bonafed.economics.money`).
 
 The coins of a round come from (seed, round) alone, or are verifiable ones (`bonafed.mechanisms.coins`),
-which nobody can know before he reports. A run under a published contract is under just that contract.
+which nobody can know before reporting. A run under a published contract follows exactly that contract.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class SamplingRules:
             if section.highest is not None:
                 return generator(seed, Purpose.COSTS).uniform(0.0, section.highest, clients)
             draw = self.contract.question.simulate
-            assert draw is not None  # a contract of ours believes something of costs
+            assert draw is not None  # our contracts hold a belief about costs
             return draw(clients, seed)
 
         return Question("cost", UNIT, simulate)
@@ -113,7 +113,7 @@ class SamplingRules:
         """Whoever reports is in; nobody else can be paid."""
         for name in reports:
             if name not in members.index:
-                raise InvalidValue("reports", "must be of clients in the federation", repr(name))
+                raise InvalidValue("reports", "must come from clients in the federation", repr(name))
         here = [place for place, name in enumerate(members.names) if name in reports]
         names = tuple(members.names[place] for place in here)
         present = members if len(here) == len(members) else replace(
@@ -187,19 +187,19 @@ def participation(terms: SettledTerms, agreement: Agreement, seed: int, round_nu
 
 
 def _covered(terms: SettledTerms, times: Sequence[int], amounts: Sequence[int]) -> Finding:
-    """Whether everybody is owed at least what taking part has cost it, by its own account."""
+    """Whether everybody is owed at least what it stated that taking part costs."""
     unit = Decimal(10) ** -terms.decimals
     margins = [
         amount * unit - Decimal(repr(cost)) * count
         for amount, cost, count in zip(amounts, terms.reports.tolist(), times, strict=True)
     ]
     least = min(margins)
-    text = f"the least anybody is left with after the cost it stated is {float(least):.4g}"
+    text = f"the smallest surplus over a stated cost is {float(least):.4g}"
     return Finding("individually rational", least >= 0, text, float(-least))
 
 
 def _within_budget(contract: AnyContract, terms: SettledTerms, spend: float) -> Finding:
-    """Whether what was to be spent on average is within the budget."""
+    """Whether the expected spend is within the budget."""
     budget = terms.total_budget
     realised = f"{spend:,.6g} were spent, {terms.expected_spend:,.6g} expected for these reports"
     believed = contract.expected_spend
@@ -211,7 +211,7 @@ def _within_budget(contract: AnyContract, terms: SettledTerms, spend: float) -> 
 
 
 def _adds_up(terms: SettledTerms, times: Sequence[int], amounts: Sequence[int], spend: float) -> Finding:
-    """Whether the amounts are what the rounds have cost, to within the rounding of each."""
+    """Whether the amounts add up to the cost of the rounds, to within the rounding of each."""
     due = math.fsum(terms.payment * np.asarray(times, dtype=np.float64))
     total = sum(amounts) / 10**terms.decimals
     fine = math.isclose(due, spend, rel_tol=_RTOL, abs_tol=_RTOL)

@@ -65,7 +65,7 @@ def prospect(menu: Menu, rounds: int, cost: float) -> Prospect:
 def _best_lie(menu: Menu, c: float, q: float, r: float, highest: float) -> tuple[float | None, float, int]:
     """The other report of largest gain per round, the gain, and how many were tried.
 
-    Reports that lead to the terms of the truth are none.
+    Reports that lead to the same terms as the truth do not count.
     """
     levels = menu.levels()
     between = (levels[1:] + levels[:-1]) / 2

@@ -12,7 +12,7 @@ What the file states, and nothing else, fixes every client's terms:
                           costs of whoever is paid (`bonafed.economics.money`)
     confidence            the probability with which realised spend is promised to stay within the budget,
                           with intended_spend, the expected spend the contract was shrunk to for that
-    coins                 the commitment to how who is sampled is decided, where the server made one
+    coins                 the commitment to the secret that decides who is sampled, if the server made one
 
 Terms are computed from prior and scale at any cost; the table `levels` shows them at the costs of a finite
 prior, or at 65 even costs. A file whose table does not show the terms that will be paid is refused when it
@@ -162,7 +162,7 @@ def parse_contract(data: object) -> Published:
     kind = field(data, "format", "contract")
     if kind != FORMAT:
         raise InvalidValue("contract.format", f"must be {FORMAT!r}", repr(kind)[:60])
-    assert isinstance(data, dict)  # or it had no field
+    assert isinstance(data, dict)  # otherwise `field` would have refused it
     require_version(field(data, "version", "contract"), VERSION, "contract.version")
     money = checks.positive("contract.total_budget", field(data, "total_budget", "contract"))
     rounds = checks.whole("contract.rounds", field(data, "rounds", "contract"), at_most=MOST_ROUNDS)
@@ -232,7 +232,7 @@ def _membership(data: JSONObject, groups: tuple[Group, ...]) -> NDArray[np.int64
 
 
 def _names(data: JSONObject, clients: int) -> tuple[str, ...]:
-    """Whose group is whose: everybody once."""
+    """The names behind the membership: everybody once."""
     names = field(data, "names", "contract")
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise InvalidValue("contract.names", "must be a list of names", repr(names)[:60])
@@ -242,7 +242,7 @@ def _names(data: JSONObject, clients: int) -> tuple[str, ...]:
 
 
 def _levels(data: object, menu: Menu) -> Levels:
-    """The table as written: of the costs that a menu is shown at, all of them and no other."""
+    """The table as written: exactly the costs at which a menu is shown."""
     due = menu.levels()
 
     def column(name: str) -> Floats:

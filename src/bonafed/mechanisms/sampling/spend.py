@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
-import scipy  # its parts load when first used
+import scipy  # its submodules load on first use
 from numpy.typing import ArrayLike, NDArray
 
 from bonafed import checks
