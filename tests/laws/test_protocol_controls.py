@@ -158,7 +158,12 @@ class Witnessed:
     """A federation whose failures somebody else remembers."""
 
     def __init__(self, clients):
-        self.clients, self.members, self.vouched, self.failed = clients, clients.members, clients.vouched, []
+        self.clients, self.members, self.vouched, self.failed = (
+            clients,
+            clients.members,
+            clients.vouched,
+            [],
+        )
 
     def total(self, tasks, shares, noise=0.0):
         total = self.clients.total(tasks, shares, noise)

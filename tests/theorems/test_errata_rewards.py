@@ -170,7 +170,9 @@ def test_rho_is_high_against_the_measure_that_rates_were_made_from_and_no_other(
         alone = run(Standalone(sizes=fed.sizes), fed.federation, start, rounds=50)[0]
         measured = [fed.accuracy(alone), fed.validation_accuracy(alone)]
         options = {"rounds": 50, "seed": seed, "sharing": 0.0, "recovery": 0.0}
-        ends = [fed.accuracy(train_with_rewards(fed.federation, start, p, **options).models) for p in measured]
+        ends = [
+            fed.accuracy(train_with_rewards(fed.federation, start, p, **options).models) for p in measured
+        ]
         found.append([[correlation(end, p) for p in measured] for end in ends])
     rho = np.mean(found, axis=0)
     assert np.diag(rho).min() > 0.4

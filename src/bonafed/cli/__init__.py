@@ -1,11 +1,11 @@
-"""The command line: verb then noun, thin; it names no mechanism.
+"""The command line: a verb, then a noun. It is thin and names no mechanism.
 
-Options are rendered in one place (`options`), nouns come from the catalogue (`nouns`), what is said and
-written goes through one place (`render`).
+Options are rendered in one place (`options`), nouns come from the catalogue (`nouns`), and everything that
+is printed or written goes through one place (`render`).
 
-Errors are one line on standard error, `error: name rule, got value`, and exit code 2; a claim or a
-check that fails is exit code 1, output that nobody reads 141. Nothing is written when a command fails, but
-for the folder of a training run that has kept a round: it can be resumed.
+An error is one line on standard error, `error: name rule, got value`, with exit code 2. A claim or check
+that fails gives exit code 1, a closed output pipe 141. A command that fails writes nothing, except for the
+folder of a training run that has completed a round: that run can be resumed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _ORDER = (
 
 
 class _Commands(CommandGroup):
-    """In the order in which they are used."""
+    """Commands in the order in which they are used."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         names = super().list_commands(ctx)
@@ -83,9 +83,9 @@ def _options(
     """Contracts for federated learning under which honesty is every participant's best choice."""
 
 
-_PIPE_CLOSED = 141  # what shells report of programs that are stopped so; 1 would be a verdict
+_PIPE_CLOSED = 141  # what shells report for a program stopped this way; 1 would be a verdict
 
-# packages that come with an extra of bonafed, and what is done with them
+# packages that come with an extra of bonafed: what they are needed for, and the extra
 _EXTRAS = {
     "torch": ("training", "train"),
     "sklearn": ("training", "train"),
@@ -100,7 +100,7 @@ _UsageProblem = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "Cli
 def main() -> None:
     """Entry point of the `bonafed` command."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # names may have letters that a terminal does not know
+        if isinstance(stream, io.TextIOWrapper):  # names may contain letters that the terminal cannot show
             stream.reconfigure(errors="backslashreplace")
     try:
         code = app(prog_name="bonafed", standalone_mode=False)
@@ -118,7 +118,7 @@ def main() -> None:
         _fail(f"{what} needs: pip install 'bonafed[{extra}]'")
     except (typer.Abort, KeyboardInterrupt):
         _fail("stopped by the user; nothing was written")
-    except SystemExit:  # of Typer and Rich, with 1: nobody reads what they write
+    except SystemExit:  # Typer and Rich exit with 1 when their output pipe is closed
         sys.exit(_PIPE_CLOSED)
     except Exception as error:
         if not isinstance(error, _UsageProblem):

@@ -12,21 +12,21 @@ from bonafed.files import require_different, require_writable, write_secret, wri
 
 
 class CoinSecret(NamedTuple):
-    """The server's secret of a contract that is being written."""
+    """The server's secret for a contract that is about to be written."""
 
     path: Path
     value: bytes
 
     @property
     def commitment(self) -> str:
-        """What the contract says of it."""
+        """What the contract publishes about the secret."""
         from bonafed.mechanisms.coins import commit
 
         return commit(self.value)
 
 
 def new_coin_secret(path: Path, save: Path | None) -> CoinSecret:
-    """Of --commit-coins: drawn now, written with the contract."""
+    """The secret of --commit-coins: drawn now, written together with the contract."""
     from bonafed.mechanisms.coins import SECRET_BYTES
 
     if save is None:
@@ -36,8 +36,8 @@ def new_coin_secret(path: Path, save: Path | None) -> CoinSecret:
 
 
 def write_with_secret(outputs: Mapping[Path, bytes], secret: CoinSecret) -> None:
-    """All of it or nothing: no contract without its secret, no secret of a contract that is not there."""
-    for path in outputs:  # a signature, too
+    """Write all or nothing: no contract without its secret, no secret without its contract."""
+    for path in outputs:  # including the signature
         require_different("--commit-coins", secret.path, "another output", path)
     write_secret(secret.path, hex_line(secret.value))
     try:
@@ -53,7 +53,7 @@ def hex_line(value: bytes) -> bytes:
 
 
 def read_hex(path: Path) -> bytes:
-    """A secret from such a file."""
+    """The secret in a file written by `hex_line`."""
     from bonafed.mechanisms.coins import SECRET_BYTES
 
     try:

@@ -1,4 +1,4 @@
-"""`bonafed coins`: the steps of verifiable coins in a federation of your own, one command each."""
+"""`bonafed coins`: verifiable coins in a federation of your own, one command for each step."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 coins_app = typer.Typer(
     cls=CommandGroup,
-    help="Verifiable coins: who is in a round is chosen by nobody, and anybody can check it.",
+    help="Verifiable coins: nobody chooses who is in a round, and anybody can check it.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-_ROWS = 20  # clients shown
+_ROWS = 20  # clients listed
 T = TypeVar("T")
 
 ContractFile = Annotated[Path, typer.Argument(metavar="CONTRACT.json", hidden=True)]
@@ -39,7 +39,7 @@ RosterFile = Annotated[Path, typer.Argument(metavar="ROSTER.json", hidden=True)]
 Client = Annotated[str | None, typer.Option(metavar="NAME", help="The name you report under (required).")]
 Nonces = Annotated[
     Path | None,
-    typer.Option(metavar="FILE.csv", help="What was revealed: columns client and nonce."),
+    typer.Option(metavar="FILE.csv", help="The revealed nonces: columns client and nonce."),
 ]
 Secret = Annotated[
     Path | None, typer.Option(metavar="FILE", help="The server's secret (quote --commit-coins).")
@@ -74,7 +74,7 @@ def nonce(
         render.say_json({"client": name, "contract": contract.digest, "commitment": commitment})
         return
     typer.echo(f"commitment of {name}: {commitment}")
-    typer.echo(f"wrote {place}; reveal what is in it when `bonafed coins reveal` says so")
+    typer.echo(f"wrote {place}; reveal its content only when `bonafed coins reveal` tells you to")
 
 
 @coins_app.command()
@@ -136,8 +136,8 @@ def reveal(
 ) -> None:
     """For a client: make sure that your line of the roster is right, then print the nonce to reveal.
 
-    Note the digest that is printed: the coins of the end must be of that roster. The roster must be the
-    same for everybody: compare digests. Reveal where all can see it, not to the server alone.
+    Note the digest that is printed: the coins opened at the end must belong to that roster. The roster must
+    be the same for everybody: compare digests. Reveal the nonce to everybody, not to the server alone.
 
     Example: bonafed coins reveal contract.json --roster roster.json --client ada --nonce ada.nonce --cost 1
     """
@@ -169,8 +169,8 @@ def toss(
 ) -> None:
     """Who is in which round. The server tosses before the first round, anybody after the last.
 
-    Before the coins are opened this needs --nonces and --secret, and what it writes lets everybody who
-    reads it know the rounds to come. Of opened coins it needs nothing else.
+    Before the coins are opened this needs --nonces and --secret, and whoever reads its output knows the
+    rounds to come. Once they are opened it needs nothing else.
 
     Example: bonafed coins toss roster.json --nonces revealed.csv --secret server.secret --save who.csv
     """
@@ -209,7 +209,7 @@ def open_command(
 
 
 def check_coins(path: Path, contract: Path | None) -> tuple[list[Finding], Coins | None]:
-    """What `bonafed verify --coins` checks: a run, or opened coins, against a contract if one is given."""
+    """What `bonafed verify --coins` checks: a run, or opened coins and, if there is one, their contract."""
     if path.is_dir():
         from bonafed.runs.coins import verify_run
 
@@ -261,7 +261,7 @@ def _coins(path: Path, nonces: Path | None, secret: Path | None) -> Coins:
 
 
 def _require(name: str, value: T | None, why: str = "") -> T:
-    """An option that a command cannot do without."""
+    """The value of an option that the command cannot do without."""
     if value is None:
         raise missing(name, why)
     return value
@@ -275,7 +275,7 @@ def _nonce(path: Path, name: str, value: str) -> bytes:
 
 
 def _by_client(path: Path, rows: Sequence[tuple[str, ...]], what: str) -> dict[str, str]:
-    """The last column by the first; nobody twice, and nobody without."""
+    """The last column by the first; every client once, with a value."""
     values: dict[str, str] = {}
     for name, *_, value in rows:
         if name in values:
@@ -297,7 +297,7 @@ def _who(coins: Coins) -> bytes:
 
 
 def _times(path: Path, coins: Coins) -> Table:
-    """How often each client is in."""
+    """How many rounds each client is in."""
     times = coins.times_in()
     rows = tuple(
         (name, float(chance), int(count))

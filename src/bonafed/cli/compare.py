@@ -17,16 +17,16 @@ def compare(
     changes: Changes = None,
     folder: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Keep the runs here; if not given, nothing is kept."),
+        typer.Option(metavar="DIR", help="Keep the runs in this folder; without it, nothing is kept."),
     ] = None,
     plot: Plot = None,
     as_json: Json = False,
 ) -> None:
     """Compare mechanisms on one federation: accuracy, money, privacy, and the best lie of each.
 
-    The config says what is held equal: data, partition, model, training and, in a table [compare], the
-    money and what is believed about costs. Every mechanism of the catalogue that applies is trained and
-    attacked by search; of the others it is said why they do not apply.
+    The config says what is the same for all: data, partition, model, training and, in a table [compare],
+    the money and what is believed about costs. Every mechanism of the catalogue that applies is trained
+    and attacked by search; for the others, the reason why they do not apply is shown.
 
     Example: bonafed compare fedavg.toml --plot compare.png
     """

@@ -1,7 +1,7 @@
 """Verbs whose nouns come from the catalogue: `bonafed quote NAME`, `audit NAME`, `advise QUESTION`.
 
-A mechanism states its commands as data (`protocol.Command`): options, help text and what it answers. The
-list of nouns needs the catalogue alone; a mechanism is imported when its noun is typed.
+A mechanism states its commands as data (`protocol.Command`): options, help text, a function that answers.
+Listing the nouns needs only the catalogue; a mechanism is imported when its noun is typed.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from bonafed.errors import InvalidValue
 if TYPE_CHECKING:
     from bonafed.mechanisms.protocol import Command
 
-_COINS = "coins"  # the key of a section that takes the commitment to the coins
+_COINS = "coins"  # the key of a section that holds the commitment to the coins
 _Save = Annotated[
     Path | None,
     typer.Option(metavar="CONTRACT.json", help="Write the contract, for `bonafed verify` and `settle`."),
 ]
 _Sign = Annotated[
     Path | None,
-    typer.Option(metavar="KEY.pem", help="With --save: also sign it, into CONTRACT.json.sig."),
+    typer.Option(metavar="KEY.pem", help="With --save: also sign the contract, into CONTRACT.json.sig."),
 ]
 _CommitCoins = Annotated[
     Path | None,
@@ -38,16 +38,16 @@ _CommitCoins = Annotated[
         "put its commitment into the contract.",
     ),
 ]
-_Csv = Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the table, all digits.")]
+_Csv = Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the table, with all digits.")]
 _PUBLISHING = {"save": _Save, "sign": _Sign}
 
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """A command with nouns."""
+    """A command that takes a noun."""
 
     summary: str
-    noun: str  # what a noun is, in errors
+    noun: str  # what its nouns are called in errors
     nouns: Callable[[], Mapping[str, str]]  # summaries by name
     command: Callable[[str], Command]  # of a noun
     publishes: bool = False  # whether it can write a contract
@@ -55,23 +55,23 @@ class Verb:
 
 
 class CommandGroup(TyperGroup):
-    """Commands with their first sentence in full, which Click cuts short."""
+    """Lists commands with their whole first sentence, which Click would cut short."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(self.summaries(ctx))
 
     def summaries(self, ctx: Any) -> list[tuple[str, str]]:
-        """Every command with a sentence on it."""
+        """Every command with one sentence about it."""
         commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
         return [(name, command.get_short_help_str(10_000)) for name, command in commands if command]
 
 
 def group_of(verb: Verb) -> typer.Typer:
-    """The commands of a verb, made when they are typed."""
+    """The commands of a verb, each made when it is typed."""
 
     class Nouns(CommandGroup):
-        """Typer's groups know their commands beforehand; this one asks."""
+        """Typer's groups know their commands in advance; this one looks them up."""
 
         def list_commands(self, ctx: Any) -> list[str]:
             return list(verb.nouns())
@@ -95,7 +95,7 @@ def group_of(verb: Verb) -> typer.Typer:
 
 
 def _command(verb: Verb, noun: str) -> Any:
-    """A mechanism's command as Typer's."""
+    """A mechanism's command as a Typer command."""
     command = verb.command(noun)
     commits = verb.publishes and _COINS in command.options.__dataclass_fields__
     more: dict[str, Any] = dict(_PUBLISHING) if verb.publishes else {}
@@ -134,7 +134,7 @@ def _answer(
     commit_coins: Path | None = None,
     csv: Path | None = None,
 ) -> None:
-    """Refuse what cannot be written, answer, write everything together, then show it."""
+    """Refuse outputs that cannot be written, answer, write all files together, then show the answer."""
     from bonafed.cli import render
 
     render.require_outputs({"--plot": plot, "--save": save, "--csv": csv})
@@ -175,7 +175,7 @@ def _quote(name: str) -> Command:
     from bonafed.mechanisms.catalogue import entry
 
     command = entry(name).load().quote
-    assert command is not None  # the catalogue says that there is one
+    assert command is not None  # as the catalogue says
     return command
 
 
@@ -183,12 +183,12 @@ def _attack(name: str) -> Command:
     from bonafed.mechanisms.catalogue import entry
 
     command = entry(name).load().attack
-    assert command is not None  # the catalogue says that there is one
+    assert command is not None  # as the catalogue says
     return command
 
 
 def _advice() -> Mapping[str, Command]:
-    """Every question that somebody answers: those about all mechanisms first."""
+    """All questions with an answer, those about all mechanisms first."""
     from bonafed.mechanisms.advice import ADVICE
     from bonafed.mechanisms.catalogue import with_verb
 
@@ -217,7 +217,7 @@ audit_app = group_of(
 )
 advise_app = group_of(
     Verb(
-        "Answers to questions that come before a config.",
+        "Answer questions that come up before there is a config.",
         "question",
         lambda: {name: command.summary for name, command in _advice().items()},
         lambda name: _advice()[name],

@@ -1,4 +1,4 @@
-"""Options on the command line from a section: a key becomes a flag, and its rule judges the value.
+"""Options of the command line from a section: each key becomes a flag, and its rule checks the value.
 
 A section declares its keys once (`bonafed.sections`); here they become the parameters of a command:
 
@@ -8,7 +8,7 @@ A section declares its keys once (`bonafed.sections`); here they become the para
     scheme: Literal["a", "b"] = key(...)                      --scheme [a|b]
     fast: bool = key(flag, False)                             --fast
 
-Values of any other type, such as a prior, are handed over as text: the rule of the key reads them.
+Values of any other type, such as a prior, are passed on as text, which the rule of the key parses.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ _PLAIN = (bool, int, float, str, Path)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs, nothing else.")]
 Plot = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Also draw it to a .png, .svg or .pdf file.")
+    Path | None, typer.Option(metavar="FILE", help="Also draw a figure, into a .png, .svg or .pdf file.")
 ]
 
 
 def parameters(kind: type[Section], without: Collection[str] = ()) -> list[Parameter]:
-    """A parameter of a Typer command for every key of a section, but for some."""
+    """A parameter of a Typer command for every key of a section, except those in `without`."""
     hints = get_type_hints(kind)
     return [_parameter(item, hints[item.name]) for item in fields(kind) if item.name not in without]
 
 
 def section_of(kind: type[S], values: Mapping[str, Any]) -> S:
-    """The section of what was typed, None for what was not; refused under the name of the option."""
+    """The section of the values that were typed (None: not typed); errors name the option."""
     arguments = {}
     hints = get_type_hints(kind)
     for item in fields(kind):
@@ -73,7 +73,7 @@ def named_by_flags(kind: type[Section]) -> Iterator[None]:
 
 
 def flag_of(item: Field[Any]) -> str:
-    """How a key is spelled as an option."""
+    """The spelling of a key as an option."""
     own = item.metadata.get("flag") or item.name
     return "--" + own.removeprefix("--").replace("_", "-")
 
@@ -93,7 +93,7 @@ def exactly_one(**ways: object) -> str:
 
 
 def at_most_one(**ways: object) -> None:
-    """Options that exclude each other."""
+    """Refuse options that exclude each other."""
     present = [(f"--{name.replace('_', '-')}", value) for name, value in ways.items() if value is not None]
     if len(present) > 1:
         raise InvalidValue(present[1][0], f"must not be given with {present[0][0]}", present[1][1])
@@ -117,7 +117,7 @@ def _parameter(item: Field[Any], hint: Any) -> Parameter:
         flag,
         help=text,
         metavar=item.metadata.get("metavar") or metavar,
-        show_default=False,  # Typer writes it with a backslash where it does not use Rich
+        show_default=False,  # without Rich, Typer writes it with a backslash
     )
     value_type: Any = list[str] if several else kind
     annotation = Annotated[value_type | None, option] if default is None else Annotated[value_type, option]
@@ -135,7 +135,7 @@ def _alone(hint: Any) -> Any:
 
 
 def _shape(hint: Any) -> tuple[type, bool]:
-    """What Typer reads, and whether more than once."""
+    """The type that Typer reads, and whether it takes several values."""
     alone = _alone(hint)
     if get_origin(alone) is tuple:
         return _shape(get_args(alone)[0])[0], True
@@ -143,7 +143,7 @@ def _shape(hint: Any) -> tuple[type, bool]:
 
 
 def _default(item: Field[Any], several: bool) -> Any:
-    """What stands in the help text, and means the same as leaving it out."""
+    """The default as shown in the help text; None if none is shown."""
     if item.default is MISSING:
         return None
     if several:
@@ -152,7 +152,7 @@ def _default(item: Field[Any], several: bool) -> Any:
 
 
 def _value(flag: str, value: Any, hint: Any) -> Any:
-    """As the key holds it: a tuple of what was listed, a number where both it and text are allowed."""
+    """The value as the key holds it: a tuple of a list, a number where numbers and text may be."""
     if isinstance(value, list):
         kind, _ = _shape(hint)
         return tuple(_entry(flag, word.strip(), kind) for text in value for word in text.split(","))
@@ -165,7 +165,7 @@ def _value(flag: str, value: Any, hint: Any) -> Any:
 
 
 def _entry(flag: str, word: str, kind: type) -> Any:
-    """One of what was listed with commas."""
+    """One entry of a list with commas."""
     if kind not in (int, float):
         return kind(word)
     try:

@@ -1,7 +1,7 @@
-"""What a command says and writes, in one place: a `Document` on a terminal, as JSON and as files.
+"""Everything a command prints and writes: a `Document` on a terminal, as JSON and as files.
 
-Tables never lose a digit: one that is too wide for the terminal has its words folded, then loses its frame,
-then is shown in several parts that repeat its first column.
+Tables never lose a digit: where one is too wide for the terminal, words are folded first, then the frame
+goes, and then the table is split into parts that repeat its first column.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ __all__ = [
     "write_together",
 ]  # fmt: skip
 
-_WIDTH = 120  # columns of a table that no terminal limits
-_NARROWEST = 16  # columns of words that are folded
+_WIDTH = 120  # columns of a table where no terminal limits it
+_NARROWEST = 16  # columns left to words that are folded
 _FRAME, _GAP = 3, 2  # columns between two cells with a frame, and without
 _VERDICTS = {"holds": "green", "FAILS": "bold red", "not claimed": "dim"}
 _COLOURS = ("cyan", "magenta")  # of the curves of a sketch
@@ -47,7 +47,7 @@ def new_console(*, stderr: bool = False) -> Console:
 
 
 def show(document: Document, *, as_json: bool, outputs: Iterable[Path] = ()) -> None:
-    """Say it, and which files were written; exit code 1 if something in it does not hold."""
+    """Print the document and the files that were written; exit code 1 if something in it does not hold."""
     if as_json:
         say_json(document.data)
     else:
@@ -61,12 +61,12 @@ def show(document: Document, *, as_json: bool, outputs: Iterable[Path] = ()) -> 
 
 
 def say(text: str) -> None:
-    """A sentence, as it is."""
+    """Print a sentence."""
     _print(new_console(), text)
 
 
 def say_json(value: object) -> None:
-    """Plain data for programs; null for NaN and infinity, which JSON does not have."""
+    """Print plain data as JSON, with null for NaN and infinity, which JSON lacks."""
     typer.echo(json.dumps(_finite(value), indent=1, allow_nan=False))
 
 
@@ -80,7 +80,7 @@ def _finite(value: object) -> object:
 
 @contextmanager
 def working(what: str) -> Iterator[Callable[[str], None]]:
-    """A sign of life on a terminal, which can be told what is being done now; nothing elsewhere."""
+    """A spinner on a terminal, whose text can be updated; nothing elsewhere."""
     console = new_console(stderr=True)
     if not console.is_terminal:
         yield lambda _what: None
@@ -90,7 +90,7 @@ def working(what: str) -> Iterator[Callable[[str], None]]:
 
 
 def require_outputs(outputs: Mapping[str, Path | None], inputs: Mapping[str, Path | None] = {}) -> None:
-    """Files that a command is to write can be written, and no two of its files are the same."""
+    """Require that the outputs of a command can be written and that no two of its files are the same."""
     files = {name: path for name, path in inputs.items() if path is not None}
     targets = {name: path for name, path in outputs.items() if path is not None}
     for name, path in targets.items():
@@ -104,7 +104,7 @@ def require_outputs(outputs: Mapping[str, Path | None], inputs: Mapping[str, Pat
 
 
 def figure_file(document: Document, path: Path | None) -> dict[Path, bytes]:
-    """The figure of a document as a file, if one is asked for."""
+    """The figure of a document as a file, if a path was given for it."""
     if path is None:
         return {}
     if document.figure is None:
@@ -115,7 +115,7 @@ def figure_file(document: Document, path: Path | None) -> dict[Path, bytes]:
 
 
 def file_content(document: Document, path: Path, what: str, option: str = "--save") -> bytes:
-    """A file of a document."""
+    """The content of one of a document's files."""
     if what not in document.files:
         raise InvalidValue(
             option, f"cannot be used: there is no {what} to write, see --help for what it needs", path
@@ -135,7 +135,7 @@ def contract_files(path: Path, content: bytes, key: Path | None) -> dict[Path, b
 def _print(console: Console, block: Table | Sketch | str) -> None:
     from rich.text import Text
 
-    free = not console.is_terminal  # lines of a file may be long
+    free = not console.is_terminal  # lines in a file may be long
     if isinstance(block, Table):
         if block.title:
             console.print(Text(block.title, style="bold"), soft_wrap=free)
@@ -144,7 +144,7 @@ def _print(console: Console, block: Table | Sketch | str) -> None:
         if block.caption:
             console.print(Text(block.caption, style="italic"), soft_wrap=free)
     elif isinstance(block, Sketch):
-        if console.encoding.lower().startswith("utf"):  # else the terminal has no such characters
+        if console.encoding.lower().startswith("utf"):  # others lack these characters
             console.print(_coloured(block))
     else:
         console.print(Text(block), soft_wrap=free)
@@ -164,7 +164,7 @@ def _coloured(sketch: Sketch) -> Any:
 
 
 def _parts(table: Table, width: int) -> Iterator[RichTable]:
-    """The table so that it fits into the width: as it is, folded, without a frame, or in several parts."""
+    """The table made to fit the width: as it is, folded, without a frame, or in several parts."""
     cells = [[column.name for column in table.columns], *table.cells]
     widths = [
         max(max(map(len, cell.split("\n"))) for cell in column) if column else 0

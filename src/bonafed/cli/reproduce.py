@@ -1,4 +1,4 @@
-"""`bonafed reproduce NAME`: the papers' tables and figures, made again."""
+"""`bonafed reproduce NAME`: reproduce the tables and figures of the papers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bonafed.cli.nouns import Verb, group_of
 from bonafed.mechanisms.protocol import Command
 from bonafed.shown import Document
 
-_INTERRUPTED = 130  # as a shell says of a program that was stopped by the user
+_INTERRUPTED = 130  # what shells report for a program stopped by the user
 
 
 def _studies() -> Mapping[str, str]:
@@ -21,7 +21,7 @@ def _studies() -> Mapping[str, str]:
 
 
 def _command(name: str) -> Command:
-    """A study as a command; a line for every cell that is trained."""
+    """A study as a command; prints a line for every cell that is trained."""
     from bonafed.studies.registry import STUDIES
 
     study = STUDIES[name].load()
@@ -41,7 +41,7 @@ def _command(name: str) -> Command:
 
 reproduce_app = group_of(
     Verb(
-        "Make a table and a figure of the papers again; without a name, list them.",
+        "Reproduce a table or figure of the papers; without a name, list them.",
         "study",
         _studies,
         _command,

@@ -24,9 +24,9 @@ def runs(
 ) -> None:
     """List and compare training runs, finished or not.
 
-    A FOLDER is a run, or holds runs; if none is given, the folder runs. With --plot, their accuracy
-    and loss are drawn over the rounds and, where clients are paid, over the money spent. Of runs without
-    test data, the training loss is shown. Runs that cannot be read are named, and the others listed.
+    A FOLDER is a run or holds runs; the default is the folder runs. --plot draws accuracy and loss over
+    the rounds and, where clients are paid, over the money spent; for runs without test data, it draws the
+    training loss. Runs that cannot be read are named, and the others listed.
 
     Example: bonafed runs runs/optimal runs/uniform --plot curves.png
     """
@@ -61,7 +61,7 @@ def _figure(rows: Sequence[dict[str, Any]]) -> Figure:
 
 
 def _table(rows: Sequence[dict[str, Any]]) -> Table:
-    """A column for what is known of any run."""
+    """A column for everything that is known about at least one run."""
     cells: dict[Column, Callable[[dict[str, Any]], Cell]] = {
         Column("name", left=True): lambda row: row["name"],
         Column("data", left=True): lambda row: Path(row["data"]).name,
@@ -84,7 +84,7 @@ def _table(rows: Sequence[dict[str, Any]]) -> Table:
 
 
 def _mechanism(row: dict[str, Any]) -> str:
-    """With the scheme, where there are several."""
+    """The mechanism with its scheme, where it has several."""
     return " ".join(dict.fromkeys(filter(None, (row["mechanism"], row["scheme"]))))
 
 
@@ -93,7 +93,7 @@ def _rounds(row: dict[str, Any]) -> str:
 
 
 def _loss(value: float | None) -> str | None:
-    """Four digits after the point; a loss may also be as large as a number can be."""
+    """Four decimals, unless the loss is huge."""
     if value is None:
         return None
     return f"{value:.4f}" if abs(value) < 1e6 else f"{value:.4g}"

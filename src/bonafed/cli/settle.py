@@ -1,4 +1,4 @@
-"""`bonafed settle`: what a published contract means for what clients report."""
+"""`bonafed settle`: the terms that follow from a published contract and what clients report."""
 
 from __future__ import annotations
 
@@ -21,15 +21,13 @@ def settle(
         Path | None,
         typer.Option(
             metavar="FILE.csv",
-            help="What each client states, a row each, under the name of the contract's question, such as "
-            "cost; a column client names them.",
+            help="A row per client: its name in a column client, and what it states in a column named like "
+            "the contract's question, such as cost.",
         ),
     ] = None,
     draw: Annotated[
         int | None,
-        typer.Option(
-            metavar="SEED", help="Instead of --reports: draw them as the contract believes them to be."
-        ),
+        typer.Option(metavar="SEED", help="Instead of --reports: draw them from the contract's beliefs."),
     ] = None,
     save: Annotated[
         Path | None, typer.Option(metavar="TERMS.csv", help="Write the terms of every client.")
@@ -38,8 +36,8 @@ def settle(
 ) -> None:
     """Settle a published contract: the terms of every client for what it states.
 
-    A row per client, the money now that reports are known, and what the contract does not promise for
-    these. What the contract promises is checked by `bonafed verify`, not here.
+    Shows a row per client, the money now that reports are known, and what the contract does not promise
+    for these reports. What it does promise is checked by `bonafed verify`, not here.
 
     Example: bonafed settle contract.json --reports stated.csv --save terms.csv
     """
@@ -62,7 +60,7 @@ def _read(contract: Contract, path: Path) -> Reports:
 
 
 def _draw(contract: Contract, seed: int | None) -> Reports:
-    """What clients would state if they were as the contract believes."""
+    """What clients would state if the contract's beliefs about them were right."""
     from bonafed import checks
     from bonafed.mechanisms.protocol import Drawn
 

@@ -16,14 +16,14 @@ def keygen(
     """Make a key to sign contracts with: KEY.pem for yourself, KEY.pub.pem for everybody.
 
     An Ed25519 key in PEM. The private part is readable by you alone (mode 0600) and has no password: keep
-    it where you keep such things. Hand the public part to participants by another way than the contract.
+    it where you keep your other keys. Send participants the public part separately from the contract.
 
     Example: bonafed keygen operator.pem
     """
     from bonafed.mechanisms.contracts.signatures import make_keys
 
     public = make_keys(key)
-    render.say(f"{key} is private: whoever has it signs as you.")
+    render.say(f"{key} is private: whoever has it can sign as you.")
     render.say(f"{public} is public: bonafed verify --key {public}")
 
 
@@ -33,7 +33,7 @@ def sign(
 ) -> None:
     """Sign a published contract, into CONTRACT.json.sig.
 
-    The signature holds for the canonical form, of which `bonafed verify` prints the digest: for what the
+    The signature is for the canonical form, whose digest `bonafed verify` prints: it covers what the
     contract says, however the file is laid out. What the contract promises is checked by `bonafed verify`.
 
     Example: bonafed sign contract.json --key operator.pem

@@ -19,11 +19,9 @@ if TYPE_CHECKING:
 def statement(
     run: Annotated[Path, typer.Argument(metavar="RUN", hidden=True)],
     csv: Annotated[
-        Path | None, typer.Option("--csv", metavar="FILE", help="Also write it, a row per client.")
+        Path | None, typer.Option("--csv", metavar="FILE", help="Also write a CSV, a row per client.")
     ] = None,
-    client: Annotated[
-        str | None, typer.Option(metavar="NAME", help="What is said of this client alone.")
-    ] = None,
+    client: Annotated[str | None, typer.Option(metavar="NAME", help="Show this client alone.")] = None,
     plot: Plot = None,
     as_json: Json = False,
 ) -> None:
@@ -55,6 +53,6 @@ def _read(place: Path) -> Statement:
     if not holds_run(place):
         raise InvalidValue("RUN", f"must be a folder that holds a run ({CONFIG})", place)
     if not is_finished(place):
-        rule = f"must be finished: nothing is owed before (bonafed train --resume {place} continues it)"
+        rule = f"must be finished, nothing is owed before (bonafed train --resume {place} continues it)"
         raise InvalidValue("RUN", rule, place)
     return statement_of(read_json(place, SUMMARY), place)

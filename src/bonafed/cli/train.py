@@ -26,7 +26,7 @@ _INTERRUPTED = 130  # exit code of a program stopped by Ctrl-C
 Changes = Annotated[
     list[str] | None,
     typer.Option(
-        "--set", metavar="A.B=C", help="Set a key of the config, or leave it out (A.B=); may be repeated."
+        "--set", metavar="A.B=C", help="Set a key of the config, or remove it (A.B=); may be repeated."
     ),
 ]
 
@@ -42,7 +42,7 @@ def train(
         typer.Option(
             "--reports",
             metavar="FILE.csv",
-            help="What each client states, as in `bonafed settle`; else simulated clients draw it.",
+            help="What each client states, as in `bonafed settle`; by default, simulated clients draw it.",
         ),
     ] = None,
     secret: Annotated[
@@ -57,22 +57,22 @@ def train(
     ] = None,
     folder: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Folder of the run; if not given, runs/<name of the config>."),
+        typer.Option(metavar="DIR", help="Folder of the run (default: runs/<name of the config>)."),
     ] = None,
     write_example: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Write the example config of this mechanism here, and stop."),
+        typer.Option(metavar="NAME", help="Write the example config of this mechanism, and stop."),
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Train a federation of simulated clients as a config file says.
 
     A mechanism of the catalogue decides who takes part and what each client is owed; its table in the
-    config chooses it, and `--write-example` gives a config to begin with. Without one nobody is paid.
+    config selects it, and `--write-example` writes a config to start from. Without one nobody is paid.
 
     The run folder holds the resolved config, the metrics of every round, a checkpoint, the final model
     and a summary with a statement for each client (`bonafed statement`). A run that was stopped, even
-    killed, continues with --resume and ends with the same weights as if it had not been.
+    killed, continues with --resume and ends with the same weights as if it had never been interrupted.
 
     Example: bonafed train fedavg.toml --set training.rounds=50
     """
@@ -170,7 +170,7 @@ def _is_finished(place: Path) -> bool:
 
 
 def _read_reports(settings: Config, contract: Contract | None, path: Path) -> Reports:
-    """The column that the contract, or the mechanism of the config, asks for."""
+    """The reports in the column that the contract, or the mechanism of the config, asks for."""
     from bonafed.reports import read_reports
 
     if contract is not None:
@@ -185,7 +185,7 @@ def _read_reports(settings: Config, contract: Contract | None, path: Path) -> Re
 
 
 def _continue(settings: Config, place: Path, as_json: bool) -> None:
-    """A run that has begun, under the contract and the reports that it began with."""
+    """Continue a run under the contract and the reports that it began with."""
     from bonafed.runs.setting import from_outside
 
     contract, reports = from_outside(place)
@@ -231,19 +231,19 @@ def _train(
 
 
 def _require_same_run(setting: Setting, place: Path) -> None:
-    """Config and data are those the run began with; said also of a run that has ended."""
+    """Require the config and data that the run began with, also of a finished run."""
     from bonafed.runs import versions
     from bonafed.runs.config import read
     from bonafed.runs.folder import CONFIG
 
     versions.require_same_config(setting.config, read(place / CONFIG))
-    if not (_is_finished(place) and versions.needs_secret(setting.config)):  # which is gone then
+    if not (_is_finished(place) and versions.needs_secret(setting.config)):  # which is erased by then
         noise = versions.source_of_noise(setting.config, place, resume=True)
         versions.require_same_data(versions.published_digest(setting.digest, noise), place)
 
 
 def _resuming(place: Path) -> int:
-    """Rounds done; says which libraries have changed since."""
+    """The number of completed rounds; also prints which libraries have changed since."""
     from bonafed.runs.folder import rounds_done
     from bonafed.runs.versions import changed_versions
 
@@ -268,7 +268,7 @@ def _show_finished(place: Path, as_json: bool) -> None:
     from bonafed.runs.private import NOISE, erase_secret
     from bonafed.runs.summary import run_document
 
-    erase_secret(place, NOISE)  # where the end was cut short before that
+    erase_secret(place, NOISE)  # in case the end was cut short before that
     document = run_document(read_json(place, SUMMARY), read_rounds(place), place)
     _show(place, document, "already finished; nothing to do", as_json)
 
@@ -312,7 +312,7 @@ def _progress(
             parts["phase"] = record.phase
             if record.train_loss is not None:
                 parts["loss"] = f"loss {record.train_loss:.4f}"
-            elif record.test_loss is not None:  # a private run tells no training loss
+            elif record.test_loss is not None:  # a private run reports no training loss
                 parts["loss"] = f"test loss {record.test_loss:.4f}"
             if record.test_accuracy is not None:
                 parts["accuracy"] = f"accuracy {record.test_accuracy:.2%}"

@@ -1,4 +1,4 @@
-"""`bonafed verify`: check a published contract without trusting who wrote it, and see what it means."""
+"""`bonafed verify`: check a published contract without trusting its author, and see what it means."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ def verify(
     contract_file: Annotated[Path | None, typer.Argument(metavar="[CONTRACT.json]", hidden=True)] = None,
     cost: Annotated[
         float | None,
-        typer.Option(help="What taking part costs you: what you would earn, and what the best lie would."),
+        typer.Option(
+            help="What taking part costs you; shows what you would earn, and what the best lie would."
+        ),
     ] = None,
     key: Annotated[
         Path | None,
@@ -37,12 +39,12 @@ def verify(
 ) -> None:
     """Verify a published contract: its terms, truthfulness, rationality and spend.
 
-    Says what you would sign, and the SHA-256 of it all. Recomputes the terms that will be settled and
-    searches for a profitable lie; trusts nothing the writer computed. Exit code 0: all checks hold; 1:
-    one does not; 2: not a contract.
+    Shows what you would sign, and its SHA-256. Recomputes the terms that will be settled and searches for
+    a profitable lie; trusts nothing that its author computed. Exit code 0: all checks hold; 1: one does
+    not; 2: not a contract.
 
-    With --coins, opens every commitment again, recomputes who was in which round, and compares that and
-    the money with what a run has recorded.
+    With --coins, reopens every commitment, recomputes who was in which round, and compares both this and
+    the money with what a run recorded.
 
     Example: bonafed verify contract.json --cost 0.9
     """
@@ -58,7 +60,7 @@ def verify(
 
 
 def _verification(path: Path, cost: float | None, key: Path | None) -> Document:
-    """What is signed, what it would earn, and every check."""
+    """What is signed, what one would earn, and every check."""
     from bonafed.mechanisms.contracts.files import read_contract
 
     contract = read_contract(path)
@@ -99,5 +101,5 @@ def _signature(content: bytes, contract: Path, key: Path) -> Finding:
     if not path.is_file():
         return Finding("signature", False, f"{path} is missing: the contract is not signed")
     if signature_holds(content, path.read_bytes(), key):
-        return Finding("signature", True, f"{path} was made with {key}, for exactly this contract")
-    return Finding("signature", False, f"{path} was not made with {key}, or not for this contract")
+        return Finding("signature", True, f"{path} matches {key} and exactly this contract")
+    return Finding("signature", False, f"{path} does not match {key}, or not this contract")

@@ -1,1 +1,1 @@
-"""The learning core; it has never heard of money."""
+"""The learning core; it knows nothing about money."""

@@ -1,15 +1,14 @@
-"""Data sets: frozen arrays, found by name or read from the user's own file.
+"""Data sets: frozen arrays, looked up by name or read from the user's own file.
 
-    digits             1,797 images 8 x 8, comes with scikit-learn; every fifth of a class is for testing
+    digits             1,797 images 8 x 8, shipped with scikit-learn; every fifth of a class is for testing
     mnist, fashion-mnist, cifar10, sst    their original files (see `bonafed.learning.formats`)
     synthetic          logistic regression with known smoothness and strong convexity, from the seed
     synthetic-ridge    the same for ridge regression
     *.npz, *.csv       the user's own
 
 Named files are looked for in `folder` or $BONAFED_DATA, in the subfolder <name>, then in the user's cache
-($XDG_CACHE_HOME or ~/.cache)/bonafed/<name>; what is nowhere is downloaded, by its checksum, and saved to
-the cache. What is found is checked: no data set has a feature that is not finite, a label out of range or a
-missing label.
+($XDG_CACHE_HOME or ~/.cache)/bonafed/<name>; missing ones are downloaded, checked by checksum and saved to
+the cache. Every data set is checked: all features are finite, no label is missing or out of range.
 """
 
 from __future__ import annotations
@@ -38,13 +37,13 @@ Labels = NDArray[np.int64] | NDArray[np.float32]
 Progress = Callable[[str], None]
 
 MOST_CLASSES = 100_000  # a label beyond this is a mistake, not a class
-STALLED = 10.0  # seconds without an answer after which a download is given up
-_BROKEN = (OSError, ValueError, ImportError)  # what a download that fails raises; pooch may be missing
+STALLED = 10.0  # seconds without an answer after which a download is abandoned
+_BROKEN = (OSError, ValueError, ImportError)  # what a failed download raises; pooch may be missing
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Dataset:
-    """Samples for training and for testing. `from_arrays` makes one from any arrays and checks them."""
+    """Samples for training and for testing. `from_arrays` makes one from arrays and checks them."""
 
     name: str
     features: Features  # (n, channels, height, width) in [0, 1], (n, d), or tokens (n, length), 0 = padding
@@ -56,19 +55,19 @@ class Dataset:
     groups: NDArray[np.int64] | None = None  # (n,) the natural owner of each training sample
     owners: tuple[str, ...] = ()  # their names, in the order of `partition.natural`; none without groups
     smoothness: float | None = None  # L of the regularised loss of any part of the data, see `synthetic`
-    strong_convexity: float | None = None  # mu of the same; the loss is to have mu/2 |w|^2 added
-    classes_stated: bool = True  # False: they follow from the largest label, which is somebody's record
+    strong_convexity: float | None = None  # mu of the same loss, which includes mu/2 |w|^2
+    classes_stated: bool = True  # False: inferred from the largest label, which is in somebody's record
 
 
 @dataclass(frozen=True, slots=True)
 class _Source:
     """Where a named data set comes from."""
 
-    files: tuple[str, ...]  # what a folder must hold
+    files: tuple[str, ...]  # that a folder must hold
     read: Callable[[Mapping[str, Path]], Arrays]
     classes: int
-    home: str = ""  # the address of what can be downloaded
-    checksums: Mapping[str, str] = field(default_factory=dict)  # MD5 of each file of that; none: nothing
+    home: str = ""  # the address to download from
+    checksums: Mapping[str, str] = field(default_factory=dict)  # MD5 of each file there; empty: no download
 
 
 _IDX = tuple(formats.IDX_FILES.values())
@@ -114,9 +113,9 @@ def load(
 ) -> Dataset:
     """The data set of that name (`NAMES`), or of the user's own file, a path ending in .npz or .csv.
 
-    `folder` takes the place of $BONAFED_DATA (the files may also be directly in it) and is where the
-    user's own file is looked for; `seed` is for synthetic data; `on_progress` is told, perhaps from
-    another thread, what a download is doing.
+    `folder` replaces $BONAFED_DATA (the files may also be directly in it) and is where the user's own file
+    is looked for; `seed` is for synthetic data; `on_progress` is called, perhaps from another thread, with
+    the progress of a download.
 
     >>> load("digits").features.shape
     (1442, 1, 8, 8)
@@ -135,12 +134,12 @@ def load(
 
 
 def is_own_file(name: str) -> bool:
-    """Whether `load` takes the name for the path of the user's own file."""
+    """Whether `load` treats the name as the path of the user's own file."""
     return Path(name).suffix.lower() in (".npz", ".csv")
 
 
 def own_file(name: str, folder: Path | None = None) -> Path:
-    """Where the user's own file is: in the folder, or here if there is none."""
+    """The path of the user's own file: in the folder, if there is one, or in the current one."""
     path = Path(name).expanduser()
     if folder is None:
         return path
@@ -308,12 +307,12 @@ def _look_up(name: str, folder: Path | None, say: Progress) -> Dataset:
         else:
             return _checked(name, cache, arrays, source.classes)
     needed = ", ".join(f"{file}[.gz]" for file in source.files)
-    elsewhere = "or say with $BONAFED_DATA or `folder` where they are"
+    elsewhere = "or set $BONAFED_DATA or `folder` to where they are"
     raise UnreadableFile(places[0], f"{name} not found: put {needed} there, {elsewhere} ({reason})")
 
 
 def _in_folder(name: str, folder: Path) -> tuple[Path, Arrays] | None:
-    """What a folder holds of a data set, original files before an archive; only some is a mistake."""
+    """A data set in a folder, original files before an archive; an incomplete one is refused."""
     source = _SOURCES[name]
     for place in (folder, folder / formats.CIFAR_FOLDER):
         paths = {file: path for file in source.files if (path := formats.locate(place, file))}
@@ -327,7 +326,7 @@ def _in_folder(name: str, folder: Path) -> tuple[Path, Arrays] | None:
 
 
 def _checked(name: str, path: Path, arrays: Arrays, classes: int | None = None) -> Dataset:
-    """`from_arrays`, with the file named in what it refuses."""
+    """`from_arrays`, with errors that name the file."""
     try:
         return from_arrays(
             name,
@@ -347,7 +346,7 @@ def _download(name: str, source: _Source, cache: Path, say: Progress) -> Arrays:
     """Fetch a data set from its home and save it to the cache, completely or not at all."""
     import pooch
 
-    pooch.get_logger().setLevel(logging.WARNING)  # `say` tells
+    pooch.get_logger().setLevel(logging.WARNING)  # `say` reports progress
     cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache) as scratch:
         for file, checksum in source.checksums.items():
@@ -372,25 +371,25 @@ def _download(name: str, source: _Source, cache: Path, say: Progress) -> Arrays:
 
 
 class _DownloadProgress:
-    """Says once a second how much of a file has arrived: what pooch asks of a progress bar."""
+    """Says once a second how much of a file has arrived, with the interface of pooch's progress bars."""
 
     def __init__(self, say: Progress) -> None:
         self._say, self._received, self._reported = say, 0, time.monotonic()
-        self.total = 0  # bytes; 0: the server does not say
+        self.total = 0  # bytes; 0: unknown
 
     def update(self, count: int) -> None:
-        """So many bytes more."""
+        """Count this many more bytes."""
         self._received += count
         if time.monotonic() - self._reported >= 1.0:
             self._reported = time.monotonic()
             self._say(f"{self._received / 1e6:.1f} MB received")
 
     def reset(self) -> None:
-        """Begin again."""
+        """Start over."""
         self._received = 0
 
     def close(self) -> None:
-        """Nothing is left to do."""
+        """Nothing to do."""
 
 
 def _are_pixels(values: ArrayLike) -> bool:
@@ -418,7 +417,7 @@ def _features(name: str, values: ArrayLike, vocabulary: int) -> Features:
 
 
 def _refuse_not_single(name: str, values: NDArray[Any], single: NDArray[np.float32]) -> None:
-    """Numbers that are none, or none in single precision."""
+    """Refuse numbers that are not finite, or not in single precision."""
     _refuse_samples(name, "must be finite", values, ~np.isfinite(values))
     most = np.finfo(np.float32).max
     _refuse_samples(name, f"must not exceed {most:.3g} in size", values, ~np.isfinite(single))
@@ -443,7 +442,7 @@ def _labels(name: str, values: ArrayLike, samples: int, classes: int | None) -> 
 
 
 def _groups(values: ArrayLike, samples: int) -> NDArray[np.int64]:
-    """Whole numbers as they are if they fit, other owners numbered from 0."""
+    """Owners: whole numbers unchanged if they fit into 64 bits, others numbered from 0."""
     array = _array("groups", values)
     if array.shape != (samples,):
         raise InvalidValue("groups", f"must be one for each of {samples} samples", f"shape {array.shape}")
@@ -467,7 +466,7 @@ def _array(name: str, values: ArrayLike) -> NDArray[Any]:
 
 
 def _refuse_samples(name: str, rule: str, values: NDArray[Any], bad: NDArray[np.bool_]) -> None:
-    """Name the first sample in which something is bad."""
+    """Refuse bad values, naming the first sample with one."""
     if bad.any():
         sample = int(np.flatnonzero(bad.reshape(len(bad), -1).any(axis=1))[0])
         raise InvalidValue(name, rule, f"{values[sample][bad[sample]].flat[0]} in sample {sample}")

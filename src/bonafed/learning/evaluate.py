@@ -1,8 +1,8 @@
-"""How good models are on samples: one model, many models, or every sample by itself.
+"""How good models are on samples: one model, many models, or sample by sample.
 
 The loss of a sample is computed in double precision from the outputs of the model, and in one place only
-(`_losses`), so that a model has the same loss whoever asks. Models are run single-threaded, on as many
-samples at a time as are worth computing at once.
+(`_losses`), so that it is the same for every caller. Models are run single-threaded, on as many samples at
+a time as are worth computing at once.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class ModelScores(NamedTuple):
     """How good m models are on the same samples."""
 
     loss: Floats  # (m,) mean over the samples
-    accuracy: Floats  # (m,) share of samples classified rightly; NaN for regression
+    accuracy: Floats  # (m,) share of samples classified correctly; NaN for regression
 
 
 @single_threaded()
 def evaluate(program: Program, weights: Tensor, samples: Samples) -> tuple[float, float]:
-    """Mean loss and accuracy (NaN for regression) of one model (P,) on samples; NaN of no samples."""
+    """Mean loss and accuracy (NaN for regression) of one model (P,) on samples; NaN without samples."""
     n = samples.features.shape[0]
     if n == 0:
         return float("nan"), float("nan")
@@ -81,13 +81,13 @@ def sample_losses(program: Program, weights: Tensor, samples: Samples) -> Floats
 
 
 def precision(samples: Samples) -> torch.dtype:
-    """That models of these samples are computed in: of the features; single where these are tokens."""
+    """The precision for models of these samples: that of the features, or single for tokens."""
     kind = samples.features.dtype
     return kind if kind.is_floating_point else torch.float32
 
 
 def _at_once(program: Program, samples: Samples) -> int:
-    """Samples of a call, of all its models together; nothing is kept for a gradient."""
+    """Samples per call, over all its models; nothing is kept for a gradient."""
     return min(_SAMPLES_AT_ONCE, 4 * program.samples_per_call(samples.features[0], clip=False))
 
 
@@ -112,7 +112,7 @@ def _losses(program: Program, z: Tensor, y: Tensor) -> Tensor:
 
 
 def _score(program: Program, weights: Tensor, samples: Samples, length: int) -> tuple[Tensor, Tensor]:
-    """(k,) summed loss and number of right answers, in double precision."""
+    """(k,) summed loss and number of correct answers, in double precision."""
     k = weights.shape[0]
     loss, correct = torch.zeros(k, dtype=torch.float64), torch.zeros(k, dtype=torch.float64)
     for z, y in _outputs(program, weights, samples, length):

@@ -1,19 +1,19 @@
-"""The seam to clients: a federation is asked, and what it answers is all that a server sees.
+"""The seam to clients: what a federation answers is all that a server sees.
 
     report(question)        what clients state about themselves, by name
-    total(tasks, shares)    they work; the weighted sum, who delivered, what was released; no single one
+    total(tasks, shares)    they work; the weighted sum, who delivered, what was released; no single answer
     replies(tasks)          they work; the answer of each, or why there is none
 
-A mechanism declares which of the two it needs (`Mechanism.needs`); federations that add up in secret, or
-while answers arrive, offer the first only. Nothing above this seam holds a record: what is known of clients
-is a `Roster`, their names and what they agreed to reveal.
+A mechanism declares whether it needs `total` or `replies` (`Mechanism.needs`); federations that add up in
+secret, or while answers arrive, offer only the first. Nothing above this seam holds a record: clients are
+known through a `Roster`, their names and what they agreed to reveal.
 
-A task says what one client is sent and what it is to do with it. It has an identifier: asked again, a
-client gives the same answer; other work under the same identifier is refused. A client that fails, is late
-or answers something else is a `Failure`, never an exception: what to do then is the mechanism's policy.
+A task says what one client is sent and what to do with it. It has an identifier: asked again, a client
+gives the same answer; different work under the same identifier is refused. A client that fails, is late or
+gives a wrong kind of answer is a `Failure`, never an exception; the mechanism decides what to do about it.
 
 Noise that protects a client is drawn on its side of the seam, from its own secret. The order in which it
-goes through its records is no secret, and comes with the task.
+processes its records is not secret, and comes with the task.
 
 Implementations: `learning.local` (all tasks of a round as one program, on this machine),
 `learning.functions` (a function of the user's).
@@ -48,9 +48,9 @@ class Roster:
     sizes: NDArray[np.int64]  # (N,) records of each
     shape: tuple[int, ...] = ()  # of the features of one record
     classes: int = 0  # of the labels; 0: targets are real numbers
-    # largest norm of a record's features with a constant 1 beside them, agreed on; None: not bounded
+    # agreed bound on the norm of a record's features with a constant 1 appended; None: not bounded
     feature_bound: float | None = None
-    vocabulary: int = 0  # of features that are words; 0: they are numbers
+    vocabulary: int = 0  # size, where features are words; 0: they are numbers
     smoothness: float | None = None  # L of every client's loss, where all agreed on a bound
     strong_convexity: float | None = None  # mu, likewise
 
@@ -86,8 +86,8 @@ class Train:
 
     training: LocalTraining  # steps, batch, rate, optimizer, clip
     round_number: int
-    seed: int  # of the order of records
-    copy: int = 0  # 0, 1, ... if the client is asked more than once in the round
+    seed: int  # for the order of records
+    copy: int = 0  # 0, 1, ... if the client has several tasks in the round
     noise_multiplier: float = 0.0  # noise over sensitivity in every step, drawn by the client; 0: none
 
     def __post_init__(self) -> None:
@@ -97,7 +97,7 @@ class Train:
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """What a client's loss is: the mean over its records, plus regulariser/2 |w|^2.
+    """A client's loss: the mean over its records, plus regulariser/2 |w|^2.
 
     "linear": softmax regression for classes, least squares for real targets, on features with a constant,
     divided by `scale`; "module": the loss of the model that the federation trains.
@@ -105,8 +105,8 @@ class Objective:
 
     regulariser: float
     kind: Literal["linear", "module"] = "linear"
-    scale: float = 1.0  # agreed on, so that features with the constant have norm 1 at most
-    shorten: bool = False  # every record's features to norm 1 at most, each by itself
+    scale: float = 1.0  # agreed scale, so that features with the constant have norm at most 1
+    shorten: bool = False  # scale each record's features separately to norm at most 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +114,8 @@ class Gradients:
     """The gradients of the objective at the models; the answer is (m, P)."""
 
     objective: Objective
-    clip: float | None = None  # every record's part scaled to this norm at most
-    released: int = 0  # numbers that were released with noise before this: where reproducible noise goes on
+    clip: float | None = None  # every record's gradient is scaled to at most this norm
+    released: int = 0  # numbers released with noise before this: where reproducible noise continues
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ class Losses:
 
     objective: Objective
     limit: float | None = None
-    released: int = 0  # as of `Gradients`
+    released: int = 0  # as in `Gradients`
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,9 +165,9 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why there is no answer, or none that can be used."""
+    """Why there is no answer, or no usable one."""
 
-    reason: str  # "must be finite, got NaN or inf", as one would say it of the answer, or what came instead
+    reason: str  # such as "must be finite, got NaN or inf", or what came instead of an answer
 
 
 NOT_FINITE = Failure("must be finite, got NaN or inf; a smaller learning rate may help")
@@ -182,40 +182,40 @@ class Total:
     failures: Mapping[str, Failure] = field(default_factory=dict)  # by identifier
     loss: float = float("nan")  # mean training loss of those who delivered
     steps: int = 0  # gradient steps of all together
-    releases: tuple[Release, ...] = ()  # given away, whether or not it could be used
+    releases: tuple[Release, ...] = ()  # whether or not the answers could be used
 
 
 @runtime_checkable
 class Federation(Protocol):
-    """Clients that can be asked."""
+    """Clients that can be given work."""
 
     @property
     def members(self) -> Roster: ...
 
     @property
     def vouched(self) -> Collection[str]:
-        """Clients whose answers are computed by this process and cannot be other than honest."""
+        """Clients whose answers this process computes, so that they are certainly honest."""
         ...
 
     def report(self, question: Question) -> Mapping[str, float]:
-        """What clients state; who does not answer is missing."""
+        """What clients state; those who do not answer are missing."""
         ...
 
     def total(self, tasks: Sequence[Task], shares: Floats, noise: float = 0.0) -> Total:
-        """Work, and the sum of answers times shares: (tasks,), or (tasks, m) with a share for each model.
+        """Have the tasks done, and add up answers times shares: (tasks,), or (tasks, m) with one per model.
 
-        Tasks are of one kind of work. Noise of this standard deviation is added to every number of the
+        All tasks are of one kind of work. Noise of this standard deviation is added to every number of the
         sum, once, on the clients' side of the seam.
         """
         ...
 
     def replies(self, tasks: Sequence[Task]) -> Mapping[str, Reply | Failure]:
-        """Work, and each answer or failure, by identifier."""
+        """Have the tasks done; each answer or failure, by identifier."""
         ...
 
 
 def weighted_sum(answers: Sequence[Models], shares: Floats, like: tuple[int, ...]) -> Floats:
-    """Answers times shares, added one by one in double precision; of none, zeros of this shape."""
+    """Answers times shares, added one by one in double precision; zeros of this shape without answers."""
     total = np.zeros(like)
     for values, share in zip(answers, shares, strict=True):
         total += np.asarray(values, dtype=np.float64) * np.reshape(share, (-1, 1))

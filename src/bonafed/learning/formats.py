@@ -1,8 +1,8 @@
-"""Reading data sets from files in their original formats; everything that can be wrong is checked.
+"""Read data sets from files in their original formats, checking everything that can be wrong.
 
 Each reader returns arrays under the names `features`, `labels`, `test_features`, `test_labels` and, where
 the format has them, `groups` and `vocabulary`; `datasets.from_arrays` makes a `Dataset` of them. A file
-that breaks its format is an `UnreadableFile` that says the file, the rule and, in a text file, the line.
+that violates its format raises an `UnreadableFile` with the file, the rule and, for text, the line.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ NPZ_ERRORS = (
     OSError, ValueError, EOFError, RuntimeError, OverflowError, TypeError, SyntaxError, tokenize.TokenError,
     zipfile.BadZipFile, zlib.error,
 )  # fmt: skip
-PADDING, UNKNOWN = 0, 1  # token numbers that are no word of the vocabulary
+PADDING, UNKNOWN = 0, 1  # token numbers that stand for no word of the vocabulary
 
 
 def locate(folder: Path, file: str) -> Path | None:
@@ -151,7 +151,7 @@ def read_npz(path: Path) -> Arrays:
     """A NumPy archive with `features` and `labels`, perhaps the other `ARRAYS`, and nothing else."""
     try:
         with path.open("rb") as stream:
-            if stream.read(2) not in (b"PK", b"\x93N"):  # of a zip file, of a single array
+            if stream.read(2) not in (b"PK", b"\x93N"):  # a zip file, a single array
                 raise UnreadableFile(path, "not a NumPy archive: must be written by numpy.savez")
             stream.seek(0)
             archive = np.load(stream, allow_pickle=False)
@@ -162,7 +162,7 @@ def read_npz(path: Path) -> Arrays:
         reason = getattr(error, "strerror", None) or f"not a NumPy archive of numbers: {error}"
         raise UnreadableFile(path, reason) from error
     for name, values in arrays.items():
-        if not isinstance(values, np.ndarray):  # a file in the archive that is none of NumPy's
+        if not isinstance(values, np.ndarray):  # a file in the archive that is not an array
             raise UnreadableFile(path, f"must hold arrays only, got a file {name!r}")
         if name not in ARRAYS:
             raise UnreadableFile(path, f"arrays must be among {', '.join(ARRAYS)}, got {name!r}")
@@ -300,7 +300,7 @@ def _csv_whole(path: Path, line: int, name: str, text: str, most: int | None) ->
 
 
 def _csv_number(text: str) -> float:
-    if "_" in text:  # Python's own way of writing numbers
+    if "_" in text:  # Python would accept it in a number
         raise ValueError
     return float(text)
 

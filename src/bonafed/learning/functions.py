@@ -1,10 +1,10 @@
-"""A federation whose clients are asked by a function of yours.
+"""A federation whose clients are reached through a function of yours.
 
-`ask` is handed the tasks of a step, all at the same time, and returns what came back by identifier: an
-array, a `Reply`, None or nothing for no answer, or the exception that came instead. It says nothing about
-how clients are reached. What a client answers is its own affair: an answer that cannot be used is a
-`Failure` that says why. What `ask` itself does is not: if it fails as a whole, `AskFailed` is raised, which
-blames nobody. Trying again is for `ask` to do, which knows what is worth it.
+`ask` gets all the tasks of a step at once and returns the answers by identifier: an array, a `Reply`, None
+(or no entry) for no answer, or the exception that came instead. How clients are reached is up to it. A
+client is responsible for its answer: one that cannot be used becomes a `Failure` that says why. It is not
+responsible for `ask`: if that fails as a whole, `AskFailed` is raised, which blames no client. Retrying is
+left to `ask`, which knows what is worth retrying.
 
 Nobody is vouched for: whoever needs to know whether an answer is honest has to check it.
 """
@@ -38,7 +38,7 @@ NOT_FINITE = "NaN or inf"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FunctionFederation:
-    """Clients whom a function asks.
+    """Clients that a function asks.
 
     >>> from bonafed.learning.federation import Gradients, Objective
     >>> targets = {"ada": 1.0, "ben": 3.0}  # F(w) = (w - target)^2/2
@@ -54,7 +54,7 @@ class FunctionFederation:
     members: Roster
     ask: Ask
     state: Callable[[Question], Mapping[str, float]] | None = None  # what clients report
-    _digests: dict[str, bytes] = field(default_factory=dict, repr=False)  # what was asked, by identifier
+    _digests: dict[str, bytes] = field(default_factory=dict, repr=False)  # of all tasks, by identifier
 
     @property
     def vouched(self) -> Collection[str]:
@@ -62,7 +62,7 @@ class FunctionFederation:
         return ()
 
     def report(self, question: Question) -> Mapping[str, float]:
-        """What the function that was given for it says."""
+        """What the function `state` returns."""
         if self.state is None:
             rule = f"must be a function that asks clients for their {question.name}"
             raise InvalidValue("state", rule, None)
@@ -116,7 +116,7 @@ class FunctionFederation:
         }
 
     def _remember(self, tasks: Sequence[Task]) -> None:
-        """Other work under an identifier that is known is refused."""
+        """Refuse different work under an identifier that was used before."""
         for task in tasks:
             if task.client not in self.members.index:
                 raise InvalidValue("client", "must be in the roster", repr(task.client))
@@ -129,7 +129,7 @@ class FunctionFederation:
 
 
 def answer_shape(task: Task) -> tuple[int, int]:
-    """Of what a client answers."""
+    """The shape of a client's answer."""
     count, size = task.models.shape
     if isinstance(task.work, Losses):
         return (count if task.work.limit is None else 1), 1
@@ -137,7 +137,7 @@ def answer_shape(task: Task) -> tuple[int, int]:
 
 
 def usable_answer(answer: object, shape: tuple[int, ...]) -> Reply | Failure:
-    """What a client sent, as numbers of one's own, if it can be added to those of the others."""
+    """A client's answer as a copy of its numbers, if they can be added to those of the others."""
     if answer is None:
         return Failure("nothing")
     if isinstance(answer, Failure):
@@ -153,12 +153,12 @@ def usable_answer(answer: object, shape: tuple[int, ...]) -> Reply | Failure:
 
 
 def _numbers(answer: object, shape: tuple[int, ...]) -> Floats | Failure:
-    """A copy: what was checked is what is remembered, whatever becomes of a buffer."""
+    """The numbers as a copy, so that what was checked cannot change with a buffer."""
     try:
         array = np.asarray(answer)
     except (TypeError, ValueError, OverflowError, RuntimeError):  # the last is torch's
         return Failure(f"no numbers ({type(answer).__name__})")
-    if array.dtype.kind not in "iuf":  # not complex, which would lose a part, nor text that can be parsed
+    if array.dtype.kind not in "iuf":  # neither complex, which would lose a part, nor text
         kind = type(answer).__name__ if array.dtype.kind in "OUSV" else array.dtype.name
         return Failure(f"no real numbers ({kind})")
     if array.shape != shape:

@@ -1,9 +1,9 @@
-"""Who holds which class, where each client holds k: a random draw, and a way that always finds one.
+"""Who holds which class if each client holds k: at random or, where that fails, by exchanges.
 
 Client i (from 0) of N holds the class i mod K. The rest is a flow from clients to classes, in which a class
 has room for as many holders as it has samples: a client that finds no class with room takes one from
-another client, which looks for another in turn. If no such chain ends at a class with room there is no
-solution; and a class that is held stays so along the way.
+another client, which in turn looks for another. If no such chain ends at a class with room there is no
+solution. No class loses its last holder along the way.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-REDRAWS = 1_000  # draws tried before holders are exchanged
+REDRAWS = 1_000  # random draws before classes are exchanged
 Holders = NDArray[np.bool_]  # (clients, classes)
 
 
@@ -34,7 +34,7 @@ def holders(
 def _begin(
     sizes: NDArray[np.int64], clients: int, rng: np.random.Generator
 ) -> tuple[Holders, NDArray[np.int64]]:
-    """The class i mod K for client i, classes without a holder dealt out; samples without a holder yet."""
+    """Class i mod K for client i, classes without a holder dealt out; and the room left in each class."""
     holds = np.zeros((clients, sizes.size), dtype=np.bool_)
     holds[np.arange(clients), np.arange(clients) % sizes.size] = True
     unheld = rng.permutation(np.flatnonzero(~holds.any(axis=0)))
@@ -43,7 +43,7 @@ def _begin(
 
 
 def _take(row: Holders, room: NDArray[np.int64], per_client: int, rng: np.random.Generator) -> bool:
-    """Classes with room for one client, at random; False if there are too few."""
+    """Give one client random classes with room; False if there are too few."""
     missing = per_client - int(row.sum())
     free = np.flatnonzero(~row & (room > 0))
     if free.size < missing:
@@ -57,9 +57,9 @@ def _take(row: Holders, room: NDArray[np.int64], per_client: int, rng: np.random
 def _exchange(holds: Holders, room: NDArray[np.int64], client: int, order: NDArray[np.int64]) -> bool:
     """One more class for a client, by the shortest chain of clients that each give one up; or False."""
     classes = holds.shape[1]
-    chains: dict[int, list[tuple[int, int]]] = {client: []}  # (who, takes what) on the way to each client
+    chains: dict[int, list[tuple[int, int]]] = {client: []}  # (taker, class) up to each client
     waiting, seen = [client], set[int]()
-    for taker in waiting:  # grows on the way
+    for taker in waiting:  # grows during the loop
         for label in order[~holds[taker, order]].tolist():
             if label in seen:
                 continue
@@ -70,14 +70,14 @@ def _exchange(holds: Holders, room: NDArray[np.int64], client: int, order: NDArr
                 room[label] -= 1
                 return True
             for giver in np.flatnonzero(holds[:, label]).tolist():
-                if giver not in chains and giver % classes != label:  # its first class it keeps
+                if giver not in chains and giver % classes != label:  # it keeps its first class
                     chains[giver] = chain
                     waiting.append(giver)
     return False
 
 
 def _carry_out(holds: Holders, chain: list[tuple[int, int]]) -> None:
-    """Everyone takes a class, which the next one gives up."""
+    """Every client takes a class, which the next one gives up."""
     for place, (taker, label) in enumerate(chain):
         holds[taker, label] = True
         if place:

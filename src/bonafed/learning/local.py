@@ -1,6 +1,6 @@
 """A federation on this machine: all tasks of a round as one program.
 
-The samples of all clients lie here, below the seam; `members` says of them what a real federation would
+The samples of all clients are here, below the seam; `members` says about them what a real federation would
 reveal. Answers are computed from each client's own samples, so everybody is vouched for.
 """
 
@@ -49,18 +49,18 @@ from bonafed.learning.problems.convex import (
 from bonafed.learning.problems.federation import ProblemFederation
 from bonafed.learning.work import sampling_rate
 
-TaskUpdate = tuple[int, Job, Update]  # the place of its task, and what came of it
+TaskUpdate = tuple[int, Job, Update]  # the place of the task, its job, and the update it led to
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EngineFederation:
-    """Clients whose samples are held here; a context in which a crew of processes trains."""
+    """Clients whose samples are on this machine; as a context, it ends its crew of processes when left."""
 
     members: Roster
     program: Program
     samples: Samples  # of all clients
     parts: Sequence[NDArray[np.int64]]  # (N,) which of them are each client's
-    noise: Source = field(default_factory=Secret.fresh)  # what hides their records
+    noise: Source = field(default_factory=Secret.fresh)  # of the noise that hides their records
     cores: int = 1
     crew: Crew = field(init=False)
     _problems: dict[Objective, Problem] = field(default_factory=dict, init=False, repr=False)
@@ -80,7 +80,7 @@ class EngineFederation:
         return replace(self, noise=noise)
 
     def report(self, question: Question) -> Mapping[str, float]:
-        """What simulated clients know of themselves."""
+        """What simulated clients know about themselves."""
         if question.simulate is None:
             rule = "are required: simulated clients do not know their own"
             raise MissingValue(f"reports of {question.name}", rule)
@@ -96,7 +96,7 @@ class EngineFederation:
         return self._problem(objective, weights)
 
     def class_shares(self) -> Floats | None:
-        """(N, classes) of every client's samples; None for real targets. For simulations only."""
+        """(N, classes) shares in every client's samples; None for real targets. For simulations only."""
         classes = self.members.classes
         if not classes:
             return None
@@ -129,7 +129,7 @@ class EngineFederation:
         return RidgeRegression(x, targets, owner, objective.regulariser, weights)
 
     def _answering(self, tasks: Sequence[Task]) -> ProblemFederation:
-        """Of tasks without training."""
+        """The federation that answers tasks without training."""
         work = tasks[0].work
         assert not isinstance(work, Train)
         return ProblemFederation(self.oracle(work.objective), self.members, self.noise.noisy)
@@ -144,7 +144,7 @@ class EngineFederation:
             raise InvalidValue("noise", "must be 0 for local training, whose clients add their own", noise)
         updates, failures = self._train(tasks)
         change = self._sum(updates, shares)
-        if not _finite(change):  # then an update is not; to look at each every time would take longer
+        if not _finite(change):  # then some update is not; checking each one every time would take longer
             bad = {place for place, _, update in updates if not _finite(update.change)}
             failures |= dict.fromkeys(bad, NOT_FINITE)
             change = self._sum([answer for answer in updates if answer[0] not in bad], shares)
@@ -180,7 +180,7 @@ class EngineFederation:
         return replies
 
     def _train(self, tasks: Sequence[Task]) -> tuple[list[TaskUpdate], dict[int, Failure]]:
-        """Place, job and update of tasks that could be trained; why the others could not."""
+        """Place, job and update of each task that could be trained, and why the others could not."""
         work = _shared_work(tasks)
         places, jobs = self._jobs(tasks)
         answers = try_jobs(
@@ -202,7 +202,7 @@ class EngineFederation:
             client, work = index.get(task.client), task.work
             if client is None:
                 raise InvalidValue("clients", "must be in the federation", repr(task.client))
-            assert isinstance(work, Train)  # `_shared_work` refuses others
+            assert isinstance(work, Train)  # `_shared_work` refuses the others
             jobs.append(Job(client, self.parts[client], work.copy, work.noise_multiplier))
         if all(before.client < after.client for before, after in pairwise(jobs)):
             return range(len(jobs)), jobs
@@ -229,7 +229,7 @@ class EngineFederation:
 def _owners(
     parts: Sequence[NDArray[np.int64]], samples: int
 ) -> tuple[NDArray[np.int64] | None, NDArray[np.int64]]:
-    """Which samples somebody holds, None for all in their order, and the client of each."""
+    """The samples that somebody holds (None: all, in their order) and the client of each."""
     indices = np.concatenate(parts)
     if indices.size == samples and np.array_equal(np.sort(indices), np.arange(samples)):
         return None, owners(list(parts))
@@ -237,7 +237,7 @@ def _owners(
 
 
 def _shared_work(tasks: Sequence[Task]) -> Train:
-    """What all are asked to do, but for copies and noise; one program computes one kind of work."""
+    """The work of all tasks, which may differ only in copies and noise: one program, one kind of work."""
     first = tasks[0].work
     if not isinstance(first, Train):
         raise InvalidValue("work", "must be local training", type(first).__name__)
@@ -264,7 +264,7 @@ def _start(tasks: Sequence[Task], places: Sequence[int]) -> Tensor:
 
 
 def _release(task: Task, job: Job, update: Update) -> Release:
-    """Given away whether or not it can be used."""
+    """What the update gave away, whether or not it can be used."""
     work = task.work
     assert isinstance(work, Train)
     rate = sampling_rate(job.samples.size, work.training)
@@ -272,5 +272,5 @@ def _release(task: Task, job: Job, update: Update) -> Release:
 
 
 def _finite(change: Tensor) -> bool:
-    """Whether all numbers are; one pass, as the sum of so many singles cannot overflow a double."""
+    """Whether all numbers are finite; one pass, as a sum of singles cannot overflow a double."""
     return math.isfinite(float(change.sum(dtype=torch.float64)))

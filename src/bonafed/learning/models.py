@@ -120,7 +120,7 @@ class _Direction(nn.Module):
         self.back = nn.Linear(hidden, 4 * hidden, bias=False)
 
     def forward(self, x: Tensor, is_word: Tensor) -> Tensor:
-        """The hidden state (B, hidden) after the last word; what is no word (B, T) leaves it as it is."""
+        """The hidden state (B, hidden) after the last word; padding leaves it unchanged."""
         gates = self.into(x)
         h = torch.zeros_like(gates[:, 0, : self.hidden])
         c = h
@@ -167,7 +167,7 @@ MODELS = (*_IMAGE_MODELS, "text-lstm")
 
 
 def build(name: str, shape: Sequence[int], outputs: int, seed: int, vocabulary: int = 0) -> nn.Module:
-    """A model by name for features of this shape, its initial weights drawn from the seed alone."""
+    """A model by name for features of this shape; its initial weights depend only on the seed."""
     checks.one_of("model", name, MODELS)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(_for_pytorch(checks.seed("seed", seed)))
@@ -181,7 +181,7 @@ def build(name: str, shape: Sequence[int], outputs: int, seed: int, vocabulary: 
 
 
 def _for_pytorch(seed: int) -> int:
-    """Its generators look at the last 32 bits of a seed; a longer one is mixed into as many."""
+    """PyTorch's generators use the last 32 bits of a seed; a longer seed is mixed into as many."""
     return seed if seed < 2**32 else int(np.random.SeedSequence(seed).generate_state(1)[0])
 
 

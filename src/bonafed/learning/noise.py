@@ -2,20 +2,20 @@
 
 A *source* gives every job a stream of its own.
 
-    Secret         a cipher's key stream, keyed by a secret and by everything the job is asked and works on
-                   (`Task`), so that the same noise is never added to two different values
+    Secret         a cipher's key stream, keyed by a secret and by everything the job depends on (`Task`),
+                   so that the same noise is never added to two different values
     Reproducible   a generator seeded by (seed, round, client, copy), for studies and tests: whoever knows
-                   the seed takes the noise off again, and an epsilon says nothing to them
+                   the seed can remove the noise, so that no epsilon protects against them
 
 Numbers are added so that floating-point arithmetic gives nothing away (Mironov 2012). The ideal mechanism
 releases S + sd Z with Z normal; here what is released is
 
     Lambda round((S + sd Z)/Lambda),    Lambda = 2^(floor(log2 sd) - 4), in (sd/32, sd/16],
 
-which is post-processing: whatever the data, a release is a multiple of the same Lambda. Z comes by Box and
-Muller from 192 random bits a pair, in double precision. What is left is how far the probabilities of these
-multiples are from the ideal ones: eta of themselves at most. What that takes of a promise is set aside
-before noise is calibrated (`privacy.arithmetic`).
+which is post-processing: whatever the data, a release is a multiple of the same Lambda. Z comes from Box
+and Muller's method with 192 random bits per pair, in double precision. What remains is the difference
+between the probabilities of these multiples and the ideal ones, a relative error of at most eta. Its cost
+in epsilon and delta is set aside before noise is calibrated (`privacy.arithmetic`).
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ from bonafed.learning.work import LocalTraining
 from bonafed.randomness import JobStream, Purpose, job_bits, round_generator
 
 KEY_BYTES = 32  # of a secret
-PIECE = 32768  # pairs of normal numbers that are made at once: fewer, and calls take longer than they do
-LANES = 8  # pairs are made in multiples of so many, as many as any processor computes at once
+PIECE = 32768  # pairs of normal numbers made at once; with fewer, the overhead of calls dominates
+LANES = 8  # pairs are made in multiples of this, which is as many as any processor computes at once
 _WORDS_A_PAIR = 3
 _WORD = 8  # bytes
 _SILENCE = memoryview(bytes(_WORD * _WORDS_A_PAIR * PIECE))  # encrypted, it is the key stream
 _COUNTER = modes.CTR(bytes(16))  # from 0
 _WHOLE, _REAL = torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.float64)
-# what the words of a pair count for: both halves of x, whose scaling is exact, and the angle
+# scale of the three words of a pair: both halves of x, for which it is exact, and the angle
 _PARTS = torch.tensor([2.0**-63, 2.0**-126, math.pi * 2.0**-63], dtype=torch.float64).view(-1, 1, 1)
 _HERE = object()  # owner of this module's arrays in the workspace
 _NOISE, _BATCHES = b"noise", b"batches"  # what a stream is for
@@ -69,7 +69,7 @@ class Task(NamedTuple):
     client: int
     copy: int
     noise_multiplier: float
-    training: bytes  # SHA-256 of what it is asked to do
+    training: bytes  # SHA-256 of the work it is given
     model: bytes  # SHA-256 of the weights it starts from
     samples: bytes  # SHA-256 of all clients' samples
     own: bytes  # which of them are its own, number after number
@@ -81,7 +81,7 @@ class Task(NamedTuple):
         return cls(round_number, job.client, job.copy, job.noise_multiplier, training, model, samples, own)
 
     def canonical(self) -> bytes:
-        """The same bytes for the same task, and for no other: all but the last field have one length."""
+        """Bytes that are the same for the same task only: all fields but the last have a fixed length."""
         numbers = _NUMBERS.pack(self.round_number, self.client, self.copy, self.noise_multiplier)
         return b"".join((numbers, self.training, self.model, self.samples, self.own))
 
@@ -90,10 +90,10 @@ _NUMBERS = struct.Struct("<qqqd")  # every bit of them
 
 
 class _Words(Protocol):
-    """An endless row of random 64-bit words."""
+    """An endless sequence of random 64-bit words."""
 
     def fill(self, out: memoryview) -> None:
-        """The next words, as the bytes they are, at most `_WORDS_A_PAIR * PIECE` words."""
+        """Fill the buffer with the next words as bytes, at most `_WORDS_A_PAIR * PIECE` words."""
 
 
 @final
@@ -114,7 +114,7 @@ class Stream:
         add_noise(gradient[None], [self], [sd])
 
     def uniforms(self, count: int) -> Floats:
-        """(count,) independent uniform numbers of 53 bits in [0, 1), from a stream apart from the noise."""
+        """(count,) independent uniform numbers of 53 bits in [0, 1), from another stream than the noise."""
         if self._batches is None:
             self._batches = self._words(_BATCHES)
         words = np.empty(count, dtype=np.int64)
@@ -128,20 +128,20 @@ class Source(ABC):
 
     @abstractmethod
     def stream(self, task: Task) -> Stream:
-        """The stream of a job; the same one each time the same task is asked about."""
+        """The stream of a job, always the same one for the same task."""
 
     @abstractmethod
     def noisy(self, values: Floats, sd: float, request: bytes, released: int) -> Floats:
         """A sum with noise of standard deviation sd on each number, as it may be published.
 
-        `asked` says all about what was asked, `released` how many numbers of the run were published before.
+        `request` describes completely what was requested, `released` counts the numbers published so far.
         """
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Secret(Source):
-    """Noise that only who holds the key can take off again: AES-256 in counter mode, a key per task."""
+    """Noise that only the holder of the key can remove: AES-256 in counter mode, with a key per task."""
 
     key: bytes = field(repr=False)
 
@@ -151,7 +151,7 @@ class Secret(Source):
 
     @classmethod
     def fresh(cls) -> Secret:
-        """A key of the operating system's."""
+        """A new key from the operating system."""
         return cls(secrets.token_bytes(KEY_BYTES))
 
     def stream(self, task: Task) -> Stream:
@@ -159,23 +159,23 @@ class Secret(Source):
         return Stream(lambda purpose: _Cipher(self.derived(purpose, whole)))
 
     def noisy(self, values: Floats, sd: float, request: bytes, released: int) -> Floats:
-        """Keyed by what was asked and by the very values: asked again it is the same, else another."""
+        """Keyed by the request and the values themselves: the same for the same release, and only then."""
         what = repr((released, float(sd))).encode() + hashlib.sha256(request).digest()
         return _with_noise(self, values, sd, what)
 
     def releases(self, text: bytes) -> SecretReleases:
-        """Noise for releases one after the other, of a run that this text says all about."""
+        """Noise for successive releases of a run that this text describes completely."""
         return SecretReleases(self, text)
 
     def derived(self, purpose: bytes, text: bytes) -> bytes:
-        """A key for one purpose: HMAC-SHA256 of what it is for."""
+        """A key for one purpose: HMAC-SHA256 of the purpose and the text."""
         return hmac.digest(self.key, b"bonafed " + purpose + b"\0" + text, "sha256")
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Reproducible(Source):
-    """Noise that anybody who knows the seed can compute, and take off: for studies and tests only."""
+    """Noise that anybody who knows the seed can compute and remove: for studies and tests only."""
 
     seed: int
     _sums: _Skipping = field(init=False, repr=False, compare=False)
@@ -189,14 +189,14 @@ class Reproducible(Source):
         return Stream(lambda purpose: _Generator(numbers, _STREAMS[purpose]))
 
     def noisy(self, values: Floats, sd: float, request: bytes, released: int) -> Floats:
-        """Of one stream for the whole run, from the number it has come to."""
+        """From one stream for the whole run, after the numbers released so far."""
         normal = self._sums.normal(released, np.size(values))
         return np.asarray(values + sd * normal.reshape(np.shape(values)))
 
 
 @final
 class _Skipping:
-    """A row of normal numbers from a seed that can be read from any place on."""
+    """A sequence of normal numbers from a seed that can be read from any position."""
 
     def __init__(self, seed: int) -> None:
         self._seed, self._place, self._rng = seed, 0, round_generator(seed, Purpose.PRIVATE_SUMS)
@@ -212,10 +212,10 @@ class _Skipping:
 
 @final
 class SecretReleases:
-    """Releases one after the other; the noise of each is keyed by its number and by the very values.
+    """Successive releases, each with noise keyed by its number and by the values themselves.
 
-    A function of the secret that nobody can tell from a random one may well be told the values: equal ones
-    get equal noise when a run is repeated, and others get other noise.
+    The values are safe as input of a keyed function that nobody can tell from a random one: equal values
+    get equal noise when a run is repeated, and different values get different noise.
     """
 
     def __init__(self, secret: Secret, text: bytes) -> None:
@@ -228,7 +228,7 @@ class SecretReleases:
 
 
 def _with_noise(secret: Secret, values: Floats, sd: float, what: bytes, text: bytes = b"") -> Floats:
-    """Values with noise that is keyed by them, and by everything else that is said of the release."""
+    """Values with noise that is keyed by them and by everything else about the release."""
     noisy = torch.tensor(values, dtype=torch.float64).reshape(1, -1)
     key = secret.derived(b"release", what + digest(noisy) + text)
     add_noise(noisy, [Stream(lambda _purpose: _Cipher(key))], [sd])
@@ -237,7 +237,7 @@ def _with_noise(secret: Secret, values: Floats, sd: float, what: bytes, text: by
 
 @final
 class _Cipher:
-    """Words of a key stream. A key is used for one stream, so that the counter may begin at 0."""
+    """Words of a key stream. A key is used for one stream only, so the counter may start at 0."""
 
     def __init__(self, key: bytes) -> None:
         self._context = Cipher(algorithms.AES256(key), _COUNTER).encryptor()
@@ -258,14 +258,14 @@ class _Generator:
 
 
 def digest(values: Tensor) -> bytes:
-    """Of every bit of an array, its shape and its precision."""
+    """SHA-256 of every bit of an array, its shape and its precision."""
     hasher = hashlib.sha256(f"{values.dtype}{tuple(values.shape)}".encode())
     hasher.update(np.ascontiguousarray(values.detach().numpy()).data)
     return hasher.digest()
 
 
 def digest_of_training(training: LocalTraining, seed: int) -> bytes:
-    """Of what every client is asked to do, with its samples in the order of the seed.
+    """SHA-256 of the work of every client and the seed of the order of samples.
 
     Floats are written with all their digits.
     """
@@ -273,14 +273,14 @@ def digest_of_training(training: LocalTraining, seed: int) -> bytes:
 
 
 def digest_of_samples(samples: Samples) -> bytes:
-    """Of all clients' samples and labels."""
+    """SHA-256 of all clients' samples and labels."""
     return hashlib.sha256(digest(samples.features) + digest(samples.labels)).digest()
 
 
 def add_noise(gradients: Tensor, streams: Sequence[Stream], sds: Sequence[float]) -> None:
     """One release of each row of (K, P): noise of its standard deviation from its stream, in place.
 
-    Short rows are worked on together. What a row gets does not depend on the others.
+    Short rows are processed together. The noise of a row does not depend on the others.
     """
     size = gradients.shape[1]
     pairs = math.ceil(size / (2 * LANES)) * LANES
@@ -304,7 +304,7 @@ def _scales(sds: tuple[float, ...]) -> tuple[Tensor, Tensor]:
 
 
 def unit(sd: float) -> float:
-    """Lambda, of which all that is released is a multiple: the largest power of two that is at most sd/16.
+    """Lambda, the unit of everything that is released: the largest power of two that is at most sd/16.
 
     >>> unit(0.5), unit(0.9), unit(1.0)
     (0.03125, 0.03125, 0.0625)
@@ -315,7 +315,7 @@ def unit(sd: float) -> float:
 def _add_piece(
     numbers: Tensor, streams: Sequence[Stream], width: int, variance: Tensor, grid: Tensor
 ) -> None:
-    """Noise on (K, at most 2 width) numbers. On many of them every pass counts, on few every call."""
+    """Add noise to (K, at most 2 width) numbers. With many, every pass costs time; with few, every call."""
     count = len(streams)
     words = array(_HERE, "words", (count, _WORDS_A_PAIR, width), _WHOLE)
     raw, length = words.numpy().data.cast("B"), _WORD * _WORDS_A_PAIR * width

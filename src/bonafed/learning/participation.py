@@ -1,6 +1,6 @@
 """Who takes part in a round, and with what weight.
 
-Participation may repeat a client (drawn with replacement) and weights are free, so that one round serves
+A client may be repeated (drawn with replacement) and weights are free, so that one round serves as
 
     weighted mean       weights n_k / sum of n_k over the participants
     unbiased sampling   weights 1 / (N q_n): the expected change is the mean change of all N clients
@@ -26,7 +26,7 @@ class Participation:
 
     clients: NDArray[np.int64]  # (m,) client numbers, repeated if drawn more than once
     weights: Floats  # (m,) weight of each one's change in the sum
-    is_mean: bool = False  # weights are shares of a mean: those of skipped clients go to the others
+    is_mean: bool = False  # weights are shares of a mean; those of skipped clients go to the others
 
     def __post_init__(self) -> None:
         _require_array("clients", self.clients, "iu")
@@ -38,14 +38,14 @@ class Participation:
 
 
 def _require_array(name: str, values: object, kinds: str) -> None:
-    """A one-dimensional array of NumPy's, of whole numbers ("iu") or of any ("iuf")."""
+    """Require a one-dimensional NumPy array of whole numbers ("iu") or of any numbers ("iuf")."""
     if not isinstance(values, np.ndarray) or values.ndim != 1 or values.dtype.kind not in kinds:
         numbers = "numbers" if "f" in kinds else "whole numbers"
         raise InvalidValue(name, f"must be a one-dimensional array of {numbers}", repr(values)[:60])
 
 
 def require_known(clients: list[int], number: int) -> None:
-    """Client numbers below so many; one below 0 would be counted from the end."""
+    """Require client numbers in 0..number - 1; a negative one would count from the end."""
     if clients and (min(clients) < 0 or max(clients) >= number):
         unknown = next(client for client in clients if not 0 <= client < number)
         raise InvalidValue("clients", f"must be in 0..{number - 1}", unknown)

@@ -1,7 +1,7 @@
 """Who holds which sample: labels and a generator in, one sorted index array per client out.
 
-Every partition gives each sample to exactly one client, leaves no client empty, and refuses what cannot be
-met before anything is drawn. With n samples, N clients and K classes (the labels that occur):
+Every partition gives each sample to exactly one client, leaves no client empty, and refuses impossible
+requests before anything is drawn. With n samples, N clients and K classes (the labels that occur):
 
     iid                 every class spread evenly: counts per client and class differ by at most one
     label_dirichlet     of each class, client i gets a share ~ Dirichlet(beta)             (NIID benchmark)
@@ -34,10 +34,8 @@ from bonafed.learning.holders import holders
 Indices = NDArray[np.int64]
 Parts = list[Indices]  # one sorted array of sample numbers per client; together every sample once
 
-REDRAWS = 1_000  # draws tried before a minimum is called out of reach
-MOST_SIGMA = (
-    1e73  # variance of noise: a hundred deviations are a number of single precision, as features are
-)
+REDRAWS = 1_000  # draws before a minimum counts as out of reach
+MOST_SIGMA = 1e73  # variance of noise: a hundred standard deviations still fit into single precision
 BETAS = (1e-100, 1e100)  # concentrations at which a Dirichlet distribution can be drawn in double precision
 
 
@@ -72,7 +70,7 @@ def label_dirichlet(
         for row, members in zip(counts, classes, strict=True):
             shares = rng.dirichlet(np.full(number, concentration))
             shares[sizes >= fair_share] = 0.0
-            if shares.sum() <= 0:  # the whole draw fell to clients that are full
+            if shares.sum() <= 0:  # the whole draw went to clients that are full
                 break
             row[:] = _apportion(shares, members.size)
             sizes += row
@@ -262,7 +260,7 @@ def owner_numbers(groups: ArrayLike) -> Indices:
 
 
 def owner_names(groups: ArrayLike) -> tuple[str, ...]:
-    """What the owners are called, in the order of their numbers.
+    """The names of the owners, in the order of their numbers.
 
     >>> owner_names(["ward 9", "ward 10", "ward 9"])
     ('ward 10', 'ward 9')
@@ -272,7 +270,7 @@ def owner_names(groups: ArrayLike) -> tuple[str, ...]:
 
 
 def _natural(labels: ArrayLike, clients: int, rng: np.random.Generator, groups: ArrayLike) -> Parts:
-    """`natural` with the arguments of the others, which must agree with the groups."""
+    """`natural` with the signature of the others; the arguments must agree with the groups."""
     values, number = _request(labels, clients)
     parts = natural(groups)
     if (count := sum(part.size for part in parts)) != values.size:
@@ -295,7 +293,7 @@ PARTITIONS: dict[str, Callable[..., Parts]] = {
 
 
 def options_of(name: str) -> dict[str, bool]:
-    """The options of a partition by name, and whether each must be given.
+    """The options of a partition by name, and whether each is required.
 
     >>> options_of("label_dirichlet")
     {'beta': True, 'minimum': False}
@@ -379,7 +377,7 @@ def _by_owner(owner: Indices, clients: int) -> Parts:
 
 
 def _apportion(shares: Floats, total: int) -> Indices:
-    """Whole numbers that sum to `total`, in proportion to the shares; nothing to a share of 0."""
+    """Whole numbers that sum to `total`, in proportion to the shares; 0 for a share of 0."""
     reach = np.cumsum(shares)
     edges: Indices = np.floor(reach / reach[-1] * total).astype(
         np.int64

@@ -20,18 +20,18 @@ BY_THEOREM = (PROPOSITION_1, PROPOSITION_1_PRINTED)
 NoiseSource = Literal["secret", "reproducible"]
 BadUpdatePolicy = Literal["raise", "skip"]
 REPRODUCIBLE = (
-    "the noise is reproducible: whoever knows the seed, which is in this folder, takes it off again, so "
-    "that the epsilon is a figure for studies and protects nobody"
+    "the noise is reproducible: whoever knows the seed, which is in this folder, can remove it, so that "
+    "the epsilon is a figure for studies and protects nobody"
 )
-_MOMENTUM = 0.9  # unless told otherwise; written into the config of every run, whatever its optimizer
+_MOMENTUM = 0.9  # the default; written into the config of every run, whatever its optimizer
 
 
 @dataclass(frozen=True)
 class Data(Section):
-    """Which data."""
+    """The data set."""
 
     name: str = key(word, help="A data set that bonafed knows, or your own .npz or .csv file.")
-    folder: str = key(text, "", help="Of the files; if empty $BONAFED_DATA, or the cache.")
+    folder: str = key(text, "", help="Folder of the files; if empty, $BONAFED_DATA or the cache.")
     classes: int | None = key(
         checks.whole, None, help="One more than the largest label; private runs must state it."
     )
@@ -42,9 +42,9 @@ class Partition(Section):
     """Who holds which samples."""
 
     kind: str = key(word, "iid", help="How samples are dealt out to clients.")
-    clients: int | None = key(checks.whole, None, help="How many; natural: one per owner if left out.")
+    clients: int | None = key(checks.whole, None, help="How many; for natural, one per owner if left out.")
     options: Mapping[str, Any] = field(
-        default_factory=dict, metadata={"check": lambda _, value: value, "help": "Of the kind."}
+        default_factory=dict, metadata={"check": lambda _, value: value, "help": "Options of the kind."}
     )
 
     def _agree(self) -> None:
@@ -63,7 +63,7 @@ class Partition(Section):
 
     @classmethod
     def reading(cls, table: Mapping[str, Any]) -> dict[str, Any]:
-        """Keys of its own, and those of the kind."""
+        """Its own keys, and those of the kind."""
         own = {name: value for name, value in table.items() if name in ("kind", "clients")}
         return {**own, "options": {name: value for name, value in table.items() if name not in own}}
 
@@ -77,7 +77,7 @@ def _options_of(kind: str) -> dict[str, bool]:
 
 @dataclass(frozen=True)
 class Model(Section):
-    """Which model."""
+    """The model."""
 
     name: str = key(word, help="A model that bonafed knows.")
 
@@ -106,24 +106,24 @@ def _decay(name: str, value: object) -> float:
 class Training(Section):
     """What happens in a round, and how often."""
 
-    rounds: int = key(checks.whole, help="How many.")
-    learning_rate: float | str = key(_rate, help=f'Of the first round, or "{PROPOSITION_1}".')
-    batch_size: int = key(checks.whole, 32, help="Records of a step.")
-    epochs: int | None = key(checks.whole, None, help="Local passes in a round; 1 if neither is given.")
-    steps: int | None = key(checks.whole, None, help="Or local steps.")
+    rounds: int = key(checks.whole, help="Number of rounds.")
+    learning_rate: float | str = key(_rate, help=f'In the first round, or "{PROPOSITION_1}".')
+    batch_size: int = key(checks.whole, 32, help="Records per step.")
+    epochs: int | None = key(checks.whole, None, help="Local passes per round; 1 if steps is not set.")
+    steps: int | None = key(checks.whole, None, help="Local steps per round, instead of epochs.")
     learning_rate_decay: float = key(_decay, 1.0, help="Factor from round to round.")
     smoothness: float | None = key(checks.positive, None, help="L, for proposition-1.")
     strong_convexity: float | None = key(checks.positive, None, help="mu, for proposition-1.")
     optimizer: str = key(one_of(Optimizer), "sgd", help="sgd, momentum or adam, made anew each round.")
     momentum: float = key(checks.non_negative, _MOMENTUM, help="For the optimizer of that name.")
-    weight_decay: float | None = key(checks.non_negative, None, help="0; mu for proposition-1.")
-    participation: float = key(_share, 1.0, help="Share of the clients in a round where nobody is paid.")
+    weight_decay: float | None = key(checks.non_negative, None, help="Default 0; mu for proposition-1.")
+    participation: float = key(_share, 1.0, help="Share of clients per round if nobody is paid.")
     on_bad_update: str = key(
         one_of(BadUpdatePolicy), "raise", help='Or "skip": leave a client that fails out of the round.'
     )
 
     def local_steps(self, size: int) -> int:
-        """Of a client of `size` samples in a round."""
+        """Local steps per round of a client with `size` samples."""
         return local_steps(size, self.batch_size, self.epochs, self.steps)
 
     def _agree(self) -> None:
@@ -158,7 +158,7 @@ class Training(Section):
                 learning_rate=learning_rate,
                 epochs=self.epochs,
                 steps=self.steps,
-                optimizer=self.optimizer,  # type: ignore[arg-type]  # one of them: it was checked
+                optimizer=self.optimizer,  # type: ignore[arg-type]  # checked to be one of them
                 momentum=self.momentum,
                 weight_decay=self.weight_decay or 0.0,
                 clip=clip,
@@ -168,15 +168,15 @@ class Training(Section):
 
 @dataclass(frozen=True)
 class Privacy(Section):
-    """Every client's promise: (epsilon, delta) over the whole run, to each of its records (theory P)."""
+    """The promise to each record of every client: (epsilon, delta) over the whole run (theory P)."""
 
     clip: float = key(checks.positive, help="Largest norm of one record's gradient.")
-    epsilon: float = key(checks.positive, help="Privacy that a record may lose over the whole run.")
+    epsilon: float = key(checks.positive, help="Largest privacy loss of a record over the whole run.")
     delta: float = key(checks.positive, help="Of differential privacy.")
     batches: str = key(one_of(Batches), "passes", help='Or "poisson": drawn by secret coins.')
-    adjacency: str = key(text, "", help="What the promise is for; follows from the batches.")
-    calibration: str = key(one_of(Calibration), "exact", help='Of the noise; "zcdp", "printed".')
-    noise: str = key(one_of(NoiseSource), "secret", help='Or "reproducible": the seed takes it off again.')
+    adjacency: str = key(text, "", help="What the promise refers to; follows from the batches.")
+    calibration: str = key(one_of(Calibration), "exact", help='Of the noise; or "zcdp", "printed".')
+    noise: str = key(one_of(NoiseSource), "secret", help='Or "reproducible": the seed can remove it.')
 
     def _agree(self) -> None:
         right = ADD_OR_REMOVE if self.batches == "poisson" else REPLACE
@@ -185,23 +185,23 @@ class Privacy(Section):
             raise InvalidValue("adjacency", rule, repr(self.adjacency))
         object.__setattr__(self, "adjacency", right)
         if self.batches == "poisson" and self.calibration != "exact":
-            rule = 'must be "exact" with batches = "poisson": the others know of no sampling'
+            rule = 'must be "exact" with batches = "poisson": the others do not account for sampled batches'
             raise InvalidValue("calibration", rule, repr(self.calibration))
 
 
 @dataclass(frozen=True)
 class Run(Section):
-    """Randomness, the folder, and how often something is written."""
+    """Seed, folder, cores, and how often something is written."""
 
-    seed: int = key(checks.seed, 0, help="Of everything but costs, and noise that protects somebody.")
-    folder: str = key(text, "", help="Empty: runs/<name of the config file>.")
-    checkpoint_every: int = key(checks.whole, 1, help="Rounds.")
-    evaluate_every: int = key(checks.whole, 1, help="Rounds.")
-    cores: int = key(natural, 0, help="To train on; 0: all. Changes time and memory, not the result.")
+    seed: int = key(checks.seed, 0, help="Of all randomness except costs and secret noise.")
+    folder: str = key(text, "", help="Folder of the run; if empty, runs/<name of the config file>.")
+    checkpoint_every: int = key(checks.whole, 1, help="Rounds between checkpoints.")
+    evaluate_every: int = key(checks.whole, 1, help="Rounds between evaluations.")
+    cores: int = key(natural, 0, help="Cores to train on; 0: all. Changes time and memory, not the result.")
 
     @property
     def cores_here(self) -> int:
-        """The cores, where all are wanted those that this machine gives the process."""
+        """The number of cores; for all, as many as this machine gives the process."""
         if self.cores:
             return self.cores
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,7 +1,7 @@
-"""What a client is asked to do in a round, and the arithmetic of it: steps, passes, shares, sensitivity.
+"""The work of a client in a round, and its arithmetic: steps, passes, shares, sensitivity.
 
-All of it follows from the number of records a client has, not from what they are; so whoever plans a run
-can know it before anybody trains, and without PyTorch.
+All of it follows from the number of a client's records, not from their content, so a run can be planned
+before anybody trains, and without PyTorch.
 
 >>> spec = LocalTraining(batch_size=4, learning_rate=0.1, epochs=2, clip=1.0)
 >>> step_count(9, spec), record_steps(9, spec), sensitivity(9, spec)
@@ -31,7 +31,7 @@ class LocalTraining:
     batch_size: int
     learning_rate: float  # of every local step, or of the first
     epochs: int | None = 1  # passes over the own data; or
-    steps: int | None = None  # this many batches, going round the own data
+    steps: int | None = None  # this many batches, cycling through the own data
     optimizer: Optimizer = "sgd"  # made anew each round
     momentum: float = 0.9
     weight_decay: float = 0.0  # adds weight_decay * w to the gradient
@@ -53,7 +53,7 @@ class LocalTraining:
             checks.whole("steps", self.steps)
         if self.clip is not None:
             _single("clip", checks.positive("clip", self.clip))
-            if self.clip < LEAST_CLIP:  # norms of single precision do not tell such gradients apart
+            if self.clip < LEAST_CLIP:  # norms in single precision cannot resolve such gradients
                 raise InvalidValue("clip", f"must be at least {LEAST_CLIP:g}", self.clip)
         if checks.literal("batches", self.batches, Batches) == "poisson" and self.clip is None:
             raise InvalidValue("batches", 'must be "passes" unless clip is given', repr(self.batches))
@@ -67,7 +67,7 @@ class LocalTraining:
 
 
 def _single(name: str, value: float) -> None:
-    """Models are mostly of single precision."""
+    """Refuse what exceeds single precision, which most models use."""
     most = float(np.finfo(np.float32).max)
     if value > most:
         raise InvalidValue(
@@ -76,7 +76,7 @@ def _single(name: str, value: float) -> None:
 
 
 def local_steps(records: int, batch_size: int, epochs: int | None, steps: int | None) -> int:
-    """Of a client in a round: `steps`, or those of `epochs` passes over its records."""
+    """Steps of a client in a round: `steps`, or those of `epochs` passes over its records."""
     if epochs is None:
         assert steps is not None
         return steps
@@ -84,7 +84,7 @@ def local_steps(records: int, batch_size: int, epochs: int | None, steps: int | 
 
 
 def step_count(records: int, spec: LocalTraining) -> int:
-    """How many steps a client takes; an epoch of poisson batches has as many as a pass."""
+    """How many steps a client takes; an epoch of poisson batches has as many steps as a pass."""
     return local_steps(records, spec.batch_size, spec.epochs, spec.steps)
 
 
@@ -104,7 +104,7 @@ def sampling_rate(records: int, spec: LocalTraining) -> float | None:
 
 
 def batch_share(records: int, spec: LocalTraining, length: int) -> float:
-    """What a sample counts for in a batch of this length.
+    """The share of a sample in a batch of this length.
 
     Without privacy batches are averaged. Clipped gradients are added up and divided by the size of a full
     batch, however many there are: the noise is divided likewise, and the mean of a last batch of one record
@@ -116,17 +116,17 @@ def batch_share(records: int, spec: LocalTraining, length: int) -> float:
 def sensitivity(records: int, spec: LocalTraining) -> float:
     """How far one record moves the clipped gradient of a step (theory P1, P6).
 
-    By 2 clip / batch if it is replaced, by half as much if it is added or removed, for which the promise is
-    where batches are drawn by coins.
+    By 2 clip / batch if it is replaced, by half as much if it is added or removed, which is what the
+    promise refers to where batches are drawn by coins.
     """
     assert spec.clip is not None  # the engine refuses noise without it
     return (2 if spec.batches == "passes" else 1) * spec.clip * batch_share(records, spec, 0)
 
 
 def largest_sum(records: int, spec: LocalTraining) -> float:
-    """How long the clipped gradient of a step can be at most, in units of its `sensitivity`.
+    """The largest norm of the clipped gradient of a step, in units of its `sensitivity`.
 
-    All records of a client can be in one batch that is drawn by coins.
+    A batch that is drawn by coins can contain all records of a client.
     """
     full = min(spec.batch_size, records)
     return full / 2 if spec.batches == "passes" else float(records)

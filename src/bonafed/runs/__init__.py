@@ -1,1 +1,1 @@
-"""Training runs: what was asked (config), what is kept (folder), and the loop between them."""
+"""Training runs: the config, the folder, and the loop between them."""

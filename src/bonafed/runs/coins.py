@@ -1,15 +1,14 @@
-"""The coins of a run: tossed, kept, opened, and checked by anybody.
+"""The coins of a run: they are tossed, kept and opened here, and anybody can check them.
 
-Where a mechanism's coins follow from run.seed, a simulation can be repeated, and whoever knows the seed
-knows them in advance. Verifiable ones follow the protocol of `bonafed.mechanisms.coins`, for simulated
-clients as well:
+Coins that follow from run.seed make a simulation repeatable, but whoever knows the seed knows them in
+advance. Verifiable coins follow the protocol of `bonafed.mechanisms.coins`, also for simulated clients:
 
-    before round 1   the secret is drawn and lies in the private folder; coins.json holds its commitment,
+    before round 1   the secret is drawn and put into the private folder; coins.json holds its commitment,
                      the roster and the revealed nonces
-    after the last   coins.json holds the secret too, and the private copy is erased
+    after the last   coins.json also holds the secret, and the private copy is erased
 
-In a simulation one process draws all nonces, so that a transcript shows that nobody chose the coins
-*afterwards*; that nobody chose them before is what real clients add.
+In a simulation one process draws all nonces, so a transcript only shows that nobody chose the coins
+*afterwards*; it takes real clients to ensure that nobody chose them beforehand.
 """
 
 from __future__ import annotations
@@ -33,29 +32,29 @@ _SECRET_FILE = private.COINS + ".secret"  # where `private.read_secret` looks fo
 
 
 def keep(folder: Path, coins: Coins) -> bytes:
-    """Put the secret of a run that begins where it is not shared; what is shared, for coins.json."""
+    """Put the secret of a new run into the private folder; the content of coins.json, which is shared."""
     private.write_private(folder, _SECRET_FILE, coins.secret, replace=True)
     return transcript_bytes(transcript_of(coins, opened=False))
 
 
 def restore(folder: Path) -> Coins:
-    """Those of a run that is resumed."""
+    """The coins of a run that is resumed."""
     transcript = read_transcript(folder / folders.COINS)
-    if transcript.secret is not None:  # it was ended between opening and its summary
+    if transcript.secret is not None:  # the run stopped between opening the coins and writing its summary
         return transcript.coins()
     needed = "who is sampled in the rounds to come follows from it"
     return transcript.coins(private.read_secret(folder, private.COINS, needed))
 
 
 def open_coins(folder: Path, coins: Coins) -> None:
-    """Publish the secret of a run whose rounds have ended."""
+    """Publish the secret of a run whose rounds are over."""
     folders.write(folder / folders.COINS, transcript_bytes(transcript_of(coins, opened=True)))
     private.erase_secret(folder, private.COINS)
 
 
 def verify_run(folder: Path) -> list[Finding]:
-    """Whether those who took part and were paid are those the contract, the reports and the coins say."""
-    folders.read_config(folder)  # a run, or refused
+    """Whether participants and payments are as the contract, the reports and the coins say."""
+    folders.read_config(folder)  # refuses a folder without a run
     if not (folder / folders.COINS).is_file():
         rule = 'must be a run whose config says coins = "verifiable": of others nothing can be proved'
         raise InvalidValue("--coins", rule, folder)

@@ -9,10 +9,10 @@
     [run]        seed, folder, checkpoint_every, evaluate_every, cores
     [compare]    for `bonafed compare` (`bonafed.runs.comparing`); a run does not look at it
 
-Which tables there are, and which keys each has, is the mechanism's to say (`Slice`). An unknown key, a
-missing one and an impossible value are refused under their dotted name, `training.rounds must be a whole
-number of at least 1, got 0`. What only the data can tell (whether the partition exists, whether the model
-fits) is refused by `bonafed.runs.setting`.
+The mechanism decides which tables there are, and which keys each has (`Slice`). Unknown keys, missing keys
+and impossible values are refused by their dotted name, `training.rounds must be a whole number of at least
+1, got 0`. What depends on the data (whether the partition exists, whether the model fits) is checked by
+`bonafed.runs.setting`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from bonafed.runs import toml
 from bonafed.sections import Section, section_from, unknown
 
 COMPARE = "compare"
-# data may move: what they are is told by their digest (`bonafed.runs.versions.require_same_data`)
+# data files may move: their digest identifies them (`bonafed.runs.versions.require_same_data`)
 _HARMLESS = ("run.folder", "run.cores", "run.checkpoint_every", "data.folder")
 
 
@@ -77,7 +77,7 @@ def from_tables(tables: Mapping[str, Any]) -> Config:
 
 
 def _tables_of(part: Slice) -> dict[str, tuple[type[Section], bool]]:
-    """The tables of such a run, in the order of a file, and whether each may be left out."""
+    """The tables of a config under this mechanism, in the order of a file, and whether each is optional."""
     kinds: dict[str, tuple[type[Section] | None, bool]] = {
         "data": (Data, False),
         "partition": (Partition, False),
@@ -93,7 +93,7 @@ def _tables_of(part: Slice) -> dict[str, tuple[type[Section], bool]]:
 def _not_here(
     entry: catalogue.Entry, kinds: Mapping[str, object], name: str, value: object
 ) -> InvalidValue:
-    """Why a table cannot be in the file of such a run."""
+    """Why a table cannot be in a config under this mechanism."""
     others = [other.table for other in catalogue.CATALOGUE.values() if other.table]
     if name in ("training", "privacy", *others):
         return InvalidValue(name, f"must not be given with {entry.table}", f"a section [{name}]")
@@ -113,10 +113,10 @@ def to_toml(config: Config) -> str:
 
 
 def differences(one: Config, other: Config) -> list[tuple[str, Any, Any]]:
-    """Dotted keys in which two configs differ, with both values; not those that change no result.
+    """Dotted keys in which two configs differ, with both values; keys that change no result are left out.
 
-    Where the files of the data are is none of them either, nor is what the user's own file is called:
-    whether the data are the same is for their digest to tell.
+    So are the location of the data and the name of the user's own file: their digest tells whether the
+    data are the same.
     """
     changes = []
     a, b = to_tables(one), to_tables(other)
@@ -130,6 +130,6 @@ def differences(one: Config, other: Config) -> list[tuple[str, Any, Any]]:
 
 
 def _is_harmless(dotted: str, value: object, then: object) -> bool:
-    """Whether such a change changes no result, given that the data are the same."""
+    """Whether this change has no effect on the result, given that the data are the same."""
     moved = dotted == "data.name" and all(is_own_file(str(name)) for name in (value, then))
     return moved or dotted in _HARMLESS

@@ -17,13 +17,13 @@ from bonafed.checks import Floats
 from bonafed.style import COLOURS, STYLES, sheet
 
 _PANEL = 4.5  # inches
-_FAR = 1000  # times the largest loss of another run: the axis is logarithmic
+_FAR = 1000  # times the largest loss of another run, beyond which the axis is logarithmic
 _HANDLE, _LETTER = 0.7, 0.065  # inches of a legend's entry: the line with its margins, and a letter
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RunCurve:
-    """One run, measured after each of m rounds; NaN where it was not."""
+    """One run, measured after each of m rounds; NaN where it was not measured."""
 
     name: str
     rounds: Floats  # (m,) 1, 2, ...
@@ -34,16 +34,16 @@ class RunCurve:
 
     @property
     def is_tested(self) -> bool:
-        """Whether anything is known of test samples."""
+        """Whether anything was measured on test samples."""
         return bool(np.isfinite(self.accuracy).any() or np.isfinite(self.loss).any())
 
     @property
     def label(self) -> str:
-        """In the legend."""
+        """The name in the legend."""
         return self.name if self.is_tested else f"{self.name} (training loss)"
 
     def values(self, what: str) -> Floats:
-        """(m,) what a panel shows of the run."""
+        """(m,) the values of the run in a panel."""
         if what == "loss" and not self.is_tested and self.train_loss is not None:
             return self.train_loss
         return self.loss if what == "loss" else self.accuracy
@@ -77,13 +77,13 @@ def _measured(curve: RunCurve, what: str) -> np.ndarray[tuple[int], np.dtype[np.
 
 
 def _axis(curves: Sequence[RunCurve], what: str) -> str:
-    """Of which samples the values are; where there are both, the legend tells which are of which."""
+    """Which samples the values were measured on; where both kinds occur, the legend tells them apart."""
     kinds = {"test" if curve.is_tested else "training" for curve in curves} or {"test"}
     return f"{' or '.join(sorted(kinds))} {what}"
 
 
 def _legend_columns(curves: Sequence[RunCurve], width: float) -> int:
-    """How many entries fit beside each other, 4 at most."""
+    """How many entries fit side by side, 4 at most."""
     longest = max((len(curve.label) for curve in curves), default=0)
     return max(1, min(len(curves), 4, int(width / (_HANDLE + _LETTER * longest))))
 
@@ -106,7 +106,7 @@ def _draw(axes: Axes, curves: Sequence[RunCurve], what: str, over: str) -> None:
             STYLES[k // len(COLOURS) % len(STYLES)],
             color=COLOURS[k % len(COLOURS)],
             lw=1.6,
-            marker="o" if measured.sum() == 1 else None,  # a point has no line
+            marker="o" if measured.sum() == 1 else None,  # a single point draws no line
             label=curve.label,
         )
     axes.set_ylabel(_axis(visible, what))
@@ -115,7 +115,7 @@ def _draw(axes: Axes, curves: Sequence[RunCurve], what: str, over: str) -> None:
 
 
 def _far_apart(losses: Sequence[Floats]) -> bool:
-    """Whether a run would lie flat on the axis because of another; losses of 0 have no logarithm."""
+    """Whether one run would flatten another against the axis; losses of 0 have no logarithm."""
     if not losses or min(values.min() for values in losses) <= 0:
         return False
     largest = [float(values.max()) for values in losses]
@@ -136,7 +136,7 @@ def curve_of(overview: Mapping[str, Any], name: str | None = None) -> RunCurve:
 
 
 def curves_figure(summary: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]]) -> Figure:
-    """The curves of one run, those of its baselines beside it."""
+    """The curves of one run, together with those of its baselines."""
     phases = dict.fromkeys(record["phase"] for record in metrics)
     curves = []
     for phase in phases:
@@ -154,7 +154,7 @@ def curves_figure(summary: Mapping[str, Any], metrics: Sequence[Mapping[str, Any
 
 
 def comparison_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
-    """Accuracy, money and epsilon of mechanisms side by side; a panel for each that anybody has."""
+    """Accuracy, money, epsilon and best lie of mechanisms side by side; only panels that have a value."""
     panels = [
         (name, label)
         for name, label in (

@@ -1,23 +1,23 @@
 """The folder of a run: what is in it, and why it survives being killed at any moment.
 
-    config.toml      the resolved config; written last when a run is set up: with it the folder is a run
-    versions.json    of bonafed, Python and the libraries; the seed; a digest of data and partition
-    start.npy        the weights it begins with; a user's module may have others when it is resumed
-    contract.json    what was published before anybody reported, where something is
-    agreement.json   the clients by name, what each reported, and the terms that follow for it
-    coins.json       where coins are verifiable: the commitments and nonces they come from (`runs.coins`)
-    metrics.jsonl    one line per round, appended as the rounds end
+    config.toml      the resolved config; written last in the set-up, and makes the folder a run
+    versions.json    versions of bonafed, Python and the libraries; the seed; a digest of data and partition
+    start.npy        the initial weights; a user's module may have different ones when the run is resumed
+    contract.json    the contract published before anybody reported, if there is one
+    agreement.json   the clients by name, what each reported, and the terms that follow
+    coins.json       for verifiable coins: the commitments and nonces they come from (`runs.coins`)
+    metrics.jsonl    one line per round, appended when the round ends
     checkpoint.npz   the state, the round it belongs to, and the length of metrics.jsonl at that round
     model.pt         the final weights, as a PyTorch state dict
-    summary.json     written last of all: with it the run is finished
+    summary.json     written last of all; marks the run as finished
 
-What must not be handed on lies beside it, in `<folder>.private` (`bonafed.runs.private`): the secrets of
+What must not be shared is kept beside it, in `<folder>.private` (`bonafed.runs.private`): the secrets of
 noise and coins until the run ends, and what only a simulation knows.
 
 Files other than metrics.jsonl are replaced as a whole: written beside their place, forced to disk, renamed.
-A checkpoint is written after the lines it speaks of are on disk. To resume is to take its weights and cut
-metrics.jsonl to its length: rounds after it are forgotten in both, and happen again in the same way, since
-all randomness comes from (seed, round, client) and, of noise, from the run's secret.
+A checkpoint is written after the lines it refers to are on disk. Resuming takes its weights and cuts
+metrics.jsonl to its length: rounds after it are forgotten in both and happen again in the same way, since
+all randomness comes from (seed, round, client) and, for noise, from the run's secret.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ START = "start.npy"
 CONTRACT, AGREEMENT, COINS = "contract.json", "agreement.json", "coins.json"
 CHECKPOINT, MODEL, SUMMARY = "checkpoint.npz", "model.pt", "summary.json"
 _SET_UP = (START, CONTRACT, AGREEMENT, COINS)  # written between versions.json and config.toml
-_STATE = "state_"  # before the names of its arrays in the file
+_STATE = "state_"  # prefix of its arrays in the file
 _LEFTOVERS = (
     VERSIONS,
     VERSIONS + ".partial",
@@ -66,17 +66,17 @@ class RoundRecord:
     test_loss: float | None  # None in rounds without evaluation, or without test data
     test_accuracy: float | None  # likewise; None for regression
     participants: list[str]  # names, repeated if drawn more than once
-    failed: list[str]  # those of them who gave nothing that could be used
+    failed: list[str]  # those of them whose answer could not be used
     steps: int  # gradient steps, all participants together
     learning_rate: float | None  # of the first local step, where it changes from step to step
     spend: float | None  # money paid in this round; None without a contract
     epsilon: float | None  # largest of any client so far; None if not private, and with poisson batches
-    # where the model was not looked at: their account takes longer than a round
+    # where the model was not evaluated: their accounting takes longer than a round
     # of this round: client, noise multiplier, how many of them a record can be in and, where these say
     # more, how many there were, and at which rate a record was in each by a secret coin
     releases: Sequence[tuple[str | float | None, ...]]
     seconds: float
-    phase: str = ""  # "": the mechanism itself; else what is trained beside it, such as a baseline
+    phase: str = ""  # "": the mechanism itself; otherwise what is trained besides it, such as a baseline
 
 
 OnRound = Callable[[RoundRecord], None]
@@ -85,7 +85,7 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Checkpoint:
-    """From where a run can be resumed."""
+    """Where a run can be resumed from."""
 
     round: int
     metrics_length: int  # bytes of metrics.jsonl that belong to it
@@ -98,18 +98,18 @@ def holds_run(folder: Path) -> bool:
 
 
 def is_finished(folder: Path) -> bool:
-    """Whether the run in the folder has come to its end."""
+    """Whether the run in the folder is finished."""
     return (folder / SUMMARY).is_file()
 
 
 def require_free(folder: Path) -> None:
-    """A new run can be set up there: nothing is in the way but what a set-up cut short has left."""
+    """Require that a new run can be set up there; leftovers of an interrupted set-up are not in the way."""
     if holds_run(folder):
         rule = "must hold no run yet (--resume continues it, --folder names another)"
         raise InvalidValue("run.folder", rule, folder)
     if folder.exists() and not folder.is_dir():
         raise InvalidValue("run.folder", "must be a folder", folder)
-    set_up = (folder / VERSIONS).is_file()  # which is written before the rest
+    set_up = (folder / VERSIONS).is_file()  # written before the rest
     for path in folder.iterdir() if folder.exists() else ():
         empty_log = path.name == METRICS and path.stat().st_size == 0
         if not empty_log and (path.name not in _LEFTOVERS or (path.name in _SET_UP and not set_up)):
@@ -133,12 +133,12 @@ def write(path: Path, data: bytes) -> None:
 
 
 def to_json(value: Mapping[str, Any]) -> bytes:
-    """Of a file in a run's folder."""
+    """The content of a JSON file in the folder of a run."""
     return (json.dumps(value, indent=1, allow_nan=False) + "\n").encode()
 
 
 class Log:
-    """A run that is being trained; one process at a time has it open."""
+    """A run in training; only one process at a time can have it open."""
 
     def __init__(self, folder: Path, *, new: bool) -> None:
         self._made = new and not folder.exists()
@@ -154,7 +154,7 @@ class Log:
         try:
             self._lock()
             if new:
-                require_free(folder)  # now that nobody else can be setting one up
+                require_free(folder)  # once more, now that nobody else can be setting one up
         except BaseException:
             self._file.close()
             raise
@@ -196,7 +196,7 @@ class Log:
             raise InvalidValue("run.folder", rule, self._folder) from error
 
     def append(self, record: RoundRecord) -> None:
-        """Write a round down."""
+        """Append the record of a round."""
         self._file.write((json.dumps(asdict(record), allow_nan=False) + "\n").encode())
         self._file.flush()
 
@@ -214,7 +214,7 @@ class Log:
         write(self._folder / CHECKPOINT, buffer.getvalue())
 
     def finish(self, model: bytes, summary: Mapping[str, Any]) -> None:
-        """Write the final model and, last of all, the summary; then nobody needs the secret any more."""
+        """Write the final model and, last of all, the summary; then erase the secret of the noise."""
         write(self._folder / MODEL, model)
         write(self._folder / SUMMARY, to_json(summary))
         private.erase_secret(self._folder, private.NOISE)
@@ -230,10 +230,10 @@ class Log:
         self._file.close()
 
     def _undo(self) -> None:
-        """Take a run back that failed before anything was kept: it could only fail again."""
+        """Remove a run that failed before anything was saved: it could only fail again."""
         if self._file.tell():
             return
-        for name in (CONFIG, *_SET_UP, VERSIONS, METRICS):  # the first says that there is a run
+        for name in (CONFIG, *_SET_UP, VERSIONS, METRICS):  # the first one marks the folder as a run
             (self._folder / name).unlink(missing_ok=True)
         private.erase_secret(self._folder, private.NOISE)
         private.erase_secret(self._folder, private.COINS)
@@ -242,7 +242,7 @@ class Log:
 
 
 def read_checkpoint(folder: Path) -> Checkpoint | None:
-    """The last checkpoint, None if the run was stopped before the first."""
+    """The last checkpoint; None if the run was stopped before the first one."""
     path = folder / CHECKPOINT
     if not path.is_file():
         return None
@@ -271,7 +271,7 @@ def read_start(folder: Path) -> NDArray[Any]:
 
 
 def rounds_done(folder: Path) -> int:
-    """Rounds before the last checkpoint; 0 if there is none."""
+    """Rounds up to the last checkpoint; 0 if there is none."""
     last = read_checkpoint(folder)
     return 0 if last is None else last.round
 
@@ -307,7 +307,7 @@ def read_config(folder: Path) -> JSONObject:
 
 
 def read_json(folder: Path, name: str) -> JSONObject:
-    """versions.json or summary.json."""
+    """The object in a JSON file of the folder."""
     path = folder / name
     try:
         content = json.loads(path.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Whose data a run trains on: loaded, split and digested, the same for every kind of run."""
+"""The data of a run and who holds them: loaded, split and digested, the same way for every run."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from bonafed.sections import named
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Holdings:
-    """Data and who holds them; made by `hold`."""
+    """Data and who holds them, as returned by `hold`."""
 
-    config: Config  # places and numbers of clients filled in
+    config: Config  # with paths and the number of clients filled in
     dataset: Dataset
     features: NDArray[Any]  # (n, ...) of all clients, with the noise of the partition
     parts: list[NDArray[np.int64]]  # (N,) the samples of each client
@@ -39,12 +39,12 @@ class Holdings:
 
     @property
     def samples(self) -> Samples:
-        """Of all clients."""
+        """The samples of all clients."""
         return _tensors(self.features, self.dataset.labels)
 
     @property
     def test(self) -> Samples:
-        """Perhaps none."""
+        """The test samples, perhaps none."""
         return _tensors(self.dataset.test_features, self.dataset.test_labels)
 
     @property
@@ -53,18 +53,18 @@ class Holdings:
         return partitions.owners(self.parts)
 
     def roster(self, clients: Collection[str] = ()) -> Roster:
-        """What a real federation would reveal; clients are called as the data say, or as they report.
+        """What a real federation would reveal. Clients are named as in the data, or as in their reports.
 
-        Where the data name no owners, the parts go to the names of the reports in their natural order,
-        whatever the order of the reports, and without reports they are numbered from 0.
+        Where the data name no owners, the parts go to the names in the reports in their natural order,
+        whatever the order of the reports; without reports, clients are numbered from 0.
         """
         names = self.dataset.owners if self.config.partition.kind == "natural" else ()
         if not names and len(clients) == len(self.parts):
             names = tuple(sorted(clients, key=_natural_order))
         if not names:
             names = tuple(str(number) for number in range(len(self.parts)))
-        noisy = self.config.partition.kind == "feature_noise"  # makes features longer than the data knew
-        is_public = not noisy and self.config.noise is None  # else it would be that of the longest record
+        noisy = self.config.partition.kind == "feature_noise"  # makes features longer than stated
+        is_public = not noisy and self.config.noise is None  # otherwise it would reveal the longest record
         return Roster(
             names=names,
             sizes=np.array([part.size for part in self.parts], dtype=np.int64),
@@ -78,7 +78,7 @@ class Holdings:
 
     @property
     def _feature_bound(self) -> float | None:
-        """That of the longest record; private ones must not set a scale."""
+        """The norm of the longest record; private records must not set a scale."""
         if self.config.noise is not None or self.dataset.vocabulary:
             return None
         return largest_norm(self.features)
@@ -92,7 +92,7 @@ class Holdings:
             )
 
     def program(self, module: nn.Module) -> Program:
-        """The model as a program; it runs on the samples and has an output for every class."""
+        """The model as a program that runs on the samples and has an output for every class."""
         loss: Loss = "cross-entropy" if self.dataset.classes else "squared"
         sample = torch.tensor(self.features[:1])
         program = program_for(module, loss, sample)
@@ -117,7 +117,7 @@ class Holdings:
 def hold(
     config: Config, dataset: Dataset | None = None, on_progress: Callable[[str], None] | None = None
 ) -> Holdings:
-    """Load (unless the data are given) and split."""
+    """Load the data (unless they are passed in) and split them."""
     if dataset is None:
         config, dataset = _load(config, on_progress)
     dataset = _with_classes(config, dataset)
@@ -130,7 +130,7 @@ def hold(
 
 
 def _with_classes(config: Config, dataset: Dataset) -> Dataset:
-    """The classes the config states; in a private run they must not follow from the largest label."""
+    """The number of classes, as the config states it; a private run must not infer it from the labels."""
     classes = config.data.classes
     if classes is None:
         if config.noise is not None and dataset.classes and not dataset.classes_stated:
@@ -145,12 +145,12 @@ def _with_classes(config: Config, dataset: Dataset) -> Dataset:
 
 
 def _natural_order(name: str) -> list[tuple[int, str]]:
-    """Numbers inside names by value: client 9 before client 10."""
+    """A sort key that orders numbers inside names by value: client 9 before client 10."""
     return [(int(piece), "") if piece.isdecimal() else (-1, piece) for piece in re.split(r"([0-9]+)", name)]
 
 
 def _load(config: Config, on_progress: Callable[[str], None] | None) -> tuple[Config, Dataset]:
-    """The data, and the config with places that hold from any folder."""
+    """The data, and the config with paths that are valid from any folder."""
     section = config.data
     folder = Path(section.folder).expanduser().absolute() if section.folder else None
     name = section.name
@@ -199,7 +199,7 @@ def _features(config: Config, dataset: Dataset, parts: list[NDArray[np.int64]]) 
 
 
 def _require_labels(dataset: Dataset, parts: list[NDArray[np.int64]]) -> None:
-    """Classes in range, also where the data set was not made by `datasets`; names the client."""
+    """Require classes in range, also of data sets not made by `datasets`; the error names the client."""
     if not dataset.classes:
         return
     bad = (dataset.labels < 0) | (dataset.labels >= dataset.classes)
@@ -212,7 +212,7 @@ def _require_labels(dataset: Dataset, parts: list[NDArray[np.int64]]) -> None:
 
 
 def _require_test_data(dataset: Dataset) -> None:
-    """Nobody trains on them, so nothing else would tell: an accuracy would be of something else."""
+    """Require valid test data: nobody trains on them, so nothing else would notice a wrong accuracy."""
     labels, features = dataset.test_labels, dataset.test_features
     if dataset.classes and labels.size and not 0 <= labels.min() <= labels.max() < dataset.classes:
         bad = int(np.flatnonzero((labels < 0) | (labels >= dataset.classes))[0])
@@ -228,7 +228,7 @@ def _tensors(features: NDArray[Any], labels: NDArray[Any]) -> Samples:
 
 
 def _digest(features: NDArray[Any], dataset: Dataset, parts: list[NDArray[np.int64]]) -> str:
-    """Changes when a sample, a label or the owner of one changes."""
+    """A digest that changes when a sample, its label or its owner changes."""
     hasher = hashlib.sha256()
     for array in (features, dataset.labels, dataset.test_features, dataset.test_labels, *parts):
         hasher.update(f"{array.dtype}{array.shape}".encode())

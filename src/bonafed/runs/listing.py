@@ -16,7 +16,7 @@ from bonafed.runs.folder import JSONObject
 
 
 def find(places: Sequence[Path]) -> list[Path]:
-    """Every place that holds a run, and the runs in the folders right inside the others; none twice."""
+    """The places that hold a run, and the runs directly inside the other places; each run once."""
     paths: list[Path] = []
     for place in places:
         if not place.is_dir():
@@ -35,7 +35,7 @@ def find(places: Sequence[Path]) -> list[Path]:
 
 
 def distinct_names(places: Sequence[Path]) -> list[str]:
-    """A name for each folder: its last part, or as many as tell it from the others.
+    """A name for each folder: its last part, or as many parts as distinguish it from the others.
 
     >>> distinct_names([Path("/mine/first/run"), Path("/mine/second/run"), Path("/mine/third")])
     ['first/run', 'second/run', 'third']
@@ -68,7 +68,7 @@ def overview(folder: Path) -> JSONObject:
 
 
 def _overview(folder: Path, config: Config, records: list[JSONObject]) -> JSONObject:
-    # what is trained beside the mechanism, such as baselines, is not in the list
+    # what is trained besides the mechanism, such as baselines, is not listed
     own = [record for record in records if not record["phase"]]
     rounds = [{**record, "round": number} for number, record in enumerate(own, 1)]
 
@@ -87,14 +87,14 @@ def _overview(folder: Path, config: Config, records: list[JSONObject]) -> JSONOb
         "clients": config.partition.clients,
         "mechanism": config.mechanism,
         "scheme": getattr(config.own, "scheme", None),
-        "rounds": len(records),  # of all phases, like those that are planned
+        "rounds": len(records),  # of all phases, like planned_rounds
         "planned_rounds": folders.read_json(folder, folders.VERSIONS).get("rounds"),
         "finished": finished,
         "test_accuracy": last("test_accuracy"),
         "test_loss": last("test_loss"),
         "train_loss": last("train_loss"),
         "spend": None if spends is None else (spends[-1] if spends else 0.0),
-        # lines of a run that settles with noise do not count the settlement, the summary does
+        # the lines of a run that settles with noise do not count the settlement; the summary does
         "epsilon": folders.read_json(folder, folders.SUMMARY).get("epsilon")
         if finished
         else last("epsilon"),

@@ -1,8 +1,8 @@
-"""The private folder of a run: what must not be handed on, beside what may be.
+"""The private folder of a run: what must not be shared, kept apart from what may be.
 
 `runs/mine` can be shared; `runs/mine.private` cannot. It holds the secrets that the run needs to go on, and
-what only whoever simulates knows. The folder has mode 0700, its files 0600; they are created where nothing
-was before, and neither is reached through a symbolic link.
+what only the simulation knows. The folder has mode 0700, its files 0600; both are newly created, and never
+reached through a symbolic link.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _NO_LINKS = getattr(os, "O_NOFOLLOW", 0)
 
 
 def private_folder(folder: Path) -> Path:
-    """Beside the folder of the run."""
+    """The private folder, beside the folder of the run."""
     return folder.with_name(folder.name + ".private")
 
 
 def require_no_secret(folder: Path) -> None:
-    """A new run finds no secret in its private folder: it would be that of a run that was moved away."""
+    """Require a private folder without a secret: one would belong to a run that was moved away."""
     place = private_folder(folder)
     if os.path.lexists(place) and (place.is_symlink() or not place.is_dir()):
         raise InvalidValue("private folder", "must be a folder", place)
@@ -39,19 +39,19 @@ def require_no_secret(folder: Path) -> None:
 
 
 def create_secret(folder: Path, name: str) -> bytes:
-    """A new secret of the operating system's, on disk before anything can depend on it."""
+    """A new secret from the operating system, on disk before anything can depend on it."""
     value = secrets.token_bytes(SECRET_BYTES)
     write_private(folder, name + _ENDING, value)
     return value
 
 
 def read_secret(folder: Path, name: str, needed_for: str) -> bytes:
-    """A secret of a run that is resumed; `needed_for` says in the error what cannot be done without it."""
+    """A secret of a run that is resumed; in the error, `needed_for` says what it is needed for."""
     path = private_folder(folder) / (name + _ENDING)
     if not path.is_file() or path.is_symlink():
         rule = f"must exist to resume: {needed_for}; a new run makes its own"
         raise InvalidValue(f"secret {path}", rule, "no such file")
-    _make_folder(folder)  # refuses links, and takes back rights that a copy or a backup gave to others
+    _make_folder(folder)  # refuses links, and revokes rights that a copy or a backup gave to others
     path.chmod(0o600)
     value = _read(path)
     if len(value) != SECRET_BYTES:
@@ -60,7 +60,7 @@ def read_secret(folder: Path, name: str, needed_for: str) -> bytes:
 
 
 def erase_secret(folder: Path, name: str) -> None:
-    """Overwrite and delete a secret, and the folder if nothing else is in it; fine if it is gone."""
+    """Overwrite and delete a secret, if it exists, and its folder, if it is then empty."""
     path = private_folder(folder) / (name + _ENDING)
     try:
         handle = os.open(path, os.O_WRONLY | _NO_LINKS)
@@ -72,18 +72,18 @@ def erase_secret(folder: Path, name: str) -> None:
             file.flush()
             os.fsync(file.fileno())
         path.unlink()
-    with suppress(OSError):  # others are there, or it never was
+    with suppress(OSError):  # it has other files, or never existed
         private_folder(folder).rmdir()
 
 
 def write_private(folder: Path, name: str, data: bytes, *, replace: bool = False) -> Path:
-    """A file in the private folder of a run, forced to disk as a whole; new, unless it may replace."""
+    """Write a file in the private folder of a run as a whole, forced to disk; new unless `replace`."""
     place = _make_folder(folder)
     path = place / name
     if os.path.lexists(path) and not replace:
         raise InvalidValue("private file", "must not exist yet", path)
     partial = place / (name + ".partial")
-    partial.unlink(missing_ok=True)  # of a process that was killed
+    partial.unlink(missing_ok=True)  # left by a process that was killed
     handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINKS, 0o600)
     with os.fdopen(handle, "wb") as file:
         file.write(data)

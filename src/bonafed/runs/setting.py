@@ -1,7 +1,7 @@
 """From a config to everything a run needs: clients, model, mechanism, agreement. Writes nothing.
 
-Whatever is wrong with a run shows here, before its folder is made: data that are missing, a partition that
-does not exist, a model that does not fit the data, a contract that does not verify, reports of strangers.
+Whatever is wrong with a run shows up here, before its folder is created: missing data, an impossible
+partition, a model that does not fit the data, a contract that does not verify, reports of strangers.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ from bonafed.runs.holdings import Holdings, hold
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Setting:
-    """A run that can begin; made by `prepare`."""
+    """A run that is ready to begin, as returned by `prepare`."""
 
-    config: Config  # resolved: nothing is left open
+    config: Config  # fully resolved
     mechanism: Mechanism[Any]
     clients: Federation  # honest, before anybody deviates
     agreement: Agreement  # coins are tossed when the run begins
@@ -53,7 +53,7 @@ class Setting:
     program: Program
     test: Samples  # at the server; perhaps none
     digest: str  # of data and partition
-    simulated: bool = True  # clients drew what they report
+    simulated: bool = True  # the clients' reports were drawn by the simulation
 
     @property
     def start(self) -> NDArray[Any]:
@@ -63,11 +63,11 @@ class Setting:
 
     @property
     def warnings(self) -> Sequence[str]:
-        """To be heard before the first round."""
+        """What the user should know before the first round."""
         return self.mechanism.warnings(self.agreement) if isinstance(self.mechanism, Warned) else ()
 
     def federation(self, noise: Source | None) -> Federation:
-        """The clients as the server sees them, hidden by noise from this source."""
+        """The clients as the server sees them, protected by noise from this source."""
         clients = self.clients
         if noise is not None and isinstance(clients, EngineFederation):
             clients = clients.with_noise(noise)
@@ -116,7 +116,7 @@ def prepare(
 
 
 def from_outside(folder: Path) -> tuple[Contract | None, Reports | None]:
-    """The contract and the reports that a run was handed when it began; None: it made its own."""
+    """The contract and the reports that were passed to a run when it began; None: it made its own."""
     if not (folder / folders.AGREEMENT).is_file():
         return None, None
     agreement = folders.read_json(folder, folders.AGREEMENT)
@@ -158,7 +158,7 @@ def under(config: Config | Mapping[str, Any], contract: Contract) -> Config:
 def _reports(
     mechanism: Mechanism[Any], members: Roster, clients: Federation, reports: Reports | None
 ) -> Reports:
-    """What every member states: as it was handed in, or as the federation says when it is asked."""
+    """What every member states: as passed in, or else as the federation answers."""
     question = mechanism.question
     if question is None:
         if reports:

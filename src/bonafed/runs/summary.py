@@ -1,4 +1,4 @@
-"""What a run came to: plain data for summary.json, notes for the user, and a document to look at."""
+"""The outcome of a run: plain data for summary.json, notes for the user, and a document to show."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def summarise(setting: Setting, records: Sequence[JSONObject], statement: Statement) -> JSONObject:
-    """Plain data; the statement is part of it."""
+    """The outcome as plain data, including the statement."""
     config = setting.config
     own = [record for record in records if not record["phase"]]
     last = own[-1]
@@ -55,7 +55,7 @@ def notes(setting: Setting, records: Sequence[JSONObject]) -> list[str]:
     """What the user should know about the training, one sentence each."""
     own = [record for record in records if not record["phase"]]
     sentences = []
-    quiet = setting.config.noise is not None  # about training losses
+    quiet = setting.config.noise is not None  # private runs report no training loss
     losses = [record["test_loss" if quiet else "train_loss"] for record in own]
     finite = [loss for loss in losses if loss is not None]
     grows = bool(finite) and finite[-1] > finite[0]

@@ -1,4 +1,4 @@
-"""Writing TOML, and changing single keys of it."""
+"""Writing TOML, and changing single keys in it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def dumps(tables: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _present(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Without the keys that are None, also those of tables inside."""
+    """The table without keys that are None, also in nested tables."""
     return {
         str(key): _present(value) if isinstance(value, Mapping) else value
         for key, value in table.items()
@@ -38,9 +38,9 @@ def _present(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def override(tables: Mapping[str, Any], change: str) -> dict[str, Any]:
-    """The tables with one key set: `a.b=c`, c in TOML. What is not TOML is text: words need no quotes.
+    """The tables with one key set: `a.b=c`, c in TOML. What is not TOML is text, so words need no quotes.
 
-    Nothing after the sign, `a.b=`, leaves the key out.
+    Nothing after the equals sign, `a.b=`, removes the key.
 
     >>> override({"model": {"name": "softmax"}}, "model.name=small-cnn")
     {'model': {'name': 'small-cnn'}}

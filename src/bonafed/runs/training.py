@@ -1,11 +1,11 @@
 """The loop of a run, and its resumption; the same for every mechanism.
 
 (1) the mechanism advances by a round      pure functions of the config, the agreement and (seed, round,
-(2) a look at the models                   client): a round that is repeated after a kill repeats itself
+(2) the models are evaluated               client): a round that is repeated after a kill is repeated
 (3) a line in metrics.jsonl; every so      exactly
     often a checkpoint
 
-and at the end the mechanism settles, and the statement goes into the summary.
+In the end the mechanism settles, and the statement goes into the summary.
 """
 
 from __future__ import annotations
@@ -47,21 +47,21 @@ _SIMULATED = "what clients know about themselves: drawn by the simulation, told 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RunResult(Shown):
-    """What a run came to."""
+    """The outcome of a run."""
 
     model: nn.Module  # with the final weights
     metrics: Sequence[JSONObject]  # one per round, as in metrics.jsonl
     statement: Statement
     summary: JSONObject
-    folder: Path | None  # None: none was asked for
+    folder: Path | None  # None: nothing was kept
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """Whether what was promised was kept."""
+        """Whether the promises were kept."""
         return self.statement.findings
 
     def document(self) -> Document:
-        """What it came to, and the statement."""
+        """The outcome and the statement."""
         return run_document(self.summary, self.metrics, self.folder)
 
 
@@ -105,7 +105,7 @@ def train(
 
 
 def finished(setting: Setting, folder: Path) -> RunResult:
-    """The result of a run that has come to its end."""
+    """The result of a run that is finished."""
     module = load_parameters(setting.module, torch.from_numpy(setting.start))
     module.load_state_dict(torch.load(folder / folders.MODEL, weights_only=True))
     summary = folders.read_json(folder, folders.SUMMARY)
@@ -140,7 +140,7 @@ class _Run:
         self._resume = resume
 
     def to_the_end(self) -> RunResult:
-        """All rounds that are left, and the settlement."""
+        """Run all remaining rounds, then settle."""
         mechanism = self._setting.mechanism
         with ExitStack() as stack:
             if isinstance(self._federation, AbstractContextManager):
@@ -154,7 +154,7 @@ class _Run:
         return self._finish(state, statement, records)
 
     def _begin(self) -> tuple[State, list[JSONObject]]:
-        """The state to go on from, and the lines before it."""
+        """The state to continue from, and the records before it."""
         setting, last = self._setting, folders.read_checkpoint(self._folder) if self._resume else None
         self._log.cut(last.metrics_length if last else 0)
         records = folders.read_rounds(self._folder)
@@ -173,7 +173,7 @@ class _Run:
         following: State
         following, what = mechanism.advance(state, self._federation)  # (1)
         number = following.round_number
-        if number <= state.round_number:  # somebody was left out, and the run began again
+        if number <= state.round_number:  # somebody was left out, and the run started over
             self._log.cut(0)
             records.clear()
         if not number:
@@ -224,7 +224,7 @@ class _Run:
         )
 
     def _keep_simulation(self, state: State) -> None:
-        """What only a simulation knows lies apart from what may be shared."""
+        """Keep what only a simulation knows apart from what may be shared."""
         setting, simulation = self._setting, dict[str, Any]()
         if setting.simulated and setting.agreement.reports:
             simulation = {"note": _SIMULATED, "costs": dict(setting.agreement.reports)}
@@ -276,7 +276,7 @@ def _with_coins(
 
 
 def _rounds_of_phase(records: Sequence[JSONObject], phase: str) -> int:
-    """How many rounds the phase at the end of the records has had."""
+    """How many rounds of this phase there are at the end of the records."""
     count = 0
     for record in reversed(records):
         if record["phase"] != phase:
@@ -291,6 +291,6 @@ def _release_row(client: str, release: Any) -> tuple[str | float | None, ...]:
 
 
 def _as_read(record: RoundRecord) -> JSONObject:
-    """As `read_rounds` would read it."""
+    """The record as `read_rounds` would read it."""
     plain: JSONObject = json.loads(json.dumps({n: getattr(record, n) for n in RoundRecord.__slots__}))
     return plain

@@ -1,4 +1,4 @@
-"""What a run's result depends on besides its config: versions of libraries, and the data."""
+"""What the result of a run depends on besides its config: library versions, and the data."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from bonafed.runs.config import differences, read, to_toml
 from bonafed.runs.folder import JSONObject, Log
 
 _WHY = (
-    "the noise of a private run is keyed by it, and rounds that are repeated with other noise would give "
-    "away more than was promised; it is erased when a run ends"
+    "the noise of a private run is keyed by it, and repeating rounds with different noise would give away "
+    "more than was promised; it is erased when a run ends"
 )
 
 
 def versions(seed: int, rounds: int, digest: str, model: str) -> JSONObject:
-    """As written into a run's folder; the digests are those of data and partition, and of the module."""
+    """The content of versions.json; `digest` is that of data and partition, `model` that of the module."""
     libraries = {name: metadata.version(name) for name in ("numpy", "scipy", "torch")}
     return {
         "bonafed": __version__,
@@ -40,7 +40,7 @@ def versions(seed: int, rounds: int, digest: str, model: str) -> JSONObject:
 
 
 def changed_versions(folder: Path) -> dict[str, tuple[str, str]]:
-    """Libraries that are not as they were when the run began; it may then end with other digits."""
+    """Libraries that have changed since the run began: it may then end with other digits."""
     then, now = folders.read_json(folder, folders.VERSIONS), versions(0, 0, "", "")
     return {
         name: (str(then.get(name)), str(now[name]))
@@ -50,7 +50,7 @@ def changed_versions(folder: Path) -> dict[str, tuple[str, str]]:
 
 
 def require_same_config(now: Config, before: Config) -> None:
-    """But for what changes no result: the rest of a run would be of another, its promises of neither."""
+    """Require the same config, except for what changes no result: otherwise no promise of the run holds."""
     for key, value, then in differences(now, before):
         raise InvalidValue(key, f"must be as it was when the run began, {then!r}", repr(value))
 
@@ -61,18 +61,18 @@ def needs_secret(config: Config) -> bool:
 
 
 def ended(config: Config, folder: Path) -> bool:
-    """Whether a run that kept a secret has come to its end: nothing of it can be computed again."""
+    """Whether a run that kept a secret is finished: nothing in it can be computed again."""
     if not (needs_secret(config) and folders.is_finished(folder)):
         return False
     require_same_config(config, read(folder / folders.CONFIG))
-    private.erase_secret(folder, private.NOISE)  # where the end was cut short before that
+    private.erase_secret(folder, private.NOISE)  # in case the end was cut short before that
     return True
 
 
 def source_of_noise(config: Config, folder: Path, *, resume: bool) -> Source | None:
     """Where the noise of a run comes from; None if it is not private.
 
-    A new run gets a secret of its own, on disk before anything of the run is. A resumed one must find it.
+    A new run gets its own secret, on disk before the rest of the run. A resumed run must find it there.
     """
     if config.noise is None:
         return None
@@ -80,18 +80,18 @@ def source_of_noise(config: Config, folder: Path, *, resume: bool) -> Source | N
         return Reproducible(config.run.seed)
     if resume:
         return Secret(private.read_secret(folder, private.NOISE, _WHY))
-    private.erase_secret(folder, private.NOISE)  # of a set-up that was cut short: there is no run it is of
+    private.erase_secret(folder, private.NOISE)  # left by a set-up that was cut short: no run uses it
     return Secret(private.create_secret(folder, private.NOISE))
 
 
 def published_digest(digest: str, noise: Source | None) -> str:
-    """As in versions.json. A plain digest would tell whether a record that is guessed is among the data:
-    that of a private run is keyed, and means nothing to who does not hold the secret."""
+    """The digest in versions.json. A plain one would confirm a guess at a record; that of a private run is
+    keyed, and means nothing to those who do not hold the secret."""
     return noise.derived(b"data", digest.encode()).hex() if isinstance(noise, Secret) else digest
 
 
 def require_same_data(digest: str, folder: Path, *, keyed: bool = False) -> None:
-    """Wherever their files are now: samples, labels, and who holds them; as published."""
+    """Require the same samples, labels and owners by their published digest, wherever the files are now."""
     before = folders.read_json(folder, folders.VERSIONS).get("data")
     if before != digest:
         rule = f"must be the data and the partition the run began with ({str(before)[:12]}...)"
@@ -113,9 +113,9 @@ def begin_or_resume(
 ) -> tuple[NDArray[Any], Source | None]:
     """Set up a new run, or make sure that config, data and partition are those the run began with.
 
-    `start` are the weights of the model at hand; returned are those the run begins, or began, with, and
-    where its noise comes from. `model` is the module's `architecture`: another one would be given the same
-    noise for other gradients. `files` are what else a new run is set up with.
+    `start` are the weights of the model at hand; returns the weights the run begins, or began, with, and
+    the source of its noise. `model` is the module's `architecture`: a different module would get the same
+    noise for different gradients. `files` are the other files of a new run.
     """
     if resume:
         require_same_config(config, read(folder / folders.CONFIG))

@@ -138,7 +138,7 @@ class TestSignatures:
             code, out, _ = bonafed("verify", "c.json", "--key", "op.pub.pem", "--json")
             return code, [c["text"] for c in json.loads(out)["findings"] if not c["holds"]]
 
-        wrong = "c.json.sig is not of op.pub.pem, or not for this contract"
+        wrong = "c.json.sig does not match op.pub.pem, or not this contract"
         signature = Path("c.json.sig").read_bytes()
         Path("c.json.sig").write_bytes(b"not base64 !")
         assert failing() == (1, [wrong])

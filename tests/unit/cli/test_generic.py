@@ -133,7 +133,10 @@ class TestOptions:
                 [*QUOTE, "--name", "silent", "--plot", "x.png"],
                 "--plot cannot be used: there is no figure",
             ),
-            ([*QUOTE, "--name", "silent", "--save", "x"], "--save cannot be used: there is no contract to write"),
+            (
+                [*QUOTE, "--name", "silent", "--save", "x"],
+                "--save cannot be used: there is no contract to write",
+            ),
             ([*QUOTE, "--sign", "k.pem"], "--sign requires --save, got k.pem"),
             ([*QUOTE, "--commit-coins", "s"], "--commit-coins requires --save"),
             (

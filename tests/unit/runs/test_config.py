@@ -185,8 +185,8 @@ BAD = [
     ),
     (
         [*PRIVATE, "privacy.batches=poisson", "privacy.calibration=zcdp"],
-        'privacy.calibration must be "exact" with batches = "poisson": the others know of no sampling, '
-        "got 'zcdp'",
+        'privacy.calibration must be "exact" with batches = "poisson": the others do not account for '
+        "sampled batches, got 'zcdp'",
     ),
     (["contract.total_budget=1"], "contract.prior is required for optimal"),
     (

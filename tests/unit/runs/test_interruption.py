@@ -94,7 +94,7 @@ def test_what_was_tampered_with_is_refused(make, small, tmp_path, kill_in):
     whole = path.read_bytes()
     path.write_bytes(whole[:-10])
     with pytest.raises(
-        folders.InvalidValue, match=r"metrics\.jsonl must hold the \d+ bytes its checkpoint"
+        folders.InvalidValue, match=r"metrics\.jsonl must hold the \d+ bytes that its checkpoint"
     ):
         training.train(made, tmp_path / "run", resume=True)
     path.write_bytes(whole.replace(b'{"round": 2', b'{"round": 1'))

@@ -1,1 +1,1 @@
-"""The hand-written engine: local training of many clients as one program, and its readable twin."""
+"""The hand-written engine: local training of many clients as one program, and a readable twin of it."""

@@ -1,9 +1,9 @@
 """Programs of any module, through automatic differentiation.
 
-Many copies of a module are run as one by vmap, which saves the time between short operations. Where they
-are long there is nothing to save, and vmap itself costs a third more: modules that keep much, and those
-vmap cannot run, are differentiated client by client, for clipping sample by sample. Which way is taken
-depends on the module and the shape of a batch alone.
+vmap runs many copies of a module as one, which saves the overhead between short operations. Where they are
+long there is nothing to save, and vmap itself costs a third more: modules with large intermediate results,
+and those vmap cannot run, are differentiated client by client and, for clipping, sample by sample. The
+choice depends only on the module and the shape of a batch.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from torch import Tensor, nn
 from bonafed.errors import InvalidValue
 from bonafed.learning.engine.programs import Loss, Program, clip_scale, numbers_in, trainable
 
-GRADIENT_NUMBERS = 1 << 26  # of samples' gradients kept at once (256 MB), where a sample's fits
-STACKED_BATCH = 1 << 19  # numbers that a batch keeps at most to be worth stacking, or for clipping
-STACKED_SAMPLE = 1 << 18  # a sample with its gradient
+GRADIENT_NUMBERS = 1 << 26  # of sample gradients kept at once (256 MB), if one sample's fits
+STACKED_BATCH = 1 << 19  # most numbers that a batch keeps for stacking to be worthwhile; with clipping:
+STACKED_SAMPLE = 1 << 18  # the same for one sample with its gradient
 
 
 @final
 class ModuleProgram(Program):
-    """Gradients of K copies of a module, by vmap or one after the other."""
+    """Gradients of K copies of a module, by vmap or one after another."""
 
     uses_autograd = True
 
@@ -47,7 +47,7 @@ class ModuleProgram(Program):
 
     @property
     def _module(self) -> nn.Module:
-        """A copy of this thread's own: while it runs, it holds the parameters of the call."""
+        """This thread's own copy: while it runs, it holds the parameters of the call."""
         module: nn.Module | None = getattr(self._copies, "module", None)
         if module is None:
             module = self._copies.module = copy.deepcopy(self._original)
@@ -70,7 +70,7 @@ class ModuleProgram(Program):
         return total[0] + self.size * clip
 
     def _alone(self, x: Tensor, clip: bool) -> bool:
-        """Whether batches (K, B, ...) are computed one after the other."""
+        """Whether batches (K, B, ...) are computed one after another."""
         if self._one_by_one:
             return True
         per_sample = self.numbers_kept(x[0, 0], clip)
@@ -78,7 +78,7 @@ class ModuleProgram(Program):
 
     def _arrays(self, flat: Tensor) -> list[Tensor]:
         """Parameters (P,) in their shapes."""
-        # split, whose derivative writes the vector once; that of slices does so for every one of them
+        # the derivative of split writes the vector once, that of slices once per slice
         pieces = torch.split(flat, self._sizes)
         return [piece.view(shape) for piece, shape in zip(pieces, self._shapes, strict=True)]
 

@@ -1,15 +1,15 @@
-"""The processes that train the groups of a round at the same time.
+"""The processes that train the groups of a round in parallel.
 
-A group is some thousand short operations, and threads hand the interpreter's lock to each other between
-them: two threads gain little where two processes gain nearly all (`docs/decisions/0009-crews.md`). A crew
-is this process and others forked from it, which therefore hold program and samples without a copy:
+A group is some thousand short operations, between which threads compete for the interpreter's lock: two
+threads gain little where two processes gain nearly all (`docs/decisions/0009-crews.md`). A crew is this
+process and others forked from it, which therefore share program and samples without a copy:
 
-    what to do      start models in memory that all share; the plan by a pipe to each
+    what to do      start models in shared memory; the plan through a pipe to each
     who does what   a ticket per group in a pipe that all read: whoever is free takes the next
-    what came out   changes in the shared memory; losses and counts by the pipe back
+    results         changes in the shared memory; losses and counts back through the pipe
 
-A forked process lives until the crew is closed or no longer used, or until this process dies, however it
-dies, which ends its pipe. Where forking is not safe (systems other than Linux, processes that may have no
+A forked process lives until the crew is closed or no longer used, or until this process ends, however it
+ends, which closes its pipe. Where forking is not safe (systems other than Linux, processes that may have no
 children, automatic differentiation where there is an accelerator) the members are threads. Who trained a
 group has no effect on its result.
 """
@@ -48,16 +48,16 @@ from bonafed.learning.engine.programs import Program
 from bonafed.learning.engine.workspace import reused_memory, start_reuse
 from bonafed.learning.noise import digest_of_samples
 
-_MOST_TICKETS = 4096  # two bytes each: a pipe holds them all
+_MOST_TICKETS = 4096  # two bytes each, so that a pipe holds them all
 Updates = dict[int, Update]  # by place in the plan's jobs
 
 
 class Crew:
     """Trains the groups of rounds of one program on one set of samples, on several cores.
 
-    Processes are started at the first round that has work for them and wait between rounds. `with` ends
-    them at its end; without it they end when nobody refers to the crew. A crew runs one round at a time; it
-    is not for use by several threads at once.
+    Processes are started in the first round that has work for them and wait between rounds. A `with` block
+    ends them when it is left; otherwise they end when nothing refers to the crew any more. A crew runs one
+    round at a time and must not be used by several threads at once.
     """
 
     def __init__(self, program: Program, samples: Samples, cores: int = 1) -> None:
@@ -79,12 +79,12 @@ class Crew:
         try:
             return self._with_others(start, plan)
         except BaseException:
-            self.close()  # what is left in the pipes is of no use
+            self.close()  # what is left in the pipes is useless
             raise
 
     @cached_property
     def digest_of_samples(self) -> bytes:
-        """Of all of them, on which noise depends; looked at once, as processes hold them as they were."""
+        """Of all samples, on which noise depends; computed once, as forked processes have a fixed copy."""
         return digest_of_samples(self.samples)
 
     def close(self) -> None:
@@ -129,7 +129,7 @@ class Crew:
 
 
 class _Report(NamedTuple):
-    """An update whose change lies in the shared memory."""
+    """An update whose change is in the shared memory."""
 
     place: int
     loss: float
@@ -145,7 +145,7 @@ class _Answer(NamedTuple):
 
 
 class _Order(NamedTuple):
-    """A round as sent to a process; jobs as a few arrays, since a thousand small ones take long to send."""
+    """A round as sent to a process; jobs as a few arrays, since many small ones take long to send."""
 
     plan: Plan  # without jobs
     clients: list[tuple[int, int, float]]  # client, copy, noise multiplier
@@ -179,7 +179,7 @@ class _Others:
 
     def __init__(self, crew: Crew, count: int, room: int) -> None:
         self._pid = os.getpid()
-        self._memory = mmap.mmap(-1, room)  # anonymous: nothing to be cleaned up, no limit of /dev/shm
+        self._memory = mmap.mmap(-1, room)  # anonymous: nothing to clean up, no limit from /dev/shm
         self._tickets, self._ticket_office = os.pipe()
         os.set_blocking(self._tickets, False)
         self._members: list[tuple[ForkProcess, Connection]] = []
@@ -189,11 +189,11 @@ class _Others:
             self._members.append(_fork(crew.program, crew.samples, self._memory, self._tickets))
 
     def can_serve(self, room: int, count: int) -> bool:
-        """Whether they are enough and a round of so many bytes fits; not in a process forked since."""
+        """Whether there are enough processes and room for the round; False in a process forked since."""
         return self._pid == os.getpid() and room <= len(self._memory) and count <= len(self._members)
 
     def begin(self, start: Tensor, plan: Plan, count: int) -> Tensor:
-        """Let so many begin; (len(plan.jobs), P) where changes will be."""
+        """Start `count` processes on the round; returns the array (len(plan.jobs), P) for the changes."""
         order = _Order.of(start, plan)
         models, changes = _arrays(self._memory, order)
         models.copy_(start)
@@ -207,11 +207,11 @@ class _Others:
         return changes
 
     def my_share(self, plan: Plan) -> Iterator[int]:
-        """Numbers of groups, one after the other, until all are taken."""
+        """Numbers of groups, one at a time, until all are taken."""
         return _share(self._tickets, plan)
 
     def answers(self, count: int) -> Iterator[_Answer]:
-        """What they did, when they are done."""
+        """What the processes did, once they are done."""
         for process, pipe in self._members[:count]:
             try:
                 answer = pipe.recv()
@@ -238,7 +238,7 @@ def _share(tickets: int, plan: Plan) -> Iterator[int]:
             ticket = os.read(tickets, 2)
         except BlockingIOError:  # all drawn
             return
-        if not ticket:  # nobody left to deal them out
+        if not ticket:  # nobody is left to issue them
             return
         yield from range(int.from_bytes(ticket, "little"), len(plan.groups), _ticket_count(plan))
 
@@ -254,7 +254,7 @@ def _arrays(memory: mmap.mmap, order: _Order) -> tuple[Tensor, Tensor]:
 
 
 def _forking_is_safe(program: Program) -> bool:
-    """PyTorch's differentiation starts threads for accelerators, and refuses to run in a fork of them."""
+    """Whether to fork: with an accelerator, PyTorch's autograd refuses to run in a forked process."""
     return (
         sys.platform == "linux"
         and not multiprocessing.current_process().daemon
@@ -265,14 +265,14 @@ def _forking_is_safe(program: Program) -> bool:
 def _fork(
     program: Program, samples: Samples, memory: mmap.mmap, tickets: int
 ) -> tuple[ForkProcess, Connection]:
-    """A process that serves until it is ended or its pipe is; it inherits everything, nothing is sent."""
+    """A process that serves until it is killed or its pipe closes; it inherits all that it needs."""
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe()
     process = context.Process(
         target=_serve, args=(program, samples, memory, tickets, ours, theirs, os.getpid()), daemon=True
     )
     with warnings.catch_warnings():
-        # Python 3.12 warns of forks where there are threads: the child uses no lock of theirs.
+        # Python 3.12 warns about forking with threads; the child uses none of their locks.
         warnings.simplefilter("ignore", DeprecationWarning)
         process.start()
     theirs.close()
@@ -289,7 +289,7 @@ def _serve(
     first: int,
 ) -> None:
     """The life of a forked process: rounds, until its pipe ends."""
-    ours.close()  # or the pipe would not end with the first process
+    ours.close()  # otherwise the pipe would not close with the first process
     _close_files_but(tickets, theirs.fileno())
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process decides what an interruption means
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -314,10 +314,10 @@ def _serve(
 
 
 def _close_files_but(*exceptions: int) -> None:
-    """Give back all inherited files: a lock on one would outlive the process that took it."""
+    """Close all inherited files: a lock on one would outlive the process that took it."""
     for descriptor in [int(path.name) for path in Path("/proc/self/fd").iterdir()]:
         if descriptor > 2 and descriptor not in exceptions:
-            os.closerange(descriptor, descriptor + 1)  # also where it was that of the listing itself
+            os.closerange(descriptor, descriptor + 1)  # also if it belonged to the listing itself
 
 
 def _reports(
@@ -335,19 +335,19 @@ def _reports(
 
 
 def _sendable(error: Exception) -> Exception:
-    """The error with its traceback as a note, or what it says if it cannot be sent."""
+    """The error with its traceback as a note, or just its message if it cannot be pickled."""
     error.add_note("".join(traceback.format_exception(error)))
     try:
         pickle.loads(pickle.dumps(error))
-    except Exception:  # errors of users' modules may raise anything when they are made again
+    except Exception:  # errors of users' modules may raise anything when unpickled
         return RuntimeError(f"{type(error).__name__}: {error}")
     return error
 
 
 def _end(pid: int, members: list[tuple[ForkProcess, Connection]], pipes: tuple[int, int]) -> None:
-    """End processes, at once: they hold nothing that could be lost."""
+    """Kill the processes: they hold nothing that could be lost."""
     if os.getpid() != pid:
-        return  # a process forked from the one that they serve
+        return  # in a process forked from the one they serve
     for process, pipe in members:
         process.kill()
         process.join()

@@ -4,8 +4,8 @@ A step runs the jobs of the group that still have a batch. Batches of unequal le
 most `MOST_PADDING` of what is computed is padding, and padding has share zero. A batch that would need too
 much memory is computed in pieces, whose gradients are added up.
 
-Which samples every step takes is written down for the whole group before its first step: a step is some ten
-short operations, and what it has to look up or count takes as long as they do.
+The samples of every step are determined for the whole group before its first step: a step is some ten short
+operations, and looking up or counting anything would take as long as they do.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from bonafed.learning.noise import Source, Stream, Task, add_noise
 from bonafed.learning.work import LocalTraining, batch_share, record_steps, sensitivity, step_count
 
 MOST_PADDING = 0.125  # share of padding among the samples of one call, at most
-STEPS_AHEAD = 128  # for which calls are put together at once
+STEPS_AHEAD = 128  # steps whose calls are assembled at a time
 
 Where = slice | NDArray[np.int64]  # models of a group: a slice gives views, an index copies
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Noise:
-    """Where the noise of a round comes from, and the digests of what it is added to."""
+    """The source of the noise of a round, and digests of what it is added to."""
 
     source: Source
-    training: bytes  # of what jobs are asked to do
+    training: bytes  # of the work of the jobs
     models: Sequence[bytes]  # of the start models: one, or one per job
-    samples: bytes  # of all clients'
+    samples: bytes  # of the samples of all clients
 
     def stream(self, plan: Plan, place: int) -> Stream:
-        """That of the job at this place."""
+        """The stream of the job at this place."""
         model = self.models[place if len(self.models) > 1 else 0]
         return self.source.stream(
             Task.of(plan.jobs[place], self.training, plan.round_number, model, self.samples)
@@ -54,7 +54,7 @@ class Noise:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
-    """A round's jobs and how they are put together: the same for whoever trains a group of them."""
+    """The jobs of a round and how they are grouped, the same for every process that trains a group."""
 
     jobs: Sequence[Job]
     groups: Sequence[Sequence[int]]  # of places in `jobs`, those with most steps first
@@ -88,7 +88,7 @@ def train_group(
 
 
 def _releases(job: Job, spec: LocalTraining) -> int:
-    """Noisy gradients that any one record is in."""
+    """How many noisy gradients a record can be in."""
     return record_steps(job.samples.size, spec) if job.noise_multiplier else 0
 
 
@@ -117,7 +117,7 @@ class _Call:
 
 
 class _Schedule:
-    """What every step of a group's jobs takes, drawn from their own generators."""
+    """The samples of every step of a group's jobs, drawn from the jobs' own generators."""
 
     def __init__(self, places: Sequence[int], samples: Samples, plan: Plan, precision: torch.dtype) -> None:
         self._labels, self._most, self._precision = samples.labels, plan.most, precision
@@ -145,7 +145,7 @@ class _Schedule:
             self._orders = [passes(job, plan.spec, rng) for job, rng in zip(jobs, rngs, strict=True)]
 
     def calls(self) -> Iterator[_Call]:
-        """Step after step, those batches together that are worth it."""
+        """Step by step, with batches together where it pays."""
         for first in range(0, int(self.counts[0]), STEPS_AHEAD):
             steps = np.arange(first, min(first + STEPS_AHEAD, self.counts[0]))
             numbers, lengths = self._poisson_tables(steps) if self._poisson else self._tables(steps)
@@ -159,7 +159,7 @@ class _Schedule:
     ) -> Iterator[_Call]:
         for where in _together(np.maximum(lengths[:active], 1), self._most):
             mine = lengths[where]
-            longest = max(1, int(mine.max()))  # where all are empty, padding: noise is added all the same
+            longest = max(1, int(mine.max()))  # if all are empty, padding: noise is added anyway
             shares = 1 / mine if self._shares is None else self._shares[where]
             if self._alike and int(mine.sum()) == longest * mine.size:
                 share = _even(mine.size, longest, float(shares[0]), self._precision)
@@ -206,12 +206,12 @@ class _Schedule:
 
 @lru_cache(maxsize=64)
 def _even(jobs: int, length: int, share: float, precision: torch.dtype) -> Tensor:
-    """(K, B) shares of equally many samples that count alike."""
+    """(K, B) equal shares of equally many samples."""
     return torch.full((jobs, length), share, dtype=precision)
 
 
 def _together(lengths: NDArray[np.int64], most: int) -> list[Where]:
-    """Which batches share a call: those of similar length, a bounded number of samples."""
+    """Which batches share a call: those of similar length, up to a number of samples."""
     if _fit(int(lengths.max()) * lengths.size, int(lengths.sum()), most):
         return [slice(0, lengths.size)]
     calls: list[list[int]] = []
@@ -233,7 +233,7 @@ def _fit(computed: int, used: int, most: int) -> bool:
 
 
 def _rows(places: list[int]) -> Where:
-    """Consecutive ones as a slice."""
+    """The places as a slice, if they are consecutive."""
     if places[-1] - places[0] + 1 == len(places):
         return slice(places[0], places[-1] + 1)
     return np.array(places)
@@ -254,7 +254,7 @@ def _gradients(
 
 
 class _Models(ABC):
-    """The models of a group on their way."""
+    """The models of a group during training."""
 
     def __init__(
         self, program: Program, samples: Samples, plan: Plan, before: Tensor, schedule: _Schedule
@@ -264,7 +264,7 @@ class _Models(ABC):
 
     @abstractmethod
     def step(self, call: _Call) -> Tensor:
-        """One step, a batch each; their losses."""
+        """Take one step, with a batch for each model; returns the losses."""
 
     @abstractmethod
     def changes(self) -> Tensor:
@@ -273,7 +273,7 @@ class _Models(ABC):
 
 @final
 class _Descent(_Models):
-    """Models that make plain gradient steps; the program makes them in place."""
+    """Models trained by plain gradient steps, which the program takes in place."""
 
     def __init__(
         self, program: Program, samples: Samples, plan: Plan, before: Tensor, schedule: _Schedule
@@ -305,7 +305,7 @@ class _Descent(_Models):
 
 @final
 class _Optimizer(_Models):
-    """Models that are trained with noise, weight decay, momentum or Adam."""
+    """Models trained with noise, weight decay, momentum or Adam."""
 
     def __init__(
         self, program: Program, samples: Samples, plan: Plan, before: Tensor, schedule: _Schedule

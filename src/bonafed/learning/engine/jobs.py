@@ -1,4 +1,4 @@
-"""What clients do in a round, and what comes back: the words the engine and its readable twin share.
+"""What clients do in a round, and what comes back: the vocabulary of the engine and its readable twin.
 
 A job is one client's local training in one round (a client drawn twice has two jobs). The order of its
 samples comes from a generator seeded by (seed, round, client, copy) and nothing else; its noise has a
@@ -32,17 +32,17 @@ class Job:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Update:
-    """What a job changed."""
+    """The result of a job."""
 
     client: int
     change: Tensor  # (P,) weights after minus before
     loss: float  # mean training loss over the job's steps; with a clip over `batch_share`
     steps: int  # gradient steps taken
-    releases: int  # of those with noise, how many any one record can be in
+    releases: int  # how many of those with noise a record can be in
 
 
 def job_rng(seed: int, round_number: int, job: Job) -> np.random.Generator:
-    """Of the order of a job's samples. Not of its noise: whoever knows the seed knows what comes out."""
+    """The generator of the order of a job's samples, not of its noise: anybody may know the seed."""
     return job_generator(seed, round_number, job.client, job.copy)
 
 
@@ -65,11 +65,11 @@ def poisson_batches(
 ) -> Iterator[NDArray[np.int64]]:
     """The sample indices of each step, perhaps none: every one by a coin of its own (theory P6).
 
-    The coins come from the stream that also hides the records: whoever knows them undoes the amplification.
-    A coin of 53 bits cannot have every probability; it is rounded down.
+    The coins come from the stream that also hides the records: knowing them would undo the amplification.
+    A coin of 53 bits cannot have every probability, so the probability is rounded down.
     """
     rate = sampling_rate(job.samples.size, spec)
-    assert rate is not None  # such are the batches
+    assert rate is not None  # batches are poisson
     within = math.floor(rate * 2.0**53) * 2.0**-53
     for _ in range(step_count(job.samples.size, spec)):
         yield job.samples[uniforms(job.samples.size) < within]

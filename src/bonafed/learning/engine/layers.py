@@ -1,16 +1,15 @@
 """Layers of many clients' models run as one program, with their gradients written out.
 
-Every client k has its own weights, so a layer is a batch of matrix products, one per client. What vmap
-turns into grouped convolutions is done here as one copy into columns and one batched product, which is
-markedly faster on a CPU, and lets the gradient of the first layer's input be left out.
+Every client k has its own weights, so a layer is a batch of matrix products, one per client. Where vmap
+would use grouped convolutions, one copy into columns and one batched product do here, which is markedly
+faster on a CPU and makes it possible to omit the gradient of the first layer's input.
 
 Vectors are laid out (K, B, F), images (K, C, H, W, B): with the batch innermost, every copy runs over
 neighbouring numbers. `backward` gets the gradient of the loss for each sample and returns the gradient for
-the layer's input (None if not wanted); `accumulate` adds the parameter gradient, summed over samples,
-straight into the weights (a gradient step) or into an empty gradient, where each parameter is an array of
-its own. For private training
-`sample_gradients` gives each sample's squared gradient norm, without forming a gradient per sample where
-that can be avoided, and `accumulate_scaled` adds the gradients after clipping.
+the layer's input (None if not needed); `accumulate` adds the parameter gradient, summed over samples,
+straight to the weights (a gradient step) or to an empty gradient, where each parameter is an array of its
+own. For private training `sample_gradients` gives each sample's squared gradient norm, without forming a
+gradient per sample where that can be avoided, and `accumulate_scaled` adds the gradients after clipping.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class Layer(ABC):
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
-        """Of its parameters in one model."""
+        """The shapes of its parameters in one model."""
         return ()
 
     @property
@@ -72,20 +71,20 @@ class WeightedLayer(Layer):
 
 
 def _squared_norms(x: Tensor) -> Tensor:
-    """(K, B) of (K, B, n), read once."""
+    """(K, B) of (K, B, n), in one pass."""
     norms: Tensor = torch.linalg.vector_norm(x, dim=2)
     return norms.square()
 
 
 def _norms_at_least(x: Tensor) -> Tensor:
-    """(K, B) of (K, B, n): no less than the norms, also where squares are too small to be numbers."""
+    """(K, B) of (K, B, n): at least the norms, even where squares underflow."""
     unseen = math.sqrt(x.shape[2] * torch.finfo(x.dtype).tiny)
     norms: Tensor = torch.linalg.vector_norm(x, dim=2)
     return norms + unseen
 
 
 def _copy(owner: Layer, role: str, view: Tensor) -> Tensor:
-    """The view's numbers in order."""
+    """A contiguous copy of a view."""
     return array(owner, role, view.shape, view).copy_(view)
 
 
@@ -134,7 +133,7 @@ class Linear(WeightedLayer):
 
 
 class Convolution(WeightedLayer):
-    """What convolutions share: square kernel, stride 1, zero padding, nn.Conv2d's parameter order."""
+    """What all convolutions share: square kernel, stride 1, zero padding, nn.Conv2d's parameter order."""
 
     channels: int
     filters: int
@@ -149,7 +148,7 @@ class Convolution(WeightedLayer):
         return torch.nn.functional.pad(x, [0, 0, *[self.padding] * 4]) if self.padding else x
 
     def _cropped(self, x: Tensor) -> Tensor:
-        """Without the padding again."""
+        """The image without its padding."""
         p = self.padding
         return x[:, :, p : x.shape[2] - p, p : x.shape[3] - p] if p else x
 

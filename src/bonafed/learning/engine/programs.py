@@ -28,7 +28,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from bonafed.errors import InvalidValue
 
 Loss = Literal["cross-entropy", "squared"]
-MOST_SAMPLES = 512  # per call; beyond, nothing is gained
+MOST_SAMPLES = 512  # per call; more gain nothing
 CALL_NUMBERS = 1 << 22  # of intermediate results per call (16 MB in single precision)
 BATCH_NUMBERS = 1 << 26  # of those of one client's batch (256 MB); a longer one is computed in pieces
 DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
@@ -40,7 +40,7 @@ class Program(ABC):
 
     size: int  # P, parameters of one model
     loss: Loss
-    uses_autograd: bool  # or has its gradients written out
+    uses_autograd: bool  # rather than gradients written out by hand
 
     def __init__(self) -> None:
         self._counts: dict[tuple[torch.Size, torch.dtype, bool], int] = {}
@@ -55,7 +55,7 @@ class Program(ABC):
         """
 
     def views(self, weights: Tensor) -> list[Tensor]:
-        """Flat parameters (K, P) as the arrays (K, ...) that `descend` works on; none is copied."""
+        """Flat parameters (K, P) as the arrays (K, ...) that `descend` works on, without a copy."""
         return [weights]
 
     def descend(
@@ -79,20 +79,20 @@ class Program(ABC):
     def numbers_kept(self, sample: Tensor, clip: bool) -> int:
         """Numbers of intermediate results that one more sample adds to a call."""
         key = sample.shape, sample.dtype, clip
-        if key not in self._counts:  # counted in a trial, once
+        if key not in self._counts:  # counted once, in a trial run
             self._counts[key] = self._count_kept(sample, clip)
         return self._counts[key]
 
     @abstractmethod
     def _count_kept(self, sample: Tensor, clip: bool) -> int:
-        """What `numbers_kept` says of samples like this one."""
+        """The value of `numbers_kept` for samples like this one."""
 
     def samples_per_call(self, sample: Tensor, clip: bool) -> int:
-        """Samples like this one worth computing at once: more fall out of the cache, or of memory."""
+        """How many samples like this one to compute at once: more would exceed the cache, or memory."""
         return max(1, min(MOST_SAMPLES, CALL_NUMBERS // self.numbers_kept(sample, clip)))
 
     def samples_in_memory(self, sample: Tensor, clip: bool) -> int:
-        """Samples like this one of one client's batch that are computed at a time: more take memory."""
+        """How many samples like this one of a single batch to compute at a time, limited by memory."""
         fits = BATCH_NUMBERS // self.numbers_kept(sample, clip)
         return max(fits, self.samples_per_call(sample, clip))
 
@@ -105,14 +105,14 @@ def clip_scale(norms: Tensor, clip: float) -> Tensor:
     """What gradients of these norms are multiplied by, so that none is longer than `clip`, even rounded.
 
     Zero where a norm is not finite: such a gradient has no direction, and the sensitivity of a private
-    release must hold for every sample there can be. Who multiplies by it takes care of 0 times infinity.
+    release must hold for every possible sample. The caller has to take care of 0 times infinity.
     """
     scale = (clip * (1 - CLIP_MARGIN[norms.dtype]) / norms.clamp_min(1e-12)).clamp_max(1.0)
     return torch.where(norms.isfinite(), scale, 0.0)
 
 
 def trainable(module: nn.Module) -> dict[str, nn.Parameter]:
-    """The parameters that train, by name; others are the same for every client and stay as they are."""
+    """The parameters that train, by name; the others are the same for every client and never change."""
     return {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
 
 
@@ -145,7 +145,7 @@ def saved_model(module: nn.Module, flat: Tensor) -> bytes:
 
 
 def architecture(module: nn.Module) -> str:
-    """SHA-256 of what a module is besides its trainable weights: parts, their options, constants."""
+    """SHA-256 of everything in a module but its trainable weights: parts, their options, constants."""
     hasher = hashlib.sha256(repr(module).encode())
     frozen = {name: p for name, p in module.named_parameters() if not p.requires_grad}
     for name, values in sorted({**frozen, **dict(module.named_buffers())}.items()):
@@ -156,15 +156,15 @@ def architecture(module: nn.Module) -> str:
 
 def program_for(module: nn.Module, loss: Loss = "cross-entropy", sample: Tensor | None = None) -> Program:
     """The fastest program for a module, on samples like this one (1, ...)."""
-    from bonafed.learning.engine.autograd import ModuleProgram  # programs themselves, which know this file
+    from bonafed.learning.engine.autograd import ModuleProgram  # they import this file
     from bonafed.learning.engine.stacks import LayerProgram, stacked_layers
 
     _require_trainable(module, sample)
     layers = stacked_layers(module)
-    # a layer used twice has its parameters once, and those of a frozen one do not train
+    # a layer that is used twice has its parameters once, and frozen ones do not train
     if layers is not None and sum(layer.size for layer in layers) == flat_parameters(module).numel():
         program = LayerProgram(layers, loss)
-        if sample is None or _runs(program, module, sample):  # PyTorch's layers take more shapes
+        if sample is None or _runs(program, module, sample):  # PyTorch's layers accept more shapes
             return program
     stacked = ModuleProgram(module, loss)
     # vmap runs PyTorch's recurrent layers slowly or not at all, and no `if` on values
@@ -187,9 +187,9 @@ def _runs(program: Program, module: nn.Module, sample: Tensor) -> bool:
 
 
 def _require_trainable(module: nn.Module, sample: Tensor | None) -> None:
-    """What clients train and send is the vector of parameters: nothing else may change, by chance or not.
+    """Clients train and send the vector of parameters: nothing else may change, at random or otherwise.
 
-    Nor may samples of a batch depend on each other, as padding is among them.
+    Nor may the samples of a batch affect each other, as some of them are padding.
     """
     if not isinstance(module, nn.Module):
         raise InvalidValue("model", "must be a torch.nn.Module", type(module).__name__)
@@ -211,7 +211,7 @@ def _require_trainable(module: nn.Module, sample: Tensor | None) -> None:
 
 
 def _changed_buffers(module: nn.Module, sample: Tensor | None) -> list[str]:
-    """Names of buffers that are others after a look at a sample; constants (positions, scales) are not."""
+    """Names of buffers that change when a sample is run; constants (positions, scales) do not."""
     if sample is None or not any(True for _ in module.buffers()):
         return []
     trial = copy.deepcopy(module)
@@ -219,7 +219,7 @@ def _changed_buffers(module: nn.Module, sample: Tensor | None) -> list[str]:
         with torch.no_grad():
             trial(sample)
     except (RuntimeError, IndexError, ValueError):
-        return []  # what does not run at all is told as that
+        return []  # a module that does not run at all is refused elsewhere
     return [
         name
         for (name, before), after in zip(module.named_buffers(), trial.buffers(), strict=True)

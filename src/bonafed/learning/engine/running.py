@@ -1,16 +1,16 @@
 """Local training of all clients of a round as one program.
 
-Jobs (`jobs.py`) are independent, so the engine is free to run them in any grouping; what a job computes
-does not depend on it:
+Jobs (`jobs.py`) are independent, so the engine is free to group them in any way; what a job computes does
+not depend on the grouping:
 
-    (1) a job's randomness is its own, of the order of its samples and of its noise;
+    (1) each job has its own randomness, for the order of its samples and for its noise;
     (2) a group (`groups.py`) holds jobs of similar size, as many as are worth computing at once; which ones
         depends on the jobs alone, not on cores or order;
     (3) updates are added up in the order of the jobs, one by one, in double precision.
 
-Groups are trained by a crew (`crew.py`), each of whose members computes single-threaded. The memory of
-intermediate results grows with the crew, not with clients; that of the updates, which wait for their turn
-in the sum, grows with clients, and is needed twice where processes share them.
+Groups are trained by a crew (`crew.py`), whose members are single-threaded. The memory for intermediate
+results grows with the crew, not with clients; that for the updates, which wait for their turn in the sum,
+grows with clients, and is needed twice where processes share them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from bonafed.learning.noise import Secret, Source, digest, digest_of_training
 from bonafed.learning.work import LocalTraining, step_count
 
 GROUP_BYTES = 256 << 20  # of parameters, gradients and optimizer state per member of a crew
-WORTH_TWO = 1 << 20  # numbers of intermediate results in a call, of which half keeps a core busy
+WORTH_TWO = 1 << 20  # numbers of intermediate results in a call, half of which keep a core busy
 
 
 def run_jobs(
@@ -51,11 +51,11 @@ def run_jobs(
     """Run the jobs; yields their updates in the order of the jobs.
 
     `start` is one model (P,) for all, or one model per job (len(jobs), P). Without a crew (of this program
-    and these samples) groups are trained one after the other. Each member of a crew holds at most
+    and these samples) groups are trained one after another. Each member of a crew holds at most
     `group_bytes` of parameters, gradients and optimizer state at a time (one job, if a job needs more).
 
-    `seed` decides the order of samples. Noise, where jobs add any, and poisson batches come from a source
-    of their own: unless one is given, from a secret made for this call and forgotten after it.
+    `seed` determines the order of samples. Noise, where jobs add any, and poisson batches come from the
+    source `noise`; by default, from a secret made for this call and forgotten afterwards.
     """
     if not jobs:
         return
@@ -80,7 +80,7 @@ def try_jobs(
     round_number: int,
     noise: Source | None = None,
 ) -> list[Update | InvalidValue]:
-    """`run_jobs` of those that can be trained; for each job its update, or why there is none."""
+    """Like `run_jobs` for the jobs that can be trained; for each job its update, or why there is none."""
     _require_possible(crew.program, start, jobs, spec)
     with single_threaded():
         bad = problems(crew.program, start, crew.samples, jobs, round_number)
@@ -93,7 +93,7 @@ def try_jobs(
 
 
 def _require_possible(program: Program, start: Tensor, jobs: Sequence[Job], spec: LocalTraining) -> None:
-    """What is wrong with the whole request, not with a job."""
+    """Refuse what is wrong with the whole request rather than with one job."""
     if start.shape not in ((program.size,), (len(jobs), program.size)):
         rule = f"must be ({program.size},) or, a model per job, ({len(jobs)}, {program.size})"
         raise InvalidValue("shape of the start models", rule, tuple(start.shape))
@@ -116,7 +116,7 @@ def _train(
     noise: Source | None,
     group_bytes: int = GROUP_BYTES,
 ) -> Iterator[Update]:
-    """Updates of jobs that can be trained, in their order; what was yielded is not kept."""
+    """Updates of jobs that can be trained, in their order; each is dropped once it is yielded."""
     if not jobs:
         return iter(())
     plan = _plan(crew.program, crew.samples, jobs, spec, seed, round_number, group_bytes)
@@ -151,7 +151,7 @@ def _plan(
 
 
 def _longest(spec: LocalTraining, most: int) -> int:
-    """Samples of the longest batch, of poisson batches of most of them."""
+    """Samples of the longest batch; of poisson batches, of nearly all of them."""
     spread = 3 * math.isqrt(spec.batch_size) if spec.batches == "poisson" else 0
     return min(spec.batch_size + spread, most)
 
@@ -162,7 +162,7 @@ def _rank(job: Job, spec: LocalTraining) -> tuple[int, int, int, int]:
 
 
 def _in_groups(places: list[int], most: int) -> list[list[int]]:
-    """Groups of at most so many, about equal, an even number of them: two cores finish together."""
+    """Groups of at most `most`, about equal, and an even number of them: two cores finish together."""
     count = math.ceil(len(places) / most)
     count += count > 1 and count % 2
     count = min(count, len(places))

@@ -1,4 +1,4 @@
-"""The readable twin of the engine: one client after the other, with ordinary PyTorch.
+"""The readable twin of the engine: one client after another, in ordinary PyTorch.
 
 Slow and obvious. Same seeds, same batches, same weights as the engine (to rounding); the tests compare
 the two for every model and option, and the benchmarks measure against it where nothing is clipped.
@@ -54,10 +54,10 @@ def run_jobs_sequentially(
             optimizer.param_groups[0]["lr"] = spec.rate(step)
             x, y = samples.features[index], samples.labels[index]
             for parameter in trainable(model).values():
-                parameter.grad = torch.zeros_like(parameter)  # also of those that are not used
+                parameter.grad = torch.zeros_like(parameter)  # also for unused ones
             if spec.clip is None:
                 value = _losses(model, x, y, loss).mean()
-                value.backward()  # type: ignore[no-untyped-call]  # PyTorch gives it no types
+                value.backward()  # type: ignore[no-untyped-call]  # untyped in PyTorch
                 total += float(value.detach())
             else:
                 share = batch_share(job.samples.size, spec, len(index))
@@ -98,7 +98,7 @@ def _clipped_gradient(
         parts = torch.autograd.grad(sample_loss, parameters, materialize_grads=True)
         norm = torch.cat([g.flatten() for g in parts]).norm()
         if not norm.isfinite():
-            continue  # it has no direction to be clipped along
+            continue  # it has no direction to clip along
         scale = share * float(clip_scale(norm, clip))
         for sum_of, g in zip(total, parts, strict=True):
             sum_of += scale * g

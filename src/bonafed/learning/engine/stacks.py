@@ -1,4 +1,4 @@
-"""Programs of layers whose gradients are written out.
+"""Programs of layers whose gradients are written out by hand.
 
 `stacked_layers(module)` finds the layers of a plain nn.Sequential; `LayerProgram` runs K copies of them.
 """
@@ -16,11 +16,11 @@ from bonafed.learning.engine import layers as stacked
 from bonafed.learning.engine.programs import Loss, Program, clip_scale, numbers_in, together
 from bonafed.learning.engine.workspace import array
 
-WIDE = 32 * 32  # channels times filters of a convolution from which PyTorch's, one by one, take less time
+WIDE = 32 * 32  # channels times filters from which PyTorch's convolutions, one by one, are faster
 
 
 def stacked_layers(module: nn.Module) -> list[stacked.Layer] | None:
-    """The module as stacked layers, or None if one of them is not known, or as fast in PyTorch."""
+    """The module as stacked layers; None if a layer is unknown, or if PyTorch is faster."""
     if type(module) is not nn.Sequential or _has_hooks(module):
         return None
     layers: list[stacked.Layer] = []
@@ -36,7 +36,7 @@ def stacked_layers(module: nn.Module) -> list[stacked.Layer] | None:
 def _pooled_in_blocks(parts: list[stacked.Layer]) -> list[stacked.Layer]:
     """Convolution, activation, 2 x 2 pool as convolution by blocks, maximum, activation.
 
-    The activations grow with their input, so the maximum may be taken first; they then run on a quarter.
+    The activations are increasing, so the maximum may be taken first; they then run on a quarter of it.
     """
     layers = list(parts)
     for k, part in enumerate(layers[:-2]):
@@ -53,7 +53,7 @@ def _pooled_in_blocks(parts: list[stacked.Layer]) -> list[stacked.Layer]:
 
 
 def _layer(part: nn.Module) -> stacked.Layer | None:
-    """Only what is exactly the layer: a subclass may compute something else."""
+    """The stacked layer for exactly this class: a subclass may compute something else."""
     if _has_hooks(part):
         return None
     if type(part) is nn.Linear and part.bias is not None:
@@ -144,7 +144,7 @@ class LayerProgram(Program):
         caches: list[stacked.Cache] = []
         for part, own in zip(self._parts, weights, strict=True):
             if isinstance(part, stacked.Flatten) and value.dim() == 3:
-                caches.append(None)  # vectors are flat already
+                caches.append(None)  # vectors are already flat
                 continue
             value, cache = part.forward(own, value)
             caches.append(cache)
@@ -208,7 +208,7 @@ class LayerProgram(Program):
             squares, saved = zip(*(part.sample_gradients(c, s) for part, _, c, s in owners), strict=True)
             norms = sum(squares).sqrt()
             good = norms.isfinite()
-            if not bool(good.all()):  # once more without them, as 0 times infinity is not 0
+            if not bool(good.all()):  # again without those samples, as 0 times infinity is not 0
                 blank = torch.where(good.view(*good.shape, *[1] * (x.dim() - 2)), x, torch.zeros_like(x))
                 if not torch.equal(blank, x):  # or the weights themselves overflow
                     return self._accumulate(arrays, blank, y, share * good, clip, out, alpha)

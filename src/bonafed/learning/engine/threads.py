@@ -1,4 +1,4 @@
-"""On how many threads PyTorch computes."""
+"""How many threads PyTorch uses."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import torch
 
 @contextmanager
 def single_threaded() -> Iterator[None]:
-    """Inside, every PyTorch call computes on one thread, so that digits do not depend on the cores.
+    """Inside, every PyTorch call runs on one thread, so that digits do not depend on the number of cores.
 
-    Nor does the time: several threads for a small product wait for each other longer than it takes, with
-    the other cores busy a hundred times as long.
+    Nor does the time: for a small product, threads wait for each other longer than the product takes, and
+    a hundred times as long if the other cores are busy.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(1)

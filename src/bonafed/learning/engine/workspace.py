@@ -1,9 +1,9 @@
-"""Memory for intermediate results that is used again from step to step.
+"""Memory for intermediate results that is reused from step to step.
 
-A step of a group of clients writes some 20 arrays of megabytes each. Taken from the system and given back
-every step, they cost more in page faults than in arithmetic. Inside `reused_memory()` an array asked for by
-the same owner in the same role gets the same memory again, and what it held before is gone; outside, every
-array is new. The state is the thread's own, like that of any allocator, and has no effect on results.
+A step of a group of clients writes some 20 arrays of megabytes each. Allocating and freeing them in every
+step costs more in page faults than in arithmetic. Inside `reused_memory()` the same owner gets the same
+memory again for the same role, which overwrites what was there; outside, every array is new. The state
+is the thread's own, like that of any allocator, and has no effect on results.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-_Arrays = dict[tuple[int, str], tuple[Tensor, Tensor]]  # the memory, and the array made of it last
+_Arrays = dict[tuple[int, str], tuple[Tensor, Tensor]]  # the memory, and the last array made from it
 _thread = threading.local()
 
 
 @contextmanager
 def reused_memory() -> Iterator[None]:
-    """Inside, in this thread, `array` uses memory again."""
+    """Inside, in this thread, `array` reuses memory."""
     start_reuse()
     try:
         yield

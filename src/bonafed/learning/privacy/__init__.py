@@ -1,9 +1,9 @@
-"""What records give away: noise for a promise, and the ledger that reads the promise back (theory P).
+"""Privacy loss: the noise for a promise, and the ledger that reads the promise back (theory P).
 
-gaussian   releases that a record is in for sure: exact, for replacing one record
-sampled    releases that a record is in by a secret coin: by dp-accounting, for adding or removing one
-arithmetic what computed noise takes of the promise of ideal noise
-ledger     every release, and the epsilon they come to
+gaussian   releases that certainly include a record: exact, for replacing one record
+sampled    releases that include a record by a secret coin: by dp-accounting, for adding or removing one
+arithmetic what computed noise costs compared with ideal noise
+ledger     every release, and the epsilon they add up to
 """
 
 from bonafed.learning.privacy.arithmetic import covering, reserve

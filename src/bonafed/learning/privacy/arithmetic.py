@@ -1,9 +1,9 @@
-"""What computed noise may take of a promise that ideal noise would keep.
+"""What computed noise costs of a promise that ideal noise would keep.
 
 Noise is computed in double precision and rounded to a grid (`bonafed.learning.noise`). The probability of
 every release is then that of the ideal mechanism up to a factor of 1 +- eta (`relative_error`), and over n
 noisy numbers these errors add up to little more than eta sqrt(n); `docs/decisions/0010-secret-noise.md` has
-the proof. `reserve` takes that out of (epsilon, delta), and `covering` calibrates noise for what is left.
+the proof. `reserve` deducts that from (epsilon, delta), and `covering` calibrates noise for the rest.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from bonafed import checks
 from bonafed.errors import InvalidValue
 
 _HALF_ULP = 2.0**-53
-_ASIDE = 0.01  # of epsilon and of delta, at most, for what arithmetic does
-_TAIL = 2.0**-73  # probability, per pair, of a radius so large that 127 bits do not give it to a rounding
+_ASIDE = 0.01  # share of epsilon and of delta, at most, for arithmetic
+_TAIL = 2.0**-73  # probability, per pair, of a radius too large for 127 bits to give it up to rounding
 
 
 class Promise(NamedTuple):
-    """An (epsilon, delta), and what of it arithmetic takes."""
+    """An (epsilon, delta) after deducting the cost of arithmetic."""
 
     epsilon: float  # left for the ideal mechanism
     delta: float  # likewise
-    arithmetic: float  # epsilon that the difference between computed and ideal releases may take
+    arithmetic: float  # epsilon for the difference between computed and ideal releases
 
 
 def relative_error(reach: float) -> float:
@@ -42,7 +42,7 @@ def relative_error(reach: float) -> float:
 
 
 def reserve(epsilon: float, delta: float, numbers: float, reach: float) -> Promise:
-    """What ideal noise must promise for the computed one to be (epsilon, delta)-private.
+    """What ideal noise must promise for computed noise to be (epsilon, delta)-private.
 
     `numbers` is how many noisy numbers there are in all releases together, parameters times releases.
     Refused where the arithmetic would take more than a hundredth of epsilon or of delta.
@@ -66,7 +66,7 @@ def reserve(epsilon: float, delta: float, numbers: float, reach: float) -> Promi
 def largest_covered(delta: float, numbers: float) -> float:
     """The epsilon up to which tails of the noise are covered: 19 for 800,000 numbers at delta 1e-5.
 
-    Beyond it the promise is that of ideal noise. Nothing that is worth the name of privacy is beyond it.
+    Beyond it the promise is that of ideal noise. Nothing worth calling privacy is beyond it.
     """
     return math.log(checks.positive("delta", delta) * _ASIDE / 4) - math.log(numbers * _TAIL)
 

@@ -18,8 +18,8 @@ m(t) = Phi(-t)/phi(t), the delta of one release at epsilon is
 
     Phi(a) - exp(eps) Phi(a - mu) = phi(a) (m(-a) - m(mu - a)) = phi(a) int_(-a)^(mu - a) 1 - t m(t) dt.
 
-The first form loses all digits where mu is small, the last keeps them. Results are rounded up: the noise
-that is asked for, and the epsilon that is read back.
+The first form loses all digits where mu is small, the last keeps them. Results are rounded up: both the
+noise and the epsilon that is read back.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from bonafed.errors import InvalidValue
 
 Calibration = Literal["exact", "zcdp", "printed"]
 ROUNDING_UP = 1e-12  # first step of adding noise until the promise holds
-EPSILONS = (1e-100, 1e100)  # for which noise, and its square in a ledger, are numbers of double precision
-MARGIN = 1e-11  # of log delta, several times what its computation may be off
-KNOWN = 1e-10  # of noise, how far off dp-accounting's may be to be taken
+EPSILONS = (1e-100, 1e100)  # for which noise, and its square in a ledger, fit into double precision
+MARGIN = 1e-11  # of log delta, several times the error of its computation
+KNOWN = 1e-10  # relative error up to which dp-accounting's noise is accepted
 _LAST_DIGITS = 1e-15  # a few roundings of mu and epsilon
 _NODES, _SHARES = np.polynomial.legendre.leggauss(12)  # exact to rounding on intervals up to length 1
 
@@ -74,10 +74,10 @@ def noise_multiplier(
 
 
 def _one_release(epsilon: float, delta: float, enough: float) -> float:
-    """sigma_1, given a noise that is more than that of zero-concentrated privacy."""
+    """sigma_1; `enough` is more noise than zero-concentrated privacy needs."""
     from dp_accounting import get_sigma_gaussian  # heavy import, only needed here
 
-    with np.errstate(all="ignore"):  # on the way of its root search
+    with np.errstate(all="ignore"):  # during its root search
         candidate = float(get_sigma_gaussian(epsilon, delta, tol=1e-14))
 
     def excess(sigma: float) -> float:
@@ -107,7 +107,7 @@ def spent_epsilon(multiplier: float, releases: int, delta: float) -> float:
 
 
 def _root(function: Callable[[float], float], low: float, high: float) -> float:
-    """To the last digits, also of a root near 0."""
+    """A root to the last digits, also near 0."""
     return float(brentq(function, low, high, xtol=1e-300, rtol=_LAST_DIGITS, maxiter=2000))
 
 

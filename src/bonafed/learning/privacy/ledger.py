@@ -1,6 +1,6 @@
-"""Every release of private data, and what they come to (theory P3, P6).
+"""Every release of private data, and the epsilon they add up to (theory P3, P6).
 
-A record is charged for the releases it is in, not for all that its client makes: given who is in which
+A record is charged for the releases it is in, not for all releases of its client: given who is in which
 batch, the others do not depend on it.
 """
 
@@ -22,18 +22,18 @@ ADD_OR_REMOVE: Adjacency = "add or remove one"
 
 
 class Release(NamedTuple):
-    """Noisy gradients a client gave away in one round, all at the same noise."""
+    """Noisy gradients that a client released in one round, all with the same noise."""
 
     client: int
     round_number: int
     multiplier: float  # noise standard deviation over L2 sensitivity
     times: int  # how many of them any one record can be in
     steps: int | None = None  # how many there were; None: as many as `times`
-    rate: float | None = None  # probability of being in each, by a secret coin; None: for sure
+    rate: float | None = None  # probability of being in each, by a secret coin; None: certain
 
     @property
     def adjacency(self) -> Adjacency:
-        """What the sensitivity is that of: replacing a record, or adding or removing one."""
+        """What the sensitivity refers to: replacing a record, or adding or removing one."""
         return REPLACE if self.rate is None else ADD_OR_REMOVE
 
 
@@ -44,11 +44,11 @@ class Ledger:
     releases: tuple[Release, ...] = ()
 
     def add(self, releases: Iterable[Release]) -> Ledger:
-        """The ledger with these releases written down."""
+        """The ledger with these releases added."""
         return Ledger((*self.releases, *releases))
 
     def adjacency(self, client: int) -> Adjacency:
-        """What a client's epsilon is about; releases of both kinds have no epsilon in common."""
+        """What a client's epsilon refers to; releases of different kinds have no common epsilon."""
         kinds = {r.adjacency for r in self.releases if r.client == client}
         if len(kinds) > 1:
             rule = f"must all be for {REPLACE!r} or all for {ADD_OR_REMOVE!r}"

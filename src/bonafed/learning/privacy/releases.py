@@ -1,4 +1,4 @@
-"""Values with noise, as they may be published, whoever adds it."""
+"""Values with noise, ready to be published, whoever adds the noise."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bonafed.checks import Floats
 
 
 class Releases(Protocol):
-    """Who adds noise to values one after the other (`bonafed.learning.noise.SecretReleases`)."""
+    """Adds noise to successive values (`bonafed.learning.noise.SecretReleases`)."""
 
     def released(self, values: Floats, sd: float) -> Floats:
         """Values with noise of standard deviation sd on each."""

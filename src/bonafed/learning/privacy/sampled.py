@@ -1,8 +1,8 @@
-"""Noise for Gaussian releases that a record is in by a secret coin (theory P6).
+"""Noise for Gaussian releases that include a record by a secret coin (theory P6).
 
 Every record is in every release independently with probability q, drawn by its client and told to nobody;
 a release is a sum of sensitivity 1 (adding or removing a record) plus noise of standard deviation sigma.
-There is no closed form of what T of them come to. dp-accounting's privacy loss distribution, discretised
+There is no closed form for what T of them add up to. dp-accounting's privacy loss distribution, discretised
 so that every rounding goes against the mechanism (pessimistic estimates, connect the dots), bounds it from
 above; the mesh is chosen so fine that the bound on epsilon is at most about a thousandth above the truth.
 
@@ -25,11 +25,11 @@ from bonafed.errors import InvalidValue
 from bonafed.learning.privacy.gaussian import noise_multiplier
 
 ROUNDING = 1e-12  # of delta, set aside for the arithmetic
-LEAST_DELTA = 1e-10  # below, what is set aside would be seen
+LEAST_DELTA = 1e-10  # below, what is set aside would matter
 MULTIPLIERS = (0.05, 1e6)  # for which the distributions fit into memory
 _MESH = 0.1  # over the root of the number of releases: width of a cell of privacy loss
-_NEAR = 1e-5  # relative, of a multiplier that is searched for
-_LARGEST_MU = 30.0  # of the central limit: no promise is left
+_NEAR = 1e-5  # relative accuracy of a multiplier in a search
+_LARGEST_MU = 30.0  # of the central limit; beyond, no promise is left
 
 
 class SampledReleases(NamedTuple):
@@ -58,7 +58,7 @@ def sampled_epsilon(releases: Iterable[SampledReleases], delta: float) -> float:
 def sampled_multiplier(epsilon: float, delta: float, rate: float, releases: int) -> float:
     """Noise over sensitivity that makes so many releases at this rate (eps, delta)-private.
 
-    Of two figures next to each other the larger is taken, until what is read back keeps the promise.
+    It is rounded up until the epsilon that is read back keeps the promise.
 
     >>> round(sampled_multiplier(2.0, 1e-5, 64 / 3000, 235), 2)
     1.03
@@ -122,7 +122,7 @@ def _one(sigma: float, rate: float, mesh: float) -> Any:  # dp-accounting ships 
     """The distribution of the privacy loss of one release, rounded up."""
     from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism  # heavy
 
-    return from_gaussian_mechanism(  # adding or removing one record is what it is for
+    return from_gaussian_mechanism(  # for adding or removing one record
         sigma, pessimistic_estimate=True, value_discretization_interval=mesh, sampling_prob=rate
     )
 

@@ -1,1 +1,1 @@
-"""What several agents want to minimise together: losses on one model, for many at once."""
+"""What several agents minimise together: their losses on one model, for many models at once."""

@@ -1,7 +1,7 @@
-"""What a server knows of the agents' losses without a sample: what everybody agreed on beforehand.
+"""What a server knows about the agents' losses without any sample: what all agreed on beforehand.
 
 Agent k has the loss F_k, mu-strongly convex and L_g-smooth, and a weight p_k > 0; the weights sum to 1. No
-sample's gradient is longer than B at w = 0. Whoever asks agents for gradients needs to know no more.
+sample's gradient is longer than B at w = 0. Asking agents for gradients requires no more than this.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
 
-SINGLE, DOUBLE = 1e-5, 1e-12  # precision of gradients in single floats; the most that doubles have
+SINGLE, DOUBLE = 1e-5, 1e-12  # precision of gradients in single floats; the best that doubles allow
 
 
 class Agreed(ABC):
-    """Of K agents' losses on one model of P numbers."""
+    """Constants of K agents' losses on one model of P numbers."""
 
     weights: Floats  # (K,) p, sum 1
     regulariser: float  # mu: every F_k is mu-strongly convex
     size: int  # P
-    strongly_convex: bool = True  # else the regulariser does not outweigh the loss: nothing is certified
+    strongly_convex: bool = True  # otherwise nothing is certified
     precision: float = 1e-9  # tau: honest gradients are computed to tau (B + L_g |w|), here in doubles
 
     @property
@@ -42,17 +42,17 @@ class Agreed(ABC):
 
     @property
     def gradient_bound(self) -> float:
-        """B: at w = 0 no sample's gradient is longer, whoever holds it; inf where nobody knows."""
+        """B: at w = 0 no sample's gradient is longer, whoever holds it; inf if unknown."""
         return math.inf
 
     def largest_gradient(self, norms: Floats) -> Floats:
-        """(m,) what |grad F_k(w) - mu w| is at most for models of these norms, for every agent (C3.5)."""
+        """(m,) the largest |grad F_k(w) - mu w| of any agent for models of these norms (C3.5)."""
         if not self.strongly_convex:  # the smoothness is the inverse of a step, and bounds nothing
             return np.full(norms.shape, self.gradient_bound)
         return np.asarray(self.gradient_bound + (self.smoothness - self.regulariser) * norms)
 
     def one(self, agent: int) -> Floats:
-        """(K,) the mix that is one agent's own loss."""
+        """(K,) the mix that selects one agent's own loss."""
         return np.asarray(np.eye(self.agents)[agent])
 
     def without_each(self) -> Floats:
@@ -62,7 +62,7 @@ class Agreed(ABC):
 
 @final
 class FederatedProblem(Agreed):
-    """K agents whose samples are elsewhere."""
+    """K agents whose samples are not here."""
 
     def __init__(
         self,
@@ -134,7 +134,7 @@ class Members(Agreed):
 
 
 def members_of(whole: Agreed, members: Sequence[int]) -> NDArray[np.int64]:
-    """The members in order; two different ones or more."""
+    """The members in order; refuses fewer than two different ones."""
     who = np.array(sorted(members), dtype=np.int64)
     if who.size < 2 or np.unique(who).size != who.size or who[0] < 0 or who[-1] >= whole.agents:
         rule = f"must be two different agents or more in 0..{whole.agents - 1}"
@@ -143,7 +143,7 @@ def members_of(whole: Agreed, members: Sequence[int]) -> NDArray[np.int64]:
 
 
 def require_others(problem: Agreed) -> None:
-    """There must be others than an agent itself."""
+    """Require at least two agents."""
     if problem.agents < 2:
         raise InvalidValue(
             "problem", "must have two agents or more, for there to be others", problem.agents

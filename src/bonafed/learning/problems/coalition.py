@@ -1,7 +1,7 @@
-"""The problem of some of the agents: what is left when one is left out.
+"""The problem of some of the agents, such as those that remain when one is left out.
 
-The members' weights are scaled to sum to 1, everything else is asked of the whole problem with the others'
-share set to zero. `member` numbers are those of the whole problem.
+The members' weights are scaled to sum to 1; everything else is computed from the whole problem, with the
+others' share set to zero. Members have their numbers of the whole problem.
 """
 
 from __future__ import annotations

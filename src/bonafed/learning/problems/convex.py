@@ -1,7 +1,7 @@
-"""What K agents want to minimise together, and what each of them does.
+"""What K agents minimise together, and the loss of each.
 
 Agent k holds n_k samples and the loss F_k: the mean over its samples of a convex loss, plus mu/2 |w|^2. The
-federation minimises F = sum p_k F_k with weights p_k > 0 that sum to 1. All a mechanism asks is asked
+federation minimises F = sum p_k F_k with weights p_k > 0 that sum to 1. All a mechanism needs is computed
 for many models at once, W of shape (m, P), and for weighted sums over agents, v of shape (m, K):
 
     gradient(W, v)   sum_j v_ij grad F_j(W_i),  (m, P); of one agent, only its samples are read
@@ -9,9 +9,9 @@ for many models at once, W of shape (m, P), and for weighted sums over agents, v
     expand(W, v)     both at once, and products of sum_j v_ij Hessian of F_j(W_i) with vectors
 
 so that the K leave-one-out problems of a payment are one batch: v_ij = p_j for j != i and 0 for j = i. For
-the softmax there is one pass over the samples per call, whatever the number of agents: a product
-of the features with the models side by side, (n, d) x (d, C m), and one back, tile by tile of samples. The
-sums are added tile by tile, so another size of batch or tile moves a result by rounding, and only so.
+the softmax a call is one pass over the samples, whatever the number of agents: a product of the features
+with the models side by side, (n, d) x (d, C m), and one back, tile by tile of samples. Sums are added tile
+by tile, so the size of a batch or tile changes results by rounding only.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ from bonafed.learning.problems.agreed import Agreed
 from bonafed.learning.problems.precondition import Basis, Precondition
 
 Ints = NDArray[np.int64]
-_TILE = 1 << 19  # numbers of an intermediate result held at a time: what a processor's cache holds
+_TILE = 1 << 19  # numbers of an intermediate result at a time: what fits into a processor's cache
 _KEPT = 1 << 24  # numbers an expansion keeps
-CLIP_MARGIN = 1e-12  # of norms, well above what rounding adds to them: the engine's, in double precision
+CLIP_MARGIN = 1e-12  # of norms, well above their rounding errors: that of the engine in double precision
 _TOP = 600  # rows of the part of a Hessian that is factorised where the whole is too large
 
 
 def largest_norm(features: NDArray[np.floating]) -> float:
-    """Of a sample's features with a constant 1 beside them."""
+    """The largest norm of a sample's features with a constant 1 appended."""
     return scaled_features(features)[1]
 
 
 def scaled_features(features: NDArray[np.floating], norm: float | None = None) -> tuple[Floats, float]:
-    """(n, d) samples flattened, with a constant, over the largest norm of a row or `norm`; and that."""
+    """(n, d) samples flattened, with a constant, divided by the largest row norm or `norm`; and that norm."""
     flat = np.asarray(features, dtype=np.float64).reshape(len(features), -1)
     rows = np.hstack([flat, np.ones((len(flat), 1))])
     largest = float(np.linalg.norm(rows, axis=1).max()) if norm is None else norm
@@ -54,7 +54,7 @@ def scaled_features(features: NDArray[np.floating], norm: float | None = None) -
 
 
 def shortened_features(features: NDArray[np.floating]) -> NDArray[np.floating]:
-    """Every sample over its norm where that is above 1: for private samples, which must not set a scale."""
+    """Every sample divided by its norm if above 1: for private samples, which must not set a scale."""
     flat = features.reshape(len(features), -1)
     norm = np.linalg.norm(flat, axis=1, keepdims=True)
     return np.asarray(flat / np.maximum(norm, 1.0), dtype=features.dtype).reshape(features.shape)
@@ -107,7 +107,7 @@ class Problem(Agreed):
         return Expansion(losses, self.gradient(each, mix), product)
 
     def preconditioner(self, model: Floats, mix: Floats) -> Precondition | None:
-        """Something close to the inverse of `hessian` that is cheap to apply, if there is one."""
+        """An approximate inverse of `hessian` that is cheap to apply, if there is one."""
         if self.strongly_convex and self.size <= _TOP:
             return precondition.dense(self.hessian(model, mix))
         return None
@@ -119,7 +119,7 @@ class Problem(Agreed):
 
 @dataclass(frozen=True, eq=False)
 class _Data:
-    """Samples of all agents."""
+    """The samples of all agents."""
 
     features: Floats  # (n, d)
     owner: Ints  # (n,) 0..K-1
@@ -191,7 +191,7 @@ class SoftmaxRegression(Problem):
         agents: int | None = None,
         longest: float | None = None,
     ) -> None:
-        """`longest` is a bound on the norm of a sample's features that was agreed on."""
+        """`longest` is an agreed bound on the norm of a sample's features."""
         self._data = _data(features, owner, agents)
         y = np.asarray(labels)
         self.classes = checks.whole("classes", classes, at_least=2)
@@ -260,7 +260,7 @@ class SoftmaxRegression(Problem):
         total += self._data.features[rows].T @ z.reshape(z.shape[0], -1)
 
     def _chances(self, stacked: Floats, rows: slice | Ints) -> tuple[Floats, Floats]:
-        """(n, C, m) what the models predict, (n, m) the cross-entropy."""
+        """(n, C, m) the models' predictions, (n, m) the cross-entropy."""
         z = self._logits(stacked, rows)
         z -= z.max(1, keepdims=True)
         right = z[np.arange(z.shape[0]), self._labels[rows]]
@@ -326,7 +326,7 @@ class SoftmaxRegression(Problem):
         return self._regularised(self._flat(total), directions, part)
 
     def _each_gradient(self, chances: Floats) -> Floats:
-        """(K, P) every agent's own data gradient, from what one model predicts (n, C)."""
+        """(K, P) every agent's own data gradient, from the predictions of one model (n, C)."""
         z = chances.copy()
         z[np.arange(z.shape[0]), self._labels] -= 1
         ends = np.cumsum(self._data.counts)
@@ -341,7 +341,7 @@ class SoftmaxRegression(Problem):
 
     @cached_property
     def _top(self) -> Floats:
-        """(n, r) the features in their first directions; all of them where the Hessian is small."""
+        """(n, r) the features along their first directions; along all where the Hessian is small."""
         r = min(self._data.features.shape[1], max(1, _TOP // self.classes))
         return self._data.features @ self._basis.vectors[:, :r]
 

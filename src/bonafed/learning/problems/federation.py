@@ -1,4 +1,4 @@
-"""A federation whose samples are a problem at hand: gradients and losses of all clients as one program.
+"""A federation whose samples form a problem: gradients and losses of all clients as one program.
 
 A sum over clients that are sent the same models is one pass over the samples, however many clients there
 are; where they are sent different models, or each is to answer for itself, gradients are computed on each
@@ -31,7 +31,7 @@ from bonafed.learning.federation import (
 from bonafed.learning.problems.convex import Problem, SoftmaxRegression
 from bonafed.learning.problems.minima import models_alone
 
-# values, standard deviation, what was asked as bytes, numbers released before -> values as published
+# values, standard deviation, the request as bytes, numbers released before -> values to publish
 AddNoise = Callable[[Floats, float, bytes, int], Floats]
 
 
@@ -60,7 +60,7 @@ class ProblemFederation:
         return self.problem
 
     def report(self, question: Question) -> Mapping[str, float]:
-        """What simulated clients know of themselves."""
+        """What simulated clients know about themselves."""
         if question.simulate is None:
             return {}
         values = question.simulate(len(self.members)).tolist()
@@ -96,7 +96,7 @@ class ProblemFederation:
         return self.members.index[task.client]
 
     def _mix(self, tasks: Sequence[Task], models: Floats, shares: Floats | None = None) -> Floats:
-        """(m, K) shares of each client, which are sent the same models."""
+        """(m, K) shares of clients that are sent the same models."""
         mix = np.zeros((models.shape[0], self.problem.agents))
         for row, task in enumerate(tasks):
             mix[:, self._place(task)] += 1.0 if shares is None else shares[row]
@@ -168,7 +168,7 @@ def _clipping(problem: Problem) -> SoftmaxRegression:
 
 
 def shared_work(tasks: Sequence[Task]) -> Gradients | Losses | Alone:
-    """What all are asked to do."""
+    """The work that all tasks have in common."""
     first: Work = tasks[0].work
     if not isinstance(first, Gradients | Losses | Alone):
         rule = "must be gradients, losses or models trained alone, as no round is trained here"
@@ -180,5 +180,5 @@ def shared_work(tasks: Sequence[Task]) -> Gradients | Losses | Alone:
 
 
 def request_text(tasks: Sequence[Task]) -> bytes:
-    """Who was asked what, by identifier."""
+    """Identifier, client and work of every task, as bytes."""
     return repr([(task.identifier, task.client, task.work) for task in tasks]).encode()

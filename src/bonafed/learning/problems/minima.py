@@ -18,7 +18,7 @@ def minimise(
 ) -> Floats:
     """(P,) the model that minimises sum_j mix_j F_j, by Newton's method with halved steps.
 
-    `tolerance` is the norm of the gradient at which it stops, or earlier where rounding ends progress.
+    It stops when the norm of the gradient is at most `tolerance`, or when rounding ends progress.
     """
     return np.asarray(minima(problem, mix[None], start, tolerance)[0])
 
@@ -34,7 +34,7 @@ def minima(
 
 
 def descents(problem: Problem, mixes: Floats, start: Floats, tolerance: Floats) -> Descent:
-    """Newton's method for every row of mixes, until the gradients are as short as this."""
+    """Newton's method for every row of mixes, until gradients are within the tolerance."""
     descent = descend(problem, mixes, start, steps=_STEPS, tolerance=tolerance)
     if not descent.converged:
         raise NoSolution(f"Newton's method did not converge in {_STEPS} steps")
@@ -53,7 +53,7 @@ def models_alone(
     """(K, P) the model of each agent on its own, all in one batch.
 
     Strongly convex: F_k is certified to be within `tolerance` of its minimum. Otherwise `steps` plain
-    gradient steps from `start`, of length 1/L_g or `rate`. With `mixes` (m, K) the models of these instead.
+    gradient steps from `start`, of length 1/L_g or `rate`. With `mixes` (m, K), those of these sums.
     """
     mix = np.eye(problem.agents) if mixes is None else mixes
     if problem.strongly_convex:

@@ -1,8 +1,8 @@
 """Any PyTorch model as a problem of K agents, through the client-batched programs of the engine.
 
 F_k is the mean loss of agent k's samples plus mu/2 |w|^2. If the model is linear in its parameters that is
-strongly convex, and everything holds as for the softmax; the user says so, and how smooth it is. For other
-models it is not: the protocol runs, its payments are the same integrals of reports, and what is lost is
+strongly convex, and everything holds as for the softmax; the user has to say so, and how smooth it is. For
+other models it is not: the protocol runs, payments are the same integrals of reports, but these are lost:
 
     efficiency      training ends at some stationary point, not at the best model
     faithfulness    an agent's overall loss is no longer [F(w) - min f_-k]/p_k: the steps without it may
@@ -51,7 +51,7 @@ class ModuleProblem(Problem):
         loss: Loss = "cross-entropy",
         strongly_convex: bool = False,
     ) -> None:
-        """`smoothness` is the inverse of the training step where the true one is not known."""
+        """`smoothness` is the inverse of the training step if the true one is unknown."""
         self._module = None if isinstance(module, Program) else module
         self._program = module if isinstance(module, Program) else program_for(
             module, loss, samples.features[:1]
@@ -80,7 +80,7 @@ class ModuleProblem(Problem):
 
     @property
     def gradient_bound(self) -> float:
-        """Of a loss that is not convex no more is known than that it is computed in single precision."""
+        """Unknown if convex; otherwise, all that is known is that it is computed in single precision."""
         if self.strongly_convex:
             return math.inf
         largest = float(np.finfo(np.float32).max)
@@ -88,7 +88,7 @@ class ModuleProblem(Problem):
 
     @property
     def start(self) -> Floats:
-        """(P,) the module's own parameters; zeros would keep a network with hidden layers at rest."""
+        """(P,) the module's own parameters; at zeros, a network with hidden layers would be stationary."""
         return np.asarray(flat_parameters(self._own()).double().numpy())
 
     def _chunks(self, models: int) -> list[slice]:
@@ -174,5 +174,5 @@ class ModuleProblem(Problem):
 
 
 def _floats(values: Tensor, kind: torch.dtype) -> Tensor:
-    """Real numbers in the given precision; classes and tokens as they are."""
+    """Real numbers in this precision; classes and tokens unchanged."""
     return values.to(kind) if values.is_floating_point() else values

@@ -7,11 +7,11 @@ A step is W - d, where d is close to the Newton step, H d = G. It is found in on
     (CG)     by conjugate gradients that the stand-in preconditions, to a relative residual; a product with
              the Hessians of all m problems is one pass over the samples (`Expansion.product`)
 
-Where no accuracy is asked for, steps are free as long as they pay: while what is left of the gradient is
-at most _PACE. Then the pass that measures losses and gradients at the new models is the only one of a step.
+Unless an accuracy is required, steps are free as long as they pay: while at most _PACE of the gradient
+remains. The pass that measures losses and gradients at the new models is then the only one of a step.
 
 A step is halved until it descends (Armijo, _ENOUGH), so any start will do. Problems that are solved leave
-the batch. The others in it change a result within its tolerance, through the stand-in, not beyond.
+the batch. Through the stand-in, problems in a batch affect each other's results, but within tolerance only.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from bonafed.learning.problems.convex import Problem
 from bonafed.learning.problems.precondition import Precondition
 
 Ints = NDArray[np.int64]
-_PACE = 0.3  # of the gradient's norm may be left after a free step, or the next one is not free
-_LOOSE = 0.1  # of the residual may be left by conjugate gradients where no accuracy is asked for
+_PACE = 0.3  # share of the gradient's norm that a free step may leave for the next one to be free
+_LOOSE = 0.1  # share of the residual that conjugate gradients may leave if no accuracy is required
 _PAIRS = 8  # past steps that correct the stand-in
-_STRAIGHT = 1e-6  # cosine of a step and its change of gradient below which the pair is rounding
-_WORN = 8  # products after which the stand-in is made anew
+_STRAIGHT = 1e-6  # cosine of a step and its change of gradient below which the pair is just rounding
+_WORN = 8  # products after which the stand-in is renewed
 _ENOUGH = 1e-4  # of the promised descent
-_ROUNDING = 1e-13  # relative: a promised descent below this is not seen in values any more
+_ROUNDING = 1e-13  # relative: a promised descent below this does not show in values any more
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,8 +59,8 @@ def descend(
 ) -> Descent:
     """At most `steps` Newton steps for every row of mixes (m, K), from one start (P,).
 
-    A problem is left when its gradient's norm is at most its `tolerance`, (m,). `accuracy` is the relative
-    residual at which a step counts as solved; without one, steps are as accurate as pays.
+    A problem is done when its gradient's norm is at most its `tolerance`, (m,). `accuracy` is the relative
+    residual at which a step counts as solved; without one, steps are only as accurate as pays off.
     """
     size = problem.together
     parts = [
@@ -113,7 +113,7 @@ class _Batch:
         return Descent(self.models, self.losses, self.gradients, count, products, not which.size)
 
     def _renew(self, rows: Ints) -> None:
-        """Make the stand-in in the middle of the models."""
+        """Make a new stand-in at the mean of the models."""
         mix = self.mixes[rows].mean(0)
         self.stand_in = self.problem.preconditioner(self.models[rows].mean(0), mix)
         self.scale = float(mix.sum())
@@ -161,7 +161,7 @@ class _Batch:
         del self.pairs[:-_PAIRS]
 
     def _goal(self, rows: Ints) -> Floats:
-        """Relative residuals: the root of the gradient, but not beyond what is left to do."""
+        """Relative residuals: the root of the gradient's norm, but no more accurate than needed."""
         norms = self.norms[rows]
         return np.asarray(
             np.maximum(np.minimum(_LOOSE, np.sqrt(norms)), 0.5 * self.tolerance[rows] / norms)
@@ -172,7 +172,7 @@ class _Batch:
         mixes, problem = self.mixes[rows], self.problem
         values = (self.losses[rows] * mixes).sum(1)
         slopes = (self.gradients[rows] * directions).sum(1)
-        rounding = slopes <= _ROUNDING * (1 + np.abs(values))  # values cannot tell any more, gradients can
+        rounding = slopes <= _ROUNDING * (1 + np.abs(values))  # values no longer tell, gradients do
         lengths, models, halved = np.ones(rows.size), self.models[rows] - directions, False
         there = problem.expand(models, mixes)
         new_values = (there.losses * mixes).sum(1)

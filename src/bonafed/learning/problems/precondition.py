@@ -1,6 +1,6 @@
-"""Cheap stand-ins for the inverse of a softmax Hessian, so that conjugate gradients need a few products.
+"""Cheap stand-ins for the inverse of a softmax Hessian, so that conjugate gradients need few products.
 
-With x_i the features, s_i the chances predicted for the classes and v_i the weight of sample i it is
+With x_i the features, s_i the predicted class probabilities and v_i the weight of sample i, the Hessian is
 
     H = sum_i v_i (diag(s_i) - s_i s_i') (x) x_i x_i'  +  mu I.
 
@@ -11,8 +11,8 @@ In the basis V of the eigenvectors of sum_i v_i x_i x_i', whose eigenvalues lamb
              times the eigenvalues sigma_c of S = sum_i v_i (diag(s_i) - s_i s_i'), plus mu;
     (mixed)  what couples the two is dropped.
 
-Where r is the number of features this is H itself. It only ever decides how fast something is found, never
-what is found.
+Where r is the number of features this is H itself. It only affects how fast a result is reached, never the
+result.
 """
 
 from __future__ import annotations

@@ -356,7 +356,10 @@ REFUSED = [
     (['rewards.agents=["1 copy 7"]'], r"rewards\.agents must be clients 0\.\.3"),
     (["rewards.baselines=all"], r"rewards\.baselines must not have lg-fedavg, which needs"),
     (["partition.clients=1"], r"partition\.clients must be at least 2 for rewards"),
-    (["rewards.validation=0.001"], r"rewards\.validation must leave both test and validation samples of"),
+    (
+        ["rewards.validation=0.001"],
+        r"rewards\.validation must leave both test and validation samples of the 30",
+    ),
 ]
 
 
