@@ -11,19 +11,23 @@ export OPENBLAS_NUM_THREADS ?= 1
 
 .PHONY: demo test lint types rooms pytest deep docs benchmarks clean
 
+# The walk of the README: a contract is published, verified, settled, trained under and accounted for.
 demo: $(READY)
-	@mkdir -p $(DEMO)
-	$(BIN)/bonafed quote --prior uniform:0.5,1.5 --clients 100 --rounds 200 --budget 10000 \
+	@rm -rf $(DEMO) && mkdir -p $(DEMO)
+	$(BIN)/bonafed quote sampling --prior uniform:0.5,1.5 --clients 5 --rounds 20 --budget 50 \
 	    --plot $(DEMO)/contract.png --save $(DEMO)/contract.json
-	$(BIN)/bonafed verify $(DEMO)/contract.json
-	$(BIN)/bonafed audit sampling --prior uniform:0.5,1.5 --clients 100 --rounds 200 --budget 10000 \
+	$(BIN)/bonafed verify $(DEMO)/contract.json --cost 0.95
+	$(BIN)/bonafed settle $(DEMO)/contract.json --reports docs/demo/reports.csv --save $(DEMO)/terms.csv
+	$(BIN)/bonafed train docs/demo/federation.toml --contract $(DEMO)/contract.json \
+	    --reports docs/demo/reports.csv --folder $(DEMO)/run
+	$(BIN)/bonafed statement $(DEMO)/run --client ada --csv $(DEMO)/ada.csv
+	$(BIN)/bonafed audit sampling --prior uniform:0.5,1.5 --clients 5 --rounds 20 --budget 50 \
 	    --plot $(DEMO)/audit.png
 	@echo
 	@echo "The same audit of a contract that pays what is asked; it is meant to fail:"
-	-@$(BIN)/bonafed audit sampling --variant pay-as-bid --prior uniform:0.5,1.5 --clients 100 \
-	    --rounds 200 --budget 10000 --plot $(DEMO)/pay-as-bid.png || true
-	$(BIN)/bonafed jsam quote --clients 50 --prior uniform:0,1 --eta 5 --noise-scale 1 --max-epsilon 0.5 \
-	    --plot $(DEMO)/privacy.png
+	-@$(BIN)/bonafed audit sampling --variant pay-as-bid --prior uniform:0.5,1.5 --clients 5 \
+	    --rounds 20 --budget 50 --plot $(DEMO)/pay-as-bid.png || true
+	$(BIN)/bonafed compare docs/demo/federation.toml --plot $(DEMO)/compare.png
 	@echo "Look at the figures in $(DEMO)/"
 
 test: lint types rooms pytest

@@ -3,23 +3,29 @@
 import sys
 
 import numpy as np
-import torch
 from common import Gate, build, load_case
 
 from bonafed.learning.engine.jobs import Samples
 from bonafed.learning.engine.programs import program_for
-from bonafed.learning.federation import Roster
+from bonafed.learning.federation import Models, Roster
 from bonafed.learning.local import EngineFederation
 from bonafed.learning.participation import weighted_mean
 from bonafed.learning.work import LocalTraining
 from bonafed.mechanisms.averaging import averaged, require_all, training_tasks
 
 
-def main(path: str, out: str, cores: int) -> None:
-    """Rounds as a mechanism goes through them: tasks, their sum, the model after it.
+def one_round(federation: EngineFederation, model: Models, spec: LocalTraining, seed: int) -> Models:
+    """As a mechanism goes through it: tasks, their sum, the model after it."""
+    members = federation.members
+    everyone = weighted_mean(np.arange(len(members)), members.sizes)
+    tasks = training_tasks(members.names, model, everyone, spec, round_number=0, seed=seed)
+    total = federation.total(tasks, everyone.weights)
+    require_all(tasks, total, 0)
+    return averaged(model, everyone, total, 0, fill_in=False)
 
-    The engine draws the batches itself, from the same seed.
-    """
+
+def main(path: str, out: str, cores: int) -> None:
+    """Rounds in which the engine draws the batches itself, from the same seed."""
     case = load_case(path)
     ends, sizes = np.cumsum(case.sizes), np.array(case.sizes)
     parts = [np.arange(end - size, end) for end, size in zip(ends, case.sizes, strict=True)]
@@ -28,12 +34,8 @@ def main(path: str, out: str, cores: int) -> None:
     members = Roster(tuple(map(str, range(len(parts)))), sizes)
     gate, model = Gate(out, processes=cores > 1), case.start.numpy()
     with EngineFederation(members, program, samples, parts, cores=cores) as federation:
-        while gate.ready(torch.from_numpy(model)):
-            everyone = weighted_mean(np.arange(len(parts)), sizes)
-            tasks = training_tasks(members.names, model, everyone, spec, round_number=0, seed=case.seed)
-            total = federation.total(tasks, everyone.weights)
-            require_all(tasks, total, 0)
-            model = averaged(model, everyone, total, 0, fill_in=False)
+        while gate.ready(model):
+            model = one_round(federation, model, spec, case.seed)
 
 
 if __name__ == "__main__":

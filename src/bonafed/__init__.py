@@ -70,7 +70,7 @@ _FRONT = ("compare", "read_contract", "train", "verify")
 
 
 def __getattr__(name: str) -> Any:
-    """Mechanisms and runs, when they are asked for."""
+    """Mechanisms and runs, loaded on first use."""
     if name in _MECHANISMS:
         return importlib.import_module(f"bonafed.mechanisms.{name}")
     if name in _FRONT:

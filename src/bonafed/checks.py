@@ -1,4 +1,4 @@
-"""The rules input from outside must meet, checked where it enters; one message form for all.
+"""Rules for input from outside, checked where it enters; one message form for all.
 
 Inside the package code trusts its types: nothing here is called twice for the same value.
 """
@@ -16,8 +16,8 @@ from bonafed.errors import InvalidValue
 
 Floats = NDArray[np.float64]
 T = TypeVar("T", bound=str)
-_LARGER = "a larger integer"  # its digits may be thousands
-_MOST = 10**17  # of anything counted: what fits into memory is decided where it is asked for
+_LARGER = "a larger integer"  # it may have thousands of digits
+_MOST = 10**17  # of anything counted; whether it fits into memory is decided where it is allocated
 
 
 def number(name: str, value: object) -> float:
@@ -57,7 +57,7 @@ def non_negative(name: str, value: object) -> float:
 def whole(name: str, value: object, at_least: int = 1, at_most: int = _MOST) -> int:
     """A whole number not below `at_least` and not above `at_most`."""
     result = number(name, value)
-    # An integer is kept as it is: above 2**53 its double may be another number.
+    # An integer is kept as it is: above 2**53 its double may be a different number.
     exact = int(value) if isinstance(value, (int, np.integer)) else int(result)
     if result != int(result) or exact < at_least:
         raise InvalidValue(name, f"must be a whole number of at least {at_least}", value)
@@ -67,7 +67,7 @@ def whole(name: str, value: object, at_least: int = 1, at_most: int = _MOST) -> 
 
 
 def seed(name: str, value: object) -> int:
-    """A whole number that every generator of random numbers takes."""
+    """A whole number that every random number generator accepts."""
     return whole(name, value, at_least=0, at_most=2**64 - 1)
 
 

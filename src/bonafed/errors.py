@@ -7,9 +7,9 @@
     ├── UnreadableFile                     a file from outside does not parse: path, line, reason
     ├── NoSolution                         a printed formula of a paper has no solution here
     ├── BadUpdate, BadModel, Diverged      training gave NaN or infinity: who, in which round
-    ├── BadReport, UnusableReport          an agent's report is no gradient: whose, when and why
+    ├── BadReport, UnusableReport          an agent's report is not a gradient: whose, when and why
     ├── AskFailed                          no reports at all came in: when, and the model reached
-    └── MemberLost, CrewNotStarted         the system ended a process that trains, or gave none
+    └── MemberLost, CrewNotStarted         a training process was killed, or could not be started
 
 The message always says the name, the rule and the value, on one line:
 
@@ -82,7 +82,7 @@ class NoSolution(BonafedError):
 
 
 class BadUpdate(BonafedError):
-    """A client gave no update that can be used; says which client, in which round, and why."""
+    """A client gave no usable update; says which client, in which round, and why."""
 
     def __init__(self, client: str, round_number: int, reason: str) -> None:
         self.client, self.round_number, self.reason = client, round_number, reason
@@ -105,11 +105,11 @@ class BadModel(BonafedError):
 
 
 class Diverged(BonafedError):
-    """The reports drive the model away instead of to a minimum, and nobody can be named for it."""
+    """The reports drive the model away from a minimum, and nobody can be blamed for it."""
 
 
 class BadReport(BonafedError):
-    """An agent's report is no gradient of its loss; says which agent, when, and why."""
+    """An agent's report is not a gradient of its loss; says which agent, when, and why."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class BadReport(BonafedError):
         name: str | None = None,
     ) -> None:
         self.agent, self.where, self.problem = agent, where, problem
-        self.model = model  # (P,) the last one of the training that the agent was sent
+        self.model = model  # (P,) the last training model that the agent was sent
         self.name = str(agent) if name is None else name
         super().__init__(
             f"report of agent {self.name} in {where} must be a gradient of its loss, "
@@ -134,11 +134,11 @@ class BadReport(BonafedError):
 
 
 class UnusableReport(BonafedError):
-    """What an agent reported is no gradient of its loss; says which agent, and what came instead."""
+    """What an agent reported is not a gradient of its loss; says which agent, and what came instead."""
 
     def __init__(self, agent: int, problem: str, *, certain: bool = True) -> None:
         self.agent, self.problem = agent, problem
-        self.certain = certain  # whether an honest agent could not have come to this
+        self.certain = certain  # whether no honest agent could have reported this
         super().__init__(f"report of agent {agent} must be a gradient of its loss, got {problem}")
 
 
@@ -158,9 +158,9 @@ class AskFailed(BonafedError):
         left_out: tuple[int, ...] = (),
     ) -> None:
         self.reason, self.where = reason, where
-        self.model = model  # (P,) the last one of the training that was sent out
-        self.steps = steps  # of training that led to it
-        self.left_out = left_out  # agents that this training was without
+        self.model = model  # (P,) the last training model that was sent out
+        self.steps = steps  # training steps that led to it
+        self.left_out = left_out  # agents that this training left out
         place = f" in {where}, after {steps:,} steps of training" if where else ""
         super().__init__(f"asking the agents failed{place}: {reason}")
 
@@ -171,14 +171,14 @@ class MemberLost(BonafedError):
     def __init__(self, exit_code: int | None) -> None:
         super().__init__(
             f"a process that trains clients ended with code {exit_code} before its work was done; "
-            "if memory is short, fewer cores need less"
+            "if memory is short, try fewer cores"
         )
 
 
 class CrewNotStarted(BonafedError):
-    """The system gives no process or memory."""
+    """The system provides no processes or no memory."""
 
     def __init__(self, cores: int, problem: OSError) -> None:
         super().__init__(
-            f"no processes to train clients on {cores} cores: {problem.strerror}; fewer cores need less"
+            f"cannot start processes to train clients on {cores} cores: {problem.strerror}; try fewer cores"
         )

@@ -18,7 +18,7 @@ def write_together(contents: Mapping[Path, bytes]) -> None:
         for path, data in contents.items():
             try:
                 partials[path].write_bytes(data)
-            except OSError as error:  # of a file that nobody asked for, or of none
+            except OSError as error:  # its message names the partial file, or none
                 raise OSError(error.errno, error.strerror, str(path)) from error
         for path, partial in partials.items():
             partial.replace(path)
@@ -31,24 +31,24 @@ PICTURES = (".png", ".svg", ".pdf")
 
 
 def require_picture(path: Path) -> None:
-    """A figure can be put there."""
+    """A figure can be written there."""
     if path.suffix.lower() not in PICTURES:
         raise InvalidValue("--plot", "must end in .png, .svg or .pdf", path)
     require_writable(path)
 
 
 def require_writable(path: Path) -> None:
-    """A file can be put there: its folder exists and it is not a folder itself."""
+    """A file can be written there: its folder exists and it is not a folder itself."""
     if not path.parent.is_dir():
         raise InvalidValue("output", "must be in an existing folder", path)
     if path.is_dir():
         raise InvalidValue("output", "must not be a folder", path)
 
 
-def require_different(name: str, path: Path, other: str, taken: Path) -> None:
-    """Two outputs of one command are two files."""
-    if path.resolve() == taken.resolve():
-        raise InvalidValue(name, f"must not be the file of {other}", path)
+def require_different(name: str, path: Path, other: str, other_path: Path) -> None:
+    """Two outputs of one command go to different files."""
+    if path.resolve() == other_path.resolve():
+        raise InvalidValue(name, f"must not be the same file as {other}", path)
 
 
 def write_secret(path: Path, data: bytes) -> None:

@@ -38,8 +38,8 @@ def train(
     """Train a federation as a config says: tables by name, TOML text, or the path of a file.
 
     `data` and `model` may be your own (`bonafed.learning.datasets.from_arrays`, any `torch.nn.Module`).
-    With a published `contract` and the clients' `reports` by name, the run is under exactly these. Clients
-    are simulated here unless a `federation` answers for them. Nothing is kept unless a `folder` is named.
+    With a published `contract` and the clients' `reports` by name, the run uses exactly these. Clients
+    are simulated here unless a `federation` answers for them. Nothing is saved unless a `folder` is named.
     """
     from bonafed.runs import setting, training
     from bonafed.runs.config import from_tables
@@ -47,11 +47,11 @@ def train(
     published = read_contract(contract) if isinstance(contract, (str, Path)) else contract
     tables = config if isinstance(config, Config) else _tables(config)
     if published is not None:
-        asked = setting.under(tables, published)
+        settings = setting.under(tables, published)
     else:
-        asked = tables if isinstance(tables, Config) else from_tables(tables)
+        settings = tables if isinstance(tables, Config) else from_tables(tables)
     prepared = setting.prepare(
-        asked, dataset=data, module=model, contract=published, reports=reports, federation=federation
+        settings, dataset=data, module=model, contract=published, reports=reports, federation=federation
     )
     return training.train(prepared, folder, resume=resume)
 
@@ -71,7 +71,7 @@ def compare(
 
 
 def verify(contract: Contract | Path | str) -> Sequence[Finding]:
-    """Check a published contract, a value or a file, without trusting who wrote it."""
+    """Check a published contract, a value or a file, without trusting whoever wrote it."""
     published = read_contract(contract) if isinstance(contract, (str, Path)) else contract
     return published.verify()
 

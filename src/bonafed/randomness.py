@@ -4,7 +4,7 @@ The rule: streams of different purposes never overlap. What is drawn for one pur
 does not move what is drawn for another (who takes part), and adding a purpose changes no number of a run
 that has been made. So a purpose has a number of its own, listed here and nowhere else, and keeps it.
 
-Noise that protects somebody is never from here: whoever knows the seed could take it off. It comes from a
+Noise that protects somebody is never from here: whoever knows the seed could subtract it. It comes from a
 secret (`learning/noise.py`). `JobStream` is for noise that protects nobody, in studies and tests.
 
 Numbers go into a key of NumPy's `SeedSequence` in one of three ways, and a purpose has always been drawn
@@ -14,7 +14,7 @@ in one way only:
     round_generator(seed, purpose, t)    (seed, t); key (purpose)
     numbered_generator(seed, number)     (seed, number), without a key
 
-One pair is too near, and stays as long as runs that were made are to be made again: where coins and
+One pair overlaps, and stays as long as earlier runs must be reproducible: where coins and
 reproducible noise have the same seed, `Purpose.COINS` of a round are the words of `JobStream.NOISE` of
 client 0 in it, as `SeedSequence` fills up short seeds with zeros. Neither is secret then.
 
@@ -38,12 +38,12 @@ class Purpose(IntEnum):
 
     COINS = 1  # who takes part in a round under a contract of sampling
     COSTS = 2  # of simulated clients who sell participation
-    PARTITION = 11  # whose samples are whose
+    PARTITION = 11  # which client holds which samples
     FEATURE_NOISE = 12  # that a partition adds to features
     PARTICIPANTS = 13  # who takes part where there is no contract
     AGENTS = 14  # what simulated agents report
     CLUSTERS = 15  # of agents, for private payments
-    PRIVATE_SUMS = 16  # noise of private faithful learning that is asked to be reproducible
+    PRIVATE_SUMS = 16  # reproducible noise of private faithful learning
     VALIDATION = 17  # samples that are held out
     SCHEDULE = 21  # who takes part in which round where privacy is sold
     PRIVACY_COSTS = 22  # of simulated clients who sell privacy
@@ -51,7 +51,7 @@ class Purpose(IntEnum):
     REFERENCE_SET = 32  # whose updates are in the reference
     RECOVERY = 33  # who gets the reference
     PRESENCE = 34  # who is there
-    CHEAT = 41  # what a client sends that sends noise
+    CHEAT = 41  # what a client that sends noise sends
 
 
 class JobStream(IntEnum):

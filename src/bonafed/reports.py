@@ -1,6 +1,6 @@
 """Files of numbers that users hand over: costs, losses, shares, one per client and by name.
 
-A CSV file with one column, or with a header that names them. A mistake is told with its line.
+A CSV file with one column, or with a header that names them. Errors name the line.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SEVERAL = {"cost": "costs", "loss": "losses", "share": "shares", "max_epsilon":
 
 
 def read_costs(path: Path, what: str = "cost") -> Floats:
-    """Costs from a CSV file: its column `cost`, or its only column; says the line of a mistake.
+    """Costs from a CSV file: its column `cost`, or its only column; an error names the line.
 
     `what` is the name of the column: a cost, a loss, a share or a cap.
     """
@@ -45,38 +45,36 @@ def read_costs(path: Path, what: str = "cost") -> Floats:
 def read_clients(path: Path) -> list[str] | None:
     """The names of the clients of such a file: its column `client`, if it has one; none twice.
 
-    Numbers in order from 0, which are written where there are no names, are none.
+    Numbers in order from 0, which are written where there are no names, do not count as names.
     """
     rows = _rows(path)
     names = [cell.strip().lower() for cell in rows[0][1]] if rows else []
     if "client" not in names:
         return None
-    seen: dict[str, int] = {}
+    lines: dict[str, int] = {}
     for line, row in rows[1:]:
         name = row[names.index("client")].strip()
         if not name:
             raise UnreadableFile(path, "client has no name", line)
-        if name in seen:
-            raise UnreadableFile(
-                path, f"client must not be there twice, got {name!r} as in line {seen[name]}", line
-            )
-        seen[name] = line
-    return None if list(seen) == list(map(str, range(len(seen)))) else list(seen)
+        if name in lines:
+            raise UnreadableFile(path, f"duplicate client {name!r}, first in line {lines[name]}", line)
+        lines[name] = line
+    return None if list(lines) == list(map(str, range(len(lines)))) else list(lines)
 
 
-def read_columns(path: Path, wanted: tuple[str, ...]) -> list[tuple[str, ...]]:
+def read_columns(path: Path, names: tuple[str, ...]) -> list[tuple[str, ...]]:
     """The cells of these columns, row by row, of a file with a header."""
     rows = _rows(path)
     header = [cell.strip().lower() for cell in rows[0][1]] if rows else []
-    for name in wanted:
+    for name in names:
         if header.count(name) != 1:
             raise UnreadableFile(path, f"must have a header with one column '{name}'", 1)
-    places = [header.index(name) for name in wanted]
+    places = [header.index(name) for name in names]
     return [tuple(row[place].strip() for place in places) for _, row in rows[1:]]
 
 
 def _rows(path: Path) -> list[tuple[int, list[str]]]:
-    """The lines of a CSV file that are not empty, with their numbers, all of as many cells."""
+    """The non-empty lines of a CSV file with their numbers; all have the same number of cells."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             rows = [(n, row) for n, row in enumerate(csv.reader(file), 1) if any(map(str.strip, row))]
@@ -86,7 +84,7 @@ def _rows(path: Path) -> list[tuple[int, list[str]]]:
         raise UnreadableFile(path, f"not a text file of numbers ({error})") from error
     for line, row in rows[:1]:
         if any(";" in cell for cell in row):
-            raise UnreadableFile(path, "must separate cells by commas, got ';'", line)
+            raise UnreadableFile(path, "cells must be separated by commas, got ';'", line)
     for line, row in rows:
         if len(row) != len(rows[0][1]):
             cells = f"{len(rows[0][1])} cells separated by commas, got {len(row)}"
@@ -112,16 +110,16 @@ def _column(path: Path, first: tuple[int, list[str]], what: str) -> tuple[int, i
 
 
 def read_one_per_client(path: Path, option: str, what: str, clients: int) -> Floats:
-    """(clients,) numbers of a CSV file, of the option that named it."""
-    found = read_costs(path, what)
-    if found.size != clients:
+    """(clients,) numbers from the CSV file that an option names."""
+    values = read_costs(path, what)
+    if values.size != clients:
         rule = f"must hold {clients} {_SEVERAL[what]}, one per client"
-        raise InvalidValue(option, rule, found.size)
-    return found
+        raise InvalidValue(option, rule, values.size)
+    return values
 
 
 def read_reports(path: Path, what: str) -> dict[str, float]:
-    """What each client states, by name; numbered from 0 in the order of the file where it names nobody."""
+    """What each client states, by name; numbered from 0 in file order where it names nobody."""
     values = read_costs(path, what).tolist()
     names = read_clients(path) or [str(number) for number in range(len(values))]
     return dict(zip(names, values, strict=True))

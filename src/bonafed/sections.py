@@ -14,7 +14,7 @@ least 0, got -1`.
 >>> section_from(Door, "door", {"widht": 1.0})
 Traceback (most recent call last):
     ...
-bonafed.errors.InvalidValue: door.widht must not be given: it is unknown (did you mean width?), got 1.0
+bonafed.errors.InvalidValue: door.widht is unknown (did you mean width?), got 1.0
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _optional(check: Check) -> Check:
 
 @dataclass(frozen=True)
 class Section:
-    """A table of a file, or the options of a command; every value is held against the rule of its key."""
+    """A table of a file, or the options of a command; every value is checked by the rule of its key."""
 
     def __post_init__(self) -> None:
         for item in fields(self):
@@ -85,13 +85,13 @@ def _plain(value: Any) -> Any:
 
 
 def section_from(kind: type[S], name: str, table: Mapping[str, Any]) -> S:
-    """A section of plain data; refused under `name.key`."""
+    """A section from plain data; errors name `name.key`."""
     values = kind.reading(table)
-    known = {item.name: item for item in fields(kind)}
+    items = {item.name: item for item in fields(kind)}
     for entry, value in values.items():
-        if entry not in known:
-            raise unknown(f"{name}.", entry, value, list(known))
-    for entry, item in known.items():
+        if entry not in items:
+            raise unknown(f"{name}.", entry, value, list(items))
+    for entry, item in items.items():
         if entry not in values and is_required(item):
             raise MissingValue(f"{name}.{entry}")
     with named(name):
@@ -105,7 +105,7 @@ def is_required(item: Field[Any]) -> bool:
 
 @contextmanager
 def named(section: str, **names: str) -> Iterator[None]:
-    """Errors inside are told under the section's name, some under another key's.
+    """Errors raised inside are reported under the section's name, some under another key's.
 
     `model="name"` is a key of the section, `clip="privacy.clip"` one of another section.
     """
@@ -117,11 +117,11 @@ def named(section: str, **names: str) -> Iterator[None]:
         raise error.renamed(key if elsewhere else f"{section}.{key}") from error
 
 
-def unknown(prefix: str, key: str, value: object, known: Sequence[str]) -> InvalidValue:
-    """The error for a key nobody knows, with the nearest one that is known."""
-    near = difflib.get_close_matches(key, known, 1)
-    hint = f"did you mean {near[0]}?" if near else "known are " + ", ".join(known)
-    return InvalidValue(f"{prefix}{key}", f"must not be given: it is unknown ({hint})", repr(value))
+def unknown(prefix: str, key: str, value: object, keys: Sequence[str]) -> InvalidValue:
+    """The error for an unknown key, suggesting the nearest known one."""
+    near = difflib.get_close_matches(key, keys, 1)
+    hint = f"did you mean {near[0]}?" if near else "known keys: " + ", ".join(keys)
+    return InvalidValue(f"{prefix}{key}", f"is unknown ({hint})", repr(value))
 
 
 def text(name: str, value: object) -> str:

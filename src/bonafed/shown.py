@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure  # heavy: drawn only where somebody asks for it
+    from matplotlib.figure import Figure  # heavy: drawn only on request
 
 Cell = str | float | int | bool | None
 JSONObject = dict[str, Any]
@@ -29,7 +29,7 @@ class Column:
 
     name: str
     form: str = ""  # a format such as ".4f" or ",.2f"; empty: as it is
-    left: bool = False  # words are set to the left, numbers to the right
+    left: bool = False  # words are aligned left, numbers right
 
     def text(self, cell: Cell) -> str:
         """A cell as it is shown; nothing for None, yes and no for truth values."""
@@ -69,7 +69,7 @@ class Table:
     def __str__(self) -> str:
         lines = [[column.name for column in self.columns], *self.cells]
         widths = [max(len(line[place]) for line in lines) for place in range(len(self.columns))]
-        shown = [
+        text = [
             "  ".join(
                 cell.ljust(width) if column.left else cell.rjust(width)
                 for cell, width, column in zip(line, widths, self.columns, strict=True)
@@ -77,8 +77,8 @@ class Table:
             for line in lines
         ]
         if not any(column.name for column in self.columns):
-            shown = shown[1:]
-        return "\n".join(filter(None, (self.title, *shown, self.caption)))
+            text = text[1:]
+        return "\n".join(filter(None, (self.title, *text, self.caption)))
 
     def _repr_html_(self) -> str:
         def row(cells: Sequence[str], tag: str) -> str:
@@ -130,7 +130,7 @@ Block = Table | Sketch | str  # a sentence or a paragraph
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """What a command says, in the order in which it is said."""
+    """The output of a command, in order."""
 
     blocks: tuple[Block, ...]
     data: Mapping[str, Any] = field(default_factory=dict)  # the same for programs; all that --json prints
@@ -150,7 +150,7 @@ class Document:
 
 
 class Shown(ABC):
-    """A value that shows itself: as text, in a notebook, as plain data and as a figure."""
+    """A value that can be shown as text, in a notebook, as plain data and as a figure."""
 
     __slots__ = ()
 
@@ -170,7 +170,7 @@ class Shown(ABC):
 
         draw = self.document().figure
         if draw is None:
-            raise InvalidValue("plot", "must be of something that has a figure", type(self).__name__)
+            raise InvalidValue("plot", "needs a value that has a figure", type(self).__name__)
         figure = draw()
         if path is not None:
             from bonafed.files import write_together

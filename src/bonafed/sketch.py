@@ -42,7 +42,7 @@ def pieces(sketch: Sketch) -> list[Piece]:
 
 
 def _character(cell: Sequence[np.int64]) -> Piece:
-    """Where curves cross, the first one is seen."""
+    """Where curves cross, the first one is on top."""
     owner = next((place for place, dots in enumerate(cell) if dots), None)
     return chr(0x2800 + (0 if owner is None else int(cell[owner]))), owner
 

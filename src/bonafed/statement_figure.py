@@ -16,13 +16,13 @@ _NAMED = 40  # clients that can have their name under a bar
 
 def statement_figure(statement: Statement) -> Figure:
     """Bars in the order of the roster; what a client owes is below zero and red."""
-    if statement.drawn == "amount":
+    if statement.figure_column == "amount":
         heights = list(statement.amount)
         label = f"amount ({statement.unit})"
     else:
-        cells = statement.columns[statement.drawn]
+        cells = statement.columns[statement.figure_column]
         heights = [float(cell) if isinstance(cell, (int, float)) else float("nan") for cell in cells]
-        label = statement.drawn.replace("_", " ")
+        label = statement.figure_column.replace("_", " ")
     figure = sheet(min(12.0, 4.0 + 0.15 * len(heights)), 3.6)
     axes = figure.subplots()
     places = range(len(heights))

@@ -17,8 +17,9 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "CON
 
 
 def blocks(page):
-    """The fenced blocks of a page, in order: their first line, such as `toml federation.toml`, and content."""
-    return re.findall(r"^```(\S[^\n]*)\n(.*?)^```$", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    """The fenced blocks of a page: what opens each, such as `toml federation.toml`, and its content."""
+    text = page.read_text(encoding="utf-8")
+    return re.findall(r"^```(\S[^\n]*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
 
 
 def commands(page):
@@ -47,6 +48,12 @@ def test_the_readme_shows_all_commands():
     shown = {command.split()[1] for command in commands(ROOT / "README.md")}
     root = typer.main.get_command(app)
     assert shown == set(root.list_commands(root.context_class(root)))
+
+
+def test_make_demo_shows_the_files_of_the_readme():
+    named = {kind.partition(" ")[2]: content for kind, content in blocks(ROOT / "README.md")}
+    demo = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "demo").iterdir()}
+    assert demo == {name: content for name, content in named.items() if name}
 
 
 def test_the_tour_of_all_mechanisms_from_python_is_short():

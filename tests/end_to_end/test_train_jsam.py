@@ -5,10 +5,17 @@ import json
 import numpy as np
 
 
+def facts(text):
+    """A summary with what its statement says beside it."""
+    summary = json.loads(text)
+    statement = summary["statement"]
+    return {**statement["facts"], **summary, "epsilon_per_client": statement["columns"]["epsilon"]}
+
+
 def test_ten_clients_sell_their_privacy_and_the_model_learns(trained):
     trained("--write-example", "jsam")
     quiet = ["--json", "--set", "run.evaluate_every=100", "--set", "run.checkpoint_every=100"]
-    said = json.loads(trained("jsam.toml", "--folder", "bought", *quiet))
+    said = facts(trained("jsam.toml", "--folder", "bought", *quiet))
     same_each_time = ["--set", "jsam.noise=reproducible"]  # of secret noise no single run promises anything
     learned = json.loads(trained("jsam.toml", "--folder", "learned", *quiet, *same_each_time))
     assert learned["test_accuracy"] >= 0.7
@@ -21,7 +28,7 @@ def test_ten_clients_sell_their_privacy_and_the_model_learns(trained):
     assert np.all(np.array(said["payment"]) >= np.array(said["reports"]) * sold * (1 - 1e-12))
     assert sum(said["times_drawn"]) == 30 * 5
     hard = ["--set", "jsam.eta=", "--set", "jsam.budget=0.5"]
-    dear = json.loads(trained("jsam.toml", "--folder", "dear", *quiet, *hard))
+    dear = facts(trained("jsam.toml", "--folder", "dear", *quiet, *hard))
     assert dear["spend"] <= dear["budget"] == 0.5
     assert dear["notes"][0].startswith("a hard budget depends on the reports")
     assert dear["clients_selected"] < said["clients_selected"]

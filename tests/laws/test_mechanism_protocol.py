@@ -108,10 +108,11 @@ def test_an_audit_of_a_run_keeps_the_claims(name):
         assert part.attack is not None or not part.claims  # whoever claims something can be audited
         return
     federation = worlds.clients_of(made)
-    findings = part.audit(Attack(made.config, made.agreement, federation))
+    findings = part.audit(Attack(made.config, made.agreement, federation, made.mechanism, made.start))
     assert findings
     assert all(finding.tries > 0 or finding.holds is None for finding in findings)
-    assert [str(finding) for finding in findings if finding.holds is False] == []
+    broken = [str(finding) for finding in findings if finding.holds is False]
+    assert broken == [] if part.claims else broken  # who promises nothing is gamed, and it is found
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -154,21 +154,27 @@ class Secretive(Averaging):
         return following, replace(what, failed=[])
 
 
+class Witnessed:
+    """A federation whose failures somebody else remembers."""
+
+    def __init__(self, clients):
+        self.clients, self.members, self.vouched, self.failed = clients, clients.members, clients.vouched, []
+
+    def total(self, tasks, shares, noise=0.0):
+        total = self.clients.total(tasks, shares, noise)
+        self.failed = [t.client for t, fine in zip(tasks, total.delivered, strict=True) if not fine]
+        return total
+
+
 class Talkative(Averaging):
     """Says who failed, private or not."""
 
     __slots__ = ()
 
     def advance(self, state, federation):
-        following, what = super().advance(state, federation)
-        gone = set(what.participants) - {
-            name
-            for name, before, after in zip(
-                state.agreement.members.names, state.delivered, following.delivered, strict=True
-            )
-            if after > before
-        }
-        return following, replace(what, failed=sorted(gone))
+        witness = Witnessed(federation)
+        following, what = super().advance(state, witness)
+        return following, replace(what, failed=witness.failed)
 
 
 class Patient(Averaging):
@@ -317,6 +323,6 @@ def test_a_mechanism_that_looks_behind_the_seam_is_caught():
         far = prepare(made.config, dataset=worlds.small(), federation=clients)
         protocol.same_result(train(made), train(far), bits=True)
         inside = of_kind(made, Insider)
-        forgotten = replace(of_kind(far, Insider), clients=replace(clients, _known={}))
+        forgotten = replace(of_kind(far, Insider), clients=replace(clients, _digests={}))
         with pytest.raises(CAUGHT):
             protocol.same_result(train(inside), train(forgotten))

@@ -115,7 +115,7 @@ def noise_of(config):
 def clients_of(made):
     """The clients of a setting, who remember nothing that another run has asked them."""
     clients = made.federation(noise_of(made.config))
-    return replace(clients, _known={}) if isinstance(clients, FunctionFederation) else clients
+    return replace(clients, _digests={}) if isinstance(clients, FunctionFederation) else clients
 
 
 class ElsewhereDied(RuntimeError):
@@ -173,7 +173,7 @@ def _sharing(tasks):
     """Tasks sent with equal models share them again, so that they are answered jointly."""
     first = tasks[0].models
     same = all(np.array_equal(task.models, first) for task in tasks)
-    return [replace(task, models=first) for task in tasks] if same else tasks
+    return [task._replace(models=first) for task in tasks] if same else tasks
 
 
 @dataclass(frozen=True)

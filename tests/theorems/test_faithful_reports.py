@@ -17,7 +17,7 @@ from bonafed.mechanisms.faithful import (
     pay,
 )
 from bonafed.mechanisms.faithful import agents as cheats
-from bonafed.mechanisms.faithful.reports import Asked, Watch
+from bonafed.mechanisms.faithful.reports import Request, Watch
 from tests.oracles.asking import asked_problem
 
 AGENTS = 3
@@ -88,7 +88,7 @@ def test_nobody_honest_is_ever_named(kind, how, seed, scale, mu, length, near):
     models = length * rng.standard_normal((4, problem.size))
     steps = [np.zeros((1, problem.size)), models, models, models + 10.0**-near, 1e3 * models, -models[1:3]]
     for step in steps:
-        sent, rows = Asked.at(step), np.arange(len(step))
+        sent, rows = Request.at(step), np.arange(len(step))
         for k in range(AGENTS):
             said = own(problem, k, step)
             answer = said.astype(np.float32) if "single" in how else said
@@ -138,7 +138,7 @@ class AsFarAsAllowed:
             steps = [middle + part * radius * way for part in (1.0, 0.9, 0.5, 0.1) for way in ways]
             steps.append(middle)
         for report in steps:
-            if self._passes(report, Asked.at(models, runs), runs):
+            if self._passes(report, Request.at(models, runs), runs):
                 self._before = models, report
                 return report
         return None  # it has talked itself into a corner
@@ -183,7 +183,7 @@ def test_the_edge_is_reached_and_not_crossed():
     problem = softmax(3)
     watch, step = Watch(problem), np.zeros((2, problem.size))
     step[1, 0] = 1.0
-    sent, rows = Asked.at(step[:1]), np.arange(1)
+    sent, rows = Request.at(step[:1]), np.arange(1)
     first = own(problem, 0, step[:1])
     mu, smooth = problem.regulariser, problem.smoothness
     across = np.zeros((1, problem.size))
@@ -191,9 +191,9 @@ def test_the_edge_is_reached_and_not_crossed():
     edge = first + (smooth + mu) / 2 * step[1:] + across
     assert np.linalg.norm(edge - first) > 2 * np.linalg.norm(own(problem, 0, step[1:]) - first)
     watch.accept(0, Reply(first), sent, rows)
-    watch.accept(0, Reply(edge), Asked.at(step[1:]), rows)
+    watch.accept(0, Reply(edge), Request.at(step[1:]), rows)
     with pytest.raises(UnusableReport, match=r"as no 0\.1-strongly convex, .*-smooth loss has"):
-        watch.accept(0, Reply(edge + 1e-6 * across), Asked.at(step[1:]), rows)
+        watch.accept(0, Reply(edge + 1e-6 * across), Request.at(step[1:]), rows)
 
 
 @settings(max_examples=25)

@@ -166,7 +166,8 @@ def test_money_goes_with_a_cap(rule):
     spent = [settle(c, prior, eta, 1, rule=rule, max_epsilon=0.3).spend for c in draws]
     assert np.mean(spent) == pytest.approx(0.4, rel=0.2)
     with pytest.raises(
-        InvalidValue, match=r"^budget must be less: with everybody at max_epsilon it is not spent"
+        InvalidValue,
+        match=r"^budget must be smaller: even with everybody at max_epsilon it cannot be spent",
     ):
         eta_for_budget(COSTS, prior, 10.0, 1, rule=rule, max_epsilon=0.3)
 

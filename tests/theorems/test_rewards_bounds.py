@@ -35,7 +35,7 @@ def test_theorem_1_is_its_three_sums(rates):
     found = performance_bound(SETTING, rates)
     for i in range(rates.shape[1]):
         expected = propagated(rates, i, 45.0, h)
-        assert found.propagated[i] == pytest.approx(expected, rel=1e-10, abs=1e-9)
+        assert found.propagation[i] == pytest.approx(expected, rel=1e-10, abs=1e-9)
         whole = 4.0 / (2 * 0.25 * 9) * (SETTING.constant_with_start + expected) / (45 + rounds)
         assert found.bound[i] == pytest.approx(whole, rel=1e-10)
 
@@ -72,7 +72,7 @@ def test_who_contributes_more_has_the_better_guarantee(rates, guide, q):
 def test_corollary_1_with_everybody_at_the_ceiling_nothing_propagates():
     for rounds in (1, 10, 100_000):
         found = performance_bound(SETTING, np.ones((rounds, 3)))
-        assert (found.propagated == 0).all()
+        assert (found.propagation == 0).all()
     assert found.bound.max() < 0.01
 
 

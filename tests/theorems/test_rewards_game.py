@@ -165,7 +165,7 @@ def test_with_costs_above_the_first_slope_nobody_may_contribute():
     assert found["zero"] == 0
     assert found["high"] == pytest.approx(2.7047, abs=1e-4)
     said = predict(played, with_ceiling(0.5, 0.0))
-    assert [round(one.total, 4) for one in said.found] == [0.0, 2.7047]
+    assert [round(one.total, 4) for one in said.equilibria] == [0.0, 2.7047]
     assert "2 equilibria" in str(said)
 
 

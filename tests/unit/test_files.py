@@ -32,7 +32,7 @@ def test_a_folder_is_not_a_file(tmp_path):
 def test_two_outputs_are_two_files(tmp_path):
     one = tmp_path / "one.json"
     require_different("--save", one, "--plot", tmp_path / "two.json")
-    with pytest.raises(InvalidValue, match="--save must not be the file of --plot, got"):
+    with pytest.raises(InvalidValue, match="--save must not be the same file as --plot, got"):
         require_different("--save", one, "--plot", tmp_path / "." / "one.json")
 
 

@@ -43,7 +43,7 @@ def test_theorem_1():
         assert given.constant_with_start == near(expected["B"])
         eta = 1 / (given.strong_convexity * given.local_steps * (GIVEN["T"] + given.shift))
         assert given.drift(eta) == near(expected["H_T"])
-        assert found.propagated[i] == near(expected["C_T"])
+        assert found.propagation[i] == near(expected["C_T"])
         assert found.bound[i] == near(expected["bound"])
 
 

@@ -27,7 +27,7 @@ class Offer(Section):
     price: float = key(money.price, help="Money for taking part in a round.")
     budget: float = key(checks.positive, help="Money for the whole run, never exceeded.")
     prior: Prior = key(registry.prior, help="Of what it costs simulated clients to take part in a round.")
-    cost_seed: int = key(checks.seed, 0, help="Of the costs of simulated clients.")
+    cost_seed: int = key(checks.seed, 0, help="Seed of the costs of simulated clients.")
 
     def places(self, rounds: int) -> int:
         """How many clients the budget pays in every round."""

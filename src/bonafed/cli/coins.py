@@ -279,7 +279,7 @@ def _by_client(path: Path, rows: Sequence[tuple[str, ...]], what: str) -> dict[s
     values: dict[str, str] = {}
     for name, *_, value in rows:
         if name in values:
-            raise UnreadableFile(path, f"client must not appear twice, got {name!r}")
+            raise UnreadableFile(path, f"duplicate client {name!r}")
         if not name or not value:
             raise UnreadableFile(path, f"client and {what} must not be empty, got {name!r} and {value!r}")
         values[name] = value

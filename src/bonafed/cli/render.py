@@ -108,7 +108,7 @@ def figure_file(document: Document, path: Path | None) -> dict[Path, bytes]:
     if path is None:
         return {}
     if document.figure is None:
-        raise InvalidValue("--plot", "must not be given: this has no figure", path)
+        raise InvalidValue("--plot", "cannot be used: there is no figure of this", path)
     from bonafed.style import render
 
     return {path: render(document.figure(), path)}
@@ -117,7 +117,9 @@ def figure_file(document: Document, path: Path | None) -> dict[Path, bytes]:
 def file_content(document: Document, path: Path, what: str, option: str = "--save") -> bytes:
     """The content of one of a document's files."""
     if what not in document.files:
-        raise InvalidValue(option, f"must not be given: this has no {what}", path)
+        raise InvalidValue(
+            option, f"cannot be used: there is no {what} to write, see --help for what it needs", path
+        )
     return document.files[what]
 
 

@@ -66,7 +66,7 @@ def _draw(contract: Contract, seed: int | None) -> Reports:
 
     simulate, clients = contract.question.simulate, contract.clients
     if simulate is None or clients is None:
-        rule = "must not be given: the contract does not say what clients are like, or how many there are"
+        rule = "cannot be used: the contract does not say what clients are like, or how many there are"
         raise InvalidValue("--draw", rule, seed)
     values = simulate(clients, checks.seed("draw", seed)).tolist()
     return Drawn({str(number): float(value) for number, value in enumerate(values)})

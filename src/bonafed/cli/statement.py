@@ -10,7 +10,7 @@ import typer
 
 from bonafed.cli import render
 from bonafed.cli.options import Json, Plot
-from bonafed.errors import InvalidValue, UnreadableFile
+from bonafed.errors import InvalidValue
 
 if TYPE_CHECKING:
     from bonafed.economics.claims import Statement
@@ -47,16 +47,12 @@ def statement(
 
 def _read(place: Path) -> Statement:
     """The statement in the summary of a run."""
-    from bonafed.economics.claims import Statement
     from bonafed.runs.folder import CONFIG, SUMMARY, holds_run, is_finished, read_json
+    from bonafed.runs.summary import statement_of
 
     if not holds_run(place):
         raise InvalidValue("RUN", f"must be a folder that holds a run ({CONFIG})", place)
     if not is_finished(place):
         rule = f"must be finished, nothing is owed before (bonafed train --resume {place} continues it)"
         raise InvalidValue("RUN", rule, place)
-    try:
-        statement = Statement.from_json(read_json(place, SUMMARY)["statement"])
-    except (KeyError, TypeError) as error:
-        raise UnreadableFile(place / SUMMARY, f"must hold the statement of a run ({error})") from error
-    return statement if statement.run else replace(statement, run=place.name)
+    return statement_of(read_json(place, SUMMARY), place)

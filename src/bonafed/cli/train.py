@@ -124,10 +124,10 @@ def _read_contract(path: Path, secret: Path | None) -> Contract:
 
     contract = read_contract(path)
     if contract.coin_commitment is not None and secret is None:
-        rule = "must be given with --contract: it commits to a secret that decides who is in a round"
-        raise InvalidValue("--secret", rule, "nothing")
+        rule = "is required: the contract commits to a secret that decides who is in a round"
+        raise MissingValue("--secret", rule)
     if contract.coin_commitment is None and secret is not None:
-        raise InvalidValue("--secret", "must not be given: the contract commits to none", secret)
+        raise InvalidValue("--secret", "cannot be used: the contract commits to no secret", secret)
     return contract
 
 
@@ -180,7 +180,7 @@ def _read_reports(settings: Config, contract: Contract | None, path: Path) -> Re
 
     question = prepare(settings).mechanism.question
     if question is None:
-        raise InvalidValue("--reports", "must not be given: nobody is asked for anything", path)
+        raise InvalidValue("--reports", "cannot be used: this mechanism asks clients for nothing", path)
     return read_reports(path, question.name)
 
 

@@ -1,6 +1,6 @@
 """Search for a violated claim, and return the witness.
 
-The audit knows nothing of the inside of what it checks. It accepts
+The audit knows nothing about the internals of what it checks. It accepts
 
     a menu        anything with `probability(c)` and `expected_payment(c)`, vectorised, or
     a mechanism   anything with `allocate(reports)` that returns `quantity` and `transfer`, (n,) each; it
@@ -111,10 +111,10 @@ class _Case(NamedTuple):
     respond: Callable[[Floats], tuple[Floats, Floats]]  # own reports -> (quantity, transfer)
     client: int | None
     others: Floats | None
-    unit: str  # what money is counted by
+    unit: str  # of money, such as "per round"
 
 
-class _Swept(NamedTuple):
+class _Sweep(NamedTuple):
     """A case with its outcomes on the first grid of reports."""
 
     case: _Case
@@ -156,31 +156,31 @@ def audit(
     """
     bottom, top = checks.support(low, high, single=True)
     size = checks.whole("points", points, at_least=3)
-    wanted = [checks.one_of("claim", claim, CLAIMS) for claim in claims]
+    claims_to_test = [checks.one_of("claim", claim, CLAIMS) for claim in claims]
     relative = checks.positive("tolerance", tolerance)
     if budget is None or (prior is None and not isinstance(subject, MechanismLike)):
-        wanted = [claim for claim in wanted if claim != "within budget"]
-    swept: list[_Swept] = []
+        claims_to_test = [claim for claim in claims_to_test if claim != "within budget"]
+    sweeps: list[_Sweep] = []
     money = amount = 0.0 if budget is None else budget
-    if set(wanted) - {"within budget"}:
+    if set(claims_to_test) - {"within budget"}:
         grid = np.linspace(bottom, top, size if bottom < top else 2)  # one cost: nothing to lie about
         cases = _cases(subject, profiles, clients, unit)
-        with np.errstate(over="ignore", invalid="ignore"):  # told by the witness instead
-            swept = [_Swept(case, grid, *case.respond(grid)) for case in cases]
-        broken = next((sweep for sweep in swept if not _finite(sweep).all()), None)
+        with np.errstate(over="ignore", invalid="ignore"):  # reported by the witness instead
+            sweeps = [_Sweep(case, grid, *case.respond(grid)) for case in cases]
+        broken = next((sweep for sweep in sweeps if not _finite(sweep).all()), None)
         if broken is not None:
             tries, witness = _not_finite(broken)
             return AuditReport(
-                tuple(Finding.searched(claim, tries, witness.gain, witness) for claim in wanted)
+                tuple(Finding.searched(claim, tries, witness.gain, witness) for claim in claims_to_test)
             )
-        money = max(float(np.abs(sweep.transfer).max()) for sweep in swept)
-        amount = min(quantity_limit, max(float(np.abs(sweep.quantity).max()) for sweep in swept))
+        money = max(float(np.abs(sweep.transfer).max()) for sweep in sweeps)
+        amount = min(quantity_limit, max(float(np.abs(sweep.quantity).max()) for sweep in sweeps))
     findings = []
-    for claim in wanted:
+    for claim in claims_to_test:
         if claim == "within budget":
             tries, witness = _overspend(subject, budget, prior, profiles, unit)
         else:
-            tries, witness = _worst([_SEARCHES[claim](sweep, quantity_limit) for sweep in swept])
+            tries, witness = _worst([_SEARCHES[claim](sweep, quantity_limit) for sweep in sweeps])
         scale = amount if claim in _OF_QUANTITIES else money
         violated = witness.gain > relative * max(scale, 1e-300)
         findings.append(Finding.searched(claim, tries, witness.gain, witness if violated else None))
@@ -191,9 +191,9 @@ def merge(reports: Sequence[AuditReport]) -> AuditReport:
     """One report of several: tries added up, the worst case of each claim kept."""
     together: dict[str, Finding] = {}
     for finding in (f for report in reports for f in report.findings):
-        known = together.get(finding.claim)
-        worse = max(filter(None, (known, finding)), key=lambda f: (not f.holds, f.number))
-        tries = finding.tries + (0 if known is None else known.tries)
+        earlier = together.get(finding.claim)
+        worse = max(filter(None, (earlier, finding)), key=lambda f: (not f.holds, f.number))
+        tries = finding.tries + (0 if earlier is None else earlier.tries)
         together[finding.claim] = Finding.searched(finding.claim, tries, worse.number, worse.witness)
     return AuditReport(tuple(together.values()))
 
@@ -250,26 +250,26 @@ def _witness(case: _Case, text: str, cost: float, report: float, gain: float) ->
     return Witness(who + text, cost, report, gain, case.client, others)
 
 
-def _finite(swept: _Swept) -> NDArray[np.bool_]:
+def _finite(sweep: _Sweep) -> NDArray[np.bool_]:
     """(m,) which outcomes are finite, also when four of them are added up as in a gain."""
-    _, grid, quantity, transfer = swept
+    _, grid, quantity, transfer = sweep
     with np.errstate(over="ignore", invalid="ignore"):
         worth = 4 * quantity * max(1.0, float(grid[-1]))
         return np.asarray(np.isfinite(worth) & np.isfinite(4 * transfer))
 
 
-def _not_finite(swept: _Swept) -> _Result:
-    """The first report whose outcome is no finite number."""
-    case, grid, quantity, transfer = swept
-    at = int(np.argmin(_finite(swept)))
+def _not_finite(sweep: _Sweep) -> _Result:
+    """The first report whose outcome is not finite."""
+    case, grid, quantity, transfer = sweep
+    at = int(np.argmin(_finite(sweep)))
     outcome = f"quantity {quantity[at]:.6g} and money {transfer[at]:.6g} {case.unit}"
     text = f"the outcome at report {grid[at]:.6g} is {outcome}: not finite, or too large to add up"
     return grid.size, _witness(case, text, float(grid[at]), float(grid[at]), math.inf)
 
 
-def _best_lie(swept: _Swept, _limit: float) -> _Result:
+def _best_lie(sweep: _Sweep, _limit: float) -> _Result:
     """The pair (true cost, report) of largest gain: the grid, then zooming in on its best pair."""
-    case, grid, quantity, transfer = swept
+    case, grid, quantity, transfer = sweep
     costs, reports, tries = grid, grid, 0
     truth = (quantity, transfer)
     best = (-np.inf, float(grid[0]), float(grid[0]))
@@ -287,9 +287,9 @@ def _best_lie(swept: _Swept, _limit: float) -> _Result:
         reports = _around(reports, j, best[2])
         with np.errstate(over="ignore", invalid="ignore"):
             truth, (quantity, transfer) = case.respond(costs), case.respond(reports)
-        for found in (_Swept(case, costs, *truth), _Swept(case, reports, quantity, transfer)):
-            if not _finite(found).all():
-                return tries, _not_finite(found)[1]
+        for finer in (_Sweep(case, costs, *truth), _Sweep(case, reports, quantity, transfer)):
+            if not _finite(finer).all():
+                return tries, _not_finite(finer)[1]
     gain_found, cost, lie = best
     digits = next((d for d in (6, 9, 12) if f"{cost:.{d}g}" != f"{lie:.{d}g}"), 17)  # tell them apart
     gains = f"gains {gain_found:.6g} {case.unit}"
@@ -313,7 +313,7 @@ def largest_gain(costs: Floats, honest: Floats, quantity: Floats, transfer: Floa
     tried at a time: all pairs of 50,000 would take 20 GB.
     """
     rows = max(1, _PAIRS // quantity.size)
-    found: list[Gain] = []
+    gains: list[Gain] = []
     for start in range(0, costs.size, rows):
         part = slice(start, start + rows)
         gain = transfer[None, :] - costs[part, None] * quantity[None, :] - honest[part, None]
@@ -321,8 +321,8 @@ def largest_gain(costs: Floats, honest: Floats, quantity: Floats, transfer: Floa
             own = np.arange(gain.shape[0])
             gain[own, start + own] = -np.inf
         i, j = divmod(int(np.argmax(gain)), quantity.size)
-        found.append(Gain(float(gain[i, j]), start + i, j))
-    return found[int(np.argmax([best.amount for best in found]))]
+        gains.append(Gain(float(gain[i, j]), start + i, j))
+    return gains[int(np.argmax([best.amount for best in gains]))]
 
 
 def _around(points: Floats, at: int, centre: float) -> Floats:
@@ -332,31 +332,31 @@ def _around(points: Floats, at: int, centre: float) -> Floats:
     return np.unique(np.append(np.linspace(left, right, _ZOOM_POINTS), centre))
 
 
-def _worst_loss(swept: _Swept, _limit: float) -> _Result:
-    case, grid, quantity, transfer = swept
+def _worst_loss(sweep: _Sweep, _limit: float) -> _Result:
+    case, grid, quantity, transfer = sweep
     loss = grid * quantity - transfer
     at = int(np.argmax(loss))
     text = f"an honest client of cost {grid[at]:.6g} loses {loss[at]:.6g} {case.unit} by joining"
     return grid.size, _witness(case, text, float(grid[at]), float(grid[at]), float(loss[at]))
 
 
-def _worst_rise(swept: _Swept, _limit: float) -> _Result:
-    case, grid, quantity, _ = swept
+def _worst_rise(sweep: _Sweep, _limit: float) -> _Result:
+    case, grid, quantity, _ = sweep
     rise = np.diff(quantity)
     at = int(np.argmax(rise))
     text = f"the quantity rises by {rise[at]:.6g} between the reports {grid[at]:.6g} and {grid[at + 1]:.6g}"
     return rise.size, _witness(case, text, float(grid[at]), float(grid[at + 1]), float(rise[at]))
 
 
-def _outside(swept: _Swept, limit: float) -> _Result:
-    case, grid, quantity, _ = swept
+def _outside(sweep: _Sweep, limit: float) -> _Result:
+    case, grid, quantity, _ = sweep
     excess = np.maximum(quantity - limit, -quantity)
     at = int(np.argmax(excess))
     text = f"the quantity at report {grid[at]:.6g} is {quantity[at]:.6g}, not in [0, {limit:g}]"
     return grid.size, _witness(case, text, float(grid[at]), float(grid[at]), float(excess[at]))
 
 
-_SEARCHES: dict[Claim, Callable[[_Swept, float], _Result]] = {
+_SEARCHES: dict[Claim, Callable[[_Sweep, float], _Result]] = {
     "truthful": _best_lie,
     "individually rational": _worst_loss,
     "monotone": _worst_rise,
@@ -376,21 +376,21 @@ def _overspend(
         worst = (-np.inf, np.empty(0))
         for profile in profiles or ():
             costs = checks.vector("profile", profile)
-            spent = _or_infinite(float(np.sum(subject.allocate(costs).transfer)))
-            if spent - limit > worst[0]:
-                worst = (spent - limit, costs)
+            spend = _or_infinite(float(np.sum(subject.allocate(costs).transfer)))
+            if spend - limit > worst[0]:
+                worst = (spend - limit, costs)
         gain, costs = worst
         text = f"{gain + limit:.8g} is spent {unit}, the budget is {limit:.8g}"
         witness = Witness(text, np.nan, np.nan, float(gain), None, tuple(costs.tolist()))
         return len(profiles or ()), witness
-    spent = _or_infinite(expected_transfer(subject, prior))
-    text = f"expected spend {spent:.8g} per client and round, the budget is {limit:.8g}"
-    return 1, Witness(text, np.nan, np.nan, spent - limit)
+    spend = _or_infinite(expected_transfer(subject, prior))
+    text = f"expected spend {spend:.8g} per client and round, the budget is {limit:.8g}"
+    return 1, Witness(text, np.nan, np.nan, spend - limit)
 
 
-def _or_infinite(spent: float) -> float:
-    """What is no number counts as more than any budget."""
-    return spent if math.isfinite(spent) else math.inf
+def _or_infinite(spend: float) -> float:
+    """NaN counts as more than any budget."""
+    return spend if math.isfinite(spend) else math.inf
 
 
 def expected_transfer(menu: MenuLike, prior: Prior | None) -> float:
@@ -402,9 +402,9 @@ def expected_transfer(menu: MenuLike, prior: Prior | None) -> float:
     strange: list[float] = []
 
     def payment(c: Floats) -> Floats:
-        paid = np.asarray(menu.expected_payment(c))
-        strange.extend(paid[~np.isfinite(paid)])  # `fit` would leave them out of the sum
-        return paid
+        payments = np.asarray(menu.expected_payment(c))
+        strange.extend(payments[~np.isfinite(payments)])  # `fit` would leave them out of the sum
+        return payments
 
     (density,) = fit(
         lambda c: prior.pdf(c) * np.stack([payment(c), np.ones_like(c)]),

@@ -1,4 +1,4 @@
-"""Findings and statements: the two words in which every mechanism says what it promised and what is owed.
+"""Findings and statements: how every mechanism reports what it promised and what is owed.
 
 A `Finding` is what a check or a search came to: the claim, whether it holds, a number and, where it does
 not hold, a witness that anybody can recompute. Verification of a contract, an audit by search, the promises
@@ -56,7 +56,7 @@ class Finding:
     number: float = math.nan  # what was measured: the largest gain, a deviation, ...; NaN: nothing
     witness: Witness | None = None  # the case, where a search found one
     tries: int = 0  # cases looked at by a search
-    allowed: float = 0.0  # a number up to this breaks nothing
+    allowed: float = 0.0  # a number up to this is no violation
 
     @classmethod
     def searched(cls, claim: str, tries: int, largest: float, witness: Witness | None) -> Finding:
@@ -76,11 +76,11 @@ class Finding:
 
     def to_json(self) -> JSONObject:
         """Plain data from which `from_json` makes the same finding."""
-        found = self.witness
-        witness = None if found is None else {
-            "text": found.text, "true_cost": finite_or_none(found.true_cost),
-            "report": finite_or_none(found.report), "gain": finite_or_none(found.gain),
-            "client": found.client, "reports": None if found.others is None else list(found.others),
+        case = self.witness
+        witness = None if case is None else {
+            "text": case.text, "true_cost": finite_or_none(case.true_cost),
+            "report": finite_or_none(case.report), "gain": finite_or_none(case.gain),
+            "client": case.client, "reports": None if case.others is None else list(case.others),
         }  # fmt: skip
         return {
             "claim": self.claim, "holds": self.holds, "text": self.text,
@@ -91,11 +91,11 @@ class Finding:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Finding:
         """Of plain data."""
-        known = data.get("witness")
-        witness = None if known is None else Witness(
-            str(known["text"]), _number(known["true_cost"]), _number(known["report"]),
-            _number(known["gain"]), known["client"],
-            None if known["reports"] is None else tuple(known["reports"]),
+        case = data.get("witness")
+        witness = None if case is None else Witness(
+            str(case["text"]), _number(case["true_cost"]), _number(case["report"]),
+            _number(case["gain"]), case["client"],
+            None if case["reports"] is None else tuple(case["reports"]),
         )  # fmt: skip
         return cls(
             data["claim"],
@@ -134,7 +134,7 @@ class Statement(Shown):
     clients: tuple[str, ...]  # names, in the order of the roster
     amounts: tuple[int, ...]  # (N,) smallest units that the server owes each client; below 0 it is owed
     unit: str = "money"  # what an amount is in; "loss" where payments are in units of loss
-    decimals: int = 2  # digits after the point of an amount: the smallest unit is 10^-decimals
+    decimals: int = 2  # decimals of an amount: the smallest unit is 10^-decimals
     # further columns with one cell per client, such as participations, epsilon or accuracy
     columns: Mapping[str, Sequence[Cell]] = field(default_factory=dict)
     forms: Mapping[str, str] = field(default_factory=dict)  # how a column's numbers are written
@@ -142,7 +142,7 @@ class Statement(Shown):
     findings: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)  # plain data for programs, shown nowhere
-    drawn: str = "amount"  # the column that the figure shows
+    figure_column: str = "amount"  # the column that the figure shows
     run: str = ""  # of which run it is
 
     def __post_init__(self) -> None:
@@ -161,17 +161,17 @@ class Statement(Shown):
         return float(sum(self.amounts) / 10**self.decimals)
 
     def row(self, client: str) -> dict[str, Cell]:
-        """Everything that is said of one client."""
+        """The row of one client."""
         if client not in self.clients:
-            known = ", ".join(self.clients[:10]) + (", ..." if len(self.clients) > 10 else "")
-            raise InvalidValue("client", f"must be one of the run's clients: {known}", repr(client))
+            names = ", ".join(self.clients[:10]) + (", ..." if len(self.clients) > 10 else "")
+            raise InvalidValue("client", f"must be one of the run's clients: {names}", repr(client))
         place = self.clients.index(client)
         rest = {name: cells[place] for name, cells in self.columns.items()}
         return {"client": client, "amount": self.written(self.amounts[place]), **rest}
 
     def only(self, client: str) -> Statement:
         """The statement of one client."""
-        self.row(client)  # refuses who is not there
+        self.row(client)  # refuses unknown clients
         place = self.clients.index(client)
         columns = {name: (cells[place],) for name, cells in self.columns.items()}
         mine = (self.amounts[place],)
@@ -203,7 +203,7 @@ class Statement(Shown):
         )
         rows = [tuple(self.row(client).values()) for client in self.clients[:_MOST_ROWS]]
         more = len(self.clients) - len(rows)
-        caption = SIGN + (f"; and {more:,} clients more: --csv and --json have all of them" if more else "")
+        caption = SIGN + (f"; and {more:,} more clients: --csv and --json list all of them" if more else "")
         title = f"Statement of {self.run or self.mechanism}"
         total: tuple[str, Cell] = ("amount in all", f"{self.written(sum(self.amounts))} {self.unit}")
         named = [
@@ -231,7 +231,7 @@ class Statement(Shown):
             "columns": {name: [_plain(cell) for cell in cells] for name, cells in self.columns.items()},
             "forms": dict(self.forms), "totals": {k: _plain(v) for k, v in self.totals.items()},
             "findings": [finding.to_json() for finding in self.findings], "notes": list(self.notes),
-            "facts": dict(self.facts), "drawn": self.drawn,
+            "facts": dict(self.facts), "figure_column": self.figure_column,
         }  # fmt: skip
 
     @classmethod
@@ -243,7 +243,7 @@ class Statement(Shown):
             columns={name: tuple(cells) for name, cells in data["columns"].items()},
             forms=data["forms"], totals=data["totals"],
             findings=tuple(map(Finding.from_json, data["findings"])), notes=tuple(data["notes"]),
-            facts=data["facts"], drawn=data["drawn"],
+            facts=data["facts"], figure_column=data["figure_column"],
         )  # fmt: skip
 
 

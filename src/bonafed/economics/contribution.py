@@ -39,7 +39,7 @@ _NORM_FLOOR = 1e-7  # CGSV adds it to every norm
 
 
 class ShapleyValues(NamedTuple):
-    """Shares of the players, and how sure they are."""
+    """Shares of the players, with standard errors."""
 
     value: Floats  # (n,) phi; sums to v(all) - v(nobody) to rounding, sampled or not
     error: Floats  # (n,) standard error over the sampled orders; 0 where exact
@@ -48,13 +48,13 @@ class ShapleyValues(NamedTuple):
 
 
 def _worths(value: Value, coalitions: Masks) -> Floats:
-    found = np.asarray(value(coalitions), dtype=np.float64)
-    if found.shape != (coalitions.shape[0],):
-        raise InvalidValue("value", f"must return {coalitions.shape[0]} worths", f"shape {found.shape}")
-    if not np.isfinite(found).all():
-        who = np.flatnonzero(coalitions[int(np.flatnonzero(~np.isfinite(found))[0])]).tolist()
-        raise InvalidValue("value", "must be finite for every coalition", f"otherwise for {who}")
-    return found
+    worths = np.asarray(value(coalitions), dtype=np.float64)
+    if worths.shape != (coalitions.shape[0],):
+        raise InvalidValue("value", f"must return {coalitions.shape[0]} worths", f"shape {worths.shape}")
+    if not np.isfinite(worths).all():
+        who = np.flatnonzero(coalitions[int(np.flatnonzero(~np.isfinite(worths))[0])]).tolist()
+        raise InvalidValue("value", "must be finite for every coalition", f"NaN or inf for {who}")
+    return worths
 
 
 def shapley_exact(value: Value, players: int) -> ShapleyValues:
@@ -84,11 +84,11 @@ def shapley_sampled(
     n, m = checks.whole("players", players), checks.whole("orders", orders, at_least=2)
     if antithetic and (m % 2 or m < 4):
         raise InvalidValue("orders", "must be even and at least 4: they are drawn in pairs", m)
-    drawn = rng.permuted(np.tile(np.arange(n), (m // 2 if antithetic else m, 1)), axis=1)
+    sequences = rng.permuted(np.tile(np.arange(n), (m // 2 if antithetic else m, 1)), axis=1)
     if antithetic:
-        drawn = np.stack([drawn, drawn[:, ::-1]], axis=1).reshape(m, n)
+        sequences = np.stack([sequences, sequences[:, ::-1]], axis=1).reshape(m, n)
     # place[o, i]: when player i comes in order o. The k-th prefix holds those with place < k.
-    place = np.argsort(drawn, axis=1)
+    place = np.argsort(sequences, axis=1)
     prefixes = place[:, None, :] < np.arange(n + 1)[:, None]  # (m, n+1, n)
     flat = prefixes.reshape(-1, n)
     _, first, back = np.unique(np.packbits(flat, axis=1), axis=0, return_index=True, return_inverse=True)
@@ -144,7 +144,7 @@ def cosine_step(
         raise InvalidValue("updates", "must be (clients, parameters)", f"shape {d.shape}")
     if not np.isfinite(d).all():
         who = int(np.flatnonzero(~np.isfinite(d).all(1))[0])
-        raise InvalidValue("updates", "must be finite", f"otherwise from client {who}")
+        raise InvalidValue("updates", "must be finite", f"NaN or inf from client {who}")
     n = checks.vector("sizes", sizes, sign="positive", length=d.shape[0])
     gamma, alpha = checks.positive("scale", scale), checks.between("memory", memory, 0.0, 1.0)
     floor = checks.positive("least", least)

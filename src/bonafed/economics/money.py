@@ -36,19 +36,19 @@ from numpy.typing import ArrayLike
 from bonafed import checks
 from bonafed.errors import InvalidValue
 
-DECIMALS = 2  # of money, unless told otherwise
+DECIMALS = 2  # of money, by default
 MOST_DECIMALS = 9
 
 
 def decimals(name: str, value: object) -> int:
-    """Digits after the point of an amount."""
+    """The decimals of an amount."""
     return checks.whole(name, value, at_least=0, at_most=MOST_DECIMALS)
 
 
 def owed(
     payment: ArrayLike, covering: ArrayLike, times: Sequence[int] | None = None, decimals: int = DECIMALS
 ) -> tuple[int, ...]:
-    """(N,) smallest units for so many times a payment, never below that often the cost it must cover."""
+    """(N,) smallest units for `times` payments, never below the cost that they must cover."""
     due = checks.vector("payment", payment)
     least = checks.vector("covering", covering, length=due.size)
     counts = [1] * due.size if times is None else list(times)
@@ -79,7 +79,7 @@ def _without(surplus: int, amounts: list[int], covers: list[int]) -> list[int]:
 
 
 def charged(due: ArrayLike, decimals: int) -> tuple[int, ...]:
-    """(N,) smallest units, below zero, of clients that owe so much; in their favour."""
+    """(N,) smallest units, below zero, for clients that owe; rounded in their favour."""
     with localcontext() as context:
         context.prec = 400
         scale = Decimal(10) ** decimals
@@ -103,7 +103,7 @@ def price(name: str, value: object) -> float:
     """A sum above 0 in whole smallest units, so that nothing is ever rounded."""
     amount = checks.positive(name, value)
     if units(amount) / 10**DECIMALS != amount:
-        raise InvalidValue(name, f"must have at most {DECIMALS} digits after the point", value)
+        raise InvalidValue(name, f"must have at most {DECIMALS} decimals", value)
     return amount
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Self, final
 
 import numpy as np
-import scipy  # its parts load when first used
+import scipy  # its submodules load on first use
 from numpy.typing import ArrayLike
 
 from bonafed import checks

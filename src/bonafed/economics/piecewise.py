@@ -86,14 +86,14 @@ def fit(
     `functions` maps costs (k,) to values (m + 1, k), not negative; the last is the density, which is not
     tabulated. Each is resolved relative to its own size in each panel, however small that is, because a
     budget may be decided in a far tail; never finer than what rounding of its argument and exponent does to
-    it. A panel in which the density has not the mass that the cdf says hides a mode between its nodes: it
+    it. A panel whose density lacks the mass that the cdf has there hides a mode between its nodes: it
     is halved however smooth it looks. Where an integrable end of the support cannot be resolved by halving,
     or is blurred by rounding, a function that is `by_mass(c)` times the density is replaced by the constant
     with the exact mass of the panel (NaN: not such a function).
     """
     left, right = breaks[:-1], breaks[1:]
     depth = np.zeros(left.size, dtype=np.int64)  # halvings since the density was seen
-    done: list[tuple[Floats, Floats, Floats]] = []
+    panels: list[tuple[Floats, Floats, Floats]] = []
     largest = np.full((1, 1), _VANISHED)
     while left.size:
         half = (right - left) / 2
@@ -127,14 +127,14 @@ def fit(
                     powers = _with_exact_mass(
                         powers, left[accept], right[accept], resolved[accept], by_mass, cdf
                     )
-                done.append((left[accept], right[accept], powers))
+                panels.append((left[accept], right[accept], powers))
         middle = (left + right)[~stop] / 2
         left, right = np.concatenate([left[~stop], middle]), np.concatenate([middle, right[~stop]])
         depth = np.tile(np.where(hidden, 0, depth + 1)[~stop], 2)
-    lefts = np.concatenate([part[0] for part in done])
+    lefts = np.concatenate([part[0] for part in panels])
     order = np.argsort(lefts)
     borders = np.append(lefts[order], breaks[-1])
-    powers = np.concatenate([part[2] for part in done], axis=1)[:, order]
+    powers = np.concatenate([part[2] for part in panels], axis=1)[:, order]
     return [Piecewise(borders, np.ascontiguousarray(table.T)) for table in powers]
 
 
@@ -143,8 +143,8 @@ def _hides_mass(
 ) -> NDArray[np.bool_]:
     """Whether panels hold mass that the density at their nodes (p, nodes) does not show."""
     below, above = cdf(np.stack([left, right]))
-    mass, seen = above - below, density @ _TO_INTEGRAL * (right - left) / 2
-    agree = np.abs(seen - mass) <= _MISSED[0] + (_MISSED[1] + 8 * rounding) * mass
+    mass, integral = above - below, density @ _TO_INTEGRAL * (right - left) / 2
+    agree = np.abs(integral - mass) <= _MISSED[0] + (_MISSED[1] + 8 * rounding) * mass
     unseen = density.max(axis=1, initial=0.0) <= _VANISHED
     return np.asarray(np.where(unseen, mass > _UNSEEN, ~agree))
 
@@ -167,7 +167,7 @@ def _with_exact_mass(
     with np.errstate(invalid="ignore"):
         change = np.abs(by_mass(middle + quarter) - by_mass(middle - quarter))
         constant = np.where(mass > 0, factor * mass / (right - left), 0.0)
-        wanted = np.isfinite(constant) & (~resolved | (change <= 0.01 * np.abs(factor)))
+        replaces = np.isfinite(constant) & (~resolved | (change <= 0.01 * np.abs(factor)))
     replacement = np.zeros_like(powers)
     replacement[:, :, 0] = constant
-    return np.where(wanted[:, :, None], replacement, powers)
+    return np.where(replaces[:, :, None], replacement, powers)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, final
 
 import numpy as np
-import scipy  # its parts load when first used
+import scipy  # its submodules load on first use
 from numpy.typing import ArrayLike
 
 from bonafed import checks
@@ -401,10 +401,10 @@ class ScipyPrior(ContinuousPrior):
         distribution = getattr(stats, name, None) if isinstance(name, str) else None
         if not isinstance(distribution, stats.rv_continuous):
             raise InvalidValue("prior.name", "must be a continuous scipy.stats distribution", name)
-        given = get("parameters")
-        if not isinstance(given, dict):
-            raise InvalidValue("prior.parameters", "must be an object", repr(given)[:60])
-        parameters = {str(k): checks.number(f"prior.parameters.{k}", v) for k, v in given.items()}
+        numbers = get("parameters")
+        if not isinstance(numbers, dict):
+            raise InvalidValue("prior.parameters", "must be an object", repr(numbers)[:60])
+        parameters = {str(k): checks.number(f"prior.parameters.{k}", v) for k, v in numbers.items()}
         try:
             frozen = distribution(**parameters)
         except TypeError as error:
@@ -421,8 +421,8 @@ class ScipyPrior(ContinuousPrior):
         """All of them by name, so that a distribution has one description however it was spelled."""
         dist = self._frozen.dist
         names = [*(dist.shapes.split(", ") if dist.shapes else []), "loc", "scale"]
-        given = {**dict(zip(names, self._frozen.args, strict=False)), **self._frozen.kwds}
-        return {name: float(value) for name, value in {"loc": 0.0, "scale": 1.0, **given}.items()}
+        arguments = {**dict(zip(names, self._frozen.args, strict=False)), **self._frozen.kwds}
+        return {name: float(value) for name, value in {"loc": 0.0, "scale": 1.0, **arguments}.items()}
 
 
 def from_scipy(frozen: rv_frozen, low: float, high: float) -> ScipyPrior:

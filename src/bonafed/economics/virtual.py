@@ -130,8 +130,8 @@ def invert_cdf(prior: ContinuousPrior, u: Floats) -> Floats:
             step = cost - excess / prior.pdf(cost)
         inside = (step >= left) & (step <= right)
         following = np.where(inside, step, (left + right) / 2)
-        done = np.all(np.abs(following - cost) <= 4e-16 * prior.high)
+        converged = np.all(np.abs(following - cost) <= 4e-16 * prior.high)
         cost = following
-        if done:
+        if converged:
             break
     return np.clip(cost, prior.low, prior.high)

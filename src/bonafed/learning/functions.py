@@ -101,7 +101,7 @@ class FunctionFederation:
             return {}
         self._remember(tasks)
         try:
-            answers = self.ask([replace(task, models=task.models.copy()) for task in tasks])
+            answers = self.ask([task._replace(models=task.models.copy()) for task in tasks])
         except OSError as error:  # includes timeouts and lost connections
             detail = f": {error}" if str(error) else ""
             raise AskFailed(type(error).__name__ + detail) from error

@@ -32,7 +32,7 @@ class Situation(Section):
 
 
 def objections(fit: Fit, situation: Situation) -> list[str]:
-    """Why a mechanism of this kind is none for the situation; nothing: it fits.
+    """Why a mechanism of this kind does not suit the situation; empty if it does.
 
     >>> fit = CATALOGUE["jsam"].fit
     >>> objections(fit, Situation("yes", "privacy", prior="yes"))

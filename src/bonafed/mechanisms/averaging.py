@@ -1,10 +1,10 @@
 """Federated averaging under rules: the family of mechanisms that differ in participation, noise and money.
 
-A round is told in four steps:
+A round has four steps:
 
     (1)  the rules say who takes part and with what weight
     (2)  each trains from the shared model, in noise where privacy was promised
-    (3)  the weighted sum of what changed; who failed is handled by policy
+    (3)  the weighted sum of the changes; failures are handled by policy
     (4)  the account: participations, releases, money
 
 `Rules` is all that plain averaging, paid participation, bought privacy or a mechanism of your own have to
@@ -52,7 +52,7 @@ from bonafed.learning.sections import (
     Privacy,
     Training,
 )
-from bonafed.learning.work import LocalTraining, largest_sum, record_steps, sampling_rate
+from bonafed.learning.work import LocalTraining, largest_sum, record_steps, sampling_rate, step_count
 from bonafed.mechanisms.protocol import Agreement, Arrays, Config, Contract, Lottery, Reports, Round
 from bonafed.randomness import Purpose, round_generator
 from bonafed.sections import named
@@ -60,7 +60,7 @@ from bonafed.sections import named
 HARDLY_A_PROMISE = 10.0  # an epsilon above this protects hardly anybody
 Ints = NDArray[np.int64]
 Rates = Callable[[int], Floats]  # of round 1, 2, ...: (1,) for all its local steps, or one for each
-Ideal = Callable[[float, float], float]  # (epsilon, delta) -> noise multiplier, if numbers had all digits
+Ideal = Callable[[float, float], float]  # (epsilon, delta) -> noise multiplier, in exact arithmetic
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,12 +79,14 @@ class Promise:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Account:
-    """What came of all rounds."""
+    """The totals over all rounds."""
 
     agreement: Agreement
     rounds: int
     participations: Ints  # (N,) how often each client took part, with multiplicity
-    delivered: Ints  # (N,) and gave an update that could be used; not told, so all, where that is private
+    delivered: (
+        Ints  # (N,) and gave a usable update; in a private run failures are not disclosed, so all count
+    )
     spend: float  # money that became due, round by round
     epsilon: Floats | None  # (N,) privacy that a record of each client has lost; None: not private
 
@@ -119,7 +121,7 @@ class Rules(Protocol):
         ...
 
     def promise(self, agreement: Agreement) -> Promise | None:
-        """About the clients' records; None: nothing is promised."""
+        """The promise about the clients' records; None: there is none."""
         ...
 
     def settle(self, account: Account) -> Statement:
@@ -150,11 +152,11 @@ class Unpaid:
     def participation(self, agreement: Agreement, round_number: int) -> Participation:
         """A share of the clients at random, weighted by their records."""
         members, config = agreement.members, self.config
-        wanted = max(1, round(config.local.participation * len(members)))
-        if wanted == len(members):
+        count = max(1, round(config.local.participation * len(members)))
+        if count == len(members):
             return weighted_mean(range(len(members)), members.sizes)
         rng = round_generator(config.run.seed, Purpose.PARTICIPANTS, round_number)
-        return weighted_mean(np.sort(rng.choice(len(members), wanted, replace=False)), members.sizes)
+        return weighted_mean(np.sort(rng.choice(len(members), count, replace=False)), members.sizes)
 
     def spend(self, agreement: Agreement, round_number: int, who: Participation) -> float | None:
         return None
@@ -223,7 +225,7 @@ class Averaging:
 
     @property
     def private(self) -> bool:
-        """Whether clients hide their records in noise: then nothing else of these is told."""
+        """Whether clients hide their records in noise: then nothing else about these is disclosed."""
         return self.config.noise is not None
 
     @property
@@ -269,7 +271,8 @@ class Averaging:
             require_all(tasks, total, number)
         after = averaged(state.model, who, total, number, fill_in=not self.private)  # (3)
         spend = self.rules.spend(agreement, number, who)  # (4)
-        following = self._counted(state, after, who, total.delivered, total.releases, spend)
+        releases = self._releases(state, who, spec, total.releases, federation)
+        following = self._counted(state, after, who, total.delivered, releases, spend)
         return following, Round(
             participants=[names[client] for client in np.sort(who.clients)],
             failed=[] if self.private else [names[client] for client in failures(who, total)],
@@ -278,8 +281,35 @@ class Averaging:
             train_loss=None if self.private else finite_or_none(total.loss),
             spend=spend,
             epsilon=self._largest_epsilon(following),
-            releases=total.releases,
+            releases=releases,
         )
+
+    def _releases(
+        self,
+        state: AveragingState,
+        who: Participation,
+        spec: LocalTraining,
+        reported: Sequence[Release],
+        federation: Federation,
+    ) -> Sequence[Release]:
+        """What was given away: as the federation counts it where it vouches for a client, else as asked.
+
+        Whoever says that it released nothing may have; the account is for its records, not for it.
+        """
+        multipliers, members = state.noise_multipliers, state.agreement.members
+        if multipliers is None or len(vouched := {*federation.vouched}) == len(members):
+            return reported
+        counted = [release for release in reported if members.names[release.client] in vouched]
+        assumed = [
+            Release(
+                client, state.round_number + 1, float(multipliers[client]),
+                record_steps(size := int(members.sizes[client]), spec), step_count(size, spec),
+                sampling_rate(size, spec),
+            )
+            for client in who.clients.tolist()
+            if members.names[client] not in vouched and multipliers[client] and members.sizes[client]
+        ]  # fmt: skip
+        return [*counted, *assumed]
 
     def _counted(
         self,
@@ -291,7 +321,7 @@ class Averaging:
         spend: float | None,
     ) -> AveragingState:
         clients = len(state.participations)
-        # in private nobody is told, not even the checkpoint: as if all had delivered
+        # in a private run failures are not disclosed, not even to the checkpoint: as if all had delivered
         usable = who.clients if self.private else who.clients[np.array(delivered, dtype=bool)]
         given_away = state.releases.copy()
         for release in releases:
@@ -370,8 +400,8 @@ class Averaging:
         ])  # fmt: skip
 
     def _largest_epsilon(self, state: AveragingState) -> float | None:
-        """Of whoever gave away most; with poisson batches only where the model is looked at, as their
-        account takes longer than a round."""
+        """The largest loss of any client; with Poisson batches only where the model is evaluated, as their
+        accounting takes longer than a round."""
         promise = self.rules.promise(state.agreement)
         if promise is None or state.noise_multipliers is None:
             return None
@@ -398,7 +428,7 @@ def training_tasks(
     seed: int,
     noise_multipliers: ArrayLike | None = None,
 ) -> list[Task]:
-    """A task per participation, from one shared model (P,); who is drawn again is asked for another copy.
+    """A task per participation, from one shared model (P,); a client drawn again gets another copy.
 
     `noise_multipliers` are those of all clients, (N,).
     """
@@ -407,7 +437,7 @@ def training_tasks(
     noise = None
     if noise_multipliers is not None:
         noise = checks.vector("noise_multipliers", noise_multipliers, length=len(names)).tolist()
-    sent, copies, works = model[None], dict[int, int](), dict[tuple[int, float], Train]()
+    models, copies, works = model[None], dict[int, int](), dict[tuple[int, float], Train]()
     tasks, prefix = list[Task](), f"round {round_number}, "
     for client in clients:
         copy = copies.get(client, 0)
@@ -417,7 +447,7 @@ def training_tasks(
         if work is None:
             work = works[kind] = Train(spec, round_number, seed, *kind)
         name = names[client]
-        tasks.append(Task(f"{prefix}{name}, {copy}", name, sent, work))
+        tasks.append(Task(f"{prefix}{name}, {copy}", name, models, work))
     return tasks
 
 
@@ -448,7 +478,7 @@ def averaged(
         shares = who.weights[in_order][np.array(total.delivered, dtype=bool)[in_order]].tolist()
         if left := sum(shares):
             change = change / left
-    with np.errstate(over="ignore", invalid="ignore"):  # told below
+    with np.errstate(over="ignore", invalid="ignore"):  # reported below
         after: NDArray[Any] = (model + change).astype(model.dtype)  # the change is of double precision
         finite = math.isfinite(float(after.sum(dtype=np.float64)))
     if not finite:
@@ -460,7 +490,7 @@ def learning_rates(config: Config, members: Roster) -> tuple[Config, Rates]:
     """The learning rates of every round, and the config with the constants they came from.
 
     Proposition 1 is about clients that all make E local steps in a round. Where their numbers differ,
-    E is the largest: a round counts as E iterations, and who is done earlier rests.
+    E is the largest: a round counts as E iterations, and clients that finish early rest.
     """
     training = config.local
     if training.learning_rate in BY_THEOREM:
@@ -482,9 +512,9 @@ def _rates_by_theorem(config: Config, training: Training, members: Roster) -> tu
     convex = training.strong_convexity or members.strong_convexity
     for name, value in (("smoothness", smooth), ("strong_convexity", convex)):
         if value is None:
-            rule = f"must be set for {rate}: nobody has agreed on a bound"
+            rule = f"must be set for {rate}: no bound has been agreed on"
             if config.noise is not None:
-                rule = f"must be set for {rate} in private training: that of the data is not private"
+                rule = f"must be set for {rate} in private training: one computed from the data leaks"
             raise MissingValue(f"training.{name}", rule)
     assert smooth is not None
     assert convex is not None
@@ -546,18 +576,18 @@ def _ideal(calibration: Calibration, times: int, rate: float | None) -> Ideal:
     return lambda epsilon, delta: noise_multiplier(epsilon, delta, times, calibration)
 
 
-def _privacy_notes(promise: Promise, spent: float) -> list[str]:
+def _privacy_notes(promise: Promise, loss: float) -> list[str]:
     """What the user should know about the privacy of a run."""
     notes = []
-    asked = float(promise.epsilon.max())
+    epsilon = float(promise.epsilon.max())
     if promise.noise == "reproducible":
         notes.append(REPRODUCIBLE)
     if promise.calibration == "printed":
-        outcome = "was broken" if spent > asked else "was kept here, with more noise than it needs"
+        outcome = "was broken" if loss > epsilon else "was kept here, with more noise than it needs"
         notes.append(
             f"the printed calibration need not keep its promise (erratum J-13): "
-            f"epsilon {asked:.4g} was asked for, {spent:.4g} was spent, so it {outcome}"
+            f"epsilon {epsilon:.4g} was asked for, {loss:.4g} was spent, so it {outcome}"
         )
-    if promise.table == "privacy" and asked > HARDLY_A_PROMISE:
-        notes.append(f"an epsilon of {asked:.4g} is hardly a promise of privacy")
+    if promise.table == "privacy" and epsilon > HARDLY_A_PROMISE:
+        notes.append(f"an epsilon of {epsilon:.4g} is hardly a promise of privacy")
     return notes

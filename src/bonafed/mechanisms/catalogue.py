@@ -23,7 +23,7 @@ Burden = Literal["none", "participation", "privacy"]
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Whom a mechanism is for, as data; what `bonafed advise mechanism` compares with a situation."""
+    """Whom a mechanism is for, as data that `bonafed advise mechanism` compares with a situation."""
 
     money: bool  # whether money changes hands
     burdens: tuple[Burden, ...]  # what joining may cost clients, for the mechanism to make up for it
@@ -41,14 +41,14 @@ class Entry:
     table: str | None  # of a config, by which a run under it is recognised; None: without any other table
     place: str  # the module that holds its SLICE, in this package
     summary: str  # a few words of help
-    fit: Fit | None = None  # None: `bonafed advise mechanism` does not speak of it
+    fit: Fit | None = None  # None: `bonafed advise mechanism` does not mention it
     verbs: str = ""  # commands that have it as a noun, besides train
 
     def load(self) -> Slice:
         """The slice itself."""
         place = f"{__package__}.{self.place}"
-        found: Slice = importlib.import_module(place).SLICE
-        return found
+        loaded: Slice = importlib.import_module(place).SLICE
+        return loaded
 
     @property
     def example(self) -> Traversable:
@@ -134,11 +134,11 @@ _ENTRIES = (
         "audit advise",
     ),
 )
-CATALOGUE: Mapping[str, Entry] = {found.name: found for found in _ENTRIES}
+CATALOGUE: Mapping[str, Entry] = {item.name: item for item in _ENTRIES}
 
 
 def entry(name: str) -> Entry:
-    """The mechanism of a name."""
+    """The mechanism with this name."""
     if name not in CATALOGUE:
         raise InvalidValue("mechanism", "must be one of " + ", ".join(CATALOGUE), repr(name))
     return CATALOGUE[name]
@@ -146,12 +146,12 @@ def entry(name: str) -> Entry:
 
 def with_verb(verb: str) -> list[Entry]:
     """Mechanisms that have such a command."""
-    return [found for found in CATALOGUE.values() if verb in found.verbs.split()]
+    return [entry for entry in CATALOGUE.values() if verb in entry.verbs.split()]
 
 
 def of_table(tables: Mapping[str, object]) -> Entry:
-    """The mechanism whose table is among these; that without one if there is none."""
-    mine = [found for found in CATALOGUE.values() if found.table is not None and found.table in tables]
+    """The mechanism whose table is among these; the one without a table if none is."""
+    mine = [entry for entry in CATALOGUE.values() if entry.table is not None and entry.table in tables]
     if len(mine) > 1:
         first, second = mine[0].table, mine[1].table
         raise InvalidValue(str(second), f"must not be given with {first}", f"a section [{second}]")
@@ -160,10 +160,10 @@ def of_table(tables: Mapping[str, object]) -> Entry:
 
 def of_format(kind: object) -> Entry:
     """The mechanism whose contract files have this format."""
-    known: list[str] = []
-    for found in with_verb("quote"):
-        formats = found.load().formats
+    readable: list[str] = []
+    for entry in with_verb("quote"):
+        formats = entry.load().formats
         if kind in formats:
-            return found
-        known += formats
-    raise InvalidValue("contract.format", "must be one of " + ", ".join(known), repr(kind)[:60])
+            return entry
+        readable += formats
+    raise InvalidValue("contract.format", "must be one of " + ", ".join(readable), repr(kind)[:60])

@@ -26,8 +26,8 @@ def parse_deviation(name: str, text: object, kinds: Mapping[str, str], example: 
     """
     words = text.split() if isinstance(text, str) else []
     if len(words) < 2 or not _is_number(words[0]) or words[1] not in kinds:
-        known = ", ".join(f"{kind} {argument}".strip() for kind, argument in kinds.items())
-        raise InvalidValue(name, f"must be like '{example}'; known are {known}", repr(text))
+        allowed = ", ".join(f"{kind} {argument}".strip() for kind, argument in kinds.items())
+        raise InvalidValue(name, f"must look like '{example}'; known kinds: {allowed}", repr(text))
     number, kind = int(words[0]), words[1]
     if len(words) != 2 + bool(kinds[kind]):
         rule = f"must have {'one argument' if kinds[kind] else 'no argument'} after {kind}"
@@ -42,14 +42,14 @@ def parse_deviation(name: str, text: object, kinds: Mapping[str, str], example: 
 
 
 def _is_number(word: str) -> bool:
-    """Digits 0 to 9, no more than an integer of the machine has."""
+    """Digits 0 to 9 that fit into a machine integer."""
     return word.isascii() and word.isdecimal() and len(word) <= 18
 
 
 def deviations(
     name: str, value: object, parse: Callable[[str, object], Deviation], example: str
 ) -> tuple[str, ...]:
-    """Who does not follow the protocol, in the words `parse` understands; nobody twice."""
+    """Who does not follow the protocol, in the form `parse` understands; nobody twice."""
     seen: dict[int, str] = {}
     for item in texts(name, value, f'["{example}"]'):
         number = parse(name, item).number

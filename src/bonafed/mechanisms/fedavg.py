@@ -37,7 +37,7 @@ def _make(config: Config, members: Roster, parameters: int) -> Averaging:
 
 
 def _compare(common: Common) -> Mapping[str, Any]:
-    """It applies to every federation."""
+    """Applies to every federation."""
     return {}
 
 

@@ -23,19 +23,19 @@ def lie_figure(
     """What a client of each true cost gains by each report: nothing above zero if truthful.
 
     `quantity` and `transfer` are what it gives and gets at each of the costs as a report. `reach` is the
-    end of the colour scale, the largest gain or loss if not given; losses beyond it are not told apart.
+    end of the colour scale, by default the largest gain or loss; losses beyond it look alike.
     A lie that pays may lie between the costs that are drawn: `witness` is the one that was found.
     """
-    with np.errstate(over="ignore", invalid="ignore"):  # shown as blanks, and said
+    with np.errstate(over="ignore", invalid="ignore"):  # shown as blanks, with a note
         gain = transfer[None, :] - costs[:, None] * quantity[None, :]
         gain = gain - np.diag(gain)[:, None]
-    known = gain[np.isfinite(gain)]
+    finite = gain[np.isfinite(gain)]
     figure = sheet(5.6, 4.4)
     axes = figure.subplots()
-    scale = reach or float(np.abs(known).max(initial=0.0)) or 1.0
-    best = max(float(known.max(initial=0.0)), witness.gain if witness is not None else 0.0)
+    scale = reach or float(np.abs(finite).max(initial=0.0)) or 1.0
+    best = max(float(finite.max(initial=0.0)), witness.gain if witness is not None else 0.0)
     pays = 1e-9 * scale < best < np.inf
-    colours = TwoSlopeNorm(0.0, -scale, best if pays else scale)  # however little it is, gain is red
+    colours = TwoSlopeNorm(0.0, -scale, best if pays else scale)  # however small, a gain is red
     room = 0.0 if costs[0] < costs[-1] else 0.5 * costs[0]  # a single cost has no width of its own
     low, high = float(costs[0] - room), float(costs[-1] + room)
     picture = axes.imshow(
@@ -56,7 +56,7 @@ def lie_figure(
         )
         axes.legend(loc="upper left", fontsize=8)
     verdict = f"best lie gains {best:.3g} {unit}" if pays else "no lie pays"
-    if known.size < gain.size:
+    if finite.size < gain.size:
         verdict = "outcomes are not finite"
     axes.set_title(f"{name}:\n{verdict}", fontsize=10)
     below = "min" if reach else "neither"

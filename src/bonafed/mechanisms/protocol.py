@@ -1,4 +1,4 @@
-"""What a mechanism is to the rest of the product: one slice, written once against by everybody above.
+"""What a mechanism is to the rest of the product: one slice, the only interface that upper layers use.
 
     reports ─► agree ─► terms ─► begin ─► advance x rounds ─► settle ─► statement
        ▲ federation.report          ▲ federation.total / replies
@@ -35,7 +35,7 @@ Reports = Mapping[str, float]  # what each client states, by name
 
 
 class Drawn(dict[str, float]):
-    """Reports that nobody stated: drawn as a contract believes clients to be, to see what it means."""
+    """Simulated reports, drawn from what a contract believes about clients."""
 
 
 @dataclass(frozen=True)
@@ -51,15 +51,15 @@ class Config:
     own: Section | None = None  # the mechanism's own table
     run: Run = field(default_factory=Run)
     contract: Contract | None = (
-        None  # published before the run, which is under exactly this; None: it plans
+        None  # published before the run and binding for it; None: the mechanism plans one
     )
 
     @property
     def noise(self) -> str | None:
         """Where noise that hides records comes from, "secret" or "reproducible"; None: the run is not
         private."""
-        stated = (getattr(section, "noise", None) for section in (self.privacy, self.own))
-        return next((str(noise) for noise in stated if noise is not None), None)
+        values = (getattr(section, "noise", None) for section in (self.privacy, self.own))
+        return next((str(noise) for noise in values if noise is not None), None)
 
     @property
     def local(self) -> Training:
@@ -149,7 +149,7 @@ class Contract(Protocol):
 
     @property
     def draws(self) -> int | None:
-        """Clients drawn in a round, with replacement; None: each is in by a coin of its own."""
+        """Clients drawn in a round, with replacement; None: each takes part by a coin of its own."""
         ...
 
     @property
@@ -179,7 +179,7 @@ class Contract(Protocol):
         ...
 
     def prospect(self, report: float) -> Document:
-        """What a participant whose true cost this is would earn, and what the best lie would gain."""
+        """What a participant with this true cost would earn, and what the best lie would gain."""
         ...
 
     def settle(self, reports: Reports) -> Terms:
@@ -193,7 +193,7 @@ class Contract(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Agreement:
-    """What a run is under: who is in it, what was published, what was reported, what follows for each."""
+    """The basis of a run: who is in it, what was published, what was reported, what follows for each."""
 
     members: Roster
     reports: Reports = field(default_factory=dict)
@@ -232,7 +232,7 @@ class State(Protocol):
 
     @property
     def round_number(self) -> int:
-        """Rounds done, of all phases."""
+        """Completed rounds, of all phases."""
         ...
 
     def arrays(self) -> Arrays:
@@ -250,12 +250,12 @@ class Mechanism(Protocol[S]):
 
     @property
     def config(self) -> Config:
-        """The config it was made of, resolved: nothing is left open."""
+        """The config it was made from, resolved: nothing is left open."""
         ...
 
     @property
     def rounds(self) -> int:
-        """How many there will be, of all phases together."""
+        """The number of rounds, over all phases."""
         ...
 
     @property
@@ -328,10 +328,10 @@ class Judged(Protocol):
 
 @runtime_checkable
 class Prepares(Protocol):
-    """Optional, of a mechanism whose model wants other features than the data have."""
+    """Optional, for a mechanism whose model needs other features than the data have."""
 
     def prepared(self, features: NDArray[Any]) -> NDArray[Any]:
-        """(n, ...) features as the model wants them: those of the test samples, before it is judged."""
+        """(n, ...) features as the model needs them, here of the test samples before it is evaluated."""
         ...
 
 
@@ -346,7 +346,7 @@ class KeepsFiles(Protocol):
 
 @runtime_checkable
 class Warned(Protocol):
-    """Optional: what is to be heard before the first round."""
+    """Optional: warnings to give before the first round."""
 
     def warnings(self, agreement: Agreement) -> Sequence[str]:
         """One sentence each."""
@@ -373,12 +373,12 @@ class Attack:
     federation: Federation
     mechanism: Any = None  # as it ran, with judges where it needs them
     start: NDArray[Any] | None = None  # (P,) the first model
-    quick: bool = True  # as part of a comparison; else take the time it takes
+    quick: bool = True  # as part of a comparison; otherwise take as long as needed
 
 
 @dataclass(frozen=True, slots=True)
 class Common:
-    """What a comparison of mechanisms holds equal; a slice makes its own table of it."""
+    """What a comparison keeps equal between mechanisms; a slice derives its own table from it."""
 
     training: Training | None
     clients: int = 0

@@ -43,7 +43,7 @@ class PlainTerms(Shown):
 
     clients: tuple[str, ...]  # (N,) names
     columns: Mapping[str, Sequence[Cell]]  # (N,) each
-    cautions: tuple[str, ...] = ()  # to be heard before the first round, one sentence each
+    cautions: tuple[str, ...] = ()  # warnings before the first round, one sentence each
 
     def __post_init__(self) -> None:
         for name, cells in self.columns.items():
@@ -73,7 +73,7 @@ def promises_kept(
 ) -> tuple[Finding, ...]:
     """Whether every amount covers so many times the stated cost, and all together stay within the budget.
 
-    Amounts are cents; a cost is money for one time. Both are compared as they are written.
+    Amounts are in cents; a cost is money for one participation. Both are compared as written in decimal.
 
     >>> for finding in promises_kept([270], costs=[0.9], times=[3], budget=2.7):
     ...     print(finding)
@@ -81,13 +81,13 @@ def promises_kept(
     within budget: 2.70 of 2.70
     """
     least = min(a - b for a, b in zip(amounts, money.owed(costs, costs, times), strict=True)) / 100
-    spent = sum(amounts) / 100
+    spend = sum(amounts) / 100
     covers = f"every amount covers what the client stated; least margin {least:.2f}"
     short = f"a client is paid {-least:.2f} less than the cost it stated"
     return (
         Finding("individually rational", least >= 0, covers if least >= 0 else short, -least),
         Finding(
-            "within budget", sum(amounts) <= money.units(budget), f"{spent:,.2f} of {budget:,.2f}", spent,
+            "within budget", sum(amounts) <= money.units(budget), f"{spend:,.2f} of {budget:,.2f}", spend,
             allowed=budget,
         ),
     )  # fmt: skip
@@ -95,7 +95,7 @@ def promises_kept(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Subject:
-    """A rule as an audit sees it; money is per round, in expectation over its lots."""
+    """A rule as an audit sees it; money is per round, in expectation over its random draws."""
 
     decide: Callable[[Any], Allocation]  # (N,) costs -> what each gives and gets
     prior: Prior  # costs it is tried with, and the range of lies
@@ -115,7 +115,7 @@ class Subject:
 
 
 SubjectOf = Callable[[Any, int, int], Subject]  # the mechanism's own table, clients, rounds
-_QUICK, _THOROUGH = 41, 201  # reports tried of each client
+_QUICK, _THOROUGH = 41, 201  # reports to try for each client
 _PROFILES = 3  # drawn for an audit on the command line
 
 
@@ -136,18 +136,18 @@ def audit_command(name: str, section: type[Section], subject_of: SubjectOf) -> C
     more: list[tuple[str, type, Any]] = [
         ("clients", int, key(checks.whole, 10, help="How many take part.")),
         ("rounds", int, key(checks.whole, 10, help="Of training.")),
-        ("points", int, key(checks.whole, _THOROUGH, help="Reports tried of each client.")),
-        ("seed", int, key(checks.seed, 0, help="Of the costs that the search is tried with.")),
+        ("points", int, key(checks.whole, _THOROUGH, help="Reports to try for each client.")),
+        ("seed", int, key(checks.seed, 0, help="Seed of the costs that the search tries.")),
     ]
     options = make_dataclass("AuditOptions", more, bases=(section,), frozen=True)
 
-    def answer(asked: Any) -> Document:
-        subject = subject_of(asked, asked.clients, asked.rounds)
-        rng = np.random.default_rng(asked.seed)
-        profiles = [subject.prior.sample(rng, asked.clients) for _ in range(_PROFILES)]
-        report = subject.search(profiles, asked.points)
+    def answer(options: Any) -> Document:
+        subject = subject_of(options, options.clients, options.rounds)
+        rng = np.random.default_rng(options.seed)
+        profiles = [subject.prior.sample(rng, options.clients) for _ in range(_PROFILES)]
+        report = subject.search(profiles, options.points)
         costs = f"costs from {subject.prior.low:g} to {subject.prior.high:g}"
-        caption = f"{asked.clients:,} clients, {asked.rounds:,} rounds, {costs}"
+        caption = f"{options.clients:,} clients, {options.rounds:,} rounds, {costs}"
         table = findings_table(f"Audit of {name}", report.findings, caption)
         data = {"mechanism": name, "findings": [finding.to_json() for finding in report.findings]}
         return Document((table,), data, holds=report.passed)

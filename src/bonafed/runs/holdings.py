@@ -138,7 +138,7 @@ def _with_classes(config: Config, dataset: Dataset) -> Dataset:
             raise MissingValue("data.classes", rule)
         return dataset
     if not dataset.classes:
-        raise InvalidValue("data.classes", "must not be given: labels are real numbers", classes)
+        raise InvalidValue("data.classes", "must be left out: labels are real numbers", classes)
     if dataset.classes_stated and classes != dataset.classes:
         raise InvalidValue("data.classes", f"must be {dataset.classes} for these data", classes)
     return replace(dataset, classes=classes, classes_stated=True)

@@ -162,9 +162,12 @@ def _reports(
     question = mechanism.question
     if question is None:
         if reports:
-            raise InvalidValue("reports", "must not be given: nobody is asked for anything", len(reports))
+            rule = "must be left out: this mechanism asks clients for nothing"
+            raise InvalidValue("reports", rule, len(reports))
         return {}
     values = clients.report(question) if reports is None else reports
+    if len(values) != len(members):
+        raise InvalidValue("reports", f"must be of {len(members)} clients, all of the run", len(values))
     for name in members.names:
         if name not in values:
             rule = f"must hold the {question.name} of every client"

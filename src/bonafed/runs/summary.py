@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bonafed.economics.claims import Statement
-from bonafed.runs.folder import JSONObject
+from bonafed.errors import UnreadableFile
+from bonafed.runs.folder import SUMMARY, JSONObject
 from bonafed.shown import Cell, Document, pairs
 
 if TYPE_CHECKING:
@@ -61,8 +63,9 @@ def notes(setting: Setting, records: Sequence[JSONObject]) -> list[str]:
         grew = f"the {'test' if quiet else 'training'} loss grew from {finite[0]:.4g} to {finite[-1]:.4g}"
         sentences.append(f"{grew}: the learning rate may be too large{' for this noise' if quiet else ''}")
     last = next((r["test_loss"] for r in reversed(own) if r["test_loss"] is not None), None)
-    if setting.program.loss == "cross-entropy" and last is not None and not grows:
-        guess = math.log(setting.agreement.members.classes)
+    classes = setting.agreement.members.classes  # 0 where a roster does not say
+    if setting.program.loss == "cross-entropy" and classes and last is not None and not grows:
+        guess = math.log(classes)
         if last > 2 * guess:
             sentences.append(
                 f"the test loss, {last:.4g}, is above that of guessing, {guess:.4g}: "
@@ -78,9 +81,19 @@ def notes(setting: Setting, records: Sequence[JSONObject]) -> list[str]:
     return sentences
 
 
+def statement_of(summary: JSONObject, folder: Path | None) -> Statement:
+    """The statement in a summary; one written by an older version is refused."""
+    try:
+        statement = Statement.from_json(summary["statement"])
+    except (KeyError, TypeError) as error:
+        path = SUMMARY if folder is None else folder / SUMMARY
+        raise UnreadableFile(path, f"must hold the statement of a run ({error})") from error
+    return statement if statement.run or folder is None else replace(statement, run=folder.name)
+
+
 def run_document(summary: JSONObject, metrics: Sequence[JSONObject], folder: Path | None) -> Document:
     """The outcome of a run and its statement."""
-    statement = Statement.from_json(summary["statement"])
+    statement = statement_of(summary, folder)
     title = "Run" if folder is None else f"Run {folder.name}"
     blocks = (pairs(title, _rows(summary)), *statement.document().blocks)
     place = () if folder is None else (f"in {folder}",)

@@ -30,10 +30,10 @@ from bonafed.studies.faithful_cases import Case, Outcome
 from bonafed.studies.grid import (
     Average,
     Grid,
-    Planned,
     Results,
     Row,
     Study,
+    StudyCell,
     average,
     drawing,
     report,
@@ -43,7 +43,7 @@ from bonafed.studies.grid import (
 )
 
 _BASE = Case("faithful")
-_SHOWN = ("loss", "overall", "test_loss", "test_overall", "accuracy", "collected", "error")
+_COLUMNS = ("loss", "overall", "test_loss", "test_overall", "accuracy", "collected", "error")
 
 
 def _counts(at_least: int) -> Check:
@@ -52,7 +52,7 @@ def _counts(at_least: int) -> Check:
 
 @dataclass(frozen=True)
 class Agents(Grid):
-    """Whom all of these studies are about."""
+    """The agents of all these studies."""
 
     data: str = key(word, "mnist", help="A data set of images, or your own .npz or .csv file.")
     samples: int = key(checks.whole, _BASE.samples, help="n, of all agents together.")
@@ -69,7 +69,7 @@ class Agents(Grid):
         )
 
     def private(self, alphas: Iterable[float], payment_steps: int) -> dict[str, Case]:
-        """The same in noise, by the names of the curves."""
+        """Private faithful learning, by the names of the curves."""
         return {
             f"DP-FFL, alpha {alpha:g}": replace(
                 self.base,
@@ -83,7 +83,7 @@ class Agents(Grid):
 
 
 @dataclass(frozen=True)
-class Compared(Agents):
+class Comparison(Agents):
     """What figures 3 and 4 compare."""
 
     alphas: tuple[float, ...] = key(several(checks.positive), (0.1, 1.0), help="Of private training.")
@@ -106,7 +106,7 @@ class Compared(Agents):
 
 
 @dataclass(frozen=True)
-class BySamples(Compared):
+class BySamples(Comparison):
     """Figure 3: more samples for everybody."""
 
     sizes: tuple[float, ...] | None = key(rising(), None, help="n; if left out 0.1 to 2 times --samples.")
@@ -119,7 +119,7 @@ class BySamples(Compared):
 
 
 @dataclass(frozen=True)
-class ByHeterogeneity(Compared):
+class ByHeterogeneity(Comparison):
     """Figure 4: agents whose data differ more and more."""
 
     deltas: tuple[float, ...] = key(
@@ -173,7 +173,7 @@ class ByClusters(Agents):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lines:
-    """Curves that are to be drawn."""
+    """The curves to draw."""
 
     axis: str  # what varies
     at: tuple[float, ...]  # (m,) ascending
@@ -187,8 +187,8 @@ class Lines:
             for c in self.schemes.values()
         ]
 
-    def wanted(self, seeds: int) -> list[Case]:
-        """All of them once, those they are compared with too; the first seeds first."""
+    def all_cases(self, seeds: int) -> list[Case]:
+        """All cases once, including those they are compared with; the first seeds first."""
         flat = [case for curve in self.cases(seeds) for point in curve for case in point]
         flat.sort(key=lambda case: case.seed)  # a study that is stopped has its first seeds complete
         return list(dict.fromkeys([*flat, *(exact_twin(case) for case in flat if _pays(case))]))
@@ -259,10 +259,10 @@ def curves(lines: Lines, seeds: int, outcomes: Mapping[Case, Outcome]) -> Curves
 def break_even(table: Curves, joining: str = "FFL", alone: str = "local learning") -> float | None:
     """Where the expected loss with payment first passes that of learning alone; None if it never does."""
     gap = table.of(joining, "test_overall").mean - table.of(alone, "test_overall").mean
-    crossed = np.flatnonzero((gap[:-1] <= 0) & (gap[1:] > 0))
-    if not crossed.size:
+    crossings = np.flatnonzero((gap[:-1] <= 0) & (gap[1:] > 0))
+    if not crossings.size:
         return None
-    at = int(crossed[0])
+    at = int(crossings[0])
     share = gap[at] / (gap[at] - gap[at + 1])
     return float(table.at[at] + share * (table.at[at + 1] - table.at[at]))
 
@@ -279,26 +279,26 @@ def _pays(case: Case) -> bool:
 # What is shown
 
 
-def _cells(options: Any) -> dict[Case, Planned]:
-    return {case: case.planned for case in options.lines.wanted(options.seeds)}
+def _cells(options: Any) -> dict[Case, StudyCell]:
+    return {case: case.cell for case in options.lines.all_cases(options.seeds)}
 
 
 def _study(summary: str, options: type[Agents], draw: str, example: str) -> Study:
     """`draw` is a function of `faithful_figures`."""
 
-    def show(chosen: Any, results: Results) -> Document:
+    def show(choices: Any, results: Results) -> Document:
         table = curves(
-            chosen.lines, chosen.seeds, {case: Outcome(**result) for case, result in results.items()}
+            choices.lines, choices.seeds, {case: Outcome(**result) for case, result in results.items()}
         )
         rows = table.to_rows()
-        few = [{name: row[name] for name in ("curve", table.axis, *_SHOWN)} for row in rows]
+        few = [{name: row[name] for name in ("curve", table.axis, *_COLUMNS)} for row in rows]
         figure = drawing(f"faithful_figures.{draw}", table)
-        return report(summary, rows, figure, shown=table_of(summary, few), said=_said(table))
+        return report(summary, rows, figure, tables=table_of(summary, few), notes=_notes(table))
 
     return Study(summary, options, show, _cells, example=f"bonafed reproduce {example}")
 
 
-def _said(table: Curves) -> list[str]:
+def _notes(table: Curves) -> list[str]:
     means = "Means over agents and seeds; test: expected on fresh samples; overall: payments added."
     if "local learning" not in table.names:
         return [means]

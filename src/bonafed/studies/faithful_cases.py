@@ -40,7 +40,7 @@ from bonafed.mechanisms.faithful import (
 from bonafed.mechanisms.faithful.bounds import amplified_weights
 from bonafed.randomness import FaithfulStudy, generator
 from bonafed.sections import Section, key, natural, one_of, word
-from bonafed.studies.grid import Planned, contents
+from bonafed.studies.grid import StudyCell, contents
 
 if TYPE_CHECKING:
     from bonafed.learning.datasets import Dataset, Features
@@ -98,16 +98,16 @@ class Case(Section):
         return ", ".join(words)
 
     @property
-    def planned(self) -> Planned:
+    def cell(self) -> StudyCell:
         """As a cell of a study."""
-        return Planned(
+        return StudyCell(
             f"faithful {self}", [self.table(), contents(self.data)], compute=lambda: asdict(outcome(self))
         )
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a case came to, agent by agent: K numbers each, losses in units of cross-entropy."""
+    """The outcome of a case, agent by agent: K numbers each, losses in units of cross-entropy."""
 
     loss: list[float]  # F_k on its samples, regulariser included
     payment: list[float]  # P_k; 0 where nobody pays
@@ -177,7 +177,7 @@ def optimum(problem: SoftmaxRegression, mix: Floats, close: float = _CLOSE) -> F
 
 
 def _norm(problem: SoftmaxRegression, weight: float, close: float = _CLOSE) -> float:
-    """Of a gradient that is small enough for that."""
+    """The gradient norm that certifies it."""
     return math.sqrt(2 * problem.regulariser * weight * close)
 
 
@@ -226,20 +226,20 @@ def _fresh(case: Case, share: Share, models: Floats) -> tuple[Floats, Floats]:
 
 
 def draw(case: Case) -> Share:
-    """Which samples are taken and who holds them."""
+    """Which samples are used and who holds them."""
     data = _dataset(case.data)
     if not data.classes or data.vocabulary:
         raise InvalidValue("data", "must be images or numbers with classes", case.data)
     if case.samples > data.labels.size:
         raise InvalidValue("samples", f"must be at most the {data.labels.size} there are", case.samples)
     order = generator(case.seed, FaithfulStudy.SAMPLES).permutation(data.labels.size)
-    taken = order[: case.samples]  # a smaller n is a part
-    labels = data.labels[taken].astype(np.int64)
+    rows = order[: case.samples]  # a smaller n is a part
+    labels = data.labels[rows].astype(np.int64)
     parts = typicality(labels, case.agents, generator(case.seed, FaithfulStudy.PARTITION), case.delta)
     test = data.test_labels.astype(np.int64)
     if np.bincount(test, minlength=data.classes).min() == 0:
         raise InvalidValue("data", "must have test samples of every class", case.data)
-    features, fresh = _unit(data.features[taken]), _unit(data.test_features)
+    features, fresh = _unit(data.features[rows]), _unit(data.test_features)
     return Share(features, labels, owners(parts), fresh, test, data.classes)
 
 

@@ -42,7 +42,7 @@ def learning_figure(table: Curves) -> Figure:
                     _line(panel, table, name, total, colours[name], "--")
             _line(row[2], table, name, "accuracy", colours[name], "-", scale=100)
     for panel in rows[1][:2]:
-        _signed(panel, linear=1.0)
+        _symlog(panel, linear=1.0)
     titles = (
         "Training loss, regulariser included",
         "Expected loss on fresh samples",
@@ -66,23 +66,24 @@ def learning_figure(table: Curves) -> Figure:
 def payment_figure(table: Curves) -> Figure:
     """Figure 5: how far payments are from exact ones, what they sum to, losses and accuracy."""
     figure = sheet(10, 7)
-    (error, collected), (losses, accuracy) = figure.subplots(2, 2)
+    (error, totals), (losses, accuracy) = figure.subplots(2, 2)
     colours = dict(zip(table.names, cycle(COLOURS), strict=False))
     for name, colour in colours.items():
-        shown = table.of(name, "error")
-        errors = np.where(shown.mean == 0, np.nan, shown.mean)  # exact: no place on a logarithmic axis
-        _bars(error, table.at, Average(errors, shown.sd), colour)
-        _line(collected, table, name, "collected", colour)
+        payment_error = table.of(name, "error")
+        # exact payments have no place on a logarithmic axis
+        errors = np.where(payment_error.mean == 0, np.nan, payment_error.mean)
+        _bars(error, table.at, Average(errors, payment_error.sd), colour)
+        _line(totals, table, name, "collected", colour)
         _line(losses, table, name, "loss", colour)
         _line(losses, table, name, "overall", colour, "--")
         _line(accuracy, table, name, "accuracy", colour, scale=100)
     error.set(title="Error of payments", ylabel="mean |P - VCG|, sd over agents", yscale="log")
-    collected.set(title="What the server collects", ylabel="sum of payments")
+    totals.set(title="What the server collects", ylabel="sum of payments")
     losses.set(title="Training loss", ylabel="mean of the agents")
-    _signed(collected, linear=0.1)
-    _signed(losses, linear=1.0)
+    _symlog(totals, linear=0.1)
+    _symlog(losses, linear=1.0)
     accuracy.set(title="Accuracy on fresh samples", ylabel="mean of the agents, %")
-    for panel in (error, collected, losses, accuracy):
+    for panel in (error, totals, losses, accuracy):
         _set_axis(panel, table)
     _legend(figure, colours)
     return figure
@@ -128,7 +129,7 @@ def _bars(axes: Axes, x: Floats, y: Average, colour: str, style: str = "-") -> N
     )  # fmt: skip
 
 
-def _signed(axes: Axes, linear: float) -> None:
+def _symlog(axes: Axes, linear: float) -> None:
     """Numbers of all sizes and both signs."""
     axes.set_yscale("symlog", linthresh=linear)
     low, high = axes.get_ylim()

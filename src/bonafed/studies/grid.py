@@ -1,9 +1,9 @@
-"""A study as a value, and the one way in which its runs are trained.
+"""A study as a value, and the one way its runs are trained.
 
-A study says which cells it needs, by key, and what they show together. A cell is a run, trained as any run
-is, or a computation that takes as long as one, such as an exact minimum. Every cell has its own folder,
-named after a digest of all that it depends on. A study that is stopped goes on where it was: a finished
-cell is read, a run under way is resumed. Studies in one folder share the cells they have in common.
+A study states which cells it needs, by key, and what they show together. A cell is a run, trained like any
+other, or a computation that takes as long, such as an exact minimum. Every cell has its own folder,
+named after a digest of all that it depends on. A study that is stopped resumes where it was: a finished
+cell is read, an unfinished run is resumed. Studies in one folder share the cells they have in common.
 
 What is quick (bounds, prices) is computed when the table is made.
 """
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from bonafed.learning.datasets import Dataset
     from bonafed.runs.folder import RoundRecord
 
-_SILENCE = 30.0  # seconds of a long run after which its round is told
+_SILENCE = 30.0  # seconds between two progress messages of a long run
 Row = dict[str, Cell]
 Tell = Callable[[str], None]
-Results = Mapping[Any, JSONObject]  # what finished cells came to, by key
+Results = Mapping[Any, JSONObject]  # of finished cells, by key
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class StudyCell:
     """A run of a study; or a computation that takes as long as one, and trains under no config."""
 
     name: str  # of its folder, before the digest
@@ -52,25 +52,25 @@ class Planned:
 
     @property
     def folder(self) -> str:
-        """Of its own: cells that differ in anything have different ones."""
+        """Its own: cells that differ in anything have different folders."""
         run = {name: value for name, value in self.tables.get("run", {}).items() if name != "cores"}
         text = json.dumps([{**self.tables, "run": run}, self.made_of], sort_keys=True)
         digest = hashlib.sha256(text.encode()).hexdigest()[:10]
         return f"{re.sub(r'[^A-Za-z0-9.]+', '-', self.name)}-{digest}"
 
 
-def _no_cells(options: Any) -> Mapping[Any, Planned]:
+def _no_cells(options: Any) -> Mapping[Any, StudyCell]:
     return {}
 
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """A table and a figure of a paper, made again."""
+    """A table and a figure of a paper, reproduced."""
 
     summary: str  # one line
     options: type[Section]
     show: Callable[[Any, Results], Document]  # of the options and the cells
-    cells: Callable[[Any], Mapping[Any, Planned]] = _no_cells  # of the options
+    cells: Callable[[Any], Mapping[Any, StudyCell]] = _no_cells  # of the options
     details: str = ""  # the rest of the help text
     example: str = ""
 
@@ -81,11 +81,11 @@ class Grid(Section):
 
     out: Path = key(
         lambda _, value: Path(value), Path("studies"), metavar="DIR",
-        help="Folder of the cells: a study that was stopped goes on there.",
+        help="Folder of the cells: a study that was stopped resumes from there.",
     )  # fmt: skip
-    seeds: int = key(checks.whole, 1, help="How many, to average over.")
+    seeds: int = key(checks.whole, 1, help="How many seeds to average over.")
     seed: int = key(checks.seed, 0, help="The first of them.")
-    cores: int = key(natural, 0, help="To train on; 0: all. Changes time and memory, not the result.")
+    cores: int = key(natural, 0, help="Cores to train on; 0: all. Changes time and memory, not the result.")
 
     @property
     def all_seeds(self) -> range:
@@ -94,35 +94,35 @@ class Grid(Section):
 
 
 def run(study: Study, options: Any, tell: Tell | None = None) -> Document:
-    """Train what is missing, one run after the other, and show what all came to."""
-    planned = study.cells(options)
-    return study.show(options, _train(planned, options.out, tell or (lambda _: None)) if planned else {})
+    """Train what is missing, one run after the other, and show the results."""
+    cells = study.cells(options)
+    return study.show(options, _train(cells, options.out, tell or (lambda _: None)) if cells else {})
 
 
-def _train(planned: Mapping[Any, Planned], folder: Path, tell: Tell) -> Results:
+def _train(cells: Mapping[Any, StudyCell], folder: Path, tell: Tell) -> Results:
     results: dict[Any, JSONObject] = {}
     missing = {}
-    for place, cell in planned.items():
-        finished = read(folder / cell.folder)
-        if finished is None:
+    for place, cell in cells.items():
+        summary = read(folder / cell.folder)
+        if summary is None:
             missing[place] = cell
         else:
-            results[place] = finished
+            results[place] = summary
     for number, (place, cell) in enumerate(missing.items(), 1):
         tell(f"{number} of {len(missing)}: {cell.name}")
         results[place] = train(cell, folder / cell.folder, tell)
-    return {place: results[place] for place in planned}
+    return {place: results[place] for place in cells}
 
 
 def read(folder: Path) -> JSONObject | None:
-    """What a finished cell came to; None if it has not."""
+    """The result of a cell; None if it is not finished."""
     from bonafed.runs import folder as folders
 
     return folders.read_json(folder, folders.SUMMARY) if folders.is_finished(folder) else None
 
 
 def train(
-    cell: Planned, folder: Path, tell: Tell, clock: Callable[[], float] = time.monotonic
+    cell: StudyCell, folder: Path, tell: Tell, clock: Callable[[], float] = time.monotonic
 ) -> JSONObject:
     """The summary of a run, trained from the beginning or resumed; or of what is computed."""
     from bonafed.runs import config, setting, training
@@ -137,14 +137,14 @@ def train(
     ready = setting.prepare(config.from_tables(cell.tables), dataset=dataset, on_progress=tell)
     rounds, last = ready.mechanism.rounds, clock()
 
-    def heard(record: RoundRecord) -> None:
+    def on_round(record: RoundRecord) -> None:
         nonlocal last
         if clock() - last >= _SILENCE:
             last = clock()
             tell(f"{cell.name}: round {record.round} of {rounds}")
 
     resume = folders.holds_run(folder)
-    return training.train(ready, folder, resume=resume, on_round=heard).summary
+    return training.train(ready, folder, resume=resume, on_round=on_round).summary
 
 
 # What studies have in common
@@ -202,16 +202,18 @@ def several(check: Check) -> Check:
 
 
 def report(
-    title: str, rows: Sequence[Row], figure: Draw, *, shown: Table | Sequence[Table] | None = None,
-    said: Sequence[str] = (), facts: Mapping[str, Any] | None = None,
+    title: str, rows: Sequence[Row], figure: Draw, *, tables: Table | Sequence[Table] | None = None,
+    notes: Sequence[str] = (), facts: Mapping[str, Any] | None = None,
 ) -> Document:  # fmt: skip
     """A document of rows with the same columns: as a table, as plain data and as CSV.
 
-    `shown` are tables for people where the rows themselves are too many or too long.
+    `tables` are for people, where the rows themselves are too many or too long.
     """
-    tables = (table_of(title, rows),) if shown is None else (shown,) if isinstance(shown, Table) else shown
+    if tables is None:
+        tables = table_of(title, rows)
+    blocks = (tables,) if isinstance(tables, Table) else tables
     data = {"rows": [dict(row) for row in rows], **(facts or {})}
-    return Document((*tables, *said), data, figure, {"csv": as_csv(rows)})
+    return Document((*blocks, *notes), data, figure, {"csv": as_csv(rows)})
 
 
 def drawing(place: str, what: Any) -> Draw:
@@ -221,7 +223,7 @@ def drawing(place: str, what: Any) -> Draw:
 
 
 def table_of(title: str, rows: Sequence[Row], form: str = ".5g", caption: str = "") -> Table:
-    """All rows; nothing where a number is not one."""
+    """All rows; empty where a number is NaN."""
     columns = tuple(
         Column(name.replace("_", " "), _form(value, form), left=isinstance(value, str))
         for name, value in rows[0].items()

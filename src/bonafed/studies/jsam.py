@@ -53,15 +53,15 @@ class Population(Section):
 
     prior: Prior = key(prior_rule, Uniform(0.0, 1.0), help="Of the sensitivities: " + PRIOR_FORMS)
     clients: int = key(_two_or_more, 100, help="How many.")
-    noise_scale: float = key(checks.positive, 1.0, help="Q, how much noise harms training.")
+    noise_scale: float = key(checks.positive, 1.0, help="Q, how much noise hurts training.")
     draws: int = key(_two_or_more, 50, help="Populations to average over.")
     seed: int = key(checks.seed, 0, help="Of the draws.")
 
     def costs(self) -> Floats:
         """(draws, clients) sensitivities, ascending in each row."""
         rng = np.random.default_rng(self.seed)
-        drawn = np.array([self.prior.sample(rng, self.clients) for _ in range(self.draws)])
-        return np.sort(drawn, axis=1)
+        costs = np.array([self.prior.sample(rng, self.clients) for _ in range(self.draws)])
+        return np.sort(costs, axis=1)
 
     def losses(self) -> Floats:
         """(draws, clients) local losses for BBM, drawn without regard to the sensitivities."""
@@ -125,7 +125,7 @@ def _virtual(population: Population) -> Floats:
     return virtual_costs_of(population.costs(), population.prior)
 
 
-def _known(population: Population) -> Floats:
+def _lifted_costs(population: Population) -> Floats:
     """Costs in the place of virtual costs (JSAM-CI), lifted to the floor of `settle`."""
     return np.maximum(population.costs(), lowest_cost(population.prior))
 
@@ -166,14 +166,14 @@ def selected_by_money(
     sums = increasing("money", default if money is None else np.asarray(money), at_least=3)
     eta = population.unit * np.geomspace(1e-3, 4.0, checks.whole("steps", steps, at_least=2))
 
-    def reached(costs: Floats) -> Floats:
+    def clients_within(costs: Floats) -> Floats:
         plans = [allocate(costs, e, population.noise_scale) for e in eta]
         within = np.searchsorted([plan.total for plan in plans], sums, side="right")
         return np.array([0.0, *(plan.threshold for plan in plans)])[within]
 
-    virtual = np.array([reached(v) for v in _virtual(population)])
-    known = np.array([reached(c) for c in _known(population)])
-    return SelectedByMoney(sums, average(virtual), average(known))
+    virtual = np.array([clients_within(v) for v in _virtual(population)])
+    complete = np.array([clients_within(c) for c in _lifted_costs(population)])
+    return SelectedByMoney(sums, average(virtual), average(complete))
 
 
 # Share of the cost by client
@@ -261,8 +261,8 @@ def mechanism_curves(population: Population, etas: ArrayLike | None = None) -> M
     n, scale = population.clients, population.noise_scale
     members = {share: max(1, round(n * share)) for share in (0.5, 0.75)}
     rows: list[list[list[Plan]]] = []
-    drawn = zip(_known(population), _virtual(population), population.losses(), strict=True)
-    for costs, v, losses in drawn:
+    populations = zip(_lifted_costs(population), _virtual(population), population.losses(), strict=True)
+    for costs, v, losses in populations:
         rules: list[tuple[Rule, Floats]] = [
             (Jsam(), v),
             (Jsam(), costs),  # JSAM-CI: cost in the place of virtual cost
@@ -291,30 +291,32 @@ def mechanism_curves(population: Population, etas: ArrayLike | None = None) -> M
 
 
 def _study(
-    summary: str, table: Callable[[Population], Any], draw: str, example: str, said: Callable[[Any], str]
+    summary: str, table: Callable[[Population], Any], draw: str, example: str, note: Callable[[Any], str]
 ) -> Study:
     """Of a table that needs nothing but a population; `draw` is a function of `jsam_figures`."""
 
     def show(population: Population, _: Results) -> Document:
-        made = table(population)
-        return report(summary, made.to_rows(), drawing(f"jsam_figures.{draw}", made), said=(said(made),))
+        result = table(population)
+        return report(
+            summary, result.to_rows(), drawing(f"jsam_figures.{draw}", result), notes=(note(result),)
+        )
 
     return Study(summary, Population, show, example=f"bonafed reproduce {example}")
 
 
-def _said_of_weights(table: MoneyByWeight) -> str:
+def _note_on_weights(table: MoneyByWeight) -> str:
     bends = table.convex_range
     if bends is None:
         return "Mean money bends upwards nowhere."
     return f"Mean money bends upwards for eta from {bends[0]:.3g} to {bends[1]:.3g}, and downwards after."
 
 
-def _said_of_money(table: SelectedByMoney) -> str:
+def _note_on_money(table: SelectedByMoney) -> str:
     share = float(table.concave.mean())
     return f"The mean number of clients bends downwards, or not at all, at {share:.0%} of the inner points."
 
 
-def _said_of_shares(table: CostShares) -> str:
+def _note_on_shares(table: CostShares) -> str:
     each = [
         f"eta {eta:.3g}: {planned:.0%} as planned, {paid:.0%} as paid"
         for eta, (planned, paid) in zip(table.eta, table.first_is_dearest, strict=True)
@@ -322,7 +324,7 @@ def _said_of_shares(table: CostShares) -> str:
     return "How often the least sensitive client has the largest share: " + "; ".join(each) + "."
 
 
-def _said_of_mechanisms(table: MechanismCurves) -> str:
+def _note_on_mechanisms(table: MechanismCurves) -> str:
     most = dict(zip(table.names, table.excess.mean.max(1), strict=True))
     each = [f"{name} {most[name]:.1%}" for name in table.names if name != "JSAM"]
     return "Objective above JSAM's at the same weight, at most: " + ", ".join(each) + "."
@@ -330,17 +332,17 @@ def _said_of_mechanisms(table: MechanismCurves) -> str:
 
 BY_WEIGHT = _study(
     "Money of the optimal plan by the weight of the loss", money_by_weight, "money_by_weight_figure",
-    "jsam-money --plot money.png", _said_of_weights,
+    "jsam-money --plot money.png", _note_on_weights,
 )  # fmt: skip
 BY_MONEY = _study(
     "Clients that a sum of money reaches", selected_by_money, "selected_by_money_figure",
-    "jsam-clients --noise-scale 8", _said_of_money,
+    "jsam-clients --noise-scale 8", _note_on_money,
 )  # fmt: skip
 SHARES = _study(
     "Share of the money by client, least sensitive first", cost_shares, "cost_shares_figure",
-    "jsam-shares --clients 20", _said_of_shares,
+    "jsam-shares --clients 20", _note_on_shares,
 )  # fmt: skip
 RULES = _study(
     "JSAM and its baselines at equal weights", mechanism_curves, "mechanism_curves_figure",
-    "jsam-mechanisms --draws 20", _said_of_mechanisms,
+    "jsam-mechanisms --draws 20", _note_on_mechanisms,
 )  # fmt: skip

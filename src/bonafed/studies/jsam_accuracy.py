@@ -26,7 +26,7 @@ from bonafed.mechanisms.jsam.schemes import LARGEST_LOSSES, WITH_MEMBERS, Scheme
 from bonafed.randomness import numbered_generator
 from bonafed.sections import key, one_of, word
 from bonafed.shown import Column, Document, JSONObject, Table
-from bonafed.studies.grid import Grid, Planned, Results, Study, average, contents, report, several
+from bonafed.studies.grid import Grid, Results, Study, StudyCell, average, contents, report, several
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -40,7 +40,7 @@ NAMES = {
     "complete information": "JSAM-CI",
     LARGEST_LOSSES: "BBM",
 }
-_ALL = 1_000_000  # a batch holds all that a client has
+_ALL = 1_000_000  # a batch holds all records of a client
 _DECIMALS = 9  # money is hardly rounded, so that all of it is spent
 
 
@@ -49,7 +49,7 @@ class Accuracy(Grid):
     """The grid, and what all its runs have in common."""
 
     data: str = key(word, "mnist", help="A data set of images, or your own .npz or .csv file.")
-    seeds: int = key(checks.whole, 3, help="How many, to average over.")
+    seeds: int = key(checks.whole, 3, help="How many seeds to average over.")
     schemes: tuple[str, ...] = key(
         several(one_of(Scheme)), ("jsam", "unbiased"), help="Of " + ", ".join(NAMES) + "."
     )
@@ -65,10 +65,10 @@ class Accuracy(Grid):
     clients: int = key(checks.whole, 100, help="N.")
     clients_per_round: int = key(checks.whole, 10, help="m.")
     rounds: int = key(checks.whole, 200, help="T.")
-    learning_rate: float = key(checks.positive, 1.0, help="Of every scheme.")
+    learning_rate: float = key(checks.positive, 1.0, help="The same for every scheme.")
     clip: float = key(checks.positive, 1.0, help="C, largest norm of one record's gradient.")
     delta: float = key(checks.positive, 1e-5, help="Of differential privacy.")
-    smoothness: float = key(checks.positive, 0.5, help="L, of which Q is made unless it is given.")
+    smoothness: float = key(checks.positive, 0.5, help="L, from which Q follows unless it is given.")
     noise_scale: float | None = key(checks.positive, None, help="Q itself, with (2/M)^2 in it.")
     max_epsilon: float | None = key(checks.positive, None, help="The most that is bought from one client.")
     members: int | None = key(checks.whole, None, help="M of cheapest and largest losses.")
@@ -83,7 +83,7 @@ class Place(NamedTuple):
     seed: int
 
 
-def cells(options: Accuracy) -> dict[Place, Planned]:
+def cells(options: Accuracy) -> dict[Place, StudyCell]:
     """All combinations, seed by seed."""
     places = [
         Place(scheme, money, s, seed)
@@ -92,10 +92,10 @@ def cells(options: Accuracy) -> dict[Place, Planned]:
         for money in options.money
         for scheme in options.schemes
     ]
-    return {place: _planned(options, place) for place in places}
+    return {place: _cell(options, place) for place in places}
 
 
-def _planned(options: Accuracy, place: Place) -> Planned:
+def _cell(options: Accuracy, place: Place) -> StudyCell:
     name = f"s {place.similarity:g}, money {place.money:g}, {NAMES[place.scheme]}, seed {place.seed}"
     own: JSONObject = {
         "prior": "uniform:0,1",
@@ -135,16 +135,16 @@ def _planned(options: Accuracy, place: Place) -> Planned:
             "cores": options.cores,
         },
     }
-    return Planned(
+    return StudyCell(
         f"jsam {name}",
         [place.similarity, contents(options.data)],
         tables,
-        dataset=lambda: _dealt_out(options.data, options.clients, place.similarity, place.seed),
+        dataset=lambda: _with_owners(options.data, options.clients, place.similarity, place.seed),
     )
 
 
 @lru_cache(maxsize=1)
-def _dealt_out(data: str, clients: int, similarity: float, seed: int) -> Dataset:
+def _with_owners(data: str, clients: int, similarity: float, seed: int) -> Dataset:
     """The data with owners; the same ones for all schemes and sums of money."""
     from bonafed.learning import datasets
     from bonafed.learning.partition import owners, partition
@@ -186,7 +186,7 @@ def _point(members: Sequence[Place], results: Results) -> Point:
     accuracy = np.array([of(place) for place in members])
     gain = accuracy - np.array([of(place._replace(scheme="unbiased")) for place in members])
     facts = [results[place]["statement"]["facts"] for place in members]
-    mean, gained, first = average(accuracy), average(gain), members[0]
+    mean, mean_gain, first = average(accuracy), average(gain), members[0]
     return Point(
         first.scheme,
         first.money,
@@ -197,23 +197,23 @@ def _point(members: Sequence[Place], results: Results) -> Point:
         float(np.mean([fact["clients_selected"] for fact in facts])),
         float(np.mean([results[place]["spend"] for place in members])),
         max(max(fact["epsilon_sold"]) for fact in facts),
-        float(gained.mean),
-        float(gained.sd),
+        float(mean_gain.mean),
+        float(mean_gain.sd),
     )
 
 
-def table(made: Sequence[Point]) -> Table:
+def table(averages: Sequence[Point]) -> Table:
     """A row for each similarity and money, a column for each scheme; mean and sd in percent.
 
     In brackets the mean number of clients selected, and the largest epsilon that one of them sold.
     """
-    schemes = list(dict.fromkeys(point.scheme for point in made))
-    at = {(p.similarity, p.money, p.scheme): p for p in made}
+    schemes = list(dict.fromkeys(point.scheme for point in averages))
+    at = {(p.similarity, p.money, p.scheme): p for p in averages}
     others = [scheme for scheme in schemes if scheme != "unbiased" and "unbiased" in schemes]
     head = ["s", "money", *(f"{NAMES[scheme]} (clients, epsilon)" for scheme in schemes)]
     head += [f"{NAMES[scheme]} - USBM" for scheme in others]
     rows = []
-    for s, money in dict.fromkeys((p.similarity, p.money) for p in made):
+    for s, money in dict.fromkeys((p.similarity, p.money) for p in averages):
         here = {scheme: at[s, money, scheme] for scheme in schemes}
         row = [_accuracy(here[scheme]) for scheme in schemes] + [_gain(here[scheme]) for scheme in others]
         rows.append((f"{s:g}", f"{money:g}", *row))
@@ -229,17 +229,17 @@ def _gain(point: Point) -> str:
     return f"{100 * point.gain:+.1f} ± {100 * point.gain_sd:.1f}"
 
 
-def figure(made: Sequence[Point]) -> Figure:
+def figure(averages: Sequence[Point]) -> Figure:
     """Accuracy over money, a panel for each similarity, bars of one sd over the seeds."""
     from bonafed.style import BLUE, GREEN, GREY, RED, sheet
 
     colours = dict(zip(NAMES, (BLUE, RED, GREEN, "black", GREY), strict=True))
-    levels = sorted({point.similarity for point in made}, reverse=True)
-    drawn = sheet(4.4 * len(levels), 3.6)
-    panels = drawn.subplots(1, len(levels), sharey=True, squeeze=False)[0]
+    levels = sorted({point.similarity for point in averages}, reverse=True)
+    picture = sheet(4.4 * len(levels), 3.6)
+    panels = picture.subplots(1, len(levels), sharey=True, squeeze=False)[0]
     for axes, s in zip(panels, levels, strict=True):
-        for scheme in dict.fromkeys(point.scheme for point in made):
-            mine = [p for p in made if (p.scheme, p.similarity) == (scheme, s)]
+        for scheme in dict.fromkeys(point.scheme for point in averages):
+            mine = [p for p in averages if (p.scheme, p.similarity) == (scheme, s)]
             mine.sort(key=lambda p: p.money)
             x, y, sd = ([getattr(p, name) for p in mine] for name in ("spend", "accuracy", "sd"))
             axes.errorbar(
@@ -248,16 +248,16 @@ def figure(made: Sequence[Point]) -> Figure:
         axes.set(xscale="log", xlabel="money paid", title=f"s = {s:g} %")
     panels[0].set_ylabel("test accuracy")
     panels[0].legend(frameon=False, fontsize=8)
-    return drawn
+    return picture
 
 
 def _show(_: Accuracy, results: Results) -> Document:
-    made = points(results)
+    averages = points(results)
     ratio = max(result["statement"]["facts"]["largest_epsilon_ratio"] for result in results.values())
-    kept = f"Nobody gave away more than {ratio:.6g} of the epsilon it sold, by the ledger."
-    shown = table(made)
-    rows: list[Any] = [vars(point) for point in made]
-    return report(shown.title, rows, lambda: figure(made), shown=shown, said=(kept,))
+    note = f"Nobody gave away more than {ratio:.6g} of the epsilon it sold, by the ledger."
+    overview = table(averages)
+    rows: list[Any] = [vars(point) for point in averages]
+    return report(overview.title, rows, lambda: figure(averages), tables=overview, notes=(note,))
 
 
 STUDY = Study(

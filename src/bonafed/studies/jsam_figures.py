@@ -24,8 +24,8 @@ def money_by_weight_figure(table: MoneyByWeight) -> Figure:
     left, right = figure.subplots(1, 2)
     bends = table.convex_range
     near = table.eta <= (8 * bends[1] if bends else table.eta[-1])
-    shown = Average(table.money.mean[near], table.money.sd[near])
-    _band(left, table.eta[near], shown, BLUE, "mean, +- sd")
+    beginning = Average(table.money.mean[near], table.money.sd[near])
+    _band(left, table.eta[near], beginning, BLUE, "mean, +- sd")
     _band(right, table.eta, table.money, BLUE, "mean, +- sd")
     tail = table.money.mean[-1] * np.sqrt(table.eta / table.eta[-1])
     right.plot(table.eta, tail, ":", color=GREY, label="sqrt(eta)")

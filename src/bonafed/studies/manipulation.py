@@ -89,7 +89,7 @@ class Example:
     @property
     def noise(self) -> tuple[Noise, Noise]:
         """Agent 1's and agent 2's kappa."""
-        return _truncated(self.mean, self.deviation), _truncated(0.0, self.deviation)
+        return _truncate(self.mean, self.deviation), _truncate(0.0, self.deviation)
 
     @property
     def distance(self) -> float:
@@ -119,7 +119,7 @@ class Curve(NamedTuple):
     training_loss: Floats  # (m,) (2): expected loss on its own training samples
 
 
-def _truncated(mean: float, deviation: float) -> Noise:
+def _truncate(mean: float, deviation: float) -> Noise:
     a, b = (-_END - mean) / deviation, (_END - mean) / deviation
     mass = float(ndtr(b) - ndtr(a))
     if mass < 1e-12:
@@ -168,9 +168,9 @@ def _at(example: Example, gamma: float, first: Floats, second: Floats) -> tuple[
     spread = own**2 * mine.variance * first + other**2 * theirs.variance * second
     covariance = inverse @ spread @ inverse + bias[:, :, None] * bias[:, None, :]
     risk = np.einsum("ij,nji->n", _SECOND_MOMENT, covariance)
-    seen = first / example.counts[0]
-    followed = own * np.einsum("nij,nji->n", seen, inverse)  # how far the line follows agent 1's noise
-    training = mine.variance * (1 - 2 * followed) + np.einsum("nij,nji->n", seen, covariance)
+    moment = first / example.counts[0]
+    overfit = own * np.einsum("nij,nji->n", moment, inverse)  # how far the line follows agent 1's noise
+    training = mine.variance * (1 - 2 * overfit) + np.einsum("nij,nji->n", moment, covariance)
     return risk, training
 
 
@@ -199,9 +199,9 @@ def figure(*, designs: int = 1000, seed: int = 0) -> Figure:
     """Fig. 1 (a) and (b): agent 1's expected loss against gamma, agents alike and far apart."""
     from bonafed.style import BLUE, GREY, RED, sheet
 
-    drawn = sheet(9, 3.6)
+    picture = sheet(9, 3.6)
     gammas = np.geomspace(0.25, 1000, 100)
-    for axes, mean in zip(drawn.subplots(1, 2), MEANS, strict=True):
+    for axes, mean in zip(picture.subplots(1, 2), MEANS, strict=True):
         for (name, deviation), colour in zip(READINGS.items(), (BLUE, RED), strict=True):
             example = Example(mean, deviation)
             curve = manipulation_curve(example, [*gammas, math.inf], designs=designs, seed=seed)
@@ -215,9 +215,9 @@ def figure(*, designs: int = 1000, seed: int = 0) -> Figure:
         axes.set(xscale="log", xlabel="gamma, factor on agent 1's gradient", ylim=(0, None))
         verdict = "overstate a little" if mean == MEANS[0] else "nearly learn alone (dotted)"
         axes.set_title(f"mean {mean:g}: {verdict}")
-    drawn.axes[0].set_ylabel("agent 1's expected excess loss")
-    drawn.axes[0].legend(frameon=False, fontsize=8)
-    return drawn
+    picture.axes[0].set_ylabel("agent 1's expected excess loss")
+    picture.axes[0].legend(frameon=False, fontsize=8)
+    return picture
 
 
 # What is shown
@@ -240,16 +240,14 @@ def _show(draws: Draws, _: Results) -> Document:
         for reading, deviation in READINGS.items():
             example = Example(mean, deviation)
             best = best_factor(example, **many)
-            truth, chosen, alone = manipulation_curve(
-                example, [1.0, best, math.inf], **many
-            ).excess.tolist()
+            truth, least, alone = manipulation_curve(example, [1.0, best, math.inf], **many).excess.tolist()
             rows.append({
                 "mean": mean, "reading": reading, "distance": example.distance, "best_factor": best,
-                "excess_by_the_truth": truth, "excess_by_the_best": chosen, "excess_alone": alone,
+                "excess_by_the_truth": truth, "excess_by_the_best": least, "excess_alone": alone,
             })  # fmt: skip
-    said = "Excess: agent 1's expected loss on fresh samples above that of the best line (erratum F-E14)."
+    note = "Excess: agent 1's expected loss on fresh samples above that of the best line (erratum F-E14)."
     return report(
-        "How much should agent 1 overstate its gradient?", rows, lambda: figure(**many), said=(said,)
+        "How much should agent 1 overstate its gradient?", rows, lambda: figure(**many), notes=(note,)
     )
 
 

@@ -31,8 +31,8 @@ from bonafed.mechanisms.rewards.metrics import Scores, Summary, summarise
 from bonafed.randomness import RewardsStudy, generator
 from bonafed.sections import key, word
 from bonafed.shown import Cell, Column, Document, JSONObject, Table
-from bonafed.studies.grid import Grid, Planned, Results, Row, Study, contents, report, several
-from bonafed.studies.rewards_printed import PERCENT, published
+from bonafed.studies.grid import Grid, Results, Row, Study, StudyCell, contents, report, several
+from bonafed.studies.rewards_printed import PERCENT, printed_scores
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class Split(NamedTuple):
-    """A way to deal out data, as the paper names it."""
+    """A way to split data, as the paper names it."""
 
     label: str
     kind: str  # a name in `learning.partition`
@@ -95,8 +95,8 @@ COLUMNS = {
 }
 
 
-def _name_of(known: Mapping[str, Any]) -> Any:
-    return several(lambda name, value: checks.one_of(name, str(value), tuple(known)))
+def _name_of(choices: Mapping[str, Any]) -> Any:
+    return several(lambda name, value: checks.one_of(name, str(value), tuple(choices)))
 
 
 @dataclass(frozen=True)
@@ -112,12 +112,14 @@ class Tables(Grid):
     clients: int = key(checks.whole, 50, help="N.")
     rounds: int = key(checks.whole, 50, help="T, one local epoch each.")
     batch_size: int = key(checks.whole, 64, help="Records of a step.")
-    optimizer: str = key(word, "adam", help="Made anew each round.")
+    optimizer: str = key(word, "adam", help="A new one each round.")
     learning_rate: float = key(checks.positive, 0.01, help="Of the first round.")
     decay: float = key(checks.positive, 0.977, help="Factor on it per round.")
     validation: int = key(checks.whole, 5000, help="Training samples that are held out.")
     ranking: int = key(checks.whole, 500, help="Of those, how many Rank looks at in every round.")
-    checkpoint_every: int = key(checks.whole, 5, help="Rounds after which a stopped run goes on.")
+    checkpoint_every: int = key(
+        checks.whole, 5, help="Rounds between checkpoints, from which a stopped run resumes."
+    )
 
     def _agree(self) -> None:
         if self.ranking > self.validation:
@@ -133,11 +135,11 @@ class Place(NamedTuple):
     variant: str
 
 
-def cells(options: Tables) -> dict[Place, Planned]:
+def cells(options: Tables) -> dict[Place, StudyCell]:
     """The runs of all settings, one setting after the other."""
     variants = dict.fromkeys(METHODS[name].variant for name in options.methods)
     return {
-        place: _planned(options, place)
+        place: _cell(options, place)
         for seed in options.all_seeds
         for data in options.data
         for partition in options.partitions
@@ -146,9 +148,9 @@ def cells(options: Tables) -> dict[Place, Planned]:
     }
 
 
-def _planned(options: Tables, place: Place) -> Planned:
-    chosen = [METHODS[name] for name in options.methods if METHODS[name].variant == place.variant]
-    baselines = [method.phase for method in chosen if method.phase != "rewards"]
+def _cell(options: Tables, place: Place) -> StudyCell:
+    methods = [METHODS[name] for name in options.methods if METHODS[name].variant == place.variant]
+    baselines = [method.phase for method in methods if method.phase != "rewards"]
     name = f"rewards {place.data.rpartition('/')[2]}, {place.partition}, seed {place.seed}"
     tables = {
         "data": {"name": place.data},
@@ -176,7 +178,7 @@ def _planned(options: Tables, place: Place) -> Planned:
             "cores": options.cores,
         },
     }
-    return Planned(
+    return StudyCell(
         f"{name}, {place.variant}" if place.variant else name,
         [place.partition, contents(place.data)],
         tables,
@@ -188,7 +190,7 @@ def _planned(options: Tables, place: Place) -> Planned:
 
 @lru_cache(maxsize=1)
 def federation(data: str, split: str, clients: int, seed: int, validation: int) -> Dataset:
-    """Hold out, split, standardise, perhaps add noise; what is held out follows the test samples."""
+    """Hold out, split, standardise, perhaps add noise; the samples held out follow the test samples."""
     from bonafed.learning import datasets
     from bonafed.learning.partition import add_feature_noise, feature_noise_levels, owners, partition
 
@@ -196,9 +198,9 @@ def federation(data: str, split: str, clients: int, seed: int, validation: int) 
     if validation >= len(whole.labels):
         raise InvalidValue("validation", f"must be below {len(whole.labels)} samples", validation)
     order = generator(seed, RewardsStudy.VALIDATION).permutation(len(whole.labels))
-    reserved, kept = np.sort(order[:validation]), np.sort(order[validation:])
+    reserved, training_rows = np.sort(order[:validation]), np.sort(order[validation:])
     _, kind, options = PARTITIONS[split]
-    labels, train = whole.labels[kept], whole.features[kept]
+    labels, train = whole.labels[training_rows], whole.features[training_rows]
     parts = partition(kind, labels, clients, generator(seed, RewardsStudy.PARTITION), **options)
     mean, sd = (np.float32(value) for value in (train.mean(dtype=np.float64), train.std(dtype=np.float64)))
     train = (train - mean) / sd
@@ -215,7 +217,7 @@ def federation(data: str, split: str, clients: int, seed: int, validation: int) 
     )
 
 
-class Measured(NamedTuple):
+class Measurement(NamedTuple):
     """A method in a setting, over all seeds."""
 
     data: str
@@ -226,9 +228,9 @@ class Measured(NamedTuple):
     printed: Mapping[str, float]  # by the same names; empty where the paper has none
 
 
-def measured(options: Tables, results: Results) -> list[Measured]:
+def measure(options: Tables, results: Results) -> list[Measurement]:
     """By setting and method."""
-    paper, rows = published(), []
+    paper, rows = printed_scores(), []
     first = next(iter(results)).variant  # clients alone are the same in all of them
     for data in options.data:
         for split in options.partitions:
@@ -238,7 +240,7 @@ def measured(options: Tables, results: Results) -> list[Measured]:
                 runs = [results[Place(data, split, seed, variant)] for seed in options.all_seeds]
                 scores = summarise([_scores(run, method) for run in runs])
                 printed = paper.get((data, split, method.printed or ""), {})
-                rows.append(Measured(data, split, name, method.label, scores, printed))
+                rows.append(Measurement(data, split, name, method.label, scores, printed))
     return rows
 
 
@@ -250,7 +252,7 @@ def _scores(run: JSONObject, method: Method) -> Scores:
     return Scores(1.0, 1.0, None, None, float(alone.mean()), float(alone.max()), 0.0)
 
 
-def tables(rows: Sequence[Measured], learning_rate: float) -> list[Table]:
+def tables(rows: Sequence[Measurement], learning_rate: float) -> list[Table]:
     """One for each data set; "ours / the paper's" where the paper has a number."""
     head = ("partition", "method", *COLUMNS.values())
     columns = tuple(Column(name, left=name in head[:2]) for name in head)
@@ -268,7 +270,7 @@ def tables(rows: Sequence[Measured], learning_rate: float) -> list[Table]:
     ]
 
 
-def _beside(row: Measured, name: str) -> str:
+def _beside(row: Measurement, name: str) -> str:
     """ "0.98 / 1.00", accuracies in percent."""
     ours, theirs = row.scores[name], row.printed.get(name)
     if row.method == "standalone" and name not in ("average", "best"):
@@ -284,7 +286,7 @@ def _beside(row: Measured, name: str) -> str:
     return f"{text} / {scale * theirs:.{0 if name in ('average', 'best') else digits}f}"
 
 
-def _plain(row: Measured, learning_rate: float) -> Row:
+def _plain(row: Measurement, learning_rate: float) -> Row:
     """A line of the CSV; empty where a number is undefined or not in the paper."""
     numbers: dict[str, Cell] = {}
     for name in COLUMNS:
@@ -305,8 +307,8 @@ def figure(options: Tables, results: Results) -> Figure:
     from bonafed.style import COLOURS, sheet
 
     rows, columns = len(options.data), len(options.partitions)
-    drawn = sheet(3.4 * columns, 0.4 + 3.4 * rows)
-    panels = drawn.subplots(rows, columns, squeeze=False)
+    picture = sheet(3.4 * columns, 0.4 + 3.4 * rows)
+    panels = picture.subplots(rows, columns, squeeze=False)
     for place, run in results.items():
         at = options.data.index(place.data), options.partitions.index(place.partition)
         axes, accuracies = panels[at], run["statement"]["facts"]["accuracies"]
@@ -328,25 +330,25 @@ def figure(options: Tables, results: Results) -> Figure:
     for axes in panels.flat:
         handles |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
     names = list(handles)
-    drawn.legend(
+    picture.legend(
         [handles[name] for name in names],
         names,
         loc="outside lower center",
         ncols=len(names),
         frameon=False,
     )
-    return drawn
+    return picture
 
 
 def _show(options: Tables, results: Results) -> Document:
-    rows = measured(options, results)
+    rows = measure(options, results)
     seconds = sum(run["seconds"] for run in results.values())
     return report(
         "Model rewards",
         [_plain(row, options.learning_rate) for row in rows],
         lambda: figure(options, results),
-        shown=tables(rows, options.learning_rate),
-        said=(f"{len(results)} runs, {seconds / 60:,.0f} minutes of training.",),
+        tables=tables(rows, options.learning_rate),
+        notes=(f"{len(results)} runs, {seconds / 60:,.0f} minutes of training.",),
     )
 
 

@@ -75,10 +75,10 @@ PERCENT = ("average", "best", "increase")  # of the columns
 Key = tuple[str, str, str]  # data, partition, method
 
 
-def published() -> dict[Key, dict[str, float]]:
+def printed_scores() -> dict[Key, dict[str, float]]:
     """The paper's numbers by data, partition and method; accuracies as shares like ours.
 
-    >>> published()["mnist", "classes", "iafl"]["average"]
+    >>> printed_scores()["mnist", "classes", "iafl"]["average"]
     0.93
     """
     numbers: dict[Key, dict[str, float]] = {}

@@ -20,7 +20,7 @@ from bonafed.sections import Section, key
 from bonafed.shown import Document
 from bonafed.studies.grid import Results, Row, Study, drawing, increasing, report, table_of
 
-_SHOWN = (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)  # of the default alphas
+_ALPHAS = (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)  # of the default alphas
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,13 +95,13 @@ class Bound(Section):
 
 
 def _show(bound: Bound, _: Results) -> Document:
-    made = tradeoff(bound.dimension, bound.smallest, bound.agents, bound.regulariser)
-    rows = made.to_rows()
-    few = [row for row in rows if any(math.isclose(float(row["alpha"] or 0), x) for x in _SHOWN)]
-    said = "Steps grow and the bound falls with alpha; the paper's text has both reversed (erratum F-D9)."
-    shown = table_of("Steps and bound of Proposition 11", few)
-    figure = drawing("faithful_figures.tradeoff_figure", made)
-    return report(shown.title, rows, figure, shown=shown, said=(said,))
+    tradeoffs = tradeoff(bound.dimension, bound.smallest, bound.agents, bound.regulariser)
+    rows = tradeoffs.to_rows()
+    few = [row for row in rows if any(math.isclose(float(row["alpha"] or 0), x) for x in _ALPHAS)]
+    note = "Steps grow and the bound falls with alpha; the paper's text has both reversed (erratum F-D9)."
+    overview = table_of("Steps and bound of Proposition 11", few)
+    figure = drawing("faithful_figures.tradeoff_figure", tradeoffs)
+    return report(overview.title, rows, figure, tables=overview, notes=(note,))
 
 
 STUDY = Study(

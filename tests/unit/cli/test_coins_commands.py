@@ -120,11 +120,11 @@ def test_no_secret_of_a_contract_that_was_not_written(bonafed, monkeypatch):
         (["--commit-coins", "s"], "--commit-coins requires --save"),
         (
             ["--save", "c.json", "--commit-coins", "c.json"],
-            "--commit-coins must not be the file of another output",
+            "--commit-coins must not be the same file as another output",
         ),
         (
             ["--save", "c.json", "--plot", "s.png", "--commit-coins", "s.png"],
-            "must not be the file of another output",
+            "must not be the same file as another output",
         ),
         (["--save", "c.json", "--commit-coins", "no/s"], "must be in an existing folder"),
     ],
@@ -171,14 +171,14 @@ def test_a_client_reveals_nothing_on_a_roster_that_is_not_what_it_agreed_to(bona
     for forged, message in (
         (lambda d: d["clients"][0].update(chance=d["clients"][0]["chance"] * 0.999), "must give ada"),
         (lambda d: d["clients"][0].update(commitment="00" * 32), "must hold the commitment"),
-        (lambda d: d.update(contract="00" * 32), "roster must be of this contract, got digest"),
-        (lambda d: d.update(commitment="00" * 32), "roster must be of this contract, got commitment"),
-        (lambda d: d.update(rounds=49), "roster must be of this contract, got rounds 49"),
+        (lambda d: d.update(contract="00" * 32), "roster must belong to this contract, got digest"),
+        (lambda d: d.update(commitment="00" * 32), "roster must belong to this contract, got commitment"),
+        (lambda d: d.update(rounds=49), "roster must belong to this contract, got rounds 49"),
         (
             lambda d: d["clients"].append({**d["clients"][1], "name": "joe"}),
-            "roster must be of this contract, got clients 4",
+            "roster must belong to this contract, got clients 4",
         ),
-        (lambda d: d.update(draws=2), "roster must be of this contract, got draws 2"),
+        (lambda d: d.update(draws=2), "roster must belong to this contract, got draws 2"),
     ):
         shutil.copy("roster.json", "forged.json")
         change("forged.json", forged)
@@ -224,8 +224,8 @@ def test_who_does_not_reveal_is_listed(bonafed, agreed):
     [
         ("client,nonce\nada,xy\n", "nonce of ada must be hexadecimal digits, got xy"),
         ("client,nonce\nada,00\n", "must be 32 bytes, got 1 bytes"),
-        ("client,nonce\njoe,00\n", "nonces must be of clients on the roster, got 'joe'"),
-        ("client,nonce\nada,00\nada,01\n", "client must not appear twice, got 'ada'"),
+        ("client,nonce\njoe,00\n", "nonces must belong to clients on the roster, got 'joe'"),
+        ("client,nonce\nada,00\nada,01\n", "duplicate client 'ada'"),
         ("client,nonce\nada,\n", "client and nonce must not be empty"),
         ("client\nada\n", "must have a header with one column 'nonce'"),
     ],
@@ -242,7 +242,10 @@ def test_what_was_revealed_must_be_nonces(bonafed, agreed, text, message):
     [
         (["coins", "toss", "roster.json"], "--nonces is required: the coins are not opened"),
         (["coins", "toss", "roster.json", *SERVER[:2]], "--secret is required"),
-        (["coins", "toss", "roster.json", *SERVER, "--save", "roster.json"], "must not be the file of"),
+        (
+            ["coins", "toss", "roster.json", *SERVER, "--save", "roster.json"],
+            "must not be the same file as",
+        ),
         (["coins", "open", "roster.json", *SERVER], "--save is required"),
         (["coins", "nonce", "contract.json", "--save", "n"], "--client is required"),
         (["coins", "roster", "contract.json", "--save", "r"], "--reports is required"),

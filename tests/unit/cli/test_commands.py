@@ -201,7 +201,10 @@ BAD = [
     ([*UNIFORM, "--at", "cheap"], "at must be numbers NUMBER,NUMBER,..., got 'cheap'"),
     ([*UNIFORM, "--confidence", "1"], "confidence must be between 0 and 1, ends excluded, got 1.0"),
     ([*UNIFORM, "--plot", "x.gif"], "--plot must end in .png, .svg or .pdf, got x.gif"),
-    ([*UNIFORM, "--plot", "./contract.json"], "--save must not be the file of --plot, got contract.json"),
+    (
+        [*UNIFORM, "--plot", "./contract.json"],
+        "--save must not be the same file as --plot, got contract.json",
+    ),
     (
         ["--prior-free", "--highest", "1", *CONTRACT, "--seed", "-1"],
         "seed must be a whole number of at least 0, got -1",
@@ -231,7 +234,7 @@ BAD_FILES = [
     ("", "costs.csv: the file holds no costs"),
     ("cost\n", "costs.csv: the file holds no costs"),
     ("a,b\n1,2\n", "costs.csv, line 1: must have one column, or a header with a column 'cost'"),
-    ("cost;x\n1,5;1\n", "costs.csv, line 1: must separate cells by commas, got ';'"),
+    ("cost;x\n1,5;1\n", "costs.csv, line 1: cells must be separated by commas, got ';'"),
     ("cost\n1,5\n", "costs.csv, line 2: a row must have 1 cells separated by commas, got 2"),
     (None, "costs.csv: No such file or directory"),
 ]
@@ -404,7 +407,7 @@ def test_settle_draws_costs_and_plays_rules(bonafed):
     assert bonafed("quote", "sampling", *UNIFORM, "--save", "c.json")[0] == 0
     one, again, other = (bonafed("settle", "c.json", "--draw", seed)[1] for seed in ("0", "0", "1"))
     assert one == again != other
-    assert "and 80 clients more" in one
+    assert "and 80 more clients" in one
 
 
 @pytest.mark.parametrize(
@@ -414,15 +417,21 @@ def test_settle_draws_costs_and_plays_rules(bonafed):
         (["--reports", "s.csv", "--draw", "1"], "input must be one of --reports, --draw, got two"),
         (
             ["--reports", "twice.csv"],
-            "twice.csv, line 4: client must not be there twice, got 'ann' as in line 2",
+            "twice.csv, line 4: duplicate client 'ann', first in line 2",
         ),
         (["--reports", "unnamed.csv"], "unnamed.csv, line 3: client has no name"),
         (["--reports", "double.csv"], "double.csv, line 1: must have one column 'cost', got 2"),
         (["--reports", "none.csv"], "none.csv: No such file or directory"),
-        (["--reports", "four.csv"], "reports must be of the contract's 3 clients at most, got 4"),
+        (["--reports", "four.csv"], "reports must come from at most the contract's 3 clients, got 4"),
         (["--draw", "-1"], "draw must be a whole number of at least 0, got -1"),
-        (["--draw", "1", "--save", "c.json"], "--save must not be the file of the contract, got c.json"),
-        (["--reports", "s.csv", "--save", "s.csv"], "--save must not be the file of --reports, got s.csv"),
+        (
+            ["--draw", "1", "--save", "c.json"],
+            "--save must not be the same file as the contract, got c.json",
+        ),
+        (
+            ["--reports", "s.csv", "--save", "s.csv"],
+            "--save must not be the same file as --reports, got s.csv",
+        ),
     ],
 )
 def test_settle_refuses_by_name(bonafed, words, reason):

@@ -78,10 +78,10 @@ class TestWhatIsEarned:
         (said,) = json.loads(bonafed("verify", "c.json", "--cost", "0.9", "--json")[1])["prospects"]
         q, r = map(float, contract_from_json(read_object("c.json")).menu.price(0.9))
         assert (said["probability"], said["payment"]) == (q, r)
-        assert said["paid"] == pytest.approx(100 * q * r)
+        assert said["income"] == pytest.approx(100 * q * r)
         assert said["profit"] == pytest.approx(100 * q * (r - 0.9))
         assert said["profit_sd"] == pytest.approx((100 * q * (1 - q)) ** 0.5 * (r - 0.9))
-        assert said["paid_low"] < said["paid"] < said["paid_high"]
+        assert said["income_low"] < said["income"] < said["income_high"]
         assert said["gain"] <= 0
 
     def test_of_a_cost_that_is_not_admitted(self, bonafed, contract):
@@ -89,7 +89,7 @@ class TestWhatIsEarned:
         assert code == 0
         assert "not admitted, it earns nothing" in " ".join(out.split())
         (said,) = json.loads(bonafed("verify", "c.json", "--cost", "1.7", "--json")[1])["prospects"]
-        assert said["profit"] == said["paid"] == 0
+        assert said["profit"] == said["income"] == 0
         assert said["gain"] < 0
 
     def test_where_everybody_is_paid_the_same_there_is_no_lie(self, bonafed):

@@ -127,18 +127,21 @@ class TestOptions:
             ([*QUOTE, "--plot", "no/x.png"], "output must be in an existing folder, got no/x.png"),
             (
                 [*QUOTE, "--plot", "./c.json.png", "--save", "c.json.png"],
-                "--save must not be the file of --plot",
+                "--save must not be the same file as --plot",
             ),
             (
                 [*QUOTE, "--name", "silent", "--plot", "x.png"],
-                "--plot must not be given: this has no figure",
+                "--plot cannot be used: there is no figure",
             ),
-            ([*QUOTE, "--name", "silent", "--save", "x"], "--save must not be given: this has no contract"),
+            (
+                [*QUOTE, "--name", "silent", "--save", "x"],
+                "--save cannot be used: there is no contract to write",
+            ),
             ([*QUOTE, "--sign", "k.pem"], "--sign requires --save, got k.pem"),
             ([*QUOTE, "--commit-coins", "s"], "--commit-coins requires --save"),
             (
                 [*QUOTE, "--save", "c", "--commit-coins", "c"],
-                "--commit-coins must not be the file of another",
+                "--commit-coins must not be the same file as another",
             ),
             (["audit", "toy", "--save", "c.json"], "No such option: --save"),
         ],
@@ -243,11 +246,11 @@ class TestContracts:
             (["--draw", "-1"], "draw must be a whole number of at least 0, got -1"),
             (
                 ["--draw", "1", "--save", "c.json"],
-                "--save must not be the file of the contract, got c.json",
+                "--save must not be the same file as the contract, got c.json",
             ),
             (
                 ["--reports", "r.csv", "--save", "r.csv"],
-                "--save must not be the file of --reports, got r.csv",
+                "--save must not be the same file as --reports, got r.csv",
             ),
         ],
     )

@@ -398,7 +398,7 @@ def test_a_run_is_under_a_published_contract_and_reports(published):
     [
         (
             ["fedavg.toml", "--reports", "r.csv"],
-            "--reports must not be given: nobody is asked for anything",
+            "--reports cannot be used: this mechanism asks clients for nothing",
         ),
         (["--resume", "runs/x", "--contract", "c.json"], "--contract must not be given with --resume, got"),
         (["--resume", "runs/x", "--reports", "r.csv"], "--reports must not be given with --resume, got"),

@@ -64,7 +64,7 @@ def test_replies_are_the_parts_of_the_total_over_shared_models(engine, objective
     near = 1e-12 if kind == "linear" else 1e-5
     each = [reply.values for reply in engine.replies(request).values()]
     assert sum(each) == pytest.approx(together, abs=near)
-    moved = [replace(task, models=models + place) for place, task in enumerate(request)]
+    moved = [task._replace(models=models + place) for place, task in enumerate(request)]
     each = [reply.values for reply in engine.replies(moved).values()]
     assert engine.total(moved, np.ones(3)).values == pytest.approx(sum(each), abs=1e-12)
 

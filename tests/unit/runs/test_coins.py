@@ -183,7 +183,7 @@ def test_two_rounds_exchanged_are_found(run):
 def test_a_round_left_out_is_found(run):
     lines = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
     (run / "metrics.jsonl").write_text("".join(lines[:-1]))
-    assert failing(run) == [("participants", "11 rounds are recorded, agreed were 12")]
+    assert failing(run) == [("participants", "11 rounds are recorded, but 12 were agreed")]
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,9 @@ def test_a_contract_that_does_not_fit_the_run_is_refused(make, small):
     with pytest.raises(InvalidValue, match=r"training.rounds must be 12, as in the contract, got 5"):
         setting.prepare(make(), dataset=small, contract=published, reports=REPORTS)
     few = SamplingContract.of(plan(Uniform(0.4, 1.6), 20.0, 3, 5))
-    with pytest.raises(InvalidValue, match="reports must be of the contract's 3 clients at most, got 4"):
+    with pytest.raises(
+        InvalidValue, match="reports must come from at most the contract's 3 clients, got 4"
+    ):
         setting.prepare(make(), dataset=small, contract=few, reports=REPORTS)
 
 
@@ -113,7 +115,7 @@ def test_a_contract_that_commits_needs_its_secret(make, small, tmp_path):
     published = SamplingContract.of(plan(Uniform(0.4, 1.6), 20.0, 4, 12)).with_coins(commit(SECRET))
     config = make("training.rounds=12")
     made = setting.prepare(config, dataset=small, contract=published, reports=REPORTS)
-    with pytest.raises(InvalidValue, match="secret of the coins must be at hand: the contract commits"):
+    with pytest.raises(InvalidValue, match="secret of the coins is required: the contract commits"):
         training.train(made, tmp_path / "run")
     training.train(made, tmp_path / "run", secret=SECRET)
     assert (tmp_path / "run" / "contract.json").read_bytes() == published.content

@@ -48,7 +48,7 @@ BAD = [
     ),
     (
         ["training.learning_rate=proposition-1"],
-        "training.smoothness must be set for proposition-1: nobody has agreed on a bound",
+        "training.smoothness must be set for proposition-1: no bound has been agreed on",
     ),
     (
         ["training.learning_rate_decay=1e-200", "training.rounds=9"],
@@ -60,8 +60,7 @@ BAD = [
     ([*CONTRACT, "contract.scheme=best"], "contract.scheme must be one of optimal, uniform, complete"),
     (
         [*CONTRACT, "contract.scheme=uniform", "contract.confidence=0.9"],
-        "contract.confidence must not be given unless scheme is optimal (it is uniform), "
-        "got 0.9",
+        "contract.confidence must not be given unless scheme is optimal (it is uniform), got 0.9",
     ),
     ([*CONTRACT, "contract.confidence=2"], "contract.confidence must be between 0 and 1, ends excluded"),
 ]
@@ -177,7 +176,7 @@ def test_constants_of_the_data_are_not_those_of_noisy_data(make):
 @pytest.mark.parametrize("private", [PRIVACY, JSAM], ids=["privacy", "jsam"])
 def test_the_longest_private_record_does_not_set_the_learning_rate(make, private):
     changes = ("data.name=synthetic", "training.learning_rate=proposition-1", *private)
-    rule = "must be set for proposition-1 in private training: that of the data is not private"
+    rule = "must be set for proposition-1 in private training: one computed from the data leaks"
     with pytest.raises(InvalidValue, match=rf"^training\.smoothness {rule}$"):
         setting.prepare(make(*changes))
     assert setting.prepare(make(*changes, "training.smoothness=40")).config.training.smoothness == 40

@@ -187,7 +187,7 @@ class TestBadCells:
 def test_another_file_of_the_same_name_is_another_cell(base, blobs, tmp_path):
     copy = tmp_path / "own.npz"
     copy.write_bytes(Path(blobs).read_bytes())
-    before = replace(base, data=str(copy)).planned.folder
-    assert replace(base, data=str(copy)).planned.folder == before
+    before = replace(base, data=str(copy)).cell.folder
+    assert replace(base, data=str(copy)).cell.folder == before
     copy.write_bytes(copy.read_bytes() + b" ")
-    assert replace(base, data=str(copy)).planned.folder != before
+    assert replace(base, data=str(copy)).cell.folder != before

@@ -34,7 +34,7 @@ def small(base):
 
 
 def curves(options):
-    wanted = options.lines.wanted(options.seeds)
+    wanted = options.lines.all_cases(options.seeds)
     return wanted, lab.curves(options.lines, options.seeds, {case: made_up(case) for case in wanted})
 
 
@@ -78,7 +78,7 @@ class TestCurves:
     def test_studies_share_cases(self, small):
         one = curves(small(lab.ByHeterogeneity, deltas=(0.4,)))[0]
         other = curves(small(lab.BySamples, sizes=(150,)))[0]
-        assert {case.planned.folder for case in one} == {case.planned.folder for case in other}
+        assert {case.cell.folder for case in one} == {case.cell.folder for case in other}
 
     def test_rows(self, small):
         _, table = curves(small(lab.ByHeterogeneity, deltas=(0.0, 0.5), seeds=2))
@@ -124,7 +124,7 @@ class TestWhatThePaperSays:
         options = lab.ByPrivacy(
             data="digits", samples=400, regulariser=0.003, alphas=(0.3, 3.0, 300.0), payment_steps=(2,)
         )
-        outcomes = {case: outcome(case) for case in options.lines.wanted(1)}
+        outcomes = {case: outcome(case) for case in options.lines.all_cases(1)}
         table = lab.curves(options.lines, 1, outcomes)
         assert np.all(np.diff(table.error.mean[0]) < 0)
         assert np.all(np.diff(table.loss.mean[0]) < 0)
@@ -204,7 +204,7 @@ class TestStudies:
         options = small(study.options, out=tmp_path, training_steps=4, **quick, **more)
         told = []
         first = run(study, options, told.append)
-        assert len(told) == len(options.lines.wanted(1)) == len(list(tmp_path.iterdir()))
+        assert len(told) == len(options.lines.all_cases(1)) == len(list(tmp_path.iterdir()))
         assert len(first.data["rows"]) == points * len(options.lines.schemes)
         assert first.figure().axes
         again = run(study, options, lambda text: pytest.fail(f"was done before: {text}"))

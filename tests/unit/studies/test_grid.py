@@ -10,7 +10,7 @@ from bonafed.errors import InvalidValue
 from bonafed.sections import Section
 from bonafed.shown import Document
 from bonafed.studies import grid
-from bonafed.studies.grid import Planned, Study, run
+from bonafed.studies.grid import Study, StudyCell, run
 from bonafed.studies.registry import STUDIES
 
 TABLES = {
@@ -27,7 +27,7 @@ def summaries(_, results):
 
 
 def test_a_run_is_trained_once_and_read_after(tmp_path):
-    study = Study("", grid.Grid, summaries, lambda _: {"a": Planned("plain", tables=TABLES)})
+    study = Study("", grid.Grid, summaries, lambda _: {"a": StudyCell("plain", tables=TABLES)})
     options, told = grid.Grid(out=tmp_path), []
     first = run(study, options, told.append)
     assert told == ["1 of 1: plain"]
@@ -42,7 +42,7 @@ def test_a_computation_is_kept_like_a_run(tmp_path):
         calls.append(1)
         return {"number": 0.1 + 0.2}
 
-    study = Study("", grid.Grid, summaries, lambda _: {"a": Planned("sum", [1], compute=compute)})
+    study = Study("", grid.Grid, summaries, lambda _: {"a": StudyCell("sum", [1], compute=compute)})
     documents = [run(study, grid.Grid(out=tmp_path)) for _ in range(2)]
     assert documents[0].data == documents[1].data == {"results": {"a": {"number": 0.1 + 0.2}}}
     assert len(calls) == 1
@@ -50,20 +50,20 @@ def test_a_computation_is_kept_like_a_run(tmp_path):
 
 def test_long_runs_tell_their_round(tmp_path):
     told, seconds = [], iter(range(0, 1000, 20))
-    grid.train(Planned("plain", tables=TABLES), tmp_path / "run", told.append, lambda: next(seconds))
+    grid.train(StudyCell("plain", tables=TABLES), tmp_path / "run", told.append, lambda: next(seconds))
     assert told == ["plain: round 2 of 3"]
 
 
 def test_folders_tell_cells_apart():
     other = {**TABLES, "training": {**TABLES["training"], "rounds": 4}}
     cells = [
-        Planned("a", tables=TABLES), Planned("a", tables=other), Planned("a", [1], TABLES),
-        Planned("a", [1]), Planned("a", [2]),
+        StudyCell("a", tables=TABLES), StudyCell("a", tables=other), StudyCell("a", [1], TABLES),
+        StudyCell("a", [1]), StudyCell("a", [2]),
     ]  # fmt: skip
     assert len({cell.folder for cell in cells}) == 5
     cores = {**TABLES, "run": {"seed": 1, "cores": 2}}
-    assert Planned("a", tables=cores).folder == cells[0].folder
-    assert Planned("s 100, money 1", [1]).folder.startswith("s-100-money-1-")
+    assert StudyCell("a", tables=cores).folder == cells[0].folder
+    assert StudyCell("s 100, money 1", [1]).folder.startswith("s-100-money-1-")
 
 
 def test_increasing_numbers():

@@ -77,7 +77,7 @@ def test_q_is_made_of_the_records_a_release_averages_and_the_cap_is_kept(tmp_pat
     summary, free = trained(tmp_path)
     rng = np.random.default_rng(np.random.SeedSequence((0, 100_000)))
     parts = partition("similarity", data.labels, 12, rng, s=100.0)
-    dealt = lab._dealt_out("digits", 12, 100.0, 0)
+    dealt = lab._with_owners("digits", 12, 100.0, 0)
     np.testing.assert_array_equal(dealt.groups, owners(parts))
     smallest = min(part.size for part in parts)
     assert free["noise_scale"] == noise_scale(1e-5, 650, rounds=4, smoothness=0.5, records=smallest)

@@ -20,7 +20,7 @@ from bonafed.runs.setting import prepare
 from bonafed.runs.training import train
 from bonafed.studies import rewards as lab
 from bonafed.studies.grid import as_csv, run
-from bonafed.studies.rewards_printed import published
+from bonafed.studies.rewards_printed import printed_scores
 
 SMALL = lab.Tables(
     data=("digits",), partitions=("quantity",), methods=tuple(lab.METHODS), seed=3, clients=4, rounds=3,
@@ -255,14 +255,14 @@ def measured(method, *runs):
         for accuracy in given
     ]
     kind = lab.METHODS.get(method, lab.ALONE)
-    printed = published().get(("mnist", "classes", kind.printed or ""), {})
-    return lab.Measured("mnist", "classes", method, kind.label, summarise(each), printed)
+    printed = printed_scores().get(("mnist", "classes", kind.printed or ""), {})
+    return lab.Measurement("mnist", "classes", method, kind.label, summarise(each), printed)
 
 
 class TestTables:
     def test_the_transcription_is_complete_and_agrees_with_itself(self):
         """Average accuracy less average increase is the standalone accuracy, whatever the method."""
-        paper = published()
+        paper = printed_scores()
         names = {"ipr_accuracy", "ipr_loss", "rho_test", "average", "best", "increase"}
         assert len(paper) == 2 * 5 * 5
         for numbers in paper.values():
@@ -300,5 +300,5 @@ class TestTables:
         assert float(line["rho_test"]) == pytest.approx(0.5)
         assert float(line["rho_test_paper"]) == 0.59
         assert float(line["increase"]) == pytest.approx(0.2)
-        assert measured("fedavg-first-rate").printed == published()["mnist", "classes", "fedavg"]
+        assert measured("fedavg-first-rate").printed == printed_scores()["mnist", "classes", "fedavg"]
         assert line["rho_validation_paper"] == line["average_error"] == ""

@@ -1,6 +1,6 @@
 """The coins of a run that has ended: everything that follows from them, computed again.
 
-What is believed are the contract and the reports. From these follow everybody's chance and payment; from
+The contract and the reports are taken as given. From these follow everybody's chance and payment; from
 the opened secrets who took part in which round; from both together the money of every round and every
 client's amount. `check_run` compares all of this with what the run has recorded.
 """
@@ -23,7 +23,7 @@ _SAME = 1e-10  # what is computed by the same formulas, perhaps on two machines
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RunRecord:
-    """What a run has recorded."""
+    """What a run recorded."""
 
     contract: Contract
     reports: Reports
@@ -34,7 +34,7 @@ class RunRecord:
 
 
 def check_run(record: RunRecord) -> list[Finding]:
-    """Whether those who took part and were paid are those the contract, the reports and the coins say."""
+    """Whether exactly those took part and were paid whom contract, reports and coins determine."""
     openings, coins = check_openings(record.transcript)
     findings = [check_contract(record.transcript.roster, record.contract), *openings]
     if coins is None or not findings[0].holds:
@@ -50,21 +50,21 @@ def check_run(record: RunRecord) -> list[Finding]:
 
 
 def _check_chances(terms: PaidTerms, coins: Coins) -> Finding:
-    """Whether every client has the chance on the roster that its report is worth."""
+    """Whether every client has the chance on the roster that its report entitles it to."""
     roster = coins.roster
     if roster.names != terms.clients:
         return Finding("chances", False, "the roster lists other clients than those who reported")
     wrong = _first_difference(roster.chances.tolist(), terms.lottery.chances.tolist())
     if wrong is not None:
-        listed, due = float(roster.chances[wrong]), float(terms.lottery.chances[wrong])
-        text = f"client {roster.names[wrong]}: {listed!r} on the roster, {due!r} by contract and report"
+        chance, due = float(roster.chances[wrong]), float(terms.lottery.chances[wrong])
+        text = f"client {roster.names[wrong]}: {chance!r} on the roster, {due!r} by contract and report"
         return Finding("chances", False, text)
     return Finding("chances", True, f"of {len(roster.names):,} clients, as contract and reports say")
 
 
-def _first_difference(stated: Sequence[object], due: Sequence[object]) -> int | None:
+def _first_difference(values: Sequence[object], due: Sequence[object]) -> int | None:
     """The first place where two columns differ; numbers by more than machines do."""
-    for place, (one, other) in enumerate(zip(stated, due, strict=True)):
+    for place, (one, other) in enumerate(zip(values, due, strict=True)):
         if isinstance(one, float) and isinstance(other, float):
             if not math.isclose(one, other, rel_tol=_SAME, abs_tol=0.0):
                 return place
@@ -97,24 +97,24 @@ def _check_statement(terms: PaidTerms, coins: Coins, record: RunRecord) -> list[
     """Whether the statement has everybody's terms and participations, and the amount that is due."""
     statement, names = record.statement, coins.roster.names
     if statement is None:
-        return [Finding("statement", False, "there is none: the run has not ended")]
+        return [Finding("statement", False, "none yet: the run has not ended")]
     if statement.clients != names:
         return [Finding("statement", False, "lists other clients than the roster")]
     times = coins.times_in().tolist()
     due: dict[str, Sequence[object]] = {
         **terms.columns, "participations": times, "amounts": terms.amounts(times)
     }  # fmt: skip
-    stated: dict[str, Sequence[object]] = {**statement.columns, "amounts": statement.amounts}
+    columns: dict[str, Sequence[object]] = {**statement.columns, "amounts": statement.amounts}
     findings = []
     for claim, values in due.items():
-        if claim not in stated:
+        if claim not in columns:
             findings.append(Finding(claim, False, "not in the statement"))
             continue
-        wrong = _first_difference(stated[claim], values)
+        wrong = _first_difference(columns[claim], values)
         if wrong is None:
             findings.append(Finding(claim, True, f"of {len(names):,} clients, as in the statement"))
         else:
-            said, right = stated[claim][wrong], values[wrong]
-            text = f"client {names[wrong]}: {said} in the statement, {right} by contract, report and coins"
+            value, right = columns[claim][wrong], values[wrong]
+            text = f"client {names[wrong]}: {value} in the statement, {right} by contract, report and coins"
             findings.append(Finding(claim, False, text))
     return findings

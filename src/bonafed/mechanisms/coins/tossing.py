@@ -7,7 +7,7 @@ chosen by whoever samples. They come from a secret of the server and a nonce of 
     (2)  client n draws a nonce x_n and sends H(contract, n, x_n) with its report;
     (3)  the server publishes the roster: every name, its commitment and its chance. From here on nothing
          can be changed. A client looks for its own line, notes the digest of the roster, and only then
-    (4)  reveals its nonce, where all can see it. Who does not reveal is not admitted: its coins are never
+    (4)  reveals its nonce, where all can see it. One that does not is not admitted: its coins are never
          heads, draws that fall on it are void, and nobody else's chance changes;
     (5)  beacon = H(roster, s, x_1, ..., x_N). Round r has the uniform whole numbers
              u_{r,1}, u_{r,2}, ... below 2^64, eight bytes each of SHAKE256(beacon, r);
@@ -17,9 +17,10 @@ chosen by whoever samples. They come from a secret of the server and a nonce of 
 
 If one client draws its nonce at random and keeps it to itself until (4), the beacon is a fresh random
 number to everybody else. So it is to the server, which (1) and (3) bind before it sees that nonce. If the
-server is the honest one, no client knows anything of the coins before it is sampled. What is left: who
-knows s and all other nonces can still decide *whether* to reveal, so that k clients who help the server
-choose among 2^k beacons, at the price of not being admitted and of being listed (`Coins.withheld`).
+server is the honest one, no client knows anything about the coins before it is sampled. What
+remains: whoever knows s and all other nonces can still decide *whether* to reveal, so that k clients who
+help the server choose among 2^k beacons, at the price of not being admitted and of being listed
+(`Coins.withheld`).
 
 Rounding. A coin is heads with probability ceil(q 2^64)/2^64: exactly q for 0 and for every double of at
 least 2^-12, otherwise too often by less than 2^-64. A draw falls on k with probability
@@ -53,7 +54,7 @@ _HEX = re.compile(r"[0-9a-f]{64}")
 
 
 def commit(secret: bytes) -> str:
-    """(1): what the server publishes of its secret; 64 hexadecimal digits.
+    """(1): the commitment that the server publishes; 64 hexadecimal digits.
 
     >>> commit(bytes(32))[:16]
     '25a7a376132bdfea'
@@ -62,7 +63,7 @@ def commit(secret: bytes) -> str:
 
 
 def commit_nonce(contract: str, name: str, nonce: bytes) -> str:
-    """(2): what a client sends of its nonce; good for this contract and this name only.
+    """(2): the commitment that a client sends; valid for this contract and this name only.
 
     `contract` is the SHA-256 of the contract's canonical form, 64 hexadecimal digits.
     """
@@ -135,24 +136,24 @@ class Coins:
     )  # of each of them the last number that is its own
 
     def __post_init__(self) -> None:
-        agreed = self.roster
-        if not hmac.compare_digest(commit(self.secret), agreed.commitment):
-            rule = f"must be the one committed to in the contract ({agreed.commitment[:12]}...)"
+        roster = self.roster
+        if not hmac.compare_digest(commit(self.secret), roster.commitment):
+            rule = f"must be the one committed to in the contract ({roster.commitment[:12]}...)"
             raise InvalidValue("secret", rule, f"one of commitment {commit(self.secret)[:12]}...")
-        if len(self.nonces) != len(agreed.names):
-            raise InvalidValue("nonces", f"must have {len(agreed.names)} values", len(self.nonces))
-        for name, nonce, promised in zip(agreed.names, self.nonces, agreed.commitments, strict=True):
+        if len(self.nonces) != len(roster.names):
+            raise InvalidValue("nonces", f"must have {len(roster.names)} values", len(self.nonces))
+        for name, nonce, commitment in zip(roster.names, self.nonces, roster.commitments, strict=True):
             if nonce is None:
                 continue
-            found = commit_nonce(agreed.contract, name, nonce)
-            if found != promised:
-                rule = f"must be the one committed to ({promised[:12]}...)"
-                raise InvalidValue(f"nonce of {name}", rule, f"one of commitment {found[:12]}...")
+            own = commit_nonce(roster.contract, name, nonce)
+            if own != commitment:
+                rule = f"must be the one committed to ({commitment[:12]}...)"
+                raise InvalidValue(f"nonce of {name}", rule, f"one of commitment {own[:12]}...")
         parts = (b"" if nonce is None else nonce for nonce in self.nonces)
-        able = np.flatnonzero(agreed.chances > 0)
-        ends = (_coin_ends if agreed.draws is None else _draw_ends)(agreed.chances[able])
+        able = np.flatnonzero(roster.chances > 0)
+        ends = (_coin_ends if roster.draws is None else _draw_ends)(roster.chances[able])
         object.__setattr__(
-            self, "_beacon", _hash("beacon", bytes.fromhex(agreed.digest), self.secret, *parts)
+            self, "_beacon", _hash("beacon", bytes.fromhex(roster.digest), self.secret, *parts)
         )
         object.__setattr__(self, "_able", able)
         object.__setattr__(self, "_ends", ends)
@@ -172,11 +173,11 @@ class Coins:
         number = checks.whole("round", round_number, at_most=self.roster.rounds)
         if self.roster.draws is None:
             mine = uniforms(self._beacon, number, len(self.roster.names))[self._able]
-            found = self._able[mine <= self._ends]
+            places = self._able[mine <= self._ends]
         else:
             numbers = uniforms(self._beacon, number, self.roster.draws)
-            found = self._able[np.searchsorted(self._ends, numbers, side="left")]
-        return found[self._admitted[found]]
+            places = self._able[np.searchsorted(self._ends, numbers, side="left")]
+        return places[self._admitted[places]]
 
     @property
     def _admitted(self) -> NDArray[np.bool_]:
@@ -184,14 +185,14 @@ class Coins:
 
     def times_in(self) -> NDArray[np.int64]:
         """(N,) rounds each client is in over the whole run, counted as often as it was drawn."""
-        found = np.zeros(len(self.roster.names), dtype=np.int64)
+        times = np.zeros(len(self.roster.names), dtype=np.int64)
         for number in range(1, self.roster.rounds + 1):
-            np.add.at(found, self.participants(number), 1)
-        return found
+            np.add.at(times, self.participants(number), 1)
+        return times
 
 
 def toss(roster: Roster, secret: bytes, revealed: Mapping[str, bytes]) -> Coins:
-    """(5) from the nonces by name; who is not among them has not revealed.
+    """(5) from the nonces by name; clients without one have not revealed.
 
     >>> nonces = {"ada": bytes(32), "ben": bytes(31) + b"x"}
     >>> commitments = {name: commit_nonce("0" * 64, name, nonce) for name, nonce in nonces.items()}
@@ -200,10 +201,10 @@ def toss(roster: Roster, secret: bytes, revealed: Mapping[str, bytes]) -> Coins:
     >>> [coins.participants(number).tolist() for number in (1, 2, 3)]
     [[0, 1], [0, 1], [1]]
     """
-    known = set(roster.names)
+    names = set(roster.names)
     for name in revealed:
-        if name not in known:
-            raise InvalidValue("nonces", "must be of clients on the roster", _shown(name))
+        if name not in names:
+            raise InvalidValue("nonces", "must belong to clients on the roster", _shown(name))
     return Coins(roster, secret, tuple(revealed.get(name) for name in roster.names))
 
 
@@ -217,8 +218,8 @@ def make_roster(
 ) -> Roster:
     """(3) from the commitments by name, in the order of the chances."""
     values = checks.vector("chances", chances, length=len(commitments))
-    names, promised = tuple(commitments), tuple(commitments.values())
-    return Roster(contract, commitment, rounds, draws, names, promised, values)
+    names, hashes = tuple(commitments), tuple(commitments.values())
+    return Roster(contract, commitment, rounds, draws, names, hashes, values)
 
 
 def uniforms(beacon: bytes, round_number: int, count: int) -> NDArray[np.uint64]:
@@ -273,7 +274,7 @@ def _checked_secret(name: str, value: object) -> bytes:
 
 
 def _checked_name(value: object) -> str:
-    """What can be shown on a line, and told from other names by its characters."""
+    """A name that fits on a line and cannot be mistaken for another."""
     if not isinstance(value, str) or not value.isprintable() or not 0 < len(value) <= _LONGEST_NAME:
         rule = f"must be 1 to {_LONGEST_NAME} printable characters"
         raise InvalidValue("name of a client", rule, _shown(value))

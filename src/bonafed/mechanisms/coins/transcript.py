@@ -35,10 +35,10 @@ class Transcript:
 
     def coins(self, secret: bytes | None = None) -> Coins:
         """The coins, of the secret in the file or, before that is opened, of the one at hand."""
-        known = self.secret if secret is None else secret
-        if known is None:
+        key = self.secret if secret is None else secret
+        if key is None:
             raise MissingValue("secret", "must be opened: there are no coins without it")
-        return Coins(self.roster, known, self.nonces)
+        return Coins(self.roster, key, self.nonces)
 
 
 def transcript_of(coins: Coins, *, opened: bool) -> Transcript:
@@ -84,71 +84,71 @@ def read_transcript(path: Path | str) -> Transcript:
 
 
 def transcript_from_json(data: object) -> Transcript:
-    """The same of plain data."""
-    found = _exactly("coins", data, _KEYS)
-    if found["format"] != FORMAT:
-        raise InvalidValue("format", f"must be {FORMAT!r}", repr(found["format"])[:60])
-    if found["version"] != VERSION or isinstance(found["version"], bool):
-        raise InvalidValue("version", f"must be {VERSION}", repr(found["version"])[:60])
-    if not isinstance(found["clients"], list) or not found["clients"]:
-        raise InvalidValue("clients", "must be a non-empty list", repr(found["clients"])[:60])
-    clients = [_exactly("client", entry, _CLIENT_KEYS) for entry in found["clients"]]
+    """The same from plain data."""
+    fields = _exactly("coins", data, _KEYS)
+    if fields["format"] != FORMAT:
+        raise InvalidValue("format", f"must be {FORMAT!r}", repr(fields["format"])[:60])
+    if fields["version"] != VERSION or isinstance(fields["version"], bool):
+        raise InvalidValue("version", f"must be {VERSION}", repr(fields["version"])[:60])
+    if not isinstance(fields["clients"], list) or not fields["clients"]:
+        raise InvalidValue("clients", "must be a non-empty list", repr(fields["clients"])[:60])
+    clients = [_exactly("client", entry, _CLIENT_KEYS) for entry in fields["clients"]]
     roster = Roster(
-        found["contract"],
-        found["commitment"],
-        _whole("rounds", found["rounds"]),
-        None if found["draws"] is None else _whole("draws", found["draws"]),
+        fields["contract"],
+        fields["commitment"],
+        _whole("rounds", fields["rounds"]),
+        None if fields["draws"] is None else _whole("draws", fields["draws"]),
         tuple(client["name"] for client in clients),
         tuple(client["commitment"] for client in clients),
         checks.vector("chances", [checks.number("chance", client["chance"]) for client in clients]),
     )
     nonces = tuple(_bytes(f"nonce of {client['name']}", client["nonce"]) for client in clients)
-    return Transcript(roster, nonces, _bytes("secret", found["secret"]))
+    return Transcript(roster, nonces, _bytes("secret", fields["secret"]))
 
 
 def check_openings(transcript: Transcript) -> tuple[list[Finding], Coins | None]:
     """Whether everything that was committed to opens; the coins, if it does."""
     roster = transcript.roster
-    found = [
+    findings = [
         Finding("roster", True, f"{len(roster.names):,} clients, {roster.rounds:,} rounds, {roster.digest}")
     ]
     try:
         coins = transcript.coins()
     except InvalidValue as error:
-        return [*found, Finding("commitments", False, str(error))], None
+        return [*findings, Finding("commitments", False, str(error))], None
     withheld = coins.withheld
     detail = f"the server's secret and {len(roster.names) - len(withheld):,} nonces open them"
     if withheld:
         more = ", ..." if len(withheld) > 5 else ""
         detail += f"; not revealed, not admitted: {', '.join(withheld[:5])}{more}"
-    return [*found, Finding("commitments", True, detail)], coins
+    return [*findings, Finding("commitments", True, detail)], coins
 
 
 def check_rounds(coins: Coins, rounds: Sequence[Sequence[int]]) -> Finding:
-    """Whether those who took part are those the coins say; the first difference otherwise."""
+    """Whether the coins chose those who took part; the first difference otherwise."""
     expected = coins.roster.rounds
     if len(rounds) != expected:
         return Finding(
-            "participants", False, f"{len(rounds):,} rounds are recorded, agreed were {expected:,}"
+            "participants", False, f"{len(rounds):,} rounds are recorded, but {expected:,} were agreed"
         )
     total = 0
     for number, recorded in enumerate(rounds, 1):
-        drawn = sorted(coins.participants(number).tolist())
-        total += len(drawn)
-        if sorted(recorded) != drawn:
-            return Finding("participants", False, f"round {number}: {_difference(coins, drawn, recorded)}")
+        due = sorted(coins.participants(number).tolist())
+        total += len(due)
+        if sorted(recorded) != due:
+            return Finding("participants", False, f"round {number}: {_difference(coins, due, recorded)}")
     return Finding(
         "participants", True, f"{total:,} participations in {expected:,} rounds, as the coins say"
     )
 
 
-def _difference(coins: Coins, drawn: list[int], recorded: Sequence[int]) -> str:
+def _difference(coins: Coins, due: list[int], recorded: Sequence[int]) -> str:
     names = coins.roster.names
-    for client in sorted({*drawn, *recorded}):
-        said, did = drawn.count(client), list(recorded).count(client)
-        if said != did:
+    for client in sorted({*due, *recorded}):
+        times_due, times = due.count(client), list(recorded).count(client)
+        if times_due != times:
             name = names[client] if 0 <= client < len(names) else f"{client}, who is not on the roster,"
-            return f"client {name} took part {_times(did)}, the coins say {_times(said)}"
+            return f"client {name} took part {_times(times)}, the coins say {_times(times_due)}"
     raise AssertionError("the lists differ")
 
 
@@ -157,12 +157,12 @@ def _times(count: int) -> str:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> JSONObject:
-    found: JSONObject = {}
+    fields: JSONObject = {}
     for name, value in pairs:
-        if name in found:
+        if name in fields:
             raise InvalidValue(name[:60], "must occur once", "two")
-        found[name] = value
-    return found
+        fields[name] = value
+    return fields
 
 
 def _exactly(what: str, data: object, keys: tuple[str, ...]) -> Mapping[str, Any]:
@@ -174,14 +174,12 @@ def _exactly(what: str, data: object, keys: tuple[str, ...]) -> Mapping[str, Any
             raise MissingValue(f"{what}.{key}")
     for key in data:
         if key not in keys:
-            raise InvalidValue(
-                f"{what}.{key}"[:60], "must not be given, it is unknown", repr(data[key])[:60]
-            )
+            raise InvalidValue(f"{what}.{key}"[:60], "is unknown", repr(data[key])[:60])
     return data
 
 
 def _whole(name: str, value: object) -> int:
-    """Of the type that JSON has for it: 3.0 is written by nobody."""
+    """A JSON integer: nobody writes 3.0 for a count."""
     if not isinstance(value, int):
         raise InvalidValue(name, "must be a whole number", repr(value)[:60])
     return checks.whole(name, value)

@@ -44,12 +44,12 @@ def read_object(path: str | Path) -> JSONObject:
         raise UnreadableFile(file, "not a contract: the file is not text") from error
 
     def once(pairs: list[tuple[str, object]]) -> JSONObject:
-        found = dict(pairs)
-        if len(found) < len(pairs):
+        fields = dict(pairs)
+        if len(fields) < len(pairs):
             counts = Counter(name for name, _ in pairs)
             twice = counts.most_common(1)[0][0]
-            raise UnreadableFile(file, f"not a contract: the key {twice!r:.60} must not be there twice")
-        return found
+            raise UnreadableFile(file, f"not a contract: duplicate key {twice!r:.60}")
+        return fields
 
     def no_number(word: str) -> NoReturn:
         raise UnreadableFile(file, f"not a contract: numbers must be finite, got {word}")
@@ -59,7 +59,7 @@ def read_object(path: str | Path) -> JSONObject:
     except json.JSONDecodeError as error:
         raise UnreadableFile(file, f"not JSON: {error.msg}", error.lineno) from error
     except RecursionError as error:
-        raise UnreadableFile(file, "not a contract: too many brackets inside each other") from error
+        raise UnreadableFile(file, "not a contract: nested too deeply") from error
     except ValueError as error:  # integers of thousands of digits
         raise UnreadableFile(file, "not a contract: a number has too many digits") from error
     if not isinstance(data, dict):
@@ -67,33 +67,33 @@ def read_object(path: str | Path) -> JSONObject:
     return data
 
 
-def require_same(found: object, meant: object, name: str) -> None:
+def require_same(value: object, canonical: object, name: str) -> None:
     """What was read is what would be written: the same keys and values, all the way down."""
-    if isinstance(meant, dict):
-        if not isinstance(found, dict):
-            raise InvalidValue(name, "must be an object", repr(found)[:60])
-        for key in found:
-            if key not in meant:
-                raise InvalidValue(f"{name}.{key}"[:90], "must not be there", repr(found[key])[:60])
-        for key in meant:
-            if key not in found:
+    if isinstance(canonical, dict):
+        if not isinstance(value, dict):
+            raise InvalidValue(name, "must be an object", repr(value)[:60])
+        for key in value:
+            if key not in canonical:
+                raise InvalidValue(f"{name}.{key}"[:90], "must be absent", repr(value[key])[:60])
+        for key in canonical:
+            if key not in value:
                 raise MissingValue(f"{name}.{key}")
-            require_same(found[key], meant[key], f"{name}.{key}")
-    elif isinstance(meant, list):
-        if not isinstance(found, list) or len(found) != len(meant):
-            raise InvalidValue(name, f"must be a list of {len(meant)} values", repr(found)[:60])
-        for place, (one, other) in enumerate(zip(found, meant, strict=True)):
+            require_same(value[key], canonical[key], f"{name}.{key}")
+    elif isinstance(canonical, list):
+        if not isinstance(value, list) or len(value) != len(canonical):
+            raise InvalidValue(name, f"must be a list of {len(canonical)} values", repr(value)[:60])
+        for place, (one, other) in enumerate(zip(value, canonical, strict=True)):
             if isinstance(other, (dict, list)) or not _same_value(one, other):
                 require_same(one, other, f"{name}[{place}]")
-    elif not _same_value(found, meant):
-        raise InvalidValue(name, f"must be {meant!r:.60}", repr(found)[:60])
+    elif not _same_value(value, canonical):
+        raise InvalidValue(name, f"must be {canonical!r:.60}", repr(value)[:60])
 
 
-def _same_value(found: object, meant: object) -> bool:
+def _same_value(value: object, canonical: object) -> bool:
     """Equal, and of a kind: 7 may stand for 7.0, but not true or 7.0 for a count, nor -0.0 for 0.0."""
-    if isinstance(found, bool) or (isinstance(meant, int) and type(found) is not int):
+    if isinstance(value, bool) or (isinstance(canonical, int) and type(value) is not int):
         return False
-    return found == meant and (found != 0 or not str(found).startswith("-"))
+    return value == canonical and (value != 0 or not str(value).startswith("-"))
 
 
 def tidy(data: JSONObject) -> JSONObject:
@@ -109,17 +109,17 @@ def tidy(data: JSONObject) -> JSONObject:
     return {key: value(part) for key, part in data.items()}
 
 
-def require_version(version: object, wanted: int, name: str) -> None:
+def require_version(version: object, current: int, name: str) -> None:
     """Files of another version are refused: what they promised was not checked as strictly."""
-    if isinstance(version, int) and version is not True and 0 < version < wanted:
-        rule = f"must be {wanted}: the file is of an older bonafed, quote the contract again"
+    if isinstance(version, int) and version is not True and 0 < version < current:
+        rule = f"must be {current}: the file is of an older bonafed, quote the contract again"
         raise InvalidValue(name, rule, version)
-    if version != wanted:
-        raise InvalidValue(name, f"must be {wanted}", repr(version)[:60])
+    if version != current:
+        raise InvalidValue(name, f"must be {current}", repr(version)[:60])
 
 
 def coins_from_json(coins: object) -> str | None:
-    """The commitment of the secret that decides who is sampled, where one is published.
+    """The commitment to the secret that decides who is sampled, where one is published.
 
     `coins` is {"commitment": 64 hex digits}: the SHA-256 that the server is held to when it reveals.
     """
@@ -133,7 +133,9 @@ def coins_from_json(coins: object) -> str | None:
 def coin_commitment(value: object) -> str:
     """A SHA-256 in lowercase hex."""
     if not isinstance(value, str) or len(value) != 64 or not set(value) <= _HEX:
-        raise InvalidValue("contract.coins.commitment", "must be 64 digits 0 to f", repr(value)[:90])
+        raise InvalidValue(
+            "contract.coins.commitment", "must be 64 hexadecimal digits in lower case", repr(value)[:90]
+        )
     return value
 
 

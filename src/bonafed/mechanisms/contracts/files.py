@@ -19,7 +19,7 @@ from bonafed.shown import JSONObject
 
 
 def read_contract(path: str | Path) -> Contract:
-    """The contract of a file, of whichever mechanism: well formed, not yet known to be worth signing."""
+    """The contract in a file, of any mechanism: well formed, not yet known to be worth signing."""
     return contract_from_json(read_object(path))
 
 
@@ -37,6 +37,6 @@ def verify_contract(path: str | Path) -> Sequence[Finding]:
 
 
 def write_contract(contract: Contract, path: str | Path) -> str:
-    """Write a contract in canonical form; its digest, which is what `sha256sum` says of the file."""
+    """Write a contract in canonical form and return its digest, as `sha256sum` prints it for the file."""
     write_together({Path(path): contract.content})
     return contract.digest

@@ -27,7 +27,7 @@ def public_path(key: Path) -> Path:
 
 
 def make_keys(path: Path) -> Path:
-    """Write a new private key, for its owner alone (mode 0600), and beside it the public one: its path."""
+    """Write a new private key, for its owner only (mode 0600), and the public one; returns its path."""
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 

@@ -48,12 +48,19 @@ def _two_or_more(name: str, value: object) -> int:
 def _counts(name: str, value: Any) -> tuple[int, ...]:
     counts = checks.vector(name, value, sign="positive")
     if counts.size < 2:
-        raise InvalidValue(name, "must be of at least two agents", counts.size)
-    return tuple(int(count) for count in counts)
+        raise InvalidValue(name, "must list at least two agents", counts.size)
+    return tuple(checks.whole(name, count) for count in counts.tolist())
 
 
 def _unit(name: str, value: object) -> float:
     return checks.between(name, checks.number(name, value), 0.0, 1.0)
+
+
+def _open_unit(name: str, value: object) -> float:
+    number = checks.number(name, value)
+    if not 0 < number < 1:
+        raise InvalidValue(name, "must be between 0 and 1, ends excluded", number)
+    return number
 
 
 def _path(name: str, value: object) -> Path:
@@ -66,23 +73,28 @@ def _natural(name: str, value: object) -> int:
 
 @dataclass(frozen=True)
 class PopulationOptions(Section):
-    """Who might train together."""
+    """The agents that might train together."""
 
     counts: tuple[int, ...] = key(_counts, help="Samples of each agent, such as 200,200,800.")
-    classes: int = key(_two_or_more, 10, help="Of the labels.")
-    delta: float = key(_unit, 0.0, help="How unlike agents are: 0 alike, 1 each has a label of its own.")
+    classes: int = key(_two_or_more, 10, help="How many labels there are.")
+    delta: float = key(
+        _unit, 0.0, help="How much agents differ: 0 not at all, 1 each has a label of its own."
+    )
     shares: Path | None = key(
-        _path, None, metavar="FILE.csv", help="Instead: the share of every class, a row per agent."
+        _path,
+        None,
+        metavar="FILE.csv",
+        help="Instead of --delta: the share of every class, one row per agent.",
     )
     parameters: int = key(checks.whole, 10, help="Of the model.")
     regulariser: float = key(checks.positive, 0.1, metavar="MU", help="Strong convexity of the losses.")
     lipschitz: float = key(
-        checks.positive, math.sqrt(2.0), help="Longest gradient of a sample; 1.414 for a softmax."
+        checks.positive, math.sqrt(2.0), help="Largest norm of a sample's gradient; 1.414 for softmax."
     )
-    confidence: float = key(_unit, 0.05, help="The bounds hold but with this probability.")
+    confidence: float = key(_open_unit, 0.05, help="Probability with which a bound may fail.")
 
     def population(self) -> Population:
-        """As the risk bounds see it; weights are in proportion to samples."""
+        """What the risk bounds depend on; weights are proportional to samples."""
         counts = np.asarray(self.counts, dtype=np.float64)
         return Population(
             counts / counts.sum(), counts, self._distributions(), self.lipschitz, self.parameters,
@@ -100,14 +112,18 @@ class PopulationOptions(Section):
             raise UnreadableFile(self.shares, f"must be rows of numbers ({error})") from error
         if rows.shape[0] != agents:
             raise InvalidValue("shares", f"must have {agents} rows, one per agent", rows.shape[0])
+        wrong = ~((rows >= 0).all(1) & (np.abs(rows.sum(1) - 1) <= 1e-9))
+        if wrong.any():
+            row = rows[wrong.argmax()].tolist()
+            raise InvalidValue("shares", "must be rows of probabilities that sum to 1", row)
         return np.asarray(rows)
 
 
 @dataclass(frozen=True)
 class AgentOptions(PopulationOptions):
-    """And whose question it is."""
+    """The same, and the agent that asks."""
 
-    agent: int = key(_natural, 0, help="Who asks: its number, from 0.")
+    agent: int = key(_natural, 0, help="The agent that asks, numbered from 0.")
 
     def _agree(self) -> None:
         if self.agent >= len(self.counts):
@@ -127,13 +143,14 @@ def join(options: AgentOptions) -> Document:
         advice += f": its risk bound falls from {alone:.4g} to {choices['join']:.4g}, payment included."
     elif free:
         advice += (
-            f" unless its payment turns out below {alone - together:.3g}: without it joining is better "
-            f"({together:.4g} against {alone:.4g}), with the most it can owe, {payment:.3g}, it is not."
+            f" unless its payment turns out below {alone - together:.3g}: joining is better without a "
+            f"payment ({together:.4g} against {alone:.4g}), but not if it owes the most it can, "
+            f"{payment:.3g}."
         )
     else:
         advice += (
-            f": alone its risk bound is {alone:.4g}, in the federation {together:.4g} and its payment, "
-            "as its data are unlike the others'."
+            f": its risk bound is {alone:.4g} alone, but {together:.4g} plus a payment in the federation, "
+            "because its data are unlike the others'."
         )
     rows: list[tuple[Cell, ...]] = [
         ("stay alone", alone, 0.0, alone),
@@ -148,7 +165,9 @@ def join(options: AgentOptions) -> Document:
         "risk_alone": alone, "risk_together": together, "largest_payment": payment,
     }  # fmt: skip
     table = Table(f"Agent {k}, in units of loss", columns, tuple(rows))
-    return Document((advice, table), data, lambda: _bars("Should it join, payment included?", choices))
+    return Document(
+        (advice, table), data, lambda: _bars("Should the agent join, payment included?", choices)
+    )
 
 
 def _bars(title: str, choices: dict[str, float]) -> Figure:
@@ -158,44 +177,52 @@ def _bars(title: str, choices: dict[str, float]) -> Figure:
 
 
 def _groups(name: str, value: object) -> str:
-    if not text(name, value).replace("/", " ").replace(",", " ").replace(" ", "").isdecimal():
+    members = [group.replace(",", " ").split() for group in text(name, value).split("/")]
+    if not all(group and all(agent.isdecimal() for agent in group) for group in members):
         raise InvalidValue(name, "must be groups of agents such as 0,1/2,3", repr(value))
     return str(value)
 
 
 @dataclass(frozen=True)
 class GroupOptions(PopulationOptions):
-    """And how they might be grouped."""
+    """The same, and how they might be grouped."""
 
     groups: str | None = key(
-        _groups, None, metavar="A,B/C,D", help="Groups of agents (those with the same main label)."
+        _groups,
+        None,
+        metavar="A,B/C,D",
+        help="Groups of agents (by default, those with the same main label).",
     )
 
 
 def federate(options: GroupOptions) -> Document:
     """One model for all, one per group, or everybody alone?"""
     population = options.population()
-    groups = _given_groups(options.groups) if options.groups is not None else _alike(population)
-    found = federate_or_cluster(population, groups)
-    said = {
+    groups = _alike(population) if options.groups is None else _parse_groups(options.groups)
+    agents = sorted(agent for group in groups for agent in group)
+    if agents != list(range(len(options.counts))):
+        rule = f"must hold every agent 0..{len(options.counts) - 1} once"
+        raise InvalidValue("groups", rule, repr(options.groups))
+    choice, bounds = federate_or_cluster(population, groups)
+    advice = {
         "federate": "Train one model for all",
         "cluster": f"Train one model per group ({len(groups)} groups)",
         "learn alone": "Let everybody learn alone",
-    }[found.choice]
-    others = " and ".join(f"{v:.4g} for {n}" for n, v in found.bounds.items() if n != found.choice)
-    advice = f"{said}: the risk bound of all together is {found.bounds[found.choice]:.4g}, {others}."
-    rows = tuple((name, value) for name, value in found.bounds.items())
+    }[choice]
+    others = " and ".join(f"{bound:.4g} for {name}" for name, bound in bounds.items() if name != choice)
+    advice += f": the risk bound of all together is {bounds[choice]:.4g}, against {others}."
+    rows = tuple(bounds.items())
     table = Table("", (Column("choice", left=True), Column("risk bound, all together", ".4g")), rows)
     groups_text = "groups: " + " / ".join(",".join(map(str, group)) for group in groups)
     data = {
-        "question": "federate-or-cluster", "choice": found.choice, "bounds": found.bounds,
+        "question": "federate-or-cluster", "choice": choice, "bounds": bounds,
         "groups": [list(map(int, group)) for group in groups],
     }  # fmt: skip
     title = "One model, several, or none together?"
-    return Document((advice, table, groups_text), data, lambda: _bars(title, found.bounds))
+    return Document((advice, table, groups_text), data, lambda: _bars(title, bounds))
 
 
-def _given_groups(words: str) -> list[list[int]]:
+def _parse_groups(words: str) -> list[list[int]]:
     return [[int(k) for k in group.replace(",", " ").split()] for group in words.split("/")]
 
 
@@ -263,13 +290,17 @@ def manipulation(options: AgentOptions) -> Document:
 
 @dataclass(frozen=True)
 class ClusterOptions(Section):
-    """Of a federation whose payments are to be approximated."""
+    """A federation whose payments are to be approximated."""
 
     agents: int = key(_two_or_more, metavar="K", help="How many.")
     epsilon: float = key(checks.positive, 0.01, help="Payments may be this far from VCG, in units of loss.")
     regulariser: float = key(checks.positive, 0.1, metavar="MU", help="Strong convexity of the losses.")
-    smoothness: float | None = key(checks.positive, None, help="L_g; mu + 1/2 of a softmax if left out.")
-    gradient_bound: float = key(checks.positive, math.sqrt(2.0), help="Longest gradient of an agent.")
+    smoothness: float | None = key(
+        checks.positive, None, help="L_g; if left out mu + 1/2, that of softmax."
+    )
+    gradient_bound: float = key(
+        checks.positive, math.sqrt(2.0), help="Largest norm of an agent's gradient."
+    )
 
 
 def clusters(options: ClusterOptions) -> Document:
@@ -279,10 +310,10 @@ def clusters(options: ClusterOptions) -> Document:
     def count(epsilon: float) -> int:
         return cluster_count(options.agents, smooth, options.gradient_bound, options.regulariser, epsilon)
 
-    needed = count(options.epsilon)
-    advice = f"{needed} clusters keep payments within {options.epsilon:g} of VCG"
-    if needed < options.agents:
-        share = needed / options.agents
+    minimum = count(options.epsilon)
+    advice = f"{minimum} clusters keep payments within {options.epsilon:g} of VCG"
+    if minimum < options.agents:
+        share = minimum / options.agents
         advice += (
             f", with {share:.0%} of the work of one model without each of {options.agents} agents. Lying "
             "does not pay for any number of clusters, but payments may then sum to less than zero: the "
@@ -294,7 +325,7 @@ def clusters(options: ClusterOptions) -> Document:
     rows = tuple((float(epsilon), count(float(epsilon))) for epsilon in grid)
     table = Table("", (Column("epsilon (loss)", ".3g"), Column("clusters")), rows)
     data = {
-        "question": "clusters", "agents": options.agents, "epsilon": options.epsilon, "clusters": needed,
+        "question": "clusters", "agents": options.agents, "epsilon": options.epsilon, "clusters": minimum,
         "table": [{"epsilon": epsilon, "clusters": number} for epsilon, number in rows],
     }  # fmt: skip
 
@@ -313,17 +344,17 @@ def clusters(options: ClusterOptions) -> Document:
 
 @dataclass(frozen=True)
 class PrivacyOptions(Section):
-    """Of a private federation that is being planned."""
+    """A private federation that is being planned."""
 
     agents: int = key(_two_or_more, 10, metavar="K", help="How many.")
-    samples: int = key(checks.whole, 1000, help="Of each agent.")
+    samples: int = key(checks.whole, 1000, help="Samples of each agent.")
     parameters: int = key(checks.whole, 170, help="Of the softmax model, constants included.")
     classes: int = key(_two_or_more, 10, help="Of the labels.")
     regulariser: float = key(
         checks.positive, 0.003, metavar="MU", help="mu/2 |w|^2 is added to every loss."
     )
-    epsilon: float = key(checks.positive, 10.0, help="Privacy that a record may lose over the whole run.")
-    delta: float = key(checks.positive, 1e-5, help="Of differential privacy.")
+    epsilon: float = key(checks.positive, 10.0, help="Privacy loss allowed per record over the whole run.")
+    delta: float = key(_open_unit, 1e-5, help="Of differential privacy.")
 
 
 def privacy_tradeoff(options: PrivacyOptions) -> Document:
@@ -337,26 +368,26 @@ def privacy_tradeoff(options: PrivacyOptions) -> Document:
         options.regulariser, math.sqrt(2.0), options.parameters, options.classes,
     )  # fmt: skip
 
-    def plan(epsilon: float) -> PrivatePlan:
+    def plan_at(epsilon: float) -> PrivatePlan:
         return plan_private(facts, alpha=epsilon, beta=options.delta)
 
-    chosen = plan(options.epsilon)
-    off, size = float(chosen.payment_error.max()), float(chosen.payment_scale.max())
-    if chosen.usable:
+    plan = plan_at(options.epsilon)
+    off, size = float(plan.payment_error.max()), float(plan.payment_scale.max())
+    if plan.usable:
         advice = (
-            f"Epsilon {options.epsilon:g} leaves payments that say something: off by about {off:.2g} where "
-            f"{size:.2g} is owed, after {chosen.training_steps} and {chosen.payment_steps} steps."
+            f"Payments are meaningful at epsilon {options.epsilon:g}: off by about {off:.2g} where "
+            f"{size:.2g} is owed, after {plan.training_steps} and {plan.payment_steps} steps."
         )
     else:
         enough = enough_for_payments(facts, alpha=options.epsilon, beta=options.delta)
         samples = "no number of samples" if enough.samples is None else f"{enough.samples:,} samples in all"
         epsilon = "no epsilon" if enough.alpha is None else f"an epsilon of {enough.alpha:g}"
         advice = (
-            f"Do not pay by these at epsilon {options.epsilon:g}: payments would be off by about {off:.2g} "
-            f"where {size:.2g} is owed; {samples}, or {epsilon}, would be enough."
+            f"Do not charge such payments at epsilon {options.epsilon:g}: they would be off by about "
+            f"{off:.2g} where {size:.2g} is owed; {samples}, or {epsilon}, would be enough."
         )
-    tried = sorted({*_ALPHAS, options.epsilon})
-    plans = {alpha: plan(alpha) for alpha in tried}
+    epsilons = sorted({*_ALPHAS, options.epsilon})
+    plans = {alpha: plan_at(alpha) for alpha in epsilons}
     rows = tuple(
         (alpha, p.training_steps, p.payment_steps, p.model_error, float(p.payment_error.max()), p.usable)
         for alpha, p in plans.items()
@@ -366,8 +397,8 @@ def privacy_tradeoff(options: PrivacyOptions) -> Document:
         Column("model off by", ".2g"), Column("payments off by", ".2g"), Column("payments usable"),
     )  # fmt: skip
     data = {
-        "question": "privacy-tradeoff", "epsilon": options.epsilon, "usable": chosen.usable,
-        "payment_error": off, "payment_scale": size, "model_error": chosen.model_error,
+        "question": "privacy-tradeoff", "epsilon": options.epsilon, "usable": plan.usable,
+        "payment_error": off, "payment_scale": size, "model_error": plan.model_error,
         "table": [
             {"epsilon": a, "training_steps": t1, "payment_steps": t2, "model_error": m, "payment_error": e,
              "usable": u}
@@ -387,7 +418,7 @@ def privacy_tradeoff(options: PrivacyOptions) -> Document:
         }
         labels = ("epsilon", "off by (loss)")
         return curve_figure(
-            "What privacy costs", np.array(tried), lines, labels, options.epsilon, log_x=True, log_y=True
+            "What privacy costs", np.array(epsilons), lines, labels, options.epsilon, log_x=True, log_y=True
         )
 
     return Document((advice, table), data, draw)

@@ -1,8 +1,8 @@
-"""Agents that try to gain by reporting something else than their gradient.
+"""Agents that try to gain by reporting something other than their gradient.
 
 An agent is a function (models (m, P), true gradients (m, P)) -> reports (m, P), or None for no report: it
-sees what the protocol sends it and its own data, nothing else. Each maker below returns one; `collude`
-returns two that act together. They fit `faithful(..., agents={number: agent})`, and any mechanism that asks
+sees what the protocol sends it and its own data, nothing else. Each function below makes one; `collude`
+makes two that act together. They fit `faithful(..., agents={number: agent})`, and any mechanism that asks
 for gradients.
 """
 
@@ -62,7 +62,7 @@ class _Stale:
 
 
 def stale() -> Agent:
-    """Computes once, and reports that for ever."""
+    """Computes one gradient and reports it forever."""
     return _Stale()
 
 
@@ -167,14 +167,14 @@ def best_response(
     values = [overall_loss(float(g)) for g in grid]
     at = int(np.argmin(values))
     a, b = float(grid[max(at - 1, 0)]), float(grid[min(at + 1, grid.size - 1)])
-    best, found = min(values), float(grid[at])
+    best, factor = min(values), float(grid[at])
     within = scipy.optimize.minimize_scalar(
         overall_loss, bounds=(a, b), method="bounded", options={"xatol": 1e-3 * b}
     )
     if within.fun < best:
-        best, found = float(within.fun), float(within.x)
+        best, factor = float(within.fun), float(within.x)
     truth = overall_loss(1.0)
-    return BestResponse(found, best, truth - best)
+    return BestResponse(factor, best, truth - best)
 
 
 _KINDS: dict[str, tuple[str, Callable[[float, Problem, np.random.Generator], Agent]]] = {
@@ -201,12 +201,12 @@ def agent_kind(name: str, text: object) -> Deviation:
 
 def agents_from(texts: Sequence[str], problem: Problem, rng: np.random.Generator) -> dict[int, Agent]:
     """Deviating agents from texts such as "3 amplify 5"; noise comes from one stream per agent."""
-    found = {}
+    agents = {}
     for text, stream in zip(texts, rng.spawn(len(texts)), strict=True):
         number, kind, argument = agent_kind("agents", text)
         if number >= problem.agents:
             raise InvalidValue("agents", f"must be numbered 0..{problem.agents - 1}", repr(text))
         if kind == "copy" and argument == number:
             raise InvalidValue("agents", "must copy another agent", repr(text))
-        found[number] = _KINDS[kind][1](argument, problem, stream)
-    return found
+        agents[number] = _KINDS[kind][1](argument, problem, stream)
+    return agents

@@ -1,14 +1,13 @@
-"""An audit of a run: what would one of its agents have gained by multiples of its gradient?
+"""An audit of a run: what would one of its agents have gained by reporting a multiple of its gradient?
 
-The samples must be at hand, as those of simulated clients are. Gains are those at the fixed points of
-training, with exact payments; what the certificate allows is epsilon for training and for payments each.
+It needs the samples, so clients must be simulated. Gains are those at the fixed points of training, with
+exact payments; the certificate allows epsilon for training and epsilon for payments.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import numpy as np
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from bonafed.economics.claims import Finding, Witness
 from bonafed.learning.problems.convex import Problem
@@ -21,24 +20,21 @@ from bonafed.mechanisms.faithful.section import own_section
 from bonafed.mechanisms.protocol import Attack
 
 _CLAIM = "faithfulness"
-_QUICK = (0.5, 2.0)  # factors, besides the best one
+_QUICK = (0.5, 2.0)  # factors tried besides those of the search
 
 
 def audit_run(attack: Attack) -> Sequence[Finding]:
-    """One finding: the best lie of one agent, or of all where there is time."""
+    """One finding: the best lie of the first agent, or of all agents if the audit need not be quick."""
     config, federation = attack.config, attack.federation
-    if config.privacy is not None:
-        text = "not searched in a run: private payments are judged on average (bonafed audit faithful)"
-        return [Finding(_CLAIM, None, text)]
-    if config.model.name != "softmax" or not hasattr(federation, "oracle"):
-        why = "the loss is not convex" if config.model.name != "softmax" else "samples are not at hand"
-        return [Finding(_CLAIM, None, f"not searched: {why}")]
+    reason = _why_not(attack)
+    if reason:
+        return [Finding(_CLAIM, None, f"not searched: {reason}")]
     section, members = own_section(config), federation.members
-    problem: Problem = federation.oracle(objective_of(config, members), weights_of(section, members))
-    who = [0] if attack.quick else range(problem.agents)
-    cases = [_best_lie(problem, k, attack.quick) for k in who]
-    tries = sum(count for _, _, count in cases)
-    gain, factor, agent = max((gain, factor, k) for (gain, factor, _), k in zip(cases, who, strict=True))
+    oracle: Callable[..., Problem] = federation.oracle  # type: ignore[attr-defined]  # `_why_not` looked
+    problem = oracle(objective_of(config, members), weights_of(section, members))
+    lies = [_best_lie(problem, k, attack.quick) for k in ([0] if attack.quick else range(problem.agents))]
+    tries = sum(lie.tries for lie in lies)
+    gain, factor, agent, _ = max(lies)
     allowed = 2 * section.epsilon
     if gain <= allowed:
         text = f"no multiple of its gradient pays in {tries} tries, largest gain {max(gain, 0.0):.2g}"
@@ -49,16 +45,39 @@ def audit_run(attack: Attack) -> Sequence[Finding]:
     return [Finding(_CLAIM, False, text, gain, witness, tries, allowed)]
 
 
-def _best_lie(problem: Problem, agent: int, quick: bool) -> tuple[float, float, int]:
-    """The gain of the best factor, the factor, and how many were tried."""
+def _why_not(attack: Attack) -> str:
+    """Why there is nothing to search, if so."""
+    config = attack.config
+    if config.privacy is not None:
+        return "gains from private payments are averages over the noise (bonafed audit faithful)"
+    # a module of the user's own is not the linear one, whatever the name in the config
+    if config.model.name != "softmax" or not getattr(attack.mechanism, "linear", True):
+        return "the loss is not known to be convex"
+    if own_section(config).variant == "printed":
+        return "printed payments are not near the exact ones (bonafed audit faithful --variant printed)"
+    if not hasattr(attack.federation, "oracle"):
+        return "the samples are not at hand"
+    return ""
+
+
+class _Lie(NamedTuple):
+    """The best multiple of its gradient that an agent can report."""
+
+    gain: float  # over the truth, in units of loss
+    factor: float
+    agent: int
+    tries: int  # factors that the search evaluated
+
+
+def _best_lie(problem: Problem, agent: int, quick: bool) -> _Lie:
     p, others = float(problem.weights[agent]), problem.without_each()[agent]
     shared = minimise(problem, problem.weights, tolerance=CLOSE)
     pivot = minima(problem, others[None], shared, CLOSE)[0]
-    base, tried = problem.value(pivot, others), 0
+    base, tries = problem.value(pivot, others), 0
 
     def overall(factor: float) -> float:
-        nonlocal tried
-        tried += 1
+        nonlocal tries
+        tries += 1
         mix = problem.weights.copy()
         mix[agent] *= factor
         model = minimise(problem, mix, shared, CLOSE)
@@ -69,4 +88,4 @@ def _best_lie(problem: Problem, agent: int, quick: bool) -> tuple[float, float, 
     truth = overall(1.0)
     gains = {best.factor: best.gain} | {f: truth - overall(f) for f in _QUICK if f <= high}
     factor = max(gains, key=gains.__getitem__)
-    return float(np.float64(gains[factor])), factor, tried
+    return _Lie(float(gains[factor]), factor, agent, tries)

@@ -1,4 +1,4 @@
-"""The paper's risk and complexity bounds as plain functions, with what is printed and what is right.
+"""The paper's risk and complexity bounds as plain functions, as printed and as corrected.
 
 `Population` holds what the risk bounds depend on. With c = L_ell^2 d log(2d/delta)/(4 mu) and the distance
 ||P - Q|| = sum |P - Q| between data distributions:
@@ -33,7 +33,7 @@ from bonafed.errors import InvalidValue
 
 @dataclass(frozen=True, eq=False)
 class Population:
-    """K agents, as the risk bounds see them."""
+    """K agents, as far as the risk bounds depend on them."""
 
     weights: Floats  # (K,) p, sum 1
     counts: Floats  # (K,) n, samples
@@ -92,14 +92,14 @@ def federated_risk(population: Population) -> Floats:
 def manipulated_risk(population: Population, factor: float) -> Floats:
     """(16): (K,) for each agent, if it alone amplifies its gradient by `factor`."""
     gamma, p = checks.positive("factor", factor), population.weights
-    found = np.empty(p.size)
+    risks = np.empty(p.size)
     for k in range(p.size):
         own = p.copy()
         own[k] *= gamma
         own /= own.sum()
         noise = float((own**2 / population.counts).sum()) * population._constant()
-        found[k] = noise + 2 * population._from_mean(own)[k]
-    return found
+        risks[k] = noise + 2 * population._from_mean(own)[k]
+    return risks
 
 
 def best_manipulation(population: Population) -> Floats:
@@ -127,9 +127,9 @@ def social_clustered_risk(
 ) -> float:
     """(21): one model per cluster; the printed first term lacks the cluster's weight (F-E11)."""
     p, total = population.weights, 0.0
-    seen = sorted(k for members in clusters for k in members)
-    if seen != list(range(p.size)):
-        raise InvalidValue("clusters", f"must hold every agent 0..{p.size - 1} once", seen)
+    agents = sorted(k for members in clusters for k in members)
+    if agents != list(range(p.size)):
+        raise InvalidValue("clusters", f"must hold every agent 0..{p.size - 1} once", agents)
     for members in clusters:
         who = np.array(members)
         inside = p[who] / p[who].sum()
@@ -152,8 +152,8 @@ def efficiency_bound(population: Population, smoothness: float, steps: int, gap:
     """Phi of (30): (8) with twice the constant, plus what T_1 gradient steps leave of the start's gap."""
     l_g, t = checks.positive("smoothness", smoothness), checks.whole("steps", steps, at_least=0)
     mu = population.strong_convexity
-    left = 2 * l_g / mu * (1 - mu / l_g) ** t * checks.non_negative("gap", gap)
-    return 2 * collective_risk(population) + left
+    remainder = 2 * l_g / mu * (1 - mu / l_g) ** t * checks.non_negative("gap", gap)
+    return 2 * collective_risk(population) + remainder
 
 
 class Advice(NamedTuple):
@@ -305,8 +305,8 @@ def privacy_tradeoff(
     if not 0 < keep < 1:
         raise InvalidValue("step", "must be below 1/((K-1) mu)", eta)
     rate = -math.log(keep)
-    wanted = math.log(begin * rate / noise) / rate
-    steps = max(0, math.ceil(wanted))
+    optimum = math.log(begin * rate / noise) / rate
+    steps = max(0, math.ceil(optimum))
     loss = noise * (1 + math.log(begin * rate / noise)) / rate
     return Tradeoff(noise, begin, keep, steps, loss, noise * steps + begin * keep**steps)
 

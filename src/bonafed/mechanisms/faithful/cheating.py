@@ -1,4 +1,4 @@
-"""Does cheating pay? Agents deviate from the protocol in many ways, and what they end up with is compared.
+"""Does cheating pay? Agents deviate from the protocol in many ways, and the outcomes are compared.
 
 What agent k minimises is J_k = F_k(w) + P_k. If the others report the truth, its payment is made of their
 reports alone, whatever k does, so that for ANY deviation, leading to ANY model w (theory C1)
@@ -76,11 +76,11 @@ class AgentData:
         """The problem of these agents alone, as agents 0, 1, ..; with flipped labels if tampered with."""
         rows = [np.flatnonzero(self.owner == k) for k in agents]
         owner = np.repeat(np.arange(len(agents)), [part.size for part in rows])
-        taken = np.concatenate(rows)
-        y = self.targets[taken]
+        index = np.concatenate(rows)
+        y = self.targets[index]
         if tampered:
             y = self.classes - 1 - y if self.classes else -y
-        return self._problem(self.features[taken], y, owner, None)
+        return self._problem(self.features[index], y, owner, None)
 
     def _problem(self, x: Floats, y: Floats | Ints, owner: Ints, weights: Floats | None) -> Problem:
         if self.classes:
@@ -114,11 +114,11 @@ class Charge(NamedTuple):
     """A payment, and how far integration may have put it off."""
 
     amount: float
-    above: float  # at most so much above the loss difference it stands for,
-    below: float  # and at most so much below; negative: at least so much above
+    above: float  # at most this much above the loss difference it stands for,
+    below: float  # and at most this much below; negative: at least so much above
 
 
-@dataclass(frozen=True, eq=False)  # no slots: `honest` is kept once computed
+@dataclass(frozen=True, eq=False)  # no slots: `honest` is cached
 class Case:
     """A federation after truthful training, ready to be attacked."""
 
@@ -139,7 +139,7 @@ class Case:
         if variant == "clusters":
             return Charge(self.difference(agent, model, self.pivots[agent]), 0.0, 0.0)
         rule: Literal["trapezoid", "left"] = "trapezoid" if variant == "corrected" else "left"
-        paid, gap = pay(
+        payments, gap = pay(
             self.problem, model, reports or Aggregation(self.problem),
             payment_steps=self.terms.payment_steps, epsilon=self.terms.epsilon, rule=rule,
             variant="printed" if variant == "printed" else "corrected", payers=[agent],
@@ -150,7 +150,7 @@ class Case:
         first_step = slope / (rate * self.problem.smoothness)
         error = min(1.0, self.holdings.bend * first_step / 4) * gap
         more = gap if rule == "left" else 0.0
-        return Charge(float(paid.amount[agent]), more + error, error - more)
+        return Charge(float(payments.amount[agent]), more + error, error - more)
 
     @cached_property
     def honest(self) -> tuple[Charge, ...]:
@@ -182,7 +182,7 @@ def prepare(holdings: AgentData, terms: Terms) -> Case:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One way to cheat and what came of it; losses and payments in units of loss."""
+    """One way to cheat and its outcome; losses and payments in units of loss."""
 
     agent: int
     name: str
@@ -218,7 +218,7 @@ def deviations(case: Case, agent: int, seed: int = 0) -> list[Trick]:
     limit, data = safe_factor(case.problem, agent), case.holdings
     other = (agent + 1) % case.problem.agents
     factors = [f for f in FACTORS if f <= limit] + [3 * limit]
-    flipped, copied = data.of(agent, tampered=True), data.of(other)
+    flipped_data, other_data = data.of(agent, tampered=True), data.of(other)
     return [
         *(Trick(f"{f:g} x its gradient", partial(cheats.amplify, f), f) for f in factors),
         Trick("minus its gradient", cheats.flip_sign, -1.0),
@@ -227,8 +227,8 @@ def deviations(case: Case, agent: int, seed: int = 0) -> list[Trick]:
         Trick("1 and 3 x its gradient in turn", lambda: cheats.alternate(3.0)),
         Trick("random numbers", lambda: cheats.random_numbers(0.1, np.random.default_rng(seed))),
         Trick("gradient plus noise", lambda: cheats.add_noise(1.0, np.random.default_rng(seed))),
-        Trick("flipped labels", lambda: cheats.on_other_data(flipped, 0)),
-        Trick(f"agent {other}'s gradient", lambda: cheats.on_other_data(copied, 0)),
+        Trick("flipped labels", lambda: cheats.on_other_data(flipped_data, 0)),
+        Trick(f"agent {other}'s gradient", lambda: cheats.on_other_data(other_data, 0)),
         Trick("silent half-way on", lambda: cheats.drop_out(case.steps // 2)),
     ]
 
@@ -265,8 +265,8 @@ class Curve(NamedTuple):
 def gain_curve(case: Case, agent: int, factors: Sequence[float]) -> Curve:
     """Gains at the fixed points of training."""
     losses = response(case, agent)
-    found = np.array(losses(1.0)) - [losses(float(factor)) for factor in factors]
-    return Curve(np.array(factors, dtype=np.float64), found[:, 0], found[:, 1])
+    gains = np.array(losses(1.0)) - [losses(float(factor)) for factor in factors]
+    return Curve(np.array(factors, dtype=np.float64), gains[:, 0], gains[:, 1])
 
 
 def best_factor(case: Case, agent: int) -> float:
@@ -282,35 +282,35 @@ def attack(case: Case, agent: int, seed: int = 0) -> list[Attempt]:
     if k >= case.problem.agents:
         raise InvalidValue("agent", f"must be in 0..{case.problem.agents - 1}", k)
     best = best_factor(case, k)
-    tried = [
+    tricks = [
         Trick(f"best to 10, {best:.4g} x", lambda: cheats.amplify(best), best),
         *deviations(case, k, seed),
     ]
-    return attempts(case, k, tried)
+    return attempts(case, k, tricks)
 
 
-def attempts(case: Case, agent: int, tried: Sequence[Trick]) -> list[Attempt]:
-    """The outcome of given deviations of one agent, the others truthful."""
+def attempts(case: Case, agent: int, tricks: Sequence[Trick]) -> list[Attempt]:
+    """The outcomes of these deviations of one agent, with the others truthful."""
     honest, own = case.honest[agent], float(case.losses[agent])
-    done = []
-    for start in range(0, len(tried), _AT_ONCE):
-        group = tried[start : start + _AT_ONCE]
+    outcomes = []
+    for start in range(0, len(tricks), _AT_ONCE):
+        group = tricks[start : start + _AT_ONCE]
         for deviation, end in zip(group, train_each(case, agent, [d.make() for d in group]), strict=True):
-            loss, paid, text = _settle(case, agent, end)
-            gain, unpaid = own + honest.amount - loss - paid.amount, own - loss
+            loss, charge, text = _settle(case, agent, end)
+            gain, unpaid = own + honest.amount - loss - charge.amount, own - loss
             if math.isnan(loss):
                 gain = unpaid = -math.inf
-            done.append(
+            outcomes.append(
                 Attempt(
-                    agent, deviation.name, deviation.factor, loss, paid.amount, gain, unpaid,
-                    2 * case.terms.epsilon + max(0.0, honest.above + paid.below), text,
+                    agent, deviation.name, deviation.factor, loss, charge.amount, gain, unpaid,
+                    2 * case.terms.epsilon + max(0.0, honest.above + charge.below), text,
                 )
             )  # fmt: skip
-    return done
+    return outcomes
 
 
-def _settle(case: Case, agent: int, end: Trained) -> tuple[float, Charge, str]:
-    """Loss and payment of a deviating agent, and what there is to say."""
+def _settle(case: Case, agent: int, end: RunEnd) -> tuple[float, Charge, str]:
+    """Loss and payment of a deviating agent, and a remark if there is one."""
     loss = float(case.problem.losses(end.model[None])[0, agent])
     if end.how == "diverged":
         return math.nan, Charge(math.nan, 0.0, 0.0), f"training diverges at step {end.step}"
@@ -324,7 +324,7 @@ def _settle(case: Case, agent: int, end: Trained) -> tuple[float, Charge, str]:
     return loss, case.charge(agent, end.model), ""
 
 
-class Trained(NamedTuple):
+class RunEnd(NamedTuple):
     """Where a run with a deviating agent ended."""
 
     model: Floats  # (P,) the last one
@@ -332,7 +332,7 @@ class Trained(NamedTuple):
     step: int  # of the end
 
 
-def train_each(case: Case, agent: int, deviating: Sequence[Agent]) -> list[Trained]:
+def train_each(case: Case, agent: int, deviating: Sequence[Agent]) -> list[RunEnd]:
     """Phase I once per deviating agent, side by side; each as `protocol.train` that believes it would.
 
     The agent's own gradient is taken from its own samples, not from a pass over everybody's.
@@ -340,7 +340,7 @@ def train_each(case: Case, agent: int, deviating: Sequence[Agent]) -> list[Train
     problem, mine, p = case.problem, case.holdings.of(agent), float(case.problem.weights[agent])
     others = problem.without_each()[agent]
     models = np.zeros((len(deviating), problem.size))
-    first, ends = np.zeros(len(deviating)), dict[int, Trained]()
+    first, ends = np.zeros(len(deviating)), dict[int, RunEnd]()
     for t in range(case.steps):
         active = [i for i in range(len(deviating)) if i not in ends]
         if not active:
@@ -351,13 +351,13 @@ def train_each(case: Case, agent: int, deviating: Sequence[Agent]) -> list[Train
         for row, i in enumerate(active):
             report = deviating[i](at[row : row + 1].copy(), own[row : row + 1].copy())
             if report is None:
-                ends[i] = Trained(at[row], "silent", t + 1)
+                ends[i] = RunEnd(at[row], "silent", t + 1)
                 continue
             g = total[row] + p * report[0]
             norm = float(np.linalg.norm(g))
             first[i] = norm if t == 0 else first[i]
             if not math.isfinite(norm) or norm > GROWTH * max(first[i], 1.0):
-                ends[i] = Trained(at[row], "diverged", t + 1)
+                ends[i] = RunEnd(at[row], "diverged", t + 1)
                 continue
             models[i] = at[row] - g / problem.smoothness
-    return [ends.get(i, Trained(models[i], "regular", case.steps)) for i in range(len(deviating))]
+    return [ends.get(i, RunEnd(models[i], "regular", case.steps)) for i in range(len(deviating))]

@@ -36,29 +36,27 @@ _PAIR_FACTORS = (1.0, 2.0)  # of the joint gradient
 _ROUNDING = 1e-9
 
 
-def verdicts(case: Case, tried: Sequence[Attempt]) -> list[Finding]:
+def verdicts(case: Case, attempts: Sequence[Attempt]) -> list[Finding]:
     """The four properties: of the attempts, and of the truthful run for all agents."""
     payments = np.array([charge.amount for charge in case.honest])
     return [
-        _faithful(tried),
+        _faithful(attempts),
         _efficient(case),
         _participation(case, payments, max(charge.above for charge in case.honest)),
         _budget(case, payments),
     ]
 
 
-def _faithful(tried: Sequence[Attempt]) -> Finding:
-    caught = [attempt for attempt in tried if attempt.pays]
-    shown = max(caught or tried, key=lambda attempt: attempt.gain)
-    allowed = f"(allowed {shown.allowed:.2g})"
+def _faithful(attempts: Sequence[Attempt]) -> Finding:
+    caught = [attempt for attempt in attempts if attempt.pays]
+    best = max(caught or attempts, key=lambda attempt: attempt.gain)
+    allowed = f"(allowed {best.allowed:.2g})"
     if caught:
-        text = (
-            f"agent {shown.agent} gains {shown.gain:.4g} over the truth {allowed}; its report: {shown.name}"
-        )
+        text = f"agent {best.agent} gains {best.gain:.4g} over the truth {allowed}; its report: {best.name}"
     else:
-        most = max(0.0, shown.gain)
-        text = f"no deviation pays in {len(tried)} tries, largest gain {most:.2g} {allowed}"
-    return Finding("faithfulness", not caught, text, shown.gain, tries=len(tried), allowed=shown.allowed)
+        most = max(0.0, best.gain)
+        text = f"no deviation pays in {len(attempts)} tries, largest gain {most:.2g} {allowed}"
+    return Finding("faithfulness", not caught, text, best.gain, tries=len(attempts), allowed=best.allowed)
 
 
 def _efficient(case: Case) -> Finding:
@@ -71,13 +69,15 @@ def _efficient(case: Case) -> Finding:
 
 def _participation(case: Case, payments: Floats, integration: float) -> Finding:
     outside = np.diag(case.problem.losses(case.without))
-    lost, allowed = case.losses + payments - outside, case.terms.epsilon + integration
-    at = int(np.argmax(lost))
-    holds = bool(lost[at] <= allowed)
-    text = f"joining beats using the others' model for all {lost.size} agents, by {-lost[at]:.4g} or more"
-    if lost[at] > 0:
-        text = f"agent {at} loses {lost[at]:.4g} against using the others' model (allowed {allowed:.2g})"
-    return Finding("participation", holds, text, float(lost[at]), tries=lost.size, allowed=allowed)
+    excess, allowed = case.losses + payments - outside, case.terms.epsilon + integration
+    at = int(np.argmax(excess))
+    holds = bool(excess[at] <= allowed)
+    text = (
+        f"joining beats using the others' model for all {excess.size} agents, by {-excess[at]:.4g} or more"
+    )
+    if excess[at] > 0:
+        text = f"agent {at} loses {excess[at]:.4g} against using the others' model (allowed {allowed:.2g})"
+    return Finding("participation", holds, text, float(excess[at]), tries=excess.size, allowed=allowed)
 
 
 def _budget(case: Case, payments: Floats) -> Finding:
@@ -125,17 +125,17 @@ def collusion(case: Case, agent: int) -> Collusion:
     factor = min(factors(other), key=lambda f: change(other, f))
     joint = cheats.collude(case.holdings.of(agent, other), 0, 1, factor)
     both, reporting = (agent, other), {agent: joint[0], other: joint[1]}
-    believed = Watch(case.problem, "numbers")  # whatever they say: what would that gain them?
-    model, reports = train(case.problem, reporting, case.steps, watch=believed)
+    watch = Watch(case.problem, "numbers")  # whatever they say: what would that gain them?
+    model, reports = train(case.problem, reporting, case.steps, watch=watch)
     honest = tuple(case.honest[k].amount for k in both)
     if case.terms.variant == "clusters":
         mixes = _joint_mixes(case, agent, other, factor)
-        paid = tuple(_exact_payment(case, k, model, mixes) for k in both)
+        payments = tuple(_exact_payment(case, k, model, mixes) for k in both)
     else:
-        paid = tuple(case.charge(k, model, reports).amount for k in both)
+        payments = tuple(case.charge(k, model, reports).amount for k in both)
     lighter = float((case.losses - case.problem.losses(model[None])[0])[list(both)].sum())
-    gain = lighter + sum(honest) - sum(paid)
-    return Collusion(both, factor, gain, lighter, (paid[0], paid[1]), (honest[0], honest[1]))
+    gain = lighter + sum(honest) - sum(payments)
+    return Collusion(both, factor, gain, lighter, (payments[0], payments[1]), (honest[0], honest[1]))
 
 
 def _stable(problem: Problem, first: int, second: int, factor: float) -> bool:
@@ -162,11 +162,11 @@ def _exact_joint_loss(case: Case, first: int, second: int, factor: float) -> flo
 
 def _exact_payment(case: Case, agent: int, model: Floats, mixes: Floats) -> float:
     """Payment (10), or that of the clusters, computed from reports instead of losses."""
-    p, asked = case.problem.weights, np.ones(case.problem.agents, dtype=np.bool_)
-    asked[agent] = False
-    others = (p * asked) @ mixes
+    p, reporters = case.problem.weights, np.ones(case.problem.agents, dtype=np.bool_)
+    reporters[agent] = False
+    others = (p * reporters) @ mixes
     if case.terms.variant == "clusters":
         of = cluster_of(case.terms.clusters, case.problem.agents)
-        asked &= of != of[agent]
-    pivot = minimise(case.problem, (p * asked) @ mixes, model, CLOSE)
+        reporters &= of != of[agent]
+    pivot = minimise(case.problem, (p * reporters) @ mixes, model, CLOSE)
     return (case.problem.value(model, others) - case.problem.value(pivot, others)) / float(p[agent])

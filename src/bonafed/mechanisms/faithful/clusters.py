@@ -37,16 +37,18 @@ def random_clusters(agents: int, clusters: int, rng: np.random.Generator) -> lis
 
 def cluster_of(clusters: Clusters, agents: int) -> NDArray[np.int64]:
     """(K,) the cluster of every agent; refuses what is not a partition."""
-    found = np.full(agents, -1, dtype=np.int64)
+    numbers = np.full(agents, -1, dtype=np.int64)
     for number, members in enumerate(clusters):
         if (np.asarray(members) < 0).any() or (np.asarray(members) >= agents).any():
             raise InvalidValue("clusters", f"must hold agents 0..{agents - 1}", list(map(int, members)))
-        if (found[members] >= 0).any():
+        if (numbers[members] >= 0).any():
             raise InvalidValue("clusters", "must not share an agent", list(map(int, members)))
-        found[members] = number
-    if (found < 0).any():
-        raise InvalidValue("clusters", "must hold every agent", f"agent {int(np.argmin(found))} is missing")
-    return found
+        numbers[members] = number
+    if (numbers < 0).any():
+        raise InvalidValue(
+            "clusters", "must hold every agent", f"agent {int(np.argmin(numbers))} is missing"
+        )
+    return numbers
 
 
 def cluster_payments(

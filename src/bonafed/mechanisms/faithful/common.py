@@ -1,4 +1,4 @@
-"""What the plain and the private form have in common: weights, the model as a module, fresh samples."""
+"""What the plain and the private form share: weights, the model as a module, fresh samples."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def weights_of(section: Faithful, members: Roster) -> Floats:
 
 
 def payment_steps_of(section: Faithful) -> int:
-    """T_2, the paper's unless told otherwise."""
+    """T_2, that of the paper unless configured."""
     return PAPER_STEPS[1] if section.payment_steps is None else section.payment_steps
 
 
@@ -47,7 +47,7 @@ def linear_model(model: Floats, classes: int, scale: float) -> NDArray[np.float3
 
 
 def is_softmax(module: object) -> bool:
-    """Whether a module is the linear one that the convex problem is about."""
+    """Whether a module is the linear one whose loss is convex."""
     from torch import nn
 
     parts = list(module.children()) if isinstance(module, nn.Module) else []
@@ -64,15 +64,15 @@ class Judges:
     def fresh(
         self, federation: Federation, to_module: Callable[[Floats], NDArray[np.float32]]
     ) -> Callable[[Floats], Floats] | None:
-        """Losses on test samples, weighted by each agent's share of every class; None if nobody knows."""
+        """Losses on test samples, weighted by each agent's class shares; None if these are unknown."""
         import torch
 
         from bonafed.learning.evaluate import sample_losses
 
-        labels, known = self.test.labels, getattr(federation, "class_shares", None)
-        if not len(labels) or known is None:
+        labels, class_shares = self.test.labels, getattr(federation, "class_shares", None)
+        if not len(labels) or class_shares is None:
             return None
-        shares = known()
+        shares = class_shares()
         shares = np.ones((len(federation.members), 1)) if shares is None else shares
         kinds = shares.shape[1]
         group = np.zeros(len(labels), dtype=np.int64) if kinds == 1 else labels.numpy()
@@ -91,21 +91,25 @@ class Judges:
         return losses
 
 
-def columns_of(found: Accounts, weights: Floats) -> Mapping[str, Sequence[Cell]]:
-    """One cell per agent: payments with all digits, and what each is held against."""
+def columns_of(accounts: Accounts, weights: Floats) -> Mapping[str, Sequence[Cell]]:
+    """One cell per agent: payments with all digits, and the losses they compare with."""
     columns: dict[str, Sequence[Cell]] = {
         "weight": weights.tolist(),
-        "payment": found.payment.tolist(),
-        "payment_error": [finite_or_none(x) for x in found.error.tolist()],
-        "loss": [finite_or_none(x) for x in found.loss.tolist()],
-        "overall_loss": [finite_or_none(x) for x in found.overall.tolist()],
-        "loss_with_the_others_model": [finite_or_none(x) for x in found.others.tolist()],
-        "loss_alone": [finite_or_none(x) for x in found.alone.tolist()],
+        "payment": accounts.payment.tolist(),
+        "payment_error": [finite_or_none(x) for x in accounts.error.tolist()],
+        "loss": [finite_or_none(x) for x in accounts.loss.tolist()],
+        "overall_loss": [finite_or_none(x) for x in accounts.overall.tolist()],
+        "loss_with_the_others_model": [finite_or_none(x) for x in accounts.others.tolist()],
+        "loss_alone": [finite_or_none(x) for x in accounts.alone.tolist()],
     }
-    if found.fresh is not None and found.fresh_alone is not None and found.joining_pays is not None:
+    if (
+        accounts.fresh is not None
+        and accounts.fresh_alone is not None
+        and accounts.joining_pays is not None
+    ):
         columns |= {
-            "fresh_loss": [finite_or_none(x) for x in found.fresh.tolist()],
-            "fresh_loss_alone": [finite_or_none(x) for x in found.fresh_alone.tolist()],
-            "joining_pays": found.joining_pays,
+            "fresh_loss": [finite_or_none(x) for x in accounts.fresh.tolist()],
+            "fresh_loss_alone": [finite_or_none(x) for x in accounts.fresh_alone.tolist()],
+            "joining_pays": accounts.joining_pays,
         }
     return columns

@@ -1,4 +1,4 @@
-"""Simulated clients that lie: a federation in which some report what they like, and all else is as it was.
+"""Simulated clients that lie: a federation in which some report what they like, and the rest is unchanged.
 
 Whoever lies is not vouched for. A lie sees what the protocol sends the client and its own true gradient
 (`agents`); about losses, and when it trains for itself, a client that lies has no reason to deceive itself.
@@ -27,13 +27,13 @@ class Deviating:
     agents: Mapping[str, Agent]  # by name; some remember what they were asked
 
     def __post_init__(self) -> None:
-        known = self.honest.members.index
+        names = self.honest.members.index
         for name in self.agents:
-            if name not in known:
-                raise InvalidValue("agents", f"must be in 0..{len(known) - 1}", name)
+            if name not in names:
+                raise InvalidValue("agents", f"must be in 0..{len(names) - 1}", name)
 
     def __getattr__(self, name: str) -> Any:
-        """What else the federation can do, it does as before."""
+        """Everything else is passed on to the honest federation."""
         return getattr(self.honest, name)
 
     @property
@@ -56,11 +56,11 @@ class Deviating:
         own = self.honest.replies([tasks[row] for row in lying])
         for row in lying:
             name, before = tasks[row].identifier, own[tasks[row].identifier]
-            after = self._said(tasks[row], before)
+            after = self._answer(tasks[row], before)
             share = np.reshape(shares[row], (-1, 1))
             if isinstance(before, Reply):
-                said = after.values if isinstance(after, Reply) else np.zeros_like(before.values)
-                values = values + share * (said - before.values)
+                lie = after.values if isinstance(after, Reply) else np.zeros_like(before.values)
+                values = values + share * (lie - before.values)
             if isinstance(after, Failure):
                 failures[name] = after
         delivered = tuple(task.identifier not in failures for task in tasks)
@@ -69,7 +69,7 @@ class Deviating:
     def replies(self, tasks: Sequence[Task]) -> Mapping[str, Reply | Failure]:
         truth = self.honest.replies(tasks)
         return {
-            task.identifier: self._said(task, truth[task.identifier])
+            task.identifier: self._answer(task, truth[task.identifier])
             if self._lies(task)
             else truth[task.identifier]
             for task in tasks
@@ -78,11 +78,11 @@ class Deviating:
     def _lies(self, task: Task) -> bool:
         return task.client in self.agents and isinstance(task.work, Gradients)
 
-    def _said(self, task: Task, truth: Reply | Failure) -> Reply | Failure:
+    def _answer(self, task: Task, truth: Reply | Failure) -> Reply | Failure:
         if isinstance(truth, Failure):
             return truth
         try:
-            said: object = self.agents[task.client](task.models.copy(), truth.values)
-        except OSError as error:  # no answer in time, say: one like any other that is no gradient
-            said = error
-        return usable_answer(said, truth.values.shape)
+            answer: object = self.agents[task.client](task.models.copy(), truth.values)
+        except OSError as error:  # no answer in time, say: treated like any answer that is not a gradient
+            answer = error
+        return usable_answer(answer, truth.values.shape)

@@ -44,11 +44,11 @@ def _draw_factors(axes: Axes, curve: Curve, attempts: Sequence[Attempt]) -> None
     axes.xaxis.set_major_locator(FixedLocator([x for x in _TICKS if low <= x <= high]))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
-    tried = [
+    points = [
         *zip(curve.gain, curve.factor, strict=True),
         *((a.gain, x) for a, x in zip(dots, places, strict=True)),
     ]
-    best = max((gain, factor) for gain, factor in tried if np.isfinite(factor))[1]
+    best = max((gain, factor) for gain, factor in points if np.isfinite(factor))[1]
     axes.set_title(f"Multiples of its gradient: {best:.3g} is best", fontsize=10)
     axes.legend(frameon=False, fontsize=8, loc="upper left")
 
@@ -60,8 +60,8 @@ def _draw_others(axes: Axes, attempts: Sequence[Attempt]) -> None:
         (-0.19, BLUE, [a.gain for a in attempts]),
         (0.19, RED, [a.gain_unpaid for a in attempts]),
     ):
-        drawn = np.where(np.isfinite(gains), gains, 0.0)
-        bars = axes.barh(place + shift, drawn, height=0.36, color=colour)
+        widths = np.where(np.isfinite(gains), gains, 0.0)
+        bars = axes.barh(place + shift, widths, height=0.36, color=colour)
         texts = [f"{round(x, 3) + 0.0:+.3f}" if np.isfinite(x) else "diverges" for x in gains]
         axes.bar_label(bars, texts, padding=3, fontsize=7)
     axes.axvline(0, color=GREY, lw=0.8)

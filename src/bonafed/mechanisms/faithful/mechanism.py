@@ -2,12 +2,12 @@
 
 Above the seam the server knows names, numbers of samples, and what was agreed on: a bound on the length of
 features, from which the smoothness follows (theory C0), and the regulariser. It asks for gradients, and
-after the last step, in the same round, for those that payments are made of. If somebody reports what is no
-gradient and is left out, the run begins again without it: the state's round goes back.
+after the last step, in the same round, for those that payments are made of. If an agent reports something
+that is not a gradient and is left out, the run starts over without it: the state's round goes back.
 
-A state can be written down after every step, and noise is keyed by what is asked, so a run that was killed
-goes on with the same bits. Simulated agents that cheat have a memory which no state holds: their runs have
-nothing to write down until they end, and begin anew.
+A state can be saved after every step, and noise is keyed by what is asked, so a run that was killed resumes
+bit for bit. Simulated agents that cheat have a memory that no state holds: their runs cannot be saved
+before they end, and start over.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     from bonafed.learning.engine.jobs import Samples
     from bonafed.learning.engine.programs import Program
 
-TRAINING_STEPS = 1500  # unless told otherwise
+TRAINING_STEPS = 1500  # unless configured
 
 
 def make(config: Config, members: Roster, parameters: int) -> FaithfulLearning | PrivateLearning:
@@ -122,7 +122,7 @@ class FaithfulState:
     agreement: Agreement
     start: Floats  # (P,) before the first step
     progress: Progress
-    resumable: bool  # else somebody cheats, with a memory
+    resumable: bool  # False: some agent cheats, and has a memory
 
     @property
     def round_number(self) -> int:
@@ -130,25 +130,29 @@ class FaithfulState:
         return self.progress.steps
 
     def arrays(self) -> Arrays:
-        """Everything but what is remembered of reports."""
+        """Everything except the memory of reports."""
         if not self.resumable:
             return {}
         at = self.progress
-        gone = [{"agent": b.agent, "where": b.where, "problem": b.problem, "name": b.name} for b in at.gone]
-        found: dict[str, NDArray[Any]] = {
+        bad_reports = [
+            {"agent": b.agent, "where": b.where, "problem": b.problem, "name": b.name}
+            for b in at.bad_reports
+        ]
+        arrays: dict[str, NDArray[Any]] = {
             "steps": np.array(at.steps), "model": at.model, "start": self.start,
-            "first": np.array(math.nan if at.first is None else at.first), "gone": _text(gone),
-            "gone_models": np.array([bad.model for bad in at.gone]).reshape(-1, at.model.size),
+            "first": np.array(math.nan if at.first is None else at.first),
+            "bad_reports": _text(bad_reports),
+            "bad_report_models": np.array([bad.model for bad in at.bad_reports]).reshape(-1, at.model.size),
         }  # fmt: skip
         if at.ending is not None:
             end = at.ending
-            found |= {
+            arrays |= {
                 "amount": end.payments.amount, "error": end.payments.error, "models": end.payments.models,
                 "payment_steps": np.array(end.payments.steps),
                 "errors": np.array([end.integration_error, end.training_error]),
                 "left_out": _text([asdict(out) for out in end.left_out]),
             }  # fmt: skip
-        return found
+        return arrays
 
 
 def _text(data: object) -> NDArray[np.uint8]:
@@ -162,9 +166,9 @@ def _data(text: NDArray[np.uint8]) -> Any:
 def _ending(arrays: Arrays) -> Ending | None:
     if "amount" not in arrays:
         return None
-    paid = Payments(arrays["amount"], arrays["error"], arrays["models"], int(arrays["payment_steps"]))
-    gap, certified = arrays["errors"].tolist()
-    return Ending(paid, gap, certified, tuple(LeftOut(**out) for out in _data(arrays["left_out"])))
+    payments = Payments(arrays["amount"], arrays["error"], arrays["models"], int(arrays["payment_steps"]))
+    gap, training_error = arrays["errors"].tolist()
+    return Ending(payments, gap, training_error, tuple(LeftOut(**out) for out in _data(arrays["left_out"])))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -259,13 +263,13 @@ class FaithfulLearning:
     def restore(self, agreement: Agreement, arrays: Arrays) -> FaithfulState:
         """Reports are held against those that follow; what was reported before is not kept."""
         first = float(arrays["first"])
-        gone = tuple(
+        bad_reports = tuple(
             BadReport(bad["agent"], bad["where"], bad["problem"], model, name=bad["name"])
-            for bad, model in zip(_data(arrays["gone"]), arrays["gone_models"], strict=True)
+            for bad, model in zip(_data(arrays["bad_reports"]), arrays["bad_report_models"], strict=True)
         )
         progress = Progress(
             int(arrays["steps"]), arrays["model"], self._watch(), None if math.isnan(first) else first,
-            gone=gone, ending=_ending(arrays),
+            bad_reports=bad_reports, ending=_ending(arrays),
         )  # fmt: skip
         return FaithfulState(agreement, arrays["start"], progress, resumable=True)
 
@@ -304,7 +308,7 @@ class FaithfulLearning:
         )  # fmt: skip
 
     def _train_loss(self, progress: Progress, federation: Federation) -> float | None:
-        """Where a simulation knows it, and somebody looks."""
+        """Where a simulation knows it, in rounds that are evaluated."""
         every = self.config.run.evaluate_every
         looked_at = progress.steps and (progress.steps % every == 0 or progress.steps == self.rounds)
         if not looked_at or not hasattr(federation, "oracle"):
@@ -327,91 +331,93 @@ class FaithfulLearning:
         return self.to_module(state.progress.model)
 
     def settle(self, state: FaithfulState, federation: Federation) -> Statement:
-        """What everybody owes, with the losses that agents tell, and the four promises."""
-        section, held = self.section, self._oracle(federation)
-        outcome = self._outcome(state, federation, held)
+        """What everybody owes, with the losses that agents disclose, and the four promises."""
+        section, problem = self.section, self._oracle(federation)
+        outcome = self._outcome(state, federation, problem)
         cheating = [agent_kind("agents", text)[0] for text in section.agents]
-        if held is not None:
+        if problem is not None:
             fresh = None if self.judges is None else self.judges.fresh(federation, self.to_module)
-            found = statement(
-                held, outcome, epsilon=section.epsilon, clustered=section.clusters is not None,
+            settlement = statement(
+                problem, outcome, epsilon=section.epsilon, clustered=section.clusters is not None,
                 cheating=cheating, fresh=fresh, start=state.start,
             )  # fmt: skip
         else:
-            others, alone = _asked_losses(federation, self, state, outcome)
-            found = accounts(
+            others, alone = _reported_losses(federation, self, state, outcome)
+            settlement = accounts(
                 self.problem, outcome, others, alone, outcome.training_error, epsilon=section.epsilon,
                 cheating=cheating,
             )  # fmt: skip
-        return self._written(outcome, found)
+        return self._statement(outcome, settlement)
 
     def _oracle(self, federation: Federation) -> Problem | None:
-        """The samples themselves, where they are at hand."""
+        """The samples themselves, where they are available."""
         if not hasattr(federation, "oracle"):
             return None
         problem: Problem = federation.oracle(self.objective, self.problem.weights)
         return problem
 
-    def _outcome(self, state: FaithfulState, federation: Federation, held: Problem | None) -> Outcome:
+    def _outcome(self, state: FaithfulState, federation: Federation, problem: Problem | None) -> Outcome:
         progress, section = state.progress, self.section
         if progress.ending is not None:
             losses = _losses(federation, self.objective, progress.model[None])[:, 0]
             return outcome_of(progress, self.rounds, losses)
-        if held is None:
+        if problem is None:
             key = "clusters" if section.clusters is not None else "payments"
             rule = "must not be given unless the samples are at hand, as those of simulated clients are"
             raise InvalidValue(f"faithful.{key}", rule, repr(getattr(section, key)))
         w = progress.model
         if section.clusters is not None:
             rng = round_generator(self.config.run.seed, Purpose.CLUSTERS)
-            owed = cluster_payments(held, w, random_clusters(held.agents, section.clusters, rng))
+            payments = cluster_payments(problem, w, random_clusters(problem.agents, section.clusters, rng))
         else:
-            owed = newton_payments(held, w) if section.payments == "newton" else vcg_payments(held, w)
-        g = held.gradient(w[None], held.weights[None])[0]
-        gap = float(g @ g) / (2 * held.regulariser)
-        return Outcome(w, owed, held.losses(w[None])[0], self.rounds, 0.0, gap)
+            payments = (
+                newton_payments(problem, w) if section.payments == "newton" else vcg_payments(problem, w)
+            )
+        g = problem.gradient(w[None], problem.weights[None])[0]
+        gap = float(g @ g) / (2 * problem.regulariser)
+        return Outcome(w, payments, problem.losses(w[None])[0], self.rounds, 0.0, gap)
 
-    def _written(self, outcome: Outcome, found: Accounts) -> Statement:
+    def _statement(self, outcome: Outcome, settlement: Accounts) -> Statement:
         names = self.members.names
         left_out = [{**asdict(out), "agent": names[out.agent]} for out in outcome.left_out]
-        said = [
+        notes = [
             f"agent {out['agent']} was left out: in {out['where']} it reported {out['problem']}. The model "
-            "was trained without it, and it owes nothing; should it keep the last model it was sent, it "
+            "was trained without it, and it owes nothing; if it keeps the last model it was sent, it "
             f"owes {out['due']:.4g}"
             for out in left_out
         ]
-        error = finite_or_none(float(np.max(found.error)))
-        totals: dict[str, Cell] = {"payments in all": float(found.payment.sum())}
+        error = finite_or_none(float(np.max(settlement.error)))
+        totals: dict[str, Cell] = {"payments in all": float(settlement.payment.sum())}
         if error is not None:
             totals["payments below VCG by at most"] = error
         return Statement(
-            "faithful", names, charged(found.payment, DECIMALS), unit="loss", decimals=DECIMALS,
-            columns=columns_of(found, self.problem.weights), forms=FORMS, totals=totals,
-            findings=found.checks, notes=(*said, *self._notes()),
+            "faithful", names, charged(settlement.payment, DECIMALS), unit="loss", decimals=DECIMALS,
+            columns=columns_of(settlement, self.problem.weights), forms=FORMS, totals=totals,
+            findings=settlement.checks, notes=(*notes, *self._notes()),
             facts={
-                "payments": found.payment.tolist(), "payment_steps": outcome.payments.steps,
+                "payments": settlement.payment.tolist(), "payment_steps": outcome.payments.steps,
                 "certified_error": error, "integration_error": outcome.integration_error,
                 "training_error": finite_or_none(outcome.training_error), "left_out": left_out,
             },
         )  # fmt: skip
 
     def _notes(self) -> list[str]:
-        found = []
+        notes = []
         if not self.linear:
-            found.append(
+            notes.append(
                 f"the loss of {self.config.model.name} is not convex: efficiency, faithfulness, "
                 "participation and budget balance are not promised; payments are computed from gradients "
                 "all the same"
             )
         if self.section.agents:
-            found.append("not following the protocol: agents " + ", ".join(self.section.agents))
+            notes.append("not following the protocol: agents " + ", ".join(self.section.agents))
         if self.section.clusters is not None:
-            found.append("payments by clusters may sum to less than zero; one cluster per agent is safe")
-        return found
+            notes.append("payments by clusters may sum to less than zero; one cluster per agent is safe")
+        return notes
 
 
 def _general(config: Config, weights: Floats, parameters: int) -> FederatedProblem:
-    """Of a model that is not convex."""
+    """The problem of a model whose loss is not convex."""
     section, model = own_section(config), config.model.name
     if section.learning_rate is None:
         rule = f"must be set for {model}, whose smoothness is unknown"
@@ -427,37 +433,37 @@ def _general(config: Config, weights: Floats, parameters: int) -> FederatedProbl
 
 
 def _losses(federation: Federation, objective: Objective, models: Floats) -> Floats:
-    """(K, m) of all clients under the same models; NaN where one does not tell."""
+    """(K, m) of all clients under the same models; NaN where a client does not answer."""
     names, count = federation.members.names, len(models)
     tasks = [Task(f"losses of {count} models, {name}", name, models, Losses(objective)) for name in names]
-    return _told(federation, tasks, count)
+    return _ask_losses(federation, tasks, count)
 
 
-def _told(federation: Federation, tasks: Sequence[Task], count: int) -> Floats:
+def _ask_losses(federation: Federation, tasks: Sequence[Task], count: int) -> Floats:
     answers = federation.replies(tasks)
-    told = [answers[task.identifier] for task in tasks]
-    return np.array([r.values[:, 0] if isinstance(r, Reply) else np.full(count, math.nan) for r in told])
+    replies = [answers[task.identifier] for task in tasks]
+    return np.array([r.values[:, 0] if isinstance(r, Reply) else np.full(count, math.nan) for r in replies])
 
 
-def _asked_losses(
+def _reported_losses(
     federation: Federation, mechanism: FaithfulLearning, state: FaithfulState, outcome: Outcome
 ) -> tuple[Floats, Floats]:
-    """(K,) losses with the others' model, and alone, as clients tell them."""
+    """(K,) losses with the others' model, and alone, as clients report them."""
     names, objective = federation.members.names, mechanism.objective
     start = state.start[None]
     work = Alone(objective, steps=mechanism.rounds, rate=1 / mechanism.problem.smoothness)
-    asked = [Task(f"alone, {name}", name, start, work) for name in names]
-    answers = federation.replies(asked)
-    own = [answers[task.identifier] for task in asked]
+    training = [Task(f"alone, {name}", name, start, work) for name in names]
+    answers = federation.replies(training)
+    own = [answers[task.identifier] for task in training]
     tasks = []
     for k, name in enumerate(names):
         reply = own[k]
         alone = reply.values[0] if isinstance(reply, Reply) else outcome.payments.models[k]
         models = np.stack([outcome.payments.models[k], alone])
         tasks.append(Task(f"losses without and alone, {name}", name, models, Losses(objective)))
-    told = _told(federation, tasks, 2)
+    losses = _ask_losses(federation, tasks, 2)
     missing = [not isinstance(reply, Reply) for reply in own]
-    return told[:, 0], np.where(missing, math.nan, told[:, 1])
+    return losses[:, 0], np.where(missing, math.nan, losses[:, 1])
 
 
 def lying(config: Config, federation: Federation) -> Federation:

@@ -1,6 +1,6 @@
 """Faithful learning with differential privacy (Algorithm 2, corrected; theory C6).
 
-All runs begin at w_0 = 0, which nobody had a hand in: the shared one with everybody's weights v = p, and
+All runs begin at w_0 = 0, which nobody has influenced: the shared one with everybody's weights v = p, and
 one without each cluster, v = p outside C_l and 0 inside. With |v| the sum of the weights, h = 1/L_g and
 theta = sqrt(mu h), a run takes T accelerated steps
 
@@ -107,7 +107,7 @@ class PublicFacts:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PrivateOutcome:
-    """What the private protocol came to."""
+    """The result of the private protocol."""
 
     model: Floats  # (P,) w*
     payments: Floats  # (K,) noisy
@@ -251,9 +251,9 @@ def private_faithful(
     80, 20 and 1/2. `loss_bound` clips loss differences, and with them the incentive; None: not at all.
     `smoothness` is a bound on L_g that is known without looking at samples; mu + clip^2/4 if not given.
 
-    `on_noise` hears before the first step how much noise a sum of gradients will have, for every agent over
-    what one of its samples moves it by. `on_step` hears of every step with everybody, with the norm of the
-    noisy mean: nothing that is not released.
+    `on_noise` is called before the first step with the noise of a sum of gradients, for every agent
+    relative to what one of its samples moves it by. `on_step` is called after every step with everybody,
+    with the norm of the noisy mean: nothing that is not released.
     `agents` holds those who do not report their gradients. With `payers`, only the payments of their
     clusters are computed, the others' are NaN; noise is as for all.
     """
@@ -267,16 +267,16 @@ def private_faithful(
     if on_noise is not None:
         on_noise(course.multipliers(1.0))
 
-    def add(values: Floats, sd: float, _asked: bytes, _released: int) -> Floats:
+    def add(values: Floats, sd: float, _question: bytes, _offset: int) -> Floats:
         return released(rng, values, sd)
 
-    asked = deviating(ProblemFederation.of(problem, add), agents)
+    federation = deviating(ProblemFederation.of(problem, add), agents)
     walk = course.begin()
     while walk.steps < course.training_steps:
-        walk = course.step(walk, asked)
+        walk = course.step(walk, federation)
         if on_step is not None:
             on_step(walk.steps, walk.model, walk.norm)
-    return course.finish(walk, asked, payers)
+    return course.finish(walk, federation, payers)
 
 
 def private_course(
@@ -294,34 +294,34 @@ def private_course(
     computed: bool = True,
     objective: Objective | None = None,
 ) -> PrivateCourse:
-    """The protocol from what is public; `computed` says that noise comes as numbers of so many digits."""
+    """The protocol from what is public; `computed`: the noise has a finite number of digits."""
     count = len(facts.clusters)
     if count < 2:
         raise InvalidValue("clusters", "must be at least 2: without everybody there is no model", count)
     checks.literal("variant", variant, PrivateVariant)
     bound = math.inf if loss_bound is None else checks.positive("loss_bound", loss_bound)
-    chosen = _choose(
+    choice = _choose(
         facts, training_steps, payment_steps, split, alpha=alpha, beta=beta, calibration=calibration,
         variant=variant,
     )  # fmt: skip
     p, c = facts.weights, facts.clip
 
-    def calibrated(epsilon: float, delta: float) -> Noise:
+    def noise_for(epsilon: float, delta: float) -> Noise:
         return calibrate(
-            facts.counts, p, clip=c, alpha=epsilon, beta=delta, training_steps=chosen.all_training_steps,
-            payment_steps=chosen.payment_steps, split=chosen.split, calibration=calibration,
+            facts.counts, p, clip=c, alpha=epsilon, beta=delta, training_steps=choice.all_training_steps,
+            payment_steps=choice.payment_steps, split=choice.split, calibration=calibration,
             clusters=facts.clusters if variant == "corrected" else count,
         )  # fmt: skip
 
-    noise = calibrated(alpha, beta)
+    noise = noise_for(alpha, beta)
     if computed:  # noise that is computed keeps a little less than it seems
-        sums_made = chosen.all_training_steps + (count - 1) * chosen.payment_steps
-        numbers = facts.size * sums_made + p.size
+        sums = choice.all_training_steps + (count - 1) * choice.payment_steps
+        numbers = facts.size * sums + p.size
         if alpha <= largest_covered(beta, numbers):
-            noise = calibrated(*_reserved(alpha, beta, numbers, noise, c, float(p.min())))
+            noise = noise_for(*_ideal_promise(alpha, beta, numbers, noise, c, float(p.min())))
     smooth = facts.smoothness if smoothness is None else checks.positive("smoothness", smoothness)
     return PrivateCourse(
-        facts, noise, chosen.training_steps, chosen.payment_steps, variant, smooth, bound, beta,
+        facts, noise, choice.training_steps, choice.payment_steps, variant, smooth, bound, beta,
         objective or Objective(facts.regulariser),
     )  # fmt: skip
 
@@ -351,7 +351,7 @@ class PrivateCourse:
     objective: Objective
 
     def begin(self) -> Walk:
-        """At 0, which nobody had a hand in."""
+        """At 0, which nobody has influenced."""
         return Walk(np.zeros(self.facts.size), np.zeros(self.facts.size))
 
     def multipliers(self, weight: float) -> Floats:
@@ -359,31 +359,29 @@ class PrivateCourse:
         return _Books(self.facts, self.noise).multipliers(weight)
 
     def step(self, walk: Walk, federation: Federation) -> Walk:
-        """One more with everybody."""
+        """One more step with everybody."""
         where = f"private training step {walk.steps + 1}"
-        done = walk.steps * self.facts.size
-        return self._step(walk, federation, self.facts.weights, where, done)
+        offset = walk.steps * self.facts.size
+        return self._step(walk, federation, self.facts.weights, where, offset)
 
-    def _step(self, walk: Walk, federation: Federation, mix: Floats, where: str, released: int) -> Walk:
+    def _step(self, walk: Walk, federation: Federation, mix: Floats, where: str, offset: int) -> Walk:
         rate, mu = 1 / self.smoothness, self.facts.regulariser
         if self.variant != "corrected":  # gradient steps, as printed
-            g = self._mean(federation, walk.model, mix, where, released)
+            g = self._mean(federation, walk.model, mix, where, offset)
             return Walk(walk.model - rate * g, walk.ahead, walk.steps + 1, float(np.linalg.norm(g)))
         # Nesterov's steps for mu-strongly convex functions, which (C6.3) is about
         theta, x, z = math.sqrt(mu * rate), walk.model, walk.ahead
         y = (x + theta * z) / (1 + theta)
-        g = self._mean(federation, y, mix, where, released)
+        g = self._mean(federation, y, mix, where, offset)
         x, z = y - rate * g, (1 - theta) * z + theta * y - theta / mu * g
         return Walk(np.asarray(x), np.asarray(z), walk.steps + 1, float(np.linalg.norm(g)))
 
-    def _mean(
-        self, federation: Federation, model: Floats, mix: Floats, where: str, released: int
-    ) -> Floats:
+    def _mean(self, federation: Federation, model: Floats, mix: Floats, where: str, offset: int) -> Floats:
         """(P,) the mean gradient of the agents in the mix, by their weights, with noise."""
         total = float(mix.sum())
-        work = Gradients(self.objective, self.facts.clip, released)
+        work = Gradients(self.objective, self.facts.clip, offset)
         sd = self._weight(mix) * self.noise.gradient
-        return np.asarray(_asked(federation, model[None], mix, work, where, sd)[0] / total)
+        return np.asarray(_noisy_sum(federation, model[None], mix, work, where, sd)[0] / total)
 
     def _weight(self, mix: Floats) -> float:
         """Of the noise of a sum, in units of sigma."""
@@ -394,16 +392,16 @@ class PrivateCourse:
     ) -> PrivateOutcome:
         """Phase II, after the training steps; with `payers` of their clusters only."""
         facts, p = self.facts, self.facts.weights
-        books, out = _Books(facts, self.noise), walk.steps * facts.size
+        books, offset = _Books(facts, self.noise), walk.steps * facts.size
         books.gradient(p, self._weight(p), walk.steps)
         begin, w = walk.model, walk.model
 
         def descend(start: Floats, mix: Floats, which: str) -> Floats:
-            nonlocal out
+            nonlocal offset
             at = Walk(start, start)
             while at.steps < self.payment_steps:
-                at = self._step(at, federation, mix, f"private {which} step {at.steps + 1}", out)
-                out += facts.size
+                at = self._step(at, federation, mix, f"private {which} step {at.steps + 1}", offset)
+                offset += facts.size
             books.gradient(mix, self._weight(mix), self.payment_steps)
             return at.model
 
@@ -420,28 +418,30 @@ class PrivateCourse:
             models[members] = at
             for k in members.tolist():
                 books.payment(k)
-                payments[k], drawn = self._pay(federation, w, at, k, out)
-                out += drawn
+                payments[k], draws = self._pay(federation, w, at, k, offset)
+                offset += draws
         return PrivateOutcome(
             w, payments, models, self.noise, books.ledger(), self.beta, self.variant, walk.steps,
             self.payment_steps, self.smoothness, facts.clip, self.loss_bound,
         )  # fmt: skip
 
     def _pay(
-        self, federation: Federation, shared: Floats, without: Floats, k: int, released: int
+        self, federation: Federation, shared: Floats, without: Floats, k: int, offset: int
     ) -> tuple[float, int]:
         """P_k with its noise, and how many numbers were drawn for that."""
         p, mix = float(self.facts.weights[k]), self.facts.weights.copy()
         mix[k] = 0.0
         limit = _limit(shared, without, self.facts.clip, self.loss_bound)
-        work, sd = Losses(self.objective, limit, released), self.noise.payment * limit
+        work, sd = Losses(self.objective, limit, offset), self.noise.payment * limit
         # sum of p_j dbar_j, j != k
-        change = _asked(federation, np.stack([shared, without]), mix, work, f"private payment {k}", sd * p)
+        change = _noisy_sum(
+            federation, np.stack([shared, without]), mix, work, f"private payment {k}", sd * p
+        )
         free = _data_free(p, self.facts.regulariser, shared, without)
         return float(change[0, 0]) / p + free, int(sd > 0)
 
 
-def _asked(
+def _noisy_sum(
     federation: Federation, models: Floats, mix: Floats, work: Gradients | Losses, where: str, sd: float
 ) -> Floats:
     """The noisy sum over the agents in the mix; a client that does not answer ends the run."""
@@ -466,7 +466,7 @@ def _data_free(p: float, mu: float, shared: Floats, without: Floats) -> float:
     return (1 - p) / p * (mu / 2 * float(shared @ shared - without @ without))
 
 
-def _reserved(
+def _ideal_promise(
     alpha: float, beta: float, numbers: int, noise: Noise, clip: float, least: float
 ) -> tuple[float, float]:
     """The promise left to ideal noise.
@@ -476,8 +476,8 @@ def _reserved(
     B_l/p_k, its noise sigma_P B_l.
     """
     reach = max(4 * clip / noise.gradient, 2 / (least * noise.payment)) + 1000
-    left = reserve(alpha, beta, numbers, reach)
-    return left.epsilon, left.delta
+    promise = reserve(alpha, beta, numbers, reach)
+    return promise.epsilon, promise.delta
 
 
 class _Choice(NamedTuple):
@@ -491,8 +491,8 @@ def _choose(
     facts: PublicFacts, training_steps: int | None, payment_steps: int | None, split: float | None, *,
     alpha: float, beta: float, calibration: PrivateCalibration, variant: PrivateVariant,
 ) -> _Choice:  # fmt: skip
-    """What is given, and the plan's (or the paper's) choice of what is not."""
-    from bonafed.mechanisms.faithful.private_plan import plan_private  # which knows this file
+    """The values given, and for the others the choice of the plan or the paper."""
+    from bonafed.mechanisms.faithful.private_plan import plan_private  # avoids a circular import
 
     if training_steps is not None:
         checks.whole("training_steps", training_steps)
@@ -531,8 +531,8 @@ class _Books:
         self._payments.append(k)
 
     def ledger(self) -> Ledger:
-        """All of it."""
-        found = [
+        """All releases."""
+        releases = [
             Release(j, 1, float(self.multipliers(weight)[j]), times)
             for (j, weight), times in sorted(self._gradients.items())
         ]
@@ -540,5 +540,5 @@ class _Books:
             for k in self._payments:
                 if k != j:
                     own = 2 * self._p[j] / (self._p[k] * self._n[j])
-                    found.append(Release(j, 2, self._noise.payment / own, 1))
-        return Ledger(tuple(found))
+                    releases.append(Release(j, 2, self._noise.payment / own, 1))
+        return Ledger(tuple(releases))

@@ -55,7 +55,7 @@ class PrivateTerms:
 
 @dataclass(frozen=True, slots=True)
 class PrivateAttempt:
-    """One way to cheat, and what came of it on average over the noise."""
+    """One way to cheat, and its outcome on average over the noise."""
 
     agent: int
     name: str
@@ -76,24 +76,24 @@ class Lying:
     """An agent whose reports depend on how often it was asked before."""
 
     def __init__(self, report: Report) -> None:
-        self._report, self._asked = report, 0
+        self._report, self._requests = report, 0
 
     def __call__(self, models: Floats, gradients: Floats) -> Floats:
-        self._asked += 1
-        return self._report(self._asked - 1, models[0], gradients[0])[None]
+        self._requests += 1
+        return self._report(self._requests - 1, models[0], gradients[0])[None]
 
 
 def scaled(factor: float) -> Report:
     """A multiple of the gradient."""
-    return lambda _asked, _model, own: factor * own
+    return lambda _requests, _model, own: factor * own
 
 
 def push_and_pull(at: int, length: float) -> Report:
     """The truth, and a push in the report number `at` that the next one takes back."""
 
-    def report(asked: int, _model: Floats, own: Floats) -> Floats:
+    def report(requests: int, _model: Floats, own: Floats) -> Floats:
         push = np.full(own.size, length / math.sqrt(own.size))
-        return own + push if asked == at else own - push if asked == at + 1 else own
+        return own + push if requests == at else own - push if requests == at + 1 else own
 
     return report
 
@@ -131,18 +131,18 @@ def private_attack(
     allowed = gain_bound(problem, truth[0], k) if terms.variant == "corrected" else 0.0
     times = stats.t.ppf(1 - _DOUBT / len(tricks), count - 1) / math.sqrt(count)
     overall, total = _overall(problem, truth, k)
-    found = []
+    attempts = []
     for name, factor, report in tricks:
-        lied, after = _overall(problem, runs(report), k)
-        gain, fall = overall - lied, (total - after) / float(problem.weights[k])
+        lie, after = _overall(problem, runs(report), k)
+        gain, fall = overall - lie, (total - after) / float(problem.weights[k])
         mean = float(gain.mean())
-        found.append(
+        attempts.append(
             PrivateAttempt(
                 k, name, factor, mean, mean - float(times * gain.std(ddof=1)), allowed,
                 float(fall.mean()), float(np.abs(gain - fall).max()),
             )
         )  # fmt: skip
-    return found
+    return attempts
 
 
 def gain_bound(problem: SoftmaxRegression, outcome: PrivateOutcome, agent: int) -> float:
@@ -159,29 +159,31 @@ def _overall(
 ) -> tuple[Floats, Floats]:
     """(seeds,) F_k + P_k, the noise of the payment apart, and F."""
     losses = problem.losses(np.stack([outcome.model for outcome in outcomes]))
-    paid = np.array([outcome.expected_payment(problem, k) for outcome in outcomes])
-    return losses[:, k] + paid, losses @ problem.weights
+    payments = np.array([outcome.expected_payment(problem, k) for outcome in outcomes])
+    return losses[:, k] + payments, losses @ problem.weights
 
 
-def private_verdicts(problem: SoftmaxRegression, tried: Sequence[PrivateAttempt]) -> list[Finding]:
+def private_verdicts(problem: SoftmaxRegression, attempts: Sequence[PrivateAttempt]) -> list[Finding]:
     """The two claims."""
-    caught = [attempt for attempt in tried if attempt.pays]
-    shown = max(caught or tried, key=lambda attempt: attempt.lower)
-    allowed = f"(allowed {shown.allowed:.2g})"
+    caught = [attempt for attempt in attempts if attempt.pays]
+    best = max(caught or attempts, key=lambda attempt: attempt.lower)
+    allowed = f"(allowed {best.allowed:.2g})"
     if caught:
         text = (
-            f"agent {shown.agent} gains {shown.gain:.4g} on average, {shown.lower:.4g} at least {allowed}; "
-            f"its report: {shown.name}"
+            f"agent {best.agent} gains {best.gain:.4g} on average, {best.lower:.4g} at least {allowed}; "
+            f"its report: {best.name}"
         )
     else:
-        most = max(attempt.gain for attempt in tried)
-        text = f"no deviation pays in {len(tried)} tries, largest mean gain {max(0.0, most):.2g} {allowed}"
-        if shown.allowed >= math.log(problem.classes):
+        most = max(attempt.gain for attempt in attempts)
+        text = (
+            f"no deviation pays in {len(attempts)} tries, largest mean gain {max(0.0, most):.2g} {allowed}"
+        )
+        if best.allowed >= math.log(problem.classes):
             text += "; so large a bound says nothing: too few samples or too small an epsilon"
     faithful = Finding(
-        "faithfulness", not caught, text, shown.lower, tries=len(tried), allowed=shown.allowed
+        "faithfulness", not caught, text, best.lower, tries=len(attempts), allowed=best.allowed
     )
-    worst = max(tried, key=lambda attempt: attempt.apart)
+    worst = max(attempts, key=lambda attempt: attempt.apart)
     together = f"a gain of an agent is one of the federation: they differ by {worst.apart:.2g} at most"
     if worst.apart > _ROUNDING:
         together = (
@@ -189,7 +191,7 @@ def private_verdicts(problem: SoftmaxRegression, tried: Sequence[PrivateAttempt]
             f"{worst.apart:.2g}; its report: {worst.name}"
         )
     common = Finding(
-        "common interest", worst.apart <= _ROUNDING, together, worst.apart, tries=len(tried),
+        "common interest", worst.apart <= _ROUNDING, together, worst.apart, tries=len(attempts),
         allowed=_ROUNDING,
     )  # fmt: skip
     return [faithful, common]

@@ -1,8 +1,8 @@
 """Private faithful learning as a mechanism: rounds are noisy steps with everybody (theory C6).
 
-It needs sums only, and adds up what was promised from what is public. Noise is keyed by what is asked, so
-that a run that was killed goes on with the same bits; payments are asked for when it settles. Nothing about
-losses is in the statement: what only a simulation knows of them lies apart (`simulation`).
+It needs only sums, and accounts for its promise from what is public. Noise is keyed by what is asked, so
+that a run that was killed resumes bit for bit; payments are asked for at settlement. The statement says
+nothing about losses: what only a simulation knows of them is kept apart (`simulation`).
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class PrivateState:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PrivateLearning:
-    """The same in noise: sums of clipped gradients, and payments from noisy losses."""
+    """Faithful learning with noise: sums of clipped gradients, and payments from noisy losses."""
 
     needs: ClassVar[Need] = "total"
     config: Config  # resolved
@@ -89,12 +89,12 @@ class PrivateLearning:
     course: PrivateCourse
     clusters: Clusters
     notes: tuple[str, ...]
-    said: tuple[str, ...] = ()  # to be heard before the first round
+    plan_warnings: tuple[str, ...] = ()  # to be shown before the first round
     judges: Judges | None = None
 
     @classmethod
     def of(cls, config: Config, members: Roster, parameters: int) -> PrivateLearning:
-        """Planned from numbers of samples and weights; nothing that is in a sample is looked at."""
+        """Planned from sample counts and weights; no sample is looked at."""
         section, promise = own_section(config), cast(FaithfulPrivacy, config.privacy)
         if not members.classes:
             raise InvalidValue("data.name", "must have classes in a private run", config.data.name)
@@ -138,7 +138,7 @@ class PrivateLearning:
                 # features of norm 1 at most, each by itself, and a constant
                 objective=Objective(section.regulariser, scale=math.sqrt(2), shorten=True),
             )  # fmt: skip
-        notes.append("features were shortened to norm 1, each sample's by itself: the model wants them so")
+        notes.append("features were shortened to norm 1, each sample by itself, as the model expects")
         if section.clusters is not None:
             notes.append("payments by clusters may sum to less than zero; one cluster per agent is safe")
         if promise.noise == "reproducible":
@@ -162,7 +162,7 @@ class PrivateLearning:
 
     def warnings(self, agreement: Agreement) -> Sequence[str]:
         """Whether payments will be more noise than signal."""
-        return self.said
+        return self.plan_warnings
 
     def with_judges(self, program: Program, module: object, test: Samples) -> PrivateLearning:
         """With test samples, which only a simulation weighs by the agents' classes."""
@@ -174,7 +174,7 @@ class PrivateLearning:
         return self.judges.test
 
     def prepared(self, features: NDArray[Any]) -> NDArray[Any]:
-        """Features as the model wants them: of norm 1 at most, each record's by itself."""
+        """Features as the model expects them: of norm at most 1, each record by itself."""
         return shortened_features(features)
 
     def agree(self, members: Roster, reports: Reports) -> Agreement:
@@ -186,7 +186,7 @@ class PrivateLearning:
         return None
 
     def begin(self, agreement: Agreement, start: NDArray[Any]) -> PrivateState:
-        """At 0, which nobody had a hand in."""
+        """At 0, which nobody has influenced."""
         return PrivateState(agreement, self.course.begin())
 
     def restore(self, agreement: Agreement, arrays: Arrays) -> PrivateState:
@@ -218,7 +218,7 @@ class PrivateLearning:
         return self.to_module(state.walk.model)
 
     def settle(self, state: PrivateState, federation: Federation) -> Statement:
-        """Noisy payments, what everybody gave away, and the promises; of losses nothing is told."""
+        """Noisy payments, the privacy everybody gave away, and the promises; nothing about losses."""
         outcome = self.course.finish(state.walk, federation)
         names, agents = self.members.names, len(self.members)
         epsilon = [outcome.epsilon(k) for k in range(agents)]
@@ -254,10 +254,10 @@ class PrivateLearning:
         assert isinstance(problem, SoftmaxRegression)  # there are classes
         outcome = self.course.finish(state.walk, federation)
         fresh = None if self.judges is None else self.judges.fresh(federation, self.to_module)
-        found = private_statement(
+        settlement = private_statement(
             problem, outcome, clusters=len(self.clusters), longest=LONGEST, fresh=fresh
         )
-        columns = columns_of(found, self.course.facts.weights)
+        columns = columns_of(settlement, self.course.facts.weights)
         rows = [{"agent": name, **{c: cells[k] for c, cells in columns.items()}}
                 for k, name in enumerate(self.members.names)]  # fmt: skip
         return {"note": _SIMULATED, "agents": rows}

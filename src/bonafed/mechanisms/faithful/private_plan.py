@@ -1,4 +1,4 @@
-"""What a private run of faithful learning can come to, from what is public before it begins (theory C6).
+"""What a private run of faithful learning can achieve, from what is public before it begins (theory C6).
 
 Two kinds of numbers. One is certain: by (C6.3) the shared model's loss is, on average over the noise, at
 most
@@ -56,7 +56,7 @@ _MOST_TIMES = 1e9  # as many samples
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PrivatePlan:
-    """A choice, and what it leads to; losses and payments in units of loss."""
+    """A choice of steps and split, and its errors; losses and payments in units of loss."""
 
     training_steps: int  # T_1
     payment_steps: int  # T_2
@@ -85,8 +85,8 @@ def training_gap(steps: int, sigma: float, mu: float, smoothness: float, size: i
     0.00074
     """
     theta = math.sqrt(mu / smoothness)
-    left = (1 - theta) ** steps
-    return left * math.log(classes) + (1 - left) * sigma**2 * size / (smoothness * theta)
+    remainder = (1 - theta) ** steps
+    return remainder * math.log(classes) + (1 - remainder) * sigma**2 * size / (smoothness * theta)
 
 
 def plan_private(
@@ -129,8 +129,8 @@ def _best_split(
     sigma = (gradient / np.sqrt(2 * splits * rho))[:, None]  # (splits, 1), against (K,) agents
     sigma_p = (payment / np.sqrt(2 * (1 - splits) * rho))[:, None]
     theta = math.sqrt(facts.regulariser / facts.smoothness)
-    left, spread = _steps(lam / facts.smoothness, theta, max(first, second, _STEPS[-1]))
-    (r1, r2), (v1, v2) = left[[first, second]], spread[[first, second]] / facts.smoothness**2
+    decay, spread = _steps(lam / facts.smoothness, theta, max(first, second, _STEPS[-1]))
+    (r1, r2), (v1, v2) = decay[[first, second]], spread[[first, second]] / facts.smoothness**2
     o, cluster = 1 - p, np.bincount(cluster_of(facts.clusters, p.size), p)
     mates = cluster[cluster_of(facts.clusters, p.size)] - p
     scale = p * (unlike * clip) ** 2 / (2 * o * lam)
@@ -141,9 +141,9 @@ def _best_split(
         + pull * size / 2 * sigma**2 * abs(v1 - v2) + (mates * unlike * clip) ** 2 / (2 * o * lam * p)
     )  # fmt: skip
     slope = (pull * sigma) ** 2 * ((away + r1 * start) ** 2 * v1 + (r2 * start) ** 2 * v2)
-    curved = (pull * sigma**2) ** 2 * size * (v1**2 + v2**2) / 2
-    added = (sigma_p * clip) ** 2 * (away**2 + size * sigma**2 * (v1 + v2))
-    error = np.sqrt(bias**2 + slope + curved + added)  # (splits, K)
+    curvature = (pull * sigma**2) ** 2 * size * (v1**2 + v2**2) / 2
+    addition = (sigma_p * clip) ** 2 * (away**2 + size * sigma**2 * (v1 + v2))
+    error = np.sqrt(bias**2 + slope + curvature + addition)  # (splits, K)
     model = r1**2 * math.log(facts.classes) + lam * size * sigma[:, 0] ** 2 * v1 / 2
     at = int((error.max(1) + model).argmin())
     noise = Noise(float(sigma[at, 0]), float(sigma_p[at, 0]), rho)
@@ -163,13 +163,13 @@ def _steps(bend: float, theta: float, most: int) -> tuple[Floats, Floats]:
     mean = np.array([1.0, theta]) / (1 + theta)  # y from (x, z)
     step = np.stack([(1 - bend) * mean, np.array([0.0, 1 - theta]) + (theta - bend / theta) * mean])
     at, pulse = np.ones(2), np.array([-1.0, -1 / theta])
-    left, spread = np.empty(most + 1), np.zeros(most + 1)
+    decay, spread = np.empty(most + 1), np.zeros(most + 1)
     for t in range(most + 1):
-        left[t] = at[0]
+        decay[t] = at[0]
         if t < most:
             spread[t + 1] = spread[t] + pulse[0] ** 2
         at, pulse = step @ at, step @ pulse
-    return np.maximum.accumulate(np.abs(left[::-1]))[::-1], spread
+    return np.maximum.accumulate(np.abs(decay[::-1]))[::-1], spread
 
 
 class Enough(NamedTuple):
@@ -203,7 +203,7 @@ def enough_for_payments(
 
 
 def plan_warning(facts: PublicFacts, plan: PrivatePlan, *, alpha: float, beta: float) -> str | None:
-    """What to say before training if payments will carry nothing; None if they will."""
+    """A warning before training if payments will be mostly noise; None if not."""
     if plan.usable:
         return None
     worst = int((plan.payment_error / plan.payment_scale).argmax())

@@ -21,11 +21,11 @@ Reports are held against what honest ones can be (`reports`). If all pass, the n
 instead, for studies of what lies lead to.
 
 An agent whose report is not a gradient of its loss stops the protocol or, with `on_bad_report="leave out"`,
-is left out and training begins again without it; two must remain. It owes nothing and may use the others'
+is left out and training starts over without it; two must remain. It owes nothing and may use the others'
 model, which is never better for it than the truth: F_k(w_-k) >= J_k(truth) (theory C1.4). It has seen
-models on the way, though. Should it keep the last one, w, it owes what the protocol asks for that, P_k(w)
+models on the way, though. If it keeps the last one, w, it owes what the protocol charges for it, P_k(w)
 from the others' reports: its overall loss is then [F(w) - min f_-k]/p_k, never better than the truth
-either. `LeftOut.due` says it.
+either. `LeftOut.due` is that amount.
 
 For a problem that is not strongly convex the payments are the same line integrals of reports, stopped after
 T_2 steps. Nothing is certified then: a gradient says nothing about how far a minimum is.
@@ -51,7 +51,7 @@ from bonafed.learning.problems.convex import Ints, Problem
 from bonafed.learning.problems.federation import ProblemFederation
 from bonafed.mechanisms.faithful.agents import Agent
 from bonafed.mechanisms.faithful.deviating import Deviating
-from bonafed.mechanisms.faithful.reports import FAR, GROWTH, Asked, ReportCheck, Watch
+from bonafed.mechanisms.faithful.reports import FAR, GROWTH, ReportCheck, Request, Watch
 from bonafed.mechanisms.faithful.vcg import Payments
 
 PaymentRule = Literal["trapezoid", "left"]
@@ -69,12 +69,12 @@ class LeftOut:
     agent: int
     where: str  # the step of its bad report
     problem: str
-    due: float  # what it owes instead, should it keep the last model it was sent
+    due: float  # what it owes instead if it keeps the last model it was sent
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcome:
-    """What the protocol came to."""
+    """The result of the protocol."""
 
     model: Floats  # (P,) w*
     payments: Payments
@@ -91,7 +91,7 @@ class Outcome:
 
 
 def federation_of(problem: Agreed, agents: Mapping[int, Agent] | None = None) -> Federation:
-    """The agents of a problem whose samples are at hand; some of them deviate."""
+    """The agents of a problem that holds their samples; some of them deviate."""
     if not isinstance(problem, Problem):
         raise MissingValue("federation", "is required where the problem holds no samples")
     for k in agents or ():
@@ -160,21 +160,21 @@ class Aggregation:
         """(m, P) sum_j mix_ij report_j(models_i); each row is the next of one of several runs of models."""
         total = np.zeros((mix.shape[0], self._problem.size))
         try:
-            asked = [k for k in self._trusted if mix[:, k].any()]
-            if asked:
-                tasks = [self._task(k, models, where) for k in asked]
-                answer = self._federation.total(tasks, mix.T[asked])
-                for task, k in zip(tasks, asked, strict=True):
+            members = [k for k in self._trusted if mix[:, k].any()]
+            if members:
+                tasks = [self._task(k, models, where) for k in members]
+                answer = self._federation.total(tasks, mix.T[members])
+                for task, k in zip(tasks, members, strict=True):
                     if task.identifier in answer.failures:
                         raise self._bad(k, where, answer.failures[task.identifier].reason)
                 total = answer.values.copy() if self._others else answer.values
-            self._add_others(total, Asked.at(models, runs), mix, where)
+            self._add_others(total, Request.at(models, runs), mix, where)
         except AskFailed as failed:
             raise AskFailed(failed.reason, where, self._seen, self._steps) from failed.__cause__
         return total
 
     def _task(self, k: int, models: Floats, where: str) -> Task:
-        """Named by the step and by what is sent: asked again after a failure, it is the same question."""
+        """Named by the step and by what is sent: asked again after a failure, it is the same task."""
         content = hashlib.blake2b(np.ascontiguousarray(models).data, digest_size=8).hexdigest()
         name = f"{self._label}{where}, {self._names[k]}, {content}"
         return Task(name, self._names[k], models, self._work)
@@ -182,16 +182,16 @@ class Aggregation:
     def _bad(self, k: int, where: str, problem: str) -> BadReport:
         return BadReport(int(self._numbers[k]), where, problem, self._seen, name=self._names[k])
 
-    def _add_others(self, total: Floats, asked: Asked, mix: Floats, where: str) -> None:
-        """Add what everybody reports who can lie, if it can be honest."""
+    def _add_others(self, total: Floats, request: Request, mix: Floats, where: str) -> None:
+        """Add the reports of agents that might lie, if an honest agent could have sent them."""
         rows_of = {k: rows for k in self._others if (rows := np.flatnonzero(mix[:, k])).size}
-        tasks = {k: self._task(k, asked.models[rows], where) for k, rows in rows_of.items()}
+        tasks = {k: self._task(k, request.models[rows], where) for k, rows in rows_of.items()}
         answers = self._federation.replies(list(tasks.values()))
         doubt: UnusableReport | None = None
         for k, rows in rows_of.items():
             try:
-                said = answers[tasks[k].identifier]
-                report = self._watch.accept(int(self._numbers[k]), said, asked, rows)
+                reply = answers[tasks[k].identifier]
+                report = self._watch.accept(int(self._numbers[k]), reply, request, rows)
             except UnusableReport as bad:
                 if bad.certain:
                     raise self._bad(k, where, bad.problem) from bad
@@ -207,7 +207,7 @@ class Aggregation:
 
 
 class Terms(NamedTuple):
-    """Of phase II, as `pay` takes them."""
+    """The parameters of phase II, as `pay` takes them."""
 
     payment_steps: int = 20  # T_2, a minimum
     epsilon: float = 1e-3  # certified error of a payment, in units of loss
@@ -218,7 +218,7 @@ class Terms(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ending:
-    """What payments came to."""
+    """The payments, and how accurate they are."""
 
     payments: Payments  # of all agents; rows of those left out are 0
     integration_error: float
@@ -232,10 +232,10 @@ class Progress:
 
     steps: int  # of training, with these members
     model: Floats  # (P,) after them
-    watch: Watch  # what is remembered of reports
+    watch: Watch  # the memory of reports
     first: float | None = None  # norm of the first sum of reports
     norm: float = math.nan  # of the last one
-    gone: tuple[BadReport, ...] = ()  # who was left out, and why
+    bad_reports: tuple[BadReport, ...] = ()  # who was left out, and why
     ending: Ending | None = None
 
 
@@ -258,8 +258,8 @@ class Course:
 
     def members(self, progress: Progress) -> list[int]:
         """Who is left."""
-        gone = {bad.agent for bad in progress.gone}
-        return [k for k in range(self.problem.agents) if k not in gone]
+        absent = {bad.agent for bad in progress.bad_reports}
+        return [k for k in range(self.problem.agents) if k not in absent]
 
     def advance(self, progress: Progress, start: Floats | None = None) -> Progress:
         """One step of training, or the payments after the last; back to `start` if somebody is left out."""
@@ -274,9 +274,11 @@ class Course:
             if len(self.members(progress)) <= 2:
                 advice = "leaving it out would leave one agent alone"
                 raise bad.advised(advice) from bad
-            return replace(self.begin(start), watch=progress.watch, gone=(*progress.gone, bad))
+            return replace(
+                self.begin(start), watch=progress.watch, bad_reports=(*progress.bad_reports, bad)
+            )
         except AskFailed as failed:
-            without = tuple(bad.agent for bad in progress.gone)
+            without = tuple(bad.agent for bad in progress.bad_reports)
             raise AskFailed(
                 failed.reason, failed.where, failed.model, failed.steps, without
             ) from failed.__cause__
@@ -286,7 +288,7 @@ class Course:
 
     def _reports(self, progress: Progress, part: Agreed, label: str = "") -> Aggregation:
         names = self.federation.members.names
-        without = "".join(f"without {names[bad.agent]}, " for bad in progress.gone)
+        without = "".join(f"without {names[bad.agent]}, " for bad in progress.bad_reports)
         return Aggregation(
             part, None, progress.watch, federation=self.federation, objective=self.objective,
             label=without + label,
@@ -306,24 +308,24 @@ class Course:
         reports.send(w, self.training_steps)
         payments, gap = pay(part, w, reports, **self.terms._asdict())
         rest = reports.sum(w[None], part.weights[None], "the last step")[0]
-        left = tuple(self._left_out(progress, members, bad) for bad in progress.gone)
-        certified = float(rest @ rest) / (2 * part.regulariser) if part.strongly_convex else math.nan
-        if progress.gone:
+        left_out = tuple(self._left_out(progress, members, bad) for bad in progress.bad_reports)
+        training_error = float(rest @ rest) / (2 * part.regulariser) if part.strongly_convex else math.nan
+        if progress.bad_reports:
             payments = _for_all(payments, members, self.problem.agents, nothing=0.0)
-        return Ending(payments, gap, certified, left)
+        return Ending(payments, gap, training_error, left_out)
 
     def _left_out(self, progress: Progress, members: list[int], bad: BadReport) -> LeftOut:
-        """What is said of an agent left out; its payment is made of the members' reports alone.
+        """The record of an agent left out; its payment is made of the members' reports alone.
 
-        The last model it was sent can be one it led astray, for which no absolute accuracy is to be had.
+        It may have led the last model it was sent astray, where no absolute accuracy can be reached.
         """
         with_it = sorted([*members, bad.agent])
         place = with_it.index(bad.agent)
         part = self._part(with_it)
         label = f"bill of {self.federation.members.names[bad.agent]}, "
         reports = self._reports(progress, part, label)
-        owed, _ = pay(part, bad.model, reports, **self.terms._asdict(), payers=[place], relative=_BILL)
-        return LeftOut(bad.agent, bad.where, bad.problem, float(owed.amount[place]))
+        payments, _ = pay(part, bad.model, reports, **self.terms._asdict(), payers=[place], relative=_BILL)
+        return LeftOut(bad.agent, bad.where, bad.problem, float(payments.amount[place]))
 
 
 def faithful(
@@ -350,20 +352,20 @@ def faithful(
 
     `training_steps` is T_1, `payment_steps` is T_2 (a minimum), `epsilon` the certified error of a payment
     in units of loss, `step_share` theta in (0, 1] of the largest safe step. `variant="printed"` takes the
-    paper's step 1/(K L_g) and stops after T_2 steps, whatever the residual. `on_step` hears of every step
-    of phase I; after an agent was left out, which `on_left_out` hears of, they begin again with step 1.
+    paper's step 1/(K L_g) and stops after T_2 steps, whatever the residual. `on_step` is called
+    after every step of phase I; once an agent is left out, which calls `on_left_out`, they restart at 1.
     """
     checks.literal("on_bad_report", on_bad_report, BadReportPolicy)
     turns = checks.whole("training_steps", training_steps, 0)
     terms = Terms(payment_steps, epsilon, step_share, rule, variant)
-    asked = federation_of(problem, agents) if federation is None else deviating(federation, agents)
-    course = Course(problem, asked, turns, terms, None, on_bad_report, check_reports)
+    clients = federation_of(problem, agents) if federation is None else deviating(federation, agents)
+    course = Course(problem, clients, turns, terms, None, on_bad_report, check_reports)
     progress = course.begin(start)
     while progress.ending is None:
         before, progress = progress, course.advance(progress, start)
-        if len(progress.gone) > len(before.gone):
+        if len(progress.bad_reports) > len(before.bad_reports):
             if on_left_out is not None:
-                on_left_out(progress.gone[-1])
+                on_left_out(progress.bad_reports[-1])
         elif progress.steps > before.steps and on_step is not None:
             on_step(progress.steps, progress.model, progress.norm)
     losses = np.full(problem.agents, np.nan)  # they stay with the agents
@@ -373,7 +375,7 @@ def faithful(
 
 
 def outcome_of(progress: Progress, training_steps: int, losses: Floats) -> Outcome:
-    """What the protocol came to, with losses (K,) of the model; after the payments."""
+    """The result after the payments, with the losses (K,) of the model."""
     end = progress.ending
     assert end is not None  # `Course.advance` has come to the end
     return Outcome(
@@ -390,7 +392,7 @@ def train(
     on_step: OnStep | None = None,
     watch: Watch | None = None,
 ) -> tuple[Floats, Aggregation]:
-    """Phase I; `watch` decides which reports are believed, those that can be gradients if not given."""
+    """Phase I; `watch` decides which reports are believed, by default those that can be gradients."""
     reports = Aggregation(problem, agents, watch)
     w, first = np.zeros(problem.size) if start is None else start, None
     for t in range(steps):
@@ -403,16 +405,16 @@ def train(
 
 
 def _step(
-    problem: Agreed, reports: Aggregation, model: Floats, taken: int, first: float | None
+    problem: Agreed, reports: Aggregation, model: Floats, steps: int, first: float | None
 ) -> tuple[Floats, float]:
     """The model after one more step, and the norm of the sum of reports before it."""
-    reports.send(model, taken)
-    g = reports.sum(model[None], problem.weights[None], f"training step {taken + 1}")
+    reports.send(model, steps)
+    g = reports.sum(model[None], problem.weights[None], f"training step {steps + 1}")
     norm = float(np.linalg.norm(g))
-    begun = norm if first is None else first
-    if not math.isfinite(norm) or norm > GROWTH * max(begun, 1.0):
+    initial = norm if first is None else first
+    if not math.isfinite(norm) or norm > GROWTH * max(initial, 1.0):
         raise Diverged(
-            f"training diverges at step {taken + 1}: the reports grow from {begun:.3g} to {norm:.3g}; "
+            f"training diverges at step {steps + 1}: the reports grow from {initial:.3g} to {norm:.3g}; "
             "an agent that multiplies its gradient by more than 1 + 1/p_k does that (theory C3)"
             + _nobody(problem, reports)
         )
@@ -446,8 +448,8 @@ def pay(
 ) -> tuple[Payments, float]:
     """Phase II for all agents in one batch; the payments and the largest difference of the two rules.
 
-    With `payers` only theirs are computed; the others' amounts are NaN. `relative` ends a payment also at
-    that part of its first residual.
+    With `payers`, only theirs are computed; the others' amounts are NaN. `relative` also ends a payment at
+    that fraction of its first residual.
     """
     checks.literal("rule", rule, PaymentRule)
     checks.literal("variant", variant, ProtocolVariant)
@@ -466,12 +468,12 @@ def pay(
     reports.send(model)
     g = reports.sum(models, mixes, "payment step 0", who)
     left, trapezoid, steps = np.zeros(k), np.zeros(k), 0
-    taken = np.zeros(k, dtype=np.int64)
+    counts = np.zeros(k, dtype=np.int64)
     residual = (g**2).sum(1) / (2 * rest * problem.regulariser) / p
     close = np.maximum(target, relative * residual)
     window = _halving(problem, theta)
     mark, standing = window, residual.copy()
-    while (active := np.flatnonzero((taken < least) | (~by_steps & (residual > close)))).size:
+    while (active := np.flatnonzero((counts < least) | (~by_steps & (residual > close)))).size:
         steps += 1
         if steps > mark:
             open_ones = active[
@@ -484,13 +486,13 @@ def pay(
                     f"multiple{_nobody(problem, reports)}"
                 )
             mark, standing = steps + window, residual.copy()
-        moved = models[active] - eta[active, None] * g[active]
-        following = reports.sum(moved, mixes[active], f"payment step {steps}", who[active])
-        way = models[active] - moved
+        candidates = models[active] - eta[active, None] * g[active]
+        following = reports.sum(candidates, mixes[active], f"payment step {steps}", who[active])
+        way = models[active] - candidates
         left[active] += (way * g[active]).sum(1) / p[active]
         trapezoid[active] += (way * (g[active] + following)).sum(1) / 2 / p[active]
-        models[active], g[active] = moved, following
-        taken[active] += 1
+        models[active], g[active] = candidates, following
+        counts[active] += 1
         if not np.abs(following).max() < FAR:
             text = f"payments diverge at step {steps}: the reports grow beyond all bounds"
             raise Diverged(text + _nobody(problem, reports))
@@ -499,8 +501,8 @@ def pay(
     gap = float(np.abs(left - trapezoid).max())
     if not problem.strongly_convex:
         residual = np.full(k, np.nan)
-    found = Payments(amount, residual, models, int(taken.max(initial=0)))
-    return (found if payers is None else _for_all(found, who, problem.agents, np.nan)), gap
+    payments = Payments(amount, residual, models, int(counts.max(initial=0)))
+    return (payments if payers is None else _for_all(payments, who, problem.agents, np.nan)), gap
 
 
 def _for_all(
@@ -524,7 +526,7 @@ def _halving(problem: Agreed, theta: float) -> int:
     """
     mu, l_g = problem.regulariser, problem.smoothness
     shrinking = theta * mu / l_g
-    if shrinking >= 1:  # one step and it is there; problems that are not convex state any L_g
+    if shrinking >= 1:  # a single step suffices; problems that are not convex may state any L_g
         return 2
     return 2 * math.ceil(math.log(2 * l_g / mu) / -math.log1p(-shrinking))
 

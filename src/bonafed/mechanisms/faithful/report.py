@@ -40,11 +40,11 @@ PRIVATE: Mapping[str, PrivateVariant] = {
 _AGENTS, _DELTA, _AGENT = 10, 0.5, 3
 _ALPHA, _BETA, _TRIALS = 10.0, 1e-5, 16
 _NOTES: Mapping[str, str] = {
-    "left": "The left rule asks a little more than the VCG payment, so understating by a few per cent "
-    "gains a little; that is within what its integration error allows.",
-    "printed": "The paper's step and T_2 = 20 payment steps (sign corrected) collect a part of the VCG "
-    "payment only, so overstating the gradient pays.",
-    "fedavg": "Plain averaging: nobody pays, and whoever overstates its gradient has the model lean "
+    "left": "The left rule charges a little more than the VCG payment, so understating by a few per "
+    "cent gains a little; that is within what its integration error allows.",
+    "printed": "The paper's step and T_2 = 20 payment steps (sign corrected) collect only part of the "
+    "VCG payment, so overstating the gradient pays.",
+    "fedavg": "Plain averaging: nobody pays, and an agent that overstates its gradient pulls the model "
     "towards its own data.",
     "clusters": "Measured against a model without the whole cluster, payments are below VCG and may be "
     "negative: incentives survive, budget balance does not.",
@@ -58,8 +58,8 @@ _PRIVATE_NOTES: Mapping[str, str] = {
     "training: it is charged for what was left to do, and overstating leaves less.",
 }
 _SILENCE = (
-    "Silence does not pay for whoever drops the models it was sent. Should it keep the last one, it owes "
-    "the payment for that (bonafed train says how much), to be secured before training."
+    "Silence does not pay for an agent that discards the models it was sent. If it keeps the last one, it "
+    "owes the payment for that model (bonafed train says how much), to be secured before training."
 )
 
 
@@ -82,7 +82,9 @@ class AuditOptions(Section):
     agents: int | None = key(
         two_or_more, None, metavar="K", help="Agents (10, or the owners the data names)."
     )
-    delta: float | None = key(_unit, None, help="How unlike their data are: 0 alike, 1 own labels (0.5).")
+    delta: float | None = key(
+        _unit, None, help="How much their data differ: 0 not at all, 1 a label each (0.5)."
+    )
     regulariser: float = key(
         checks.positive, 0.003, metavar="MU", help="mu/2 |w|^2 is added to every loss."
     )
@@ -122,12 +124,12 @@ class AuditOptions(Section):
 
 
 def audit(options: AuditOptions) -> Document:
-    """Let agents cheat, and say whether it pays."""
-    held = holdings(options)
-    who = _agents(options.agent, int(held.owner.max()) + 1)
+    """Let agents cheat, and report whether it pays."""
+    agent_data = holdings(options)
+    who = _agents(options.agent, int(agent_data.owner.max()) + 1)
     if options.variant in PRIVATE:
-        return _private(options, held, who)
-    return _plain(options, held, who)
+        return _private(options, agent_data, who)
+    return _plain(options, agent_data, who)
 
 
 def _agents(agent: str | None, count: int) -> list[int]:
@@ -141,7 +143,7 @@ def _agents(agent: str | None, count: int) -> list[int]:
 
 
 def holdings(options: AuditOptions) -> AgentData:
-    """Samples with their owners: those the data names, or by label as far as delta says."""
+    """Samples with their owners: those named in the data, or by label to the extent of delta."""
     from bonafed.learning import datasets, partition
     from bonafed.mechanisms.faithful.cheating import AgentData
 
@@ -183,43 +185,45 @@ def _features(source: Dataset, rows: NDArray[np.int64], side: int) -> checks.Flo
     return scaled_features(x)[0]
 
 
-def _plain(options: AuditOptions, held: AgentData, who: Sequence[int]) -> Document:
+def _plain(options: AuditOptions, agent_data: AgentData, who: Sequence[int]) -> Document:
     from bonafed.mechanisms.faithful.cheating import Terms, attack, prepare
     from bonafed.mechanisms.faithful.cheating_claims import collusion, verdicts
     from bonafed.mechanisms.faithful.clusters import random_clusters
 
-    groups, count = [], int(held.owner.max()) + 1
+    groups, count = [], int(agent_data.owner.max()) + 1
     if options.variant == "clusters":
         number = max(2, count // 2) if options.clusters is None else options.clusters
         rng = numbered_generator(options.seed, FaithfulAudit.CLUSTERS)
         groups = random_clusters(count, number, rng)
-    case = prepare(held, Terms(cast("CheatedVariant", options.variant), options.epsilon, clusters=groups))
-    tried = [attempt for k in who for attempt in attack(case, k, options.seed)]
+    case = prepare(
+        agent_data, Terms(cast("CheatedVariant", options.variant), options.epsilon, clusters=groups)
+    )
+    attempts = [attempt for k in who for attempt in attack(case, k, options.seed)]
     pairs = [collusion(case, k) for k in who]
-    findings = verdicts(case, tried)
+    findings = verdicts(case, attempts)
     subject = f"faithful learning ({options.variant})"
-    notes = _notes(case, tried)
+    notes = _notes(case, attempts)
     blocks: list[Block] = [
         _claims(subject, findings),
-        f"{case.problem.agents} agents, {held.owner.size:,} samples of {options.data}, "
+        f"{case.problem.agents} agents, {agent_data.owner.size:,} samples of {options.data}, "
         f"{case.problem.size} parameters; {case.steps} training steps. Losses and payments are in units of "
         f"loss. A gain counts above 2 epsilon = {2 * options.epsilon:g} and the integration error of the "
         "payments.",
     ]
     if len(pairs) == 1:
-        blocks += [_attempts_table(case, tried), _pair_text(pairs[0], options.variant)]
+        blocks += [_attempts_table(case, attempts), _pair_text(pairs[0], options.variant)]
     else:
-        blocks.append(_best_table(tried, pairs))
+        blocks.append(_best_table(attempts, pairs))
     return Document(
         (*blocks, *notes),
-        _data(subject, case, findings, tried, pairs, notes),
-        lambda: _figure(case, tried, options.variant),
+        _data(subject, case, findings, attempts, pairs, notes),
+        lambda: _figure(case, attempts, options.variant),
         holds=all_hold(findings),
     )
 
 
 def _claims(subject: str, findings: Sequence[Finding]) -> Table:
-    """What is violated says so."""
+    """The findings; those that fail say so."""
     return findings_table(
         f"Audit of {subject}",
         [
@@ -229,15 +233,15 @@ def _claims(subject: str, findings: Sequence[Finding]) -> Table:
     )
 
 
-def _attempts_table(case: Case, tried: Sequence[Attempt]) -> Table:
-    agent = tried[0].agent
+def _attempts_table(case: Case, attempts: Sequence[Attempt]) -> Table:
+    agent = attempts[0].agent
     columns = (
         Column("", left=True), Column("loss", ".4f"), Column("payment", ".4f"), Column("gain"),
         Column("pays"), Column("FedAvg gain"), Column("FedAvg pays"),
     )  # fmt: skip
     truth = ("the truth", float(case.losses[agent]), case.honest[agent].amount, None, None, None, None)
     rows: list[tuple[Cell, ...]] = [truth]
-    for a in tried:
+    for a in attempts:
         if math.isnan(a.loss):
             rows.append((a.name, "none", "none", None, "no", None, "no"))
             continue
@@ -248,7 +252,7 @@ def _attempts_table(case: Case, tried: Sequence[Attempt]) -> Table:
     return Table(f"What agent {agent} reports", columns, tuple(rows))
 
 
-def _best_table(tried: Sequence[Attempt], pairs: Sequence[Collusion]) -> Table:
+def _best_table(attempts: Sequence[Attempt], pairs: Sequence[Collusion]) -> Table:
     columns = (
         Column("agent"), Column("here", left=True), Column("gain"), Column("allowed", ".4f"),
         Column("FedAvg", left=True), Column("gain"), Column("best partner"), Column("gain together"),
@@ -256,7 +260,7 @@ def _best_table(tried: Sequence[Attempt], pairs: Sequence[Collusion]) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for pair in pairs:
         k = pair.agents[0]
-        mine = [a for a in tried if a.agent == k]
+        mine = [a for a in attempts if a.agent == k]
         here, there = max(mine, key=lambda a: a.gain), max(mine, key=lambda a: a.gain_unpaid)
         rows.append((
             k, here.name, _signed(here.gain), here.allowed, there.name, _signed(there.gain_unpaid),
@@ -280,40 +284,40 @@ def _pair_text(pair: Collusion, variant: str) -> str:
     )
 
 
-def _notes(case: Case, tried: Sequence[Attempt]) -> list[str]:
+def _notes(case: Case, attempts: Sequence[Attempt]) -> list[str]:
     from bonafed.mechanisms.faithful.cheating_claims import alone
 
     notes = [_NOTES[case.terms.variant]] if case.terms.variant in _NOTES else []
-    notes += [f"Agent {a.agent}, {a.name}: {a.end}." for a in tried if a.end]
+    notes += [f"Agent {a.agent}, {a.name}: {a.end}." for a in attempts if a.end]
     if case.terms.variant != "fedavg":
         notes.append(_SILENCE)
-    own, k = alone(case), tried[0].agent
-    joined = float(case.losses[k] + case.honest[k].amount)
+    own, k = alone(case), attempts[0].agent
+    overall = float(case.losses[k] + case.honest[k].amount)
     notes.append(
-        "Participation is against using the others' model. Against learning alone nobody gains on its own "
-        f"samples, whatever the mechanism: agent {k} has {joined:.4f} here and {own[k]:.4f} alone. What a "
+        "Participation is judged against using the others' model. Nobody beats learning alone on its own "
+        f"samples, whatever the mechanism: agent {k} has {overall:.4f} here and {own[k]:.4f} alone. What a "
         "federation adds shows on fresh samples."
     )
     return notes
 
 
 def _signed(gain: float) -> str:
-    return f"{round(gain, 4) + 0.0:+.4f}"  # a loss that rounds to nothing is no -0.0000
+    return f"{round(gain, 4) + 0.0:+.4f}"  # never -0.0000
 
 
 def _yes(pays: bool) -> str:
     return "YES" if pays else "no"
 
 
-def _figure(case: Case, tried: Sequence[Attempt], variant: str) -> Figure:
+def _figure(case: Case, attempts: Sequence[Attempt], variant: str) -> Figure:
     """The gains of the agent that gains most, if several were tried."""
     from bonafed.mechanisms.faithful.cheating import FACTORS, gain_curve, safe_factor
     from bonafed.mechanisms.faithful.figures import cheating_figure
 
-    agent = max(tried, key=lambda attempt: attempt.gain).agent
+    agent = max(attempts, key=lambda attempt: attempt.gain).agent
     high = min(FACTORS[-1], safe_factor(case.problem, agent))
     factors = np.unique(np.append(np.geomspace(FACTORS[0], high, 25), 1.0))
-    own = [attempt for attempt in tried if attempt.agent == agent]
+    own = [attempt for attempt in attempts if attempt.agent == agent]
     title = f"Faithful learning ({variant}), agent {agent}"
     return cheating_figure(gain_curve(case, agent, list(factors)), own, title)
 
@@ -322,7 +326,7 @@ def _data(
     subject: str,
     case: Case,
     findings: Sequence[Finding],
-    tried: Sequence[Attempt],
+    attempts: Sequence[Attempt],
     pairs: Sequence[Collusion],
     notes: Sequence[str],
 ) -> JSONObject:
@@ -346,7 +350,7 @@ def _data(
                 "pays": a.pays, "gain_under_fedavg": finite_or_none(a.gain_unpaid),
                 "pays_under_fedavg": a.gain_unpaid > case.terms.epsilon, "end": a.end or None,
             }
-            for a in tried
+            for a in attempts
         ],
         "pairs": [
             {
@@ -359,7 +363,7 @@ def _data(
     }  # fmt: skip
 
 
-def _private(options: AuditOptions, held: AgentData, who: Sequence[int]) -> Document:
+def _private(options: AuditOptions, agent_data: AgentData, who: Sequence[int]) -> Document:
     """Gains over the noise, with a confidence limit."""
     from bonafed.learning.problems.convex import SoftmaxRegression
     from bonafed.mechanisms.faithful.private import PublicFacts
@@ -370,7 +374,7 @@ def _private(options: AuditOptions, held: AgentData, who: Sequence[int]) -> Docu
     )
     from bonafed.mechanisms.faithful.private_plan import plan_private, plan_warning
 
-    problem, variant = held.problem(), PRIVATE[options.variant]
+    problem, variant = agent_data.problem(), PRIVATE[options.variant]
     if not isinstance(problem, SoftmaxRegression):
         raise InvalidValue("data", "must have classes for a private variant", options.data)
     terms = PrivateTerms(options.alpha or _ALPHA, options.beta or _BETA, variant)
@@ -381,36 +385,38 @@ def _private(options: AuditOptions, held: AgentData, who: Sequence[int]) -> Docu
         facts = PublicFacts.of(problem, groups, terms.clip)
         plan = plan_private(facts, alpha=terms.alpha, beta=terms.beta)
         warning = plan_warning(facts, plan, alpha=terms.alpha, beta=terms.beta)
-    tried = [a for k in who for a in private_attack(problem, groups, k, terms, seeds=count)]
-    findings = private_verdicts(problem, tried)
+    attempts = [a for k in who for a in private_attack(problem, groups, k, terms, seeds=count)]
+    findings = private_verdicts(problem, attempts)
     subject = f"private faithful learning ({variant})"
     blocks: list[Block] = [
         _claims(subject, findings),
         f"Samples of {options.data}, epsilon {terms.alpha:g} at delta {terms.beta:g}, {count} draws of the "
-        "noise, the same for truth and lie. Gains are in units of loss; one counts if its lower confidence "
-        "limit is above what is allowed.",
-        _private_table(tried),
+        "noise, the same for truth and lie. Gains are in units of loss; a gain counts if its lower "
+        "confidence limit is above what is allowed.",
+        _private_table(attempts),
         _PRIVATE_NOTES[variant],
     ]
     if warning is not None:
         blocks.insert(0, f"warning: {warning}")
-    data = _private_data(subject, terms, count, plan, warning, findings, tried)
-    return Document(tuple(blocks), data, lambda: _private_figure(tried, subject), holds=all_hold(findings))
+    data = _private_data(subject, terms, count, plan, warning, findings, attempts)
+    return Document(
+        tuple(blocks), data, lambda: _private_figure(attempts, subject), holds=all_hold(findings)
+    )
 
 
-def _private_figure(tried: Sequence[PrivateAttempt], subject: str) -> Figure:
+def _private_figure(attempts: Sequence[PrivateAttempt], subject: str) -> Figure:
     from bonafed.mechanisms.faithful.figures import private_figure
 
-    return private_figure(tried, f"{subject.capitalize()}: mean gains over the truth")
+    return private_figure(attempts, f"{subject.capitalize()}: mean gains over the truth")
 
 
-def _private_table(tried: Sequence[PrivateAttempt]) -> Table:
+def _private_table(attempts: Sequence[PrivateAttempt]) -> Table:
     columns = (
         Column("agent"), Column("", left=True), Column("mean gain", "+.4f"), Column("at least", "+.4f"),
         Column("allowed", ".2g"), Column("federation", "+.4f"), Column("pays"),
     )  # fmt: skip
-    rows = tuple((a.agent, a.name, a.gain, a.lower, a.allowed, a.fall, _yes(a.pays)) for a in tried)
-    caption = "federation: what its loss falls by, over the agent's weight"
+    rows = tuple((a.agent, a.name, a.gain, a.lower, a.allowed, a.fall, _yes(a.pays)) for a in attempts)
+    caption = "federation: by how much its loss falls, divided by the agent's weight"
     return Table("What agents report", columns, rows, caption)
 
 
@@ -421,11 +427,11 @@ def _private_data(
     plan: PrivatePlan | None,
     warning: str | None,
     findings: Sequence[Finding],
-    tried: Sequence[PrivateAttempt],
+    attempts: Sequence[PrivateAttempt],
 ) -> dict[str, Any]:
-    planned = None
+    plan_data = None
     if plan is not None:
-        planned = {
+        plan_data = {
             "training_steps": plan.training_steps, "payment_steps": plan.payment_steps, "split": plan.split,
             "payment_error": float(plan.payment_error.max()), "model_error": plan.model_error,
             "usable": plan.usable,
@@ -436,7 +442,7 @@ def _private_data(
         "alpha": terms.alpha,
         "beta": terms.beta,
         "trials": count,
-        "plan": planned,
+        "plan": plan_data,
         "warning": warning,
         "findings": [finding.to_json() for finding in findings],
         "deviations": [
@@ -444,6 +450,6 @@ def _private_data(
                 "agent": a.agent, "name": a.name, "factor": a.factor, "gain": a.gain, "at_least": a.lower,
                 "allowed": a.allowed, "federation_gain_over_weight": a.fall, "pays": a.pays,
             }
-            for a in tried
+            for a in attempts
         ],
     }  # fmt: skip

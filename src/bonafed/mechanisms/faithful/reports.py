@@ -1,4 +1,4 @@
-"""What an honest report can be, and who is found to report something else (theory C3.4 to C3.7).
+"""What an honest report can look like, and who reports something else (theory C3.4 to C3.7).
 
 An agent's loss F_k is mu-strongly convex and L_g-smooth, mu and L_g being what the agents agreed on, and B
 bounds the gradient of every sample's loss at w = 0. So for the gradients g, g' of F_k at any models w, w'
@@ -38,7 +38,7 @@ GROWTH = 1e6  # of models and sums of reports, against the first: beyond, nothin
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Asked:
+class Request:
     """Models that agents are sent at once, row by row, each of some run: those of one payment, say."""
 
     models: Floats  # (m, P)
@@ -46,48 +46,48 @@ class Asked:
     norms: Floats  # (m,) of the models
 
     @classmethod
-    def at(cls, models: Floats, runs: NDArray[np.int64] | None = None) -> Asked:
-        """These models, which are copied; row i is of run i if nothing is said."""
+    def at(cls, models: Floats, runs: NDArray[np.int64] | None = None) -> Request:
+        """These models, which are copied; row i belongs to run i unless `runs` says otherwise."""
         own = np.array(models)
         return cls(own, np.arange(len(own)) if runs is None else runs, np.linalg.norm(own, axis=1))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Kept:
-    """What is remembered of an agent."""
+class _Memory:
+    """The reports of an agent that are remembered."""
 
     model: Floats  # (1, P) the first it was sent
     report: Floats  # (1, P) and its answer
-    asked: Asked  # the last it was sent, of which
+    request: Request  # the last it was sent, of which
     rows: NDArray[np.int64]  # (r,) are its own,
     reports: Floats  # (r, P) and its answers to these
 
     def last(self, runs: NDArray[np.int64]) -> NDArray[np.int64]:
         """(m,) which answer was the last in each of these runs; the first one if a run is new."""
-        known = self.asked.runs[self.rows]
-        place = np.minimum(np.searchsorted(known, runs), known.size - 1)
-        place[known[place] != runs] = 0
+        runs_before = self.request.runs[self.rows]
+        place = np.minimum(np.searchsorted(runs_before, runs), runs_before.size - 1)
+        place[runs_before[place] != runs] = 0
         return np.asarray(place)
 
 
 class Watch:
-    """Holds every report against what an honest one can be.
+    """Checks every report against what an honest one can be.
 
     Of every agent it keeps the first report and the last of each run of models: by (C3.6) the consistency
     of consecutive reports is what keeps training and payments from diverging; the first one shows slow
-    drifts, and whoever is somebody else when training begins again.
+    drifts, and agents that answer differently once training starts over.
     """
 
     def __init__(self, problem: Agreed, check: ReportCheck = "gradients") -> None:
         checks.literal("check_reports", check, ReportCheck)
         self._problem = problem
         self._strict = check == "gradients"
-        self._kept: dict[int, _Kept] = {}
+        self._memories: dict[int, _Memory] = {}
 
     def copy(self) -> Watch:
-        """The same memory, which then goes its own way."""
+        """An independent copy of the memory."""
         other = Watch(self._problem, "gradients" if self._strict else "numbers")
-        other._kept = dict(self._kept)
+        other._memories = dict(self._memories)
         return other
 
     @property
@@ -95,29 +95,33 @@ class Watch:
         """Whether reports that all pass cannot diverge."""
         return self._strict and self._problem.strongly_convex
 
-    def accept(self, agent: int, report: Reply | Failure, asked: Asked, rows: NDArray[np.int64]) -> Floats:
-        """The report (r, P) for these rows of what was asked, which is kept and must not change any more.
+    def accept(
+        self, agent: int, report: Reply | Failure, request: Request, rows: NDArray[np.int64]
+    ) -> Floats:
+        """The report (r, P) for these rows of the request, which is kept and must not change afterwards.
 
-        `UnusableReport` if no honest one is like it.
+        Raises `UnusableReport` if no honest report looks like it.
         """
-        models, norms = asked.models[rows], asked.norms[rows]
+        models, norms = request.models[rows], request.norms[rows]
         near = bool((norms <= GROWTH).all())
         if isinstance(report, Failure):
             raise UnusableReport(agent, report.reason, certain=near or report.reason != NOT_FINITE)
-        found = np.asarray(report.values, dtype=np.float64)
-        self._require_bounded(agent, found - self._problem.regulariser * models, norms, near)
+        values = np.asarray(report.values, dtype=np.float64)
+        self._require_bounded(agent, values - self._problem.regulariser * models, norms, near)
         if self.names_liars:
-            kept = self._kept.get(agent) or _Kept(models[:1], found[:1], asked, rows, found)
-            tau, of_first = 2 * self._problem.precision, np.linalg.norm(kept.model, axis=1)
-            here, there = self._scale(kept, norms), self._scale(kept, of_first)
-            self._require_consistent(agent, models - kept.model, found - kept.report, tau * (here + there))
-            last = kept.last(asked.runs[rows])
-            before = kept.rows[last]
-            there = self._scale(kept, kept.asked.norms[before])
-            moved = models - kept.asked.models[before]
-            self._require_consistent(agent, moved, found - kept.reports[last], tau * (here + there))
-            self._kept[agent] = _Kept(kept.model, kept.report, asked, rows, found)
-        return found
+            memory = self._memories.get(agent) or _Memory(models[:1], values[:1], request, rows, values)
+            tau, of_first = 2 * self._problem.precision, np.linalg.norm(memory.model, axis=1)
+            here, there = self._scale(memory, norms), self._scale(memory, of_first)
+            self._require_consistent(
+                agent, models - memory.model, values - memory.report, tau * (here + there)
+            )
+            last = memory.last(request.runs[rows])
+            before = memory.rows[last]
+            there = self._scale(memory, memory.request.norms[before])
+            change = models - memory.request.models[before]
+            self._require_consistent(agent, change, values - memory.reports[last], tau * (here + there))
+            self._memories[agent] = _Memory(memory.model, memory.report, request, rows, values)
+        return values
 
     def _require_bounded(self, agent: int, data: Floats, norms: Floats, near: bool) -> None:
         """(C3.5), of reports without mu w, at models of these norms."""
@@ -137,24 +141,24 @@ class Watch:
                 text = f"a gradient of norm {size[worst]:.3g} where {most[worst]:.3g} is the most it can be"
                 raise UnusableReport(agent, text)
 
-    def _scale(self, kept: _Kept, norms: Floats) -> Floats:
+    def _scale(self, memory: _Memory, norms: Floats) -> Floats:
         """(m,) S(w) = B + L_g |w| of models of these norms; without B, what the first report says of it."""
         bound, smooth = self._problem.gradient_bound, self._problem.smoothness
         if math.isinf(bound):
-            bound = float(np.linalg.norm(kept.report) + smooth * np.linalg.norm(kept.model))
+            bound = float(np.linalg.norm(memory.report) + smooth * np.linalg.norm(memory.model))
         return np.asarray(bound + smooth * norms)
 
-    def _require_consistent(self, agent: int, models: Floats, reports: Floats, allowed: Floats) -> None:
+    def _require_consistent(self, agent: int, models: Floats, reports: Floats, tolerance: Floats) -> None:
         """(C3.4), of differences of models and of the reports for them, (m, P)."""
         mu, smooth = self._problem.regulariser, self._problem.smoothness
         distance = np.linalg.norm(models, axis=1)
         off = np.linalg.norm(reports - (smooth + mu) / 2 * models, axis=1)
         excess = off - (smooth - mu) / 2 * distance
-        if (excess <= allowed).all():
+        if (excess <= tolerance).all():
             return
-        worst = int(np.argmax(excess - allowed))
+        worst = int(np.argmax(excess - tolerance))
         apart, slope = float(distance[worst]), float(np.linalg.norm(reports[worst]))
-        if slope > smooth * apart + allowed[worst]:
+        if slope > smooth * apart + tolerance[worst]:
             what = f"more than L_g = {smooth:.3g} allows"
         else:
             bend = float(reports[worst] @ models[worst]) / apart**2

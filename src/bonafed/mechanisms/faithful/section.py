@@ -25,7 +25,7 @@ _OF_REPORTS = (
     ("variant", "corrected"),
     ("agents", ()),
     ("check_reports", "gradients"),
-)  # what has a meaning only where payments are made of reports, and its default
+)  # keys that apply only where payments come from reports, with their defaults
 
 
 def _agents(name: str, value: object) -> tuple[str, ...]:
@@ -50,29 +50,31 @@ class Faithful(Section):
 
     regulariser: float = key(checks.positive, help="mu: adds mu/2 |w|^2 to every agent's loss.")
     training_steps: int | None = key(
-        checks.whole, None, help="T_1, the rounds of the run: 1500; of a private run as planned."
+        checks.whole, None, help="T_1, the rounds of the run (1500; in a private run, as planned)."
     )
-    payment_steps: int | None = key(natural, None, help="T_2, at least: 20; of a private run as planned.")
+    payment_steps: int | None = key(natural, None, help="T_2, at least (20; in a private run, as planned).")
     epsilon: float = key(checks.positive, 1e-3, help="Certified error of a payment, in units of loss.")
-    step_share: float = key(_share, 1.0, help="Of the largest safe payment step.")
-    rule: str = key(one_of(PaymentRule), "trapezoid", help='Of integration; or "left".')
+    step_share: float = key(_share, 1.0, help="Fraction of the largest safe payment step.")
+    rule: str = key(one_of(PaymentRule), "trapezoid", help='How payments are integrated; or "left".')
     variant: str = key(
-        one_of(ProtocolVariant), "corrected", help='Or "printed": the steps and the stop of the paper.'
+        one_of(ProtocolVariant), "corrected", help='Or "printed": steps and stopping rule of the paper.'
     )
     payments: str = key(
-        one_of(PaymentMethod), "gradients", help='"newton", "exact": from simulated samples.'
+        one_of(PaymentMethod), "gradients", help='Or "newton" or "exact", which need simulated clients.'
     )
     clusters: int | None = key(
-        _two_or_more, None, help="Fewer models without somebody; payments may sum to less than zero."
+        _two_or_more, None, help="Train fewer leave-one-out models; payments may sum to less than zero."
     )
-    weights: str = key(one_of(WeightRule), "equal", help='Of agents; or "samples": by their number.')
+    weights: str = key(one_of(WeightRule), "equal", help='Of the agents; or "samples": by sample count.')
     on_bad_report: str = key(
-        one_of(BadReportPolicy), "raise", help='Or "leave out": go on without who reports no gradients.'
+        one_of(BadReportPolicy), "raise", help='Or "leave out": go on without that agent.'
     )
     check_reports: str = key(
         one_of(ReportCheck), "gradients", help='Or "numbers": believe whatever is finite.'
     )
-    learning_rate: float | None = key(checks.positive, None, help="Only for models that are not convex.")
+    learning_rate: float | None = key(
+        checks.positive, None, help="Only for models whose loss is not convex."
+    )
     agents: Sequence[str] = field(
         default=(),
         metadata={
@@ -98,24 +100,30 @@ class Faithful(Section):
 
 @dataclass(frozen=True)
 class FaithfulPrivacy(Section):
-    """The promise to every sample: (epsilon, delta) over training and payments, for replacing it."""
+    """What every sample is promised: (epsilon, delta) over training and payments if it is replaced."""
 
-    epsilon: float = key(checks.positive, help="Privacy that a record may lose; the paper's alpha.")
+    epsilon: float = key(checks.positive, help="Privacy loss allowed per record; the paper's alpha.")
     delta: float = key(checks.positive, help="Of differential privacy; the paper's beta.")
     clip: float = key(
-        checks.positive, math.sqrt(2.0), help="Of a record's gradient; sqrt(2) clips nothing here."
+        checks.positive,
+        math.sqrt(2.0),
+        help="Largest norm of a record's gradient; sqrt(2) clips nothing here.",
     )
     calibration: str = key(one_of(PrivateCalibration), "exact", help='Of the noise; "zcdp", "printed".')
     loss_bound: float | None = key(
-        checks.positive, None, help="Largest change of a record's loss that counts; None: any."
+        checks.positive, None, help="Largest change in a record's loss that counts; None: no limit."
     )
-    split: float | None = key(_part, None, help="Of the privacy loss, for gradients; as planned.")
-    noise: str = key(one_of(NoiseSource), "secret", help='Or "reproducible": the seed takes it off again.')
+    split: float | None = key(
+        _part, None, help="Share of the privacy loss spent on gradients; as planned if left out."
+    )
+    noise: str = key(
+        one_of(NoiseSource), "secret", help='Or "reproducible": whoever has the seed can remove it.'
+    )
 
 
 @dataclass(frozen=True)
 class FaithfulRun(Run):
-    """A step is short: checkpoints and evaluations are farther apart."""
+    """Steps are short, so checkpoints and evaluations are further apart."""
 
     checkpoint_every: int = key(checks.whole, 100, help="Training steps.")
     evaluate_every: int = key(checks.whole, 50, help="Training steps.")
@@ -128,7 +136,7 @@ def own_section(config: Config) -> Faithful:
 
 
 def check(config: Config) -> Config:
-    """Rules between the tables."""
+    """Check the rules that span several tables."""
     section = own_section(config)
     if config.privacy is None:
         return config

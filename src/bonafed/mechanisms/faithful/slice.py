@@ -26,7 +26,7 @@ def _make(config: Config, members: Roster, parameters: int) -> FaithfulLearning 
 
 
 def _deviate(config: Config, federation: Federation) -> Federation:
-    """Simulated agents that do not report their gradients."""
+    """The federation with the simulated agents that cheat."""
     if not own_section(config).agents:
         return federation
     from bonafed.mechanisms.faithful.mechanism import lying
@@ -35,18 +35,20 @@ def _deviate(config: Config, federation: Federation) -> Federation:
 
 
 def _audit(attack: Attack) -> Sequence[Finding]:
-    """Multiples of an agent's gradient, the best among them, tried on the clients of the run."""
+    """Try multiples of an agent's gradient, the best one included, on the clients of the run."""
     from bonafed.mechanisms.faithful.attacking import audit_run
 
     return audit_run(attack)
 
 
 def _compare(common: Common) -> Mapping[str, Any] | str:
-    """It promises something where the loss is strongly convex."""
+    """Payments promise something only where the loss is strongly convex."""
     if common.model != "softmax":
-        return f"payments promise nothing for {common.model}, whose loss is not convex: take softmax"
-    steps = {} if common.training is None else {"training_steps": common.training.rounds}
-    return {"regulariser": _REGULARISER, **steps}
+        return f"payments promise nothing for {common.model}, whose loss is not convex; use softmax"
+    steps = common.steps
+    if steps is None and common.training is not None:
+        steps = common.training.rounds
+    return {"regulariser": _REGULARISER} | ({} if steps is None else {"training_steps": steps})
 
 
 SLICE = Slice(
@@ -69,15 +71,15 @@ SLICE = Slice(
         "An agent reports multiples of its gradient (and the best multiple, by search), the opposite, "
         "zeros, old or noisy gradients, those of flipped labels or of another agent, or drops out; all "
         "against the protocol. A gain counts only above what the certificate allows, twice epsilon "
-        "and the integration error. Of the private variants gains are averaged over the noise, and counted "
+        "and the integration error. For the private variants, gains are averaged over the noise and judged "
         "by their lower confidence limit. Pairs that collude are shown too; no such mechanism promises "
-        "anything against them. Checks also efficiency, participation and budget balance. Exit code 1 if a "
-        "violation is found, with the witness.",
+        "anything against them. Also checks efficiency, participation and budget balance. The exit code is "
+        "1 if a violation is found; the witness is shown.",
         "bonafed audit faithful --delta 0.9 --plot cheating.png",
     ),
     advice={
         "join": Command(
-            "Should an agent join a federation, its payment counted, or learn alone?",
+            "Should an agent join a federation, payment included, or learn alone?",
             advice.AgentOptions,
             advice.join,
             example="bonafed advise join --counts 100,400,400 --delta 0.2 --agent 0",
@@ -95,13 +97,13 @@ SLICE = Slice(
             example="bonafed advise manipulation --counts 100,400,400 --delta 0.2",
         ),
         "clusters": Command(
-            "How many clusters of agents do payments need to be near those of VCG?",
+            "How many clusters of agents keep payments close to VCG?",
             advice.ClusterOptions,
             advice.clusters,
             example="bonafed advise clusters --agents 100 --epsilon 0.5",
         ),
         "privacy-tradeoff": Command(
-            "What do noise and privacy leave of the model and of payments?",
+            "How much do noise and privacy leave of the model and the payments?",
             advice.PrivacyOptions,
             advice.privacy_tradeoff,
             example="bonafed advise privacy-tradeoff --agents 10 --samples 10000 --epsilon 10",

@@ -1,7 +1,7 @@
-"""What every agent is told at the end, and whether the mechanism kept its four promises.
+"""What every agent learns at the end, and whether the mechanism kept its four promises.
 
-An agent's row: its loss F_k under the shared model, its payment, the sum of both, and two losses to hold
-them against: F_k(w_-k), had it only used the others' model, and F_k(w_k), had it stayed alone. On its own
+An agent's row: its loss F_k under the shared model, its payment, the sum of both, and two losses to compare
+them with: F_k(w_-k), had it only used the others' model, and F_k(w_k), had it stayed alone. On its own
 samples staying alone always looks better, since w_k is made for them (theory C1.5), so where fresh samples
 are at hand the comparison is made on those.
 
@@ -13,11 +13,11 @@ are at hand the comparison is made on those.
     participation   J_k <= F_k(w_-k), up to the same slack
     budget balance  sum of payments >= 0: the server does not pay for what it organises
 
-Each is checked for this run by the numbers it left, and says what it rests on. F is the true loss of the
+Each is checked for this run from its numbers, and says what it rests on. F is the true loss of the
 members: if somebody cheats, training minimises something else, and efficiency is lost; what is promised to
 agents is promised to those who follow the protocol.
 
-Of a private run nothing may be looked at but what was released. What holds is on average over the noise,
+In a private run only what was released may be looked at. What holds does so on average over the noise,
 and follows from how much of it there was and from the number of steps (theory C6.2, C6.3): with G(T) the
 bound on what T steps leave of a loss,
 
@@ -94,14 +94,14 @@ def statement(
     own = models_alone(problem, steps=outcome.training_steps, start=start)
     at_home = problem.losses(own).diagonal()
     others = problem.losses(outcome.payments.models).diagonal().copy()
-    gone = [out.agent for out in outcome.left_out]
-    others[gone] = outcome.losses[gone]  # the shared model is that of the others
-    seen = None if fresh is None else fresh(outcome.model[None])[0]
-    seen_alone = None if fresh is None else fresh(own).diagonal()
+    absent = [out.agent for out in outcome.left_out]
+    others[absent] = outcome.losses[absent]  # the shared model is that of the others
+    fresh_loss = None if fresh is None else fresh(outcome.model[None])[0]
+    fresh_loss_alone = None if fresh is None else fresh(own).diagonal()
     gap = _gap(problem, outcome)
     return accounts(
         problem, outcome, others, at_home, gap, epsilon=epsilon, clustered=clustered, cheating=cheating,
-        fresh=seen, fresh_alone=seen_alone,
+        fresh=fresh_loss, fresh_alone=fresh_loss_alone,
     )  # fmt: skip
 
 
@@ -118,18 +118,18 @@ def accounts(
     fresh: Floats | None = None,
     fresh_alone: Floats | None = None,
 ) -> Statement:
-    """The accounts from losses (K,) that agents told, NaN where one did not; `gap` bounds F(w*) - min F."""
+    """The accounts from losses (K,) that agents reported, NaN if missing; `gap` bounds F(w*) - min F."""
     smallest = _smallest(problem, outcome)
     slack = gap / smallest + epsilon + 2 * outcome.integration_error
     honest = [k for k in range(problem.agents) if k not in cheating]
-    found = (
+    findings = (
         _efficiency(problem, gap, epsilon * smallest),
         _faithfulness(problem, outcome, epsilon, slack, gap <= epsilon * smallest, clustered),
         _participation(problem, outcome, others, epsilon + 2 * outcome.integration_error, honest),
         _balance(problem, outcome, clustered),
     )
     amount, error = outcome.payments.amount, outcome.payments.error + outcome.integration_error
-    return Statement(outcome.losses, amount, error, others, alone, fresh, fresh_alone, found)
+    return Statement(outcome.losses, amount, error, others, alone, fresh, fresh_alone, findings)
 
 
 def private_statement(
@@ -148,16 +148,18 @@ def private_statement(
     own, k = models_alone(problem), problem.agents
     losses = problem.losses(outcome.model[None])[0]
     others = problem.losses(outcome.models).diagonal()
-    seen = None if fresh is None else fresh(outcome.model[None])[0]
-    seen_alone = None if fresh is None else fresh(own).diagonal()
+    fresh_loss = None if fresh is None else fresh(outcome.model[None])[0]
+    fresh_loss_alone = None if fresh is None else fresh(own).diagonal()
     unknown = np.full(k, np.nan)
     at_home = problem.losses(own).diagonal()
     counts = problem.counts.astype(np.float64)
     facts = PublicFacts(
         counts, problem.weights, (), problem.regulariser, outcome.clip, problem.size, problem.classes
     )
-    found = private_checks(facts, outcome, clusters, longest)
-    return Statement(losses, outcome.payments, unknown, others, at_home, seen, seen_alone, found)
+    findings = private_checks(facts, outcome, clusters, longest)
+    return Statement(
+        losses, outcome.payments, unknown, others, at_home, fresh_loss, fresh_loss_alone, findings
+    )
 
 
 def private_checks(
@@ -178,8 +180,8 @@ def private_checks(
         )  # fmt: skip
 
     p, nothing = problem.weights, math.log(problem.classes)
-    left = gap(outcome.training_steps)
-    gain = left / float(p.min())
+    excess = gap(outcome.training_steps)
+    gain = excess / float(p.min())
     short = float(((1 - p) / p).sum()) * gap(outcome.payment_steps)
     average = "on average over the noise"
 
@@ -190,20 +192,22 @@ def private_checks(
         return Finding(name, None, vacuous + besides)
 
     gains = f"no report gains an agent more than {gain:.2g} {average}"
-    shared = "; what a false report gains an agent, it gains for the federation"
+    common_interest = "; what a false report gains an agent, it gains for the federation"
     balance = Finding(names[3], None, f"{total}; clusters may make the server pay")
     if clusters == p.size:
         balance = Finding(names[3], None, f"{total}; {average} not below {-short:.2g}")
     return (
-        check(names[0], left, f"the federation's loss is at most {left:.2g} above its minimum, {average}"),
-        check(names[1], gain, gains, shared),
+        check(
+            names[0], excess, f"the federation's loss is at most {excess:.2g} above its minimum, {average}"
+        ),
+        check(names[1], gain, gains, common_interest),
         check(names[2], gain, f"nobody is worse off than with the others' model by {gain:.2g}, {average}"),
         balance,
     )
 
 
 def _why_nothing(outcome: PrivateOutcome, longest: float | None, mu: float) -> str:
-    """Why the theorems do not cover a run, if they do not."""
+    """Why the theorems do not cover a run; empty if they do."""
     if outcome.variant != "corrected":
         return "the models without an agent begin where it brought the shared one, so overstating may pay"
     if longest is None or outcome.clip < math.sqrt(2) * longest:
@@ -245,12 +249,12 @@ def _efficiency(problem: Agreed, gap: float, allowed: float) -> Finding:
 
 
 def _faithfulness(
-    problem: Agreed, outcome: Outcome, epsilon: float, slack: float, trained: bool, clustered: bool
+    problem: Agreed, outcome: Outcome, epsilon: float, slack: float, efficient: bool, clustered: bool
 ) -> Finding:
     if not problem.strongly_convex:
         text = "not promised: without convexity the steps without an agent may end in another valley"
         return Finding("faithfulness", None, text)
-    if not trained:
+    if not efficient:
         text = f"without efficiency a report may gain an agent up to {slack:.2g}"
         return Finding("faithfulness", False, text)
     if clustered:

@@ -62,7 +62,7 @@ def vcg_payments(
     norms = np.full(problem.agents, checks.positive("tolerance", tolerance))
     if epsilon is not None:
         norms = np.sqrt(checks.positive("epsilon", epsilon) / _certificate(problem))
-    return _paid(problem, model, descents(problem, mixes, model, norms))
+    return _payments(problem, model, descents(problem, mixes, model, norms))
 
 
 def newton_payments(problem: Problem, model: Floats, steps: int = 2, tolerance: float = 1e-10) -> Payments:
@@ -73,7 +73,7 @@ def newton_payments(problem: Problem, model: Floats, steps: int = 2, tolerance: 
     require_others(problem)
     turns, close = checks.whole("steps", steps), checks.positive("tolerance", tolerance)
     mixes, never = problem.without_each(), np.zeros(problem.agents)
-    return _paid(
+    return _payments(
         problem, model, descend(problem, mixes, model, steps=turns, tolerance=never, accuracy=close)
     )
 
@@ -81,14 +81,16 @@ def newton_payments(problem: Problem, model: Floats, steps: int = 2, tolerance: 
 def payments_from(problem: Problem, model: Floats, models: Floats, steps: int) -> Payments:
     """What the others lose by the shared model against the one without each agent, with a certificate."""
     gradients = problem.gradient(models, problem.without_each())
-    return _paid(problem, model, Descent(models, problem.losses(models), gradients, steps, 0, True))
+    return _payments(problem, model, Descent(models, problem.losses(models), gradients, steps, 0, True))
 
 
-def _paid(problem: Problem, model: Floats, found: Descent) -> Payments:
+def _payments(problem: Problem, model: Floats, descent: Descent) -> Payments:
     mixes, p = problem.without_each(), problem.weights
-    shared = problem.losses(model[None])[0]
-    amount = ((shared - found.losses) * mixes).sum(1) / p
-    return Payments(amount, _certificate(problem) * (found.gradients**2).sum(1), found.models, found.steps)
+    losses = problem.losses(model[None])[0]
+    amount = ((losses - descent.losses) * mixes).sum(1) / p
+    return Payments(
+        amount, _certificate(problem) * (descent.gradients**2).sum(1), descent.models, descent.steps
+    )
 
 
 def _certificate(problem: Problem) -> Floats:

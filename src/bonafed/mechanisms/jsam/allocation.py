@@ -54,7 +54,7 @@ def allocate(
     """The optimal plan for given virtual costs, in time O(N log N).
 
     `noise_scale` is Q of the paper (see `noise_scale` for its ingredients). `variant="printed"` runs
-    Algorithm 1 as printed, with Q restored and p_h on a grid; it wants increasing virtual costs.
+    Algorithm 1 as printed, with Q restored and p_h on a grid; it needs increasing virtual costs.
     With `max_epsilon`, one cap for all or one per client, the plan is the best of a set of selections that
     does not depend on the costs (`capped.py`); `least_objective` bounds how much better a plan could be.
 
@@ -100,9 +100,9 @@ def threshold_plan(virtual_costs: Floats, h: int, eta: float, noise_scale: float
 
 def capped_plan(virtual_costs: Floats, eta: float, noise_scale: float, caps: float | Floats) -> Plan:
     """The best plan under caps (theory B9)."""
-    found = CappedLadder(virtual_costs, eta, noise_scale, caps)
+    ladder = CappedLadder(virtual_costs, eta, noise_scale, caps)
     return bought(
-        found.selection, found.privacy, virtual_costs, found.objective, found.distance, eta, noise_scale
+        ladder.selection, ladder.privacy, virtual_costs, ladder.objective, ladder.distance, eta, noise_scale
     )
 
 
@@ -135,11 +135,11 @@ def plan_for(
     distance: float,
 ) -> Plan:
     """The best privacy budgets for a given selection."""
-    chosen = selection > 0
-    share, root = np.cbrt(selection[chosen]) ** 2, np.cbrt(virtual_costs[chosen])
+    members = selection > 0
+    share, root = np.cbrt(selection[members]) ** 2, np.cbrt(virtual_costs[members])
     spread = float((share * root**2).sum())  # W
     total, value = (float(x) for x in inner(eta, distance, spread, noise_scale))
     _require_finite(value, eta, noise_scale)
     privacy = np.zeros(selection.size)
-    privacy[chosen] = share * total / (spread * root)  # Theorem 4
-    return Plan(selection, privacy, total, value, int(chosen.sum()), distance, eta)
+    privacy[members] = share * total / (spread * root)  # Theorem 4
+    return Plan(selection, privacy, total, value, int(members.sum()), distance, eta)

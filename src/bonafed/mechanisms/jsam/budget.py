@@ -33,7 +33,7 @@ from bonafed.mechanisms.jsam.rules import Jsam, Rule
 
 _CLOSE, _NEAR = 1e-9, 1e-6  # relative, of eta; the latter where it stands for an average over draws
 _STALLS = 20  # doublings of eta that bought nothing more
-_NOT_SPENT = "must be less: with everybody at max_epsilon it is not spent"
+_NOT_SPENT = "must be smaller: even with everybody at max_epsilon it cannot be spent"
 
 
 class Budgeted(NamedTuple):
@@ -59,8 +59,8 @@ def eta_for_budget(
     the cap times the highest cost for everybody; a budget beyond what can be spent is refused.
 
     >>> from bonafed.economics import Uniform
-    >>> found = eta_for_budget([0.12, 0.35, 0.5, 0.71, 0.93], Uniform(0, 1), 2.0, noise_scale=1)
-    >>> round(found.settlement.spend, 6)
+    >>> weight = eta_for_budget([0.12, 0.35, 0.5, 0.71, 0.93], Uniform(0, 1), 2.0, noise_scale=1)
+    >>> round(weight.settlement.spend, 6)
     2.0
     """
     money = checks.positive("budget", budget)
@@ -94,8 +94,8 @@ def eta_for_expected_budget(
     if not isinstance(prior, Prior):
         raise InvalidValue("prior", "must be a prior", repr(prior)[:60])
     size = checks.whole("samples", samples)
-    drawn = np.array([prior.sample(rng, n) for _ in range(size)])
-    virtual = virtual_costs_of(drawn, prior)
+    profiles = np.array([prior.sample(rng, n) for _ in range(size)])
+    virtual = virtual_costs_of(profiles, prior)
     scale = checks.positive("noise_scale", noise_scale)
     choice = capped_rule(rule, max_epsilon)
     if isinstance(choice, Jsam) and choice.max_epsilon is None:
@@ -113,15 +113,15 @@ def _weight(spend: Callable[[float], float], money: float, max_epsilon: ArrayLik
     """The largest weight at which `spend` is within `money`; a cap may keep it from being spent."""
     if max_epsilon is None:
         return largest_weight(lambda eta: spend(eta) <= money)
-    top, bought = 0.0, [0.0]  # the largest weight allowed so far, and what each doubling led to
+    top, spends = 0.0, [0.0]  # the largest weight allowed so far, and what each doubling led to
 
     def allowed(eta: float) -> bool:
         nonlocal top
         now = spend(eta)
         if now <= money and eta >= 2 * top:
             top = eta
-            bought.append(now)
-            if len(bought) > _STALLS and now <= bought[-_STALLS] * (1 + _CLOSE):
+            spends.append(now)
+            if len(spends) > _STALLS and now <= spends[-_STALLS] * (1 + _CLOSE):
                 raise InvalidValue("budget", _NOT_SPENT, money)
         return now <= money
 
@@ -151,11 +151,11 @@ def _average_weight(expected: Callable[[float], float], money: float) -> float:
             share = float(np.log(money / spent_low) / np.log(spent_high / spent_low))
         width = float(np.log(high / low))
         guess = low * float(np.exp(width * min(max(share, 0.01), 0.99)))
-        spent = expected(guess)
-        if spent <= money:
-            low, spent_low = guess, spent
+        spend = expected(guess)
+        if spend <= money:
+            low, spent_low = guess, spend
         else:
-            high, spent_high = guess, spent
+            high, spent_high = guess, spend
         halve = float(np.log(high / low)) > width / 2
     return low
 
@@ -185,14 +185,16 @@ def known_weight(costs: Floats, noise_scale: float, money: float, max_epsilon: A
 
 
 def known_expected_weight(
-    drawn: Floats, noise_scale: float, money: float, max_epsilon: ArrayLike | None
+    profiles: Floats, noise_scale: float, money: float, max_epsilon: ArrayLike | None
 ) -> float:
     """The eta at which plans for known costs, drawn (S, N), cost `money` on average."""
     if max_epsilon is None:
-        return optimal_weight(drawn, noise_scale, money)
+        return optimal_weight(profiles, noise_scale, money)
 
     def expected(eta: float) -> float:
-        return float(np.mean([allocate(c, eta, noise_scale, max_epsilon=max_epsilon).total for c in drawn]))
+        return float(
+            np.mean([allocate(c, eta, noise_scale, max_epsilon=max_epsilon).total for c in profiles])
+        )
 
     return _average_weight(expected, money)
 

@@ -23,7 +23,7 @@ from bonafed.mechanisms.jsam.allocation import allocate, checked
 from bonafed.mechanisms.jsam.capped import CappedLadder, Sums, checked_cap, water_level
 from bonafed.mechanisms.jsam.ladder import Ints
 
-_CLOSE = 1e-4  # relative: so near is near enough
+_CLOSE = 1e-4  # relative: close enough
 _BOXES = 1 << 15  # looked at together, at most
 _HALVINGS = 60
 
@@ -50,8 +50,8 @@ def least_objective(
     """No plan under this cap has a smaller objective.
 
     >>> v = [0.24, 0.7, 1.0, 1.42, 1.86]
-    >>> found = allocate(v, 1, 1, max_epsilon=0.4).objective
-    >>> 0.98 < least_objective(v, 1, 1, max_epsilon=0.4) / found <= 1
+    >>> objective = allocate(v, 1, 1, max_epsilon=0.4).objective
+    >>> 0.98 < least_objective(v, 1, 1, max_epsilon=0.4) / objective <= 1
     True
     """
     v, weight, scale = checked(virtual_costs, eta, noise_scale)

@@ -95,8 +95,8 @@ def _theta(eta: float, noise_scale: float, distance: Floats, spread: Floats, tot
     return np.where(total > 0, some, none)
 
 
-class Held:
-    """Clients whose selection is settled, each with its own cap, sorted by the level that fills it."""
+class FixedClients:
+    """Clients whose selection is fixed, each with its own cap, sorted by the level that fills it."""
 
     def __init__(self, selection: Floats, caps: Floats, virtual_costs: Floats) -> None:
         self._p, self._caps, self._costs = selection, caps, virtual_costs
@@ -174,18 +174,18 @@ class Fill(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Places:
-    """The places of (3) for the clients of a ladder, at one cap; perhaps beside others that are held."""
+    """The places of (3) for the clients of a ladder, at one cap; others may be fixed."""
 
     base: Ladder  # of those who compete for the places
     clients: int  # N
     cap: float  # E
-    held: Held | None = None  # the others, at 1/N each
-    held_clients: int = 0
+    fixed: FixedClients | None = None  # the others, at 1/N each
+    fixed_count: int = 0
 
     @property
     def spare(self) -> int:
         """What the places share, in units of 1/N."""
-        return self.clients - self.held_clients
+        return self.clients - self.fixed_count
 
     def profile(self, g: Ints, h: Ints) -> tuple[Ints, Floats, Floats]:
         """(3): number of leaders, their probability, and the distance."""
@@ -195,67 +195,70 @@ class Places:
         lead = np.where(g == _ALIKE, (more + fair) / leaders, 1 / self.clients + more / leaders)
         return leaders, lead, 2.0 * more
 
-    def level(self, ask: Asked, q: Ints, leaders: Ints, lead: Floats, h: Ints, distance: Floats) -> Level:
+    def level(
+        self, queries: Queries, q: Ints, leaders: Ints, lead: Floats, h: Ints, distance: Floats
+    ) -> Level:
         """(1) for questions q with `leaders` at `lead`, and 1/N up to h."""
         fair = 1 / self.clients
         high, low = np.cbrt(lead) ** 2, np.cbrt(fair) ** 2
-        to_lead, to_h = ask.moved.first(q, leaders), ask.moved.first(q, h)
+        to_lead, to_h = queries.moved.first(q, leaders), queries.moved.first(q, h)
         everyone = high * to_lead + low * (to_h - to_lead)
-        if ask.held is not None:
-            everyone = everyone + ask.held(q, np.full(q.size, -1.0)).spread  # below every filling level
+        if queries.fixed is not None:
+            below = np.full(q.size, -1.0)  # every filling level
+            everyone = everyone + queries.fixed(q, below).spread
 
         def sums(at: Ints, theta: Floats) -> Sums:
             k, g = q[at], leaders[at]
             with np.errstate(over="ignore"):
                 fill = (theta / self.cap) ** 3
-                i = np.minimum(ask.moved.up_to(k, lead[at] ** 2 * fill), g)
-                j = np.clip(ask.moved.up_to(k, fair**2 * fill), g, h[at])
-            first = ask.moved.first(k, i), ask.moved.first(k, j)
+                i = np.minimum(queries.moved.up_to(k, lead[at] ** 2 * fill), g)
+                j = np.clip(queries.moved.up_to(k, fair**2 * fill), g, h[at])
+            first = queries.moved.first(k, i), queries.moved.first(k, j)
             spread = high[at] * (to_lead[at] - first[0]) + low * (to_h[at] - first[1])
             noise = (i * lead[at] ** 2 + (j - g) * fair**2) / self.cap**2
-            dear = ask.moved.cost_of_first
+            dear = queries.moved.cost_of_first
             money = self.cap * (dear(k, i) + dear(k, j) - dear(k, g))
             spread = np.where((i == g) & (j == h[at]), 0.0, np.maximum(spread, 0.0))
-            if ask.held is None:
+            if queries.fixed is None:
                 return Sums(noise, spread, money)
-            more = ask.held(k, theta)
+            more = queries.fixed(k, theta)
             return Sums(noise + more.noise, spread + more.spread, money + more.money)
 
         return water_level(self.base.eta, self.base.noise_scale, distance, everyone, sums)
 
-    def best(self, ask: Asked, hint: tuple[int, int] | None = None) -> Fill:
+    def best(self, queries: Queries, hint: tuple[int, int] | None = None) -> Fill:
         """The least J over all g and h for every question, by (4)."""
-        return _Search(self, ask, hint).run()
+        return _Search(self, queries, hint).run()
 
 
-class Asked(NamedTuple):
-    """m questions: the changed lists, and the sums of those who are held."""
+class Queries(NamedTuple):
+    """m questions: the changed lists, and the sums of those whose selection is fixed."""
 
     moved: Moved
-    held: SumsAt | None
+    fixed: SumsAt | None
     size: int
 
 
 def leader_counts(clients: int) -> list[int]:
     """g of (3): 1, 2, 3, 4, 6, 8, 12, ... below the number of clients; and `_ALIKE`."""
     powers = (1 << i for i in range(clients.bit_length()))
-    found = sorted({g for power in powers for g in (power, power + power // 2)})
-    return [_ALIKE, *(g for g in found if g < clients)]
+    counts = sorted({g for power in powers for g in (power, power + power // 2)})
+    return [_ALIKE, *(g for g in counts if g < clients)]
 
 
 class _Search:
     """Branch and bound over (g, h) for many questions at once; thresholds by their number in the list."""
 
-    def __init__(self, places: Places, ask: Asked, hint: tuple[int, int] | None) -> None:
-        self._places, self._ask, self._hint = places, ask, hint
+    def __init__(self, places: Places, queries: Queries, hint: tuple[int, int] | None) -> None:
+        self._places, self._queries, self._hint = places, queries, hint
         self._most = places.base.sorted_costs.size
-        self._best = np.full(ask.size, np.inf)
-        self._g, self._h = np.zeros(ask.size, np.int64), np.ones(ask.size, np.int64)
+        self._best = np.full(queries.size, np.inf)
+        self._g, self._h = np.zeros(queries.size, np.int64), np.ones(queries.size, np.int64)
 
     def run(self) -> Fill:
         codes = np.array(leader_counts(self._most), dtype=np.int64)
         steps = self._steps(codes)
-        everyone = np.arange(self._ask.size)
+        everyone = np.arange(self._queries.size)
         if int(steps.sum() + codes.size) * everyone.size <= _ALL:
             g = np.repeat(codes, steps + 1)
             at = np.concatenate([np.arange(last + 1) for last in steps])
@@ -269,7 +272,7 @@ class _Search:
             self._look(q, g, b)
             self._narrow(q, g, a, b)
         leaders, lead, distance = self._places.profile(self._g, self._h)
-        level = self._places.level(self._ask, everyone, leaders, lead, self._h, distance)
+        level = self._places.level(self._queries, everyone, leaders, lead, self._h, distance)
         return Fill(level.objective, leaders, self._h, lead, level.water, self._g)
 
     def _steps(self, g: Ints) -> Ints:
@@ -299,7 +302,7 @@ class _Search:
 
     def _try(self, q: Ints, g: Ints, h: Ints) -> None:
         leaders, lead, distance = self._places.profile(g, h)
-        value = self._places.level(self._ask, q, leaders, lead, h, distance).objective
+        value = self._places.level(self._queries, q, leaders, lead, h, distance).objective
         order = np.lexsort((h, g, value, q))
         first = order[np.concatenate([[True], np.diff(q[order]) > 0])]
         better = first[value[first] < self._best[q[first]]]
@@ -310,7 +313,7 @@ class _Search:
         """(4)."""
         low, high = self._threshold(g, a), self._threshold(g, b)
         leaders, lead, distance = self._places.profile(g, high)
-        return self._places.level(self._ask, q, np.minimum(leaders, low), lead, low, distance).objective
+        return self._places.level(self._queries, q, np.minimum(leaders, low), lead, low, distance).objective
 
 
 def checked_cap(max_epsilon: ArrayLike, clients: int | None = None) -> float | Floats:
@@ -322,11 +325,11 @@ def checked_cap(max_epsilon: ArrayLike, clients: int | None = None) -> float | F
 
 
 class _Family(NamedTuple):
-    """Places, and who competes for them; the others are held, or left out."""
+    """Places, and who competes for them; the others are fixed at 1/N, or left out."""
 
     places: Places
     competing: Ints  # (n,) number of each client among those who compete; -1: it does not
-    held: Ints  # (n,) the same among those who are held
+    fixed: Ints  # (n,) the same among those whose selection is fixed
 
 
 class CappedLadder:
@@ -346,29 +349,29 @@ class CappedLadder:
         different = np.unique(self._caps)
         if different.size > _LEVELS:
             different = different[np.linspace(0, different.size - 1, _LEVELS).round().astype(np.int64)]
-        found = []
+        families = []
         for level in different.tolist():
             able = self._caps >= level
-            found.append(self._family(able, level, hold=False))
+            families.append(self._family(able, level, keep=False))
             if not able.all():
-                found.append(self._family(able, level, hold=True))
-        return found
+                families.append(self._family(able, level, keep=True))
+        return families
 
-    def _family(self, able: NDArray[np.bool_], cap: float, *, hold: bool) -> _Family:
+    def _family(self, able: NDArray[np.bool_], cap: float, *, keep: bool) -> _Family:
         n, v, others = self._costs.size, self._costs, ~able
         base = ladder(v[able], self._eta, self._scale)
-        if not hold:
+        if not keep:
             return _Family(Places(base, n, cap), _numbers(able), np.full(n, -1))
         count = int(others.sum())
-        kept = Held(np.full(count, 1 / n), self._caps[others], v[others])
-        return _Family(Places(base, n, cap, kept, count), _numbers(able), _numbers(others))
+        rest = FixedClients(np.full(count, 1 / n), self._caps[others], v[others])
+        return _Family(Places(base, n, cap, rest, count), _numbers(able), _numbers(others))
 
     def _plan(self) -> tuple[Floats, Floats, float]:
         family, fill = self._families[self._chosen], self._fills[self._chosen]
         competes, n = family.competing >= 0, self._costs.size
         place = np.full(n, n)
         place[competes] = family.places.base.rank[family.competing[competes]]
-        selection = np.where(family.held >= 0, 1 / n, fill.selection(place, n))
+        selection = np.where(family.fixed >= 0, 1 / n, fill.selection(place, n))
         caps = np.where(competes, family.places.cap, self._caps)
         distance = 2.0 * (family.places.spare - int(fill.threshold[0])) / n
         return selection, privacy_of(selection, caps, self._costs, fill.water), distance
@@ -380,7 +383,7 @@ class CappedLadder:
         value, privacy = np.full(clients.size, np.inf), np.zeros(clients.size)
         for family, fill in zip(self._families, self._fills, strict=True):
             here = np.full(clients.size, float(fill.objective[0])), np.zeros(clients.size)
-            touched = np.flatnonzero((family.competing[clients] >= 0) | (family.held[clients] >= 0))
+            touched = np.flatnonzero((family.competing[clients] >= 0) | (family.fixed[clients] >= 0))
             for i in range(0, touched.size, _CHUNK):
                 some = touched[i : i + _CHUNK]
                 here[0][some], here[1][some] = self._answer(family, fill, clients[some], x[some])
@@ -400,13 +403,13 @@ class CappedLadder:
     ) -> tuple[Fill, Ints]:
         """The best fill if each client (-1: nobody) had virtual cost x, and its place in the list."""
         places, base = family.places, family.places.base
-        competing, held = (
-            np.where(clients >= 0, numbers[clients], -1) for numbers in (family.competing, family.held)
+        competing, fixed = (
+            np.where(clients >= 0, numbers[clients], -1) for numbers in (family.competing, family.fixed)
         )
         one = np.maximum(competing, 0)  # where nobody who competes moves: this one, to where it is
         moved = Moved(base, one, np.where(competing >= 0, x, base.sorted_costs[base.rank[one]]))
-        keeper = None if places.held is None else places.held.ask(held, x)
-        return places.best(Asked(moved, keeper, x.size), hint), moved.place
+        sums = None if places.fixed is None else places.fixed.ask(fixed, x)
+        return places.best(Queries(moved, sums, x.size), hint), moved.place
 
 
 def _numbers(members: NDArray[np.bool_]) -> Ints:
@@ -423,9 +426,9 @@ class CappedSelection:
         self._p, self._costs, self._caps = selection, virtual_costs, caps
         self._eta, self._scale = eta, noise_scale
         self.distance = float(np.abs(selection - 1 / selection.size).sum())
-        chosen = selection > 0
-        self._held = Held(selection[chosen], caps[chosen], virtual_costs[chosen])
-        self._numbers = _numbers(chosen)
+        members = selection > 0
+        self._fixed = FixedClients(selection[members], caps[members], virtual_costs[members])
+        self._numbers = _numbers(members)
         now = self._level(np.array([-1]), np.array([np.nan]))
         self.objective = float(now.objective[0])
         self.privacy = privacy_of(selection, caps, virtual_costs, now.water)
@@ -436,7 +439,7 @@ class CappedSelection:
         return Own(level.objective, privacy_of(self._p[clients], self._caps[clients], x, level.water))
 
     def _level(self, members: Ints, x: Floats) -> Level:
-        sums = self._held.ask(members, x)
+        sums = self._fixed.ask(members, x)
         everyone = sums(np.arange(x.size), np.full(x.size, -1.0)).spread  # at this level nobody is full
         return water_level(self._eta, self._scale, np.full(x.size, self.distance), everyone, sums)
 
@@ -467,7 +470,7 @@ class CappedCheapest:
         return Own(level.objective, privacy_of(selection, np.array(self._cap), x, level.water))
 
     def _level(self, clients: Ints, x: Floats) -> tuple[Level, Ints]:
-        asked = Asked(Moved(self._places.base, clients, x), None, x.size)
+        queries = Queries(Moved(self._places.base, clients, x), None, x.size)
         many, m = np.arange(x.size), np.full(x.size, self._m)
         lead, distance = np.full(x.size, 1 / self._m), np.full(x.size, self._distance)
-        return self._places.level(asked, many, m, lead, m, distance), asked.moved.place
+        return self._places.level(queries, many, m, lead, m, distance), queries.moved.place

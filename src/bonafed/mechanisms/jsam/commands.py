@@ -49,7 +49,7 @@ _NOTES = {
     "rent from the objective: right for an exact optimum only. With the integral of its own epsilon "
     "(--variant printed-integral) no lie pays.",
     "printed-integral": "Algorithm 1 on a grid, with the integral of its own epsilon. The plan is dearer "
-    "than the exact one, but epsilon does not rise in the own report.",
+    "than the exact one, but epsilon does not rise in the client's own report.",
     "clipped": "The optimum without a cap, cut off at --max-epsilon, with the payments of the optimum, "
     "which are for an epsilon that is not bought. The mechanism under the cap is --variant corrected.",
 }
@@ -119,11 +119,11 @@ class _Noise(Section):
 
     @property
     def _for_a_contract(self) -> bool:
-        """Whether delta and rounds are terms of one, and not parts of Q alone."""
+        """Whether delta and rounds are terms of a contract, and not only parts of Q."""
         return False
 
     def noise(self) -> Noise | None:
-        """Q, or what it is made of; None: neither is given."""
+        """Q, or its ingredients; None: neither is given."""
         parts = {
             "--delta": self.delta,
             "--dimension": self.dimension,
@@ -146,8 +146,8 @@ class _Noise(Section):
         assert self.dimension is not None
         assert self.smoothness is not None
         assert self.records is not None
-        made = Ingredients(self.dimension, self.smoothness, self.records)
-        return made if self.c2 is None else replace(made, c2=self.c2)
+        ingredients = Ingredients(self.dimension, self.smoothness, self.records)
+        return ingredients if self.c2 is None else replace(ingredients, c2=self.c2)
 
     def scale(self, noise: Noise) -> float:
         """Q itself."""
@@ -212,9 +212,11 @@ class QuoteOptions(_Noise):
         None,
         help="For a contract to --save, with --rounds and --delta: largest norm of one record's gradient.",
     )
-    clients_per_round: int = key(checks.whole, 10, help="For a contract: drawn with replacement.")
+    clients_per_round: int = key(
+        checks.whole, 10, help="For a contract: clients drawn per round, with replacement."
+    )
     decimals: int = key(
-        money.decimals, money.DECIMALS, help="For a contract: digits after the point of what is paid."
+        money.decimals, money.DECIMALS, help="For a contract: decimals of the amounts paid."
     )
     coins: str | None = key(
         _commitment,
@@ -259,24 +261,24 @@ class QuoteOptions(_Noise):
         if self.reports is not None:
             return read_reports(self.reports, "cost")
         assert self.clients is not None  # one of the two
-        drawn = draw_costs(self.prior, self.clients, self.seed).tolist()
-        return {str(number): cost for number, cost in enumerate(drawn)}
+        costs = draw_costs(self.prior, self.clients, self.seed).tolist()
+        return {str(number): cost for number, cost in enumerate(costs)}
 
     def plan_only(self, clients: int) -> PlanOnly | None:
         """What is asked for beyond the mechanism with payments, if anything."""
-        wanted = None
+        plan = None
         if self.shares is not None:
             each = read_one_per_client(self.shares, "--shares", "share", clients)
-            wanted = PlanOnly("shares", shares=checks.shares("shares", each))
+            plan = PlanOnly("shares", shares=checks.shares("shares", each))
         elif self.fairness_floor is not None:
-            wanted = PlanOnly("fairness floor", floor=self.fairness_floor)
+            plan = PlanOnly("fairness floor", floor=self.fairness_floor)
         elif self.variant == "printed":
-            wanted = PlanOnly("printed", grid=_QUOTE_GRID if self.grid is None else self.grid)
-        if wanted is not None:
-            self._refuse_payments(wanted)
-        return wanted
+            plan = PlanOnly("printed", grid=_QUOTE_GRID if self.grid is None else self.grid)
+        if plan is not None:
+            self._refuse_payments(plan)
+        return plan
 
-    def _refuse_payments(self, wanted: PlanOnly) -> None:
+    def _refuse_payments(self, plan: PlanOnly) -> None:
         """Options of the mechanism with payments, where there are none."""
         excluded: dict[str, object] = {
             "--budget": self.budget,
@@ -288,7 +290,7 @@ class QuoteOptions(_Noise):
         }
         for name, value in excluded.items():
             if value is not None:
-                rule = f"must not be given with {wanted.option}, which has no payments"
+                rule = f"must not be given with {plan.option}, which has no payments"
                 raise InvalidValue(name, rule, value)
 
     def contract(self, request: Quote, noise: Noise, weight: Weight) -> JsamContract | None:
@@ -315,40 +317,40 @@ def _typed(cap: float | Path | None) -> object:
 
 
 def _exactly_one(**ways: object) -> None:
-    typed = [name for name, value in ways.items() if value is not None]
-    if len(typed) != 1:
+    names = [name for name, value in ways.items() if value is not None]
+    if len(names) != 1:
         flags = ", ".join(f"--{name.replace('_', '-')}" for name in ways)
-        raise InvalidValue("input", f"must be one of {flags}", ("none", "", "two", "three")[len(typed)])
+        raise InvalidValue("input", f"must be one of {flags}", ("none", "", "two", "three")[len(names)])
 
 
 def _at_most_one(**ways: object) -> None:
-    typed = [(f"--{name.replace('_', '-')}", value) for name, value in ways.items() if value is not None]
-    if len(typed) > 1:
-        raise InvalidValue(typed[1][0], f"must not be given with {typed[0][0]}", typed[1][1])
+    options = [(f"--{name.replace('_', '-')}", value) for name, value in ways.items() if value is not None]
+    if len(options) > 1:
+        raise InvalidValue(options[1][0], f"must not be given with {options[0][0]}", options[1][1])
 
 
 def quote(options: QuoteOptions) -> Document:
     """What privacy to buy from whom, and what it costs; a contract to publish."""
     noise = options.noise()
     assert noise is not None  # by the section's own rules
-    stated = options.stated()
-    reports = np.array(list(stated.values()))
-    wanted = options.plan_only(reports.size)
-    caps = options.caps(tuple(stated))
-    drawn = options.seed if options.reports is None else None
+    costs = options.stated()
+    reports = np.array(list(costs.values()))
+    plan = options.plan_only(reports.size)
+    caps = options.caps(tuple(costs))
+    seed = options.seed if options.reports is None else None
     group = admit(reports, options.prior)
-    request = Quote(options.prior, tuple(stated), reports, group, options.scale(noise), drawn, caps)
+    request = Quote(options.prior, tuple(costs), reports, group, options.scale(noise), seed, caps)
     files: dict[str, bytes] = {}
-    if wanted is not None:
+    if plan is not None:
         assert options.eta is not None  # a sum of money is refused for plans
-        description = describe_plan(request, options.eta, wanted)
+        description = describe_plan(request, options.eta, plan)
     else:
         description, files = _settled(options, request, noise)
 
     def draw() -> Figure:
         from bonafed.mechanisms.jsam.figures import terms_figure
 
-        return terms_figure(description["terms"], paid=description["kind"] == "settlement")
+        return terms_figure(description["terms"], with_payments=description["kind"] == "settlement")
 
     return Document(tuple(quote_blocks(description)), description, draw, files)
 
@@ -453,8 +455,8 @@ class AuditOptions(_Noise):
     def cases(self) -> tuple[tuple[str, ...], list[Floats]]:
         """Names of the clients, and cost vectors to try."""
         if self.reports is not None:
-            stated = read_reports(self.reports, "cost")
-            return tuple(stated), [np.array(list(stated.values()))]
+            reports = read_reports(self.reports, "cost")
+            return tuple(reports), [np.array(list(reports.values()))]
         people, count = self.clients or 8, self.profiles or 5
         both = draw_costs(self.prior, count * people, self.seed)
         return tuple(map(str, range(people))), list(both.reshape(count, people))
@@ -476,15 +478,15 @@ class AuditOptions(_Noise):
         if self.variant == "usbm":
             return JsamMechanism(prior, eta, scale, unbiased(clients), caps)
         if self.variant == "fsbm":
-            chosen = max(1, clients // 2) if self.members is None else self.members
-            if chosen > clients:
-                raise InvalidValue("members", f"must be at most the number of clients, {clients}", chosen)
-            return JsamMechanism(prior, eta, scale, Cheapest(chosen), caps)
+            members = max(1, clients // 2) if self.members is None else self.members
+            if members > clients:
+                raise InvalidValue("members", f"must be at most the number of clients, {clients}", members)
+            return JsamMechanism(prior, eta, scale, Cheapest(members), caps)
         return JsamMechanism(prior, eta, scale, max_epsilon=caps)
 
 
 def attack(options: AuditOptions) -> Document:
-    """Let every client lie about its cost of privacy, the others' reports given."""
+    """Let every client lie about its cost of privacy while the others' reports stay fixed."""
     names, profiles = options.cases()
     caps = options.caps(names)
     mechanism = options.mechanism(profiles[0].size, caps)
@@ -543,8 +545,8 @@ ATTACK = Command(
     "Search for a profitable lie about the cost of privacy, and for broken promises.",
     AuditOptions,
     attack,
-    "Every client of every profile of costs is let lie, the others' reports given. Checks that no lie pays "
-    "by more than 1e-9 of the largest payment, that nobody loses by joining, and that epsilon does not "
-    "rise in the own report. The witness of a violation (true cost, lie, gain) is shown.",
+    "Every client of every profile of costs lies while the others' reports stay fixed. Checks that no lie "
+    "pays by more than 1e-9 of the largest payment, that nobody loses by joining, and that epsilon does "
+    "not rise in the client's own report. The witness of a violation (true cost, lie, gain) is shown.",
     "bonafed audit jsam --prior uniform:0,1 --eta 5 --noise-scale 1",
 )

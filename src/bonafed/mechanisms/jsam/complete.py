@@ -1,6 +1,6 @@
 """JSAM with complete information (JSAM-CI): the server knows every cost and pays exactly that.
 
-A benchmark, not a mechanism: nobody would tell its cost truthfully for it.
+A benchmark, not a mechanism: it gives nobody a reason to state its true cost.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from bonafed.mechanisms.jsam.payments import PrivacySettlement
 def complete_information(
     costs: ArrayLike, eta: float, noise_scale: float, *, max_epsilon: ArrayLike | None = None
 ) -> PrivacySettlement:
-    """The optimal plan with the costs in the place of virtual costs; payment cost times epsilon.
+    """The optimal plan with costs in place of virtual costs; the payment is cost times epsilon.
 
-    >>> known = complete_information([0.12, 0.35, 0.5, 0.71, 0.93], eta=1, noise_scale=1)
-    >>> known.utility(known.reports).tolist()
+    >>> benchmark = complete_information([0.12, 0.35, 0.5, 0.71, 0.93], eta=1, noise_scale=1)
+    >>> benchmark.utility(benchmark.reports).tolist()
     [0.0, 0.0, 0.0, 0.0, 0.0]
     """
     c = checks.vector("costs", costs, sign="positive")

@@ -3,9 +3,9 @@
 PayAsBid pays report times epsilon, which invites overstating.
 
 ClippedMechanism takes the optimum without a cap and cuts epsilon off at the cap, but pays the rent by the
-objective of the uncapped optimum: the integral of an epsilon that it does not buy. Who is cut off gains by
-understating its cost. (With the integral of what it does buy no lie would pay, as that does not rise in the
-own report; but the plan would be the best for another problem, the one without a cap.)
+objective of the uncapped optimum: the integral of an epsilon that it does not buy. Whoever is cut off gains
+by understating its cost. (With the integral of what it does buy no lie would pay, as that does not rise in
+the own report; but the plan would be the best for another problem, the one without a cap.)
 
 PrintedMechanism takes the plan of the paper's Algorithm 1, p_h on a grid, and pays report times epsilon
 plus a rent, in one of two ways that agree for an exact optimum and only there:
@@ -201,17 +201,17 @@ class _Others:
         lead, last = np.cbrt(self._p_1) ** 2, np.cbrt(self._p_h) ** 2
         spread = w[:, :1] * lead + w[:, h - 1] * last + between  # line 6
         total, value = inner(eta, 2 * (self._p_1 - self._p_h), spread, scale)  # line 7
-        found, row = np.argmin(value, axis=1), np.arange(x.size)  # lines 9, 10: the first among equals
-        h, p_1, p_h, bought = h[found], self._p_1[found], self._p_h[found], total[row, found]
+        best, row = np.argmin(value, axis=1), np.arange(x.size)  # lines 9, 10: the first among equals
+        h, p_1, p_h, privacy = h[best], self._p_1[best], self._p_h[best], total[row, best]
         p = np.where(place == h - 1, p_h, np.where(place < h, 1 / n, 0.0))
         p = np.where(place == 0, p_1, p)  # lines 11-19
         # for h = 1 line 6 counts client 1 twice, line 21 does not (erratum J-4)
-        true = np.where(h > 1, spread[row, found], w[:, 0] * lead[found])
-        epsilon = np.cbrt(p) ** 2 * bought / (true * np.cbrt(x))  # line 21
+        true = np.where(h > 1, spread[row, best], w[:, 0] * lead[best])
+        epsilon = np.cbrt(p) ** 2 * privacy / (true * np.cbrt(x))  # line 21
         distance = np.abs(p_1 - 1 / n) + (n - h) / n + np.where(h > 1, 1 / n - p_h, 0.0)
-        noise = np.sqrt(scale * true**3) / bought
-        objective = eta * (distance + np.hypot(distance, noise)) + bought
-        return _Printed(epsilon, objective, found * n + place)
+        noise = np.sqrt(scale * true**3) / privacy
+        objective = eta * (distance + np.hypot(distance, noise)) + privacy
+        return _Printed(epsilon, objective, best * n + place)
 
     def objective_rent(self, start: Floats) -> Floats:
         """(m,) half the rise of the objective from each own report to the highest cost."""

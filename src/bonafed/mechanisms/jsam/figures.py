@@ -14,7 +14,7 @@ from bonafed.style import BLUE, GREEN, GREY, RED, sheet
 _NAMED = 30  # clients that can have their name under a bar
 
 
-def terms_figure(terms: Sequence[dict[str, Any]], paid: bool) -> Figure:
+def terms_figure(terms: Sequence[dict[str, Any]], with_payments: bool) -> Figure:
     """Selection probability, epsilon and payment by client, in order of the reported cost."""
     rows = sorted((row for row in terms if row["admitted"]), key=lambda row: row["report"])
     names = [str(row["client"]) for row in rows]
@@ -23,7 +23,7 @@ def terms_figure(terms: Sequence[dict[str, Any]], paid: bool) -> Figure:
         return np.array([row[name] for row in rows], dtype=np.float64)
 
     place, cost, epsilon = np.arange(len(rows)), column("report"), column("epsilon")
-    panels = 3 if paid else 2
+    panels = 3 if with_payments else 2
     figure = sheet(3.7 * panels, 3.6)
     axes = figure.subplots(1, panels)
     axes[0].bar(place, column("selection"), width=0.8, color=BLUE)
@@ -33,7 +33,7 @@ def terms_figure(terms: Sequence[dict[str, Any]], paid: bool) -> Figure:
     axes[0].legend(frameon=False, fontsize=8, loc="upper right")
     axes[1].bar(place, epsilon, width=0.8, color=GREEN)
     axes[1].set(ylabel="epsilon of the whole run", title="Whose privacy is bought")
-    if paid:
+    if with_payments:
         payment = column("payment")
         axes[2].bar(place, payment, width=0.8, color=RED, alpha=0.4, label="payment")
         axes[2].bar(place, cost * epsilon, width=0.8, color=RED, label="report times epsilon")
@@ -42,7 +42,7 @@ def terms_figure(terms: Sequence[dict[str, Any]], paid: bool) -> Figure:
     for panel in axes:
         panel.set_xlabel("client, in order of the report")
         if len(names) <= _NAMED:
-            panel.set_xticks(place, names, rotation=60 if max(map(len, names)) > 3 else 0, fontsize=8)
+            panel.set_xticks(place, names, rotation=60 if max(map(len, names)) > 2 else 0, fontsize=8)
     return figure
 
 

@@ -86,17 +86,17 @@ def _best(v: Floats, eta: float, noise_scale: float, floor: float) -> tuple[int,
 
     h = np.arange(1.0, n + 1)
     a, b = np.full(n, floor), np.where(h > 1, 1 / n, floor)
-    best, found = np.inf, (n, 1 / n)
+    best, argument = np.inf, (n, 1 / n)
     while True:
         ends = [np.concatenate([h, h]), np.concatenate([a, b])]
         value = inner(eta, distance(*ends), spread(*ends), noise_scale).objective
         at = int(np.argmin(value))
         if value[at] < best:
-            best, found = float(value[at]), (int(ends[0][at]), float(ends[1][at]))
+            best, argument = float(value[at]), (int(ends[0][at]), float(ends[1][at]))
         lower = inner(eta, distance(h, b), np.minimum(spread(h, a), spread(h, b)), noise_scale).objective
         keep = (lower < best * (1 - _CLOSE)) & (b - a > _CLOSE / n)
         h, a, b = h[keep], a[keep], b[keep]
         if not h.size:
-            return found
+            return argument
         middle = (a + b) / 2
         h, a, b = np.concatenate([h, h]), np.concatenate([a, middle]), np.concatenate([middle, b])

@@ -44,10 +44,10 @@ def inner(eta: float, distance: ArrayLike, spread: ArrayLike, noise_scale: float
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         z = math.sqrt(noise_scale) * (w * np.sqrt(w))
         u = _root(eta * away**2 / z)
-        bought = np.sqrt(eta * z)
+        spend = np.sqrt(eta * z)
         root = np.sqrt(u)
-        total = bought / root
-        objective = eta * away + bought * (u * root + 1 / root)
+        total = spend / root
+        objective = eta * away + spend * (u * root + 1 / root)
     free = (z == 0) | ~np.isfinite(u)  # noise costs nothing, or too little for a double to tell
     return Inner(np.where(free, 0.0, total), np.where(free, 2 * eta * away, objective))
 
@@ -65,10 +65,10 @@ def _root(mu: Floats) -> Floats:
 
 def budgets(selection: Floats, virtual_costs: Floats, total: float) -> Floats:
     """(2): (N,) privacy budgets; 0 where a client is never selected."""
-    chosen = selection > 0
-    w = np.cbrt(selection[chosen] * virtual_costs[chosen]) ** 2
+    members = selection > 0
+    w = np.cbrt(selection[members] * virtual_costs[members]) ** 2
     result = np.zeros(selection.size)
-    result[chosen] = np.cbrt(selection[chosen]) ** 2 * total / (w.sum() * np.cbrt(virtual_costs[chosen]))
+    result[members] = np.cbrt(selection[members]) ** 2 * total / (w.sum() * np.cbrt(virtual_costs[members]))
     return result
 
 
@@ -87,9 +87,9 @@ def objective(
     weight, scale = checks.positive("eta", eta), checks.positive("noise_scale", noise_scale)
     fair = np.full(p.size, 1 / p.size) if shares is None else checks.shares("shares", shares, length=p.size)
     distance = float(np.abs(p - fair).sum())
-    chosen = p > 0
+    members = p > 0
     with np.errstate(divide="ignore", over="ignore"):
-        noise = scale * float(((p[chosen] / epsilon[chosen]) ** 2).sum())
+        noise = scale * float(((p[members] / epsilon[members]) ** 2).sum())
     return weight * (distance + math.sqrt(distance**2 + noise)) + float(epsilon @ v)
 
 

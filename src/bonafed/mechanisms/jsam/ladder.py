@@ -167,17 +167,17 @@ class Moved:
         """The sum of the virtual costs of the first `count` of the changed list."""
         return self._first(self._base.cost_prefix, self._left, self._x, question, count)
 
-    def _first(self, prefix: Floats, taken: Floats, own: Floats, question: Ints, count: Ints) -> Floats:
+    def _first(self, prefix: Floats, removed: Floats, own: Floats, question: Ints, count: Ints) -> Floats:
         place, taken_from = self.place[question], self._from[question]
         others = np.where(count <= place, count, count - 1)  # of the first, how many are others
         behind = others > taken_from
-        total = prefix[others + behind] - np.where(behind, taken[question], 0.0)
+        total = prefix[others + behind] - np.where(behind, removed[question], 0.0)
         return np.asarray(total + np.where(count <= place, 0.0, own[question]))
 
     def up_to(self, question: Ints, limit: Floats) -> Ints:
         """How many of the changed list are not above `limit`."""
-        known = np.searchsorted(self._base.sorted_costs, limit, side="right")
-        return np.asarray(known - (self._left[question] <= limit) + (self._x[question] <= limit))
+        count = np.searchsorted(self._base.sorted_costs, limit, side="right")
+        return np.asarray(count - (self._left[question] <= limit) + (self._x[question] <= limit))
 
 
 def _search(

@@ -81,7 +81,7 @@ class BoughtPrivacy:
 
     @classmethod
     def of(cls, config: Config, members: Roster, parameters: int) -> BoughtPrivacy:
-        """Of a config; whatever is wrong with it for these clients is refused here."""
+        """From a config; whatever is wrong with it for these clients is refused here."""
         section = _section(config)
         if config.contract is not None:
             published = _under(config.contract, config, members)
@@ -109,14 +109,16 @@ class BoughtPrivacy:
 
     def agree(self, members: Roster, reports: Reports) -> Agreement:
         """(2); where clients are chosen by their losses, the terms are still to come."""
-        stated = {name: reports[name] for name in members.names if name in reports}
-        if len(stated) < len(members):
+        costs = {name: reports[name] for name in members.names if name in reports}
+        if len(costs) < len(members):
             missing = next(name for name in members.names if name not in reports)
-            raise InvalidValue("reports", f"must be of every client, also of {missing!r}", len(reports))
+            raise InvalidValue(
+                "reports", f"must come from every client, also from {missing!r}", len(reports)
+            )
         if self.contract is not None:
-            return Agreement(members, stated, self.contract, self.contract.settle(stated))
-        terms = None if self.section.scheme == LARGEST_LOSSES else self.terms(members, stated)
-        return Agreement(members, stated, terms=terms)
+            return Agreement(members, costs, self.contract, self.contract.settle(costs))
+        terms = None if self.section.scheme == LARGEST_LOSSES else self.terms(members, costs)
+        return Agreement(members, costs, terms=terms)
 
     def terms(self, members: Roster, reports: Reports, losses: Floats | None = None) -> JsamTerms:
         """(2) of a scheme that is not published."""
@@ -145,8 +147,8 @@ class BoughtPrivacy:
             who = agreement.coins.participants(round_number)
         else:
             selection, rounds = _terms(agreement).selection.tobytes(), self.config.local.rounds
-            drawn = _schedule(selection, rounds, self.section.clients_per_round, self.config.run.seed)
-            who = drawn[round_number - 1]
+            schedule = _schedule(selection, rounds, self.section.clients_per_round, self.config.run.seed)
+            who = schedule[round_number - 1]
         return Participation(who, np.full(who.size, 1 / max(1, who.size)), is_mean=True)
 
     def spend(self, agreement: Agreement, round_number: int, who: Participation) -> float | None:
@@ -166,7 +168,7 @@ class BoughtPrivacy:
         plan = terms.settlement.allocation
         assert account.epsilon is not None  # something is promised
         ratio = _largest_ratio(account.epsilon, terms.epsilon)
-        made = self.noise if isinstance(self.noise, Ingredients) else None
+        ingredients = self.noise if isinstance(self.noise, Ingredients) else None
         return Statement(
             self.config.mechanism,
             account.agreement.members.names,
@@ -181,7 +183,7 @@ class BoughtPrivacy:
                 "scheme": section.scheme,
                 "eta": plan.eta,
                 "noise_scale": self.noise_scale,
-                "records_per_release": None if made is None else made.records,
+                "records_per_release": None if ingredients is None else ingredients.records,
                 "max_epsilon": section.table()["max_epsilon"],
                 "expected_spend": plan.total,  # whose mean over costs is the mean of what is paid
                 "budget": section.budget,
@@ -199,7 +201,7 @@ class BoughtPrivacy:
     def _notes(self, terms: JsamTerms) -> list[str]:
         notes = []
         if self.section.scheme == LARGEST_LOSSES:
-            notes.append("local losses were asked in clear: no ledger counts them")
+            notes.append("local losses were sent in clear: no privacy ledger counts them")
         # what the terms caution against, the hard budget first
         cautions = terms.cautions
         notes += sorted(cautions, key=lambda caution: "hard budget" not in caution)
@@ -241,7 +243,7 @@ def _ingredients(config: Config, members: Roster, parameters: int) -> Ingredient
 
 
 def _contract(section: JsamSection, config: Config, members: Roster, noise: Noise) -> JsamContract | None:
-    """What can be published: neither a weight that follows from reports, nor what the server must know."""
+    """What can be published: no weight that follows from reports, nothing only the server knows."""
     if section.scheme not in PUBLISHED or section.budget is not None:
         return None
     caps = section.caps(members)
@@ -262,9 +264,9 @@ def _contract(section: JsamSection, config: Config, members: Roster, noise: Nois
 
 
 def _under(contract: Contract, config: Config, members: Roster) -> JsamContract:
-    """A contract that was published before, if it is for such a run."""
+    """A contract that was published before, if it fits this run."""
     if not isinstance(contract, JsamContract):
-        raise InvalidValue("contract", "must be of this mechanism", contract.mechanism)
+        raise InvalidValue("contract", "must belong to this mechanism", contract.mechanism)
     for name, due, here in (
         ("training.rounds", contract.rounds, config.local.rounds),
         ("partition.clients", contract.clients, len(members)),
@@ -285,12 +287,12 @@ def _without_reserve(section: JsamSection, clients: int) -> float | None:
     return section.budget - aside
 
 
-def _largest_ratio(spent: Floats, sold: Floats) -> float:
-    """Of the privacy that a client lost to what it sold."""
+def _largest_ratio(spend: Floats, sold: Floats) -> float:
+    """The largest ratio of the privacy that a client lost to what it sold."""
     sellers = sold > 0
-    if np.any(spent[~sellers] > 0):
+    if np.any(spend[~sellers] > 0):
         return float("inf")
-    return float(np.max(spent[sellers] / sold[sellers], initial=0.0))
+    return float(np.max(spend[sellers] / sold[sellers], initial=0.0))
 
 
 def _findings(terms: JsamTerms, account: Account, ratio: float) -> tuple[Finding, ...]:
@@ -338,7 +340,7 @@ class LossesState:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ByLosses:
-    """BBM: the clients with the largest losses of the first model, which each of them tells in clear."""
+    """BBM: the clients with the largest losses of the first model, which they send in clear."""
 
     needs: ClassVar[Need] = "replies"
 
@@ -374,8 +376,8 @@ class ByLosses:
         start, losses = arrays["start"], arrays["losses"]
         if not losses.size:
             return self.begin(agreement, start)
-        chosen = self._chosen(agreement, losses)
-        return LossesState(chosen, start, losses, self.averaging.restore(chosen, arrays))
+        members = self._chosen(agreement, losses)
+        return LossesState(members, start, losses, self.averaging.restore(members, arrays))
 
     def _chosen(self, agreement: Agreement, losses: Floats) -> Agreement:
         terms = self.rules.terms(agreement.members, agreement.reports, losses)
@@ -403,10 +405,10 @@ class ByLosses:
 
 
 def ask_losses(federation: Federation, model: NDArray[Any]) -> Floats:
-    """(N,) the loss of a model on the records of each client, told in clear."""
-    work, sent = Losses(Objective(0.0, kind="module")), model[None]
+    """(N,) the loss of a model on the records of each client, sent in clear."""
+    work, models = Losses(Objective(0.0, kind="module")), model[None]
     names: Sequence[str] = federation.members.names
-    replies = federation.replies([Task(f"loss of {name}", name, sent, work) for name in names])
+    replies = federation.replies([Task(f"loss of {name}", name, models, work) for name in names])
     losses = []
     for name in names:
         reply = replies[f"loss of {name}"]

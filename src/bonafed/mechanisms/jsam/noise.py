@@ -37,10 +37,10 @@ class Ingredients:
 
     def scale(self, delta: float, rounds: int) -> float:
         """Q of a run of so many rounds."""
-        made = noise_scale(
+        value = noise_scale(
             delta, self.dimension, rounds * self.steps, self.smoothness, self.records, self.c2
         )
-        return checks.positive("noise_scale", made * self.passes / self.steps)
+        return checks.positive("noise_scale", value * self.passes / self.steps)
 
     def to_json(self) -> JSONObject:
         """Plain data from which `noise_of` makes the same."""
@@ -56,10 +56,10 @@ def noise_of(name: str, value: object) -> Noise:
         return value
     if not isinstance(value, Mapping):
         return checks.positive(name, value)
-    known = [item.name for item in fields(Ingredients)]
+    names = [item.name for item in fields(Ingredients)]
     for key in value:
-        if key not in known:
-            raise InvalidValue(f"{name}.{key}"[:90], "must be one of " + ", ".join(known), repr(key)[:60])
+        if key not in names:
+            raise InvalidValue(f"{name}.{key}"[:90], "must be one of " + ", ".join(names), repr(key)[:60])
     for key in ("dimension", "smoothness", "records"):
         if key not in value:
             raise MissingValue(f"{name}.{key}")

@@ -23,7 +23,7 @@ paid, and N counts the others. Epsilon is unbounded at virtual cost 0, so there 
 a density, reports below it count as the floor. Where they are finitely many, a report moved up would be
 rounded up to the next of them, so it stays, and its virtual cost counts as at least the floor. Either way
 what counts does not fall in the own report, which is all that (i) needs. At an atom at cost 0 epsilon is
-largest and the payment that of the next cost: all the same to who minds nothing, a loss to everyone else.
+largest and the payment that of the next cost: all the same to a client without a cost, a loss to others.
 
 `variant="bayesian"` is the paper's interim payment, the mean of (i) over the others' costs, by Monte Carlo.
 It is truthful on average over the others only.
@@ -107,8 +107,8 @@ def settle(
     `cells` are those of (iii) to begin with; `samples` and `rng` belong to `variant="bayesian"`.
 
     >>> from bonafed.economics import Uniform
-    >>> done = settle([0.12, 0.35, 0.5, 0.71, 0.93], Uniform(0, 1), eta=1, noise_scale=1)
-    >>> done.payment.round(4)
+    >>> settlement = settle([0.12, 0.35, 0.5, 0.71, 0.93], Uniform(0, 1), eta=1, noise_scale=1)
+    >>> settlement.payment.round(4)
     array([0.407 , 0.2746, 0.2591, 0.2392, 0.    ])
     """
     checks.literal("variant", variant, PaymentVariant)
@@ -130,7 +130,7 @@ def settle(
 
 
 def privacy_warning(privacy: Floats) -> str | None:
-    """What to say of a plan that buys more than anyone should call privacy; None if it does not."""
+    """A warning about a plan that buys more than anyone should call privacy; None: it does not."""
     much = int((privacy > HARDLY_A_PROMISE).sum())
     if not much:
         return None
@@ -180,10 +180,10 @@ class JsamMechanism:
 
     def allocate(self, reports: ArrayLike) -> Allocation:
         """(n,) epsilon and payment."""
-        done = settle(
+        settlement = settle(
             reports, self.prior, self.eta, self.noise_scale, rule=self.rule, max_epsilon=self.max_epsilon
         )
-        return Allocation(done.allocation.privacy, done.payment)
+        return Allocation(settlement.allocation.privacy, settlement.payment)
 
     def respond(self, reports: Floats, client: int, own: Floats) -> tuple[Floats, Floats]:
         """(m,) epsilon and payment of one client for its reports `own`: `allocate`, for that one only."""
@@ -218,10 +218,10 @@ class JsamMechanism:
 def _priors(prior: Prior | Sequence[Prior], clients: int) -> list[Prior]:
     if isinstance(prior, Prior):
         return [prior] * clients
-    found = list(prior) if isinstance(prior, Sequence) else []
-    if len(found) != clients or not all(isinstance(belief, Prior) for belief in found):
+    priors = list(prior) if isinstance(prior, Sequence) else []
+    if len(priors) != clients or not all(isinstance(belief, Prior) for belief in priors):
         raise InvalidValue("prior", f"must be one, or {clients}, one per client", repr(prior)[:60])
-    return found
+    return priors
 
 
 def _fill(values: Floats, who: Ints, n: int) -> Floats:
@@ -378,12 +378,12 @@ def _cells(ask: Ask, belief: Prior, k: Ints, start: Floats, cells: int) -> tuple
         skew = np.abs(a.privacy + b.privacy - 2 * middle.privacy)
         even = skew <= _SKEW * np.abs(a.privacy - b.privacy)  # else epsilon jumps, and agreement is chance
         close = np.where(even, np.abs(both - part), bound) <= _AGREE * size[who]
-        settled = close | (depth == _DEPTH)
-        rent += np.bincount(who[settled], both[settled], k.size)
-        bracket += np.bincount(who[settled], bound[settled], k.size)
-        if settled.all():
+        final = close | (depth == _DEPTH)
+        rent += np.bincount(who[final], both[final], k.size)
+        bracket += np.bincount(who[final], bound[final], k.size)
+        if final.all():
             break
-        again = np.tile(~settled, 2)
+        again = np.tile(~final, 2)
         who, inside, part = np.tile(who, 2)[again], inside[:, again], half[again]
         a, b = (end.take(again) for end in ends)
     return rent, bracket
@@ -417,10 +417,10 @@ def _interim(
     group: _Group, rule: Rule, eta: float, noise_scale: float, samples: int, rng: np.random.Generator
 ) -> tuple[Floats, Floats]:
     """The mean of (i) over the others' costs, drawn from their priors, and its standard error."""
-    drawn = np.empty((samples, group.costs.size))
+    profiles = np.empty((samples, group.costs.size))
     for s in range(samples):
         u = rng.random(group.costs.size)
         costs = np.array([float(b.quantile(v)) for b, v in zip(group.priors, u, strict=True)])
         lifted = np.maximum(costs, group.lowest)
-        drawn[s] = group.payments(rule, group.virtual_of(lifted), eta, noise_scale)[0]
-    return drawn.mean(0), drawn.std(0, ddof=1) / np.sqrt(samples)
+        profiles[s] = group.payments(rule, group.virtual_of(lifted), eta, noise_scale)[0]
+    return profiles.mean(0), profiles.std(0, ddof=1) / np.sqrt(samples)

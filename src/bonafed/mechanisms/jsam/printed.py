@@ -28,7 +28,7 @@ def algorithm_1(virtual_costs: Floats, eta: float, noise_scale: float, grid: flo
         raise InvalidValue("virtual_costs", rule, f"{v[at]:g} at position {at}")
     w = np.cbrt(v) ** 2
     before = np.concatenate([[0.0], np.cumsum(w)])  # sums of the first j
-    best, found = math.inf, (n, 1 / n, 0.0)
+    best, argument = math.inf, (n, 1 / n, 0.0)
     for i in range(1, n + 1):  # line 2
         h = n + 1 - i
         between = (before[h - 1] - w[0] if h > 1 else 0.0) / n ** (2 / 3)
@@ -37,8 +37,8 @@ def algorithm_1(virtual_costs: Floats, eta: float, noise_scale: float, grid: flo
             spread = w[0] * p_1 ** (2 / 3) + w[h - 1] * p_h ** (2 / 3) + between
             total, value = _best_total(eta, 2 * (p_1 - p_h), math.sqrt(noise_scale * spread**3))
             if value < best:
-                best, found = value, (h, p_h, total)
-    h, p_h, total = found
+                best, argument = value, (h, p_h, total)
+    h, p_h, total = argument
     selection = np.zeros(n)
     selection[1 : h - 1] = 1 / n
     if h > 1:

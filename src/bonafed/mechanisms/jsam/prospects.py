@@ -36,9 +36,9 @@ class Outlook:
     max_epsilon: float | None  # its cap
     epsilon: float  # mean of what it sells
     epsilon_sd: float  # over the others' costs
-    bought: float  # probability that anything is bought from it
-    paid: float  # mean of the payment
-    paid_sd: float
+    sale_probability: float  # probability that anything is bought from it
+    payment: float  # mean of the payment
+    payment_sd: float
     profit: float  # mean of what is left after cost times epsilon
     profit_sd: float
     lie: float  # the other report of largest gain on average
@@ -59,13 +59,13 @@ class Prospect(Shown):
 
     def document(self) -> Document:
         if not self.admitted:
-            said = f"A cost of {self.cost:g} is above the highest that the contract admits: no terms."
-            return Document((said,), self._data())
+            text = f"A cost of {self.cost:g} is above the highest that the contract admits: no terms."
+            return Document((text,), self._data())
         names = ("epsilon sold", "payment", "left after the cost of epsilon")
         tables = []
         for outlook in self.outlooks:
-            means = (outlook.epsilon, outlook.paid, outlook.profit)
-            spreads = (outlook.epsilon_sd, outlook.paid_sd, outlook.profit_sd)
+            means = (outlook.epsilon, outlook.payment, outlook.profit)
+            spreads = (outlook.epsilon_sd, outlook.payment_sd, outlook.profit_sd)
             rows: tuple[tuple[Cell, ...], ...] = tuple(zip(names, means, spreads, strict=True))
             cap = "" if outlook.max_epsilon is None else f", epsilon {outlook.max_epsilon:g} at most"
             columns = (Column("", left=True), Column("mean", ",.4g"), Column("spread", ",.2g"))
@@ -73,7 +73,7 @@ class Prospect(Shown):
             verdict = "no other report earns more" if outlook.largest_gain <= self._room else "A LIE PAYS"
             caption = (
                 f"over {self.draws:,} draws of the others' costs; something is bought in "
-                f"{outlook.bought:.0%} of them; {verdict}: the best of {self.reports.size:,}, "
+                f"{outlook.sale_probability:.0%} of them; {verdict}: the best of {self.reports.size:,}, "
                 f"{outlook.lie:.4g}, gains {outlook.gain:.1e} on average"
             )
             tables.append(Table(title, columns, rows, caption))
@@ -83,12 +83,12 @@ class Prospect(Shown):
     @property
     def _room(self) -> float:
         """Gains up to this are rounding."""
-        return 1e-9 * max((outlook.paid + outlook.paid_sd for outlook in self.outlooks), default=0.0)
+        return 1e-9 * max((outlook.payment + outlook.payment_sd for outlook in self.outlooks), default=0.0)
 
     def _data(self) -> dict[str, object]:
         return {
             "cost": self.cost, "admitted": self.admitted, "draws": self.draws,
-            "tried": int(self.reports.size), "outlooks": [asdict(outlook) for outlook in self.outlooks],
+            "tries": int(self.reports.size), "outlooks": [asdict(outlook) for outlook in self.outlooks],
         }  # fmt: skip
 
     def _draw(self) -> Figure:
@@ -107,9 +107,9 @@ def prospect(contract: JsamContract, cost: float, seed: int = 0) -> Prospect:
     True
     """
     c = checks.non_negative("report", cost)
-    tried = np.unique(np.append(np.linspace(0.0, contract.prior.high, _REPORTS), c))
+    reports = np.unique(np.append(np.linspace(0.0, contract.prior.high, _REPORTS), c))
     if c > contract.prior.high:
-        return Prospect(c, False, (), tried, np.zeros(tried.size))
+        return Prospect(c, False, (), reports, np.zeros(reports.size))
     caps = contract.caps(contract.names)
     places = [0]
     if isinstance(contract.max_epsilon, Mapping):
@@ -117,11 +117,11 @@ def prospect(contract: JsamContract, cost: float, seed: int = 0) -> Prospect:
         places = sorted({int(each.argmin()), int(each.argmax())})
     rng, draws = np.random.default_rng(seed), _DRAWS if caps is None else _CAPPED_DRAWS
     others = np.array([contract.prior.sample(rng, contract.clients) for _ in range(draws)])
-    found, utility = [], np.zeros(tried.size)
+    outlooks, utility = [], np.zeros(reports.size)
     for place in places:
-        outlook, utility = _outlook(contract, caps, place, c, tried, others)
-        found.append(outlook)
-    return Prospect(c, True, tuple(found), tried, utility, draws)
+        outlook, utility = _outlook(contract, caps, place, c, reports, others)
+        outlooks.append(outlook)
+    return Prospect(c, True, tuple(outlooks), reports, utility, draws)
 
 
 def _outlook(
@@ -129,18 +129,18 @@ def _outlook(
     caps: float | Floats | None,
     place: int,
     cost: float,
-    tried: Floats,
+    reports: Floats,
     others: Floats,
 ) -> tuple[Outlook, Floats]:
     """Of the client at this place, and its mean utility for every report tried."""
     mechanism, lying = contract.responding(caps), _LYING if caps is None else _CAPPED_LYING
     own = np.array([cost])
     terms = np.array([mechanism.respond(costs, place, own) for costs in others])[:, :, 0]  # (S, 2)
-    epsilon, paid = terms.T
-    left = paid - cost * epsilon
-    answers = np.array([mechanism.respond(costs, place, tried) for costs in others[:lying]])  # (S, 2, R)
+    epsilon, payment = terms.T
+    left = payment - cost * epsilon
+    answers = np.array([mechanism.respond(costs, place, reports) for costs in others[:lying]])  # (S, 2, R)
     utility = answers[:, 1] - cost * answers[:, 0]
-    truth = int(np.searchsorted(tried, cost))
+    truth = int(np.searchsorted(reports, cost))
     gain = np.delete(utility - utility[:, [truth]], truth, axis=1)
     mean = gain.mean(0)
     best = int(np.argmax(mean))
@@ -148,7 +148,7 @@ def _outlook(
     outlook = Outlook(
         mine,
         float(epsilon.mean()), float(epsilon.std()), float(np.mean(epsilon > 0)),
-        float(paid.mean()), float(paid.std()), float(left.mean()), float(left.std()),
-        float(np.delete(tried, truth)[best]), float(mean[best]), float(gain.max()),
+        float(payment.mean()), float(payment.std()), float(left.mean()), float(left.std()),
+        float(np.delete(reports, truth)[best]), float(mean[best]), float(gain.max()),
     )  # fmt: skip
     return outlook, utility.mean(0)

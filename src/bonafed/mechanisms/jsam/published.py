@@ -13,15 +13,15 @@ What the file states, and nothing else, fixes the terms of every client for any 
     delta, rounds, clients_per_round, clip
                         what epsilon is for: the draws, the noise and the promise to every record
     decimals            digits after the point of an amount of money
-    coins               the commitment to how who is drawn is decided, where the server made one
+    coins               the commitment to the secret that decides who is drawn, if the server made one
     example             terms of some clients if reports were the quantiles of the prior
 
 Terms are computed from the other numbers (theory B3). The example shows what these come to, so that nobody
-changes one of them unseen and another implementation can be held against it: a file whose example does not
-show the terms that will be paid is refused when it is read. Terms do not depend on the order of reports:
-clients are taken in the order of their names, shorter ones first, which is also who comes first where
-virtual costs are equal. It depends on no report, and who comes second is left with the same utility, as V_k
-is continuous.
+changes one of them unnoticed and another implementation can be checked against it: a file whose example
+does not show the terms that will be paid is refused when it is read. Terms do not depend on the order of
+reports: clients are taken in the order of their names, shorter ones first, which is also who comes first
+where virtual costs are equal. It depends on no report, and who comes second is left with the same utility,
+as V_k is continuous.
 
 A hard budget is not published: its weight follows from the reports, every client has a say in it, and the
 contract could not promise that no lie pays. `expected_budget` is what can be promised.
@@ -112,9 +112,9 @@ class JsamContract(Shown):
     members: int | None = None  # M of "cheapest"
     max_epsilon: float | Mapping[str, float] | None = None  # most that is bought from a client
     expected_budget: float | None = None  # money on average over the prior that eta was found for
-    decimals: int = money.DECIMALS  # digits after the point of an amount
+    decimals: int = money.DECIMALS  # decimals of an amount
     coin_commitment: str | None = None  # SHA-256, in hex, of the secret that decides who is drawn
-    written: Example | None = dataclasses.field(default=None, repr=False)  # as in the file it was read from
+    example_in_file: Example | None = dataclasses.field(default=None, repr=False)  # None: not read from one
 
     def __post_init__(self) -> None:
         values: dict[str, object] = {
@@ -173,7 +173,7 @@ class JsamContract(Shown):
     @cached_property
     def example(self) -> Example:
         """What the numbers come to, for everybody to see."""
-        return self._example() if self.written is None else self.written
+        return self._example() if self.example_in_file is None else self.example_in_file
 
     def _example(self) -> Example:
         n = self.clients
@@ -193,14 +193,14 @@ class JsamContract(Shown):
 
     def to_json(self) -> JSONObject:
         """Plain data to publish; `contract_from_json` rebuilds the contract."""
-        made = isinstance(self.noise, Ingredients)
+        from_parts = isinstance(self.noise, Ingredients)
         data: JSONObject = {
             "format": FORMAT,
             "version": VERSION,
             "clients": self.clients,
             "prior": tidy(self.prior.to_json()),
             "eta": self.eta,
-            "noise_scale": self.noise.to_json() if made else self.noise,  # type: ignore[union-attr]  # made
+            "noise_scale": self.noise.to_json() if from_parts else self.noise,  # type: ignore[union-attr]  # made
             "rounds": self.rounds,
             "clip": self.clip,
             "delta": self.delta,
@@ -255,16 +255,16 @@ class JsamContract(Shown):
         ([1.925, 1.419, 0.0], [1.42, 1.3, 0.0])
         """
         if len(reports) != self.clients:
-            raise InvalidValue("reports", f"must be of {self.clients} clients", len(reports))
-        stated = {name: checks.non_negative(f"report of {name}", cost) for name, cost in reports.items()}
-        names = sorted(stated, key=by_name)
-        done = settle(
-            [stated[name] for name in names], self.prior, self.eta, self.noise_scale,
+            raise InvalidValue("reports", f"must come from {self.clients} clients", len(reports))
+        costs = {name: checks.non_negative(f"report of {name}", cost) for name, cost in reports.items()}
+        names = sorted(costs, key=by_name)
+        settlement = settle(
+            [costs[name] for name in names], self.prior, self.eta, self.noise_scale,
             rule=capped_rule(self.rule, self.caps(names)),
         )  # fmt: skip
         place = {name: k for k, name in enumerate(names)}
         return JsamTerms(
-            tuple(stated), in_order(done, [place[name] for name in stated]), self.prior,
+            tuple(costs), in_order(settlement, [place[name] for name in costs]), self.prior,
             self.clients_per_round, self.decimals, self.expected_budget, digest=self.digest,
         )  # fmt: skip
 
@@ -275,7 +275,7 @@ class JsamContract(Shown):
         return verify(self)
 
     def prospect(self, report: float) -> Document:
-        """What a participant whose true cost this is would earn, and what the best lie would gain."""
+        """What a participant with this true cost would earn, and what the best lie would gain."""
         from bonafed.mechanisms.jsam.prospects import prospect
 
         return prospect(self, report).document()
@@ -332,7 +332,7 @@ def contract(
     """
     if (eta is None) == (expected_budget is None):
         both = "neither" if eta is None else "both"
-        raise InvalidValue("eta", "must be set, or expected_budget in its place", both)
+        raise InvalidValue("eta", "or expected_budget must be set", both)
     offer = JsamContract(
         clients, prior, 1.0 if eta is None else eta, noise_of("noise_scale", noise_scale), rounds, clip,
         delta, clients_per_round, scheme, members, max_epsilon, decimals=decimals,
@@ -347,11 +347,11 @@ def publish(contract: JsamContract, expected_budget: float) -> JsamContract:
         contract.prior, contract.clients, expected_budget, contract.noise_scale,
         capped_rule(contract.rule, caps), caps,
     )  # fmt: skip
-    return replace(contract, eta=eta, expected_budget=expected_budget, written=None)
+    return replace(contract, eta=eta, expected_budget=expected_budget, example_in_file=None)
 
 
 def contract_from_json(data: JSONObject) -> JsamContract:
-    """The contract of a file: every field is checked, and there is no other."""
+    """The contract in a file; every field is checked, and no other is allowed."""
     kind = field(data, "format", "contract")
     if kind != FORMAT:
         raise InvalidValue("contract.format", f"must be {FORMAT!r}", repr(kind)[:60])
@@ -361,7 +361,7 @@ def contract_from_json(data: JSONObject) -> JsamContract:
     optional = {name: data[name] for name in ("members", "max_epsilon", "expected_budget") if name in data}
     for name, value in optional.items():
         if value is None:
-            raise InvalidValue(f"contract.{name}", "must not be there if there is none", "null")
+            raise InvalidValue(f"contract.{name}", "must be left out if there is none", "null")
     prior = prior_from_json(field(data, "prior", "contract"))
     noise = noise_of("contract.noise_scale", field(data, "noise_scale", "contract"))
     coins = coins_from_json(data.get("coins"))
@@ -369,7 +369,7 @@ def contract_from_json(data: JSONObject) -> JsamContract:
     try:
         contract = JsamContract(
             prior=prior, noise=noise, coin_commitment=coins, **values, **optional,
-            written=_example_from_json(example),
+            example_in_file=_example_from_json(example),
         )  # fmt: skip
         _require_shown(contract)
     except InvalidValue as error:
@@ -388,11 +388,11 @@ def _example_from_json(data: object) -> Example:
 
 def _require_shown(contract: JsamContract) -> None:
     """The example of a file shows the terms that will be paid."""
-    due, written = contract._example(), contract.example
-    for name, shown, right in zip(Example._fields, written, due, strict=True):
-        if len(shown) != len(right):
-            raise InvalidValue(f"example.{name}", f"must have {len(right)} values", len(shown))
-        for place, (one, other) in enumerate(zip(shown, right, strict=True)):
+    due, example = contract._example(), contract.example
+    for name, value, right in zip(Example._fields, example, due, strict=True):
+        if len(value) != len(right):
+            raise InvalidValue(f"example.{name}", f"must have {len(right)} values", len(value))
+        for place, (one, other) in enumerate(zip(value, right, strict=True)):
             if abs(one - other) > _RTOL * other + _ATOL * max(right):
                 rule = f"must show what the contract comes to at report {due.report[place]:g}, {other!r}"
                 raise InvalidValue(f"example.{name}", rule, one)

@@ -1,4 +1,4 @@
-"""What is said of bought privacy: the contract that a participant signs; a quote, as data and as tables."""
+"""How bought privacy is shown: the contract that a participant signs; a quote, as data and as tables."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def _draw_contract(contract: JsamContract) -> Figure:
 
 
 class Quote(NamedTuple):
-    """What a quote is asked for."""
+    """The request behind a quote."""
 
     prior: Prior
     names: tuple[str, ...]  # (n,) of the clients
@@ -187,9 +187,9 @@ def _under_cap(request: Quote, eta: float, plan: Plan) -> JSONObject:
         return {"max_epsilon": None}
     least = least_objective(request.group.virtual_costs, eta, request.noise_scale, caps)
     each = request.max_epsilon
-    stated = each if isinstance(each, float) else np.asarray(each).tolist()
+    limits = each if isinstance(each, float) else np.asarray(each).tolist()
     gap = max(0.0, 1 - least / plan.objective)
-    return {"max_epsilon": stated, "lower_bound": least, "gap": gap}
+    return {"max_epsilon": limits, "lower_bound": least, "gap": gap}
 
 
 def _baselines(
@@ -199,50 +199,50 @@ def _baselines(
     clients, lifted, _ = request.group
     caps = request.caps_admitted
     rules: dict[str, Rule] = {"USBM": unbiased(clients.size)}
-    one_cap = caps is None or isinstance(caps, float)  # the cheapest want one cap for all
+    one_cap = caps is None or isinstance(caps, float)  # the cheapest need one cap for all
     for m in members if one_cap else []:
         rules[f"FSBM-{m}"] = Cheapest(m)
     for m in [] if losses is None else members:
         rules[f"BBM-{m}"] = largest_losses(np.asarray(losses)[clients], m)
     for name, rule in rules.items():
-        done = settle(
+        settlement = settle(
             request.reports[clients], request.prior, eta, request.noise_scale, rule=rule, max_epsilon=caps
         )
-        yield _compared(name, done.allocation, done.spend)
-    known = complete_information(lifted, eta, request.noise_scale, max_epsilon=caps)
-    yield _compared("JSAM-CI", known.allocation, known.spend)
+        yield _compared(name, settlement.allocation, settlement.spend)
+    complete = complete_information(lifted, eta, request.noise_scale, max_epsilon=caps)
+    yield _compared("JSAM-CI", complete.allocation, complete.spend)
 
 
-def describe_plan(request: Quote, eta: float, wanted: PlanOnly) -> JSONObject:
+def describe_plan(request: Quote, eta: float, kind: PlanOnly) -> JSONObject:
     """A plan without payments, beside the exact one."""
     v, scale = request.group.virtual_costs, request.noise_scale
     exact = allocate(v, eta, scale)
-    if wanted.kind == "shares":
-        assert wanted.shares is not None
-        held = wanted.shares[request.group.clients]
-        bounded = allocate_unequal(v, held / held.sum(), eta, scale)
+    if kind.kind == "shares":
+        assert kind.shares is not None
+        shares = kind.shares[request.group.clients]
+        bounded = allocate_unequal(v, shares / shares.sum(), eta, scale)
         plan, compared = bounded.plan, []
         more: JSONObject = {
             "proved_optimal": bounded.optimal,
             "lower_bound": bounded.lower_bound,
             "gap": bounded.gap,
-            "shares": wanted.shares.tolist(),
+            "shares": kind.shares.tolist(),
         }
-    elif wanted.kind == "fairness floor":
-        assert wanted.floor is not None
-        if wanted.floor > 1 / v.size:
+    elif kind.kind == "fairness floor":
+        assert kind.floor is not None
+        if kind.floor > 1 / v.size:
             rule = f"must be at most 1/N = {1 / v.size:g}"
-            raise InvalidValue("fairness_floor", rule, wanted.floor)
-        fair = allocate_with_floor(v, eta, scale, wanted.floor)
+            raise InvalidValue("fairness_floor", rule, kind.floor)
+        fair = allocate_with_floor(v, eta, scale, kind.floor)
         plan, compared = fair.plan, [("no floor", exact), ("with floor", fair.plan)]
-        more = {"fairness_floor": wanted.floor, "price_of_floor": fair.price}
+        more = {"fairness_floor": kind.floor, "price_of_floor": fair.price}
     else:
-        plan = _printed(v, eta, scale, wanted.grid)
+        plan = _printed(v, eta, scale, kind.grid)
         compared = [("exact", exact), ("printed", plan)]
-        more = {"grid": wanted.grid, "selection_sum": float(plan.selection.sum())}
+        more = {"grid": kind.grid, "selection_sum": float(plan.selection.sum())}
     return {
         **_common(request, eta, plan),
-        "kind": wanted.kind,
+        "kind": kind.kind,
         **more,
         "payments": None,
         "terms": _rows(request, spread_out(plan, request.group.clients, request.reports.size)),
@@ -251,7 +251,7 @@ def describe_plan(request: Quote, eta: float, wanted: PlanOnly) -> JSONObject:
 
 
 def _printed(v: Floats, eta: float, noise_scale: float, grid: float | None) -> Plan:
-    """Algorithm 1 wants its clients in order of virtual cost."""
+    """Algorithm 1 needs its clients in order of virtual cost."""
     order = np.argsort(v, kind="stable")
     step = checks.positive("grid", grid)
     plan = allocate(v[order], eta, noise_scale, "printed", grid=step)
@@ -317,9 +317,9 @@ def quote_blocks(description: JSONObject) -> list[Block]:
 
 def _heading(description: JSONObject) -> Iterator[str]:
     seed = description["seed"]
-    drawn = "" if seed is None else f" with costs drawn from the prior (seed {seed})"
+    origin = "" if seed is None else f" with costs drawn from the prior (seed {seed})"
     yield (
-        f"{_HEADINGS[description['kind']]}: {description['clients']:,} clients{drawn}, "
+        f"{_HEADINGS[description['kind']]}: {description['clients']:,} clients{origin}, "
         f"weight of the loss eta {description['eta']:.6g}, noise scale {description['noise_scale']:.6g}."
     )
     cap = description.get("max_epsilon")
@@ -351,10 +351,10 @@ def _terms(description: JSONObject) -> Iterator[Block]:
     rows = sorted(description["terms"], key=lambda row: row["report"])
     places = _shown(len(rows), description["threshold"])
     names = {"selection": "selected with", "epsilon": "epsilon"}
-    paid = description["kind"] == "settlement"
-    if paid:
+    with_payments = description["kind"] == "settlement"
+    if with_payments:
         names |= {"payment": "payment", "utility": "utility"}
-    title = "Terms, in order of the report" if paid else "Plan, in order of the report"
+    title = "Terms, in order of the report" if with_payments else "Plan, in order of the report"
     columns = (Column("client", left=True), Column("report"), *(Column(name) for name in names.values()))
     cells = []
     for place in places:
@@ -366,7 +366,7 @@ def _terms(description: JSONObject) -> Iterator[Block]:
     yield Table(title, columns, tuple(cells))
     if len(places) < len(rows):
         yield f"{len(rows) - len(places):,} more clients are not shown; --json has all of them."
-        if paid:
+        if with_payments:
             yield from _sketch([row for row in rows if row["admitted"]])
 
 

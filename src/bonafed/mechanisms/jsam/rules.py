@@ -114,16 +114,22 @@ class Fixed(Rule):
             return self
         left = self.selection[admitted]
         if not left.sum() > 0:
-            raise InvalidValue("selection", "must hold a client that is admitted", "none")
+            raise InvalidValue("selection", "must include an admitted client", "none")
         return Fixed(left / left.sum(), _caps_among(self.max_epsilon, admitted))
 
     def plan(self, virtual_costs: Floats, eta: float, noise_scale: float) -> Plan:
         self._fits(virtual_costs.size)
         if self.max_epsilon is None:
             return plan_for(self.selection, virtual_costs, eta, noise_scale, self._distance)
-        found = self._capped(virtual_costs, eta, noise_scale)
+        capped = self._capped(virtual_costs, eta, noise_scale)
         return bought(
-            self.selection, found.privacy, virtual_costs, found.objective, self._distance, eta, noise_scale
+            self.selection,
+            capped.privacy,
+            virtual_costs,
+            capped.objective,
+            self._distance,
+            eta,
+            noise_scale,
         )
 
     def _capped(self, virtual_costs: Floats, eta: float, noise_scale: float) -> CappedSelection:
@@ -162,10 +168,10 @@ def largest_losses(losses: ArrayLike, members: int) -> Fixed:
     >>> largest_losses([0.3, 2.0, 1.0, 0.1], members=2).selection
     array([0. , 0.5, 0.5, 0. ])
     """
-    given = checks.vector("losses", losses, sign="any")
-    m = _members(members, given.size)
-    selection = np.zeros(given.size)
-    selection[np.argsort(-given, kind="stable")[:m]] = 1 / m
+    values = checks.vector("losses", losses, sign="any")
+    m = _members(members, values.size)
+    selection = np.zeros(values.size)
+    selection[np.argsort(-values, kind="stable")[:m]] = 1 / m
     return Fixed(selection)
 
 
@@ -211,9 +217,15 @@ class Cheapest(Rule):
         n = virtual_costs.size
         m, distance = min(self.members, n), self._distance(n)
         if self.max_epsilon is not None:
-            found = self._capped(virtual_costs, eta, noise_scale)
+            capped = self._capped(virtual_costs, eta, noise_scale)
             return bought(
-                found.selection, found.privacy, virtual_costs, found.objective, distance, eta, noise_scale
+                capped.selection,
+                capped.privacy,
+                virtual_costs,
+                capped.objective,
+                distance,
+                eta,
+                noise_scale,
             )
         selection = np.zeros(n)
         selection[np.argsort(virtual_costs, kind="stable")[:m]] = 1 / m

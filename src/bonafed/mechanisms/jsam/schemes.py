@@ -71,8 +71,8 @@ def settle_scheme(
 
     >>> from bonafed.economics import Uniform
     >>> belief = Uniform(0, 1)
-    >>> done = settle_scheme(belief, draw_costs(belief, 20, seed=0), noise_scale=1, budget=2.0)
-    >>> round(done.spend, 6) <= 2, done.allocation.threshold
+    >>> settlement = settle_scheme(belief, draw_costs(belief, 20, seed=0), noise_scale=1, budget=2.0)
+    >>> round(settlement.spend, 6) <= 2, settlement.allocation.threshold
     (True, 14)
     """
     checks.literal("scheme", scheme, Scheme)
@@ -112,18 +112,18 @@ def expected_weight(
 
 def _require_one(**ways: float | None) -> None:
     """One way of saying how much to buy."""
-    given = {name: value for name, value in ways.items() if value is not None}
-    for name, value in given.items():
+    values = {name: value for name, value in ways.items() if value is not None}
+    for name, value in values.items():
         checks.positive(name, value)
-    if not given:
+    if not values:
         raise MissingValue("eta", "or budget or expected_budget is required")
-    if len(given) > 1:
-        first, second, *_ = given
-        raise InvalidValue(second, f"must not be given with {first}", given[second])
+    if len(values) > 1:
+        first, second, *_ = values
+        raise InvalidValue(second, f"must not be given with {first}", values[second])
 
 
 def _require_members(scheme: Scheme, clients: int, members: int | None) -> int:
-    """M where the scheme has one (0 where not), and nothing where it has none."""
+    """M where the scheme has one, else 0; M is refused for schemes without one."""
     if scheme not in WITH_MEMBERS:
         if members is not None:
             rule = "must not be given unless scheme is " + " or ".join(WITH_MEMBERS)
@@ -151,7 +151,9 @@ def rule_of(
         raise MissingValue("losses", f"is required for {scheme}")
     local = checks.vector("losses", losses, sign="any", length=clients)
     if m < clients and np.ptp(local) <= _ALIKE * np.abs(local).max():
-        raise InvalidValue("scheme", "must be another: all clients have the same local loss", repr(scheme))
+        raise InvalidValue(
+            "scheme", "must not be this one: all clients have the same local loss", repr(scheme)
+        )
     return largest_losses(local, m)
 
 

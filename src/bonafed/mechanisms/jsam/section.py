@@ -55,7 +55,7 @@ class JsamSection(Section):
         noise_of, None, help="Q, how much noise harms training: a number, or a table of what it is made of."
     )
     smoothness: float | None = key(
-        checks.positive, None, help="L of the loss, of which Q is made with what the run knows."
+        checks.positive, None, help="L of the loss, from which Q follows together with what the run knows."
     )
     eta: float | None = key(checks.positive, None, help="Weight of the training loss against money.")
     budget: float | None = key(
@@ -66,8 +66,8 @@ class JsamSection(Section):
         None,
         help="Or: the payments are this sum on average over the prior; with eta, the one found for it.",
     )
-    delta: float = key(below_one, 1e-5, help="Of differential privacy.")
-    clients_per_round: int = key(checks.whole, 10, help="Drawn with replacement.")
+    delta: float = key(below_one, 1e-5, help="Delta of differential privacy.")
+    clients_per_round: int = key(checks.whole, 10, help="Clients drawn per round, with replacement.")
     scheme: str = key(
         one_of(Scheme), "jsam", help='Or "unbiased", "cheapest", "largest losses", "complete information".'
     )
@@ -75,13 +75,17 @@ class JsamSection(Section):
     max_epsilon: Cap | None = key(
         cap, None, help="Most that is bought from a client: a number, a list, or a table by client."
     )
-    decimals: int = key(
-        money.decimals, money.DECIMALS, help="Digits after the point of an amount of money."
+    decimals: int = key(money.decimals, money.DECIMALS, help="Decimals of the amounts paid.")
+    cost_seed: int = key(
+        checks.seed, 0, help="Seed of the costs of simulated clients, drawn from the prior."
     )
-    cost_seed: int = key(checks.seed, 0, help="Of the costs of simulated clients, drawn from the prior.")
-    noise: str = key(one_of(NoiseSource), "secret", help='Or "reproducible": the seed takes it off again.')
+    noise: str = key(
+        one_of(NoiseSource), "secret", help='Or "reproducible": whoever knows the seed can subtract it.'
+    )
     clear_losses: bool = key(
-        flag, False, help='Of "largest losses": told to the server without noise, which must be accepted.'
+        flag,
+        False,
+        help='For "largest losses": accept that clients tell the server their losses without noise.',
     )
     coins: str = key(
         one_of(Literal["seed", "verifiable"]),
@@ -94,7 +98,7 @@ class JsamSection(Section):
             raise InvalidValue("clear_losses", *_about_losses(self.scheme, self.clear_losses))
         if self.coins == VERIFIABLE and (self.scheme not in PUBLISHED or self.budget is not None):
             what = self.scheme if self.budget is None else "a hard budget"
-            rule = f'must be "seed" with {what}, which cannot be published: coins are of a contract'
+            rule = f'must be "seed" with {what}, which cannot be published: coins belong to a contract'
             raise InvalidValue("coins", rule, repr(self.coins))
         self._agree_on_noise_and_money()
         if isinstance(self.max_epsilon, tuple | Mapping) and self.scheme == "cheapest":
@@ -141,26 +145,28 @@ def caps_by_name(caps: Mapping[str, float], names: tuple[str, ...]) -> Floats:
     """(N,) caps in the order of the names: of all of them and of nobody else."""
     for name in names:
         if name not in caps:
-            raise InvalidValue("max_epsilon", f"must hold a cap of every client, also of {name!r}", "none")
+            raise InvalidValue(
+                "max_epsilon", f"must hold a cap for every client, also for {name!r}", "none"
+            )
     for name in caps:
         if name not in names:
-            raise InvalidValue("max_epsilon", "must be of clients that take part", repr(name))
+            raise InvalidValue("max_epsilon", "must be for clients that take part", repr(name))
     return checks.vector("max_epsilon", [caps[name] for name in names])
 
 
 def _about_losses(scheme: str, accepted: bool) -> tuple[str, str]:
-    """Rule and value where a scheme and what was accepted do not go together."""
+    """Rule and value where a scheme and what was accepted contradict each other."""
     if accepted:
         return f"must not be true unless scheme is {LARGEST_LOSSES}", f'true with "{scheme}"'
     rule = (
-        f"must be true for {LARGEST_LOSSES}: every client tells its loss in clear, and no epsilon covers it"
+        f"must be true for {LARGEST_LOSSES}: every client sends its loss in clear, and no epsilon covers it"
     )
     return rule, "false"
 
 
 @dataclass(frozen=True)
 class OneStep(Training):
-    """[training]: a client that is drawn takes one step unless told otherwise."""
+    """[training]: a client that is drawn takes one step by default."""
 
     @classmethod
     def reading(cls, table: Mapping[str, Any]) -> dict[str, Any]:

@@ -61,16 +61,16 @@ def allocate_unequal(
     A plan, with a bound, and without payments. With `records`, M_k per release of each client,
     `noise_scale` is that for M = 2 records (see `noise_scale`: it contains (2/M)^2).
 
-    >>> found = allocate_unequal([0.3, 0.5, 1.8], [0.2, 0.3, 0.5], eta=1, noise_scale=1)
-    >>> found.optimal, found.plan.selection
+    >>> bounded = allocate_unequal([0.3, 0.5, 1.8], [0.2, 0.3, 0.5], eta=1, noise_scale=1)
+    >>> bounded.optimal, bounded.plan.selection
     (True, array([0.2, 0.3, 0.5]))
     """
     v, weight, scale = checked(virtual_costs, eta, noise_scale)
     u = checks.shares("shares", shares, length=v.size)
     if records is not None:
         half = checks.vector("records", records, sign="positive", length=v.size) / 2
-        found = allocate_unequal(v / half, u, weight, scale)
-        return found._replace(plan=replace(found.plan, privacy=found.plan.privacy / half))
+        bounded = allocate_unequal(v / half, u, weight, scale)
+        return bounded._replace(plan=replace(bounded.plan, privacy=bounded.plan.privacy / half))
     if v.size <= EXACT_LIMIT:
         plan = _exact(v, u, weight, scale)
         return BoundedPlan(plan, True, plan.objective)
@@ -82,23 +82,23 @@ def _exact(v: Floats, u: Floats, eta: float, noise_scale: float) -> Plan:
     n = v.size
     sets = (np.arange(1 << n)[:, None] >> np.arange(n)) & 1  # 1: excluded
     mass, left = sets @ u, np.cbrt(u * v) ** 2
-    kept = (1 - sets) @ left
-    best, found = np.inf, (0, 0)
+    remaining = (1 - sets) @ left
+    best, argument = np.inf, (0, 0)
     for leader in range(n):
         allowed = np.flatnonzero(sets[:, leader] == 0)
-        spread = kept[allowed] - left[leader] + np.cbrt(v[leader] * (u[leader] + mass[allowed])) ** 2
+        spread = remaining[allowed] - left[leader] + np.cbrt(v[leader] * (u[leader] + mass[allowed])) ** 2
         value = inner(eta, 2 * mass[allowed], spread, noise_scale).objective
         at = int(np.argmin(value))
         if value[at] < best:
-            best, found = float(value[at]), (leader, int(allowed[at]))
-    return _plan(v, u, found[0], sets[found[1]].astype(bool), eta, noise_scale)
+            best, argument = float(value[at]), (leader, int(allowed[at]))
+    return _plan(v, u, argument[0], sets[argument[1]].astype(bool), eta, noise_scale)
 
 
 def _greedy(v: Floats, u: Floats, eta: float, noise_scale: float) -> tuple[Plan, float]:
     n = v.size
     left = np.cbrt(u * v) ** 2
     order = np.argsort(-left / u, kind="stable")  # dearest per share of the data first
-    best, found, bound = np.inf, (0, 0), np.inf
+    best, argument, bound = np.inf, (0, 0), np.inf
     for leader in range(n):
         others = order[order != leader]
         mass = np.concatenate([[0.0], np.cumsum(u[others])])
@@ -107,10 +107,10 @@ def _greedy(v: Floats, u: Floats, eta: float, noise_scale: float) -> tuple[Plan,
         value = inner(eta, 2 * mass, spread, noise_scale).objective
         at = int(np.argmin(value))
         if value[at] < best:
-            best, found = float(value[at]), (leader, at)
+            best, argument = float(value[at]), (leader, at)
         steps = inner(eta, 2 * mass[:-1], np.minimum(spread[:-1], spread[1:]), noise_scale).objective
         bound = min(bound, float(steps.min()))
-    leader, count = found
+    leader, count = argument
     excluded = np.zeros(n, dtype=bool)
     excluded[order[order != leader][:count]] = True
     return _plan(v, u, leader, excluded, eta, noise_scale), bound

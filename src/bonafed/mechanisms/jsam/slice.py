@@ -18,7 +18,7 @@ from bonafed.mechanisms.protocol import Attack, Common, Config, Slice
 
 CLAIMS: tuple[Claim, ...] = ("truthful", "individually rational", "monotone", "feasible")
 _QUICK, _LONG = 31, 101  # reports of the first sweep
-_LIARS = 5  # clients that are let lie; all of them if there is time
+_LIARS = 5  # clients that may lie; all of them if there is time
 _NEARLY = 0.95  # of what the cap lets be spent
 _SMOOTHNESS = 0.5  # of cross-entropy with features of norm 1; Q decides what is bought, not what is true
 
@@ -58,14 +58,14 @@ def _spendable(common: Common, prior: Prior) -> float:
 
 
 def _compare(common: Common) -> Mapping[str, Any] | str:
-    """It applies where there is money for privacy, and a belief about what that costs."""
+    """Applies where there is money for privacy, and a belief about what it costs."""
     if common.budget is None or common.sensitivities is None:
         return "needs a budget and a prior of the cost of a unit of epsilon"
     if common.clip is None:
         return "needs clip, the largest norm of one record's gradient"
     training = common.training
     if training is not None and training.participation != 1:
-        return "decides itself who takes part: training.participation must be 1"
+        return "chooses participants itself: training.participation must be 1"
     if training is not None and training.optimizer != "sgd":
         return "needs plain steps: training.optimizer must be sgd"
     smoothness = None if training is None else training.smoothness
@@ -77,6 +77,7 @@ def _compare(common: Common) -> Mapping[str, Any] | str:
         "clip": common.clip,
         "delta": common.delta,
         "max_epsilon": common.max_epsilon,
+        "clients_per_round": common.clients,  # as many turns as if everybody took part
     }
     return {name: value for name, value in table.items() if value is not None}
 

@@ -38,7 +38,7 @@ class JsamTerms(Shown):
     settlement: PrivacySettlement  # in their order
     prior: Prior  # behind it
     clients_per_round: int  # drawn with replacement
-    decimals: int = money.DECIMALS  # digits after the point of an amount
+    decimals: int = money.DECIMALS  # decimals of an amount
     expected_budget: float | None = None  # money on average over the prior, where that was promised
     budget: float | None = None  # money at most for these reports, where that was asked for
     digest: str | None = None  # of the contract, where there is one
@@ -78,8 +78,8 @@ class JsamTerms(Shown):
 
     def amounts(self, participations: Sequence[int] = ()) -> tuple[int, ...]:
         """(N,) smallest units of money, once for the whole run, however often a client is drawn."""
-        paid, cost = self.settlement.payment, self.reports * self.epsilon
-        return money.owed(paid, cost, decimals=self.decimals)
+        payment, cost = self.settlement.payment, self.reports * self.epsilon
+        return money.owed(payment, cost, decimals=self.decimals)
 
     @property
     def spend(self) -> float:
@@ -89,24 +89,24 @@ class JsamTerms(Shown):
     @property
     def cautions(self) -> list[str]:
         """What to know before anybody signs."""
-        found = []
+        warnings = []
         if (warning := privacy_warning(self.epsilon)) is not None:
-            found.append(warning)
+            warnings.append(warning)
         if self.expected_budget is not None and self.spend > self.expected_budget:
-            found.append(
+            warnings.append(
                 f"the payments for these reports, {self.spend:,.6g}, exceed the "
                 f"{self.expected_budget:,.6g} that they are on average over the prior: these clients are "
                 "cheaper, so more is bought"
             )
         if self.budget is not None:
-            found.append("a hard budget depends on the reports, so that exact truthfulness is lost")
+            warnings.append("a hard budget depends on the reports, so that exact truthfulness is lost")
         behind = self._behind_prior
         if behind and 2 * behind >= len(self.clients):
-            found.append(
+            warnings.append(
                 f"{behind:,} of {len(self.clients):,} reports are among past costs behind the prior. "
                 "If these are the same statements, a report moves the terms it is paid by: lying may pay"
             )
-        return found
+        return warnings
 
     @property
     def _behind_prior(self) -> int:
@@ -117,15 +117,15 @@ class JsamTerms(Shown):
 
     def rows(self) -> list[JSONObject]:
         """One per client: everything that was promised to it."""
-        plan, done = self.settlement.allocation, self.settlement
+        plan, settlement = self.settlement.allocation, self.settlement
         return [
             {
                 "client": name,
-                "report": float(done.reports[k]),
-                "admitted": bool(done.admitted[k]),
+                "report": float(settlement.reports[k]),
+                "admitted": bool(settlement.admitted[k]),
                 "selection": float(plan.selection[k]),
                 "epsilon": float(plan.privacy[k]),
-                "payment": float(done.payment[k]),
+                "payment": float(settlement.payment[k]),
                 "amount": amount / 10**self.decimals,
             }
             for k, (name, amount) in enumerate(zip(self.clients, self.amounts(), strict=True))
@@ -163,22 +163,22 @@ class JsamTerms(Shown):
             Column("client", left=True), Column("report", ".6g"), Column("selected with", ".4f"),
             Column("epsilon", ".4g"), Column("payment"),
         )  # fmt: skip
-        shown = [
+        rows = [
             (
                 row["client"], row["report"], row["selection"] if row["admitted"] else NOT_ADMITTED,
                 row["epsilon"], _written(amount, self.decimals),
             )
             for row, amount in zip(self.rows()[:_MOST_ROWS], self.amounts(), strict=False)
         ]  # fmt: skip
-        more = len(self.clients) - len(shown)
+        more = len(self.clients) - len(rows)
         caption = (
             "report: cost of one unit of epsilon; selected with: probability of each draw; payment: once"
         )
         if more:
-            caption += f"; and {more:,} clients more: the CSV file and --json have all of them"
+            caption += f"; and {more:,} more clients: the CSV file and --json list all of them"
         plan = self.settlement.allocation
         blocks: list[Block] = [
-            Table("Terms", columns, tuple(shown), caption),
+            Table("Terms", columns, tuple(rows), caption),
             pairs("Over the whole run", self._totals()),
             *(f"Caution: {caution}." for caution in self.cautions),
         ]
@@ -200,7 +200,7 @@ class JsamTerms(Shown):
     def _draw(self) -> Figure:
         from bonafed.mechanisms.jsam.figures import terms_figure
 
-        return terms_figure(self.rows(), paid=True)
+        return terms_figure(self.rows(), with_payments=True)
 
 
 def _written(minor: int, decimals: int) -> str:

@@ -1,12 +1,12 @@
 """A published contract checked by someone who did not write it.
 
 A file holds no term that its writer computed, but for the weight and an example: terms follow from its
-numbers by the formulas of theory B3. Reading holds the example against them; `verify` looks whether they
+numbers by the formulas of theory B3. Reading checks the example against them; `verify` checks whether they
 keep their promises, at profiles of costs drawn from the prior and at hostile ones:
 
     (1) the weight is the one that the expected budget buys, no more and no less;
     (2) payments are that sum on average over fresh draws, which the writer did not choose;
-    (3) the plan is the best there is of its scheme, against plans of another make;
+    (3) the plan is the best of its scheme, against plans made in other ways;
     (4) payments are report times epsilon plus the integral of epsilon above the report, between the sums
         from below and from above that a falling epsilon allows;
     (5) by search, that no lie pays, nobody loses, epsilon falls in the own report and keeps to the cap;
@@ -35,15 +35,15 @@ from bonafed.mechanisms.jsam.rules import Fixed, Rule
 from bonafed.mechanisms.jsam.schemes import DRAWS
 
 _PROFILES = 2  # drawn from the prior, besides hostile ones
-_LIARS = 3  # clients of a profile that are let lie
+_LIARS = 3  # clients of a profile that may lie
 _POINTS = 31  # reports of the first sweep
-_FEW_POINTS = 11  # ... where each of them takes long
+_FEW_POINTS = 11  # ... where each takes long
 _SUMS = 801  # reports at which epsilon is summed up
 _PAID = 8  # of these, reports whose payment is compared
 _FRESH = 400  # draws of all costs that the writer did not choose
 _SETTLED = 24  # of these, settled and rounded
 _FEW_SETTLED = 2  # ... where that takes long
-_PLANS = 40  # of another make
+_PLANS = 40  # plans made in other ways
 _NEXT = 2e-6  # relative: a weight that is larger by this spends more than was promised
 _RTOL = 1e-9
 _ERRORS = 5.0  # standard errors that a mean over draws may be off
@@ -55,9 +55,9 @@ def verify(contract: JsamContract) -> list[Finding]:
     names = contract.names
     caps = contract.caps(names)
     rule = capped_rule(contract.rule, caps)
-    profiles, liars, points, settled = _profiles(contract), _liars(contract.clients), _POINTS, _SETTLED
+    profiles, liars, points, settlements = _profiles(contract), _liars(contract.clients), _POINTS, _SETTLED
     if caps is not None and not isinstance(contract.prior, Uniform | FinitePrior):  # a second for each case
-        profiles, liars, points, settled = profiles[:_PROFILES], liars[-1:], _FEW_POINTS, _FEW_SETTLED
+        profiles, liars, points, settlements = profiles[:_PROFILES], liars[-1:], _FEW_POINTS, _FEW_SETTLED
     findings: list[Finding] = []
     if contract.expected_budget is not None:
         findings += [_weight(contract, rule), _average(contract, rule)]
@@ -68,7 +68,7 @@ def verify(contract: JsamContract) -> list[Finding]:
         clients=liars, claims=_CLAIMS, points=points, quantity_limit=limit,
         unit="over the run",
     )  # fmt: skip
-    return [*findings, *lies.findings, _amounts(contract, names, settled)]
+    return [*findings, *lies.findings, _amounts(contract, names, settlements)]
 
 
 def _profiles(contract: JsamContract) -> list[Floats]:
@@ -100,28 +100,28 @@ def _draws(contract: JsamContract, count: int, seed: int) -> Floats:
 
 def _weight(contract: JsamContract, rule: Rule) -> Finding:
     """(1), on the draws that the format fixes."""
-    promised = contract.expected_budget
-    assert promised is not None
+    budget = contract.expected_budget
+    assert budget is not None
     draws = _draws(contract, DRAWS, 0)
     now = float(_expected(contract, rule, draws, contract.eta).mean())
     more = float(_expected(contract, rule, draws, contract.eta * (1 + _NEXT)).mean())
-    text = f"eta {contract.eta:.12g} buys {now:,.9g} of {promised:,.9g} on average over {DRAWS} draws"
-    if now > promised * (1 + _RTOL):
+    text = f"eta {contract.eta:.12g} buys {now:,.9g} of {budget:,.9g} on average over {DRAWS} draws"
+    if now > budget * (1 + _RTOL):
         return Finding("weight", False, f"{text}: too much", now)
-    if more <= promised:
+    if more <= budget:
         return Finding("weight", False, f"{text}: a larger weight would still keep to it", now)
     return Finding("weight", True, text, now)
 
 
 def _average(contract: JsamContract, rule: Rule) -> Finding:
     """(2): within the errors of both averages."""
-    promised = contract.expected_budget
-    assert promised is not None
-    spent = _expected(contract, rule, _draws(contract, _FRESH, 2), contract.eta)
-    error = float(spent.std(ddof=1)) * np.sqrt(1 / _FRESH + 1 / DRAWS)
-    mean = float(spent.mean())
-    text = f"{mean:,.6g} +- {error:.2g} over {_FRESH} fresh draws, promised {promised:,.6g}"
-    return Finding("expected spend", mean <= promised + _ERRORS * error + _RTOL * promised, text, mean)
+    budget = contract.expected_budget
+    assert budget is not None
+    spend = _expected(contract, rule, _draws(contract, _FRESH, 2), contract.eta)
+    error = float(spend.std(ddof=1)) * np.sqrt(1 / _FRESH + 1 / DRAWS)
+    mean = float(spend.mean())
+    text = f"{mean:,.6g} +- {error:.2g} over {_FRESH} fresh draws, promised {budget:,.6g}"
+    return Finding("expected spend", mean <= budget + _ERRORS * error + _RTOL * budget, text, mean)
 
 
 def _plan(
@@ -143,8 +143,8 @@ def _plan(
         least = objective(plan.selection, plan.privacy, v, eta, scale)
         for selection in _selections(v, rng):
             other = Fixed(selection).plan(v, eta, scale)
-            bought = other.privacy if caps is None else np.minimum(other.privacy, caps)
-            value = objective(selection, bought, v, eta, scale)
+            privacy = other.privacy if caps is None else np.minimum(other.privacy, caps)
+            value = objective(selection, privacy, v, eta, scale)
             tries += 1
             # under a cap the plan is the best of a set that does not depend on the reports, not of all
             if value < least * (1 - _RTOL) and caps is None:
@@ -155,27 +155,27 @@ def _plan(
 
 
 def _selections(v: Floats, rng: np.random.Generator) -> list[Floats]:
-    """Plans of another make: thresholds with a leader, and random ones."""
+    """Plans made in other ways: thresholds with a leader, and random ones."""
     n = v.size
     order = np.argsort(v, kind="stable")
-    found = []
+    selections = []
     for h in np.unique(np.linspace(1, n, min(n, _PLANS // 2)).round().astype(int)).tolist():
         selection = np.zeros(n)
         selection[order[:h]] = 1 / n
         selection[order[0]] = (n - h + 1) / n
-        found.append(selection)
-    return [*found, *rng.dirichlet(np.full(n, 0.5), _PLANS // 2)]
+        selections.append(selection)
+    return [*selections, *rng.dirichlet(np.full(n, 0.5), _PLANS // 2)]
 
 
 def _other_scheme(contract: JsamContract, selection: Floats, v: Floats) -> str | None:
-    """What is wrong with whom a baseline selects; None if nothing is."""
+    """What is wrong with a baseline's selection; None: nothing."""
     members = v.size if contract.members is None else min(contract.members, v.size)
-    chosen: Ints = np.flatnonzero(selection > 0)
-    alike = np.allclose(selection[chosen], 1 / members, rtol=_RTOL)
-    dearer = v[chosen].max() > np.sort(v)[members - 1]
-    if chosen.size == members and alike and not dearer:
+    selected_clients: Ints = np.flatnonzero(selection > 0)
+    alike = np.allclose(selection[selected_clients], 1 / members, rtol=_RTOL)
+    dearer = v[selected_clients].max() > np.sort(v)[members - 1]
+    if selected_clients.size == members and alike and not dearer:
         return None
-    return f"{chosen.size} clients are selected, by the scheme the {members} cheapest alike"
+    return f"{selected_clients.size} clients are selected; the scheme selects the {members} cheapest alike"
 
 
 def _payments(
@@ -189,8 +189,8 @@ def _payments(
     for costs in profiles:
         for client in liars:
             epsilon = mechanism.privacy(costs, client, grid)
-            paid, payment = mechanism.respond(costs, client, grid[few])
-            rent = payment - grid[few] * paid
+            privacy, payment = mechanism.respond(costs, client, grid[few])
+            rent = payment - grid[few] * privacy
             below = np.concatenate([np.cumsum((width * epsilon[1:])[::-1])[::-1], [0.0]])
             above = np.concatenate([np.cumsum((width * epsilon[:-1])[::-1])[::-1], [0.0]])
             room = _RTOL * float(payment.max(initial=0.0)) + 1e-300
@@ -206,14 +206,14 @@ def _payments(
     return Finding("payments", True, f"as the integral of epsilon says, {checked:,} reports", tries=checked)
 
 
-def _amounts(contract: JsamContract, names: list[str], settled: int) -> Finding:
+def _amounts(contract: JsamContract, names: list[str], settlements: int) -> Finding:
     """(6)"""
     reserve = money.reserve(contract.clients, contract.decimals)
-    for costs in _draws(contract, settled, 4):
+    for costs in _draws(contract, settlements, 4):
         terms = contract.settle(dict(zip(names, costs.tolist(), strict=True)))
-        paid = np.array(terms.amounts()) / 10**contract.decimals
+        payments = np.array(terms.amounts()) / 10**contract.decimals
         cost = terms.reports * terms.epsilon
-        short = cost - paid
+        short = cost - payments
         if np.any(short > _RTOL * cost):
             client = terms.clients[int(np.argmax(short))]
             return Finding(
@@ -221,5 +221,5 @@ def _amounts(contract: JsamContract, names: list[str], settled: int) -> Finding:
             )
         if terms.spend > terms.settlement.spend + reserve:
             return Finding("amounts", False, f"rounding adds more than {reserve:g}", terms.spend)
-    text = f"cover what clients stated, rounded to {contract.decimals} decimals, {settled} profiles"
-    return Finding("amounts", True, text, tries=settled)
+    text = f"cover what clients stated, rounded to {contract.decimals} decimals, {settlements} profiles"
+    return Finding("amounts", True, text, tries=settlements)

@@ -1,23 +1,23 @@
 """What does this rule make my clients do, and which ceiling and sharing coefficient should I choose?
 
-`predict` plays one rule from several starts and puts what it finds beside federated averaging, learning
+`predict` plays one rule from several starts and compares what it finds with federated averaging, learning
 alone and the social optimum. `recommend` searches ceilings and sharing coefficients for the largest
 
     total      sum p_i, what clients contribute
     received   sum x_i, x_i = p_i + s_i sum_{j != i} p_j, what their models are made from
     welfare    sum u_i.
 
-A rule may have several equilibria and nobody chooses among them; so a rule counts for its *worst*
-equilibrium found, and of rules with equal worst the one with the best best is taken.
+A rule may have several equilibria and nobody chooses among them, so a rule is judged by the *worst*
+equilibrium found; among rules with equal worst ones, the one with the best best equilibrium is taken.
 
 Beware of the total. As the ceiling grows without bound shares vanish and everybody contributes what it
-would alone: often more than under any rule that shares, and of no use to the others. `at_edge` tells of it.
+would alone: often more than under any rule that shares, and of no use to the others. `at_edge` flags it.
 
 One case needs no search. Among N identical clients, sharing 0 and a ceiling of X*/N, X* the socially best
 total, make everybody contribute the ceiling and receive everything: at the kink u' is N g'(X*) - c = 0 from
 below and g'(X*) - c < 0 from above. No rule has more welfare. `recommend` has this ceiling on its grid.
 
-What is found is found by search: over a grid, then over two finer ones around the best point.
+Results come from a search: over a grid, then over two finer ones around the best point.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ _REFINEMENTS = 2
 class Prediction:
     """What a rule leads to, from every start."""
 
-    played: Game
+    game: Game
     rule: Rule
-    found: list[Equilibrium]  # different ones, least total first; `start` names all that lead there
+    equilibria: list[Equilibrium]  # different ones, least total first; `start` names all that lead there
     standard: Equilibrium  # where everybody gets everything: federated averaging
     optimum: Optimum  # the most welfare there is, and the total that gives it
 
@@ -67,14 +67,14 @@ class Prediction:
         return "\n".join(self._lines())
 
     def _lines(self) -> Iterator[str]:
-        played, alone, count = self.played, self.played.standalone_utility, len(self.found)
+        game, alone, count = self.game, self.game.standalone_utility, len(self.equilibria)
         yield f"rule: {self.rule}; {count} equilibri{'um' if count == 1 else 'a'} found"
-        for one in self.found:
+        for one in self.equilibria:
             yield f"  from {one.start}: total {one.total:.4f}, welfare {one.welfare:.4f}"
             yield "    client  cost    alone   contributes  share   utility  alone"
-            for i in range(played.clients):
+            for i in range(game.clients):
                 yield (
-                    f"    {i:6d}  {played.costs[i]:<6.4g}  {played.standalone[i]:.4f}  "
+                    f"    {i:6d}  {game.costs[i]:<6.4g}  {game.standalone[i]:.4f}  "
                     f"{one.contributions[i]:<11.4f}  {one.share[i]:.4f}  "
                     f"{one.utility[i]:.4f}   {alone[i]:.4f}"
                 )
@@ -82,31 +82,31 @@ class Prediction:
         yield f"  social optimum: total {self.optimum.total:.4f}, welfare {self.optimum.welfare:.4f}"
 
 
-def distinct(found: list[Equilibrium]) -> list[Equilibrium]:
+def distinct(candidates: list[Equilibrium]) -> list[Equilibrium]:
     """Equilibria that differ, least total first; the names of starts with the same end are joined."""
-    kept: list[Equilibrium] = []
-    for one in found:
-        for k, other in enumerate(kept):
+    unique: list[Equilibrium] = []
+    for one in candidates:
+        for k, other in enumerate(unique):
             scale = max(float(one.contributions.max()), float(other.contributions.max()), 1e-9)
             if np.abs(one.contributions - other.contributions).max() <= _SAME * scale:
                 name = f"{other.start}, {one.start}"
-                kept[k] = Equilibrium(
+                unique[k] = Equilibrium(
                     name, other.contributions, other.share, other.utility, other.gain, other.converged
                 )
                 break
         else:
-            kept.append(one)
-    return sorted(kept, key=lambda one: one.total)
+            unique.append(one)
+    return sorted(unique, key=lambda one: one.total)
 
 
-def predict(played: Game, rule: Rule) -> Prediction:
-    """What this rule makes clients do. Equilibria that did not settle are refused, not reported."""
-    found = equilibria(played, rule)
-    restless = [one.start for one in found if not one.converged]
+def predict(game: Game, rule: Rule) -> Prediction:
+    """What this rule makes clients do. Raises if best responses do not settle."""
+    candidates = equilibria(game, rule)
+    restless = [one.start for one in candidates if not one.converged]
     if restless:
         raise NoSolution(f"best responses under {rule} do not settle from {', '.join(restless)}")
-    base = equilibria(played, standard(), {"zero": np.zeros(played.clients)})[0]
-    return Prediction(played, rule, distinct(found), base, social_optimum(played))
+    base = equilibria(game, standard(), {"zero": np.zeros(game.clients)})[0]
+    return Prediction(game, rule, distinct(candidates), base, social_optimum(game))
 
 
 class Range(NamedTuple):
@@ -145,14 +145,14 @@ class Recommendation:
         return "\n".join(rows)
 
 
-def _play(played: Game, rules: list[Rule], goal: Goal) -> tuple[Floats, Floats]:
+def _play(game: Game, rules: list[Rule], goal: Goal) -> tuple[Floats, Floats]:
     """(B,) goal in the worst and best equilibrium of each rule, over all starts."""
-    begin = np.stack(list(starts(played).values()))
+    begin = np.stack(list(starts(game).values()))
     every = [rule for rule in rules for _ in range(begin.shape[0])]
-    done = settle_all(played, every, np.tile(begin, (len(rules), 1)), tolerance=1e-10, sweeps=1000)
-    others = done.p.sum(1, keepdims=True) - done.p
-    summed = {"total": done.p, "received": done.p + done.share * others, "welfare": done.utility}[goal]
-    table = np.where(done.still, summed.sum(1), np.nan).reshape(len(rules), -1)
+    rest = settle_all(game, every, np.tile(begin, (len(rules), 1)), tolerance=1e-10, sweeps=1000)
+    others = rest.p.sum(1, keepdims=True) - rest.p
+    terms = {"total": rest.p, "received": rest.p + rest.share * others, "welfare": rest.utility}[goal]
+    table = np.where(rest.still, terms.sum(1), np.nan).reshape(len(rules), -1)
     return table.min(1), table.max(1)
 
 
@@ -166,7 +166,7 @@ def _choose(worst: Floats, best: Floats) -> int:
 
 
 def recommend(
-    played: Game,
+    game: Game,
     goal: Goal = "total",
     *,
     sharing: ArrayLike | None = None,
@@ -178,21 +178,21 @@ def recommend(
     the socially best total, with X*/N among them.
     """
     checks.literal("goal", goal, Goal)
-    optimum = social_optimum(played)
+    optimum = social_optimum(game)
     kappa = np.unique(checks.vector("sharing", np.linspace(0, 1, 11) if sharing is None else sharing))
     if ceilings is None and not optimum.total:
         raise NoSolution("contributing pays for nobody, so no rule is better than another")
     if ceilings is None:
-        fair = optimum.total / played.clients
+        fair = optimum.total / game.clients
         grid = np.unique([fair, *np.geomspace(fair / 8, 4 * optimum.total, 24)])
     else:
         grid = np.unique(checks.vector("ceilings", ceilings, sign="positive"))
     rules = [with_ceiling(m, k) for k in kappa for m in grid]
-    worst, best = _play(played, rules, goal)
+    worst, best = _play(game, rules, goal)
     first = _choose(worst, best)
     rule, reached = rules[first], Range(float(worst[first]), float(best[first]))
-    rule, reached = _refine(played, goal, rule, reached, kappa, grid)
-    low, high = _play(played, [standard(), relative()], goal)
+    rule, reached = _refine(game, goal, rule, reached, kappa, grid)
+    low, high = _play(game, [standard(), relative()], goal)
     shape = (kappa.size, grid.size)
     return Recommendation(
         rule=rule,
@@ -202,7 +202,7 @@ def recommend(
         relative=Range(float(low[1]), float(high[1])),
         social={
             "total": optimum.total,
-            "received": played.clients * optimum.total,
+            "received": game.clients * optimum.total,
             "welfare": optimum.welfare,
         }[goal],
         sharing=kappa,
@@ -214,14 +214,14 @@ def recommend(
 
 
 def _refine(
-    played: Game, goal: Goal, rule: Rule, reached: Range, kappa: Floats, grid: Floats
+    game: Game, goal: Goal, rule: Rule, reached: Range, kappa: Floats, grid: Floats
 ) -> tuple[Rule, Range]:
     """Finer grids between the neighbours of the best point so far; never worse than it."""
     for _ in range(_REFINEMENTS):
         kappa = _between_neighbours(kappa, rule.sharing)
         grid = _between_neighbours(grid, float(rule.ceiling or 0.0))
         rules = [rule] + [with_ceiling(m, k) for k in kappa for m in grid]
-        worst, best = _play(played, rules, goal)
+        worst, best = _play(game, rules, goal)
         k = _choose(worst, best)
         rule, reached = rules[k], Range(float(worst[k]), float(best[k]))
     return rule, reached

@@ -56,8 +56,8 @@ class BaselineState:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The state as named arrays, for a checkpoint (`numpy.savez`)."""
-        found = {"models": self.models, "round_number": np.array(self.round_number)}
-        return found if self.importance is None else {**found, "importance": self.importance}
+        arrays = {"models": self.models, "round_number": np.array(self.round_number)}
+        return arrays if self.importance is None else {**arrays, "importance": self.importance}
 
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> BaselineState:
@@ -92,9 +92,9 @@ class Baseline(ABC):
     def advance(self, state: BaselineState, federation: Federation) -> tuple[BaselineState, Uploads]:
         """One more round."""
         t = state.round_number + 1
-        sent = ask(federation, self.local, state.models, t, self.present(t))
-        after = self._deliver(state, sent.updates, sent.present) if sent.present.any() else state
-        return replace(after, round_number=t), sent
+        uploads = ask(federation, self.local, state.models, t, self.present(t))
+        after = self._deliver(state, uploads.updates, uploads.present) if uploads.present.any() else state
+        return replace(after, round_number=t), uploads
 
     def present(self, round_number: int) -> Bools:
         """(N,) who is asked."""
@@ -130,8 +130,8 @@ class FederatedAveraging(Baseline):
             return state.models
         everybody = np.ones(self.clients, dtype=bool)
         local = self.tuning or self.local
-        sent = ask(federation, local, state.models, state.round_number + 1, everybody)
-        return np.asarray(state.models + sent.updates)
+        uploads = ask(federation, local, state.models, state.round_number + 1, everybody)
+        return np.asarray(state.models + uploads.updates)
 
 
 @final
@@ -179,8 +179,8 @@ class CosineRewards(Baseline):
         step = cosine_step(updates, state.importance, self.sizes, scale=self.scale, memory=self.memory)
         quality = model_quality(step.importance, self.sharpness)
         rewards = masked_rewards(step.aggregate, quality, self.layers, repo_quirk=self.repo_quirk)
-        moved = state.models + rewards.astype(state.models.dtype)
-        models = np.where(present[:, None], moved, state.models)
+        candidates = state.models + rewards.astype(state.models.dtype)
+        models = np.where(present[:, None], candidates, state.models)
         return replace(state, models=models, importance=step.importance)
 
 
@@ -237,12 +237,12 @@ def masked_rewards(
     rewards = np.zeros((quality.size, aggregate.size))
     for layer in layers:
         values = aggregate[layer]
-        kept = np.ceil(values.size * quality - _ROUNDING).astype(np.int64)
+        counts = np.ceil(values.size * quality - _ROUNDING).astype(np.int64)
         if repo_quirk:
-            kept = np.minimum(kept, values.size - 1)
+            counts = np.minimum(counts, values.size - 1)
         place = np.empty(values.size, dtype=np.int64)  # 0 for the largest
         place[np.argsort(-np.abs(values), kind="stable")] = np.arange(values.size)
-        rewards[:, layer] = np.where(place < kept[:, None], values, 0.0)
+        rewards[:, layer] = np.where(place < counts[:, None], values, 0.0)
     return rewards
 
 

@@ -103,19 +103,19 @@ class Problem:
 
 def _rates(rates: ArrayLike) -> Floats:
     """(T, N) induced rates in (0, 1], checked."""
-    found = np.asarray(rates, dtype=np.float64)
-    if found.ndim != 2 or 0 in found.shape:
-        raise InvalidValue("rates", "must be (rounds, clients)", f"shape {found.shape}")
-    if not ((found > 0) & (found <= 1)).all():
-        bad = found[~((found > 0) & (found <= 1))][0]
+    gamma = np.asarray(rates, dtype=np.float64)
+    if gamma.ndim != 2 or 0 in gamma.shape:
+        raise InvalidValue("rates", "must be (rounds, clients)", f"shape {gamma.shape}")
+    if not ((gamma > 0) & (gamma <= 1)).all():
+        bad = gamma[~((gamma > 0) & (gamma <= 1))][0]
         raise InvalidValue("rates", "must be above 0 and at most 1", float(bad))
-    return found
+    return gamma
 
 
 class PerformanceBound(NamedTuple):
     """Theorem 1."""
 
-    propagated: Floats  # (N,) C_T: what incomplete rewards of all clients cost client i
+    propagation: Floats  # (N,) C_T: what incomplete rewards of all clients cost client i
     bound: Floats  # (N,) on E F(theta_{i,T}) - F*
 
 
@@ -127,9 +127,9 @@ def performance_bound(problem: Problem, rates: ArrayLike) -> PerformanceBound:
     mu, tau = problem.strong_convexity, problem.local_steps
     old = ((rounds + a) / (np.arange(1, rounds + 1) + a)) ** 2  # how much an early error has grown
     excess = old @ (inverse + inverse.mean(1, keepdims=True) - 2)
-    propagated = problem.drift(np.array(1 / (mu * tau * (rounds + a)))) * excess
+    propagation = problem.drift(np.array(1 / (mu * tau * (rounds + a)))) * excess
     scale = problem.smoothness / (2 * mu**2 * tau**2 * (a + rounds))
-    return PerformanceBound(propagated, scale * (problem.constant_with_start + propagated))
+    return PerformanceBound(propagation, scale * (problem.constant_with_start + propagation))
 
 
 def check_shift(problem: Problem) -> None:
@@ -173,18 +173,18 @@ def recovery_bound(
     if (keep < 0).any():
         raise InvalidValue("rate", "must leave 2 mu tau eta_t at most 1", rate)
     # Both sums fade by 1 - q per round: y_t = (1 - q)(y_{t-1} + excess_t eta_t^2), D_t = H_t y_t/eta_t^2.
-    parts, faded = np.empty(inverse.shape), np.zeros(inverse.shape[1])
+    parts, fading = np.empty(inverse.shape), np.zeros(inverse.shape[1])
     for t in range(rounds):
-        faded = (1 - q) * (faded + (inverse[t] + other[t] - 2) * eta[t] ** 2)
-        parts[t] = problem.drift(eta[t]) * faded / eta[t] ** 2
+        fading = (1 - q) * (fading + (inverse[t] + other[t] - 2) * eta[t] ** 2)
+        parts[t] = problem.drift(eta[t]) * fading / eta[t] ** 2
     common = parts.mean(1)
-    added = (eta**2)[:, None] * (problem.constant + common[:, None] + parts)
+    growth = (eta**2)[:, None] * (problem.constant + common[:, None] + parts)
     if variant == "printed":
-        x = keep.prod() * problem.start + keep ** (rounds - 1 - np.arange(rounds)) @ added
+        x = keep.prod() * problem.start + keep ** (rounds - 1 - np.arange(rounds)) @ growth
     else:
         x = np.full(inverse.shape[1], float(problem.start))
         for t in range(rounds if variant == "T steps" else rounds - 1):
-            x = keep[t] * x + added[t]
+            x = keep[t] * x + growth[t]
     return RecoveryBound(common, parts, problem.smoothness / 2 * x)
 
 

@@ -1,6 +1,6 @@
-"""Free riders and cheats: clients that upload something else than what they learned.
+"""Free riders and cheats: clients that upload something other than what they learned.
 
-A cheat is a function of (client, models (N, P), honest updates (N, P), round) that gives the upload (P,)
+A cheat is a function of (client, models (N, P), honest updates (N, P), round) that returns the upload (P,)
 of that client. Most see their own row only; a copy sees another's. `CheatingFederation` is a federation
 some of whose clients cheat, so they act on model rewards and on every baseline alike. Strategic agents that
 see their own models and gradients only, such as those of `mechanisms.faithful`, fit through `as_cheat`.
@@ -9,12 +9,12 @@ see their own models and gradients only, such as those of `mechanisms.faithful`,
     send_noise       random numbers as long as an honest update: no work, but it looks like some
     amplify(f)       f times the honest update
     copy_update(j)   what client j uploads in the same round
-    stale            the first honest update, for ever
+    stale            the first honest update, forever
 
-`examine` runs a federation honestly and once with each cheat, and says what the cheat receives and whether
-the contribution measure sees it. Its accuracy is that of the model it is handed; what it trains at home is
-its own affair. Contributions fixed before training see nothing, whatever is uploaded: the reward then only
-falls by what the missing update would have taught the federation.
+`examine` runs a federation once honestly and once with each cheat, and reports what the cheat receives and
+whether the contribution measure sees it. Its accuracy is that of the model it is handed; what it trains at
+home is its own affair. Contributions fixed before training detect nothing, whatever is uploaded: the reward
+then falls only by what the missing update would have taught the federation.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ SEEN = 0.1  # a cheat is seen if its share of all contributions falls by more th
 def as_cheat(agent: Agent) -> Cheat:
     """An agent that maps (models, gradients) row by row, as a cheat.
 
-    One that keeps a memory (`stale`) begins anew when a stopped run goes on.
+    One that has a memory (`stale`) starts afresh when a run is resumed.
     """
 
     def upload(client: int, models: Models, updates: Models, round_number: int) -> Models:
@@ -66,8 +66,8 @@ def as_cheat(agent: Agent) -> Cheat:
         if report is None:
             name = f"upload of client {client} in round {round_number}"
             raise MissingValue(name, "is required: absences are stated by participation")
-        sent: Models = np.asarray(report)[0]
-        return sent
+        values: Models = np.asarray(report)[0]
+        return values
 
     return upload
 
@@ -95,7 +95,7 @@ def stale() -> Cheat:
 
 
 def send_noise(seed: int, scale: float = 1.0) -> Cheat:
-    """Gaussian numbers `scale` times as long as the honest update, nothing of which is in them.
+    """Gaussian numbers `scale` times as long as the honest update, and otherwise unrelated to it.
 
     `as_cheat(agents.add_noise(...))` adds noise to the honest update instead.
     """
@@ -145,7 +145,7 @@ def cheats_from(texts: Sequence[str], names: Sequence[str], seed: int) -> dict[s
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CheatingFederation:
-    """A federation in which some clients, by name, send something else than what they learned.
+    """A federation in which some clients, by name, send something other than what they learned.
 
     What a client sends is replaced on its side of the seam; a client that fails fails all the same.
     """
@@ -157,8 +157,8 @@ class CheatingFederation:
     def __post_init__(self) -> None:
         for name in self.cheats:
             if name not in self.inner.members.index:
-                known = ", ".join(self.inner.members.names[:10])
-                raise InvalidValue("cheats", f"must be clients of the federation: {known}", repr(name))
+                names = ", ".join(self.inner.members.names[:10])
+                raise InvalidValue("cheats", f"must be clients of the federation: {names}", repr(name))
 
     @property
     def members(self) -> Roster:
@@ -175,30 +175,30 @@ class CheatingFederation:
         return self.inner.report(question)
 
     def total(self, tasks: Sequence[Task], shares: Floats, noise: float = 0.0) -> Total:
-        """Cannot be had: a copy of another's update must be seen."""
+        """Not available: copying another client's update needs the replies."""
         raise InvalidValue("cheats", "must be in a federation that shows replies", "a total")
 
     def replies(self, tasks: Sequence[Task]) -> Mapping[str, Reply | Failure]:
-        """The honest answers, but for those of the cheats."""
+        """The honest answers, except those of the cheats."""
         if not tasks:
             return {}
         honest = self._honest(tasks)
         models, updates = self._rows(tasks, honest)
-        sent = dict(honest)
+        answers = dict(honest)
         for task in tasks:
             answer, cheat = honest.get(task.identifier), self.cheats.get(task.client)
             if cheat is not None and isinstance(answer, Reply) and isinstance(task.work, Train):
                 place = self.members.index[task.client]
                 upload = np.asarray(cheat(place, models, updates, task.work.round_number))
-                sent[task.identifier] = replace(answer, values=upload[None])
-        return sent
+                answers[task.identifier] = replace(answer, values=upload[None])
+        return answers
 
     def _honest(self, tasks: Sequence[Task]) -> Mapping[str, Reply | Failure]:
         """By the identifiers of the tasks, in whichever world."""
         if not self.world:
             return self.inner.replies(tasks)
         begin = f"{self.world}/"
-        answers = self.inner.replies([replace(task, identifier=begin + task.identifier) for task in tasks])
+        answers = self.inner.replies([task._replace(identifier=begin + task.identifier) for task in tasks])
         return {name.removeprefix(begin): answer for name, answer in answers.items()}
 
     def _rows(self, tasks: Sequence[Task], honest: Mapping[str, Reply | Failure]) -> tuple[Models, Models]:
@@ -215,7 +215,7 @@ class CheatingFederation:
 
 @dataclass(frozen=True, slots=True)
 class CheatOutcome:
-    """What a cheat did to one client, beside the same federation with everybody honest.
+    """What a cheat did to one client, compared with the same federation if everybody is honest.
 
     Numbers only; the verdicts are `cheating_pays` and `cheats_are_seen`.
     """
@@ -244,7 +244,7 @@ class CheatOutcome:
         return self.accuracy >= self.standalone_accuracy
 
     def to_json(self) -> JSONObject:
-        """Plain data; a rate of a client that was never there is None."""
+        """Plain data; the rate of a client that never took part is None."""
         numbers = {name: getattr(self, name) for name in self.__dataclass_fields__}
         plain = {k: finite_or_none(v) if isinstance(v, float) else v for k, v in numbers.items()}
         return {**plain, "gain": finite_or_none(self.gain)}
@@ -267,7 +267,7 @@ def outcome(
     standalone: Floats,
     tolerance: float = SEEN,
 ) -> CheatOutcome:
-    """The client beside itself in the honest federation; `standalone` (N,) are accuracies without one."""
+    """The client compared with itself in the honest federation; `standalone` (N,) are accuracies alone."""
     place = list(names).index(client)
     others = np.arange(standalone.size) != place
     return CheatOutcome(
@@ -301,15 +301,15 @@ def cheating_pays(outcomes: Sequence[CheatOutcome], samples: int) -> Finding:
 
 def cheats_are_seen(outcomes: Sequence[CheatOutcome], measured: bool) -> Finding:
     """Whether the measure saw every cheat; not claimed where contributions are fixed before training."""
-    missed = [f"client {one.client} ({one.cheat})" for one in outcomes if not one.seen]
-    count = len(outcomes) - len(missed)
+    misses = [f"client {one.client} ({one.cheat})" for one in outcomes if not one.seen]
+    count = len(outcomes) - len(misses)
     if not measured:
         text = "contributions are fixed before training: nothing that is uploaded changes them"
         return Finding(CHEATS_ARE_SEEN, None, text, count, tries=len(outcomes))
-    if not missed:
+    if not misses:
         text = f"{count} of {count}: each lost more than {SEEN:.0%} of its share of contributions"
         return Finding(CHEATS_ARE_SEEN, True, text, count, tries=count)
-    text = f"{count} of {len(outcomes)}, not " + ", ".join(missed)
+    text = f"{count} of {len(outcomes)}, not " + ", ".join(misses)
     return Finding(CHEATS_ARE_SEEN, False, text, count, Witness(text), len(outcomes))
 
 
@@ -337,8 +337,8 @@ def examine(
         raise InvalidValue("client", "must be one of " + ", ".join(names[:10]), repr(client))
 
     def standing(state: RewardsState) -> Standing:
-        judged = np.asarray(accuracy(state.models))
-        return Standing(judged, state.average_rates, contribution_shares(state))
+        scores = np.asarray(accuracy(state.models))
+        return Standing(scores, state.average_rates, contribution_shares(state))
 
     alone = checks.vector("standalone", standalone, length=len(names))
     base = standing(train(federation) if honest is None else honest)
@@ -351,10 +351,10 @@ def examine(
 
 def contribution_shares(state: RewardsState) -> Floats:
     """(N,) each client's share of all contributions, mean over the rounds that had any, if one had."""
-    measured = state.contributions[np.isfinite(state.contributions).all(1)]
-    if not measured.size:
+    rounds = state.contributions[np.isfinite(state.contributions).all(1)]
+    if not rounds.size:
         raise InvalidValue("state", "must have a round that somebody attended", "none")
-    some = measured[measured.any(1)]
+    some = rounds[rounds.any(1)]
     if not some.size:
-        return np.zeros(measured.shape[1])
+        return np.zeros(rounds.shape[1])
     return np.asarray((some / some.sum(1, keepdims=True)).mean(0))

@@ -1,4 +1,4 @@
-"""Figures: what a rule makes clients do, where a good rule lies, and what cheats came to."""
+"""Figures: what a rule makes clients do, where a good rule lies, and how cheats fare."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from bonafed.style import COLOURS, GREY, RED, sheet
 _CEILINGS = 25  # points of the curve
 
 
-def behaviour_figure(played: Game, rule: Rule) -> Figure:
+def behaviour_figure(game: Game, rule: Rule) -> Figure:
     """What does this rule make my clients do? Contributions, utilities, and the total by ceiling.
 
-    Beside the rule stand the standard and the relative one. Where a rule has several equilibria the bar is
+    The standard and the relative rule are drawn next to it. Where a rule has several equilibria the bar is
     the one with the least total, and a whisker reaches to the others.
     """
     figure = sheet(12.5, 3.9)
     left, middle, right = figure.subplots(1, 3)
-    compared = {str(one): predict(played, one) for one in (standard(), relative(), rule)}
-    _draw_clients(left, list(compared.values()), "contributions")
-    left.plot(*_steps(played.standalone), color="black", lw=1, ls=":", label="alone")
+    predictions = {str(one): predict(game, one) for one in (standard(), relative(), rule)}
+    _draw_clients(left, list(predictions.values()), "contributions")
+    left.plot(*_steps(game.standalone), color="black", lw=1, ls=":", label="alone")
     left.set(ylabel="contribution", title="What clients contribute")
-    _draw_clients(middle, list(compared.values()), "utility")
-    middle.plot(*_steps(played.standalone_utility), color="black", lw=1, ls=":", label="alone")
-    middle.set(ylabel="worth minus cost", title="What they have of it")
+    _draw_clients(middle, list(predictions.values()), "utility")
+    middle.plot(*_steps(game.standalone_utility), color="black", lw=1, ls=":", label="alone")
+    middle.set(ylabel="worth minus cost", title="What they gain")
     for panel in (left, middle):
-        panel.set(xlabel="client (cost)", xticks=range(played.clients))
-        if played.clients <= 12:
-            panel.set_xticklabels([f"{i}\n({cost:.2g})" for i, cost in enumerate(played.costs)])
+        panel.set(xlabel="client (cost)", xticks=range(game.clients))
+        if game.clients <= 12:
+            panel.set_xticklabels([f"{i}\n({cost:.2g})" for i, cost in enumerate(game.costs)])
     left.set_ylim(top=1.3 * left.get_ylim()[1])  # room for the legend
     left.legend(frameon=False, fontsize=8, ncols=2, loc="upper center")
-    _draw_ceilings(right, played, rule, compared[str(rule)])
+    _draw_ceilings(right, game, rule, predictions[str(rule)])
     return figure
 
 
@@ -48,58 +48,60 @@ def _steps(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> tuple[list[f
     return x, [level for value in values for level in (float(value), float(value), np.nan)]
 
 
-def _draw_clients(axes: Axes, said: Sequence[Prediction], name: str) -> None:
+def _draw_clients(axes: Axes, predictions: Sequence[Prediction], name: str) -> None:
     """Bars by client, one group per rule; whiskers over the equilibria found."""
-    width = 0.8 / len(said)
-    for k, one in enumerate(said):
-        table = np.array([getattr(equilibrium, name) for equilibrium in one.found])
-        place = np.arange(table.shape[1]) + (k - (len(said) - 1) / 2) * width
+    width = 0.8 / len(predictions)
+    for k, one in enumerate(predictions):
+        table = np.array([getattr(equilibrium, name) for equilibrium in one.equilibria])
+        place = np.arange(table.shape[1]) + (k - (len(predictions) - 1) / 2) * width
         axes.bar(place, table[0], width=0.92 * width, color=COLOURS[k], label=str(one.rule))
         if len(table) > 1:
             low, high = table[0] - table.min(0), table.max(0) - table[0]
             axes.errorbar(place, table[0], [low, high], fmt="none", ecolor="black", lw=1, capsize=2)
 
 
-def _draw_ceilings(axes: Axes, played: Game, rule: Rule, said: Prediction) -> None:
+def _draw_ceilings(axes: Axes, game: Game, rule: Rule, prediction: Prediction) -> None:
     """The total against the ceiling, at the rule's sharing: least and most over the equilibria found."""
-    best = said.optimum.total
+    best = prediction.optimum.total
     if rule.ceiling is not None:
-        low = min(best / (8 * played.clients), rule.ceiling / 2)
+        low = min(best / (8 * game.clients), rule.ceiling / 2)
         ceilings = np.geomspace(low, max(4 * best, 2 * rule.ceiling), _CEILINGS)
-        begin = np.stack(list(starts(played).values()))
+        begin = np.stack(list(starts(game).values()))
         rules = [with_ceiling(m, rule.sharing) for m in ceilings for _ in begin]
-        done = settle_all(played, rules, np.tile(begin, (_CEILINGS, 1)), tolerance=1e-9)
-        totals = done.p.sum(1).reshape(_CEILINGS, -1)
+        rest = settle_all(game, rules, np.tile(begin, (_CEILINGS, 1)), tolerance=1e-9)
+        totals = rest.p.sum(1).reshape(_CEILINGS, -1)
         axes.fill_between(ceilings, totals.min(1), totals.max(1), color=COLOURS[2], alpha=0.2, lw=0)
         axes.plot(ceilings, totals.min(1), color=COLOURS[2], lw=1.8, label=f"sharing {rule.sharing:.3g}")
         axes.axvline(rule.ceiling, color=COLOURS[2], ls="--", lw=1, label="this rule")
         axes.set(xscale="log")
-    axes.axhline(said.standard.total, color=COLOURS[0], lw=1, label="standard")
+    axes.axhline(prediction.standard.total, color=COLOURS[0], lw=1, label="standard")
     axes.axhline(best, color=GREY, ls="-.", lw=1, label="social optimum")
-    axes.axhline(float(played.standalone.sum()), color="black", ls=":", lw=1, label="all alone")
+    axes.axhline(float(game.standalone.sum()), color="black", ls=":", lw=1, label="all alone")
     axes.set(xlabel="ceiling", ylabel="total contribution", title="How high a ceiling?")
     axes.set_ylim(0, 1.3 * axes.get_ylim()[1])
     axes.legend(frameon=False, fontsize=8, ncols=2, loc="upper center")
 
 
-def advice_figure(told: Recommendation) -> Figure:
+def advice_figure(advice: Recommendation) -> Figure:
     """The goal by ceiling and sharing coefficient in the worst equilibrium found, the choice marked."""
-    if told.ceilings.size < 2 or told.sharing.size < 2:
+    if advice.ceilings.size < 2 or advice.sharing.size < 2:
         raise InvalidValue(
-            "recommendation", "must have a grid of at least 2 by 2 to draw", told.worst.shape
+            "recommendation", "must have a grid of at least 2 by 2 to draw", advice.worst.shape
         )
     figure = sheet(6.2, 4.2)
     axes = figure.subplots()
-    picture = axes.pcolormesh(told.ceilings, told.sharing, told.worst, shading="nearest", cmap="viridis")
-    if told.rule.ceiling is not None and told.rule.sharing < 1:
+    picture = axes.pcolormesh(
+        advice.ceilings, advice.sharing, advice.worst, shading="nearest", cmap="viridis"
+    )
+    if advice.rule.ceiling is not None and advice.rule.sharing < 1:
         axes.plot(
-            told.rule.ceiling, told.rule.sharing, "o", ms=9, mfc="none", mec=RED, mew=2, label="advice"
+            advice.rule.ceiling, advice.rule.sharing, "o", ms=9, mfc="none", mec=RED, mew=2, label="advice"
         )
         axes.legend(frameon=True, fontsize=8)
     axes.set(xscale="log", xlabel="ceiling", ylabel="sharing")
-    against = f"{told.reached.worst:.4g} against {told.standard.worst:.4g} by standard"
-    axes.set_title(f"{told.goal}: {told.rule}\n{against}")
-    figure.colorbar(picture, ax=axes, label=f"{told.goal} in the worst equilibrium found")
+    against = f"{advice.reached.worst:.4g} against {advice.standard.worst:.4g} by standard"
+    axes.set_title(f"{advice.goal}: {advice.rule}\n{against}")
+    figure.colorbar(picture, ax=axes, label=f"{advice.goal} in the worst equilibrium found")
     return figure
 
 

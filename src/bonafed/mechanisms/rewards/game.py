@@ -60,19 +60,19 @@ WORTHS: Mapping[str, Worth] = {one.name: one for one in (EXPONENTIAL, FRACTION, 
 
 def contribution_at_slope(worth: Worth, slope: ArrayLike) -> Floats:
     """g'^{-1}: the contribution at which one more unit is worth `slope`; 0 if g'(0) is not above it."""
-    wanted = checks.vector("slope", np.atleast_1d(np.asarray(slope, dtype=np.float64)), sign="positive")
-    high = np.ones(wanted.size)
-    while (above := worth.slope(high) > wanted).any():
+    target = checks.vector("slope", np.atleast_1d(np.asarray(slope, dtype=np.float64)), sign="positive")
+    high = np.ones(target.size)
+    while (above := worth.slope(high) > target).any():
         if high.max() > _FAR:
-            lowest = float(wanted[above][0])
+            lowest = float(target[above][0])
             raise InvalidValue("worth", f"must fall to a slope of {lowest:g} somewhere", worth.name)
         high = np.where(above, 2 * high, high)
     low = np.where(high > 1, high / 2, 0.0)
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        rises = worth.slope(middle) > wanted
+        rises = worth.slope(middle) > target
         low, high = np.where(rises, middle, low), np.where(rises, high, middle)
-    return np.where(worth.slope(np.zeros(wanted.size)) > wanted, (low + high) / 2, 0.0)
+    return np.where(worth.slope(np.zeros(target.size)) > target, (low + high) / 2, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,23 +152,23 @@ class Optimum(NamedTuple):
     welfare: float  # sum of utilities
 
 
-def social_optimum(played: Game) -> Optimum:
+def social_optimum(game: Game) -> Optimum:
     """Everybody gets everything and the cheapest pay: max N g(X) - min(c) X, at g'(X) = min(c)/N."""
-    n, c = played.clients, float(played.costs.min())
-    total = contribution_at_slope(played.worth, [c / n])
-    return Optimum(float(total[0]), n * float(played.worth.value(total)[0]) - c * float(total[0]))
+    n, c = game.clients, float(game.costs.min())
+    total = contribution_at_slope(game.worth, [c / n])
+    return Optimum(float(total[0]), n * float(game.worth.value(total)[0]) - c * float(total[0]))
 
 
-def symmetric_interval(played: Game) -> tuple[float, float]:
+def symmetric_interval(game: Game) -> tuple[float, float]:
     """Contributions x of the symmetric equilibria of the relative rule among identical clients.
 
     They are all x with c/N <= g'(Nx) <= c. The lower end is the bad equilibrium of Proposition 3, the upper
     end the social optimum.
     """
-    c, n = played.costs, played.clients
+    c, n = game.costs, game.clients
     if (c != c[0]).any():
         raise InvalidValue("costs", "must be identical for symmetric equilibria", c)
-    ends = contribution_at_slope(played.worth, [c[0], c[0] / n]) / n
+    ends = contribution_at_slope(game.worth, [c[0], c[0] / n]) / n
     return float(ends[0]), float(ends[1])
 
 
@@ -212,10 +212,10 @@ def _share(view: _View, p: Floats) -> Floats:
     return np.asarray(ratio**view.exponent)
 
 
-def _best_response(played: Game, view: _View, who: list[int]) -> Floats:
+def _best_response(game: Game, view: _View, who: list[int]) -> Floats:
     """(B, k) cases (a), (b), (c) of the module's docstring."""
-    c, slope = np.broadcast_to(played.costs[who], view.knee.shape), played.worth.slope
-    above = played.standalone[who] - view.others  # (a)
+    c, slope = np.broadcast_to(game.costs[who], view.knee.shape), game.worth.slope
+    above = game.standalone[who] - view.others  # (a)
     limit = np.where(view.others > 0, view.knee, 0.0)  # nothing to share: as if the share were full
     safe = np.where(limit > 0, limit, 1.0)
     with np.errstate(over="ignore"):  # over a tiny knee the gain is infinite: case (b)
@@ -254,12 +254,12 @@ def _root(falling: Callable[[Floats], Floats], high: Floats) -> Floats:
         at_middle = falling(middle)
         scale = np.sqrt(at_middle**2 - below * above)
         # The scale is 0 only where all three values are: the middle is as good as any point.
-        moved = np.divide(at_middle, scale, out=np.zeros_like(scale), where=scale > 0)
-        old, guess = guess, middle + (middle - low) * moved
+        shift = np.divide(at_middle, scale, out=np.zeros_like(scale), where=scale > 0)
+        old, guess = guess, middle + (middle - low) * shift
         at_guess = falling(guess)
         for point, value in ((middle, at_middle), (guess, at_guess)):
-            left, within = value > 0, (point > low) & (point < high)
-            raise_, lower = left & within, ~left & within
+            positive, within = value > 0, (point > low) & (point < high)
+            raise_, lower = positive & within, ~positive & within
             low, below = np.where(raise_, point, low), np.where(raise_, value, below)
             high, above = np.where(lower, point, high), np.where(lower, value, above)
         if (np.abs(guess - old) <= _ROUNDING * guess).all():
@@ -267,22 +267,22 @@ def _root(falling: Callable[[Floats], Floats], high: Floats) -> Floats:
     return guess
 
 
-def _utility(played: Game, view: _View, p: Floats, who: list[int]) -> Floats:
-    return np.asarray(played.worth.value(p + _share(view, p) * view.others) - played.costs[who] * p)
+def _utility(game: Game, view: _View, p: Floats, who: list[int]) -> Floats:
+    return np.asarray(game.worth.value(p + _share(view, p) * view.others) - game.costs[who] * p)
 
 
-def utilities(played: Game, rule: Rule, contributions: ArrayLike) -> Floats:
+def utilities(game: Game, rule: Rule, contributions: ArrayLike) -> Floats:
     """(N,) u_i at given contributions."""
-    p = checks.vector("contributions", contributions, length=played.clients)[None]
-    everyone = list(range(played.clients))
-    return np.asarray(_utility(played, _view(_Rules.of([rule]), p, everyone), p, everyone)[0])
+    p = checks.vector("contributions", contributions, length=game.clients)[None]
+    everyone = list(range(game.clients))
+    return np.asarray(_utility(game, _view(_Rules.of([rule]), p, everyone), p, everyone)[0])
 
 
-def best_responses(played: Game, rule: Rule, contributions: ArrayLike) -> Floats:
+def best_responses(game: Game, rule: Rule, contributions: ArrayLike) -> Floats:
     """(N,) what each client would best contribute if the others kept to theirs."""
-    p = checks.vector("contributions", contributions, length=played.clients)[None]
-    everyone = list(range(played.clients))
-    return np.asarray(_best_response(played, _view(_Rules.of([rule]), p, everyone), everyone)[0])
+    p = checks.vector("contributions", contributions, length=game.clients)[None]
+    everyone = list(range(game.clients))
+    return np.asarray(_best_response(game, _view(_Rules.of([rule]), p, everyone), everyone)[0])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -307,19 +307,19 @@ class Equilibrium:
         return float(self.utility.sum())
 
 
-def starts(played: Game) -> dict[str, Floats]:
+def starts(game: Game) -> dict[str, Floats]:
     """Where to start from: nobody contributes, little, much, and Proposition 3's g'^{-1}(c)/N."""
-    n, much = played.clients, social_optimum(played).total
+    n, much = game.clients, social_optimum(game).total
     return {
         "zero": np.zeros(n),
         "low": np.full(n, 0.01 * much / n),
-        "high": np.full(n, max(much, float(played.standalone.max()))),
-        "bad": played.standalone / n,
+        "high": np.full(n, max(much, float(game.standalone.max()))),
+        "bad": game.standalone / n,
     }
 
 
 def equilibria(
-    played: Game,
+    game: Game,
     rule: Rule,
     begin: Mapping[str, ArrayLike] | None = None,
     *,
@@ -327,20 +327,20 @@ def equilibria(
     sweeps: int = 5000,
 ) -> list[Equilibrium]:
     """One equilibrium per start, by sequential best responses, client 0 first."""
-    named = starts(played) if begin is None else begin
-    if not named:
+    points = starts(game) if begin is None else begin
+    if not points:
         raise InvalidValue("begin", "must name at least one start", "none")
-    rows = [checks.vector(f"start {name}", p, length=played.clients) for name, p in named.items()]
-    found = settle_all(played, [rule] * len(rows), np.stack(rows), tolerance=tolerance, sweeps=sweeps)
+    rows = [checks.vector(f"start {name}", p, length=game.clients) for name, p in points.items()]
+    rest = settle_all(game, [rule] * len(rows), np.stack(rows), tolerance=tolerance, sweeps=sweeps)
     return [
         Equilibrium(
-            name, found.p[k], found.share[k], found.utility[k], float(found.gain[k]), bool(found.still[k])
+            name, rest.p[k], rest.share[k], rest.utility[k], float(rest.gain[k]), bool(rest.still[k])
         )
-        for k, name in enumerate(named)
+        for k, name in enumerate(points)
     ]
 
 
-class Settled(NamedTuple):
+class RestPoints(NamedTuple):
     """Where B rules lead from B starts."""
 
     p: Floats  # (B, N) contributions
@@ -351,8 +351,8 @@ class Settled(NamedTuple):
 
 
 def settle_all(
-    played: Game, rules: list[Rule], begin: Floats, *, tolerance: float = 1e-13, sweeps: int = 5000
-) -> Settled:
+    game: Game, rules: list[Rule], begin: Floats, *, tolerance: float = 1e-13, sweeps: int = 5000
+) -> RestPoints:
     """Sequential best responses for many (rule, start) pairs at once; each pair as if it were alone."""
     limit = checks.positive("tolerance", tolerance)
     every, p = _Rules.of(rules), np.array(begin, dtype=np.float64)
@@ -360,16 +360,16 @@ def settle_all(
     for _ in range(checks.whole("sweeps", sweeps)):
         now, some = p[moving], every.take(moving)
         before = now.copy()
-        for i in range(played.clients):
-            now[:, i] = _best_response(played, _view(some, now, [i]), [i])[:, 0]
+        for i in range(game.clients):
+            now[:, i] = _best_response(game, _view(some, now, [i]), [i])[:, 0]
         p[moving] = now
         moving = moving[np.abs(now - before).max(1) > limit * np.maximum(now.max(1), 1.0)]
         if moving.size == 0:
             break
     still = np.ones(p.shape[0], dtype=np.bool_)
     still[moving] = False
-    everyone = list(range(played.clients))
+    everyone = list(range(game.clients))
     view = _view(every, p, everyone)
-    utility = _utility(played, view, p, everyone)
-    best = _utility(played, view, _best_response(played, view, everyone), everyone)
-    return Settled(p, _share(view, p), utility, (best - utility).max(1), still)
+    utility = _utility(game, view, p, everyone)
+    best = _utility(game, view, _best_response(game, view, everyone), everyone)
+    return RestPoints(p, _share(view, p), utility, (best - utility).max(1), still)

@@ -1,4 +1,4 @@
-"""What the server has seen of a federation: all that a contribution measure may look at.
+"""What the server has seen of a federation, which is all that a contribution measure may look at.
 
 A measure is a function (history) -> (N,) contributions. It sees uploads, who was there, and the models
 handed out; never a client's data. `History.score` is the server's own: how good models are on its
@@ -34,13 +34,13 @@ class Round:
         shape = self.updates.shape
         if len(shape) != 2:
             raise InvalidValue("updates", "must be (clients, parameters)", f"shape {shape}")
-        for name, found, wanted in (
+        for name, actual, expected in (
             ("present", self.present.shape, shape[:1]),
             ("models", self.models.shape, shape),
             ("reference", self.reference.shape, shape[1:]),
         ):
-            if found != wanted:
-                raise InvalidValue(name, f"must have shape {wanted}", found)
+            if actual != expected:
+                raise InvalidValue(name, f"must have shape {expected}", actual)
         if self.present.dtype != np.bool_:
             raise InvalidValue("present", "must be true or false for each client", self.present.dtype)
 

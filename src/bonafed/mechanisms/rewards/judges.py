@@ -1,8 +1,8 @@
-"""What the server judges models by: test and validation samples, which no client holds. Needs PyTorch.
+"""The samples by which the server judges models: test and validation, held by no client. Needs PyTorch.
 
-The samples that the data keep for testing are split by the run's seed. Models are judged on the one part,
-and whatever the server looks at while it trains (a measure of contributions, the ranking of Rank) is taken
-from the other, so that no model is judged by what it was chosen by (theory D7).
+The test samples of the data are split by the run's seed. Models are judged on one part, and whatever the
+server looks at while it trains (a measure of contributions, the ranking of Rank) comes from the other, so
+that no model is judged by what selected it (theory D7).
 """
 
 from __future__ import annotations
@@ -66,18 +66,18 @@ def judges(
     if not n:
         rule = "must have test samples, by which models are judged (a column `test` of a CSV)"
         raise InvalidValue("data.name", rule, "none")
-    kept = int(validation) if validation >= 1 else round(validation * n)
-    if not 0 < kept < n:
-        rule = f"must leave test and validation samples of {n} kept for testing"
+    count = int(validation) if validation >= 1 else round(validation * n)
+    if not 0 < count < n:
+        rule = f"must leave both test and validation samples of the {n} test samples"
         raise InvalidValue("rewards.validation", rule, validation)
-    if ranking is not None and ranking > kept:
-        raise InvalidValue("rewards.ranking", f"must be at most the {kept} validation samples", ranking)
+    if ranking is not None and ranking > count:
+        raise InvalidValue("rewards.ranking", f"must be at most the {count} validation samples", ranking)
     order = torch.from_numpy(round_generator(seed, Purpose.VALIDATION).permutation(n))
     if validation >= 1:
         order = torch.arange(n).flip(0)
     test, held_out = (
         Samples(samples.features[rows], samples.labels[rows])
-        for rows in (order[kept:].sort().values, order[:kept].sort().values)
+        for rows in (order[count:].sort().values, order[:count].sort().values)
     )
     return Judges(program, test, held_out, layer_slices(module), _shared(module), cores, ranking)
 

@@ -54,7 +54,7 @@ def standalone_accuracy(accuracies: ArrayLike) -> Measure:
 
     Which data they were measured on is part of the result (see `metrics`): the paper takes the test set.
     """
-    return _given("accuracies", accuracies)
+    return _constant("accuracies", accuracies)
 
 
 def participation_rate(history: History) -> Floats:
@@ -70,18 +70,18 @@ def individual_effort(effort: ArrayLike, capacity: ArrayLike) -> Measure:
     The paper's answer to Question 4 of its appendix F, whether rewards are fair to small clients.
     """
     most = checks.vector("capacity", capacity, sign="positive")
-    given = checks.vector("effort", effort, length=most.size)
-    if (given > most).any():
-        who = int(np.flatnonzero(given > most)[0])
-        raise InvalidValue("effort", "must not exceed capacity", f"{given[who]:g} at position {who}")
-    return _given("effort", given / most)
+    efforts = checks.vector("effort", effort, length=most.size)
+    if (efforts > most).any():
+        who = int(np.flatnonzero(efforts > most)[0])
+        raise InvalidValue("effort", "must not exceed capacity", f"{efforts[who]:g} at position {who}")
+    return _constant("effort", efforts / most)
 
 
-def _given(name: str, values: ArrayLike) -> Measure:
-    fixed = checks.vector(name, values)
+def _constant(name: str, values: ArrayLike) -> Measure:
+    numbers = checks.vector(name, values)
 
     def measure(history: History) -> Floats:
-        return checks.vector(name, fixed, length=history.clients)
+        return checks.vector(name, numbers, length=history.clients)
 
     return measure
 
@@ -122,17 +122,17 @@ def shapley_over_rounds(history: History, *, orders: int = 100, seed: int = 0) -
     what was found for its beginning; the errors of rounds are independent and add in squares.
     """
     total, variance = np.zeros(history.clients), np.zeros(history.clients)
-    asked, exact = 0, True
+    evaluations, exact = 0, True
     for t, one in enumerate(history.rounds):
         who = np.flatnonzero(one.present)
         if who.size:
-            found = contribution.shapley(
+            shapley = contribution.shapley(
                 _RoundValue(history, one), who.size, orders=orders, rng=numbered_generator(seed, t)
             )
-            total[who] += found.value
-            variance[who] += found.error**2
-            asked, exact = asked + found.evaluations, exact and found.exact
-    return ShapleyValues(total, np.sqrt(variance), asked, exact)
+            total[who] += shapley.value
+            variance[who] += shapley.error**2
+            evaluations, exact = evaluations + shapley.evaluations, exact and shapley.exact
+    return ShapleyValues(total, np.sqrt(variance), evaluations, exact)
 
 
 def federated_shapley(*, orders: int = 100, seed: int = 0) -> Measure:
@@ -150,7 +150,7 @@ class _RoundValue:
         self._updates = one.updates[one.present]
 
     def __call__(self, coalitions: Masks) -> Floats:
-        found = np.empty(coalitions.shape[0])
+        scores = np.empty(coalitions.shape[0])
         for start in range(0, coalitions.shape[0], _AT_ONCE):
             part = coalitions[start : start + _AT_ONCE]
             share = part / np.maximum(part.sum(1, keepdims=True), 1)  # nobody: no change
@@ -162,5 +162,5 @@ class _RoundValue:
                 raise InvalidValue(
                     "history.score", f"must return {part.shape[0]} scores", f"shape {worth.shape}"
                 )
-            found[start : start + _AT_ONCE] = worth
-        return found
+            scores[start : start + _AT_ONCE] = worth
+        return scores

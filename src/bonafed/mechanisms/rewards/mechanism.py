@@ -1,6 +1,6 @@
 """Model rewards as a mechanism: standalone models, the federation, and every baseline, one after another.
 
-A run has phases, and its rounds are numbered through:
+A run has phases, and its rounds are numbered consecutively across them:
 
     standalone    everybody alone: what joining must beat and, by default, the contributions
     (rewards)     the mechanism itself; its rounds are logged without a phase
@@ -11,13 +11,13 @@ With `measure = "standalone"` accuracies of the first phase are the contribution
 measured on the test set, on which the models are judged as well; rho is therefore shown a second time with
 accuracies on the validation set (theory D7).
 
-Cheats (`agents` in the config) are at work in some phases only: not where everybody is alone or honest. So
-it is the mechanism that wraps the federation it is handed, and not the run; fine-tuning is at home, where
-nobody is cheated.
+Cheats (`agents` in the config) act in some phases only: not where everybody is alone or honest. So the
+mechanism, not the run, wraps the federation it is given; fine-tuning happens at home, where nobody is
+cheated.
 
-What passes from round to round is a frozen value: what finished phases came to, a few vectors each, and the
-state of the phase under way. A phase is finished at the beginning of the next one, or when accounts are
-settled; so after every round the models are those that its clients then held.
+What passes from round to round is a frozen value: the results of finished phases, a few vectors each, and
+the state of the current phase. A phase is finished at the beginning of the next one, or at settlement; so
+after every round the models are those that its clients held then.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from bonafed.learning.engine.programs import Program
     from bonafed.mechanisms.rewards.judges import Judges
 
-Vectors = Mapping[str, NDArray[Any]]  # what a phase came to, by name
+Vectors = Mapping[str, NDArray[Any]]  # results of a phase, by name
 PhaseState = RewardsState | BaselineState
 CLIENTS = "clients.npz"  # every client's final model
 
@@ -75,24 +75,24 @@ class RewardsRunState:
 
     start: Models  # (P,) everybody's first model, in every phase
     rounds: int  # of a phase
-    finished: Mapping[str, Vectors]  # by phase, in order
+    results: Mapping[str, Vectors]  # by phase, in order
     inside: PhaseState  # of the phase after these
 
     @property
     def round_number(self) -> int:
         """Rounds of all phases so far."""
-        return self.rounds * len(self.finished) + self.inside.round_number
+        return self.rounds * len(self.results) + self.inside.round_number
 
     def arrays(self) -> Arrays:
-        """What is finished under "phase/name", the phase under way under "state/name"."""
-        more = {f"{phase}/{k}": v for phase, kept in self.finished.items() for k, v in kept.items()}
+        """Finished phases under "phase/name", the current one under "state/name"."""
+        more = {f"{phase}/{k}": v for phase, vectors in self.results.items() for k, v in vectors.items()}
         inside = {f"state/{name}": values for name, values in self.inside.arrays().items()}
         return {"start": self.start, **more, **inside}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RewardsMechanism:
-    """Model rewards and what they are compared with; made by `mechanism`, then given judges."""
+    """Model rewards and their baselines; made by `mechanism`, then given judges."""
 
     needs: ClassVar[Need] = "replies"
 
@@ -133,14 +133,14 @@ class RewardsMechanism:
         from bonafed.mechanisms.rewards.judges import judges
 
         section, run = self.section, self.config.run
-        made = judges(
+        own_judges = judges(
             program, module, test, validation=section.validation, seed=run.seed, cores=run.cores_here,
             ranking=section.ranking,
         )  # fmt: skip
-        if "lg-fedavg" in section.baselines and made.shared is None:
+        if "lg-fedavg" in section.baselines and own_judges.shared is None:
             rule = "must not have lg-fedavg, which needs a model of two layers or more that train"
             raise InvalidValue("rewards.baselines", rule, "one layer")
-        return replace(self, judges=made)
+        return replace(self, judges=own_judges)
 
     def agree(self, members: Roster, reports: Reports) -> Agreement:
         return Agreement(members, dict(reports))
@@ -153,37 +153,39 @@ class RewardsMechanism:
         return RewardsRunState(np.array(start), self.config.local.rounds, {}, first)
 
     def restore(self, agreement: Agreement, arrays: Arrays) -> RewardsRunState:
-        finished: dict[str, dict[str, NDArray[Any]]] = {}
+        results: dict[str, dict[str, NDArray[Any]]] = {}
         inside: dict[str, NDArray[Any]] = {}
         for name, values in arrays.items():
             phase, _, entry = name.partition("/")
             if phase == "state":
                 inside[entry] = values
             elif entry:
-                finished.setdefault(phase, {})[entry] = values
+                results.setdefault(phase, {})[entry] = values
         phases = self.section.phases
-        kind = RewardsState if phases[len(finished)] in (REWARDS, HONEST) else BaselineState
-        ordered = {phase: finished[phase] for phase in phases[: len(finished)]}
-        return RewardsRunState(arrays["start"], self.config.local.rounds, ordered, kind.from_arrays(inside))
+        kind = RewardsState if phases[len(results)] in (REWARDS, HONEST) else BaselineState
+        in_order = {phase: results[phase] for phase in phases[: len(results)]}
+        return RewardsRunState(
+            arrays["start"], self.config.local.rounds, in_order, kind.from_arrays(inside)
+        )
 
     def advance(self, state: RewardsRunState, federation: Federation) -> tuple[RewardsRunState, Round]:
         state = self._next_phase(state, federation)
         phase = self._phase(state)
-        method = self.method(phase, state.finished.get(STANDALONE))
-        inside, sent = method.advance(state.inside, self._clients(federation, phase))
+        method = self.method(phase, state.results.get(STANDALONE))
+        inside, uploads = method.advance(state.inside, self._clients(federation, phase))
         names = self.members.names
         return replace(state, inside=inside), Round(
-            participants=[names[i] for i in np.flatnonzero(sent.present | sent.failed)],
-            failed=[names[i] for i in np.flatnonzero(sent.failed)],
-            steps=sent.steps,
+            participants=[names[i] for i in np.flatnonzero(uploads.present | uploads.failed)],
+            failed=[names[i] for i in np.flatnonzero(uploads.failed)],
+            steps=uploads.steps,
             learning_rate=method.local.learning_rate(inside.round_number),
-            train_loss=finite_or_none(sent.loss),
+            train_loss=finite_or_none(uploads.loss),
             phase="" if phase == REWARDS else phase,
             ends_phase=inside.round_number == state.rounds,
         )
 
     def models(self, state: RewardsRunState) -> NDArray[Any]:
-        """(N, P) what the clients of the phase under way hold."""
+        """(N, P) what the clients hold in the current phase."""
         return state.inside.models
 
     def final(self, state: RewardsRunState) -> NDArray[Any]:
@@ -197,58 +199,58 @@ class RewardsMechanism:
         return {CLIENTS: buffer.getvalue()}
 
     def settle(self, state: RewardsRunState, federation: Federation) -> Statement:
-        """No money is owed; what each client was given, beside what it would have had alone."""
+        """No money is owed; what each client was given, next to what it would have had alone."""
         if state.round_number < self.rounds:
             raise InvalidValue("state", f"must have all {self.rounds} rounds", state.round_number)
-        phases = {**state.finished, self._phase(state): self._finish(state, federation)}
+        phases = {**state.results, self._phase(state): self._finish(state, federation)}
         judges = self._judges
         samples = len(judges.test.labels), len(judges.validation.labels)
         return settlement(self.section, self.members, phases, samples)
 
     def _phase(self, state: RewardsRunState) -> str:
-        """Which one is under way."""
-        return self.section.phases[len(state.finished)]
+        """The current one."""
+        return self.section.phases[len(state.results)]
 
     def _next_phase(self, state: RewardsRunState, federation: Federation) -> RewardsRunState:
-        """The state itself, or at the end of a phase that before the next one."""
+        """The state itself; at the end of a phase, the state before the next one."""
         if state.inside.round_number < state.rounds:
             return state
         if state.round_number >= self.rounds:
             raise InvalidValue("state", f"must have fewer than {self.rounds} rounds", state.round_number)
-        finished = {**state.finished, self._phase(state): self._finish(state, federation)}
-        following = self.section.phases[len(finished)]
-        inside = self.method(following, finished[STANDALONE]).begin(state.start)
-        return replace(state, finished=finished, inside=inside)
+        results = {**state.results, self._phase(state): self._finish(state, federation)}
+        following = self.section.phases[len(results)]
+        inside = self.method(following, results[STANDALONE]).begin(state.start)
+        return replace(state, results=results, inside=inside)
 
     def _finish(self, state: RewardsRunState, federation: Federation) -> Vectors:
-        """What is kept of the phase under way, which has all its rounds."""
+        """What is kept of the current phase, all of whose rounds are over."""
         phase, inside, judges = self._phase(state), state.inside, self._judges
-        method = self.method(phase, state.finished.get(STANDALONE))
-        models = method.finish(inside, federation)  # fine-tuning is at home, where nobody is cheated
+        method = self.method(phase, state.results.get(STANDALONE))
+        models = method.finish(inside, federation)  # fine-tuning happens at home, where nobody is cheated
         scores = judges.judge(models)
-        kept: dict[str, NDArray[Any]] = {"accuracy": scores.accuracy, "loss": scores.loss}
+        vectors: dict[str, NDArray[Any]] = {"accuracy": scores.accuracy, "loss": scores.loss}
         if phase == STANDALONE:
-            kept["validation"] = judges.score(models)
+            vectors["validation"] = judges.score(models)
         if isinstance(inside, RewardsState):
-            kept["contribution"] = _last(inside.contributions)
-            kept["share"] = contribution_shares(inside)
-            kept["rate"] = inside.average_rates
-            kept["reference"] = inside.reference
+            vectors["contribution"] = _last(inside.contributions)
+            vectors["share"] = contribution_shares(inside)
+            vectors["rate"] = inside.average_rates
+            vectors["reference"] = inside.reference
         if phase == REWARDS:
-            kept["models"] = models
-        return kept
+            vectors["models"] = models
+        return vectors
 
     def _rewards_so_far(self, state: RewardsRunState, name: str) -> NDArray[Any]:
         """The models or the reference of the rewards; the first model before there are any."""
-        if REWARDS in state.finished:
-            return state.finished[REWARDS][name]
+        if REWARDS in state.results:
+            return state.results[REWARDS][name]
         if self._phase(state) == REWARDS:
             return np.asarray(getattr(state.inside, name))
         rows = (len(self.members), 1) if name == "models" else (1,)
         return np.tile(state.start, rows)
 
     def _clients(self, federation: Federation, phase: str) -> Federation:
-        """As the server sees them; cheats are at work wherever there is something to gain."""
+        """As the server sees them; cheats act wherever there is something to gain."""
         if phase in (STANDALONE, HONEST) or not self.section.agents:
             return federation
         cheats = cheats_from(self.section.agents, self.members.names, self.config.run.seed)
@@ -274,7 +276,7 @@ class RewardsMechanism:
         return np.asarray(np.minimum(rates, 1.0))  # rounding may end above
 
     def method(self, phase: str, alone: Vectors | None) -> Any:
-        """The `Method` of a phase; `alone` is what the first one came to."""
+        """The `Method` of a phase; `alone` is the result of the first one."""
         sizes = self.members.sizes.astype(np.float64)
         common: dict[str, Any] = {
             "sizes": sizes, "participation": self.presence, "seed": self.config.run.seed,
@@ -339,7 +341,7 @@ def _last(contributions: Floats) -> Floats:
 
 
 def mechanism(config: Config, members: Roster, parameters: int) -> RewardsMechanism:
-    """Of a config, for these clients; refuses what cannot be run."""
+    """The mechanism of a config, for these clients; refuses what cannot be run."""
     config = check(config)
     if not members.classes:
         rule = "must have classes: rewards are judged by accuracy"

@@ -120,10 +120,10 @@ def summarise(runs: Sequence[Scores]) -> dict[str, Summary]:
     """Each metric's mean and standard error over the seeds in which it is defined."""
     if not runs:
         raise InvalidValue("runs", "must not be empty", "0 runs")
-    found = {}
+    summaries = {}
     for name in Scores.__dataclass_fields__:
         values = [value for run in runs if (value := getattr(run, name)) is not None]
         mean = float(np.mean(values)) if values else None
         error = float(np.std(values, ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else None
-        found[name] = Summary(mean, error, len(values), len(runs))
-    return found
+        summaries[name] = Summary(mean, error, len(values), len(runs))
+    return summaries

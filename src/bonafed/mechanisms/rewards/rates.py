@@ -55,7 +55,7 @@ def reward_rates(
 
 def induced_rates(rates: ArrayLike, clients: int) -> Floats:
     """(n,) gamma'_i: the share of all N updates, the own one included."""
-    gamma = _checked(rates)
+    gamma = _valid(rates)
     return np.asarray((gamma * (checks.whole("clients", clients) - 1) + 1) / clients)
 
 
@@ -65,7 +65,7 @@ def set_sizes(rates: ArrayLike, clients: int) -> Counts:
     >>> set_sizes([0.07, 0.3, 0.7], 101).tolist()
     [8, 31, 71]
     """
-    others = _checked(rates) * (checks.whole("clients", clients) - 1)
+    others = _valid(rates) * (checks.whole("clients", clients) - 1)
     return 1 + np.ceil(others - _ROUNDING).astype(np.int64)
 
 
@@ -77,7 +77,7 @@ def reference_size(rates: ArrayLike, clients: int, reference: Reference = "max")
     return int(np.ceil(rate * clients - _ROUNDING))
 
 
-def _checked(rates: ArrayLike) -> Floats:
+def _valid(rates: ArrayLike) -> Floats:
     gamma = checks.vector("rates", rates)
     if gamma.max() > 1:
         raise InvalidValue("rates", "must not exceed 1", float(gamma.max()))

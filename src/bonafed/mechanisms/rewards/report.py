@@ -1,4 +1,4 @@
-"""What the commands of model rewards say: the audit by cheats, and two pieces of advice.
+"""What the commands of model rewards show: the audit by cheats, and two pieces of advice.
 
 bonafed audit rewards                clients cheat in every known way; does it pay, is it seen?
 bonafed advise reward-rule           what does this rule make my clients do?
@@ -50,7 +50,7 @@ def _classes(name: str, value: object) -> int:
 def _costs(name: str, value: Any) -> tuple[float, ...]:
     costs = checks.vector(name, value, sign="positive")
     if costs.size < 2:
-        raise InvalidValue(name, "must be of at least two clients", costs.size)
+        raise InvalidValue(name, "must list at least two clients", costs.size)
     return tuple(costs.tolist())
 
 
@@ -62,13 +62,15 @@ def _worth(name: str, value: object) -> str:
 class AuditOptions(Section):
     """Of `bonafed audit rewards`."""
 
-    measure: MeasureName = key(one_of(MeasureName), "cosine", help="How contributions are found.")
+    measure: MeasureName = key(one_of(MeasureName), "cosine", help="How contributions are measured.")
     sharing: float = key(unit, 0.0, help="kappa: 0 rewards in proportion, 1 gives everybody everything.")
     recovery: float = key(unit, 0.0, help="q: probability of being handed the reference model, per round.")
-    clients: int = key(_at_least_two, 10, help="In a federation of handwritten digits.")
-    classes: int | None = key(_classes, None, help="Digits that each client has; all ten if left out.")
-    rounds: int = key(checks.whole, 15, help="Of training, for every cheat again.")
-    tried: int = key(checks.whole, 1, help="Clients that cheat, one at a time; 1: the median contributor.")
+    clients: int = key(_at_least_two, 10, help="Clients that share the handwritten digits.")
+    classes: int | None = key(_classes, None, help="Digits that each client holds; all ten if left out.")
+    rounds: int = key(checks.whole, 15, help="Rounds of training, repeated for every cheat.")
+    cheaters: int = key(
+        checks.whole, 1, help="Clients that cheat, one at a time; 1: the median contributor."
+    )
     seed: int = key(checks.seed, 0, help="Of data, model and rewards.")
 
 
@@ -77,7 +79,7 @@ class RuleOptions(Section):
     """Of `bonafed advise reward-rule`."""
 
     costs: tuple[float, ...] = key(
-        _costs, flag="cost", help="Of a unit of contribution to a client, once for each client."
+        _costs, flag="cost", help="What a unit of contribution costs a client; once per client."
     )
     sharing: float = key(unit, 0.5, help="kappa: 0 rewards in proportion, 1 gives everybody everything.")
     ceiling: float | None = key(
@@ -91,10 +93,12 @@ class ParameterOptions(Section):
     """Of `bonafed advise reward-parameters`."""
 
     costs: tuple[float, ...] = key(
-        _costs, flag="cost", help="Of a unit of contribution to a client, once for each client."
+        _costs, flag="cost", help="What a unit of contribution costs a client; once per client."
     )
     goal: Goal = key(
-        one_of(Goal), "received", help="What is to be large: what clients give, get, or have of it in all."
+        one_of(Goal),
+        "received",
+        help="What to maximise: what clients give in all, what they get, or their welfare.",
     )
     worth: str = key(_worth, "exp", help=_WORTH_HELP)
 
@@ -102,21 +106,25 @@ class ParameterOptions(Section):
 def audit(options: AuditOptions) -> Document:
     """Clients of a small federation cheat in every known way."""
     from bonafed.mechanisms.rewards.search import search
-    from bonafed.mechanisms.rewards.simulated import simulated
+    from bonafed.mechanisms.rewards.simulated import simulate
 
     section = Rewards(measure=options.measure, sharing=options.sharing, recovery=options.recovery)
-    made = simulated(
+    simulation = simulate(
         section, clients=options.clients, classes=options.classes, rounds=options.rounds, seed=options.seed
     )
-    with made.federation:
+    with simulation.federation:
         outcomes = search(
-            made.mechanism, made.federation, made.start, rounds=options.rounds, tried=options.tried
+            simulation.mechanism,
+            simulation.federation,
+            simulation.start,
+            rounds=options.rounds,
+            cheaters=options.cheaters,
         )
-    return cheats_document(outcomes, section, len(made.mechanism.test_samples().labels))
+    return cheats_document(outcomes, section, len(simulation.mechanism.test_samples().labels))
 
 
 def cheats_document(outcomes: Sequence[CheatOutcome], section: Rewards, samples: int) -> Document:
-    """What every cheat came to, and whether one pays."""
+    """The outcome of every cheat, and whether one pays."""
     findings = (cheating_pays(outcomes, samples), cheats_are_seen(outcomes, section.measured))
     data = {
         "measure": section.measure,
@@ -130,12 +138,12 @@ def cheats_document(outcomes: Sequence[CheatOutcome], section: Rewards, samples:
 
         return cheats_figure(outcomes)
 
-    blocks = (cheats_table(outcomes, section.measure), findings_table("What was looked for", findings))
+    blocks = (cheats_table(outcomes, section.measure), findings_table("Findings", findings))
     return Document(blocks, data, draw, holds=all_hold(findings[:1]))
 
 
 def cheats_table(outcomes: Sequence[CheatOutcome], measure: str) -> Table:
-    """A row per cheat, beside the same federation with everybody honest."""
+    """One row per cheat, next to the same federation with everybody honest."""
     columns = (
         Column("client", left=True), Column("cheat", left=True), Column("accuracy", ".2%"),
         Column("honest", ".2%"), Column("alone", ".2%"), Column("rate", ".3f"), Column("honest", ".3f"),
@@ -152,7 +160,7 @@ def cheats_table(outcomes: Sequence[CheatOutcome], measure: str) -> Table:
         for one in outcomes
     )  # fmt: skip
     caption = (
-        "honest: the column before it, had everybody been honest; rate: reward rate, mean over rounds; "
+        "honest: the column before it if everybody is honest; rate: reward rate, mean over rounds; "
         "share: of all contributions; seen: its share is a tenth lower; others: their mean accuracy"
     )
     return Table(f"Cheats, with contributions by {measure}", columns, rows, caption)
@@ -171,8 +179,8 @@ def methods_table(methods: Mapping[str, Mapping[str, Any]], standalone: float) -
         for name, m in methods.items()
     ]  # fmt: skip
     caption = (
-        "IPR: share of clients not worse off than alone, by accuracy and by loss; rho: correlation with "
-        "the accuracy alone, on the test and on the validation samples; mean and best: accuracy"
+        "IPR: share of clients no worse off than alone, by accuracy and by loss; rho: correlation with "
+        "standalone accuracy, on the test and on the validation samples; mean and best: accuracy"
     )
     return Table("The federation", columns, tuple(rows), caption)
 
@@ -187,46 +195,50 @@ def rule_advice(options: RuleOptions) -> Document:
     return prediction_document(predict(game(options.costs, options.worth), rule))
 
 
-def prediction_document(said: Prediction) -> Document:
+def prediction_document(prediction: Prediction) -> Document:
     """The worst equilibrium client by client, beside learning alone, averaging and the optimum."""
-    played, worst = said.played, said.found[0]
+    game, worst = prediction.game, prediction.equilibria[0]
 
     def draw() -> Figure:
         from bonafed.mechanisms.rewards.figures import behaviour_figure
 
-        return behaviour_figure(played, said.rule)
+        return behaviour_figure(game, prediction.rule)
 
-    blocks = (_rule_sentence(said), _clients_table(played, worst, said), _totals_table(said))
-    return Document(blocks, _prediction_data(said), draw)
+    blocks = (
+        _rule_sentence(prediction),
+        _clients_table(game, worst, prediction),
+        _totals_table(prediction),
+    )
+    return Document(blocks, _prediction_data(prediction), draw)
 
 
-def _rule_sentence(said: Prediction) -> str:
-    played, worst = said.played, said.found[0]
+def _rule_sentence(prediction: Prediction) -> str:
+    game, worst = prediction.game, prediction.equilibria[0]
     active = int((worst.contributions > 0).sum())
-    joining = int(_joining_pays(played, worst).sum())
-    more = worst.total / said.standard.total - 1 if said.standard.total else float("inf")
+    joining = int(_joining_pays(game, worst).sum())
+    more = worst.total / prediction.standard.total - 1 if prediction.standard.total else float("inf")
     against = "as much as" if abs(more) < 5e-4 else f"{abs(more):.0%} {'more' if more > 0 else 'less'} than"
     text = (
-        f"Under the rule '{said.rule}' {active} of {played.clients} clients contribute, {worst.total:.4g} "
-        f"in all, {against} under federated averaging, and {joining} of {played.clients} have at least as "
-        "much of it as alone."
+        f"Under the rule '{prediction.rule}' {active} of {game.clients} clients contribute, "
+        f"{worst.total:.4g} in all, {against} under federated averaging, and {joining} of {game.clients} "
+        "are at least as well off as alone."
     )
-    if len(said.found) > 1:
+    if len(prediction.equilibria) > 1:
         text += (
-            f" There are {len(said.found)} equilibria, and nobody chooses among them: this is the worst; "
-            f"the best has {said.found[-1].total:.4g}."
+            f" There are {len(prediction.equilibria)} equilibria, and nobody chooses among them: this is "
+            f"the worst; the best has {prediction.equilibria[-1].total:.4g}."
         )
     return text
 
 
-def _joining_pays(played: Game, found: Equilibrium) -> NDArray[np.bool_]:
+def _joining_pays(game: Game, equilibrium: Equilibrium) -> NDArray[np.bool_]:
     """(N,) who has at least as much as alone, up to rounding."""
-    alone = played.standalone_utility
-    return np.asarray(found.utility >= alone - _ROUNDING * np.abs(alone))
+    alone = game.standalone_utility
+    return np.asarray(equilibrium.utility >= alone - _ROUNDING * np.abs(alone))
 
 
-def _clients_table(played: Game, worst: Equilibrium, said: Prediction) -> Table:
-    pays = _joining_pays(played, worst)
+def _clients_table(game: Game, worst: Equilibrium, prediction: Prediction) -> Table:
+    pays = _joining_pays(game, worst)
     columns = tuple(
         Column(name, form)
         for name, form in (
@@ -236,48 +248,48 @@ def _clients_table(played: Game, worst: Equilibrium, said: Prediction) -> Table:
     )  # fmt: skip
     rows = tuple(
         (
-            i, float(played.costs[i]), float(worst.contributions[i]), float(played.standalone[i]),
-            float(worst.share[i]), float(worst.utility[i]), float(played.standalone_utility[i]),
+            i, float(game.costs[i]), float(worst.contributions[i]), float(game.standalone[i]),
+            float(worst.share[i]), float(worst.utility[i]), float(game.standalone_utility[i]),
             bool(pays[i]),
         )
-        for i in range(played.clients)
+        for i in range(game.clients)
     )  # fmt: skip
     caption = (
         "in the equilibrium with the least total; receives: its share of what the others contribute; "
         "utility: what its model is worth to it, less the cost of its contribution"
     )
-    return Table(f"What clients do under '{said.rule}'", columns, rows, caption)
+    return Table(f"What clients do under '{prediction.rule}'", columns, rows, caption)
 
 
-def _totals_table(said: Prediction) -> Table:
+def _totals_table(prediction: Prediction) -> Table:
     columns = (Column("", left=True), Column("total contribution", ".4f"), Column("welfare", ".4f"))
-    alone = said.played
-    rows = [(f"from {one.start}", one.total, one.welfare) for one in said.found]
+    alone = prediction.game
+    rows = [(f"from {one.start}", one.total, one.welfare) for one in prediction.equilibria]
     rows += [
-        ("federated averaging", said.standard.total, said.standard.welfare),
+        ("federated averaging", prediction.standard.total, prediction.standard.welfare),
         ("all alone", float(alone.standalone.sum()), float(alone.standalone_utility.sum())),
-        ("social optimum", said.optimum.total, said.optimum.welfare),
+        ("social optimum", prediction.optimum.total, prediction.optimum.welfare),
     ]
     return Table("Equilibria, by where clients begin", columns, tuple(rows))
 
 
-def _prediction_data(said: Prediction) -> JSONObject:
+def _prediction_data(prediction: Prediction) -> JSONObject:
     return {
-        "rule": {"ceiling": said.rule.ceiling, "sharing": said.rule.sharing},
-        "costs": said.played.costs.tolist(),
-        "worth": said.played.worth.name,
-        "standalone": said.played.standalone.tolist(),
-        "standalone_utility": said.played.standalone_utility.tolist(),
+        "rule": {"ceiling": prediction.rule.ceiling, "sharing": prediction.rule.sharing},
+        "costs": prediction.game.costs.tolist(),
+        "worth": prediction.game.worth.name,
+        "standalone": prediction.game.standalone.tolist(),
+        "standalone_utility": prediction.game.standalone_utility.tolist(),
         "equilibria": [
             {
                 "start": one.start, "contributions": one.contributions.tolist(),
                 "share": one.share.tolist(), "utility": one.utility.tolist(),
                 "total": one.total, "welfare": one.welfare, "gain": one.gain,
             }
-            for one in said.found
+            for one in prediction.equilibria
         ],
-        "standard": {"total": said.standard.total, "welfare": said.standard.welfare},
-        "optimum": {"total": said.optimum.total, "welfare": said.optimum.welfare},
+        "standard": {"total": prediction.standard.total, "welfare": prediction.standard.welfare},
+        "optimum": {"total": prediction.optimum.total, "welfare": prediction.optimum.welfare},
     }  # fmt: skip
 
 
@@ -286,61 +298,61 @@ def parameter_advice(options: ParameterOptions) -> Document:
     return recommendation_document(recommend(game(options.costs, options.worth), options.goal))
 
 
-def recommendation_document(told: Recommendation) -> Document:
+def recommendation_document(advice: Recommendation) -> Document:
     """A rule, and the evidence for it."""
 
     def draw() -> Figure:
         from bonafed.mechanisms.rewards.figures import advice_figure
 
-        return advice_figure(told)
+        return advice_figure(advice)
 
     columns = (Column("", left=True), Column("worst", ".4f"), Column("best", ".4f"))
     ranges: list[tuple[str, Range]] = [
-        ("this rule", told.reached), ("federated averaging", told.standard),
-        ("in proportion to the largest", told.relative),
-        ("social optimum", Range(told.social, told.social)),
+        ("this rule", advice.reached), ("federated averaging", advice.standard),
+        ("in proportion to the largest", advice.relative),
+        ("social optimum", Range(advice.social, advice.social)),
     ]  # fmt: skip
     rows = tuple((name, value.worst, value.best) for name, value in ranges)
-    caption = f"{_GOALS[told.goal]}, in the worst and the best equilibrium that was found"
-    table = Table(f"Largest {_GOALS[told.goal]}", columns, rows, caption)
-    blocks: tuple[Block, ...] = (_parameters_sentence(told), table, *_cautions(told))
-    return Document(blocks, _recommendation_data(told), draw)
+    caption = f"{_GOALS[advice.goal]}, in the worst and the best equilibrium that was found"
+    table = Table(f"Largest {_GOALS[advice.goal]}", columns, rows, caption)
+    blocks: tuple[Block, ...] = (_parameters_sentence(advice), table, *_cautions(advice))
+    return Document(blocks, _recommendation_data(advice), draw)
 
 
-def _parameters_sentence(told: Recommendation) -> str:
-    even = told.standard.worst >= told.reached.worst - _ROUNDING * abs(told.reached.worst)
-    if even or told.rule.sharing == 1:
+def _parameters_sentence(advice: Recommendation) -> str:
+    even = advice.standard.worst >= advice.reached.worst - _ROUNDING * abs(advice.reached.worst)
+    if even or advice.rule.sharing == 1:
         return (
             "Take sharing = 1, where everybody gets everything and the ceiling does not matter: no rule "
-            f"that was tried has a larger {_GOALS[told.goal]}."
+            f"that was tried has a larger {_GOALS[advice.goal]}."
         )
-    assert told.rule.ceiling is not None  # a grid of ceilings was searched
+    assert advice.rule.ceiling is not None  # a grid of ceilings was searched
     return (
-        f"Take ceiling = {told.rule.ceiling:.4g} and sharing = {told.rule.sharing:.4g}: even in the worst "
-        f"equilibrium found the {_GOALS[told.goal]} is {told.reached.worst:.4g}, under federated "
-        f"averaging {told.standard.worst:.4g}."
+        f"Take ceiling = {advice.rule.ceiling:.4g} and sharing = {advice.rule.sharing:.4g}: even in the "
+        f"worst equilibrium found the {_GOALS[advice.goal]} is {advice.reached.worst:.4g}, against "
+        f"{advice.standard.worst:.4g} under federated averaging."
     )
 
 
-def _cautions(told: Recommendation) -> list[str]:
-    if not told.at_edge:
+def _cautions(advice: Recommendation) -> list[str]:
+    if not advice.at_edge:
         return []
     return [
         "The best ceiling lies at the edge of those tried. A total that grows with the ceiling is that of "
-        "clients who learn alone: 'received' or 'welfare' as the goal count what they have of each other."
+        "clients who learn alone: the goals 'received' and 'welfare' count what they gain from each other."
     ]
 
 
-def _recommendation_data(told: Recommendation) -> JSONObject:
+def _recommendation_data(advice: Recommendation) -> JSONObject:
     return {
-        "rule": {"ceiling": told.rule.ceiling, "sharing": told.rule.sharing},
-        "goal": told.goal,
-        "reached": told.reached._asdict(),
-        "standard": told.standard._asdict(),
-        "relative": told.relative._asdict(),
-        "social": told.social,
-        "at_edge": told.at_edge,
-        "sharing": told.sharing.tolist(),
-        "ceilings": told.ceilings.tolist(),
-        "worst": [[finite_or_none(value) for value in row] for row in told.worst.tolist()],
+        "rule": {"ceiling": advice.rule.ceiling, "sharing": advice.rule.sharing},
+        "goal": advice.goal,
+        "reached": advice.reached._asdict(),
+        "standard": advice.standard._asdict(),
+        "relative": advice.relative._asdict(),
+        "social": advice.social,
+        "at_edge": advice.at_edge,
+        "sharing": advice.sharing.tolist(),
+        "ceilings": advice.ceilings.tolist(),
+        "worst": [[finite_or_none(value) for value in row] for row in advice.worst.tolist()],
     }

@@ -1,12 +1,12 @@
-"""Contribution measures that go on from what they said in the round before.
+"""Contribution measures that continue from their value in the previous round.
 
-A measure of the whole history (`measures.py`) needs every round kept: N P numbers twice per round, looked
-at again after each. A running one is a step
+A measure of the whole history (`measures.py`) needs every round to be kept: N P numbers twice per round,
+read again after each. A running one is a step
 
     p_t = step(p_{t-1}, round t, sizes),   p_0 = None,
 
 and needs the last round only: nothing is kept, and a checkpoint stays small. Rounds that nobody attended
-are passed over. `running_cosine` is CGSV in this form, the same numbers as `measures.cosine_gradient`.
+are skipped. `running_cosine` is CGSV in this form, the same numbers as `measures.cosine_gradient`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A search for a cheat that pays: some clients of a federation try everything that is known, one at a time.
+"""A search for a cheat that pays: some clients of a federation try every known cheat, one at a time.
 
-The same clients, rules and first model, but fewer rounds; contributions are measured as in the run. What is
-found is what these clients gain on the server's test samples in a federation whose others are honest.
+The same clients, rules and first model, but fewer rounds; contributions are measured as in the run. The
+search finds what these clients gain on the server's test samples if everybody else is honest.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from bonafed.mechanisms.rewards.mechanism import RewardsMechanism
 from bonafed.mechanisms.rewards.section import REWARDS, STANDALONE
 from bonafed.mechanisms.rewards.training import RewardsState, run
 
-QUICK_ROUNDS = 10  # of a search that is a part of something else
+QUICK_ROUNDS = 10  # of a search that is part of a comparison
 
 
 def known_cheats(shares: Floats, client: int, seed: int) -> Mapping[str, Callable[[], Cheat]]:
-    """Makers by name; whoever copies takes the update of the other client that counts most."""
+    """Makers by name; a copy is of the other client that contributes most."""
     others = np.where(np.arange(shares.size) == client, -np.inf, shares)
     most = int(others.argmax())
     return {
@@ -48,26 +48,26 @@ def known_cheats(shares: Floats, client: int, seed: int) -> Mapping[str, Callabl
 
 
 def search(
-    mechanism: RewardsMechanism, federation: Federation, start: Models, *, rounds: int, tried: int = 1
+    mechanism: RewardsMechanism, federation: Federation, start: Models, *, rounds: int, cheaters: int = 1
 ) -> list[CheatOutcome]:
-    """What every cheat came to for `tried` clients, spread from the least to the largest contribution."""
+    """The outcome of every cheat, for `cheaters` clients spread from least to largest contribution."""
     short = replace(mechanism.config.local, rounds=rounds)
     rules = replace(mechanism, config=replace(mechanism.config, training=short))
     clients = CheatingFederation(federation, {}, "audit")  # honest, under identifiers of their own
     judges = rules.judges
-    assert judges is not None  # whoever calls has looked
+    assert judges is not None  # checked by the callers
     alone, _ = run(rules.method(STANDALONE, None), clients, start, rounds=rounds)
     accuracy = judges.judge(alone).accuracy
     method = rules.method(REWARDS, {"accuracy": accuracy})
 
-    def train(asked: Federation) -> RewardsState:
-        state: RewardsState = run(method, asked, start, rounds=rounds)[1]
+    def train(world: Federation) -> RewardsState:
+        state: RewardsState = run(method, world, start, rounds=rounds)[1]
         return state
 
     honest = train(clients)
     shares = contribution_shares(honest)
     names, outcomes = federation.members.names, []
-    for place in _spread(shares, tried):
+    for place in _spread(shares, cheaters):
         outcomes += examine(
             train, clients, known_cheats(shares, place, mechanism.config.run.seed), names[place],
             accuracy=lambda models: judges.judge(models).accuracy, standalone=accuracy, honest=honest,

@@ -1,9 +1,9 @@
-"""What a run of model rewards is asked to do: its table [rewards], and the rules between tables.
+"""The configuration of a run of model rewards: the table [rewards], and rules that span tables.
 
 [data]       the test samples are split into validation and test
-[training]   a number as learning_rate; who is there is said by rewards.presence
+[training]   a number as learning_rate; rewards.presence says who takes part
 [rewards]    measure, sharing, recovery, ceiling, reference, own, presence, baselines, agents, ...
-[run]        checkpoints and evaluations are farther apart: a round leaves one model per client
+[run]        checkpoints and evaluations are further apart: a round leaves one model per client
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bonafed.sections import Section, key, one_of, texts
 
 MeasureName = Literal[
     "standalone", "validation", "data size", "participation", "cosine", "leave one out", "shapley"
-]  # how contributions are found
+]  # how contributions are measured
 Baseline = Literal["fedavg-ft", "lg-fedavg", "cgsv", "rank"]
 BASELINES: tuple[Baseline, ...] = ("fedavg-ft", "lg-fedavg", "cgsv", "rank")
 STANDALONE, REWARDS, HONEST = "standalone", "rewards", "honest"  # phases that are no baselines
@@ -31,20 +31,20 @@ STANDALONE, REWARDS, HONEST = "standalone", "rewards", "honest"  # phases that a
 
 def agents(name: str, value: object) -> tuple[str, ...]:
     """Who cheats, and how; nobody twice."""
-    seen: dict[int, str] = {}
+    by_client: dict[int, str] = {}
     for item in texts(name, value, '["3 free-ride"]'):
         number = parse_cheat(name, item).number
-        if number in seen:
-            raise InvalidValue(name, f"must name {number} once", f"{seen[number]!r} and {item!r}")
-        seen[number] = item
-    return tuple(seen.values())
+        if number in by_client:
+            raise InvalidValue(name, f"must name {number} once", f"{by_client[number]!r} and {item!r}")
+        by_client[number] = item
+    return tuple(by_client.values())
 
 
 def _baselines(name: str, value: object) -> tuple[str, ...]:
-    wanted = BASELINES if value == "all" else texts(name, value, '["fedavg-ft", "rank"], or "all"')
-    for item in wanted:
+    names = BASELINES if value == "all" else texts(name, value, '["fedavg-ft", "rank"], or "all"')
+    for item in names:
         checks.literal(name, item, Baseline)
-    return tuple(dict.fromkeys(wanted))
+    return tuple(dict.fromkeys(names))
 
 
 def unit(name: str, value: object) -> float:
@@ -52,7 +52,7 @@ def unit(name: str, value: object) -> float:
     return checks.between(name, value, 0.0, 1.0)
 
 
-def _held_out(name: str, value: object) -> float:
+def _validation(name: str, value: object) -> float:
     """A share of the test samples, or a number of them."""
     count = checks.number(name, value)
     if count >= 1:
@@ -76,12 +76,12 @@ def _pairs(name: str, value: Any) -> int:
 
 @dataclass(frozen=True)
 class Rewards(Section):
-    """Who is given how good a model (`bonafed.mechanisms.rewards`)."""
+    """How good a model each client is given (`bonafed.mechanisms.rewards`)."""
 
     measure: str = key(
         one_of(MeasureName),
         "standalone",
-        help="How contributions are found: " + ", ".join(get_args(MeasureName)) + ".",
+        help="How contributions are measured: " + ", ".join(get_args(MeasureName)) + ".",
     )
     sharing: float = key(unit, 0.5, help="kappa: 0 rewards in proportion, 1 gives everybody everything.")
     recovery: float = key(
@@ -90,9 +90,7 @@ class Rewards(Section):
     ceiling: float | None = key(
         checks.positive, None, help="Contribution that earns everything; the largest if left out."
     )
-    reference: str = key(
-        one_of(Reference), "max", help='Which reward rate the reference model gets; or "median".'
-    )
+    reference: str = key(one_of(Reference), "max", help='Reward rate of the reference model; or "median".')
     own: str = key(
         one_of(Own), "paper", help='Weight of the own update; "unbiased": as much as anybody else\'s.'
     )
@@ -102,25 +100,25 @@ class Rewards(Section):
         help="Rates at which clients take part rise evenly from this to 1; the paper has 0.5.",
     )
     baselines: Sequence[str] = key(
-        _baselines, (), help='Trained beside it: fedavg-ft, lg-fedavg, cgsv, rank; or "all".'
+        _baselines, (), help='Also trained: fedavg-ft, lg-fedavg, cgsv, rank; or "all".'
     )
     agents: Sequence[str] = key(
         agents, (), help='Who cheats: "3 free-ride", "3 noise SCALE", "3 amplify FACTOR", "3 copy CLIENT".'
     )
     validation: float = key(
-        _held_out, 0.2,
-        help="Share of the test samples that measures may look at while training; from 1 on how many, the "
-        "last ones.",
+        _validation, 0.2,
+        help="Share of the test samples that measures may look at while training; 1 or more: their number, "
+        "taken from the end.",
     )  # fmt: skip
     ranking: int | None = key(
-        checks.whole, None, help="Of these, how many Rank looks at, the first ones; all if left out."
+        checks.whole, None, help="How many of these, the first ones, Rank looks at; all if left out."
     )
     fine_tuning: str = key(
         one_of(Literal["last", "first"]),
         "last",
-        help='Learning rate of FedAvg\'s additional round; or "first".',
+        help='Learning rate of FedAvg\'s additional round: that of the last or the "first" round.',
     )
-    shapley_orders: int = key(_pairs, 20, help='Drawn for "shapley", with more than ten clients.')
+    shapley_orders: int = key(_pairs, 20, help='Orders drawn for "shapley" with more than ten clients.')
 
     @property
     def measured(self) -> bool:
@@ -135,17 +133,17 @@ class Rewards(Section):
 
 @dataclass(frozen=True)
 class RewardsRun(Run):
-    """A round leaves one model per client: checkpoints and evaluations are farther apart."""
+    """A round leaves one model per client, so checkpoints and evaluations are further apart."""
 
     checkpoint_every: int = key(checks.whole, 5, help="Rounds.")
     evaluate_every: int = key(checks.whole, 10, help="Rounds.")
 
 
 def check(config: Config) -> Config:
-    """Rules between tables; the config with nothing left open."""
+    """Check the rules that span tables; the config with every value resolved."""
     training = config.local
     if training.participation != 1.0:
-        rule = "must not be given with rewards: rewards.presence says who is there"
+        rule = "must not be given with rewards: rewards.presence says who takes part"
         raise InvalidValue("training.participation", rule, repr(training.participation))
     if isinstance(training.learning_rate, str):
         rule = "must be a number with rewards"

@@ -71,9 +71,9 @@ def server_step(
     sets = draw_sets(gamma, here, seed=seed, round_number=round_number)
     size = reference_size(gamma[here], int(here.sum()), reference) if here.any() else 0
     place = generator(seed, Purpose.REFERENCE_SET, round_number).random((1, clients))
-    chosen = _first(place, here, np.array([size]))
+    reference_set = _first(place, here, np.array([size]))
     rewards = combine(reward_weights(sets, here, own), updates)
-    return ServerStep(rewards, combine(mean_weights(chosen), updates)[0], sets, chosen[0])
+    return ServerStep(rewards, combine(mean_weights(reference_set), updates)[0], sets, reference_set[0])
 
 
 def draw_sets(rates: Floats, present: Bools, *, seed: int, round_number: int) -> Bools:
@@ -109,8 +109,8 @@ def mean_weights(sets: Bools) -> Floats:
 def combine(weights: Floats, updates: Models) -> Models:
     """(m, P) weighted sums of the updates, in their precision; added in the order of the clients."""
     # Not `@`: BLAS splits sums by threads and kernels. This takes 50 ms for 50 updates of 44,000 numbers.
-    found: Models = np.einsum("ij,jp->ip", weights.astype(updates.dtype), np.ascontiguousarray(updates))
-    return found
+    sums: Models = np.einsum("ij,jp->ip", weights.astype(updates.dtype), np.ascontiguousarray(updates))
+    return sums
 
 
 def expected_weights(sizes: ArrayLike, own: Own = "paper") -> Floats:
@@ -128,7 +128,7 @@ def expected_weights(sizes: ArrayLike, own: Own = "paper") -> Floats:
     return weights
 
 
-def recovered(recovery: float, present: Bools, *, seed: int, round_number: int) -> Bools:
+def who_recovers(recovery: float, present: Bools, *, seed: int, round_number: int) -> Bools:
     """(N,) who is handed the reference model in this round: each one present with probability q."""
     draws = generator(seed, Purpose.RECOVERY, round_number).random(present.size)
     return np.asarray((draws < recovery) & present)
@@ -149,12 +149,12 @@ def checked_participation(participation: ArrayLike | None, clients: int) -> Floa
     """Rates in (0, 1] or a schedule of booleans, refused if they are neither."""
     if participation is None:
         return None
-    given = np.asarray(participation)
-    if given.ndim == 2:
-        if given.dtype != np.bool_ or given.shape[1] != clients:
+    schedule = np.asarray(participation)
+    if schedule.ndim == 2:
+        if schedule.dtype != np.bool_ or schedule.shape[1] != clients:
             rule = f"must be booleans of shape (rounds, {clients}) if a schedule"
-            raise InvalidValue("participation", rule, f"{given.dtype} of shape {given.shape}")
-        return np.asarray(given, dtype=bool)
+            raise InvalidValue("participation", rule, f"{schedule.dtype} of shape {schedule.shape}")
+        return np.asarray(schedule, dtype=bool)
     rates = checks.vector("participation", participation, sign="positive", length=clients)
     if rates.max() > 1:
         raise InvalidValue("participation", "must not exceed 1", float(rates.max()))
@@ -164,6 +164,6 @@ def checked_participation(participation: ArrayLike | None, clients: int) -> Floa
 def _first(place: Floats, among: Bools, sizes: Counts) -> Bools:
     """(m, N) the first sizes[k] of those in `among` by their place in row k."""
     order = np.argsort(np.where(among, place, np.inf), axis=1, kind="stable")  # places are below 1
-    found = np.zeros(place.shape, dtype=bool)
-    np.put_along_axis(found, order, np.arange(place.shape[1]) < sizes[:, None], axis=1)
-    return found
+    members = np.zeros(place.shape, dtype=bool)
+    np.put_along_axis(members, order, np.arange(place.shape[1]) < sizes[:, None], axis=1)
+    return members

@@ -1,13 +1,13 @@
 """The account at the end of a run of model rewards: nobody is owed money, everybody was given a model.
 
-A row per client says what it gave, at which rate it was rewarded, and how accurate its model is alone and
-together. Three claims are looked at:
+One row per client: what it gave, at which rate it was rewarded, and how accurate its model is alone and
+together. Three claims are checked:
 
     joining pays                    no client's model is worse than the one it trains alone
     better models for more          accuracies rise with contributions: rho (theory D7)
     no cheat pays, cheats are seen  if some clients cheated (`cheats.py`)
 
-Every method that was trained has a line among the totals and its scores under `facts["methods"]`.
+Every method that was trained has a line in the totals, and its scores are under `facts["methods"]`.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ Phases = Mapping[str, Mapping[str, NDArray[Any]]]
 
 
 def settlement(section: Rewards, members: Roster, phases: Phases, samples: tuple[int, int]) -> Statement:
-    """Of what all phases came to; `samples` are how many judged the models, and how many validated."""
+    """The statement of all phases; `samples` are the numbers of test and of validation samples."""
     alone, own, names = phases[STANDALONE], phases[REWARDS], members.names
     methods = {
         phase: scores(
             Evaluation(
-                kept["accuracy"], kept["loss"], alone["accuracy"], alone["loss"], alone["validation"]
+                vectors["accuracy"], vectors["loss"], alone["accuracy"], alone["loss"], alone["validation"]
             )
         )
-        for phase, kept in phases.items()
+        for phase, vectors in phases.items()
         if phase != STANDALONE
     }
     cheats = _cheats(section, names, phases)
@@ -83,7 +83,7 @@ def settlement(section: Rewards, members: Roster, phases: Phases, samples: tuple
         },
         totals={
             "alone": f"mean accuracy {alone['accuracy'].mean():.2%}",
-            **{TITLES[phase]: line(found) for phase, found in methods.items()},
+            **{TITLES[phase]: line(result) for phase, result in methods.items()},
         },
         findings=tuple(findings),
         notes=tuple(_notes(section)),
@@ -93,20 +93,20 @@ def settlement(section: Rewards, members: Roster, phases: Phases, samples: tuple
             "validation_samples": samples[1],
             "test_accuracy": float(own["accuracy"].mean()),
             "standalone_accuracy": float(alone["accuracy"].mean()),
-            "accuracies": {phase: kept["accuracy"].tolist() for phase, kept in phases.items()},
-            "methods": {phase: asdict(found) for phase, found in methods.items()},
+            "accuracies": {phase: vectors["accuracy"].tolist() for phase, vectors in phases.items()},
+            "methods": {phase: asdict(result) for phase, result in methods.items()},
             "cheats": [cheat.to_json() for cheat in cheats],
         },
-        drawn="accuracy",
+        figure_column="accuracy",
     )
 
 
-def line(found: Scores) -> str:
+def line(result: Scores) -> str:
     """The scores of a method in a line."""
     return (
-        f"mean accuracy {found.average:.2%}, best {found.best:.2%}; not worse off "
-        f"{found.ipr_accuracy:.2f} (by loss {found.ipr_loss:.2f}); rho {rho(found.rho_test)} "
-        f"(validation {rho(found.rho_validation)})"
+        f"mean accuracy {result.average:.2%}, best {result.best:.2%}; no worse off "
+        f"{result.ipr_accuracy:.2f} (by loss {result.ipr_loss:.2f}); rho {rho(result.rho_test)} "
+        f"(validation {rho(result.rho_validation)})"
     )
 
 
@@ -128,16 +128,16 @@ def joining_pays(names: Sequence[str], accuracy: NDArray[Any], alone: NDArray[An
     return Finding(JOINING_PAYS, False, f"{text}; not {case}", float(loss[worst]), witness)
 
 
-def _more_for_more(section: Rewards, found: Scores) -> Finding:
+def _more_for_more(section: Rewards, result: Scores) -> Finding:
     text = (
-        f"rho {rho(found.rho_test)} with accuracies alone, {rho(found.rho_validation)} with those on the "
+        f"rho {rho(result.rho_test)} with accuracies alone, {rho(result.rho_validation)} with those on the "
     )
     text += "validation samples"
     if section.sharing == 1:
         return Finding(MORE_FOR_MORE, None, "sharing = 1 gives everybody everything; " + text)
-    if found.rho_validation is None:
+    if result.rho_validation is None:
         return Finding(MORE_FOR_MORE, None, text)
-    return Finding(MORE_FOR_MORE, found.rho_validation > 0, text, found.rho_validation)
+    return Finding(MORE_FOR_MORE, result.rho_validation > 0, text, result.rho_validation)
 
 
 def _cheats(section: Rewards, names: Sequence[str], phases: Phases) -> list[CheatOutcome]:
@@ -159,13 +159,13 @@ def _notes(section: Rewards) -> list[str]:
     notes = []
     if section.recovery == 0:
         notes.append(
-            "without recovery every model drifts towards the optimum of its client's own data in a long "
-            "run; recovery = 0.01 brings them back"
+            "without recovery every model drifts in a long run towards the optimum of its client's own "
+            "data; recovery = 0.01 brings the models back"
         )
     if section.measure == "standalone":
         notes.append(
             "contributions are standalone accuracies on the test set, as in the paper; the models are "
-            "judged on the same samples, which raises rho (test). rho (validation) has it without that"
+            "judged on the same samples, which raises rho (test). rho (validation) is free of that effect"
         )
     if section.agents:
         notes.append("not following the protocol: clients " + ", ".join(section.agents))

@@ -1,4 +1,4 @@
-"""A small federation to try cheats in: handwritten digits, a linear model, this machine. Needs PyTorch."""
+"""A small federation to try cheats on: handwritten digits, a linear model, one machine. Needs PyTorch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from bonafed.randomness import Purpose, round_generator
 _DATA, _MODEL = "digits", "softmax"
 
 
-class Simulated(NamedTuple):
+class Simulation(NamedTuple):
     """A federation, and the rules under which it is rewarded."""
 
     mechanism: RewardsMechanism  # with judges
@@ -30,7 +30,7 @@ class Simulated(NamedTuple):
     start: Models  # (P,)
 
 
-def simulated(section: Rewards, *, clients: int, classes: int | None, rounds: int, seed: int) -> Simulated:
+def simulate(section: Rewards, *, clients: int, classes: int | None, rounds: int, seed: int) -> Simulation:
     """Clients with samples of so many classes each (None: of all), rewarded as the section says."""
     dataset = datasets.load(_DATA)
     options = {} if classes is None else {"k": classes}
@@ -48,6 +48,6 @@ def simulated(section: Rewards, *, clients: int, classes: int | None, rounds: in
     training = Training(rounds=rounds, learning_rate=0.5, batch_size=16, learning_rate_decay=0.977)
     run = RewardsRun(seed=seed, cores=1)
     config = Config("rewards", Data(_DATA), shares, Model(_MODEL), training, own=section, run=run)
-    judged = mechanism(config, roster, program.size).with_judges(program, module, test)
+    rules = mechanism(config, roster, program.size).with_judges(program, module, test)
     start: Models = flat_parameters(module).numpy()
-    return Simulated(judged, EngineFederation(roster, program, samples, parts), start)
+    return Simulation(rules, EngineFederation(roster, program, samples, parts), start)

@@ -23,7 +23,7 @@ from bonafed.mechanisms.rewards.settlement import JOINING_PAYS, MORE_FOR_MORE
 if TYPE_CHECKING:
     from bonafed.mechanisms.rewards.mechanism import RewardsMechanism
 
-_TRIED = 3  # clients of a search that takes its time: the least, the median and the largest contributor
+_CHEATERS = 3  # in a thorough search: the least, the median and the largest contributor
 
 
 def _make(config: Config, members: Roster, parameters: int) -> RewardsMechanism:
@@ -33,16 +33,16 @@ def _make(config: Config, members: Roster, parameters: int) -> RewardsMechanism:
 
 
 def _audit(attack: Attack) -> Sequence[Finding]:
-    """The best of the known cheats, searched for among the clients of the run."""
+    """Search the clients of the run for the known cheat that gains most."""
     from bonafed.mechanisms.rewards.search import QUICK_ROUNDS, search
 
     mechanism = attack.mechanism
     if attack.start is None or mechanism is None or mechanism.judges is None:
-        return [Finding(NO_CHEAT_PAYS, None, "nobody looked: there are no test samples to judge models by")]
-    rounds, tried = attack.config.local.rounds, 1 if attack.quick else _TRIED
+        return [Finding(NO_CHEAT_PAYS, None, "not searched: there are no test samples to judge models by")]
+    rounds, cheaters = attack.config.local.rounds, 1 if attack.quick else _CHEATERS
     if attack.quick:
         rounds = min(rounds, QUICK_ROUNDS)
-    outcomes = search(mechanism, attack.federation, attack.start, rounds=rounds, tried=tried)
+    outcomes = search(mechanism, attack.federation, attack.start, rounds=rounds, cheaters=cheaters)
     return [cheating_pays(outcomes, len(mechanism.test_samples().labels))]
 
 
@@ -63,13 +63,13 @@ SLICE = Slice(
     audit=_audit,
     compare=_compare,
     attack=Command(
-        "Let clients cheat in every known way, and see whether it pays.",
+        "Let clients cheat in every known way, and show whether it pays.",
         AuditOptions,
         audit,
         "A small federation of handwritten digits is trained once with everybody honest and once for every "
-        "cheat: a client that sends nothing, noise, its update enlarged or reversed, its first update for "
-        "ever, or a copy of another's. A measure that looks at updates sees some of them; contributions "
-        "fixed before training see none.",
+        "cheat: a client that sends nothing, noise, its update enlarged or reversed, its first update "
+        "forever, or a copy of another's. A measure that looks at updates detects some of them; "
+        "contributions fixed before training detect none.",
         "bonafed audit rewards --measure cosine --classes 3",
     ),
     advice={
@@ -85,7 +85,7 @@ SLICE = Slice(
             "Which ceiling and sharing coefficient should I take?",
             ParameterOptions,
             parameter_advice,
-            "A search over both; a rule counts for the worst equilibrium that it may end in.",
+            "A search over both; a rule is judged by the worst equilibrium it may end in.",
             "bonafed advise reward-parameters --cost 0.1 --cost 0.2 --cost 0.5 --goal welfare",
         ),
     },

@@ -1,9 +1,9 @@
 """Incentive-aware federated learning: every client is rewarded with a model of its own (Algorithm 1,
 theory D1).
 
-A round t = 1..T is told in five steps:
+A round t = 1..T has five steps:
 
-    (1) A_t, who is there
+    (1) A_t, who is present
     (2) each i in A_t trains from its own theta_i and uploads g_i, what changed; theta_i stays
     (3) contributions p_i, given or measured from what the server has seen, become reward rates gamma_i
     (4) the server's step (`server.py`): reward_i for every i in A_t, and theta_ref moves
@@ -20,8 +20,8 @@ client's own data (`server.py`). The tables of the paper use kappa = 0 and q = 0
 defaults here are kappa = 0.5 and q = 0.01.
 
 Clients are reached through a `Federation` (`local.py`). All randomness of the server comes from (seed,
-round, client), and what passes between rounds is one frozen value, so a run that was stopped continues as
-if it had not been.
+round, client), and what passes between rounds is one frozen value, so a run that was stopped resumes as
+if it had never stopped.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ from bonafed.mechanisms.rewards.server import (
     Bools,
     Own,
     checked_participation,
-    recovered,
     server_step,
     who_is_present,
+    who_recovers,
 )
 
 Contributions = ArrayLike | Measure | RunningMeasure  # given, or measured from all rounds or the last
@@ -108,16 +108,16 @@ class RewardsState:
     def average_rates(self) -> Floats:
         """(N,) reward rate of each client, mean over the rounds it was present in; NaN if it never was."""
         there = self.present.sum(0)
-        found = np.full(there.size, np.nan)
-        np.divide((self.rates * self.present).sum(0), there, out=found, where=there > 0)
-        return found
+        means = np.full(there.size, np.nan)
+        np.divide((self.rates * self.present).sum(0), there, out=means, where=there > 0)
+        return means
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The state as named arrays, for a checkpoint (`numpy.savez`)."""
-        found = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "history"}
+        arrays = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "history"}
         for name in _ROUND_FIELDS if self.history else ():
-            found[f"history_{name}"] = np.stack([getattr(one, name) for one in self.history])
-        return found
+            arrays[f"history_{name}"] = np.stack([getattr(one, name) for one in self.history])
+        return arrays
 
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> RewardsState:
@@ -154,11 +154,11 @@ class ModelRewards:
     clients: int = field(init=False)  # N
 
     def __post_init__(self) -> None:
-        given = not (callable(self.contributions) or isinstance(self.contributions, RunningMeasure))
-        if not given and self.sizes is None:
+        constant = not (callable(self.contributions) or isinstance(self.contributions, RunningMeasure))
+        if not constant and self.sizes is None:
             raise MissingValue("sizes", "is required if contributions are measured")
         sizes = None if self.sizes is None else checks.vector("sizes", self.sizes, sign="positive")
-        if given:
+        if constant:
             length = None if sizes is None else sizes.size
             p = checks.vector("contributions", cast("ArrayLike", self.contributions), length=length)
             object.__setattr__(self, "contributions", p)
@@ -188,34 +188,34 @@ class ModelRewards:
         """One more round."""
         t = state.round_number + 1
         there = presence(self.participation, self.clients, self.seed, t)  # (1)
-        sent = ask(federation, self.local, state.models, t, there)  # (2)
-        updates, present = sent.updates, sent.present
+        uploads = ask(federation, self.local, state.models, t, there)  # (2)
+        updates, present = uploads.updates, uploads.present
         latest = Round(updates, present, state.models, state.reference)
         history = self._remember(state, latest)
         models, reference = state.models, state.reference
         p, gamma = np.full(self.clients, np.nan), np.zeros(self.clients)
-        given = np.zeros(self.clients, dtype=bool)
+        recoveries = np.zeros(self.clients, dtype=bool)
         if present.any():
             p = self._measure(state, latest, history)  # (3)
             name = f"contributions in round {t}"
             gamma = reward_rates(p, sharing=self.sharing, ceiling=self.ceiling, name=name, measured=True)
-            done = server_step(
+            step = server_step(
                 updates, gamma, seed=self.seed, round_number=t, own=self.own, reference=self.reference,
                 present=present,
             )  # fmt: skip
-            reference = reference + done.reference  # (4)
-            given = recovered(self.recovery, present, seed=self.seed, round_number=t)
-            models = np.where(given[:, None], reference, models + done.rewards)  # (5)
+            reference = reference + step.reference  # (4)
+            recoveries = who_recovers(self.recovery, present, seed=self.seed, round_number=t)
+            models = np.where(recoveries[:, None], reference, models + step.rewards)  # (5)
         following = RewardsState(
             models,
             reference,
             np.vstack([state.contributions, p]),
             np.vstack([state.rates, gamma]),
             np.vstack([state.present, present]),
-            np.vstack([state.recovered, given]),
+            np.vstack([state.recovered, recoveries]),
             history,
         )
-        return following, sent
+        return following, uploads
 
     def finish(self, state: RewardsState, federation: Federation) -> Models:
         """The models as they are: every upload was delivered in its own round."""
@@ -230,15 +230,15 @@ class ModelRewards:
     def _measure(self, state: RewardsState, latest: Round, history: tuple[Round, ...]) -> Floats:
         sizes = np.asarray(self.sizes)
         if isinstance(self.contributions, RunningMeasure):
-            attended = np.flatnonzero(state.present.any(1))
-            before = state.contributions[attended[-1]] if attended.size else None
-            found = self.contributions.step(before, latest, sizes)
+            rounds = np.flatnonzero(state.present.any(1))
+            before = state.contributions[rounds[-1]] if rounds.size else None
+            contributions = self.contributions.step(before, latest, sizes)
         elif callable(self.contributions):
-            found = self.contributions(History(sizes, history, self.score))
+            contributions = self.contributions(History(sizes, history, self.score))
         else:
             return np.asarray(self.contributions, dtype=np.float64)
         name = f"contributions in round {state.round_number + 1}"
-        return checks.vector(name, found, length=self.clients)
+        return checks.vector(name, contributions, length=self.clients)
 
 
 def run(
@@ -250,9 +250,9 @@ def run(
     state: S | None = None,
     on_round: Callable[[S], None] | None = None,
 ) -> tuple[Models, S]:
-    """Train for so many rounds in all; the clients' models (N, P) and the last state.
+    """Train for so many rounds in all; returns the clients' models (N, P) and the last state.
 
-    To go on with a run that was stopped, pass the `state` it was left in; `start` is then not looked at.
+    To resume a run, pass the `state` in which it stopped; `start` is then ignored.
     """
     last = checks.whole("rounds", rounds, at_least=0)
     now = method.begin(start) if state is None else state
@@ -290,7 +290,7 @@ def train_with_rewards(
 
 
 def read_only(values: NDArray[Any]) -> NDArray[Any]:
-    """The same numbers, not to be written through: local training and measures look at states."""
+    """A read-only view: local training and measures look at states."""
     view = values.view()
     view.setflags(write=False)
     return view
@@ -310,7 +310,7 @@ def checked_start(start: Models) -> Models:
 
 def presence(participation: ArrayLike | None, clients: int, seed: int, round_number: int) -> Bools:
     """(N,) A_t from a checked participation."""
-    known = None if participation is None else np.asarray(participation)
-    if known is not None and known.ndim == 2 and round_number > known.shape[0]:
+    schedule = None if participation is None else np.asarray(participation)
+    if schedule is not None and schedule.ndim == 2 and round_number > schedule.shape[0]:
         raise MissingValue("participation", f"must say who is present in round {round_number}")
-    return who_is_present(known, clients, seed=seed, round_number=round_number)
+    return who_is_present(schedule, clients, seed=seed, round_number=round_number)

@@ -58,7 +58,7 @@ def _commitment(name: str, value: object) -> str:
 
 @dataclass(frozen=True)
 class _Belief(Section):
-    """Whom the contract is for, and what is believed of their costs."""
+    """Whom the contract is for, and what is believed about their costs."""
 
     clients: int = key(checks.whole, help="Number of clients.")
     rounds: int = key(checks.whole, help="Number of training rounds.")
@@ -67,19 +67,19 @@ class _Belief(Section):
     past_costs: str | None = key(
         word,
         None,
-        help="Costs of the past, not these clients' own reports, to estimate the prior from.",
+        help="Past costs to estimate the prior from; not these clients' own reports.",
         metavar="FILE.csv",
     )
     prior_free: bool = key(flag, False, help="Assume nothing but the highest cost (--highest).")
     highest: float | None = key(
         checks.positive,
         None,
-        help="Highest cost admitted; with --past-costs the largest of the file if not given.",
+        help="Highest cost admitted; with --past-costs, the largest in the file by default.",
     )
 
     def _agree(self) -> None:
         if self.prior_free and self.past_costs is not None:
-            rule = "must not be given with --prior-free; what the clients state is --reports"
+            rule = "must not be given with --prior-free; use --reports for what the clients state"
             raise InvalidValue("past_costs", rule, self.past_costs)
         ways = [self.prior is not None, self.past_costs is not None, self.prior_free]
         if sum(ways) != 1:
@@ -117,14 +117,14 @@ class QuoteOptions(_Belief):
         help="Shrink the contract until realised (not only expected) spend stays within the budget with "
         "this probability.",
     )
-    decimals: int = key(decimals, DECIMALS, help="Digits after the point of what is paid.")
+    decimals: int = key(decimals, DECIMALS, help="Decimals of the amounts paid.")
     reports: str | None = key(
         word,
         None,
-        help="With --prior-free: what clients state, to illustrate with.",
+        help="With --prior-free: what clients state, for the illustration.",
         metavar="FILE.csv",
     )
-    seed: int = key(checks.seed, 0, help="Of the illustration drawn with --prior-free.")
+    seed: int = key(checks.seed, 0, help="Seed of the illustration with --prior-free.")
     coins: str | None = key(
         _commitment, None, help="SHA-256 of the secret that decides who is sampled.", metavar="HEX"
     )
@@ -151,8 +151,8 @@ def _quote_contract(options: QuoteOptions) -> Document:
     )  # fmt: skip
     if options.coins is not None:
         contract = replace(contract, coin_commitment=options.coins)
-    shown = _shown_levels(contract.menu) if options.at is None else admitted(options.at, belief.high)
-    data = describe(contract, shown)
+    costs = _shown_levels(contract.menu) if options.at is None else admitted(options.at, belief.high)
+    data = describe(contract, costs)
 
     def draw() -> Figure:
         from bonafed.mechanisms.sampling.figures import contract_figure
@@ -293,12 +293,16 @@ def _quote_prior_free(options: QuoteOptions) -> Document:
             raise InvalidValue("reports", f"must hold {clients} costs, one per client", costs.size)
         example = costs[rules.order(rng)]
     run = rules.run(example)
-    shown = (
+    levels = (
         np.linspace(0.0, rules.highest, 7) if options.at is None else admitted(options.at, rules.highest)
     )
     contract = PriorFreeContract(PublishedRules(rules, options.rounds, options.coins, options.decimals))
     data = describe_prior_free(
-        contract.published, run, milestones(rules, example), shown, "file" if options.reports else "uniform"
+        contract.published,
+        run,
+        milestones(rules, example),
+        levels,
+        "file" if options.reports else "uniform",
     )
 
     def draw() -> Figure:
@@ -311,10 +315,10 @@ def _quote_prior_free(options: QuoteOptions) -> Document:
 
 def milestones(rules: PriorFreeSampling, example: Floats) -> list[tuple[int, PriorFreeState]]:
     """The states before the first client, after the first n0, halfway, and before the last."""
-    wanted = sorted({0, min(rules.first_clients, rules.clients - 1), rules.clients // 2, rules.clients - 1})
+    places = sorted({0, min(rules.first_clients, rules.clients - 1), rules.clients // 2, rules.clients - 1})
     state, states = rules.start(), []
     for place, report in enumerate(example):
-        if place in wanted:
+        if place in places:
             states.append((place, state))
         _, state = state.settle(float(report))
     return states
@@ -420,8 +424,8 @@ def attack(options: AuditOptions) -> Document:
     if options.prior_free:
         rules = options.rules("printed" if options.variant == "printed" else "safe")
         rng = np.random.default_rng(options.seed)
-        drawn = list(rng.uniform(0.0, rules.highest, (options.profiles, options.clients)))
-        report = audit_sequence(rules, drawn, options.points)
+        sequences = list(rng.uniform(0.0, rules.highest, (options.profiles, options.clients)))
+        report = audit_sequence(rules, sequences, options.points)
         return audit_document(f"prior-free sampling ({options.variant})", report)
     belief, share = options.belief(), options.budget / options.rounds / options.clients
     menu: MenuLike

@@ -227,18 +227,18 @@ class PriorFreeContract(Shown):
 
     @property
     def expected_spend(self) -> None:
-        """Nothing is believed of costs: the budget holds whatever they turn out to be."""
+        """Nothing is believed about costs: the budget holds whatever they turn out to be."""
 
     @property
     def question(self) -> Question:
-        """Nothing is believed of costs but their upper end: simulated ones are spread evenly."""
+        """Nothing is believed about costs but their upper end: simulated ones are spread evenly."""
         return _question(lambda rng, clients: rng.uniform(0.0, self.published.rules.highest, clients))
 
     def with_coins(self, commitment: str) -> PriorFreeContract:
         return PriorFreeContract(self.published._replace(coin_commitment=commitment))
 
     def chance(self, client: str, report: float) -> None:
-        """It depends on those who report before."""
+        """None: it depends on those who report before."""
 
     def document(self) -> Document:
         from bonafed.mechanisms.sampling.report import rules_document
@@ -249,7 +249,7 @@ class PriorFreeContract(Shown):
         return verify_published_rules(self.published)
 
     def prospect(self, report: float) -> Document:
-        rule = "must be asked of a contract: under prior-free rules terms depend on those who report before"
+        rule = "is not available: under prior-free rules terms depend on those who report before"
         raise InvalidValue("cost", rule, report)
 
     def settle(self, reports: Reports) -> SettledTerms:
@@ -270,11 +270,11 @@ class PriorFreeContract(Shown):
 
 @dataclass(frozen=True, eq=False)
 class BenchmarkContract(Shown):
-    """What a truthful contract is compared with; the same promises are checked of it, as far as made.
+    """What a truthful contract is compared with; checked for the same promises, as far as it makes them.
 
     Under "uniform" everybody has one probability and is paid the highest cost: truthful. Under "complete
-    information" everybody is paid what it states, as if costs were known: nobody promises that the truth is
-    told.
+    information" everybody is paid what it states, as if costs were known: the truth is not
+    promised to pay.
     """
 
     scheme: Benchmark
@@ -309,7 +309,7 @@ class BenchmarkContract(Shown):
 
     @classmethod
     def from_json(cls, data: JSONObject) -> BenchmarkContract:
-        """Of a file; every field is checked, and there is no other."""
+        """From a file; every field is checked, and no other is allowed."""
         require_version(field(data, "version", "contract"), BENCHMARK_VERSION, "contract.version")
         scheme = checks.literal("contract.scheme", field(data, "scheme", "contract"), Benchmark)
         contract = cls(
@@ -376,21 +376,19 @@ class BenchmarkContract(Shown):
                 Finding("expected spend", True, f"{self.total_budget:,.6g} at most, whatever is stated"),
             ]
         menu, prior = self.menu, self.prior
-        spent = expected_transfer(menu, prior) * self.clients * self.rounds
+        spend = expected_transfer(menu, prior) * self.clients * self.rounds
         findings = audit(
             menu, prior.low, prior.high, claims=("truthful", "individually rational", "feasible")
         )
-        text = f"{spent:,.6g} of {self.total_budget:,.6g} over the run"
-        within = Finding("expected spend", spent <= self.total_budget * (1 + _RTOL), text)
+        text = f"{spend:,.6g} of {self.total_budget:,.6g} over the run"
+        within = Finding("expected spend", spend <= self.total_budget * (1 + _RTOL), text)
         return [*findings.findings, within]
 
     def prospect(self, report: float) -> Document:
         from bonafed.mechanisms.sampling.report import prospect_document
 
         if self.scheme != "uniform":
-            rule = (
-                "must be asked of a contract: where costs are taken as known, terms depend on everybody's"
-            )
+            rule = "is not available: where costs are taken as known, terms depend on everybody's"
             raise InvalidValue("cost", rule, report)
         return prospect_document([self.menu], self.rounds, report)
 
@@ -402,8 +400,8 @@ class BenchmarkContract(Shown):
             q, r = np.zeros(c.size), np.zeros(c.size)
             q[inside], r[inside] = self.menu.price(c[inside])
         else:
-            known = complete_information(c, self.total_budget / self.rounds / c.size)
-            q, r = known.probability, known.payment
+            benchmark = complete_information(c, self.total_budget / self.rounds / c.size)
+            q, r = benchmark.probability, benchmark.payment
         terms = SettledTerms(names, c, inside, q, r, self.rounds, self.total_budget, self.decimals)
         return replace(terms, cautions=tuple(missing(terms, self.clients)))
 

@@ -25,8 +25,8 @@ def contract_figure(contract: SamplingPlan) -> Figure:
     q, r = menu.price(costs)
     figure = sheet(11, 3.6)
     left, middle, right = figure.subplots(1, 3)
-    known = complete_information_population(prior, share)
-    left.plot(costs, known.probability(costs), color=GREY, ls=":", label="if costs were known")
+    benchmark = complete_information_population(prior, share)
+    left.plot(costs, benchmark.probability(costs), color=GREY, ls=":", label="if costs were known")
     left.axhline(
         float(uniform_menu(prior, share).probability(prior.high)),
         color=GREY,
@@ -97,5 +97,5 @@ def terms_figure(terms: SettledTerms) -> Figure:
     for panel in (left, right):
         panel.set_xlabel("client, in order of the stated cost")
         if 0 < len(names) <= _NAMED:
-            panel.set_xticks(place, names, rotation=60 if max(map(len, names)) > 3 else 0, fontsize=8)
+            panel.set_xticks(place, names, rotation=60 if max(map(len, names)) > 2 else 0, fontsize=8)
     return figure

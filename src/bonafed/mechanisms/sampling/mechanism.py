@@ -10,12 +10,12 @@
     (3)  in every round each client is in with probability q_n, independently, its change weighted by
          1/(N q_n), so that the expected change is the mean over the N clients admitted (Proposition 1);
     (4)  whoever is in is paid r_n, whether or not its update turns out to be usable: it has had the cost,
-         and who is to blame is not for the one who pays to say;
+         and whoever pays does not get to decide who is to blame;
     (5)  after the last round everybody is owed r_n times its participations, rounded so that this covers
          the cost it stated (`bonafed.economics.money`).
 
 The coins of a round come from (seed, round) alone, or are verifiable ones (`bonafed.mechanisms.coins`),
-which nobody can know before he reports. A run under a published contract is under just that contract.
+which nobody can know before reporting. A run under a published contract follows exactly that contract.
 """
 
 from __future__ import annotations
@@ -103,9 +103,9 @@ class SamplingRules:
                 return draw_costs(section.prior, clients, seed)
             if section.highest is not None:
                 return generator(seed, Purpose.COSTS).uniform(0.0, section.highest, clients)
-            drawn = self.contract.question.simulate
-            assert drawn is not None  # a contract of ours believes something of costs
-            return drawn(clients, seed)
+            draw = self.contract.question.simulate
+            assert draw is not None  # our contracts hold a belief about costs
+            return draw(clients, seed)
 
         return Question("cost", UNIT, simulate)
 
@@ -113,14 +113,14 @@ class SamplingRules:
         """Whoever reports is in; nobody else can be paid."""
         for name in reports:
             if name not in members.index:
-                raise InvalidValue("reports", "must be of clients in the federation", repr(name))
+                raise InvalidValue("reports", "must come from clients in the federation", repr(name))
         here = [place for place, name in enumerate(members.names) if name in reports]
         names = tuple(members.names[place] for place in here)
         present = members if len(here) == len(members) else replace(
             members, names=names, sizes=members.sizes[here]
         )  # fmt: skip
-        listed = {name: float(reports[name]) for name in names}
-        return Agreement(present, listed, self.contract, self.contract.settle(listed))
+        costs = {name: float(reports[name]) for name in names}
+        return Agreement(present, costs, self.contract, self.contract.settle(costs))
 
     def lottery(self, agreement: Agreement) -> Lottery | None:
         if section_of(self.config).coins != VERIFIABLE:
@@ -187,19 +187,19 @@ def participation(terms: SettledTerms, agreement: Agreement, seed: int, round_nu
 
 
 def _covered(terms: SettledTerms, times: Sequence[int], amounts: Sequence[int]) -> Finding:
-    """Whether everybody is owed at least what taking part has cost it, by its own account."""
+    """Whether everybody is owed at least what it stated that taking part costs."""
     unit = Decimal(10) ** -terms.decimals
     margins = [
         amount * unit - Decimal(repr(cost)) * count
         for amount, cost, count in zip(amounts, terms.reports.tolist(), times, strict=True)
     ]
     least = min(margins)
-    text = f"the least anybody is left with after the cost it stated is {float(least):.4g}"
+    text = f"the smallest surplus over a stated cost is {float(least):.4g}"
     return Finding("individually rational", least >= 0, text, float(-least))
 
 
 def _within_budget(contract: AnyContract, terms: SettledTerms, spend: float) -> Finding:
-    """Whether what was to be spent on average is within the budget."""
+    """Whether the expected spend is within the budget."""
     budget = terms.total_budget
     realised = f"{spend:,.6g} were spent, {terms.expected_spend:,.6g} expected for these reports"
     believed = contract.expected_spend
@@ -211,16 +211,16 @@ def _within_budget(contract: AnyContract, terms: SettledTerms, spend: float) -> 
 
 
 def _adds_up(terms: SettledTerms, times: Sequence[int], amounts: Sequence[int], spend: float) -> Finding:
-    """Whether the amounts are what the rounds have cost, to within the rounding of each."""
+    """Whether the amounts add up to the cost of the rounds, to within the rounding of each."""
     due = math.fsum(terms.payment * np.asarray(times, dtype=np.float64))
-    owed = sum(amounts) / 10**terms.decimals
+    total = sum(amounts) / 10**terms.decimals
     fine = math.isclose(due, spend, rel_tol=_RTOL, abs_tol=_RTOL)
-    fine = fine and abs(owed - due) <= len(amounts) / 10**terms.decimals
+    fine = fine and abs(total - due) <= len(amounts) / 10**terms.decimals
     text = (
-        f"{spend:,.6g} in all rounds, {owed:,.{terms.decimals}f} owed after rounding, by which nobody "
+        f"{spend:,.6g} in all rounds, {total:,.{terms.decimals}f} owed after rounding, by which nobody "
         "gains or loses a whole unit"
     )
-    return Finding("rounds add up", fine, text, owed - due)
+    return Finding("rounds add up", fine, text, total - due)
 
 
 def _resolved(config: Config, contract: AnyContract) -> Config:

@@ -57,7 +57,7 @@ def optimal_menu(prior: Prior, budget: float, variant: Variant = "corrected") ->
     return _menu_of(prior, money)
 
 
-@np.errstate(over="ignore", invalid="ignore")  # what comes of an overflow is refused below
+@np.errstate(over="ignore", invalid="ignore")  # an overflow is refused below
 def _menu_of(prior: Prior, money: float) -> Menu:
     """The contract (1) that spends `money` per client and round, less than the highest cost."""
     curve = virtual_curve(prior)
@@ -103,9 +103,9 @@ def menu_at_scale(prior: Prior, budget: float, scale: float) -> Menu:
 
 
 def require_scale(name: str, value: float, budget: float) -> None:
-    """A scale or spend made from a budget is a number to go on with: not NaN, infinite or 0."""
+    """A scale or spend computed from a budget must be usable: not NaN, infinite or 0."""
     if not 0 < value < math.inf:
-        raise InvalidValue(name, "must not be too far from the costs for doubles to divide", budget)
+        raise InvalidValue(name, "must not be too far from the costs for double precision", budget)
 
 
 def _spend_parts(curve: Curve, scale: float) -> tuple[float, float]:
@@ -227,7 +227,7 @@ def complete_information_population(prior: Prior, budget: float) -> CompleteInfo
 
 
 def data_weights(weights: ArrayLike | None, clients: int) -> Floats:
-    """(clients,) public data weights s_n > 0; 1 each if not given."""
+    """(clients,) public data weights s_n > 0; 1 each by default."""
     if weights is None:
         return np.ones(clients)
     return checks.vector("weights", weights, sign="positive", length=clients)

@@ -44,7 +44,7 @@ from bonafed.mechanisms.sampling.spend import (
     spend_distribution,
 )
 
-MOST_CLIENTS = 10**8  # of a contract: more do not fit into memory
+MOST_CLIENTS = 10**8  # in a contract: more do not fit into memory
 MOST_ROUNDS = 10**9
 
 
@@ -80,7 +80,7 @@ class SamplingPlan:
     confidence: float | None = None  # realised spend is within budget with this probability
     coin_commitment: str | None = None  # SHA-256, in hex, of the secret that decides who is sampled
     names: tuple[str, ...] | None = None  # (N,) whose group `membership` is; None: all share one group
-    decimals: int = DECIMALS  # digits after the point of an amount that is paid
+    decimals: int = DECIMALS  # decimals of an amount that is paid
 
     @property
     def clients(self) -> int:
@@ -90,7 +90,7 @@ class SamplingPlan:
     def menu(self) -> Menu:
         """The menu, where all clients share one."""
         if len(self.menus) != 1:
-            raise InvalidValue("menu", "must be asked per client: menu_for(n)", len(self.menus))
+            raise InvalidValue("menu", "differs between clients: use menu_for(n)", len(self.menus))
         return self.menus[0]
 
     def menu_for(self, client: int) -> Menu:
@@ -174,10 +174,10 @@ def plan(
     r = checks.whole("rounds", rounds, at_most=MOST_ROUNDS)
     digits = check_decimals("decimals", decimals)
     groups, membership = _group(prior, n, weights, priors)
-    listed = _names(names, n) if len(groups) > 1 else None
+    members = _names(names, n) if len(groups) > 1 else None
 
     def finished(contract: SamplingPlan) -> SamplingPlan:
-        return replace(contract, names=listed, decimals=digits)
+        return replace(contract, names=members, decimals=digits)
 
     if confidence is None:
         return finished(plan_to_spend(money, groups, membership, money, r, None))
@@ -192,11 +192,11 @@ def plan(
 
 
 def _names(names: Sequence[str] | None, clients: int) -> tuple[str, ...]:
-    """Of clients that differ; numbers unless given."""
-    listed = tuple(map(str, range(clients))) if names is None else tuple(names)
-    if len(listed) != clients or len(set(listed)) != clients:
-        raise InvalidValue("names", f"must be {clients} different ones", f"{len(set(listed))}")
-    return listed
+    """Names of clients that differ; numbers by default."""
+    members = tuple(map(str, range(clients))) if names is None else tuple(names)
+    if len(members) != clients or len(set(members)) != clients:
+        raise InvalidValue("names", f"must be {clients} different names", f"{len(set(members))}")
+    return members
 
 
 def _group(
@@ -207,7 +207,7 @@ def _group(
         raise InvalidValue(
             "prior", "or priors is required, not both", "both" if priors is not None else "neither"
         )
-    if prior is not None and weights is None:  # the usual case: nothing to be told apart
+    if prior is not None and weights is None:  # the usual case: all clients alike
         return (Group(prior, 1.0, clients),), np.zeros(clients, dtype=np.int64)
     each: Sequence[Prior] = [prior] * clients if prior is not None else list(priors or ())
     if len(each) != clients:
@@ -221,7 +221,7 @@ def _group(
     return groups, membership
 
 
-@np.errstate(over="ignore", invalid="ignore")  # what comes of an overflow is refused below
+@np.errstate(over="ignore", invalid="ignore")  # an overflow is refused below
 def plan_to_spend(
     expected: float,
     groups: tuple[Group, ...],

@@ -291,9 +291,9 @@ def _serve(state: PriorFreeState, reports: Floats) -> tuple[PriorFreeRun, PriorF
     r = _payments(state.terms.costs[level], q, rent)
     q, r = np.where(ok, q, 0.0), np.where(ok, r, 0.0)  # not admitted: nothing, and not stored
     money = np.cumsum(np.concatenate([[state.remaining], -(q * r)]))  # one after the other
-    known = np.sort(np.concatenate([state.reports, reports[ok]]), kind="stable")
+    past = np.sort(np.concatenate([state.reports, reports[ok]]), kind="stable")
     part = PriorFreeRun(q, r, money[:-1], np.full(q.size, kappa))
-    following = replace(state, position=state.position + q.size, remaining=float(money[-1]), reports=known)
+    following = replace(state, position=state.position + q.size, remaining=float(money[-1]), reports=past)
     return part, _refreshed(following)
 
 

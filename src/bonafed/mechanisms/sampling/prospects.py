@@ -27,15 +27,15 @@ class Prospect:
     admitted: bool  # whether stating it leads to terms
     probability: float  # of being sampled in a round; 0 if not admitted
     payment: float  # money per participation; 0 if not admitted
-    paid: float  # mean of all payments
-    paid_sd: float  # their standard deviation over the coins
-    paid_low: float  # 1 % quantile,
-    paid_high: float  # ... and 99 %
+    income: float  # mean of all payments
+    income_sd: float  # their standard deviation over the coins
+    income_low: float  # 1 % quantile,
+    income_high: float  # ... and 99 %
     profit: float  # mean of what is left after the cost of taking part
     profit_sd: float
     lie: float | None  # the best other report found; None: all reports get the same terms
     gain: float  # what it wins on average compared with the truth; negative: it loses
-    tried: int  # other reports looked at
+    tries: int  # other reports looked at
 
 
 def prospect(menu: Menu, rounds: int, cost: float) -> Prospect:
@@ -53,27 +53,27 @@ def prospect(menu: Menu, rounds: int, cost: float) -> Prospect:
     inside = c <= highest
     q, r = (float(x) for x in menu.price(c)) if inside else (0.0, 0.0)
     left = r - c if inside else 0.0
-    lie, gain, tried = _best_lie(menu, c, q, r, highest)
+    lie, gain, tries = _best_lie(menu, c, q, r, highest)
     spend = spend_distribution([Lottery(1, Outcomes(np.ones(1), np.array([q]), np.array([r])))], rounds)
     tosses = math.sqrt(rounds * q * (1 - q))
     return Prospect(
         c, inside, q, r, rounds * q * r, tosses * r, spend.quantile(0.01), spend.quantile(0.99),
-        rounds * q * left, tosses * left, lie, rounds * gain, tried,
+        rounds * q * left, tosses * left, lie, rounds * gain, tries,
     )  # fmt: skip
 
 
 def _best_lie(menu: Menu, c: float, q: float, r: float, highest: float) -> tuple[float | None, float, int]:
     """The other report of largest gain per round, the gain, and how many were tried.
 
-    Reports that lead to the terms of the truth are none.
+    Reports that lead to the same terms as the truth do not count.
     """
     levels = menu.levels()
     between = (levels[1:] + levels[:-1]) / 2
-    tried: Floats = np.unique(np.concatenate([np.linspace(0.0, highest, _REPORTS), levels, between]))
-    probability, payment = menu.price(tried)
+    reports: Floats = np.unique(np.concatenate([np.linspace(0.0, highest, _REPORTS), levels, between]))
+    probability, payment = menu.price(reports)
     other = (probability != q) | (payment != r)
     if not other.any():
-        return None, 0.0, int(tried.size)
+        return None, 0.0, int(reports.size)
     gain = np.where(other, probability * (payment - c) - q * (r - c), -np.inf)
     best = int(np.argmax(gain))
-    return float(tried[best]), float(gain[best]), int(tried.size)
+    return float(reports[best]), float(gain[best]), int(reports.size)

@@ -12,7 +12,7 @@ What the file states, and nothing else, fixes every client's terms:
                           costs of whoever is paid (`bonafed.economics.money`)
     confidence            the probability with which realised spend is promised to stay within the budget,
                           with intended_spend, the expected spend the contract was shrunk to for that
-    coins                 the commitment to how who is sampled is decided, where the server made one
+    coins                 the commitment to the secret that decides who is sampled, if the server made one
 
 Terms are computed from prior and scale at any cost; the table `levels` shows them at the costs of a finite
 prior, or at 65 even costs. A file whose table does not show the terms that will be paid is refused when it
@@ -143,8 +143,8 @@ def require_terms_shown(published: Published) -> None:
             if np.any(gap > 0):
                 at = int(np.argmax(gap))
                 rule = f"must show the terms that prior and scale give at cost {table.cost[at]:g}"
-                shown = float(getattr(table, name)[at])
-                raise InvalidValue(f"contract.groups[{number}].levels.{name}", rule, shown)
+                value = float(getattr(table, name)[at])
+                raise InvalidValue(f"contract.groups[{number}].levels.{name}", rule, value)
 
 
 def table_gaps(menu: Menu, table: Levels) -> dict[str, Floats]:
@@ -162,7 +162,7 @@ def parse_contract(data: object) -> Published:
     kind = field(data, "format", "contract")
     if kind != FORMAT:
         raise InvalidValue("contract.format", f"must be {FORMAT!r}", repr(kind)[:60])
-    assert isinstance(data, dict)  # or it had no field
+    assert isinstance(data, dict)  # otherwise `field` would have refused it
     require_version(field(data, "version", "contract"), VERSION, "contract.version")
     money = checks.positive("contract.total_budget", field(data, "total_budget", "contract"))
     rounds = checks.whole("contract.rounds", field(data, "rounds", "contract"), at_most=MOST_ROUNDS)
@@ -181,9 +181,9 @@ def parse_contract(data: object) -> Published:
         _levels(field(entry, "levels", "group"), menu)
         for entry, menu in zip(data["groups"], menus, strict=True)
     ]
-    meant = _to_json(plan, tables)
-    require_same(data, meant, "contract")
-    return Published(plan, tuple(tables), meant)
+    canonical = _to_json(plan, tables)
+    require_same(data, canonical, "contract")
+    return Published(plan, tuple(tables), canonical)
 
 
 def _promise(data: JSONObject, money: float) -> tuple[float | None, float]:
@@ -219,10 +219,10 @@ def _membership(data: JSONObject, groups: tuple[Group, ...]) -> NDArray[np.int64
         raise InvalidValue("group.clients", f"must not exceed {MOST_CLIENTS} in all", sum(counts))
     if len(groups) == 1:
         return np.zeros(counts[0], dtype=np.int64)
-    listed = field(data, "membership", "contract")
-    if not isinstance(listed, list) or not all(type(k) is int and 0 <= k < len(groups) for k in listed):
+    places = field(data, "membership", "contract")
+    if not isinstance(places, list) or not all(type(k) is int and 0 <= k < len(groups) for k in places):
         raise InvalidValue("contract.membership", "must be a list of group indices", "another")
-    membership = np.array(listed, dtype=np.int64)
+    membership = np.array(places, dtype=np.int64)
     if not np.array_equal(np.bincount(membership, minlength=len(groups)), counts):
         raise InvalidValue("contract.membership", "must match the groups' clients", "other counts")
     first = np.unique(membership, return_index=True)[1]
@@ -232,17 +232,17 @@ def _membership(data: JSONObject, groups: tuple[Group, ...]) -> NDArray[np.int64
 
 
 def _names(data: JSONObject, clients: int) -> tuple[str, ...]:
-    """Whose group is whose: everybody once."""
-    listed = field(data, "names", "contract")
-    if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
-        raise InvalidValue("contract.names", "must be a list of names", repr(listed)[:60])
-    if len(listed) != clients or len(set(listed)) != clients:
-        raise InvalidValue("contract.names", f"must be {clients} different names", len(set(listed)))
-    return tuple(listed)
+    """The names behind the membership: everybody once."""
+    names = field(data, "names", "contract")
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise InvalidValue("contract.names", "must be a list of names", repr(names)[:60])
+    if len(names) != clients or len(set(names)) != clients:
+        raise InvalidValue("contract.names", f"must be {clients} different names", len(set(names)))
+    return tuple(names)
 
 
 def _levels(data: object, menu: Menu) -> Levels:
-    """The table as written: of the costs that a menu is shown at, all of them and no other."""
+    """The table as written: exactly the costs at which a menu is shown."""
     due = menu.levels()
 
     def column(name: str) -> Floats:

@@ -1,4 +1,4 @@
-"""What is shown of sampling contracts: what a participant signs, what it would earn, everybody's terms."""
+"""How sampling contracts are shown: what a participant signs, what it would earn, everybody's terms."""
 
 from __future__ import annotations
 
@@ -70,13 +70,13 @@ def contract_document(contract: SamplingContract) -> Document:
 
 
 def _drawn_figure(contract: SamplingContract | BenchmarkContract) -> Figure:
-    """The terms of clients as the contract believes them to be."""
+    """The terms of simulated clients, drawn as the contract believes."""
     from bonafed.mechanisms.sampling.figures import terms_figure
 
     plan = getattr(contract, "plan", None)
-    listed = None if plan is None else plan.names
-    names = listed or tuple(map(str, range(contract.clients)))
-    assert contract.question.simulate is not None  # sampling contracts believe something of costs
+    members = None if plan is None else plan.names
+    names = members or tuple(map(str, range(contract.clients)))
+    assert contract.question.simulate is not None  # sampling contracts hold a belief about costs
     costs = contract.question.simulate(contract.clients).tolist()
     return terms_figure(contract.settle(dict(zip(names, costs, strict=True))))
 
@@ -222,20 +222,20 @@ def _prospect_in_words(mine: JSONObject) -> str:
         lie = "Every report gets the same terms: there is nothing to lie about."
     elif mine["gain"] > 0:
         lie = (
-            f"The best lie of {mine['tried']:,} tried is to state {mine['lie']:.6g}, "
+            f"The best lie of {mine['tries']:,} tried is to state {mine['lie']:.6g}, "
             f"which gains {mine['gain']:.3g}."
         )
     else:
         lie = (
-            f"No lie gains: the best of {mine['tried']:,} tried, to state {mine['lie']:.6g}, "
+            f"No lie gains: the best of {mine['tries']:,} tried, to state {mine['lie']:.6g}, "
             f"gains {mine['gain']:.3g}."
         )
     if not mine["admitted"]:
         return f"not admitted, it earns nothing. {lie}"
     return (
         f"in a round with probability {mine['probability']:.4f}, paid {mine['payment']:.6g} each time. "
-        f"Over the run it is paid {mine['paid']:,.6g} on average (sd over the coins "
-        f"{mine['paid_sd']:,.4g}, 1 % to 99 %: {mine['paid_low']:,.6g} to {mine['paid_high']:,.6g}) "
+        f"Over the run it is paid {mine['income']:,.6g} on average (sd over the coins "
+        f"{mine['income_sd']:,.4g}, 1 % to 99 %: {mine['income_low']:,.6g} to {mine['income_high']:,.6g}) "
         f"and is left with {mine['profit']:,.6g} after its cost (sd {mine['profit_sd']:,.4g}). {lie}"
     )
 
@@ -264,7 +264,7 @@ def terms_document(terms: SettledTerms) -> Document:
         Column("client", left=True),
         *(Column(name, ".4f") for name in ("cost", "probability", "payment", "expected per round")),
     )
-    caption = f"and {more:,} clients more: the saved file and --json have all of them" if more else ""
+    caption = f"and {more:,} more clients: the saved file and --json list all of them" if more else ""
     blocks = (
         f"{len(people):,} clients, {terms.rounds:,} rounds; {data['expected_participants']:,.4g} clients "
         "per round on average.",
@@ -294,7 +294,7 @@ def _csv(people: Sequence[JSONObject]) -> bytes:
 
 
 def spend_to_json(spend: SpendDistribution, budget: float) -> JSONObject:
-    """How much is spent, on average and otherwise."""
+    """How much is spent, on average and in the tails."""
     return {
         "expected": spend.mean,
         "standard_deviation": spend.sd,
@@ -320,7 +320,7 @@ def spend_blocks(data: JSONObject) -> list[Block]:
     )
     columns = (Column("", left=True), Column("amount"), Column("of budget"))
     blocks: list[Block] = [Table("Money over the whole run", columns, rows)]
-    if data.get("confidence") is not None:  # of a contract whose costs are not known yet
+    if data.get("confidence") is not None:  # for a contract whose costs are not known yet
         blocks.append(
             "Shrunk so that realised spend stays within the budget with probability "
             f"{data['confidence']:g} or more."

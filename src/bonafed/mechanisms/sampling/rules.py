@@ -4,7 +4,7 @@ What is published before the first client is approached: the numbers below. They
 anyone can check that they promise what they say, by search over many sequences of reports.
 
 Clients are approached in the order of SHA-256(digest of the rules, name): fixed by what was published, the
-same whatever anybody states, and for nobody to choose after the rules are out.
+same whatever anybody states, and beyond anybody's choice once the rules are out.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class PublishedRules(NamedTuple):
     rules: PriorFreeSampling
     rounds: int
     coin_commitment: str | None = None  # SHA-256, in hex, of the secret that decides who is sampled
-    decimals: int = DECIMALS  # digits after the point of an amount that is paid
+    decimals: int = DECIMALS  # decimals of an amount that is paid
 
     @property
     def total_budget(self) -> float:
@@ -115,11 +115,11 @@ def rules_bytes(
 
 
 def rules_from_json(data: object) -> PublishedRules:
-    """The rules of a file; every field is checked, and there is no other."""
+    """The rules in a file; every field is checked, and no other is allowed."""
     kind = field(data, "format", "rules")
     if kind != RULES_FORMAT:
         raise InvalidValue("rules.format", f"must be {RULES_FORMAT!r}", repr(kind)[:60])
-    assert isinstance(data, dict)  # or it had no field
+    assert isinstance(data, dict)  # otherwise `field` would have refused it
     require_version(field(data, "version", "rules"), RULES_VERSION, "rules.version")
     values = {
         name: field(data, name, "rules")
@@ -171,20 +171,20 @@ def verify_published_rules(published: PublishedRules, seed: int = 0) -> list[Fin
     n, top = rules.clients, rules.highest
     dear_then_free = np.where(np.arange(n) < n // 2, top, 0.0)
     hostile = [np.zeros(n), np.full(n, top), np.linspace(0, top, n), np.linspace(top, 0, n)]
-    tried = [*hostile, dear_then_free, *rng.uniform(0, top, (_SEQUENCES, n))]
-    runs = [rules.run(reports) for reports in tried]
+    sequences = [*hostile, dear_then_free, *rng.uniform(0, top, (_SEQUENCES, n))]
+    runs = [rules.run(reports) for reports in sequences]
     lowest = min(float(run.probability.min()) for run in runs)
-    found = audit_sequence(rules, tried[-2:])
-    spent = max(run.spent for run in runs)
+    audit = audit_sequence(rules, sequences[-2:])
+    spend = max(run.spent for run in runs)
     count = f"in {len(runs)} sequences of {n} reports"
     return [
-        Finding("budget", spent <= rules.budget, f"at most {spent:.6g} of {rules.budget:.6g} {count}"),
+        Finding("budget", spend <= rules.budget, f"at most {spend:.6g} of {rules.budget:.6g} {count}"),
         Finding(
             "floor",
             lowest >= rules.lowest_probability,
             f"lowest probability {lowest:.4g}, promised {rules.lowest_probability:.4g} {count}",
         ),
-        *(Finding(f.claim, f.holds, f.text) for f in found.findings if f.claim != "within budget"),
+        *(Finding(f.claim, f.holds, f.text) for f in audit.findings if f.claim != "within budget"),
     ]
 
 

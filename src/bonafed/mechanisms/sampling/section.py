@@ -41,23 +41,23 @@ class ContractSection(Section):
         one_of(Scheme),
         "optimal",
         help='The truthful contract of the prior; "prior-free": nothing is believed but the highest cost; '
-        '"uniform" and "complete information" to compare with; "published": only of a contract file.',
+        '"uniform" and "complete information" to compare with; "published": only with a contract file.',
     )
     highest: float | None = key(checks.positive, None, help="Highest cost admitted, for prior-free.")
     initial_share: float | None = key(
-        _share, None, help="Of the clients that are approached first, on equal terms, for prior-free."
+        _share, None, help="Number of clients approached first, on equal terms, for prior-free."
     )
     initial_probability: float | None = key(
-        _share, None, help="With which these are sampled; what the budget affords if left out."
+        _share, None, help="Probability with which these are sampled; by default what the budget affords."
     )
-    cost_seed: int = key(checks.seed, 0, help="Of the costs of simulated clients.")
+    cost_seed: int = key(checks.seed, 0, help="Seed of the costs of simulated clients.")
     confidence: float | None = key(
         checks.number, None, help="Keep realised spend within the budget with this probability."
     )
     coins: str = key(
         one_of(Coins), "seed", help='Who is sampled follows from run.seed; "verifiable": anybody can check.'
     )
-    decimals: int = key(decimals, DECIMALS, help="Digits after the point of what is paid.")
+    decimals: int = key(decimals, DECIMALS, help="Decimals of the amounts paid.")
 
     def _agree(self) -> None:
         for name, schemes in _BY_SCHEME.items():
@@ -72,7 +72,7 @@ class ContractSection(Section):
 
 
 def check(config: Config) -> Config:
-    """Who takes part is for the contract to say."""
+    """The contract decides who takes part."""
     training = config.local
     if training.participation != 1:
         rule = "must be left to the contract"
@@ -82,5 +82,5 @@ def check(config: Config) -> Config:
 
 def section_of(config: Config) -> ContractSection:
     """[contract] of a config under this mechanism."""
-    assert isinstance(config.own, ContractSection)  # or the config is another mechanism's
+    assert isinstance(config.own, ContractSection)  # otherwise the config belongs to another mechanism
     return config.own

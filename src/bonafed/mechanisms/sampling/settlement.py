@@ -41,7 +41,7 @@ class SettledTerms(Shown):
     payment: Floats  # (N,) money per participation, at least the report; 0 if not admitted
     rounds: int
     total_budget: float  # money, whole run
-    decimals: int = DECIMALS  # digits after the point of an amount that is paid
+    decimals: int = DECIMALS  # decimals of an amount that is paid
     cautions: tuple[str, ...] = ()  # what the contract does not promise for these reports
 
     @cached_property
@@ -144,11 +144,11 @@ def settle_by_name(contract: SamplingPlan, reports: Mapping[str, float]) -> Sett
     names, c = stated(reports, contract.clients)
     places = np.arange(c.size)
     if contract.names is not None:
-        known = {name: place for place, name in enumerate(contract.names)}
+        numbers = {name: place for place, name in enumerate(contract.names)}
         for name in names:
-            if name not in known:
-                raise InvalidValue("reports", "must be of clients that the contract lists", repr(name))
-        places = np.array([known[name] for name in names])
+            if name not in numbers:
+                raise InvalidValue("reports", "must come from clients that the contract lists", repr(name))
+        places = np.array([numbers[name] for name in names])
     terms = _settled(contract, names, c, places)
     cautions = (
         *missing(terms, contract.clients),
@@ -174,9 +174,9 @@ def _settled(
 def stated(reports: Mapping[str, float], most: int) -> tuple[tuple[str, ...], Floats]:
     """Names and costs of those who report, so many at most."""
     if not reports:
-        raise InvalidValue("reports", "must be of one client at least", "none")
+        raise InvalidValue("reports", "must come from at least one client", "none")
     if len(reports) > most:
-        raise InvalidValue("reports", f"must be of the contract's {most} clients at most", len(reports))
+        raise InvalidValue("reports", f"must come from at most the contract's {most} clients", len(reports))
     return tuple(reports), checks.vector("reports", list(reports.values()))
 
 
@@ -188,10 +188,10 @@ def settle_rules(rules: PriorFreeSampling, rounds: int, reports: ArrayLike) -> S
     """The terms of prior-free rules for reports in the order of approach."""
     c = checks.vector("reports", reports, length=rules.clients)
     turns = checks.whole("rounds", rounds)
-    done = rules.run(c)  # passes over whoever is not admitted
+    run = rules.run(c)  # passes over whoever is not admitted
     inside = c <= rules.highest
     return SettledTerms(
-        _numbered(c.size), c, inside, done.probability, done.payment, turns, turns * rules.budget
+        _numbered(c.size), c, inside, run.probability, run.payment, turns, turns * rules.budget
     )
 
 
@@ -200,8 +200,8 @@ def settle_rules_by_name(
 ) -> SettledTerms:
     """The terms of published rules for what clients state, by name; in the order of the reports.
 
-    Clients are approached in the order of `approach_order`, whatever the order of the reports; who does not
-    report is passed over.
+    Clients are approached in the order of `approach_order`, whatever the order of the reports; one that
+    does not report is passed over.
     """
     rules = published.rules
     names, c = stated(reports, rules.clients)
@@ -220,8 +220,8 @@ def missing(terms: SettledTerms, clients: int) -> list[str]:
     if len(terms.clients) == clients:
         return []
     return [
-        f"{len(terms.clients):,} of {clients:,} clients have reported; who has not does not take part, and "
-        "its money is not spent."
+        f"{len(terms.clients):,} of {clients:,} clients have reported; the others do not take part, and "
+        "their money is not spent."
     ]
 
 

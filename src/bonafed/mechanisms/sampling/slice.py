@@ -26,7 +26,7 @@ from bonafed.mechanisms.sampling.rules import approach_order, audit_sequence
 from bonafed.mechanisms.sampling.section import ContractSection, check
 
 _QUICK, _LONG = 101, 401  # reports of the first sweep
-_CLIENTS = 5  # that are let lie where all are decided about together
+_CLIENTS = 5  # clients that may lie where all are decided together
 
 
 def _make(config: Config, members: Roster, parameters: int) -> Any:
@@ -67,23 +67,23 @@ def _audit(subject: Attack) -> Sequence[Finding]:
 
 
 class _KnownCosts:
-    """Complete information, where costs are in truth what clients state."""
+    """Complete information, where the true costs are what clients state."""
 
     def __init__(self, per_round: float) -> None:
         self.per_round = per_round  # money
 
     def allocate(self, reports: Any) -> Allocation:
         """Everybody at once."""
-        known = complete_information(reports, self.per_round / len(reports))
-        return Allocation(known.probability, known.probability * known.payment)
+        terms = complete_information(reports, self.per_round / len(reports))
+        return Allocation(terms.probability, terms.probability * terms.payment)
 
 
 def _compare(common: Common) -> Mapping[str, Any] | str:
-    """It applies where there is money for participation, and a belief about what that costs."""
+    """Applies where there is money for participation, and a belief about what it costs."""
     if common.budget is None or common.costs is None:
         return "needs a budget and a prior of the cost of taking part"
     if common.training is not None and common.training.participation != 1:
-        return "decides itself who takes part: training.participation must be 1"
+        return "chooses participants itself: training.participation must be 1"
     return {
         "prior": common.costs.to_json() if hasattr(common.costs, "to_json") else common.costs,
         "total_budget": common.budget,

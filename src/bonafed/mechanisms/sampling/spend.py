@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
-import scipy  # its parts load when first used
+import scipy  # its submodules load on first use
 from numpy.typing import ArrayLike, NDArray
 
 from bonafed import checks
@@ -64,11 +64,11 @@ class SpendDistribution:
         if self.sd == 0:
             return self.mean
         if self.method == "normal":
-            found = max(0.0, self.mean + self.sd * float(scipy.special.ndtri(level)))
+            amount = max(0.0, self.mean + self.sd * float(scipy.special.ndtri(level)))
         else:
             at = int(np.searchsorted(self.cdf, level))
-            found = float(self.sums[min(at, self.sums.size - 1)])
-        return min(found, self.most)
+            amount = float(self.sums[min(at, self.sums.size - 1)])
+        return min(amount, self.most)
 
     def probability_above(self, amount: float) -> float:
         """P(spend > amount)."""
@@ -175,11 +175,11 @@ def _of_payments(lotteries: Sequence[Lottery], step: float) -> float:
 
     Sums are then points of the lattice: a budget of just so many payments is on one side of it.
     """
-    paid = np.unique(np.concatenate([o.payment for _, o in lotteries]))
-    paid = paid[paid > 0]
-    if paid.size != 1 or paid[0] < step:
+    payments = np.unique(np.concatenate([o.payment for _, o in lotteries]))
+    payments = payments[payments > 0]
+    if payments.size != 1 or payments[0] < step:
         return step
-    return float(paid[0] / math.floor(paid[0] / step))
+    return float(payments[0] / math.floor(payments[0] / step))
 
 
 def _likely_most(outcomes: Outcomes, rounds: int) -> float:

@@ -13,8 +13,8 @@ what the file's prior and scale give at any cost. It recomputes
     (8) where a confidence is promised, the bound on overspending.
 
 (1) and (2) compare to 1e-10: whoever changes a number of the file by 1e-6 of itself or more either changes
-nothing that is settled, or is found out. Clients, rounds and budget can be changed together with all that
-follows from them: that is another contract, and it has another digest.
+nothing that is settled, or is detected. Clients, rounds and budget can be changed together with all that
+follows from them: that is a different contract, with a different digest.
 """
 
 from __future__ import annotations
@@ -42,26 +42,26 @@ _NEVER = 1e-100  # a probability at which the payment is never made, and only ha
 
 
 def verify(data: object) -> list[Finding]:
-    """Finding a published contract (see the module docstring)."""
+    """Findings about a published contract (see the module docstring)."""
     return verify_published(parse_contract(data))
 
 
 def verify_published(published: Published) -> list[Finding]:
-    """Finding a contract that was read."""
+    """Findings about a contract that was read from a file."""
     contract = published.plan
-    found = [_scale(contract)]
+    findings = [_scale(contract)]
     for number, (group, menu, table) in enumerate(
         zip(contract.groups, contract.menus, published.levels, strict=True)
     ):
         label = "" if len(contract.menus) == 1 else f"group {number}: "
         scale = math.inf if contract.scale is None else contract.scale * math.sqrt(group.weight)
-        found += [
+        findings += [
             Finding(label + check.claim, check.holds, check.text)
             for check in _verify_menu(menu, table, scale)
         ]
     spends = [expected_transfer(menu, menu.prior) for menu in contract.menus]
     total = contract.rounds * math.fsum(g.clients * t for g, t in zip(contract.groups, spends, strict=True))
-    found.append(
+    findings.append(
         Finding(
             "expected spend",
             total <= contract.intended_spend * (1 + _RTOL),
@@ -70,14 +70,14 @@ def verify_published(published: Published) -> list[Finding]:
     )
     if contract.confidence is not None:
         risk = exceedance_bound(contract.lotteries(), contract.rounds, contract.total_budget)
-        found.append(
+        findings.append(
             Finding(
                 "overspending",
                 risk <= (1 - contract.confidence) * (1 + _RTOL) + _ATOL,
                 f"probability at most {risk:.3g}, promised {1 - contract.confidence:.3g}",
             )
         )
-    return found
+    return findings
 
 
 def _scale(contract: SamplingPlan) -> Finding:
@@ -135,14 +135,14 @@ def _shown(menu: Menu, table: Levels) -> Finding:
     for name, gap in table_gaps(menu, table).items():
         if np.any(gap > 0):
             at = int(np.argmax(gap))
-            paid = float(menu.price(table.cost[at])[name == "payment"])
-            shown = f"the {name} shown at cost {table.cost[at]:.6g} is {getattr(table, name)[at]:.12g}"
-            return Finding("table", False, f"{shown}, that of the contract {paid:.12g}")
+            due = float(menu.price(table.cost[at])[name == "payment"])
+            claim = f"the {name} shown at cost {table.cost[at]:.6g} is {getattr(table, name)[at]:.12g}"
+            return Finding("table", False, f"{claim}, that of the contract {due:.12g}")
     return Finding("table", True, f"shows the terms of the contract at {table.cost.size} costs")
 
 
 def _between_and_beyond(menu: Menu, table: Levels) -> Finding:
-    """(2): between the levels terms follow the rule, below the lowest they are its, above are none."""
+    """(2): terms follow the rule between levels, are the lowest's below, and none above."""
     name, low, high = "between and beyond", menu.prior.low, float(table.cost[-1])
     inside = np.concatenate([(table.cost[1:] + table.cost[:-1]) / 2, menu.prior.quantile(_SPREAD)])
     inside = np.unique(inside[(inside >= low) & (inside <= high)])
@@ -184,13 +184,13 @@ def _refuses(menu: Menu, report: float) -> bool:
 
 
 def _no_lie_among(costs: Floats, q: Floats, r: Floats) -> Finding:
-    """No published level is worth claiming for a client of another: from the published numbers alone."""
+    """No client gains by claiming another's level, judged from the published numbers alone."""
     # Neighbours alone would not do: they imply the rest for exact numbers and a q that does not rise, but
     # these numbers are not trusted, and small gains from level to level add up.
     gain, i, j = largest_gain(costs, q * r - costs * q, q, q * r, same=True)
     if gain <= 1e-9 * float(np.max(q * r)):
         return Finding(
-            "published levels", True, f"no level is worth claiming by another, {costs.size**2:,} pairs"
+            "published levels", True, f"no client gains by claiming another level, {costs.size**2:,} pairs"
         )
     lie = f"cost {costs[i]:.6g} gains {gain:.3g} per round by claiming {costs[j]:.6g}"
     return Finding("published levels", False, lie)

@@ -51,8 +51,8 @@ def test_a_contract_without_a_commitment_has_no_coins():
 @pytest.mark.parametrize(
     ("reports", "commitments", "message"),
     [
-        (REPORTS, {"ada": "0" * 64}, "commitments must have one of ben, got none"),
-        ({"ada": 1.0}, {"ada": "0" * 64, "eve": "0" * 64}, "reports must have one of eve, got none"),
+        (REPORTS, {"ada": "0" * 64}, "commitments must include one of ben, got none"),
+        ({"ada": 1.0}, {"ada": "0" * 64, "eve": "0" * 64}, "reports must include one of eve, got none"),
     ],
 )
 def test_reports_and_commitments_are_of_the_same_clients(reports, commitments, message):
@@ -71,7 +71,7 @@ def test_a_client_finds_its_own_line():
 @pytest.mark.parametrize(
     ("contract", "name", "nonce", "report", "message"),
     [
-        (PLAIN.with_coins("ab" * 32), "ada", NONCES["ada"], 0.7, "roster must be of this contract"),
+        (PLAIN.with_coins("ab" * 32), "ada", NONCES["ada"], 0.7, "roster must belong to this contract"),
         (CONTRACT, "eve", NONCES["ada"], 0.7, "client must be on the roster: do not reveal, got 'eve'"),
         (CONTRACT, "ada", NONCES["ben"], 0.7, "must hold the commitment of ada's nonce"),
         (CONTRACT, "ada", NONCES["ada"], 0.8, "must give ada the chance .* at cost 0.8: do not reveal"),

@@ -267,7 +267,7 @@ def test_secrets_are_32_bytes(value, got):
 
 def test_a_nonce_of_nobody_on_the_roster():
     coins = tossed([0.5])
-    with pytest.raises(InvalidValue, match="nonces must be of clients on the roster, got 'eve'"):
+    with pytest.raises(InvalidValue, match="nonces must belong to clients on the roster, got 'eve'"):
         toss(coins.roster, coins.secret, {"eve": secret(1)})
 
 

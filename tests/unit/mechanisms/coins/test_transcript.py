@@ -107,7 +107,7 @@ def test_what_opens_all_the_same_gives_other_coins(path, value):
         (("format",), "x", "format must be 'bonafed-coins', got 'x'"),
         (("version",), 2, "version must be 1, got 2"),
         (("version",), True, "version must be 1, got True"),
-        (("fee",), 3, "coins.fee must not be given, it is unknown, got 3"),
+        (("fee",), 3, "coins.fee is unknown, got 3"),
         (("clients", 0, "fee"), 3, "client.fee must not be given"),
         (("clients",), [], "clients must be a non-empty list"),
         (("clients", 0), 7, "client must be an object, got 7"),
@@ -169,8 +169,8 @@ def test_participants_as_recorded():
         ),
         (lambda rounds: rounds[6].append(9), "client 9, who is not on the roster, took part once"),
         (lambda rounds: rounds[6].append(-1), "client -1, who is not on the roster, took part once"),
-        (lambda rounds: rounds.pop(), "19 rounds are recorded, agreed were 20"),
-        (lambda rounds: rounds.append([]), "21 rounds are recorded, agreed were 20"),
+        (lambda rounds: rounds.pop(), "19 rounds are recorded, but 20 were agreed"),
+        (lambda rounds: rounds.append([]), "21 rounds are recorded, but 20 were agreed"),
     ],
 )
 def test_the_first_difference_is_named(change, detail):

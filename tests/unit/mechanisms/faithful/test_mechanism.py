@@ -164,7 +164,9 @@ def test_who_reports_no_gradients_is_named_left_out_and_written_down(run, tmp_pa
     assert out["problem"].startswith(why)
     lines = folder.read_rounds(place)
     assert len(lines) == 200
-    assert all((line["participants"], line["steps"]) == (["0", "1", "3"], 3) for line in lines)
+    assert (lines[0]["participants"], lines[0]["failed"]) == (["0", "1", "2", "3"], ["2"])
+    assert all((line["participants"], line["failed"]) == (["0", "1", "3"], []) for line in lines[1:])
+    assert {line["steps"] for line in lines} == {3}
 
 
 def test_divergence_is_an_error_not_an_overflow(run):
@@ -327,13 +329,13 @@ def test_a_config_survives_its_own_text(make):
 
 BAD = [
     ("faithful.regulariser=0", r"faithful\.regulariser must be positive, got 0"),
-    ("faithful.regularizer=1", r"faithful\.regularizer must not be given: it is unknown \(did you"),
+    ("faithful.regularizer=1", r"faithful\.regularizer is unknown \(did you"),
     ("training.rounds=3", r"training must not be given with faithful, got a section \[training\]"),
     ("contract.scheme=x", r"faithful must not be given with contract"),
     ("faithful.rule=simpson", r"faithful\.rule must be"),
     ("faithful.clusters=1", r"faithful\.clusters must be a whole number of at least 2"),
     ("faithful.agents=3", r"faithful\.agents must be a list such as"),
-    ('faithful.agents=["3 bribe"]', r"faithful\.agents must be like '3 amplify 5'; known are amplify"),
+    ('faithful.agents=["3 bribe"]', r"faithful\.agents must look like '3 amplify 5'; known kinds: amplify"),
     ('faithful.agents=["3 amplify"]', r"faithful\.agents must have one argument after amplify"),
     ('faithful.agents=["3 amplify x"]', r"faithful\.agents must have a number after amplify"),
     ('faithful.agents=["3 stale 2"]', r"faithful\.agents must have no argument after stale"),

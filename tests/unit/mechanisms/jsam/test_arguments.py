@@ -139,7 +139,7 @@ def test_what_every_allocation_refuses(name, arguments, said):
         (settled(rule=unbiased(5)), "selection must have 3 values, one per client, got 5"),
         (
             settled(reports=[0.1, 5.0, 0.2], rule=Fixed(np.array([0.0, 1.0, 0.0]))),
-            "selection must hold a client that is admitted, got none",
+            "selection must include an admitted client, got none",
         ),
         (lambda: settled()().utility([0.1]), "true_costs must have 3 values, got 1"),
         (lambda: settled()().utility([0.1, NAN, 0.2]), "true_costs must be finite, got nan at position 1"),

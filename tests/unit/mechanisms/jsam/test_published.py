@@ -161,7 +161,7 @@ def test_a_participant_sees_that_no_lie_pays(prior):
     said = contract.prospect(cost)
     assert said.holds
     outlook = said.data["outlooks"][0]
-    assert outlook["largest_gain"] <= 1e-9 * outlook["paid"]
+    assert outlook["largest_gain"] <= 1e-9 * outlook["payment"]
     assert outlook["profit"] >= 0
     assert "no other report earns more" in str(said)
     assert not contract.prospect(contract.prior.high * 1.01).data["admitted"]
@@ -199,14 +199,17 @@ BAD = [
     ),
     ({"scheme": "cheapest"}, "contract.members is required for cheapest"),
     ({"members": 3}, "contract.members must not be given unless scheme is cheapest or largest losses"),
-    ({"members": None}, "contract.members must not be there if there is none, got null"),
+    ({"members": None}, "contract.members must be left out if there is none, got null"),
     ({"max_epsilon": [1.0, 2.0]}, "contract.max_epsilon must be one number, or caps by client, got a list"),
     ({"max_epsilon": {"ada": 1.0}}, "contract.max_epsilon must be one number, or 6, one per client, got 1"),
     ({"decimals": 12}, "contract.decimals must not exceed 9, got 12"),
     ({"noise_scale": {"dimension": 3}}, "contract.noise_scale.smoothness is required"),
     ({"noise_scale": {"Q": 3}}, "contract.noise_scale.Q must be one of dimension, smoothness, records"),
-    ({"budget": 3.0}, "contract.budget must not be there, got 3.0"),
-    ({"coins": {"commitment": "x"}}, "contract.coins.commitment must be 64 digits 0 to f, got 'x'"),
+    ({"budget": 3.0}, "contract.budget must be absent, got 3.0"),
+    (
+        {"coins": {"commitment": "x"}},
+        "contract.coins.commitment must be 64 hexadecimal digits in lower case, got 'x'",
+    ),
     ({"example": {}}, "contract.example.report is required"),
 ]
 
@@ -229,10 +232,12 @@ def test_nothing_may_be_missing(name):
 
 def test_reports_of_others_are_refused():
     contract = made("uniform", "caps")
-    with pytest.raises(InvalidValue, match=r"^reports must be of 6 clients, got 1"):
+    with pytest.raises(InvalidValue, match=r"^reports must come from 6 clients, got 1"):
         contract.settle({"ada": 0.5})
     stranger = {**dict.fromkeys(NAMES[:5], 0.5), "zoe": 0.5}
-    with pytest.raises(InvalidValue, match=r"^max_epsilon must hold a cap of every client, also of 'zoe'"):
+    with pytest.raises(
+        InvalidValue, match=r"^max_epsilon must hold a cap for every client, also for 'zoe'"
+    ):
         contract.settle(stranger)
     with pytest.raises(InvalidValue, match=r"^report of ada must not be negative, got -0.5"):
         contract.settle({**dict.fromkeys(NAMES, 0.5), "ada": -0.5})
@@ -241,7 +246,7 @@ def test_reports_of_others_are_refused():
 def test_an_overstated_weight_is_found_out_by_verification():
     contract = made("uniform", "budget")
     for factor in (1 + 1e-5, 1 - 1e-5, 2.0):
-        forged = replace(contract, eta=contract.eta * factor, written=None)
+        forged = replace(contract, eta=contract.eta * factor, example_in_file=None)
         assert next(f.claim for f in forged.verify() if f.holds is False) == "weight"
 
 

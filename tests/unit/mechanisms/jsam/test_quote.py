@@ -308,7 +308,7 @@ BAD = [
     ),
     (
         [*FIVE, "--expected-budget", "9", "--max-epsilon", "1"],
-        "expected_budget must be less: with everybody at max_epsilon it is not spent, got 9.0",
+        "expected_budget must be smaller: even with everybody at max_epsilon it cannot be spent, got 9.0",
     ),
     ([*NO_NOISE, "--c2", "1"], "--delta is required with --c2"),
     ([*NO_NOISE, "--delta", "0", *PARTS[2:]], "delta must be positive, got 0.0"),

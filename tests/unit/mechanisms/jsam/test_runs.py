@@ -41,7 +41,7 @@ BAD = [
     (["jsam.scheme=cheapest"], "jsam.members is required for cheapest"),
     (["jsam.members=2"], "jsam.members must not be given unless scheme is cheapest or largest losses, got"),
     (["jsam.prior=uniform:2,1"], "jsam.prior: low must be below high = 1, got 2.0"),
-    (["jsam.epsilon=1"], "jsam.epsilon must not be given: it is unknown"),
+    (["jsam.epsilon=1"], "jsam.epsilon is unknown"),
     (["training.participation=0.5"], "training.participation must be left to jsam, got 0.5"),
     (["training.optimizer=adam"], "training.optimizer must be sgd with jsam, got 'adam'"),
     (CONTRACT, "jsam must not be given with contract, got a section [jsam]"),
@@ -78,7 +78,7 @@ def test_losses_that_are_all_alike_choose_nobody(make, small):
     changes = ("jsam.scheme=largest losses", "jsam.clear_losses=true", "jsam.members=2")
     with pytest.raises(InvalidValue) as refused:
         training.train(setting.prepare(make(*JSAM, *changes), dataset=small))
-    message = "jsam.scheme must be another: all clients have the same local loss, got 'largest losses'"
+    message = "jsam.scheme must not be this one: all clients have the same local loss, got 'largest losses'"
     assert str(refused.value) == message
 
 

@@ -211,7 +211,7 @@ BAD = [
     ({"scheme": "largest losses", "members": 3}, "losses is required for largest losses"),
     (
         {"scheme": "largest losses", "members": 3, "losses": np.full(30, 2.3)},
-        "scheme must be another: all clients have the same local loss, got 'largest losses'",
+        "scheme must not be this one: all clients have the same local loss, got 'largest losses'",
     ),
 ]
 

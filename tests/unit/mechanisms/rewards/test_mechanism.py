@@ -56,7 +56,7 @@ def test_the_run_is_the_mechanism(ready, tmp_path):
 def test_nobody_owes_money(ready):
     said = ready("training.rounds=1").settle()
     assert said.amounts == (0, 0, 0, 0)
-    assert (said.unit, said.drawn) == ("money", "accuracy")
+    assert (said.unit, said.figure_column) == ("money", "accuracy")
     again = Statement.from_json(json.loads(json.dumps(said.to_json())))
     assert again.to_json() == said.to_json()
     assert "model rewards" in str(said)
@@ -185,7 +185,7 @@ def test_a_state_survives_as_arrays(ready, moment):
     with np.load(file) as arrays:
         again = made.mechanism.restore(made.setting.agreement, dict(arrays))
     assert again.round_number == state.round_number == moment
-    assert list(again.finished) == list(state.finished)
+    assert list(again.results) == list(state.results)
     before, after = state.arrays(), again.arrays()
     assert list(before) == list(after)
     assert all(np.array_equal(before[name], after[name], equal_nan=True) for name in before)
@@ -335,8 +335,8 @@ BAD = [
     ("rewards.baselines=rank", r"rewards\.baselines must be a list such as"),
     ('rewards.baselines=["best"]', r"rewards\.baselines must be"),
     ("rewards.agents=3", r"rewards\.agents must be a list such as"),
-    ('rewards.agents=["3 bribe"]', r"rewards\.agents must be like '3 free-ride'; known are"),
-    ('rewards.agents=["² free-ride"]', r"rewards\.agents must be like '3 free-ride'; known are"),
+    ('rewards.agents=["3 bribe"]', r"rewards\.agents must look like '3 free-ride'; known kinds:"),
+    ('rewards.agents=["² free-ride"]', r"rewards\.agents must look like '3 free-ride'; known kinds:"),
     ('rewards.agents=["3 noise"]', r"rewards\.agents must have one argument after noise"),
     ('rewards.agents=["3 noise x"]', r"rewards\.agents must have a number after noise"),
     ('rewards.agents=["3 free-ride", "3 copy 1"]', r"rewards\.agents must name 3 once"),
@@ -356,7 +356,7 @@ REFUSED = [
     (['rewards.agents=["1 copy 7"]'], r"rewards\.agents must be clients 0\.\.3"),
     (["rewards.baselines=all"], r"rewards\.baselines must not have lg-fedavg, which needs"),
     (["partition.clients=1"], r"partition\.clients must be at least 2 for rewards"),
-    (["rewards.validation=0.001"], r"rewards\.validation must leave test and validation samples of 30"),
+    (["rewards.validation=0.001"], r"rewards\.validation must leave both test and validation samples of the 30"),
 ]
 
 

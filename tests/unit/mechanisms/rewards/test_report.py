@@ -41,7 +41,7 @@ def test_the_audit_finds_nothing_where_data_are_alike():
 
 
 def test_contributions_fixed_before_training_see_nothing():
-    said = SLICE.attack.answer(AuditOptions(measure="data size", rounds=3, clients=4, tried=2))
+    said = SLICE.attack.answer(AuditOptions(measure="data size", rounds=3, clients=4, cheaters=2))
     assert not any(row["seen"] for row in said.data["cheats"])
     assert said.data["findings"][1]["holds"] is None
     assert len({row["client"] for row in said.data["cheats"]}) == 2
@@ -54,12 +54,12 @@ def test_the_audit_is_the_same_again():
 
 def test_a_rule_is_told_by_its_worst_equilibrium():
     said = RULE.answer(RuleOptions(costs=COSTS, ceiling=2.0, sharing=0.0))
-    worst = predict(game(COSTS), with_ceiling(2.0, 0.0)).found[0]
+    worst = predict(game(COSTS), with_ceiling(2.0, 0.0)).equilibria[0]
     assert said.data["equilibria"][0]["contributions"] == worst.contributions.tolist()
     sentence, clients, totals = said.blocks
     assert sentence == (
         "Under the rule 'ceiling 2' 3 of 3 clients contribute, 3.333 in all, 45% more than under federated "
-        "averaging, and 3 of 3 have at least as much of it as alone."
+        "averaging, and 3 of 3 are at least as well off as alone."
     )
     assert [row[2] for row in clients.rows] == worst.contributions.tolist()
     assert [row[-1] for row in clients.rows] == [True] * 3
@@ -105,7 +105,7 @@ def test_a_total_that_grows_with_the_ceiling_is_warned_of():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: RuleOptions(costs=(0.1,)), "costs must be of at least two clients, got 1"),
+        (lambda: RuleOptions(costs=(0.1,)), "costs must list at least two clients, got 1"),
         (lambda: RuleOptions(costs=(0.1, -1)), r"costs must be positive, got -1 at position 1"),
         (lambda: RuleOptions(costs=COSTS, worth="gold"), "worth must be one of exp, frac, log, got 'gold'"),
         (lambda: RuleOptions(costs=COSTS, sharing=2), "sharing must be between 0 and 1"),

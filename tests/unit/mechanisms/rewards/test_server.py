@@ -12,9 +12,9 @@ from bonafed.mechanisms.rewards.server import (
     checked_participation,
     combine,
     draw_sets,
-    recovered,
     reward_weights,
     who_is_present,
+    who_recovers,
 )
 
 
@@ -128,11 +128,11 @@ def test_sums_do_not_depend_on_how_much_is_summed_at_once():
 
 def test_recovery():
     everybody = np.ones(50, dtype=bool)
-    draws = np.array([recovered(0.2, everybody, seed=1, round_number=t) for t in range(400)])
+    draws = np.array([who_recovers(0.2, everybody, seed=1, round_number=t) for t in range(400)])
     assert abs(draws.mean() - 0.2) < 4 * np.sqrt(0.16 / draws.size)
-    assert recovered(1.0, everybody, seed=1, round_number=1).all()
-    assert not recovered(0.0, everybody, seed=1, round_number=1).any()
-    assert not recovered(1.0, ~everybody, seed=1, round_number=1).any()
+    assert who_recovers(1.0, everybody, seed=1, round_number=1).all()
+    assert not who_recovers(0.0, everybody, seed=1, round_number=1).any()
+    assert not who_recovers(1.0, ~everybody, seed=1, round_number=1).any()
 
 
 def test_presence():

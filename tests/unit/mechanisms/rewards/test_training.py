@@ -27,7 +27,7 @@ from bonafed.mechanisms.rewards import (
     train_with_rewards,
 )
 from bonafed.mechanisms.rewards.measures import cosine_gradient, data_size, participation_rate
-from bonafed.mechanisms.rewards.server import recovered
+from bonafed.mechanisms.rewards.server import who_recovers
 
 TARGETS = np.array([[-1.0, 0.3], [0.0, 2.0], [0.5, -1.0], [1.0, 0.0]])
 P = np.array([0.2, 0.5, 0.7, 1.0])
@@ -41,7 +41,7 @@ def as_printed(local, start, p, rounds, seed, sharing, recovery, own):
         if t > 1:  # at t = 1 all updates are zero
             done = server_step(g, reward_rates(p, sharing=sharing), seed=seed, round_number=t - 1, own=own)
             reference = reference + done.reference
-            lucky = recovered(recovery, np.ones(n, dtype=bool), seed=seed, round_number=t - 1)
+            lucky = who_recovers(recovery, np.ones(n, dtype=bool), seed=seed, round_number=t - 1)
             for i in range(n):
                 theta[i] = reference if lucky[i] else theta[i] + done.rewards[i]
         if t <= rounds:

@@ -42,7 +42,7 @@ def model(**changes):
         (lambda: plan(PRIOR, 1, 0, 5), "clients must be a whole number of at least 1, got 0"),
         (
             lambda: plan(Uniform(0, 1e308), 1, 1, 1),
-            "total_budget must not be too far from the costs for doubles to divide, got 1.0",
+            "total_budget must not be too far from the costs for double precision, got 1.0",
         ),
         (lambda: plan(PRIOR, 1e-322, 1, 200), "total_budget must not be too far from the costs"),
         (lambda: optimal_menu(Uniform(0, 1e308), 1), "budget must not be too far from the costs"),
@@ -60,7 +60,7 @@ def model(**changes):
         (lambda: plan(PRIOR, 1, 2, 5).allocate([1.0]), "reports must have 2 values, got 1"),
         (
             lambda: plan(PRIOR, 1, 2, 5, weights=[1, 2]).menu,
-            "menu must be asked per client: menu_for(n), got 2",
+            "menu differs between clients: use menu_for(n), got 2",
         ),
         (
             lambda: benchmarks(plan(PRIOR, 1, 3, 5), ConvergenceModel(**MODEL)),

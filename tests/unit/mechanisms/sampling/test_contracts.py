@@ -146,9 +146,11 @@ def test_who_does_not_report_does_not_take_part(contract):
     terms = contract.settle({"ada": 0.7, "cyd": 0.5})
     assert terms.clients == ("ada", "cyd")
     assert "2 of 6 clients have reported" in terms.cautions[0]
-    with pytest.raises(InvalidValue, match="reports must be of one client at least"):
+    with pytest.raises(InvalidValue, match="reports must come from at least one client"):
         contract.settle({})
-    with pytest.raises(InvalidValue, match="reports must be of the contract's 6 clients at most, got 7"):
+    with pytest.raises(
+        InvalidValue, match="reports must come from at most the contract's 6 clients, got 7"
+    ):
         contract.settle({**REPORTS, "gil": 1.0})
 
 
@@ -157,12 +159,14 @@ def test_groups_are_by_name():
     assert terms["ben"]["probability"] > terms["ada"]["probability"]  # the heavier one
     assert "group 1" in str(grouped().document())
     assert grouped().document().data["names"] == list(NAMES)
-    with pytest.raises(InvalidValue, match="reports must be of clients that the contract lists, got 'gil'"):
+    with pytest.raises(
+        InvalidValue, match="reports must come from clients that the contract lists, got 'gil'"
+    ):
         grouped().settle({"gil": 1.0})
     data = json.loads(grouped().content)
     with pytest.raises(InvalidValue, match=r"contract.names must be 6 different names, got 5"):
         read({**data, "names": ["ada", "ada", *NAMES[2:]]})
-    with pytest.raises(InvalidValue, match="names must be 6 different ones"):
+    with pytest.raises(InvalidValue, match="names must be 6 different names"):
         plan(BELIEF, 60.0, 6, 20, weights=[1, 2, 1, 2, 1, 1], names=["ada"])
 
 

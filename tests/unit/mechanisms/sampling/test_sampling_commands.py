@@ -88,7 +88,7 @@ def test_prior_free_rules_are_audited_too():
         ({**FREE, "confidence": 0.9}, "confidence must not be given with --prior-free"),
         ({**KNOWN, "reports": "x.csv"}, "reports requires --prior-free"),
         ({**KNOWN, "at": "0.6,x"}, "at must be numbers"),
-        ({**KNOWN, "coins": "no"}, "must be 64 digits 0 to f"),
+        ({**KNOWN, "coins": "no"}, "must be 64 hexadecimal digits in lower case"),
         ({**KNOWN, "budget": 0.0}, "budget must be positive"),
     ],
 )

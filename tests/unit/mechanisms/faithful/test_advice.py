@@ -1,0 +1,199 @@
+"""The five questions that the theory of faithful learning answers."""
+
+import math
+
+import numpy as np
+import pytest
+
+from bonafed.errors import InvalidValue, UnreadableFile
+from bonafed.mechanisms.faithful import bounds
+from bonafed.mechanisms.faithful.advice import (
+    AgentOptions,
+    ClusterOptions,
+    GroupOptions,
+    PopulationOptions,
+    PrivacyOptions,
+)
+from bonafed.mechanisms.faithful.clusters import cluster_count
+from bonafed.mechanisms.faithful.slice import SLICE
+
+ALIKE = {"counts": (100, 400, 400), "delta": 0.0}
+APART = {"counts": (400, 400, 400), "delta": 1.0}
+
+
+def ask(question, options):
+    return SLICE.advice[question].answer(options)
+
+
+@pytest.mark.parametrize(
+    ("question", "options"),
+    [
+        ("join", AgentOptions(**ALIKE)),
+        ("federate-or-cluster", GroupOptions(**ALIKE, groups="0,1/2")),
+        ("manipulation", AgentOptions(**ALIKE)),
+        ("manipulation", AgentOptions(**APART)),
+        ("clusters", ClusterOptions(agents=100, epsilon=0.5)),
+        ("privacy-tradeoff", PrivacyOptions(samples=10_000)),
+    ],
+)
+def test_every_answer_has_words_numbers_and_a_figure(question, options):
+    command = SLICE.advice[question]
+    assert isinstance(options, command.options)
+    document = command.answer(options)
+    assert document.data["question"] == question
+    assert document.blocks[0].endswith(".")
+    assert document.figure().axes
+
+
+class TestPopulation:
+    def test_delta_is_between_the_same_labels_and_one_label_each(self):
+        rows = PopulationOptions((10, 10, 10), classes=2, delta=0.5).population().distributions
+        assert rows.tolist() == [[0.75, 0.25], [0.25, 0.75], [0.75, 0.25]]
+
+    def test_weights_follow_samples(self):
+        assert PopulationOptions((100, 300)).population().weights.tolist() == [0.25, 0.75]
+
+    def test_shares_come_from_a_file(self, tmp_path):
+        file = tmp_path / "shares.csv"
+        file.write_text("0.2,0.8\n1,0\n")
+        rows = PopulationOptions((10, 10), shares=file).population().distributions
+        assert rows.tolist() == [[0.2, 0.8], [1.0, 0.0]]
+
+    @pytest.mark.parametrize(
+        ("content", "rule"),
+        [
+            ("0.2,0.8\n", "shares must have 2 rows"),
+            ("0.2,0.8\n0.5,0.6\n", "shares must be rows of probabilities"),
+            ("0.2,0.8\n-0.5,1.5\n", "shares must be rows of probabilities"),
+            ("0.2,0.8\nnan,0.5\n", "shares must be rows of probabilities"),
+        ],
+    )
+    def test_shares_are_probabilities(self, tmp_path, content, rule):
+        file = tmp_path / "shares.csv"
+        file.write_text(content)
+        with pytest.raises(InvalidValue, match=rule):
+            PopulationOptions((10, 10), shares=file).population()
+
+    def test_what_is_no_table_of_numbers_is_unreadable(self, tmp_path):
+        file = tmp_path / "shares.csv"
+        file.write_text("a,b\n")
+        for path in (file, tmp_path / "none.csv"):
+            with pytest.raises(UnreadableFile, match="rows of numbers"):
+                PopulationOptions((10, 10), shares=path).population()
+
+    @pytest.mark.parametrize("counts", [(10,), (10, 0), (10, 0.5), (10, 2.5), (10, -1)])
+    def test_counts_are_whole_samples_of_two_agents(self, counts):
+        with pytest.raises(InvalidValue, match="counts"):
+            PopulationOptions(counts)
+
+    @pytest.mark.parametrize("confidence", [0.0, 1.0, -0.1, math.nan])
+    def test_confidence_is_a_probability(self, confidence):
+        with pytest.raises(InvalidValue, match="confidence"):
+            PopulationOptions((10, 10), confidence=confidence)
+
+    def test_the_agent_is_one_of_them(self):
+        with pytest.raises(InvalidValue, match=r"agent must be in 0\.\.1, got 2"):
+            AgentOptions((10, 10), agent=2)
+
+
+class TestJoin:
+    def test_many_small_agents_that_are_alike_join(self):
+        options = AgentOptions((10,) * 50)
+        data = ask("join", options).data
+        population = options.population()
+        assert data["choice"] == "join"
+        assert data["risk_alone"] == bounds.local_risk(population)[0]
+        assert data["risk_together"] == bounds.federated_risk(population)[0]
+        assert data["largest_payment"] == bounds.payment_upper_bound(1 / 50, math.sqrt(2), 0.1)
+        assert data["risk_together"] + data["largest_payment"] < data["risk_alone"]
+
+    def test_whoever_is_unlike_the_others_stays_alone(self):
+        document = ask("join", AgentOptions((100_000,) * 3, delta=1.0))
+        assert document.data["choice"] == "stay alone"
+        assert "unlike the others'" in document.blocks[0]
+
+    def test_the_payment_may_tip_the_balance(self):
+        document = ask("join", AgentOptions((1000,) * 3, regulariser=0.1))
+        data = document.data
+        assert data["risk_together"] < data["risk_alone"] <= data["risk_together"] + data["largest_payment"]
+        assert data["choice"] == "stay alone"
+        assert "unless its payment turns out below" in document.blocks[0]
+
+
+class TestFederateOrCluster:
+    def test_agents_are_grouped_by_their_main_label(self):
+        data = ask("federate-or-cluster", GroupOptions((10,) * 4, classes=2, delta=0.9)).data
+        assert data["groups"] == [[0, 2], [1, 3]]
+
+    def test_the_choice_has_the_smallest_bound(self):
+        options = GroupOptions((200,) * 4, groups="0,1/2,3")
+        data = ask("federate-or-cluster", options).data
+        assert data["groups"] == [[0, 1], [2, 3]]
+        assert data["bounds"] == bounds.federate_or_cluster(options.population(), [[0, 1], [2, 3]]).bounds
+        assert data["choice"] == min(data["bounds"], key=data["bounds"].get) == "federate"
+
+    @pytest.mark.parametrize("groups", ["", "/", "0,1//2,3", "0,x/1", "0,1/", "-1,0", "0;1"])
+    def test_groups_are_lists_of_agents(self, groups):
+        with pytest.raises(InvalidValue, match="groups must be groups of agents such as 0,1/2,3"):
+            GroupOptions((10,) * 4, groups=groups)
+
+    @pytest.mark.parametrize("groups", ["0,1/2", "0,1/1,2,3", "0,1/2,3,4"])
+    def test_every_agent_is_in_one_group(self, groups):
+        with pytest.raises(InvalidValue, match=r"groups must hold every agent 0\.\.3 once"):
+            ask("federate-or-cluster", GroupOptions((10,) * 4, groups=groups))
+
+
+class TestManipulation:
+    def test_the_factor_minimises_the_bound(self):
+        options = AgentOptions((10, 400, 400), delta=0.2)
+        data, population = ask("manipulation", options).data, options.population()
+        factor = data["best_factor"][0]
+        assert factor > 1
+        nearby = [bounds.manipulated_risk(population, factor * x)[0] for x in (0.9, 1.0, 1.1)]
+        assert data["risk_manipulated"][0] == nearby[1] == min(nearby)
+        assert data["risk_manipulated"][0] < data["risk_honest"][0]
+
+    def test_a_factor_without_limit_is_the_risk_alone(self):
+        options = AgentOptions((100_000,) * 3, delta=1.0)
+        document = ask("manipulation", options)
+        assert document.data["best_factor"] == [None] * 3
+        assert np.array(document.data["risk_manipulated"]) == pytest.approx(
+            bounds.local_risk(options.population())
+        )
+        assert "without limit" in document.blocks[0]
+
+
+class TestClusters:
+    def test_the_number_is_that_of_theorem_two(self):
+        data = ask("clusters", ClusterOptions(agents=100, epsilon=50.0)).data
+        assert data["clusters"] == cluster_count(100, 0.6, math.sqrt(2), 0.1, 50.0) < 100
+        numbers = [row["clusters"] for row in data["table"]]
+        assert numbers == sorted(numbers, reverse=True)
+
+    def test_nothing_is_saved_where_every_agent_needs_its_own(self):
+        document = ask("clusters", ClusterOptions(agents=10, epsilon=1e-3))
+        assert document.data["clusters"] == 10
+        assert "Nothing is saved" in document.blocks[0]
+
+
+class TestPrivacyTradeoff:
+    def test_much_data_makes_payments_usable(self):
+        data = ask("privacy-tradeoff", PrivacyOptions(samples=10_000_000)).data
+        assert data["usable"]
+        assert data["payment_error"] <= data["payment_scale"]
+
+    def test_little_data_needs_more_of_it_or_of_epsilon(self):
+        document = ask("privacy-tradeoff", PrivacyOptions(samples=100, epsilon=2.0))
+        assert not document.data["usable"]
+        assert "Do not" in document.blocks[0]
+        assert "would be enough" in document.blocks[0]
+        table = document.data["table"]
+        assert [row["epsilon"] for row in table] == sorted(row["epsilon"] for row in table)
+        assert 2.0 in [row["epsilon"] for row in table]
+        errors = [row["model_error"] + row["payment_error"] for row in table]
+        assert errors == sorted(errors, reverse=True)  # more epsilon, less noise
+
+    @pytest.mark.parametrize("delta", [0.0, 1.0, 2.0])
+    def test_delta_is_refused_under_its_own_name(self, delta):
+        with pytest.raises(InvalidValue, match="delta"):
+            PrivacyOptions(delta=delta)

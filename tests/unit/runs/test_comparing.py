@@ -1,0 +1,87 @@
+"""One federation under every mechanism that applies."""
+
+import pytest
+
+from bonafed import InvalidValue, compare
+from bonafed.mechanisms.catalogue import CATALOGUE
+
+FEDERATION = {
+    "data": {"name": "digits"},
+    "partition": {"kind": "label_dirichlet", "clients": 5, "beta": 0.5},
+    "model": {"name": "softmax"},
+    "training": {"rounds": 4, "learning_rate": 0.5, "steps": 3},
+    "run": {"cores": 1},
+}
+MONEY = {
+    "budget": 20.0, "costs": "uniform:0.5,1.5", "sensitivities": "uniform:0,1", "max_epsilon": 5.0,
+    "clip": 1.0,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def comparison():
+    return compare({**FEDERATION, "compare": MONEY})
+
+
+def test_every_mechanism_is_in_it(comparison):
+    assert {entrant.mechanism for entrant in comparison.entrants} == set(CATALOGUE)
+    assert not [entrant.reason for entrant in comparison.entrants if entrant.reason]
+
+
+def test_all_are_judged_on_the_same_clients_and_within_the_same_steps(comparison):
+    most = 4 * 3 * 5
+    for entrant in comparison.entrants:
+        assert entrant.result.statement.clients == tuple("01234")
+        assert 0 < entrant.row()["steps"] <= most
+        assert 0 <= entrant.row()["test accuracy"] <= 1
+
+
+def test_lies_are_looked_for_under_all_of_them(comparison):
+    gains = {entrant.mechanism: entrant.row()["best lie gains"] for entrant in comparison.entrants}
+    assert gains["fedavg"] > 0  # whoever overstates its update pulls the model towards its data
+    assert gains["sampling"] == gains["jsam"] == 0
+    assert "fedavg: VIOLATED, client" in str(comparison)
+
+
+def test_only_who_pays_has_spent_and_only_who_promises_has_an_epsilon(comparison):
+    spent = {entrant.mechanism for entrant in comparison.entrants if entrant.row()["money"] is not None}
+    private = {e.mechanism for e in comparison.entrants if e.row()["largest epsilon"] is not None}
+    assert spent == {"sampling", "jsam"}
+    assert private == {"jsam"}
+    assert comparison["jsam"].row()["largest epsilon"] <= 5
+
+
+def test_who_does_not_apply_says_why():
+    shown = compare({**FEDERATION, "compare": {"mechanisms": ["fedavg", "sampling", "jsam"]}})
+    assert shown["sampling"].reason == "needs a budget and a prior of the cost of taking part"
+    assert "jsam does not apply: needs a budget" in str(shown)
+    assert shown.to_json()["mechanisms"][1]["applies"] is False
+
+
+def test_nobody_applying_is_refused():
+    with pytest.raises(InvalidValue, match="compare must have a mechanism that applies"):
+        compare({**FEDERATION, "compare": {"mechanisms": ["sampling"]}})
+
+
+def test_a_table_of_the_file_goes_before_what_is_common():
+    own = {"prior": "uniform:0.5,1.5", "total_budget": 12.0, "scheme": "uniform"}
+    shown = compare({**FEDERATION, "contract": own, "compare": {**MONEY, "mechanisms": ["sampling"]}})
+    assert shown["sampling"].result.statement.totals["budget"] == 12.0
+
+
+def test_it_is_drawn_and_kept(tmp_path):
+    folder = tmp_path / "kept"
+    tables = {**FEDERATION, "compare": {"mechanisms": ["fedavg"]}}
+    first = compare(tables, folder=folder)
+    assert (folder / "fedavg" / "summary.json").is_file()
+    again = compare(tables, folder=folder)
+    assert again["fedavg"].result.summary == first["fedavg"].result.summary
+    first.plot(tmp_path / "compare.png")
+    assert (tmp_path / "compare.png").stat().st_size > 1000
+
+
+def test_unknown_mechanisms_and_keys_are_refused():
+    with pytest.raises(InvalidValue, match="must be one of fedavg"):
+        compare({**FEDERATION, "compare": {"mechanisms": ["barter"]}})
+    with pytest.raises(InvalidValue, match=r"compare.buget must not be given.*did you mean budget"):
+        compare({**FEDERATION, "compare": {"buget": 3}})
