@@ -42,7 +42,7 @@ SEED = 2026
 POINTS = 2_000  # costs of the discrete priors
 REPORTS = 1_000_000
 CHECKED = 50  # reports compared with the oracle
-QUOTE = "quote --prior uniform:0.5,1.5 --clients 100 --rounds 200 --budget 10000"
+QUOTE = "quote sampling --prior uniform:0.5,1.5 --clients 100 --rounds 200 --budget 10000"
 _TOUCHES_TORCH = """
 import contextlib, io, sys
 sys.argv = ["bonafed"] + {arguments!r}

@@ -83,5 +83,5 @@ def test_it_is_drawn_and_kept(tmp_path):
 def test_unknown_mechanisms_and_keys_are_refused():
     with pytest.raises(InvalidValue, match="must be one of fedavg"):
         compare({**FEDERATION, "compare": {"mechanisms": ["barter"]}})
-    with pytest.raises(InvalidValue, match=r"compare.buget must not be given.*did you mean budget"):
+    with pytest.raises(InvalidValue, match=r"compare.buget is unknown .did you mean budget"):
         compare({**FEDERATION, "compare": {"buget": 3}})

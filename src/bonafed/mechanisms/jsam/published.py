@@ -13,15 +13,15 @@ What the file states, and nothing else, fixes the terms of every client for any 
     delta, rounds, clients_per_round, clip
                         what epsilon is for: the draws, the noise and the promise to every record
     decimals            digits after the point of an amount of money
-    coins               the commitment to the secret that decides who is drawn, if the server made one
+    coins               the commitment to how who is drawn is decided, where the server made one
     example             terms of some clients if reports were the quantiles of the prior
 
 Terms are computed from the other numbers (theory B3). The example shows what these come to, so that nobody
-changes one of them unnoticed and another implementation can be checked against it: a file whose example
-does not show the terms that will be paid is refused when it is read. Terms do not depend on the order of
-reports: clients are taken in the order of their names, shorter ones first, which is also who comes first
-where virtual costs are equal. It depends on no report, and who comes second is left with the same utility,
-as V_k is continuous.
+changes one of them unseen and another implementation can be held against it: a file whose example does not
+show the terms that will be paid is refused when it is read. Terms do not depend on the order of reports:
+clients are taken in the order of their names, shorter ones first, which is also who comes first where
+virtual costs are equal. It depends on no report, and who comes second is left with the same utility, as V_k
+is continuous.
 
 A hard budget is not published: its weight follows from the reports, every client has a say in it, and the
 contract could not promise that no lie pays. `expected_budget` is what can be promised.
@@ -44,7 +44,7 @@ from bonafed.economics import money
 from bonafed.economics.claims import Finding
 from bonafed.economics.priors import Prior
 from bonafed.economics.registry import field, prior_from_json
-from bonafed.errors import InvalidValue
+from bonafed.errors import InvalidValue, MissingValue
 from bonafed.learning.federation import Question
 from bonafed.mechanisms.contracts.canonical import (
     canonical_bytes,
@@ -112,7 +112,7 @@ class JsamContract(Shown):
     members: int | None = None  # M of "cheapest"
     max_epsilon: float | Mapping[str, float] | None = None  # most that is bought from a client
     expected_budget: float | None = None  # money on average over the prior that eta was found for
-    decimals: int = money.DECIMALS  # decimals of an amount
+    decimals: int = money.DECIMALS  # digits after the point of an amount
     coin_commitment: str | None = None  # SHA-256, in hex, of the secret that decides who is drawn
     example_in_file: Example | None = dataclasses.field(default=None, repr=False)  # None: not read from one
 
@@ -255,7 +255,7 @@ class JsamContract(Shown):
         ([1.925, 1.419, 0.0], [1.42, 1.3, 0.0])
         """
         if len(reports) != self.clients:
-            raise InvalidValue("reports", f"must come from {self.clients} clients", len(reports))
+            raise InvalidValue("reports", f"must be of {self.clients} clients", len(reports))
         costs = {name: checks.non_negative(f"report of {name}", cost) for name, cost in reports.items()}
         names = sorted(costs, key=by_name)
         settlement = settle(
@@ -275,7 +275,7 @@ class JsamContract(Shown):
         return verify(self)
 
     def prospect(self, report: float) -> Document:
-        """What a participant with this true cost would earn, and what the best lie would gain."""
+        """What a participant whose true cost this is would earn, and what the best lie would gain."""
         from bonafed.mechanisms.jsam.prospects import prospect
 
         return prospect(self, report).document()
@@ -330,9 +330,10 @@ def contract(
     >>> offer.settle({"ada": 0.2, "ben": 0.5}).epsilon.round(3).tolist()
     [2.187, 1.611]
     """
-    if (eta is None) == (expected_budget is None):
-        both = "neither" if eta is None else "both"
-        raise InvalidValue("eta", "or expected_budget must be set", both)
+    if eta is None and expected_budget is None:
+        raise MissingValue("eta", "is required, or expected_budget in its place")
+    if eta is not None and expected_budget is not None:
+        raise InvalidValue("expected_budget", "must not be set together with eta", expected_budget)
     offer = JsamContract(
         clients, prior, 1.0 if eta is None else eta, noise_of("noise_scale", noise_scale), rounds, clip,
         delta, clients_per_round, scheme, members, max_epsilon, decimals=decimals,
@@ -351,7 +352,7 @@ def publish(contract: JsamContract, expected_budget: float) -> JsamContract:
 
 
 def contract_from_json(data: JSONObject) -> JsamContract:
-    """The contract in a file; every field is checked, and no other is allowed."""
+    """The contract of a file: every field is checked, and there is no other."""
     kind = field(data, "format", "contract")
     if kind != FORMAT:
         raise InvalidValue("contract.format", f"must be {FORMAT!r}", repr(kind)[:60])
@@ -361,7 +362,7 @@ def contract_from_json(data: JSONObject) -> JsamContract:
     optional = {name: data[name] for name in ("members", "max_epsilon", "expected_budget") if name in data}
     for name, value in optional.items():
         if value is None:
-            raise InvalidValue(f"contract.{name}", "must be left out if there is none", "null")
+            raise InvalidValue(f"contract.{name}", "must not be there if there is none", "null")
     prior = prior_from_json(field(data, "prior", "contract"))
     noise = noise_of("contract.noise_scale", field(data, "noise_scale", "contract"))
     coins = coins_from_json(data.get("coins"))

@@ -1,0 +1,55 @@
+"""Contracts from the front door: made in one call, published, settled, and drawn."""
+
+import pytest
+
+import bonafed
+from bonafed.mechanisms.contracts.files import write_contract
+
+COSTS = {"ada": 0.61, "ben": 0.95, "eve": 0.7}
+BELIEF = bonafed.Uniform(0.5, 1.5)
+
+
+def jsam(**options):
+    return bonafed.jsam.contract(BELIEF, 3, 20, noise_scale=1.0, clip=1.0, **options)
+
+
+CONTRACTS = {
+    "sampling": lambda: bonafed.sampling.contract(BELIEF, 30, 3, 20),
+    "groups": lambda: bonafed.sampling.contract(BELIEF, 30, 3, 20, weights=[1, 2, 3], names=list(COSTS)),
+    "prior-free": lambda: bonafed.sampling.prior_free_contract(1.5, 30, 3, 20),
+    "uniform": lambda: bonafed.sampling.BenchmarkContract("uniform", BELIEF, 3, 20, 30.0),
+    "jsam": lambda: jsam(eta=5),
+    "caps": lambda: jsam(eta=5, max_epsilon=dict.fromkeys(COSTS, 2.0)),
+    "money": lambda: jsam(expected_budget=3),
+}
+
+
+@pytest.mark.parametrize("kind", CONTRACTS)
+def test_a_contract_and_its_terms_show_and_draw_themselves(kind, tmp_path):
+    contract = CONTRACTS[kind]()
+    terms = contract.settle(COSTS)
+    for value in (contract, terms):
+        assert "<table>" in value._repr_html_()
+        assert str(value)
+        path = tmp_path / "figure.png"
+        value.plot(path)
+        assert path.read_bytes().startswith(b"\x89PNG")
+    for name in COSTS:
+        assert name in str(terms)
+
+
+@pytest.mark.parametrize("kind", CONTRACTS)
+def test_it_is_the_same_from_a_file(kind, tmp_path):
+    contract, path = CONTRACTS[kind](), tmp_path / "contract.json"
+    write_contract(contract, path)
+    again = bonafed.read_contract(path)
+    assert again.digest == contract.digest
+    assert again.settle(COSTS).to_json() == contract.settle(COSTS).to_json()
+
+
+def test_privacy_is_bought_by_a_weight_or_by_a_sum_of_money():
+    with pytest.raises(bonafed.InvalidValue, match=r"^eta is required, or expected_budget in its place$"):
+        jsam()
+    with pytest.raises(bonafed.InvalidValue, match=r"^expected_budget must not be set together with eta"):
+        jsam(eta=5, expected_budget=3)
+    assert jsam(expected_budget=3).expected_budget == 3
