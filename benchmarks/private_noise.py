@@ -44,8 +44,8 @@ def worker(name: str) -> None:
     from bonafed.learning.federation import Roster
     from bonafed.learning.local import EngineFederation
     from bonafed.learning.participation import weighted_mean
+    from bonafed.learning.rounds import averaged, training_tasks
     from bonafed.learning.work import LocalTraining
-    from bonafed.mechanisms.averaging import averaged, training_tasks
 
     model, shape, clients, each, batch = CASES[name]
     torch.manual_seed(0)

@@ -10,8 +10,8 @@ from bonafed.learning.engine.programs import program_for
 from bonafed.learning.federation import Models, Roster
 from bonafed.learning.local import EngineFederation
 from bonafed.learning.participation import weighted_mean
+from bonafed.learning.rounds import averaged, require_all, training_tasks
 from bonafed.learning.work import LocalTraining
-from bonafed.mechanisms.averaging import averaged, require_all, training_tasks
 
 
 def one_round(federation: EngineFederation, model: Models, spec: LocalTraining, seed: int) -> Models:

@@ -12,7 +12,7 @@ from bonafed.learning.engine.jobs import Job
 from bonafed.learning.federation import Roster
 from bonafed.learning.local import EngineFederation
 from bonafed.learning.noise import Secret
-from bonafed.mechanisms.averaging import averaged, failures, require_all, training_tasks
+from bonafed.learning.rounds import averaged, failures, require_all, training_tasks
 
 
 def make_jobs(parts, clients, noise=None):

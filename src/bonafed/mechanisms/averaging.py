@@ -18,63 +18,42 @@ fails counts as one that changes nothing, and nobody is told: no noise hides any
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any, ClassVar, Literal, Protocol, cast
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from bonafed import checks
 from bonafed.checks import Floats, finite_or_none
 from bonafed.economics.claims import Statement
-from bonafed.errors import BadModel, BadUpdate, InvalidValue, MissingValue
-from bonafed.learning.federation import Federation, Need, Question, Roster, Task, Total, Train
-from bonafed.learning.participation import Participation, require_known, weighted_mean
+from bonafed.errors import InvalidValue, MissingValue
+from bonafed.learning.federation import Federation, Need, Question, Roster
+from bonafed.learning.participation import Participation, weighted_mean
 from bonafed.learning.privacy import (
-    REPLACE,
     Adjacency,
     Batches,
     Calibration,
     Ledger,
     Release,
-    covering,
-    noise_multiplier,
-    sampled_multiplier,
 )
+from bonafed.learning.rounds import averaged, failures, require_all, training_tasks
 from bonafed.learning.sections import (
     BY_THEOREM,
     PROPOSITION_1,
-    REPRODUCIBLE,
     NoiseSource,
     Privacy,
     Training,
 )
-from bonafed.learning.work import LocalTraining, largest_sum, record_steps, sampling_rate, step_count
+from bonafed.learning.work import LocalTraining, record_steps, sampling_rate, step_count
+from bonafed.mechanisms.promises import Promise, noise_multipliers, privacy_notes
 from bonafed.mechanisms.protocol import Agreement, Arrays, Config, Contract, Lottery, Reports, Round
 from bonafed.randomness import Purpose, round_generator
 from bonafed.sections import named
 
-HARDLY_A_PROMISE = 10.0  # an epsilon above this protects hardly anybody
 Ints = NDArray[np.int64]
 Rates = Callable[[int], Floats]  # of round 1, 2, ...: (1,) for all its local steps, or one for each
-Ideal = Callable[[float, float], float]  # (epsilon, delta) -> noise multiplier, in exact arithmetic
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Promise:
-    """What every client was promised about its records, over the whole run."""
-
-    epsilon: Floats  # (N,) 0: nothing is released
-    delta: float
-    clip: float  # largest norm of one record's gradient
-    batches: Batches = "passes"
-    calibration: Calibration = "exact"
-    noise: NoiseSource = "secret"
-    adjacency: Adjacency = REPLACE
-    table: str = "privacy"  # of the config, under which bad values are refused
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -358,7 +337,7 @@ class Averaging:
             forms={"epsilon": ".4g", **statement.forms},
             totals={**statement.totals, "largest_epsilon": float(epsilon.max())},
             facts={**statement.facts, **facts},
-            notes=(*_privacy_notes(promise, float(epsilon.max())), *statement.notes),
+            notes=(*privacy_notes(promise, float(epsilon.max())), *statement.notes),
         )
 
     def local_training(self, number: int, agreement: Agreement) -> LocalTraining:
@@ -418,74 +397,6 @@ class Averaging:
         return Ledger((Release(0, 0, sigma, times),)).epsilon(0, promise.delta)
 
 
-def training_tasks(
-    names: Sequence[str],
-    model: NDArray[Any],
-    who: Participation,
-    spec: LocalTraining,
-    *,
-    round_number: int,
-    seed: int,
-    noise_multipliers: ArrayLike | None = None,
-) -> list[Task]:
-    """A task per participation, from one shared model (P,); a client drawn again gets another copy.
-
-    `noise_multipliers` are those of all clients, (N,).
-    """
-    clients = who.clients.tolist()
-    require_known(clients, len(names))
-    noise = None
-    if noise_multipliers is not None:
-        noise = checks.vector("noise_multipliers", noise_multipliers, length=len(names)).tolist()
-    models, copies, works = model[None], dict[int, int](), dict[tuple[int, float], Train]()
-    tasks, prefix = list[Task](), f"round {round_number}, "
-    for client in clients:
-        copy = copies.get(client, 0)
-        copies[client] = copy + 1
-        kind = copy, 0.0 if noise is None else noise[client]
-        work = works.get(kind)
-        if work is None:
-            work = works[kind] = Train(spec, round_number, seed, *kind)
-        name = names[client]
-        tasks.append(Task(f"{prefix}{name}, {copy}", name, models, work))
-    return tasks
-
-
-def require_all(tasks: Sequence[Task], total: Total, round_number: int) -> None:
-    """Everybody delivered."""
-    if all(total.delivered):
-        return
-    for task, fine in zip(tasks, total.delivered, strict=True):
-        if not fine:
-            raise BadUpdate(task.client, round_number, total.failures[task.identifier].reason)
-
-
-def failures(who: Participation, total: Total) -> list[int]:
-    """Clients that did not deliver, in the order of the roster, with multiplicity."""
-    return sorted(who.clients[~np.array(total.delivered, dtype=bool)].tolist())
-
-
-def averaged(
-    model: NDArray[Any], who: Participation, total: Total, round_number: int, *, fill_in: bool
-) -> NDArray[Any]:
-    """(P,) the shared model after a round; it must be finite.
-
-    `fill_in`: in a mean, the shares of those who did not deliver go to the others; else they are lost.
-    """
-    change = total.values[0]
-    if fill_in and who.is_mean and not all(total.delivered):
-        in_order = np.argsort(who.clients, kind="stable")
-        shares = who.weights[in_order][np.array(total.delivered, dtype=bool)[in_order]].tolist()
-        if left := sum(shares):
-            change = change / left
-    with np.errstate(over="ignore", invalid="ignore"):  # reported below
-        after: NDArray[Any] = (model + change).astype(model.dtype)  # the change is of double precision
-        finite = math.isfinite(float(after.sum(dtype=np.float64)))
-    if not finite:
-        raise BadModel(round_number)
-    return after
-
-
 def learning_rates(config: Config, members: Roster) -> tuple[Config, Rates]:
     """The learning rates of every round, and the config with the constants they came from.
 
@@ -527,67 +438,3 @@ def _rates_by_theorem(config: Config, training: Training, members: Roster) -> tu
     return replace(config, training=resolved), lambda number: proposition_1_rates(
         smooth, convex, steps, number, variant
     )
-
-
-def noise_multipliers(
-    promise: Promise, turns: Ints, sizes: Ints, spec: LocalTraining, parameters: int
-) -> Floats:
-    """(N,) for each client the noise that just keeps its promise over the releases its records are in.
-
-    `turns` is how often each takes part. Noise of a secret is computed with a margin for its arithmetic
-    (decision 0010); noise that a seed takes off promises nothing, and has none.
-    """
-    longest = max((largest_sum(int(n), spec) for n in sizes if n), default=0.0)
-    if promise.epsilon.size and promise.epsilon.max() > 0:  # bad values are refused even if nobody releases
-        noise_multiplier(float(promise.epsilon.max()), promise.delta)
-    multipliers = np.zeros(sizes.size)
-    for client, (epsilon, count, size) in enumerate(
-        zip(promise.epsilon.tolist(), turns.tolist(), sizes.tolist(), strict=True)
-    ):
-        times = count * record_steps(size, spec) if size else 0
-        if times:
-            reach = longest if promise.noise == "secret" else None
-            multipliers[client] = _calibrated(
-                promise.calibration, epsilon, promise.delta, times, sampling_rate(size, spec),
-                parameters * times, reach,
-            )  # fmt: skip
-    return multipliers
-
-
-@lru_cache(maxsize=4096)  # many clients are alike, and batches drawn by coins take tenths of a second
-def _calibrated(
-    calibration: Calibration,
-    epsilon: float,
-    delta: float,
-    times: int,
-    rate: float | None,
-    numbers: int,
-    reach: float | None,
-) -> float:
-    """The noise multiplier for so many releases of so many `numbers` together; reach None: no margin."""
-    ideal = _ideal(calibration, times, rate)
-    return ideal(epsilon, delta) if reach is None else covering(ideal, epsilon, delta, numbers, reach)
-
-
-def _ideal(calibration: Calibration, times: int, rate: float | None) -> Ideal:
-    """Calibration for so many releases that a record is in, or in by a coin at this rate."""
-    if rate is not None:
-        return lambda epsilon, delta: sampled_multiplier(epsilon, delta, rate, times)
-    return lambda epsilon, delta: noise_multiplier(epsilon, delta, times, calibration)
-
-
-def _privacy_notes(promise: Promise, loss: float) -> list[str]:
-    """What the user should know about the privacy of a run."""
-    notes = []
-    epsilon = float(promise.epsilon.max())
-    if promise.noise == "reproducible":
-        notes.append(REPRODUCIBLE)
-    if promise.calibration == "printed":
-        outcome = "was broken" if loss > epsilon else "was kept here, with more noise than it needs"
-        notes.append(
-            f"the printed calibration need not keep its promise (erratum J-13): "
-            f"epsilon {epsilon:.4g} was asked for, {loss:.4g} was spent, so it {outcome}"
-        )
-    if promise.table == "privacy" and epsilon > HARDLY_A_PROMISE:
-        notes.append(f"an epsilon of {epsilon:.4g} is hardly a promise of privacy")
-    return notes

@@ -82,7 +82,7 @@ def notes(setting: Setting, records: Sequence[JSONObject]) -> list[str]:
 
 
 def statement_of(summary: JSONObject, folder: Path | None) -> Statement:
-    """The statement in a summary; refused where an older version wrote that."""
+    """The statement in a summary; one written by an older version is refused."""
     try:
         statement = Statement.from_json(summary["statement"])
     except (KeyError, TypeError) as error:

@@ -66,7 +66,7 @@ class TestWhatIsSigned:
             assert text in out
         code, _, err = bonafed("verify", "r.json", "--cost", "1")
         assert code == 2
-        assert "cost must be asked of a contract" in err
+        assert "cost cannot be priced alone" in err
 
 
 class TestWhatIsEarned:
@@ -223,7 +223,7 @@ def test_past_costs_and_reports_are_two_things(bonafed):
         "quote", "sampling", "--prior-free", "--highest", "1", "--past-costs", "f.csv", *SMALL
     )
     assert code == 2
-    assert "what the clients state is --reports" in err
+    assert "use --reports for what the clients state" in err
     code, _, err = bonafed("quote", "sampling", "--past-costs", "f.csv", "--reports", "f.csv", *SMALL)
     assert (code, err) == (
         2,

@@ -377,7 +377,7 @@ def test_a_crew_serves_its_own_federation_only():
     program, samples, parts = federation(module, (1, 6, 6))
     crew = Crew(program, Samples(samples.features, samples.labels))
     jobs, start = make_jobs(parts, np.arange(2)), flat_parameters(module)
-    with pytest.raises(InvalidValue, match="crew must be of this program and these samples"):
+    with pytest.raises(InvalidValue, match="crew must belong to this program and these samples"):
         list(
             run_jobs(
                 program, start, samples, jobs, LocalTraining(5, 0.1), seed=0, round_number=0, crew=crew

@@ -12,8 +12,8 @@ from bonafed.learning.engine.programs import flat_parameters, program_for
 from bonafed.learning.engine.sequential import run_jobs_sequentially
 from bonafed.learning.federation import Failure, Gradients, Objective, Task, Train
 from bonafed.learning.participation import Participation, weighted_mean
+from bonafed.learning.rounds import training_tasks
 from bonafed.learning.work import LocalTraining
-from bonafed.mechanisms.averaging import training_tasks
 
 PARTS = split((4, 3, 5))
 EVERYONE = np.arange(3)

@@ -46,7 +46,7 @@ def largest_norm(features: NDArray[np.floating]) -> float:
 
 
 def scaled_features(features: NDArray[np.floating], norm: float | None = None) -> tuple[Floats, float]:
-    """(n, d) samples flattened, with a constant, divided by the largest row norm or `norm`; and that norm."""
+    """(n, d) samples flattened, with a constant, divided by the largest norm or `norm`; and that norm."""
     flat = np.asarray(features, dtype=np.float64).reshape(len(features), -1)
     rows = np.hstack([flat, np.ones((len(flat), 1))])
     largest = float(np.linalg.norm(rows, axis=1).max()) if norm is None else norm

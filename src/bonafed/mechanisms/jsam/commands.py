@@ -172,7 +172,7 @@ class QuoteOptions(_Noise):
         _path, None, metavar="FILE.csv", help="What each client states as its cost of epsilon."
     )
     clients: int | None = key(
-        checks.whole, None, help="Instead of --reports: draw so many costs from the prior."
+        checks.whole, None, help="Instead of --reports: draw this many costs from the prior."
     )
     seed: int = key(checks.seed, 0, help="Of the costs drawn.")
     eta: float | None = key(checks.positive, None, help="Weight of the training loss against money.")
@@ -202,7 +202,7 @@ class QuoteOptions(_Noise):
     variant: Literal["exact", "printed"] = key(
         one_of(Literal["exact", "printed"]),
         "exact",
-        help="Or printed: the plan only of the paper's Algorithm 1.",
+        help="Or printed: the plan of the paper's Algorithm 1, without payments.",
     )
     grid: float | None = key(
         checks.positive, None, help="With --variant printed: its step of probability (0.0001)."

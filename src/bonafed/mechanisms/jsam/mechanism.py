@@ -44,12 +44,13 @@ from bonafed.learning.federation import (
 from bonafed.learning.participation import Participation
 from bonafed.learning.sections import NoiseSource
 from bonafed.learning.work import record_steps
-from bonafed.mechanisms.averaging import Account, Averaging, AveragingState, Promise
+from bonafed.mechanisms.averaging import Account, Averaging, AveragingState
 from bonafed.mechanisms.jsam.noise import Ingredients, Noise, scale_of
 from bonafed.mechanisms.jsam.published import JsamContract, PublishedScheme, publish, question
 from bonafed.mechanisms.jsam.schemes import LARGEST_LOSSES, PUBLISHED, Scheme, settle_scheme
 from bonafed.mechanisms.jsam.section import VERIFIABLE, JsamSection
 from bonafed.mechanisms.jsam.terms import JsamTerms
+from bonafed.mechanisms.promises import Promise
 from bonafed.mechanisms.protocol import Agreement, Arrays, Config, Contract, Lottery, Reports, Round
 from bonafed.randomness import Purpose, generator
 from bonafed.sections import named

@@ -48,9 +48,9 @@ from bonafed.errors import InvalidValue
 from bonafed.mechanisms.jsam.allocation import Plan
 from bonafed.mechanisms.jsam.ladder import Ints, Own
 from bonafed.mechanisms.jsam.rules import Jsam, Rule
+from bonafed.mechanisms.promises import HARDLY_A_PROMISE
 
 PaymentVariant = Literal["ex-post", "bayesian"]
-HARDLY_A_PROMISE = 10.0  # epsilon: one record may change the odds of what is seen by e^10, 22,000
 FLOOR = 1e-6  # of the highest cost: reports, or finitely many virtual costs, below count as this
 _CELLS = 128  # of (iii) to begin with
 _CHUNK = 1 << 18  # nodes asked at a time

@@ -249,7 +249,7 @@ class PriorFreeContract(Shown):
         return verify_published_rules(self.published)
 
     def prospect(self, report: float) -> Document:
-        rule = "is not available: under prior-free rules terms depend on those who report before"
+        rule = "cannot be priced alone: under prior-free rules terms depend on those who report before"
         raise InvalidValue("cost", rule, report)
 
     def settle(self, reports: Reports) -> SettledTerms:
@@ -388,7 +388,7 @@ class BenchmarkContract(Shown):
         from bonafed.mechanisms.sampling.report import prospect_document
 
         if self.scheme != "uniform":
-            rule = "is not available: where costs are taken as known, terms depend on everybody's"
+            rule = "cannot be priced alone: where costs are taken as known, terms depend on everybody's"
             raise InvalidValue("cost", rule, report)
         return prospect_document([self.menu], self.rounds, report)
 

@@ -35,7 +35,8 @@ from bonafed.economics.priors import Prior
 from bonafed.errors import InvalidValue
 from bonafed.learning.federation import Question, Roster
 from bonafed.learning.participation import Participation, unbiased
-from bonafed.mechanisms.averaging import Account, Averaging, Promise, Unpaid
+from bonafed.mechanisms.averaging import Account, Averaging, Unpaid
+from bonafed.mechanisms.promises import Promise
 from bonafed.mechanisms.protocol import Agreement, Config, Lottery, Reports
 from bonafed.mechanisms.sampling.contracts import (
     NAME,

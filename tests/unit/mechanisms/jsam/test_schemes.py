@@ -12,7 +12,6 @@ from bonafed.learning.federation import Roster
 from bonafed.learning.privacy import Ledger, Release, noise_multiplier
 from bonafed.learning.sections import Data, Model, Partition, Run
 from bonafed.learning.work import LocalTraining
-from bonafed.mechanisms.averaging import Promise, noise_multipliers
 from bonafed.mechanisms.jsam import (
     Cheapest,
     allocate,
@@ -27,6 +26,7 @@ from bonafed.mechanisms.jsam.budget import largest_weight
 from bonafed.mechanisms.jsam.mechanism import BoughtPrivacy, draw_schedule
 from bonafed.mechanisms.jsam.section import JsamSection, OneStep
 from bonafed.mechanisms.jsam.terms import JsamTerms
+from bonafed.mechanisms.promises import Promise, noise_multipliers
 from bonafed.mechanisms.protocol import Agreement, Config
 
 BELIEF = Uniform(0, 1)

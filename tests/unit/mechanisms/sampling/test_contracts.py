@@ -210,7 +210,7 @@ def test_terms_show_themselves():
 
 def test_a_prospect_is_of_a_posted_menu(contract):
     if contract.chance("ada", 0.7) is None:
-        with pytest.raises(InvalidValue, match="cost must be asked of a contract"):
+        with pytest.raises(InvalidValue, match="cost cannot be priced alone"):
             contract.prospect(0.7)
     else:
         assert all(mine["gain"] <= 1e-9 for mine in contract.prospect(0.7).data["prospects"])

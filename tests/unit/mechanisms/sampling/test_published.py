@@ -248,7 +248,7 @@ def test_a_probability_above_one_is_found_however_dear_the_clients_are():
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("[" * 100_000, "too many brackets"), ('{"rounds": ' + "1" * 5000 + "}", "too many digits")],
+    [("[" * 100_000, "nested too deeply"), ('{"rounds": ' + "1" * 5000 + "}", "too many digits")],
 )
 def test_a_hostile_file_is_refused_in_one_line(tmp_path, text, said):
     path = tmp_path / "contract.json"
@@ -281,7 +281,7 @@ def test_a_commitment_to_the_coins_is_part_of_the_contract(curve):
     assert contract_from_json(curve).coin_commitment is None
     assert failed(data) == set()
     assert parse_contract(data).digest != parse_contract(curve).digest
-    with pytest.raises(InvalidValue, match=r"coins.commitment must be 64 digits"):
+    with pytest.raises(InvalidValue, match=r"coins.commitment must be 64 hexadecimal digits"):
         contract_bytes(replace(with_coins, coin_commitment="secret"))
 
 
@@ -393,7 +393,7 @@ class TestRules:
             == hashlib.sha256(rules_bytes(self.RULES, 10, COMMITMENT)).hexdigest()
         )
         assert rules_from_json(data).total_budget == 250.0
-        with pytest.raises(InvalidValue, match="64 digits"):
+        with pytest.raises(InvalidValue, match="64 hexadecimal digits"):
             rules_from_json({**data, "coins": {"commitment": "x"}})
 
     def test_a_menu_that_is_never_refreshed(self):
