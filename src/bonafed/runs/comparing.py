@@ -8,6 +8,7 @@ is, and then attacked by search: the comparison shows what the best lie that was
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
@@ -225,7 +226,8 @@ def _best_lie(entry: catalogue.Entry, setting: Setting, say: Tell) -> Finding | 
     with ExitStack() as stack:
         if isinstance(federation, AbstractContextManager):
             stack.enter_context(federation)
-        return max(audit(attack), key=lambda finding: finding.number, default=None)
+        searched = [finding for finding in audit(attack) if math.isfinite(finding.number)]
+        return max(searched, key=lambda finding: finding.number, default=None)
 
 
 def _config_of(
