@@ -128,3 +128,26 @@ def test_what_shows_itself_can_be_drawn(contract, reports, tmp_path):
         assert Path(path).stat().st_size > 1000
         assert value._repr_html_()
         assert str(value)
+
+
+def test_a_federation_that_answers_for_itself_needs_no_data_here(contract, reports):
+    torch = pytest.importorskip("torch")
+    from bonafed.learning.federation import Roster
+    from bonafed.learning.functions import FunctionFederation
+
+    def ask(tasks):
+        return {task.identifier: 0.1 * np.ones_like(task.models) for task in tasks}
+
+    members = Roster(tuple(reports), np.array([10, 20, 30, 40]), shape=(3,), classes=2)
+    config = CONFIG.replace('"digits"', '"nobody has them"')
+    result = bonafed.train(
+        config, model=torch.nn.Linear(3, 2), contract=contract, reports=reports,
+        federation=FunctionFederation(members, ask),
+    )  # fmt: skip
+    assert result.statement.clients == members.names
+    assert result.summary["test_accuracy"] is None
+    built = bonafed.train(CONFIG, federation=FunctionFederation(members, ask))
+    assert sum(p.numel() for p in built.model.parameters()) == 3 * 2 + 2
+    strange = datasets.from_arrays("mine", np.zeros((4, 5)), [0, 1, 0, 1], classes=2)
+    with pytest.raises(InvalidValue, match="test samples must be like the clients': shape"):
+        bonafed.train(CONFIG, data=strange, federation=FunctionFederation(members, ask))

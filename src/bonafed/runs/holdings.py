@@ -83,35 +83,67 @@ class Holdings:
             return None
         return largest_norm(self.features)
 
-    def module(self) -> nn.Module:
-        """The model of the config with its initial weights."""
-        outputs, name = self.dataset.classes or 1, self.config.model.name
-        with named("model", model="name", image="name"):
-            return models.build(
-                name, self.features.shape[1:], outputs, self.config.run.seed, self.dataset.vocabulary
-            )
 
-    def program(self, module: nn.Module) -> Program:
-        """The model as a program that runs on the samples and has an output for every class."""
-        loss: Loss = "cross-entropy" if self.dataset.classes else "squared"
-        sample = torch.tensor(self.features[:1])
-        program = program_for(module, loss, sample)
-        try:
-            with torch.no_grad():
-                outputs = program.outputs(flat_parameters(module)[None], sample[None]).shape[2]
-        except InvalidValue:
-            raise
-        except (RuntimeError, IndexError, ValueError) as error:
-            shape = tuple(self.features.shape[1:])
-            raise InvalidValue("model", f"must run on samples of shape {shape}", error) from error
-        classes = self.dataset.classes
-        if not classes and outputs != 1:
-            rule = "must have 1 output, as labels are real numbers (whole ones are classes)"
-            raise InvalidValue("model", rule, outputs)
-        if outputs < classes:
-            rule = f"must have {classes} outputs, as the largest label is {classes - 1}"
-            raise InvalidValue("model", rule, outputs)
-        return program
+@dataclass(frozen=True, slots=True, eq=False)
+class Outside:
+    """What a server has of a federation that answers for itself: a roster, and test samples of its own."""
+
+    config: Config  # with the number of clients filled in
+    members: Roster
+    test: Samples  # perhaps none
+    digest: str  # of the roster and the test samples
+
+
+def outside(config: Config, members: Roster, dataset: Dataset | None = None) -> Outside:
+    """A federation whose records nobody here holds; of `dataset` only the test samples are looked at."""
+    features: NDArray[Any]
+    labels: NDArray[Any]
+    if dataset is None:
+        kind = np.int64 if members.vocabulary else np.float32
+        features, labels = np.zeros((0, *members.shape), kind), np.zeros(0, np.int64)
+    else:
+        _require_test_data(dataset)
+        features, labels = dataset.test_features, dataset.test_labels
+        if dataset.classes != members.classes or features.shape[1:] != members.shape:
+            rule = f"must be like the clients': shape {members.shape}, {members.classes} classes"
+            value = f"shape {features.shape[1:]}, {dataset.classes} classes"
+            raise InvalidValue("test samples", rule, value)
+    config = replace(config, partition=replace(config.partition, clients=len(members)))
+    told = f"{members.names} {members.sizes.tolist()} {members.shape} {members.classes}"
+    digest = hashlib.sha256(told.encode())
+    for array in (features, labels):
+        _update(digest, array)
+    return Outside(config, members, _tensors(features, labels), digest.hexdigest())
+
+
+def build_module(config: Config, members: Roster) -> nn.Module:
+    """The model of the config with its initial weights."""
+    with named("model", model="name", image="name"):
+        return models.build(
+            config.model.name, members.shape, members.classes or 1, config.run.seed, members.vocabulary
+        )
+
+
+def build_program(module: nn.Module, members: Roster, test: Samples) -> Program:
+    """The model as a program that runs on the clients' samples and has an output for every class."""
+    loss: Loss = "cross-entropy" if members.classes else "squared"
+    sample = torch.ones((1, *members.shape), dtype=test.features.dtype)
+    program = program_for(module, loss, sample)
+    try:
+        with torch.no_grad():
+            outputs = program.outputs(flat_parameters(module)[None], sample[None]).shape[2]
+    except InvalidValue:
+        raise
+    except (RuntimeError, IndexError, ValueError) as error:
+        raise InvalidValue("model", f"must run on samples of shape {members.shape}", error) from error
+    classes = members.classes
+    if not classes and outputs != 1:
+        rule = "must have 1 output, as labels are real numbers (whole ones are classes)"
+        raise InvalidValue("model", rule, outputs)
+    if outputs < classes:
+        rule = f"must have {classes} outputs, as the largest label is {classes - 1}"
+        raise InvalidValue("model", rule, outputs)
+    return program
 
 
 def hold(
@@ -228,9 +260,13 @@ def _tensors(features: NDArray[Any], labels: NDArray[Any]) -> Samples:
 
 
 def _digest(features: NDArray[Any], dataset: Dataset, parts: list[NDArray[np.int64]]) -> str:
-    """A digest that changes when a sample, its label or its owner changes."""
-    hasher = hashlib.sha256()
+    """Changes when a sample, a label or the owner of one changes."""
+    digest = hashlib.sha256()
     for array in (features, dataset.labels, dataset.test_features, dataset.test_labels, *parts):
-        hasher.update(f"{array.dtype}{array.shape}".encode())
-        hasher.update(np.ascontiguousarray(array).data)
-    return hasher.hexdigest()
+        _update(digest, array)
+    return digest.hexdigest()
+
+
+def _update(digest: hashlib._Hash, array: NDArray[Any]) -> None:
+    digest.update(f"{array.dtype}{array.shape}".encode())
+    digest.update(np.ascontiguousarray(array).data)

@@ -38,7 +38,7 @@ from bonafed.mechanisms.protocol import (
 )
 from bonafed.runs import folder as folders
 from bonafed.runs.config import from_tables, to_tables
-from bonafed.runs.holdings import Holdings, hold
+from bonafed.runs.holdings import Holdings, Outside, build_module, build_program, hold, outside
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,29 +88,36 @@ def prepare(
     """Load, split, build and agree.
 
     `dataset` and `module` may be the user's own. With a `contract` the run is under exactly this; without
-    reports, simulated clients draw their own. A `federation` answers in place of the simulated clients; its
-    roster must be that of the data.
+    reports, simulated clients draw their own. A `federation` answers in place of simulated clients: then
+    nothing is loaded, what is known of the clients is its roster, and of `dataset` only the test samples
+    are looked at.
     """
     if contract is not None:
         config = under(config, contract)
-    holdings = hold(config, dataset, on_progress)
-    config = holdings.config
+    if federation is None:
+        holdings = hold(config, dataset, on_progress)
+        known: Holdings | Outside = holdings
+        members = holdings.roster(reports or ())
+    else:
+        known = outside(config, federation.members, dataset)
+        members = federation.members
+    config, test = known.config, known.test
     part = _slice(config)
     if module is None:
-        module = holdings.module()
-    program = holdings.program(module)
-    members = holdings.roster(reports or ()) if federation is None else federation.members
+        module = build_module(config, members)
+    program = build_program(module, members, test)
     mechanism = part.make(config, members, program.size)
-    test = holdings.test
     if isinstance(mechanism, Prepares):
         test = Samples(torch.from_numpy(mechanism.prepared(test.features.numpy())), test.labels)
     if isinstance(mechanism, Judged):
         mechanism = mechanism.with_judges(program, module, test)
         test = mechanism.test_samples()
-    clients = federation or _clients(config, holdings, members, program)
+    clients = federation or EngineFederation(
+        members, program, holdings.samples, holdings.parts, cores=config.run.cores_here
+    )
     agreement = mechanism.agree(members, _reports(mechanism, members, clients, reports))
     return Setting(
-        mechanism.config, mechanism, clients, agreement, module, program, test, holdings.digest,
+        mechanism.config, mechanism, clients, agreement, module, program, test, known.digest,
         simulated=reports is None and federation is None,
     )  # fmt: skip
 
@@ -122,10 +129,6 @@ def from_outside(folder: Path) -> tuple[Contract | None, Reports | None]:
     agreement = folders.read_json(folder, folders.AGREEMENT)
     contract = read_contract(folder / folders.CONTRACT) if agreement["published"] else None
     return contract, None if agreement["simulated"] else agreement["reports"]
-
-
-def _clients(config: Config, holdings: Holdings, members: Roster, program: Program) -> EngineFederation:
-    return EngineFederation(members, program, holdings.samples, holdings.parts, cores=config.run.cores_here)
 
 
 def _slice(config: Config) -> Slice:
