@@ -5,6 +5,7 @@ import sys
 
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")  # before NumPy is loaded: tests run in parallel as it is
+os.environ.pop("COLUMNS", None)  # output is as wide as where nothing limits it, whoever runs the tests
 
 import pytest  # noqa: E402  # after the variables above, which NumPy reads when it is loaded
 from hypothesis import HealthCheck, settings  # noqa: E402  # likewise
