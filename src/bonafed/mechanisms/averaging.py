@@ -48,7 +48,16 @@ from bonafed.learning.sections import (
 )
 from bonafed.learning.work import LocalTraining, record_steps, sampling_rate, step_count
 from bonafed.mechanisms.promises import Promise, noise_multipliers, privacy_notes
-from bonafed.mechanisms.protocol import Agreement, Arrays, Config, Contract, Lottery, Reports, Round
+from bonafed.mechanisms.protocol import (
+    Agreement,
+    Answers,
+    Arrays,
+    Config,
+    Contract,
+    Lottery,
+    Reports,
+    Round,
+)
 from bonafed.randomness import Purpose, round_generator
 from bonafed.sections import named
 
@@ -179,7 +188,7 @@ class AveragingState:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Averaging:
+class Averaging(Answers):
     """The mechanism made of rules."""
 
     needs: ClassVar[Need] = "total"

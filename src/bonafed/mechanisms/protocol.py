@@ -244,7 +244,7 @@ S = TypeVar("S", bound=State)
 
 
 class Mechanism(Protocol[S]):
-    """What is agreed, what a round does, and what is owed in the end."""
+    """What is agreed, what a round does, and what is owed in the end; `Answers` has the last six."""
 
     needs: ClassVar[Need]
 
@@ -300,57 +300,47 @@ class Mechanism(Protocol[S]):
         """(P,) the model that a finished run keeps."""
         ...
 
+    def warnings(self, agreement: Agreement) -> Sequence[str]: ...
 
-@runtime_checkable
-class Simulated(Protocol):
-    """Optional: what only a simulation knows, written where it is not shared."""
+    def prepared(self, features: NDArray[Any]) -> NDArray[Any]: ...
 
-    def simulation(self, state: Any, federation: Federation) -> JSONObject | None:
-        """Plain data, such as exact losses of private records; None: nothing."""
-        ...
+    def with_judges(self, program: Any, module: Any, test: Any) -> Any: ...
 
+    def test_samples(self, test: Any) -> Any: ...
 
-@runtime_checkable
-class Judged(Protocol):
-    """Optional, of a mechanism that looks at the server's own test samples while it trains."""
+    def simulation(self, state: S, federation: Federation) -> JSONObject | None: ...
 
-    def with_judges(self, program: Any, module: Any, test: Any) -> Any:
-        """The same mechanism with the model as a program and as a module, and the test samples."""
-        ...
-
-    def test_samples(self) -> Any:
-        """Of a mechanism with judges: what is left of the test samples to judge a run by.
-
-        What the mechanism looks at while it trains is kept apart from it.
-        """
-        ...
+    def extra_files(self, state: S) -> Mapping[str, bytes]: ...
 
 
-@runtime_checkable
-class Prepares(Protocol):
-    """Optional, for a mechanism whose model needs other features than the data have."""
+class Answers:
+    """What a mechanism answers where it has nothing to say; one that has defines its own."""
 
-    def prepared(self, features: NDArray[Any]) -> NDArray[Any]:
-        """(n, ...) features as the model needs them, here of the test samples before it is evaluated."""
-        ...
-
-
-@runtime_checkable
-class KeepsFiles(Protocol):
-    """Optional: further files of a finished run, such as a model per client."""
-
-    def extra_files(self, state: Any) -> Mapping[str, bytes]:
-        """Contents by name."""
-        ...
-
-
-@runtime_checkable
-class Warned(Protocol):
-    """Optional: warnings to give before the first round."""
+    __slots__ = ()
 
     def warnings(self, agreement: Agreement) -> Sequence[str]:
-        """One sentence each."""
-        ...
+        """To be heard before the first round, one sentence each."""
+        return ()
+
+    def prepared(self, features: NDArray[Any]) -> NDArray[Any]:
+        """(n, ...) test features as the model needs them."""
+        return features
+
+    def with_judges(self, program: Any, module: Any, test: Any) -> Any:
+        """The mechanism with the model as a program and as a module, and the server's test samples."""
+        return self
+
+    def test_samples(self, test: Any) -> Any:
+        """What is left of the test samples to judge a run by: what it looks at while it trains is not."""
+        return test
+
+    def simulation(self, state: Any, federation: Federation) -> JSONObject | None:
+        """What only a simulation knows, such as exact losses of private records; kept apart."""
+        return None
+
+    def extra_files(self, state: Any) -> Mapping[str, bytes]:
+        """Further files of a finished run by name, such as a model per client."""
+        return {}
 
 
 @dataclass(frozen=True, slots=True)

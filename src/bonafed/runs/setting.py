@@ -29,12 +29,9 @@ from bonafed.mechanisms.protocol import (
     Agreement,
     Config,
     Contract,
-    Judged,
     Mechanism,
-    Prepares,
     Reports,
     Slice,
-    Warned,
 )
 from bonafed.runs import folder as folders
 from bonafed.runs.config import from_tables, to_tables
@@ -64,7 +61,7 @@ class Setting:
     @property
     def warnings(self) -> Sequence[str]:
         """What the user should know before the first round."""
-        return self.mechanism.warnings(self.agreement) if isinstance(self.mechanism, Warned) else ()
+        return self.mechanism.warnings(self.agreement)
 
     def federation(self, noise: Source | None) -> Federation:
         """The clients as the server sees them, protected by noise from this source."""
@@ -107,11 +104,9 @@ def prepare(
         module = build_module(config, members)
     program = build_program(module, members, test)
     mechanism = part.make(config, members, program.size)
-    if isinstance(mechanism, Prepares):
-        test = Samples(torch.from_numpy(mechanism.prepared(test.features.numpy())), test.labels)
-    if isinstance(mechanism, Judged):
-        mechanism = mechanism.with_judges(program, module, test)
-        test = mechanism.test_samples()
+    test = Samples(torch.from_numpy(mechanism.prepared(test.features.numpy())), test.labels)
+    mechanism = mechanism.with_judges(program, module, test)
+    test = mechanism.test_samples(test)
     clients = federation or EngineFederation(
         members, program, holdings.samples, holdings.parts, cores=config.run.cores_here
     )

@@ -31,7 +31,7 @@ from bonafed.errors import InvalidValue
 from bonafed.learning.engine.programs import architecture, load_parameters, saved_model
 from bonafed.learning.evaluate import evaluate, evaluate_models
 from bonafed.mechanisms.coins.contracts import simulate, with_tossed
-from bonafed.mechanisms.protocol import KeepsFiles, Round, Simulated, State
+from bonafed.mechanisms.protocol import Round, State
 from bonafed.runs import coins, private
 from bonafed.runs import folder as folders
 from bonafed.runs.folder import Clock, JSONObject, Log, OnRound, RoundRecord
@@ -228,8 +228,7 @@ class _Run:
         setting, simulation = self._setting, dict[str, Any]()
         if setting.simulated and setting.agreement.reports:
             simulation = {"note": _SIMULATED, "costs": dict(setting.agreement.reports)}
-        if isinstance(setting.mechanism, Simulated):
-            simulation |= setting.mechanism.simulation(state, self._federation) or {}
+        simulation |= setting.mechanism.simulation(state, self._federation) or {}
         if simulation:
             content = folders.to_json(simulation)
             private.write_private(self._folder, private.SIMULATION, content, replace=True)
@@ -241,9 +240,8 @@ class _Run:
         )
         summary = summarise(setting, records, statement)
         weights = setting.mechanism.final(state)
-        if isinstance(setting.mechanism, KeepsFiles):
-            for name, content in setting.mechanism.extra_files(state).items():
-                folders.write(self._folder / name, content)
+        for name, content in setting.mechanism.extra_files(state).items():
+            folders.write(self._folder / name, content)
         if setting.agreement.coins is not None:
             coins.open_coins(self._folder, setting.agreement.coins)
         flat = torch.from_numpy(weights)

@@ -69,7 +69,16 @@ from bonafed.mechanisms.faithful.section import Faithful, own_section, with_step
 from bonafed.mechanisms.faithful.statement import Statement as Accounts
 from bonafed.mechanisms.faithful.statement import accounts, statement
 from bonafed.mechanisms.faithful.vcg import Payments, newton_payments, vcg_payments
-from bonafed.mechanisms.protocol import Agreement, Arrays, Config, Contract, Lottery, Reports, Round
+from bonafed.mechanisms.protocol import (
+    Agreement,
+    Answers,
+    Arrays,
+    Config,
+    Contract,
+    Lottery,
+    Reports,
+    Round,
+)
 from bonafed.randomness import Purpose, round_generator
 from bonafed.sections import named
 from bonafed.shown import Cell
@@ -172,7 +181,7 @@ def _ending(arrays: Arrays) -> Ending | None:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class FaithfulLearning:
+class FaithfulLearning(Answers):
     """One model for all, and what each owes for it."""
 
     needs: ClassVar[Need] = "replies"
@@ -237,11 +246,6 @@ class FaithfulLearning:
         return replace(
             self, judges=judges, problem=problem, objective=Objective(problem.regulariser, "module")
         )
-
-    def test_samples(self) -> Samples:
-        """All of them: nobody looks at them while it trains."""
-        assert self.judges is not None  # asked of a mechanism with judges
-        return self.judges.test
 
     def agree(self, members: Roster, reports: Reports) -> Agreement:
         """Everybody is under the same rules."""

@@ -47,7 +47,16 @@ from bonafed.mechanisms.faithful.private import (
 from bonafed.mechanisms.faithful.private_plan import plan_private, plan_warning
 from bonafed.mechanisms.faithful.section import FaithfulPrivacy, own_section, with_steps
 from bonafed.mechanisms.faithful.statement import private_checks, private_statement
-from bonafed.mechanisms.protocol import Agreement, Arrays, Config, Contract, Lottery, Reports, Round
+from bonafed.mechanisms.protocol import (
+    Agreement,
+    Answers,
+    Arrays,
+    Config,
+    Contract,
+    Lottery,
+    Reports,
+    Round,
+)
 from bonafed.randomness import Purpose, round_generator
 from bonafed.sections import named
 from bonafed.shown import JSONObject
@@ -80,7 +89,7 @@ class PrivateState:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PrivateLearning:
+class PrivateLearning(Answers):
     """Faithful learning with noise: sums of clipped gradients, and payments from noisy losses."""
 
     needs: ClassVar[Need] = "total"
@@ -167,11 +176,6 @@ class PrivateLearning:
     def with_judges(self, program: Program, module: object, test: Samples) -> PrivateLearning:
         """With test samples, which only a simulation weighs by the agents' classes."""
         return replace(self, judges=Judges(program, test))
-
-    def test_samples(self) -> Samples:
-        """All of them: nobody looks at them while it trains."""
-        assert self.judges is not None  # asked of a mechanism with judges
-        return self.judges.test
 
     def prepared(self, features: NDArray[Any]) -> NDArray[Any]:
         """Features as the model expects them: of norm at most 1, each record by itself."""

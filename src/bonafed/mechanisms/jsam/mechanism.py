@@ -51,7 +51,16 @@ from bonafed.mechanisms.jsam.schemes import LARGEST_LOSSES, PUBLISHED, Scheme, s
 from bonafed.mechanisms.jsam.section import VERIFIABLE, JsamSection
 from bonafed.mechanisms.jsam.terms import JsamTerms
 from bonafed.mechanisms.promises import Promise
-from bonafed.mechanisms.protocol import Agreement, Arrays, Config, Contract, Lottery, Reports, Round
+from bonafed.mechanisms.protocol import (
+    Agreement,
+    Answers,
+    Arrays,
+    Config,
+    Contract,
+    Lottery,
+    Reports,
+    Round,
+)
 from bonafed.randomness import Purpose, generator
 from bonafed.sections import named
 
@@ -340,7 +349,7 @@ class LossesState:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ByLosses:
+class ByLosses(Answers):
     """BBM: the clients with the largest losses of the first model, which they send in clear."""
 
     needs: ClassVar[Need] = "replies"

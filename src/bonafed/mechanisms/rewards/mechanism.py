@@ -35,7 +35,16 @@ from bonafed.economics.claims import Statement
 from bonafed.errors import InvalidValue
 from bonafed.learning.federation import Federation, Need, Question, Roster
 from bonafed.learning.sections import BadUpdatePolicy
-from bonafed.mechanisms.protocol import Agreement, Arrays, Config, Contract, Lottery, Reports, Round
+from bonafed.mechanisms.protocol import (
+    Agreement,
+    Answers,
+    Arrays,
+    Config,
+    Contract,
+    Lottery,
+    Reports,
+    Round,
+)
 from bonafed.mechanisms.rewards import measures
 from bonafed.mechanisms.rewards.baselines import (
     Baseline,
@@ -91,7 +100,7 @@ class RewardsRunState:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RewardsMechanism:
+class RewardsMechanism(Answers):
     """Model rewards and their baselines; made by `mechanism`, then given judges."""
 
     needs: ClassVar[Need] = "replies"
@@ -118,7 +127,7 @@ class RewardsMechanism:
     def contract(self) -> Contract | None:
         return None
 
-    def test_samples(self) -> Samples:
+    def test_samples(self, test: Samples | None = None) -> Samples:
         """What is left of the test samples to judge models by; the rest is for validation."""
         return self._judges.test
 
