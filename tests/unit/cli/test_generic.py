@@ -12,7 +12,7 @@ import pytest
 
 import bonafed.cli
 from bonafed.cli import render
-from bonafed.shown import Column, Document, Table
+from bonafed.shown import Column, Document, Table, pairs
 
 QUOTE = ["quote", "toy", "--clients", "3", "--budget", "9"]
 
@@ -268,7 +268,7 @@ class TestRendering:
         render.show(Document((table,)), as_json=False)
         return capsys.readouterr().out.splitlines()
 
-    @pytest.mark.parametrize("width", [40, 60, 80, 120])
+    @pytest.mark.parametrize("width", [40, 60, 80, 100, 110, 120])
     def test_no_digit_of_money_is_lost(self, capsys, monkeypatch, width):
         names = [f"money of a long name {k}" for k in range(6)]
         rows = tuple((f"client {n}", *(1234567.89 + n + k for k in range(6))) for n in range(3))
@@ -282,6 +282,39 @@ class TestRendering:
                 assert f"{amount:,.2f}" in text
         for name in names:
             assert name in text
+
+    @pytest.mark.parametrize("width", [40, 60, 80, 100, 110, 120])
+    @pytest.mark.parametrize("left", [False, True])
+    def test_names_and_values_are_never_cut(self, capsys, monkeypatch, width, left):
+        rows = (
+            ("largest norm of a record's gradient", "1.0"),
+            ("rule", "the reward is the accuracy of a model that was trained on as many more samples as "
+             "the client's own contribution is worth to everybody else in the federation"),
+            ("SHA-256 of the contract", "0123456789abcdef" * 4),
+        )  # fmt: skip
+        table = Table("T", (Column("", left=True), Column("", left=left)), rows)
+        lines = self.lines(capsys, monkeypatch, table, width)
+        assert max(map(len, lines)) <= width
+        text = " ".join(" ".join(line.strip("│┃ ") for line in lines).split()).replace("│", "")
+        assert "…" not in text
+        for name, value in rows:
+            assert name in text
+            words = [value] if len(value.split()) == 1 else value.split()
+            for word in words:
+                assert word in text or (len(word) + 2 > width and word in text.replace(" ", ""))
+
+    def test_short_names_and_values_stay_a_table(self, capsys, monkeypatch):
+        table = pairs("T", [("clients", "5"), ("rounds", "100")])
+        assert "│ clients │   5 │" in self.lines(capsys, monkeypatch, table, 40)
+
+    def test_names_and_values_that_do_not_fit_become_lines(self, capsys, monkeypatch):
+        table = pairs("T", [("clients", 5), ("terms", "one probability for all, and one payment")])
+        assert self.lines(capsys, monkeypatch, table, 40) == [
+            "T",
+            "clients: 5",
+            "terms: one probability for all, and one",
+            "  payment",
+        ]
 
     def test_words_are_folded_rather_than_cut(self, capsys, monkeypatch):
         digest = "0123456789abcdef" * 8
