@@ -77,6 +77,8 @@ def test_a_run_has_a_model_metrics_a_statement_and_findings(contract, reports, t
     for payment, cost in zip(result.statement.columns["payment"], reports.values(), strict=True):
         assert payment >= cost
     assert "ada" in str(result)
+    assert repr(result) == "<RunResult: Run run>"
+    assert repr(result.statement) == "<Statement: Statement of run>"
     assert "<table>" in result._repr_html_()
 
 

@@ -126,7 +126,7 @@ def all_hold(findings: Iterable[Finding]) -> bool:
     return all(finding.holds is not False for finding in findings)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Statement(Shown):
     """The account of a run; made by a mechanism's `settle`."""
 

@@ -91,7 +91,7 @@ def _coins_word(commitment: str | None) -> str:
     return "seed" if commitment is None else "verifiable"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class SamplingContract(Shown):
     """A posted menu."""
 
@@ -191,7 +191,7 @@ class SamplingContract(Shown):
         return {**common, **sure, "scheme": "optimal", "prior": plan.groups[0].prior.to_json()}
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class PriorFreeContract(Shown):
     """Rules of a sequence in which costs are learned."""
 
@@ -268,7 +268,7 @@ class PriorFreeContract(Shown):
         }
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class BenchmarkContract(Shown):
     """What a truthful contract is compared with; checked for the same promises, as far as it makes them.
 
