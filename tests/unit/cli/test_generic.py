@@ -234,6 +234,14 @@ class TestContracts:
         said = json.loads(bonafed("settle", "c.json", "--reports", "r.csv", "--json")[1])
         assert [row["client"] for row in said["clients"]] == ["ada", "ben", "cem"]
 
+    def test_names_are_not_thrown_away(self, bonafed, contract):
+        Path("r.csv").write_text("name,effort\nada,1\nben,2\ncem,3\n")
+        code, _, err = bonafed("settle", "c.json", "--reports", "r.csv")
+        assert code == 2
+        assert "must have a column 'client', or the column 'effort' alone" in err
+        Path("r.csv").write_text("effort\n1\n2\n3\n")
+        assert bonafed("settle", "c.json", "--reports", "r.csv")[0] == 0
+
     def test_settle_draws(self, bonafed, contract):
         one, again, other = (bonafed("settle", "c.json", "--draw", seed)[1] for seed in "001")
         assert one == again != other
@@ -374,7 +382,7 @@ class TestStatements:
         code, _, err = bonafed("statement", "runs/toy", "--client", "eve")
         assert (code, err) == (
             2,
-            "error: client must be one of the run's clients: ada, [red]ben[/], got 'eve'\n",
+            "error: client must be one of the run's clients: 'ada', '[red]ben[/]', got 'eve'\n",
         )
 
     def test_an_unfinished_run_says_how_to_continue(self, bonafed, run):
