@@ -51,6 +51,23 @@ def test_it_is_the_same_from_a_file(kind, tmp_path):
     assert again.settle(COSTS).to_json() == contract.settle(COSTS).to_json()
 
 
+def test_a_prior_may_be_spelled():
+    spelled = bonafed.sampling.contract("uniform:0.5,1.5", 30, 3, 20)
+    assert spelled.digest == CONTRACTS["sampling"]().digest
+    each = bonafed.sampling.contract(None, 30, 2, 20, priors=["uniform:0.5,1.5", BELIEF])
+    assert len(each.plan.groups) == 1
+    spelled = bonafed.jsam.contract("uniform:0.5,1.5", 3, 20, noise_scale=1.0, clip=1.0, eta=5)
+    assert spelled.digest == jsam(eta=5).digest
+
+
+@pytest.mark.parametrize("prior", ["uniform", "unheard:1,2", 3, [0.5, 1.5]])
+def test_what_is_no_prior_is_refused_by_name(prior):
+    with pytest.raises(bonafed.InvalidValue, match=r"^prior"):
+        bonafed.sampling.contract(prior, 30, 3, 20)
+    with pytest.raises(bonafed.InvalidValue, match=r"^prior"):
+        bonafed.jsam.contract(prior, 3, 20, noise_scale=1.0, clip=1.0, eta=5)
+
+
 def test_privacy_is_bought_by_a_weight_or_by_a_sum_of_money():
     with pytest.raises(bonafed.InvalidValue, match=r"^eta is required, or expected_budget in its place$"):
         jsam()

@@ -105,7 +105,7 @@ def is_finished(folder: Path) -> bool:
 def require_free(folder: Path) -> None:
     """Require that a new run can be set up there; leftovers of an interrupted set-up are not in the way."""
     if holds_run(folder):
-        rule = "must hold no run yet (--resume continues it, --folder names another)"
+        rule = "must hold no run yet (--resume, or resume=True in Python, continues it)"
         raise InvalidValue("run.folder", rule, folder)
     if folder.exists() and not folder.is_dir():
         raise InvalidValue("run.folder", "must be a folder", folder)
@@ -148,7 +148,7 @@ class Log:
                 private.require_no_secret(folder)
             folder.mkdir(parents=True, exist_ok=True)
         elif not holds_run(folder):
-            raise InvalidValue("--resume", f"must be a folder that holds a run ({CONFIG})", folder)
+            raise InvalidValue("run.folder", f"must be a folder that holds a run ({CONFIG})", folder)
         self._folder, self._new = folder, new
         self._file: IO[bytes] = (folder / METRICS).open("ab")
         try:

@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from bonafed import checks
 from bonafed.economics.claims import all_hold
 from bonafed.errors import InvalidValue
 from bonafed.learning.datasets import Dataset
@@ -91,6 +92,8 @@ def prepare(
     nothing is loaded, what is known of the clients is its roster, and of `dataset` only the test samples
     are looked at.
     """
+    if reports is not None and not isinstance(reports, Mapping):
+        raise InvalidValue("reports", "must be a mapping of numbers by client", repr(reports)[:60])
     if contract is not None:
         config = under(config, contract)
     if federation is None:
@@ -174,7 +177,7 @@ def _reports(
         wrong = [_which(strangers, "not among them"), _which(missing, "missing")]
         rule = f"must be of the run's {len(members)} clients: " + ", ".join(filter(None, wrong))
         raise InvalidValue("reports", rule, len(values))
-    return {name: float(values[name]) for name in members.names}
+    return {name: checks.number(f"report of {name}", values[name]) for name in members.names}
 
 
 def _which(names: Sequence[str], what: str) -> str:

@@ -67,7 +67,7 @@ def test_a_finished_run_is_left_alone(trained):
     code, _, err = trained("train", "fedavg.toml")
     assert code == 2
     assert err == (
-        "error: run.folder must hold no run yet (--resume continues it, --folder names another), "
+        "error: run.folder must hold no run yet (--resume, or resume=True in Python, continues it), "
         "got runs/fedavg\n"
     )
 

@@ -44,6 +44,7 @@ from bonafed.economics import money
 from bonafed.economics.claims import Finding
 from bonafed.economics.priors import Prior
 from bonafed.economics.registry import field, prior_from_json
+from bonafed.economics.registry import prior as checked_prior
 from bonafed.errors import InvalidValue, MissingValue
 from bonafed.learning.federation import Question
 from bonafed.mechanisms.contracts.canonical import (
@@ -306,7 +307,7 @@ class JsamContract(Shown):
 
 
 def contract(
-    prior: Prior,
+    prior: Prior | str,
     clients: int,
     rounds: int,
     *,
@@ -323,7 +324,8 @@ def contract(
 ) -> JsamContract:
     """The contract to publish for a weight `eta` of the loss, or for an `expected_budget`: one of the two.
 
-    `noise_scale` is Q, or what it is made of: dimension, smoothness and records.
+    `noise_scale` is Q, or what it is made of: dimension, smoothness and records. A prior may be spelled,
+    "uniform:0,1".
 
     >>> from bonafed.economics import Uniform
     >>> offer = contract(Uniform(0, 1), 2, 100, noise_scale=1.0, clip=1.0, expected_budget=3)
@@ -335,8 +337,9 @@ def contract(
     if eta is not None and expected_budget is not None:
         raise InvalidValue("expected_budget", "must not be set together with eta", expected_budget)
     offer = JsamContract(
-        clients, prior, 1.0 if eta is None else eta, noise_of("noise_scale", noise_scale), rounds, clip,
-        delta, clients_per_round, scheme, members, max_epsilon, decimals=decimals,
+        clients, checked_prior("prior", prior), 1.0 if eta is None else eta,
+        noise_of("noise_scale", noise_scale), rounds, clip, delta, clients_per_round, scheme, members,
+        max_epsilon, decimals=decimals,
     )  # fmt: skip
     return offer if expected_budget is None else publish(offer, expected_budget)
 

@@ -416,13 +416,13 @@ class BenchmarkContract(Shown):
 
 
 def contract(
-    prior: Prior | None,
+    prior: Prior | str | None,
     total_budget: float,
     clients: int,
     rounds: int,
     *,
     weights: ArrayLike | None = None,
-    priors: Sequence[Prior] | None = None,
+    priors: Sequence[Prior | str] | None = None,
     confidence: float | None = None,
     names: Sequence[str] | None = None,
     decimals: int = DECIMALS,

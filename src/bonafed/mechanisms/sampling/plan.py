@@ -28,6 +28,7 @@ from bonafed.economics.expectation import expectation
 from bonafed.economics.money import DECIMALS
 from bonafed.economics.money import decimals as check_decimals
 from bonafed.economics.priors import Prior
+from bonafed.economics.registry import prior as checked_prior
 from bonafed.errors import InvalidValue
 from bonafed.mechanisms.sampling.convergence import ConvergenceModel
 from bonafed.mechanisms.sampling.menus import (
@@ -144,20 +145,21 @@ class SamplingPlan:
 
 
 def plan(
-    prior: Prior | None,
+    prior: Prior | str | None,
     total_budget: float,
     clients: int,
     rounds: int,
     *,
     weights: ArrayLike | None = None,
-    priors: Sequence[Prior] | None = None,
+    priors: Sequence[Prior | str] | None = None,
     confidence: float | None = None,
     names: Sequence[str] | None = None,
     decimals: int = DECIMALS,
 ) -> SamplingPlan:
     """The optimal truthful contract for a run of `rounds` rounds with `clients` clients.
 
-    `weights` are public data weights s_n, `priors` one prior per client (then `prior` is None). Where
+    A prior may be spelled, "uniform:0.5,1.5". `weights` are public data weights s_n, `priors` one prior per
+    client (then `prior` is None). Where
     clients differ the contract lists them by name, "0", "1", ... unless `names` are given in the order of
     the weights: which terms are whose is then part of what is published. Payments over the run are rounded
     to `decimals` digits.
@@ -200,16 +202,20 @@ def _names(names: Sequence[str] | None, clients: int) -> tuple[str, ...]:
 
 
 def _group(
-    prior: Prior | None, clients: int, weights: ArrayLike | None, priors: Sequence[Prior] | None
+    prior: Prior | str | None,
+    clients: int,
+    weights: ArrayLike | None,
+    priors: Sequence[Prior | str] | None,
 ) -> tuple[tuple[Group, ...], NDArray[np.int64]]:
     """Clients of equal prior and weight, in order of first appearance of the prior."""
     if (prior is None) == (priors is None):
         raise InvalidValue(
             "prior", "or priors is required, not both", "both" if priors is not None else "neither"
         )
-    if prior is not None and weights is None:  # the usual case: all clients alike
-        return (Group(prior, 1.0, clients),), np.zeros(clients, dtype=np.int64)
-    each: Sequence[Prior] = [prior] * clients if prior is not None else list(priors or ())
+    belief = None if prior is None else checked_prior("prior", prior)
+    if belief is not None and weights is None:  # the usual case: all clients alike
+        return (Group(belief, 1.0, clients),), np.zeros(clients, dtype=np.int64)
+    each = [checked_prior("priors", one) for one in priors or ()] if belief is None else [belief] * clients
     if len(each) != clients:
         raise InvalidValue("priors", f"must have {clients} entries", len(each))
     index: dict[tuple[Prior, float], int] = {}
