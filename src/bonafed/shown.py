@@ -136,6 +136,7 @@ class Document:
     data: Mapping[str, Any] = field(default_factory=dict)  # the same for programs; all that --json prints
     figure: Draw | None = None  # what --plot draws
     files: Mapping[str, bytes] = field(default_factory=dict)  # what can be saved, by what it is
+    lacking: Mapping[str, str] = field(default_factory=dict)  # why there is no such file: what it needs
     holds: bool = True  # whether every claim and check in it holds: the exit code
 
     def __str__(self) -> str:

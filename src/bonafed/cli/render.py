@@ -121,18 +121,20 @@ def figure_file(document: Document, path: Path | None) -> dict[Path, bytes]:
 def file_content(document: Document, path: Path, what: str, option: str = "--save") -> bytes:
     """The content of one of a document's files."""
     if what not in document.files:
-        raise InvalidValue(
-            option, f"cannot be used: there is no {what} to write, see --help for what it needs", path
-        )
+        reason = document.lacking.get(what, "see --help for what it needs")
+        raise InvalidValue(option, f"cannot be used: there is no {what} to write ({reason})", path)
     return document.files[what]
 
 
 def contract_files(path: Path, content: bytes, key: Path | None) -> dict[Path, bytes]:
-    """A contract as files: itself and, if there is a key, its signature."""
-    if key is None:
-        return {path: content}
+    """A contract as files: itself and, if there is a key, its signature; no other signed one is replaced."""
     from bonafed.mechanisms.contracts.signatures import sign, signature_path
 
+    if signature_path(path).exists() and not (path.is_file() and path.read_bytes() == content):
+        rule = f"must not replace a contract that is signed ({signature_path(path)}): name another file"
+        raise InvalidValue("--save", rule, path)
+    if key is None:
+        return {path: content}
     return {path: content, signature_path(path): sign(content, key)}
 
 

@@ -270,6 +270,23 @@ def test_verify_finds_a_changed_payment(bonafed):
     assert "The contract fails a check" in out
 
 
+@pytest.mark.parametrize(
+    ("words", "needs"),
+    [
+        (["--eta", "5"], "it needs --clip, --rounds and --delta"),
+        (
+            ["--budget", "3"],
+            "it needs --clip, --rounds, --delta and --expected-budget in place of --budget",
+        ),
+        (["--eta", "5", "--variant", "printed"], "as the plan of --variant printed has no payments"),
+    ],
+)
+def test_what_a_contract_needs_is_named(bonafed, words, needs):
+    quote = ["quote", "jsam", "--prior", "uniform:0,1", "--clients", "4", "--noise-scale", "1", *words]
+    reason = f"--save cannot be used: there is no contract to write ({needs}), got c.json"
+    assert bonafed(*quote, "--save", "c.json") == (2, "", f"error: {reason}\n")
+
+
 def test_what_does_not_fit_into_memory_is_told_in_one_line(bonafed):
     code, out, err = bonafed(
         "quote",

@@ -147,7 +147,13 @@ class TestSignatures:
         assert bonafed("keygen", "other.pem")[0] == 0
         assert bonafed("sign", "c.json", "--key", "other.pem")[0] == 0
         assert failing() == (1, [wrong])
-        assert bonafed("quote", "sampling", *UNIFORM[:-1], "121", "--save", "c.json")[0] == 0
+        other = ["quote", "sampling", *UNIFORM[:-1], "121", "--save", "c.json"]
+        refused = "error: --save must not replace a contract that is signed (c.json.sig): name another file, "
+        assert bonafed(*other) == (2, "", f"{refused}got c.json\n")
+        assert bonafed(*other, "--sign", "other.pem") == (2, "", f"{refused}got c.json\n")
+        assert bonafed("quote", "sampling", *UNIFORM, "--save", "c.json")[0] == 0  # the same once more
+        Path("c.json.sig").unlink()
+        assert bonafed(*other)[0] == 0
         Path("c.json.sig").write_bytes(signature)
         assert failing() == (1, [wrong])
 

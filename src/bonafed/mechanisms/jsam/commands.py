@@ -256,6 +256,20 @@ class QuoteOptions(_Noise):
             )
             raise InvalidValue("--budget", rule, self.budget)
 
+    @property
+    def lacking(self) -> str:
+        """What a contract needs beyond these options."""
+        kinds = {"--shares": self.shares, "--fairness-floor": self.fairness_floor}
+        plans = [name for name, value in kinds.items() if value is not None]
+        plans += ["--variant printed"] * (self.variant == "printed")
+        if plans:
+            return f"as the plan of {plans[0]} has no payments"
+        needs = {"--clip": self.clip, "--rounds": self.rounds, "--delta": self.delta}
+        names = [name for name, value in needs.items() if value is None]
+        if self.budget is not None:
+            names.append("--expected-budget in place of --budget")
+        return f"it needs {' and '.join(filter(None, (', '.join(names[:-1]), names[-1])))}"
+
     def stated(self) -> dict[str, float]:
         """What clients report, by name: as in the file, or drawn from the prior."""
         if self.reports is not None:
@@ -352,7 +366,8 @@ def quote(options: QuoteOptions) -> Document:
 
         return terms_figure(description["terms"], with_payments=description["kind"] == "settlement")
 
-    return Document(tuple(quote_blocks(description)), description, draw, files)
+    lacking = {} if files else {"contract": options.lacking}
+    return Document(tuple(quote_blocks(description)), description, draw, files, lacking)
 
 
 def _settled(options: QuoteOptions, request: Quote, noise: Noise) -> tuple[JSONObject, dict[str, bytes]]:
