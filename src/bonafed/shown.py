@@ -96,6 +96,15 @@ class Table:
         return f"<table>{caption}{head}{body}</table>{below}"
 
 
+def counted(number: int, what: str) -> str:
+    """So many of something whose plural ends in s.
+
+    >>> counted(1, "client"), counted(1000, "more client")
+    ('1 client', '1,000 more clients')
+    """
+    return f"{number:,} {what}" + ("" if number == 1 else "s")
+
+
 def pairs(title: str, rows: Sequence[tuple[str, Cell]], caption: str = "") -> Table:
     """A table of names and values, without a heading row."""
     return Table(title, (Column("", left=True), Column("")), tuple(rows), caption)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from bonafed.shown import counted
 from bonafed.style import BLUE, RED, sheet
 
 if TYPE_CHECKING:
@@ -33,5 +34,5 @@ def statement_figure(statement: Statement) -> Figure:
     if len(heights) <= _NAMED:
         axes.set_xticks(list(places), statement.clients, rotation=60, ha="right")
     else:
-        axes.set_xlabel(f"{len(heights):,} clients")
+        axes.set_xlabel(counted(len(heights), "client"))
     return figure

@@ -18,7 +18,7 @@ from bonafed.cli.nouns import CommandGroup
 from bonafed.cli.options import Json, missing
 from bonafed.errors import InvalidValue, UnreadableFile
 from bonafed.files import write_secret
-from bonafed.shown import Column, Document, Table
+from bonafed.shown import Column, Document, Table, counted
 
 if TYPE_CHECKING:
     from bonafed.economics.claims import Finding
@@ -115,7 +115,7 @@ def roster(
             {"clients": len(new_roster.names), "rounds": new_roster.rounds, "roster": new_roster.digest}
         )
         return
-    typer.echo(f"roster of {len(new_roster.names):,} clients: {new_roster.digest}")
+    typer.echo(f"roster of {counted(len(new_roster.names), 'client')}: {new_roster.digest}")
     typer.echo(f"wrote {place}")
 
 
@@ -305,5 +305,5 @@ def _times(path: Path, coins: Coins) -> Table:
     )[:_ROWS]
     more = times.size - len(rows)
     columns = (Column("client", left=True), Column("probability", ".4f"), Column("rounds it is in", ","))
-    title = f"Coins of {path}: {coins.roster.rounds:,} rounds"
-    return Table(title, columns, rows, f"and {more:,} more clients" if more else "")
+    title = f"Coins of {path}: {counted(coins.roster.rounds, 'round')}"
+    return Table(title, columns, rows, f"and {counted(more, 'more client')}" if more else "")

@@ -127,7 +127,7 @@ def file_content(document: Document, path: Path, what: str, option: str = "--sav
 
 
 def contract_files(path: Path, content: bytes, key: Path | None) -> dict[Path, bytes]:
-    """A contract as files: itself and, if there is a key, its signature; no other signed one is replaced."""
+    """A contract as files: itself and, with a key, its signature; none that is signed is replaced."""
     from bonafed.mechanisms.contracts.signatures import sign, signature_path
 
     if signature_path(path).exists() and not (path.is_file() and path.read_bytes() == content):

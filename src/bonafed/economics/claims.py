@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from bonafed.checks import finite_or_none
 from bonafed.errors import InvalidValue
-from bonafed.shown import Cell, Column, Document, JSONObject, Shown, Table, pairs
+from bonafed.shown import Cell, Column, Document, JSONObject, Shown, Table, counted, pairs
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -203,7 +203,8 @@ class Statement(Shown):
         )
         rows = [tuple(self.row(client).values()) for client in self.clients[:_MOST_ROWS]]
         more = len(self.clients) - len(rows)
-        caption = SIGN + (f"; and {more:,} more clients: --csv and --json list all of them" if more else "")
+        rest = f"; and {counted(more, 'more client')}: --csv and --json list all of them"
+        caption = SIGN + (rest if more else "")
         title = f"Statement of {self.run or self.mechanism}"
         total: tuple[str, Cell] = ("amount in all", f"{self.written(sum(self.amounts))} {self.unit}")
         named = [

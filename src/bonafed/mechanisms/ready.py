@@ -27,7 +27,7 @@ from bonafed.economics.priors import Prior
 from bonafed.errors import InvalidValue
 from bonafed.mechanisms.protocol import Attack, Command
 from bonafed.sections import Section, key
-from bonafed.shown import Cell, Column, Document, JSONObject, Shown, Table
+from bonafed.shown import Cell, Column, Document, JSONObject, Shown, Table, counted
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -147,7 +147,7 @@ def audit_command(name: str, section: type[Section], subject_of: SubjectOf) -> C
         profiles = [subject.prior.sample(rng, options.clients) for _ in range(_PROFILES)]
         report = subject.search(profiles, options.points)
         costs = f"costs from {subject.prior.low:g} to {subject.prior.high:g}"
-        caption = f"{options.clients:,} clients, {options.rounds:,} rounds, {costs}"
+        caption = f"{counted(options.clients, 'client')}, {counted(options.rounds, 'round')}, {costs}"
         table = findings_table(f"Audit of {name}", report.findings, caption)
         data = {"mechanism": name, "findings": [finding.to_json() for finding in report.findings]}
         return Document((table,), data, holds=report.passed)

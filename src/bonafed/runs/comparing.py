@@ -30,7 +30,7 @@ from bonafed.runs.holdings import Holdings, hold
 from bonafed.runs.setting import Setting, prepare
 from bonafed.runs.training import RunResult, train
 from bonafed.sections import Section, key, section_from, texts
-from bonafed.shown import Cell, Column, Document, JSONObject, Shown, Table
+from bonafed.shown import Cell, Column, Document, JSONObject, Shown, Table, counted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -42,7 +42,10 @@ _ROUNDING = 1e-9  # gains up to this are none
 def _names(name: str, value: object) -> tuple[str, ...]:
     if value == "all":
         return tuple(catalogue.CATALOGUE)
-    return tuple(catalogue.entry(entry).name for entry in texts(name, value, '["fedavg"]'))
+    try:
+        return tuple(catalogue.entry(entry).name for entry in texts(name, value, '["fedavg"]'))
+    except InvalidValue as error:
+        raise error.renamed(name) from error
 
 
 @dataclass(frozen=True)
@@ -132,9 +135,9 @@ class Comparison(Shown):
         ran = [entrant for entrant in self.entrants if entrant.result is not None]
         rows = tuple(tuple(entrant.row()[column.name] for column in _COLUMNS) for entrant in ran)
         caption = (
-            f"{self.clients:,} clients, one test set; best lie gains: what the most profitable lie that a "
-            "search found brings a client, in the unit its mechanism pays in (0: none pays, empty: nobody "
-            "looked)"
+            f"{counted(self.clients, 'client')}, one test set; best lie gains: what the most profitable "
+            "lie that a search found brings a client, in the unit its mechanism pays in (0: none pays, "
+            "empty: nobody looked)"
         )
         lies = [f"{e.mechanism}: {e.lie.text}" for e in ran if e.lie is not None and e.lie.holds is False]
         left_out = [f"{e.mechanism} does not apply: {e.reason}" for e in self.entrants if e.reason]

@@ -270,6 +270,15 @@ def test_verify_finds_a_changed_payment(bonafed):
     assert "The contract fails a check" in out
 
 
+def test_one_client_is_not_many(bonafed):
+    words = ["--clients", "1", "--rounds", "1", "--budget", "1"]
+    out = " ".join(bonafed("quote", "sampling", "--prior", "uniform:0.5,1.5", *words)[1].split())
+    assert "Truthful sampling contract: 1 client, 1 round, budget 1;" in out
+    out = " ".join(bonafed("quote", "sampling", "--prior-free", "--highest", "1.5", *words)[1].split())
+    assert "Prior-free truthful sampling: 1 client, 1 round, at most" in out
+    assert "The first client: probability" in out
+
+
 @pytest.mark.parametrize(
     ("words", "needs"),
     [

@@ -148,9 +148,10 @@ class TestSignatures:
         assert bonafed("sign", "c.json", "--key", "other.pem")[0] == 0
         assert failing() == (1, [wrong])
         other = ["quote", "sampling", *UNIFORM[:-1], "121", "--save", "c.json"]
-        refused = "error: --save must not replace a contract that is signed (c.json.sig): name another file, "
-        assert bonafed(*other) == (2, "", f"{refused}got c.json\n")
-        assert bonafed(*other, "--sign", "other.pem") == (2, "", f"{refused}got c.json\n")
+        rule = "--save must not replace a contract that is signed (c.json.sig): name another file"
+        refused = (2, "", f"error: {rule}, got c.json\n")
+        assert bonafed(*other) == refused
+        assert bonafed(*other, "--sign", "other.pem") == refused
         assert bonafed("quote", "sampling", *UNIFORM, "--save", "c.json")[0] == 0  # the same once more
         Path("c.json.sig").unlink()
         assert bonafed(*other)[0] == 0
@@ -205,7 +206,7 @@ class TestCautions:
             bonafed("quote", "sampling", "--past-costs", "stated.csv", *words, "--save", "c.json")[0] == 0
         )
         out = " ".join(bonafed("settle", "c.json", "--reports", "stated.csv")[1].split())
-        assert "Note: 3 of 3 reports are among the past costs that the contract was made from" in out
+        assert "note: 3 of 3 reports are among the past costs that the contract was made from" in out
         assert "bonafed quote sampling --prior-free" in out
         drawn = json.loads(bonafed("settle", "c.json", "--draw", "0", "--json")[1])["cautions"]
         assert not any("past costs" in sentence for sentence in drawn)
@@ -215,7 +216,7 @@ class TestCautions:
     def test_settle_says_that_these_reports_exceed_the_budget(self, bonafed, contract):
         Path("cheap.csv").write_text("0.5\n0.5\n0.6\n")
         out = " ".join(bonafed("settle", "c.json", "--reports", "cheap.csv")[1].split())
-        assert "Note: the expected spend for these reports" in out
+        assert "note: the expected spend for these reports" in out
         assert "exceeds the budget of 120" in out
         Path("dear.csv").write_text("1.2\n1.3\n1.4\n")
         assert (

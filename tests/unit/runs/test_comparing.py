@@ -51,6 +51,11 @@ def test_only_who_pays_has_spent_and_only_who_promises_has_an_epsilon(comparison
     assert comparison["jsam"].row()["largest epsilon"] <= 5
 
 
+def test_an_unknown_mechanism_is_refused_by_the_name_of_its_key():
+    with pytest.raises(InvalidValue, match=r"^compare\.mechanisms must be one of .*, got 'unheard'$"):
+        compare({**FEDERATION, "compare": {"mechanisms": ["unheard"]}})
+
+
 def test_who_does_not_apply_says_why():
     shown = compare({**FEDERATION, "compare": {"mechanisms": ["fedavg", "sampling", "jsam"]}})
     assert shown["sampling"].reason == "needs a budget and a prior of the cost of taking part"

@@ -16,6 +16,7 @@ from bonafed.mechanisms.coins.contracts import check_contract, settle_paid
 from bonafed.mechanisms.coins.tossing import Coins
 from bonafed.mechanisms.coins.transcript import Transcript, check_openings, check_rounds
 from bonafed.mechanisms.protocol import Contract, PaidTerms, Reports
+from bonafed.shown import counted
 
 _RTOL = 1e-12  # sums of money, added up in another order
 _SAME = 1e-10  # what is computed by the same formulas, perhaps on two machines
@@ -59,7 +60,8 @@ def _check_chances(terms: PaidTerms, coins: Coins) -> Finding:
         chance, due = float(roster.chances[wrong]), float(terms.lottery.chances[wrong])
         text = f"client {roster.names[wrong]}: {chance!r} on the roster, {due!r} by contract and report"
         return Finding("chances", False, text)
-    return Finding("chances", True, f"of {len(roster.names):,} clients, as contract and reports say")
+    text = f"of {counted(len(roster.names), 'client')}, as contract and reports say"
+    return Finding("chances", True, text)
 
 
 def _first_difference(values: Sequence[object], due: Sequence[object]) -> int | None:
@@ -90,7 +92,8 @@ def _check_spend(terms: PaidTerms, coins: Coins, record: RunRecord) -> Finding:
         if spend is None or not math.isclose(spend, due, rel_tol=_RTOL, abs_tol=0.0):
             return Finding("spend", False, f"round {number}: {spend} were spent, the coins say {due:.10g}")
     total = math.fsum(spend or 0.0 for spend in record.spend)
-    return Finding("spend", True, f"{total:.10g} in {len(record.spend):,} rounds, as the coins say")
+    text = f"{total:.10g} in {counted(len(record.spend), 'round')}, as the coins say"
+    return Finding("spend", True, text)
 
 
 def _check_statement(terms: PaidTerms, coins: Coins, record: RunRecord) -> list[Finding]:
@@ -112,7 +115,8 @@ def _check_statement(terms: PaidTerms, coins: Coins, record: RunRecord) -> list[
             continue
         wrong = _first_difference(columns[claim], values)
         if wrong is None:
-            findings.append(Finding(claim, True, f"of {len(names):,} clients, as in the statement"))
+            text = f"of {counted(len(names), 'client')}, as in the statement"
+            findings.append(Finding(claim, True, text))
         else:
             value, right = columns[claim][wrong], values[wrong]
             text = f"client {names[wrong]}: {value} in the statement, {right} by contract, report and coins"

@@ -17,6 +17,7 @@ from bonafed import checks
 from bonafed.economics.claims import Finding
 from bonafed.errors import InvalidValue, MissingValue, UnreadableFile
 from bonafed.mechanisms.coins.tossing import Coins, Roster, checked_digest
+from bonafed.shown import counted
 
 FORMAT = "bonafed-coins"
 VERSION = 1
@@ -110,7 +111,11 @@ def check_openings(transcript: Transcript) -> tuple[list[Finding], Coins | None]
     """Whether everything that was committed to opens; the coins, if it does."""
     roster = transcript.roster
     findings = [
-        Finding("roster", True, f"{len(roster.names):,} clients, {roster.rounds:,} rounds, {roster.digest}")
+        Finding(
+            "roster",
+            True,
+            f"{counted(len(roster.names), 'client')}, {counted(roster.rounds, 'round')}, {roster.digest}",
+        )
     ]
     try:
         coins = transcript.coins()
@@ -137,9 +142,8 @@ def check_rounds(coins: Coins, rounds: Sequence[Sequence[int]]) -> Finding:
         total += len(due)
         if sorted(recorded) != due:
             return Finding("participants", False, f"round {number}: {_difference(coins, due, recorded)}")
-    return Finding(
-        "participants", True, f"{total:,} participations in {expected:,} rounds, as the coins say"
-    )
+    text = f"{counted(total, 'participation')} in {counted(expected, 'round')}, as the coins say"
+    return Finding("participants", True, text)
 
 
 def _difference(coins: Coins, due: list[int], recorded: Sequence[int]) -> str:

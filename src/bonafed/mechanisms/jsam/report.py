@@ -27,7 +27,7 @@ from bonafed.mechanisms.jsam.payments import (
 from bonafed.mechanisms.jsam.published import JsamContract
 from bonafed.mechanisms.jsam.rules import Cheapest, Rule, largest_losses, unbiased
 from bonafed.mechanisms.jsam.sizes import allocate_unequal
-from bonafed.shown import Block, Column, Curve, Document, JSONObject, Sketch, Table, pairs
+from bonafed.shown import Block, Column, Curve, Document, JSONObject, Sketch, Table, counted, pairs
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -321,7 +321,7 @@ def _heading(description: JSONObject) -> Iterator[str]:
     seed = description["seed"]
     origin = "" if seed is None else f" with costs drawn from the prior (seed {seed})"
     yield (
-        f"{_HEADINGS[description['kind']]}: {description['clients']:,} clients{origin}, "
+        f"{_HEADINGS[description['kind']]}: {counted(description['clients'], 'client')}{origin}, "
         f"weight of the loss eta {description['eta']:.6g}, noise scale {description['noise_scale']:.6g}."
     )
     cap = description.get("max_epsilon")
@@ -367,7 +367,9 @@ def _terms(description: JSONObject) -> Iterator[Block]:
         cells.append((row["client"], _amount(row["report"]), *terms))
     yield Table(title, columns, tuple(cells))
     if len(places) < len(rows):
-        yield f"{len(rows) - len(places):,} more clients are not shown; --json has all of them."
+        more = len(rows) - len(places)
+        verb = "is" if more == 1 else "are"
+        yield f"{counted(more, 'more client')} {verb} not shown; --json has all of them."
         if with_payments:
             yield from _sketch([row for row in rows if row["admitted"]])
 
@@ -434,7 +436,7 @@ def _comparison(description: JSONObject) -> Table:
 def _notes(description: JSONObject) -> Iterator[str]:
     kind = description["kind"]
     for warning in description["warnings"]:
-        yield f"Note: {warning}."
+        yield f"note: {warning}"
     if description.get("max_epsilon") is not None and description["gap"] > 0:
         yield (
             "Under the cap the plan is the best of a set of selections fixed in advance, which keeps it "

@@ -21,7 +21,7 @@ from bonafed.economics.discrete import Empirical
 from bonafed.economics.priors import Prior
 from bonafed.mechanisms.jsam.payments import PrivacySettlement, privacy_warning
 from bonafed.mechanisms.protocol import Lottery
-from bonafed.shown import Block, Cell, Column, Document, JSONObject, Shown, Table, pairs
+from bonafed.shown import Block, Cell, Column, Document, JSONObject, Shown, Table, counted, pairs
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -175,7 +175,7 @@ class JsamTerms(Shown):
             "report: cost of one unit of epsilon; selected with: probability of each draw; payment: once"
         )
         if more:
-            caption += f"; and {more:,} more clients: the CSV file and --json list all of them"
+            caption += f"; and {counted(more, 'more client')}: the CSV file and --json list all of them"
         plan = self.settlement.allocation
         blocks: list[Block] = [
             Table("Terms", columns, tuple(rows), caption),

@@ -33,6 +33,7 @@ from bonafed.mechanisms.jsam.payments import admit, capped_rule, virtual_costs_o
 from bonafed.mechanisms.jsam.published import JsamContract
 from bonafed.mechanisms.jsam.rules import Fixed, Rule
 from bonafed.mechanisms.jsam.schemes import DRAWS
+from bonafed.shown import counted
 
 _PROFILES = 2  # drawn from the prior, besides hostile ones
 _LIARS = 3  # clients of a profile that may lie
@@ -175,7 +176,8 @@ def _other_scheme(contract: JsamContract, selection: Floats, v: Floats) -> str |
     dearer = v[selected_clients].max() > np.sort(v)[members - 1]
     if selected_clients.size == members and alike and not dearer:
         return None
-    return f"{selected_clients.size} clients are selected; the scheme selects the {members} cheapest alike"
+    selected = f"{counted(selected_clients.size, 'client')} selected"
+    return f"{selected}; the scheme selects the {members} cheapest alike"
 
 
 def _payments(

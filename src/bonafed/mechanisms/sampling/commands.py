@@ -31,7 +31,7 @@ from bonafed.mechanisms.sampling.rules import PublishedRules, audit_sequence, ru
 from bonafed.mechanisms.sampling.spend import known_lotteries, spend_distribution
 from bonafed.reports import read_costs
 from bonafed.sections import Section, flag, key, one_of, word
-from bonafed.shown import Block, Cell, Column, Curve, Document, JSONObject, Sketch, Table
+from bonafed.shown import Block, Cell, Column, Curve, Document, JSONObject, Sketch, Table, counted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -167,7 +167,8 @@ def _quote_contract(options: QuoteOptions) -> Document:
 def _quote_blocks(contract: SamplingPlan, data: JSONObject, estimated: bool) -> list[Block]:
     highest = contract.menu.prior.high
     blocks: list[Block] = [
-        f"Truthful sampling contract: {contract.clients:,} clients, {contract.rounds:,} rounds, budget "
+        f"Truthful sampling contract: {counted(contract.clients, 'client')}, "
+        f"{counted(contract.rounds, 'round')}, budget "
         f"{contract.total_budget:,.10g}; {_CASES[data['case']].format(**data)}."
     ]
     if estimated:
@@ -379,11 +380,13 @@ def _prior_free_blocks(data: JSONObject) -> list[Block]:
         rows.append((cost, *cells))
     total = rules["budget_per_round"] * rules["rounds"]
     inverse = example["mean_inverse_probability"]
+    first = "client" if rules["initial"] == 1 else f"{rules['initial']} clients"
     blocks: list[Block] = [
-        f"Prior-free truthful sampling: {rules['clients']:,} clients, {rules['rounds']:,} rounds, at most "
+        f"Prior-free truthful sampling: {counted(rules['clients'], 'client')}, "
+        f"{counted(rules['rounds'], 'round')}, at most "
         f"{rules['budget_per_round']:,.6g} per round in expectation over the sampling coins, whatever the "
         "costs turn out to be.",
-        f"The first {rules['initial']} clients: probability {rules['initial_probability']:.4f}, payment "
+        f"The first {first}: probability {rules['initial_probability']:.4f}, payment "
         f"{rules['highest']:.4g}. Every later client is shown a menu made from earlier reports only; "
         f"nobody is sampled with probability below {rules['floor']:.4g}. Clients are approached in an "
         "order that follows from the published rules and their names, and that nobody chooses.",

@@ -12,7 +12,7 @@ from bonafed.economics.contracts import Menu
 from bonafed.economics.registry import number_in_words, prior_in_words
 from bonafed.mechanisms.sampling.prospects import prospect
 from bonafed.mechanisms.sampling.spend import SpendDistribution
-from bonafed.shown import Block, Column, Document, Draw, JSONObject, Table
+from bonafed.shown import Block, Column, Document, Draw, JSONObject, Table, counted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -50,7 +50,7 @@ def contract_document(contract: SamplingContract) -> Document:
     }
     rows = []
     for number, group in enumerate(plan.groups):
-        several = f"group {number}: {group.clients:,} clients of weight {group.weight:g}, "
+        several = f"group {number}: {counted(group.clients, 'client')} of weight {group.weight:g}, "
         words = (several if len(plan.groups) > 1 else "") + prior_in_words(group.prior)
         rows.append(("prior", f"{words}; reports above {group.prior.high:.6g} are refused"))
     if plan.names is not None:
@@ -234,7 +234,7 @@ def terms_document(terms: SettledTerms) -> Document:
         "spend": spend_to_json(terms.spend, terms.total_budget),
         "cautions": list(terms.cautions),
     }
-    people = data["clients"]
+    people, mean = data["clients"], f"{data['expected_participants']:,.4g}"
     rows = tuple(
         (
             row["client"],
@@ -250,14 +250,16 @@ def terms_document(terms: SettledTerms) -> Document:
         Column("client", left=True),
         *(Column(name, ".4f") for name in ("cost", "probability", "payment", "expected per round")),
     )
-    caption = f"and {more:,} more clients: the saved file and --json list all of them" if more else ""
+    rest = f"and {counted(more, 'more client')}: the saved file and --json list all of them"
+    caption = rest if more else ""
     blocks = (
-        f"{len(people):,} clients, {terms.rounds:,} rounds; {data['expected_participants']:,.4g} clients "
+        f"{counted(len(people), 'client')}, {counted(terms.rounds, 'round')}; "
+        f"{mean} {'client' if mean == '1' else 'clients'} "
         "per round on average.",
         Table("Terms of every client", columns, rows, caption),
         *spend_blocks(data),
         "probability: of being sampled in a round; payment: each time it is.",
-        *(f"Note: {caution}" for caution in terms.cautions),
+        *(f"note: {caution}" for caution in terms.cautions),
     )
 
     def draw() -> Figure:
