@@ -77,6 +77,13 @@ class Entrant:
         return len({name for record in own for name in record["participants"]})
 
     @property
+    def promises(self) -> str | None:
+        """How many of those the run was checked for were kept; None: nothing was promised."""
+        checked = [f for f in (self.result.findings if self.result else ()) if f.holds is not None]
+        kept = sum(finding.holds is True for finding in checked)
+        return f"{kept} of {len(checked)}" if checked else None
+
+    @property
     def gain(self) -> float | None:
         """What the best lie brings a client; 0: none pays. None: nobody looked."""
         if self.lie is None:
@@ -96,6 +103,7 @@ class Entrant:
             "largest epsilon": summary["epsilon"],
             "clients taken": self.taken,
             "steps": summary["steps"],
+            "promises kept": self.promises,
             "best lie gains": self.gain,
             "seconds": summary["seconds"],
         }
@@ -109,6 +117,7 @@ _COLUMNS = (
     Column("largest epsilon", ".4g"),
     Column("clients taken"),
     Column("steps", ","),
+    Column("promises kept"),
     Column("best lie gains", ".2g"),
     Column("seconds", ",.1f"),
 )
@@ -136,10 +145,19 @@ class Comparison(Shown):
             "search found brings a client, in the unit its mechanism pays in (0: none pays, empty: nobody "
             "looked)"
         )
-        lies = [f"{e.mechanism}: {e.lie.text}" for e in ran if e.lie is not None and e.lie.holds is False]
+        lies = [
+            f"{e.mechanism}: {e.lie.text}" for e in ran if e.lie is not None and not e.lie.holds and e.gain
+        ]
+        broken = [
+            f"{e.mechanism}: {finding.claim} FAILS, {finding.text}"
+            for e in ran
+            if e.result is not None
+            for finding in e.result.findings
+            if finding.holds is False
+        ]
         left_out = [f"{e.mechanism} does not apply: {e.reason}" for e in self.entrants if e.reason]
         table = Table("One federation under every mechanism that applies", _COLUMNS, rows, caption)
-        return Document((table, *lies, *left_out), self.to_json(), self._draw)
+        return Document((table, *broken, *lies, *left_out), self.to_json(), self._draw)
 
     def to_json(self) -> JSONObject:
         """Plain data."""

@@ -130,9 +130,11 @@ class _Run:
         secret: bytes | None,
     ) -> None:
         setting, files = _with_coins(setting, folder, resume, entropy, secret)
+        tossed = setting.agreement.coins
         self._start, noise = begin_or_resume(
             log, folder, setting.config, setting.digest, resume, setting.start,
             architecture(setting.module), setting.mechanism.rounds, files,
+            None if tossed is None else coins.unopened(tossed),
         )  # fmt: skip
         self._setting, self._folder, self._log = setting, folder, log
         self._federation = setting.federation(noise)
