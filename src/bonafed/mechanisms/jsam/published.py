@@ -255,7 +255,7 @@ class JsamContract(Shown):
         ([1.925, 1.419, 0.0], [1.42, 1.3, 0.0])
         """
         if len(reports) != self.clients:
-            raise InvalidValue("reports", f"must be of {self.clients} clients", len(reports))
+            raise InvalidValue("reports", f"must come from {self.clients} clients", len(reports))
         costs = {name: checks.non_negative(f"report of {name}", cost) for name, cost in reports.items()}
         names = sorted(costs, key=by_name)
         settlement = settle(
@@ -362,7 +362,7 @@ def contract_from_json(data: JSONObject) -> JsamContract:
     optional = {name: data[name] for name in ("members", "max_epsilon", "expected_budget") if name in data}
     for name, value in optional.items():
         if value is None:
-            raise InvalidValue(f"contract.{name}", "must not be there if there is none", "null")
+            raise InvalidValue(f"contract.{name}", "must be left out if there is none", "null")
     prior = prior_from_json(field(data, "prior", "contract"))
     noise = noise_of("contract.noise_scale", field(data, "noise_scale", "contract"))
     coins = coins_from_json(data.get("coins"))
