@@ -51,6 +51,7 @@ from bonafed.mechanisms.contracts.canonical import (
     coin_commitment,
     coins_from_json,
     coins_to_json,
+    coins_word,
     digest,
     require_same,
     require_version,
@@ -289,11 +290,13 @@ class JsamContract(Shown):
     def table(self) -> dict[str, Any]:
         """The table [jsam] of a run under this contract, from which the same contract follows."""
         caps, noise = self.max_epsilon, self.noise
-        table = {
+        return {
             "prior": self.prior.to_json(),
             "clip": self.clip,
             "noise_scale": noise.to_json() if isinstance(noise, Ingredients) else noise,
+            "smoothness": None,  # it is in noise_scale
             "eta": self.eta,
+            "budget": None,
             "expected_budget": self.expected_budget,
             "delta": self.delta,
             "clients_per_round": self.clients_per_round,
@@ -301,8 +304,8 @@ class JsamContract(Shown):
             "members": self.members,
             "max_epsilon": dict(caps) if isinstance(caps, Mapping) else caps,
             "decimals": self.decimals,
+            "coins": coins_word(self.coin_commitment),
         }
-        return {name: value for name, value in table.items() if value is not None}
 
 
 def contract(
