@@ -6,8 +6,9 @@
 
 Reports are by name and may come in any order. A menu is posted, so a client's terms depend on its own
 report alone; which group a client is in is part of the contract, by name; prior-free rules approach clients
-in the order of SHA-256(digest, name). Payments are per participation; what is owed after the run is
-rounded once, to `decimals` digits, so that it covers the stated costs.
+in the order of SHA-256(digest, name), of names that were listed before the rules were published. Payments
+are per participation; what is owed after the run is rounded once, to `decimals` digits, so that it covers
+the stated costs.
 """
 
 from __future__ import annotations
