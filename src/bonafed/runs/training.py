@@ -267,6 +267,9 @@ def _with_coins(
             agreement = simulate(agreement, entropy, secret)
             assert agreement.coins is not None  # tossed now
             files[folders.COINS] = coins.keep(folder, agreement.coins)
+    elif secret is not None:
+        rule = "must be left out: who takes part follows from run.seed"
+        raise InvalidValue("secret of the coins", rule, f"{len(secret)} bytes")
     if agreement.contract is not None:
         files[folders.CONTRACT] = agreement.contract.content
     if agreement.reports or agreement.terms is not None:
