@@ -85,10 +85,10 @@ class Entrant:
 
     @property
     def gain(self) -> float | None:
-        """What the best lie brings a client; 0: none pays. None: nobody looked."""
+        """What the best lie brings a client; 0: none more than is allowed. None: nobody looked."""
         if self.lie is None:
             return None
-        return self.lie.number if self.lie.number > _ROUNDING else 0.0
+        return self.lie.number if self.lie.number > max(_ROUNDING, self.lie.allowed) else 0.0
 
     def row(self) -> dict[str, Cell]:
         """As it stands in the table."""
@@ -142,8 +142,8 @@ class Comparison(Shown):
         rows = tuple(tuple(entrant.row()[column.name] for column in _COLUMNS) for entrant in ran)
         caption = (
             f"{self.clients:,} clients, one test set; best lie gains: what the most profitable lie that a "
-            "search found brings a client, in the unit its mechanism pays in (0: none pays, empty: nobody "
-            "looked)"
+            "search found brings a client, in the unit its mechanism pays in (0: none pays more than "
+            "its certificate allows, empty: nobody looked)"
         )
         lies = [
             f"{e.mechanism}: {e.lie.text}" for e in ran if e.lie is not None and not e.lie.holds and e.gain

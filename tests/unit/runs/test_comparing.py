@@ -43,6 +43,15 @@ def test_lies_are_looked_for_under_all_of_them(comparison):
     assert "fedavg: VIOLATED, client" in str(comparison)
 
 
+def test_the_lie_that_is_shown_agrees_with_the_statement_of_the_run(comparison):
+    """Twelve steps are too few for faithful learning: a lie pays, and nobody may say otherwise."""
+    entrant = comparison["faithful"]
+    (promise,) = [f for f in entrant.result.statement.findings if f.claim == entrant.lie.claim]
+    assert promise.holds is entrant.lie.holds is False
+    assert entrant.gain == entrant.lie.number > entrant.lie.allowed
+    assert "faithful: VIOLATED, agent 0 gains" in str(comparison)
+
+
 def test_only_who_pays_has_spent_and_only_who_promises_has_an_epsilon(comparison):
     spent = {entrant.mechanism for entrant in comparison.entrants if entrant.row()["money"] is not None}
     private = {e.mechanism for e in comparison.entrants if e.row()["largest epsilon"] is not None}
