@@ -119,7 +119,11 @@ def read_one_per_client(path: Path, option: str, what: str, clients: int) -> Flo
 
 
 def read_reports(path: Path, what: str) -> dict[str, float]:
-    """What each client states, by name; numbered from 0 in file order where it names nobody."""
+    """What each client states, by name; numbered from 0 in file order where there is no other column."""
+    for line, row in _rows(path)[:1]:
+        header = [cell.strip().lower() for cell in row]
+        if len(header) > 1 and what in header and "client" not in header:
+            raise UnreadableFile(path, f"must have a column 'client', or the column '{what}' alone", line)
     values = read_costs(path, what).tolist()
     names = read_clients(path) or [str(number) for number in range(len(values))]
     return dict(zip(names, values, strict=True))

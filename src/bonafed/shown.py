@@ -150,7 +150,10 @@ class Document:
 
 
 class Shown(ABC):
-    """A value that can be shown as text, in a notebook, as plain data and as a figure."""
+    """A value that can be shown as text, in a notebook, as plain data and as a figure.
+
+    Dataclasses of this kind set `repr=False`: a `repr` is one line, as values may hold whole models.
+    """
 
     __slots__ = ()
 
@@ -160,6 +163,11 @@ class Shown(ABC):
 
     def __str__(self) -> str:
         return str(self.document())
+
+    def __repr__(self) -> str:
+        blocks = self.document().blocks
+        headline = str(blocks[0]).partition("\n")[0] if blocks else ""
+        return f"<{type(self).__name__}: {headline}>"
 
     def _repr_html_(self) -> str:
         return self.document()._repr_html_()

@@ -34,6 +34,10 @@ def test_a_contract_and_its_terms_show_and_draw_themselves(kind, tmp_path):
         path = tmp_path / "figure.png"
         value.plot(path)
         assert path.read_bytes().startswith(b"\x89PNG")
+        short = repr(value)
+        assert short.startswith(f"<{type(value).__name__}: ")
+        assert "\n" not in short
+        assert len(short) < 160
     for name in COSTS:
         assert name in str(terms)
 

@@ -77,6 +77,8 @@ def test_a_run_has_a_model_metrics_a_statement_and_findings(contract, reports, t
     for payment, cost in zip(result.statement.columns["payment"], reports.values(), strict=True):
         assert payment >= cost
     assert "ada" in str(result)
+    assert repr(result) == "<RunResult: Run run>"
+    assert repr(result.statement) == "<Statement: Statement of run>"
     assert "<table>" in result._repr_html_()
 
 
@@ -98,11 +100,27 @@ def test_own_data_and_own_model(reports):
 
 
 def test_reports_of_strangers_and_missing_ones_are_refused(contract, reports):
-    with pytest.raises(InvalidValue, match="reports"):
+    rule = "reports must be of 4 clients, all of the run, got "
+    with pytest.raises(InvalidValue, match=f"^{rule}5$"):
         bonafed.train(CONFIG, contract=contract, reports={**reports, "eve": 1.0})
     few = {name: reports[name] for name in ("ada", "ben")}
-    with pytest.raises(InvalidValue, match="reports"):
+    with pytest.raises(InvalidValue, match=f"^{rule}2$"):
         bonafed.train(CONFIG, contract=contract, reports=few)
+
+
+def test_misspelt_names_are_told_with_those_that_are_missing(contract, reports):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(80, 5)).astype(np.float32), rng.integers(0, 2, 80)
+    data = datasets.from_arrays("mine", x, y, groups=np.repeat([*reports], 20), classes=2)
+    config = CONFIG.replace('kind = "iid"\nclients = 4', 'kind = "natural"')
+    misspelt = {name.replace("ada", "Ada"): cost for name, cost in reports.items()}
+    rule = "reports must be of the run's 4 clients: 'Ada' is not among them, 'ada' is missing, got 4"
+    with pytest.raises(InvalidValue, match=f"^{rule}$"):
+        bonafed.train(config, data=data, contract=contract, reports=misspelt)
+    strangers = {name.upper(): cost for name, cost in reports.items()}
+    named = r"'ADA', 'BEN', 'CLEO' and 1 more are not among them, 'ada', 'ben', 'cleo' and 1 more are missing"
+    with pytest.raises(InvalidValue, match=named):
+        bonafed.train(config, data=data, contract=contract, reports=strangers)
 
 
 def test_reports_in_any_order_give_the_same_run(contract, reports):

@@ -1,13 +1,15 @@
 """Everything a command prints and writes: a `Document` on a terminal, as JSON and as files.
 
 Tables never lose a digit: where one is too wide for the terminal, words are folded first, then the frame
-goes, and then the table is split into parts that repeat its first column.
+goes, and then the table is split into parts that repeat its first column. Names and values, which have no
+headings, become lines instead.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +25,7 @@ from bonafed.shown import Document, Sketch, Table
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table as RichTable
+    from rich.text import Text
 
 __all__ = [
     "contract_files", "figure_file", "file_content", "require_outputs", "say_json", "show", "working",
@@ -31,6 +34,7 @@ __all__ = [
 
 _WIDTH = 120  # columns of a table where no terminal limits it
 _NARROWEST = 16  # columns left to words that are folded
+_READABLE = 40  # ... beside names, where a line each would read better
 _FRAME, _GAP = 3, 2  # columns between two cells with a frame, and without
 _VERDICTS = {"holds": "green", "FAILS": "bold red", "not claimed": "dim"}
 _COLOURS = ("cyan", "magenta")  # of the curves of a sketch
@@ -140,7 +144,7 @@ def _print(console: Console, block: Table | Sketch | str) -> None:
         if block.title:
             console.print(Text(block.title, style="bold"), soft_wrap=free)
         for part in _parts(block, console.width):
-            console.print(part)
+            console.print(part, soft_wrap=isinstance(part, Text))  # lines have their width
         if block.caption:
             console.print(Text(block.caption, style="italic"), soft_wrap=free)
     elif isinstance(block, Sketch):
@@ -163,22 +167,49 @@ def _coloured(sketch: Sketch) -> Any:
     )
 
 
-def _parts(table: Table, width: int) -> Iterator[RichTable]:
-    """The table made to fit the width: as it is, folded, without a frame, or in several parts."""
+def _parts(table: Table, width: int) -> Iterator[RichTable | Text]:
+    """The table made to fit the width: as it is, folded, without a frame, in several parts, or as lines."""
+    from rich.text import Text
+
     cells = [[column.name for column in table.columns], *table.cells]
     widths = [
         max(max(map(len, cell.split("\n"))) for cell in column) if column else 0
         for column in zip(*cells, strict=True)
     ]
+    if len(widths) == 2 and not any(column.name for column in table.columns):
+        if _needed([widths[0], _least_beside_names(table, widths[1])], _FRAME) <= width:
+            yield _rich(table, range(2), framed=True, whole=(0,))
+            return
+        for line in _lines(table, width):
+            yield Text(line)
+        return
     least = [
         min(natural, _NARROWEST) if column.left else natural
         for natural, column in zip(widths, table.columns, strict=True)
     ]
+    numbers = [place for place, column in enumerate(table.columns) if not column.left]
     if _needed(least, _FRAME) <= width:
-        yield _rich(table, range(len(widths)), framed=True)
+        yield _rich(table, range(len(widths)), framed=True, whole=numbers)
         return
     for group in _groups(least, width):
-        yield _rich(table, group, framed=False)
+        fits = _needed([least[place] for place in group], _GAP) <= width
+        yield _rich(table, group, framed=False, whole=numbers if fits else ())
+
+
+def _least_beside_names(table: Table, natural: int) -> int:
+    """Columns that the values of a table of names and values need to be read."""
+    if not table.columns[1].left:
+        return natural
+    longest = max((len(word) for _, value in table.cells for word in value.split()), default=0)
+    return max(longest, min(natural, _READABLE))
+
+
+def _lines(table: Table, width: int) -> Iterator[str]:
+    """`name: value` for each row, wrapped by words; only a word longer than a line is broken."""
+    for name, value in table.cells:
+        yield from textwrap.wrap(
+            f"{name}: {value}", width, subsequent_indent="  ", break_on_hyphens=False
+        )  # fmt: skip
 
 
 def _needed(widths: Sequence[int], between: int) -> int:
@@ -196,8 +227,8 @@ def _groups(least: Sequence[int], width: int) -> list[list[int]]:
     return [*groups, here]
 
 
-def _rich(table: Table, places: Sequence[int], *, framed: bool) -> RichTable:
-    """Some columns of a table."""
+def _rich(table: Table, places: Sequence[int], *, framed: bool, whole: Sequence[int]) -> RichTable:
+    """Some columns of a table; cells of the `whole` ones are not folded."""
     from rich import box
     from rich.table import Table as RichTable
     from rich.text import Text
@@ -214,7 +245,7 @@ def _rich(table: Table, places: Sequence[int], *, framed: bool) -> RichTable:
             Text(column.name),
             justify="left" if column.left else "right",
             overflow="fold",
-            no_wrap=not column.left,
+            no_wrap=place in whole,
         )
     for row in table.cells:
         rich_table.add_row(*(Text(row[place], style=_VERDICTS.get(row[place], "")) for place in places))

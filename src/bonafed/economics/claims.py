@@ -126,7 +126,7 @@ def all_hold(findings: Iterable[Finding]) -> bool:
     return all(finding.holds is not False for finding in findings)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Statement(Shown):
     """The account of a run; made by a mechanism's `settle`."""
 
@@ -163,7 +163,7 @@ class Statement(Shown):
     def row(self, client: str) -> dict[str, Cell]:
         """The row of one client."""
         if client not in self.clients:
-            names = ", ".join(self.clients[:10]) + (", ..." if len(self.clients) > 10 else "")
+            names = ", ".join(map(repr, self.clients[:10])) + (", ..." if len(self.clients) > 10 else "")
             raise InvalidValue("client", f"must be one of the run's clients: {names}", repr(client))
         place = self.clients.index(client)
         rest = {name: cells[place] for name, cells in self.columns.items()}

@@ -92,3 +92,24 @@ def prior(name: str, value: object) -> Prior:
         own = error.name if error.name.startswith(name) else f"{name}: {error.name}"
         raise error.renamed(own) from error
     raise InvalidValue(name, "must be a table with a kind, or KIND:NUMBER,NUMBER,...", repr(value))
+
+
+def prior_in_words(belief: Prior) -> str:
+    """Its kind and its numbers, as on the page of a contract.
+
+    >>> prior_in_words(Uniform(0.5, 1.5))
+    'uniform, low 0.5, high 1.5'
+    """
+    numbers = dict(belief.to_json())
+    kind = numbers.pop("kind")
+    return ", ".join([kind, *(f"{name} {number_in_words(value)}" for name, value in numbers.items())])
+
+
+def number_in_words(value: object) -> str:
+    """A number, a word, or the beginning of a list."""
+    if isinstance(value, list):
+        more = f" and {len(value) - 6:,} more" if len(value) > 6 else ""
+        return "(" + " ".join(number_in_words(v) for v in value[:6]) + more + ")"
+    if isinstance(value, dict):
+        return "(" + ", ".join(f"{k} {number_in_words(v)}" for k, v in value.items()) + ")"
+    return f"{value:.10g}" if isinstance(value, (int, float)) else str(value)

@@ -344,7 +344,12 @@ class Averaging(Answers):
             statement,
             columns={**statement.columns, "epsilon": epsilon.tolist()},
             forms={"epsilon": ".4g", **statement.forms},
-            totals={**statement.totals, "largest_epsilon": float(epsilon.max())},
+            totals={
+                **statement.totals,
+                "largest_epsilon": float(epsilon.max()),
+                "delta": promise.delta,
+                "adjacency": promise.adjacency,
+            },
             facts={**statement.facts, **facts},
             notes=(*privacy_notes(promise, float(epsilon.max())), *statement.notes),
         )

@@ -30,7 +30,7 @@ from bonafed.sections import Section, key
 from bonafed.shown import Cell, Column, Document, JSONObject, Shown, Table
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class PlainTerms(Shown):
     """What was agreed with every client, a cell of every column for each.
 

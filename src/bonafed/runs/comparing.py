@@ -123,7 +123,7 @@ _COLUMNS = (
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Comparison(Shown):
     """What each mechanism came to on one federation."""
 

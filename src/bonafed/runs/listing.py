@@ -87,8 +87,10 @@ def _overview(folder: Path, config: Config, records: list[JSONObject]) -> JSONOb
         "clients": config.partition.clients,
         "mechanism": config.mechanism,
         "scheme": getattr(config.own, "scheme", None),
-        "rounds": len(records),  # of all phases, like planned_rounds
-        "planned_rounds": folders.read_json(folder, folders.VERSIONS).get("rounds"),
+        "rounds": len(own),
+        "planned_rounds": folders.read_json(folder, folders.VERSIONS).get("rounds")
+        if config.training is None
+        else config.training.rounds,
         "finished": finished,
         "test_accuracy": last("test_accuracy"),
         "test_loss": last("test_loss"),

@@ -41,6 +41,8 @@ from bonafed.sections import plain_values
 
 _RTOL = 1e-12  # of a number that a contract states otherwise: a budget per round, say
 
+_NAMED = 3  # clients that an error names
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Setting:
@@ -188,13 +190,22 @@ def _reports(
             raise InvalidValue("reports", rule, len(reports))
         return {}
     values = clients.report(question) if reports is None else reports
-    if len(values) != len(members):
+    if len(values) != len(members) and not any(name in members.index for name in values):
         raise InvalidValue("reports", f"must be of {len(members)} clients, all of the run", len(values))
-    for name in members.names:
-        if name not in values:
-            rule = f"must hold the {question.name} of every client"
-            raise InvalidValue("reports", rule, f"none of {name!r}")
-    for name in values:
-        if name not in members.index:
-            raise InvalidValue("reports", "must be of clients in the federation", repr(name))
+    strangers = [name for name in values if name not in members.index]
+    missing = [name for name in members.names if name not in values]
+    if strangers or missing:
+        wrong = [_which(strangers, "not among them"), _which(missing, "missing")]
+        rule = f"must be of the run's {len(members)} clients: " + ", ".join(filter(None, wrong))
+        raise InvalidValue("reports", rule, len(values))
     return {name: float(values[name]) for name in members.names}
+
+
+def _which(names: Sequence[str], what: str) -> str:
+    """That these clients are `what`, the first few by name; nothing if there are none."""
+    if not names:
+        return ""
+    listed = ", ".join(map(repr, names[:_NAMED])) + (
+        f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+    )
+    return f"{listed} {'is' if len(names) == 1 else 'are'} {what}"

@@ -45,7 +45,7 @@ Entropy = Callable[[int], bytes]
 _SIMULATED = "what clients know about themselves: drawn by the simulation, told to nobody"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class RunResult(Shown):
     """The outcome of a run."""
 

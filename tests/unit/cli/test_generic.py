@@ -12,7 +12,7 @@ import pytest
 
 import bonafed.cli
 from bonafed.cli import render
-from bonafed.shown import Column, Document, Table
+from bonafed.shown import Column, Document, Table, pairs
 
 QUOTE = ["quote", "toy", "--clients", "3", "--budget", "9"]
 
@@ -234,6 +234,14 @@ class TestContracts:
         said = json.loads(bonafed("settle", "c.json", "--reports", "r.csv", "--json")[1])
         assert [row["client"] for row in said["clients"]] == ["ada", "ben", "cem"]
 
+    def test_names_are_not_thrown_away(self, bonafed, contract):
+        Path("r.csv").write_text("name,effort\nada,1\nben,2\ncem,3\n")
+        code, _, err = bonafed("settle", "c.json", "--reports", "r.csv")
+        assert code == 2
+        assert "must have a column 'client', or the column 'effort' alone" in err
+        Path("r.csv").write_text("effort\n1\n2\n3\n")
+        assert bonafed("settle", "c.json", "--reports", "r.csv")[0] == 0
+
     def test_settle_draws(self, bonafed, contract):
         one, again, other = (bonafed("settle", "c.json", "--draw", seed)[1] for seed in "001")
         assert one == again != other
@@ -268,7 +276,7 @@ class TestRendering:
         render.show(Document((table,)), as_json=False)
         return capsys.readouterr().out.splitlines()
 
-    @pytest.mark.parametrize("width", [40, 60, 80, 120])
+    @pytest.mark.parametrize("width", [40, 60, 80, 100, 110, 120])
     def test_no_digit_of_money_is_lost(self, capsys, monkeypatch, width):
         names = [f"money of a long name {k}" for k in range(6)]
         rows = tuple((f"client {n}", *(1234567.89 + n + k for k in range(6))) for n in range(3))
@@ -282,6 +290,39 @@ class TestRendering:
                 assert f"{amount:,.2f}" in text
         for name in names:
             assert name in text
+
+    @pytest.mark.parametrize("width", [40, 60, 80, 100, 110, 120])
+    @pytest.mark.parametrize("left", [False, True])
+    def test_names_and_values_are_never_cut(self, capsys, monkeypatch, width, left):
+        rows = (
+            ("largest norm of a record's gradient", "1.0"),
+            ("rule", "the reward is the accuracy of a model that was trained on as many more samples as "
+             "the client's own contribution is worth to everybody else in the federation"),
+            ("SHA-256 of the contract", "0123456789abcdef" * 4),
+        )  # fmt: skip
+        table = Table("T", (Column("", left=True), Column("", left=left)), rows)
+        lines = self.lines(capsys, monkeypatch, table, width)
+        assert max(map(len, lines)) <= width
+        text = " ".join(" ".join(line.strip("│┃ ") for line in lines).split()).replace("│", "")
+        assert "…" not in text
+        for name, value in rows:
+            assert name in text
+            words = [value] if len(value.split()) == 1 else value.split()
+            for word in words:
+                assert word in text or (len(word) + 2 > width and word in text.replace(" ", ""))
+
+    def test_short_names_and_values_stay_a_table(self, capsys, monkeypatch):
+        table = pairs("T", [("clients", "5"), ("rounds", "100")])
+        assert "│ clients │   5 │" in self.lines(capsys, monkeypatch, table, 40)
+
+    def test_names_and_values_that_do_not_fit_become_lines(self, capsys, monkeypatch):
+        table = pairs("T", [("clients", 5), ("terms", "one probability for all, and one payment")])
+        assert self.lines(capsys, monkeypatch, table, 40) == [
+            "T",
+            "clients: 5",
+            "terms: one probability for all, and one",
+            "  payment",
+        ]
 
     def test_words_are_folded_rather_than_cut(self, capsys, monkeypatch):
         digest = "0123456789abcdef" * 8
@@ -341,7 +382,7 @@ class TestStatements:
         code, _, err = bonafed("statement", "runs/toy", "--client", "eve")
         assert (code, err) == (
             2,
-            "error: client must be one of the run's clients: ada, [red]ben[/], got 'eve'\n",
+            "error: client must be one of the run's clients: 'ada', '[red]ben[/]', got 'eve'\n",
         )
 
     def test_an_unfinished_run_says_how_to_continue(self, bonafed, run):

@@ -297,8 +297,22 @@ def test_what_arithmetic_takes_is_set_aside_of_what_is_sold(make, small):
 
 def test_a_promise_that_is_hardly_one_is_said(make, small, tmp_path):
     words = ("privacy.clip=1", "privacy.epsilon=12", "privacy.delta=1e-5")
-    summary = training.train(setting.prepare(make(*words), dataset=small), tmp_path / "run").summary
+    result = training.train(setting.prepare(make(*words), dataset=small), tmp_path / "run")
+    summary = result.summary
     assert "an epsilon of 12 is hardly a promise of privacy" in summary["notes"]
+
+
+@pytest.mark.parametrize(
+    ("batches", "adjacency"), [("passes", "replace one"), ("poisson", "add or remove one")]
+)
+def test_what_an_epsilon_is_for_is_shown(make, small, batches, adjacency):
+    words = ("privacy.clip=1", "privacy.epsilon=2", "privacy.delta=1e-5", f"privacy.batches={batches}")
+    if batches == "poisson":
+        words += ("training.batch_size=5",)
+    result = training.train(setting.prepare(make(*words), dataset=small))
+    shown = [line.split(maxsplit=1) for line in str(result).splitlines()]
+    assert ["delta", "1e-05"] in shown
+    assert ["adjacency", adjacency] in shown
 
 
 def test_another_module_of_the_same_shapes_does_not_get_the_same_noise(make, small, tmp_path, kill_in):

@@ -21,7 +21,7 @@ from bonafed.economics.claims import Finding, Statement
 from bonafed.economics.money import charged
 from bonafed.errors import InvalidValue
 from bonafed.learning.federation import Federation, Need, Objective, Question, Roster
-from bonafed.learning.privacy import Ledger, Release
+from bonafed.learning.privacy import REPLACE, Ledger, Release
 from bonafed.learning.problems.convex import SoftmaxRegression, shortened_features
 from bonafed.learning.sections import REPRODUCIBLE
 from bonafed.mechanisms.faithful.clusters import Clusters, random_clusters
@@ -240,6 +240,7 @@ class PrivateLearning(Answers):
                 "payments in all": float(outcome.payments.sum()),
                 "largest_epsilon": max(epsilon),
                 "delta": outcome.beta,
+                "adjacency": REPLACE,
             },
             findings=checks, notes=self.notes,
             facts={

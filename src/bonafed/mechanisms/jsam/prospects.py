@@ -46,7 +46,7 @@ class Outlook:
     largest_gain: float  # of any report in any draw
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Prospect(Shown):
     """What a participant of a given cost can expect of a contract."""
 

@@ -95,7 +95,7 @@ class Example(NamedTuple):
     payment: tuple[float, ...]  # money, before it is rounded to what can be paid
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class JsamContract(Shown):
     """Terms for all reports; made by `publish`, or read from a file by `contract_from_json`."""
 

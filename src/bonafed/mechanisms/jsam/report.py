@@ -10,6 +10,7 @@ import numpy as np
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.economics.priors import Prior
+from bonafed.economics.registry import prior_in_words
 from bonafed.errors import InvalidValue
 from bonafed.mechanisms.jsam.allocation import Plan, allocate
 from bonafed.mechanisms.jsam.cap_bound import least_objective
@@ -52,6 +53,7 @@ def contract_document(contract: JsamContract) -> Document:
     cap = contract.max_epsilon
     rows = [
         ("clients", f"{contract.clients:,}"),
+        ("prior", prior_in_words(contract.prior)),
         ("highest cost admitted", f"{contract.prior.high:.10g} per unit of epsilon"),
         ("rounds", f"{contract.rounds:,}"),
         ("draws per round", f"{contract.clients_per_round:,}, with replacement"),

@@ -31,7 +31,7 @@ _MOST_ROWS = 20  # clients shown; all of them are in the CSV and in the plain da
 NOT_ADMITTED = "not admitted"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class JsamTerms(Shown):
     """The settlement of a scheme for named clients, in money that can be paid."""
 

@@ -91,7 +91,7 @@ def _question(draw: Any) -> Question:
     return Question("cost", UNIT, simulate)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class SamplingContract(Shown):
     """A posted menu."""
 
@@ -192,7 +192,7 @@ class SamplingContract(Shown):
         return {**common, "scheme": "optimal", "prior": prior, "confidence": plan.confidence}
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class PriorFreeContract(Shown):
     """Rules of a sequence in which costs are learned."""
 
@@ -270,7 +270,7 @@ class PriorFreeContract(Shown):
         }
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class BenchmarkContract(Shown):
     """What a truthful contract is compared with; checked for the same promises, as far as it makes them.
 

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from bonafed.economics.contracts import Menu
+from bonafed.economics.registry import number_in_words, prior_in_words
 from bonafed.mechanisms.sampling.prospects import prospect
 from bonafed.mechanisms.sampling.spend import SpendDistribution
 from bonafed.shown import Block, Column, Document, Draw, JSONObject, Table
@@ -50,7 +51,7 @@ def contract_document(contract: SamplingContract) -> Document:
     rows = []
     for number, group in enumerate(plan.groups):
         several = f"group {number}: {group.clients:,} clients of weight {group.weight:g}, "
-        words = (several if len(plan.groups) > 1 else "") + prior_in_words(group.prior.to_json())
+        words = (several if len(plan.groups) > 1 else "") + prior_in_words(group.prior)
         rows.append(("prior", f"{words}; reports above {group.prior.high:.6g} are refused"))
     if plan.names is not None:
         rows += [
@@ -104,7 +105,7 @@ def rules_document(contract: PriorFreeContract) -> Document:
         "order": "SHA-256 of this contract's digest and the client's name",
         "names_are": "those the operator had listed before these rules were published",
     }
-    rows = [(name.replace("_", " "), word(value)) for name, value in own.items()]
+    rows = [(name.replace("_", " "), number_in_words(value)) for name, value in own.items()]
     rows.append(("approached", "in the order of " + facts["order"]))
     rows.append(("names", facts["names_are"]))
 
@@ -137,7 +138,7 @@ def benchmark_document(contract: BenchmarkContract) -> Document:
         "uniform": f"one probability for all, and {contract.prior.high:.6g} each time",
         "complete information": "everybody is paid what it states; the truth is not rewarded",
     }
-    rows = [("prior", prior_in_words(prior)), ("terms", terms[contract.scheme])]
+    rows = [("prior", prior_in_words(contract.prior)), ("terms", terms[contract.scheme])]
     return _signed_document(
         facts, rows, contract.coin_commitment, contract.content, lambda: _drawn_figure(contract)
     )
@@ -191,21 +192,6 @@ def _rounding_in_words(decimals: int) -> str:
 def _listed(names: Sequence[str]) -> str:
     more = f" and {len(names) - 12:,} more" if len(names) > 12 else ""
     return ", ".join(names[:12]) + more
-
-
-def prior_in_words(prior: JSONObject) -> str:
-    """Its kind and its numbers."""
-    return ", ".join([prior["kind"], *(f"{k} {word(v)}" for k, v in prior.items() if k != "kind")])
-
-
-def word(value: object) -> str:
-    """A number, a word, or the beginning of a list."""
-    if isinstance(value, list):
-        more = f" and {len(value) - 6:,} more" if len(value) > 6 else ""
-        return "(" + " ".join(word(v) for v in value[:6]) + more + ")"
-    if isinstance(value, dict):
-        return "(" + ", ".join(f"{k} {word(v)}" for k, v in value.items()) + ")"
-    return f"{value:.10g}" if isinstance(value, (int, float)) else str(value)
 
 
 def prospect_document(menus: Sequence[Menu], rounds: int, cost: float) -> Document:

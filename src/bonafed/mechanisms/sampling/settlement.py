@@ -30,7 +30,7 @@ from bonafed.mechanisms.sampling.spend import SpendDistribution, known_lotteries
 from bonafed.shown import Cell, Document, JSONObject, Shown
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class SettledTerms(Shown):
     """What every client was promised; the `PaidTerms` of a sampling contract."""
 

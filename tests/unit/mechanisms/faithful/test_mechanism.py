@@ -184,6 +184,7 @@ def test_a_private_run_states_what_was_given_away(run):
     said = run("privacy.epsilon=5", "privacy.delta=1e-3", "faithful.training_steps=20")
     assert said["mechanism"] == "private faithful"
     assert 0 < said["epsilon"] <= 5
+    assert (said["totals"]["delta"], said["totals"]["adjacency"]) == (1e-3, "replace one")
     for agent, stated in enumerate(said["columns"]["epsilon"]):  # is what the record says
         own = [row for row in said["releases"] if row["agent"] == str(agent)]
         releases = [Release(agent, 1, row["noise_multiplier"], row["times"]) for row in own]

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from bonafed.economics import Discrete, Empirical, NormalMixture, TruncatedExponential, Uniform, money
+from bonafed.economics.registry import prior_in_words
 from bonafed.errors import InvalidValue
 from bonafed.mechanisms.contracts.files import contract_from_json as any_contract
 from bonafed.mechanisms.jsam import Cheapest, settle, unbiased
@@ -73,7 +74,9 @@ def test_a_file_is_read_as_it_was_written_and_verifies(prior, way):
     assert isinstance(again, JsamContract)
     assert (again.content, again.digest) == (contract.content, contract.digest)
     assert [str(finding) for finding in again.verify() if not finding.holds] == []
-    assert again.digest in str(again.document())
+    page = str(again.document())
+    assert again.digest in page
+    assert prior_in_words(contract.prior) in page
     stated = reports(contract)
     assert again.settle(stated).to_json() == contract.settle(stated).to_json()
 

@@ -314,7 +314,7 @@ def test_reward_runs_are_listed_beside_others(ready, tmp_path):
     train(ready().setting, tmp_path / "run")
     seen = listing.overview(tmp_path / "run")
     assert seen["finished"]
-    assert (seen["mechanism"], seen["rounds"], seen["planned_rounds"]) == ("rewards", 12, 12)
+    assert (seen["mechanism"], seen["rounds"], seen["planned_rounds"]) == ("rewards", 6, 6)
     assert seen["curves"]["round"] == [1, 2, 3, 4, 5, 6]
 
 
