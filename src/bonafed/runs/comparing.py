@@ -97,28 +97,28 @@ class Entrant:
         summary = self.result.summary
         return {
             "mechanism": self.mechanism,
-            "test accuracy": summary["test_accuracy"],
-            "test loss": summary["test_loss"],
+            "accuracy": summary["test_accuracy"],
+            "loss": summary["test_loss"],
             "money": summary["spend"],
-            "largest epsilon": summary["epsilon"],
-            "clients taken": self.taken,
+            "epsilon": summary["epsilon"],
+            "taken": self.taken,
             "steps": summary["steps"],
-            "promises kept": self.promises,
-            "best lie gains": self.gain,
+            "promises": self.promises,
+            "lie gains": self.gain,
             "seconds": summary["seconds"],
         }
 
 
 _COLUMNS = (
     Column("mechanism", left=True),
-    Column("test accuracy", ".2%"),
-    Column("test loss", ".4f"),
+    Column("accuracy", ".2%"),
+    Column("loss", ".4f"),
     Column("money", ",.2f"),
-    Column("largest epsilon", ".4g"),
-    Column("clients taken"),
+    Column("epsilon", ".4g"),
+    Column("taken"),
     Column("steps", ","),
-    Column("promises kept"),
-    Column("best lie gains", ".2g"),
+    Column("promises"),
+    Column("lie gains", ".2g"),
     Column("seconds", ",.1f"),
 )
 
@@ -141,9 +141,10 @@ class Comparison(Shown):
         ran = [entrant for entrant in self.entrants if entrant.result is not None]
         rows = tuple(tuple(entrant.row()[column.name] for column in _COLUMNS) for entrant in ran)
         caption = (
-            f"{self.clients:,} clients, one test set; best lie gains: what the most profitable lie that a "
-            "search found brings a client, in the unit its mechanism pays in (0: none pays more than "
-            "its certificate allows, empty: nobody looked)"
+            f"{self.clients:,} clients, one test set; epsilon: the largest given away; taken: clients that "
+            "took part; promises: how many of those checked were kept; lie gains: what the best lie that a "
+            "search found brings a client, in the unit its mechanism pays in (0: none pays more than its "
+            "certificate allows, empty: nobody looked)"
         )
         lies = [
             f"{e.mechanism}: {e.lie.text}" for e in ran if e.lie is not None and not e.lie.holds and e.gain
