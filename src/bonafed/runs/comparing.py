@@ -69,12 +69,13 @@ class Entrant:
     lie: Finding | None = None  # the best lie that a search found; None: none was looked for
 
     @property
-    def taken(self) -> int | None:
-        """Clients that took part at all."""
+    def taken(self) -> tuple[str, ...]:
+        """Clients that took part at all, in the order of the roster."""
         if self.result is None:
-            return None
+            return ()
         own = [record for record in self.result.metrics if not record["phase"]]
-        return len({name for record in own for name in record["participants"]})
+        names = {name for record in own for name in record["participants"]}
+        return tuple(name for name in self.result.statement.clients if name in names)
 
     @property
     def promises(self) -> str | None:
@@ -101,7 +102,7 @@ class Entrant:
             "loss": summary["test_loss"],
             "money": summary["spend"],
             "epsilon": summary["epsilon"],
-            "taken": self.taken,
+            "taken": len(self.taken),
             "steps": summary["steps"],
             "promises": self.promises,
             "lie gains": self.gain,
@@ -167,6 +168,7 @@ class Comparison(Shown):
             "mechanisms": [
                 {
                     **entrant.row(),
+                    "clients": list(entrant.taken),
                     "applies": not entrant.reason,
                     "reason": entrant.reason or None,
                     "lie": None if entrant.lie is None else entrant.lie.to_json(),
