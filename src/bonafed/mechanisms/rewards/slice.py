@@ -67,7 +67,8 @@ SLICE = Slice(
         "A small federation of handwritten digits is trained once with everybody honest and once for every "
         "cheat: a client that sends nothing, noise, its update enlarged or reversed, its first update "
         "forever, or a copy of another's. A measure that looks at updates detects some of them; "
-        "contributions fixed before training detect none.",
+        "contributions fixed before training detect none. The exit code is 1 if a cheat pays, or if a "
+        "measure that looks at updates does not see one.",
         "bonafed audit rewards --measure cosine --classes 3",
     ),
     advice={
