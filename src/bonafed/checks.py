@@ -22,10 +22,12 @@ _MOST = 10**17  # of anything counted; whether it fits into memory is decided wh
 
 def number(name: str, value: object) -> float:
     """A finite real number (bool and text are not numbers)."""
-    if isinstance(value, (bool, np.bool_, str)) or not isinstance(value, (int, float, np.number)):
+    if isinstance(value, (bool, np.bool_, str)) or not isinstance(
+        value, (int, float, np.integer, np.floating)
+    ):
         raise InvalidValue(name, "must be a number", repr(value))
     try:
-        result = float(value.real)
+        result = float(value)
     except OverflowError as error:
         raise InvalidValue(name, "must be below 1.8e308 in size", _LARGER) from error
     if not math.isfinite(result):

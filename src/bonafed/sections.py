@@ -98,6 +98,21 @@ def section_from(kind: type[S], name: str, table: Mapping[str, Any]) -> S:
         return kind(**values)
 
 
+def plain_values(kind: type[Section], name: str, table: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a table that need not be complete, held against their rules, as plain data.
+
+    What means the same is then the same: "uniform:0,1" and the table of that prior, 50 and 50.0.
+    """
+    rules: dict[str, Check] = {item.name: item.metadata["check"] for item in fields(kind)}
+    values = {}
+    for entry, value in kind.reading(table).items():
+        if entry not in rules:
+            raise unknown(f"{name}.", entry, value, list(rules))
+        with named(name):
+            values[entry] = _plain(rules[entry](entry, value))
+    return values
+
+
 def is_required(item: Field[Any]) -> bool:
     """Whether a key has no default."""
     return item.default is MISSING and item.default_factory is MISSING

@@ -138,7 +138,9 @@ def test_misspelt_names_are_told_with_those_that_are_missing(contract, reports):
     with pytest.raises(InvalidValue, match=f"^{rule}$"):
         bonafed.train(config, data=data, contract=contract, reports=misspelt)
     strangers = {name.upper(): cost for name, cost in reports.items()}
-    named = "'ADA', 'BEN', 'CLEO' and 1 more are not among them, 'ada', 'ben', 'cleo' and 1 more are"
+    named = (
+        "'ADA', 'BEN', 'CLEO' and 1 more are not among them, 'ada', 'ben', 'cleo' and 1 more are missing"
+    )
     with pytest.raises(InvalidValue, match=named):
         bonafed.train(config, data=data, contract=contract, reports=strangers)
 

@@ -30,6 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, localcontext
+from heapq import heapify, heappop, heapreplace
 
 from numpy.typing import ArrayLike
 
@@ -51,7 +52,11 @@ def owed(
     """(N,) smallest units for `times` payments, never below the cost that they must cover."""
     due = checks.vector("payment", payment)
     least = checks.vector("covering", covering, length=due.size)
-    counts = [1] * due.size if times is None else list(times)
+    counts = [1] * due.size
+    if times is not None:
+        counts = [checks.whole("times", count, at_least=0) for count in times]
+        if len(counts) != due.size:
+            raise InvalidValue("times", f"must have {due.size} values", len(counts))
     amounts, covers, total = list[int](), list[int](), Decimal(0)
     with localcontext() as context:
         context.prec = 400  # any double times any count is exact
@@ -68,13 +73,22 @@ def owed(
 
 def _without(surplus: int, amounts: list[int], covers: list[int]) -> list[int]:
     """Amounts less a surplus, taken unit by unit from whoever is left with most above its cost."""
-    while surplus > 0:
-        margins = [amount - cover for amount, cover in zip(amounts, covers, strict=True)]
-        most = max(margins, default=0)
-        if not most:  # everybody is paid just its cost: no rounding keeps both promises
-            break
-        amounts[margins.index(most)] -= 1
+    if surplus <= 0:
+        return amounts
+    margins = [
+        (cover - amount, place)  # the largest margin first; among equals, the first client
+        for place, (amount, cover) in enumerate(zip(amounts, covers, strict=True))
+        if amount > cover
+    ]
+    heapify(margins)
+    while surplus > 0 and margins:  # else everybody is paid just its cost: no rounding keeps both promises
+        below, place = margins[0]
+        amounts[place] -= 1
         surplus -= 1
+        if below < -1:
+            heapreplace(margins, (below + 1, place))
+        else:
+            heappop(margins)
     return amounts
 
 
@@ -93,10 +107,11 @@ def units(value: float, decimals: int = DECIMALS) -> int:
     >>> units(0.07), units(0.079)
     (7, 7)
     """
+    amount = checks.number("amount", value)
     with localcontext() as context:
         context.prec = 400
         scale = Decimal(10) ** decimals
-        return int((Decimal(repr(float(value))) * scale).to_integral_value(ROUND_FLOOR))
+        return int((Decimal(repr(amount)) * scale).to_integral_value(ROUND_FLOOR))
 
 
 def price(name: str, value: object) -> float:

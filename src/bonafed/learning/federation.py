@@ -28,7 +28,7 @@ from functools import cached_property
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from bonafed import checks
 from bonafed.checks import Floats
@@ -212,6 +212,16 @@ class Federation(Protocol):
     def replies(self, tasks: Sequence[Task]) -> Mapping[str, Reply | Failure]:
         """Have the tasks done; each answer or failure, by identifier."""
         ...
+
+
+def checked_shares(tasks: Sequence[Task], shares: ArrayLike) -> Floats:
+    """Shares in a sum of answers: (tasks,), or (tasks, m) with one per model."""
+    parts = np.asarray(shares, dtype=np.float64)
+    if parts.ndim not in (1, 2) or len(parts) != len(tasks):
+        raise InvalidValue("shares", f"must be {len(tasks)}, one per task", f"shape {parts.shape}")
+    if parts.ndim == 2 and tasks and parts.shape[1] not in (1, models := len(tasks[0].models)):
+        raise InvalidValue("shares", f"must be one per model, {models} for each task", parts.shape[1])
+    return parts
 
 
 def weighted_sum(answers: Sequence[Models], shares: Floats, like: tuple[int, ...]) -> Floats:

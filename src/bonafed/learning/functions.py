@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, DTypeLike
 
+from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import AskFailed, InvalidValue
 from bonafed.learning.federation import (
@@ -28,12 +30,15 @@ from bonafed.learning.federation import (
     Roster,
     Task,
     Total,
+    checked_shares,
     weighted_sum,
 )
+from bonafed.learning.privacy.ledger import Release
 
 Answer = ArrayLike | Reply | BaseException | None
 Ask = Callable[[Sequence[Task]], Mapping[str, Answer]]  # answers by identifier
-NOT_FINITE = "NaN or inf"
+NOT_FINITE = "NaN or inf"  # how the reason begins, where numbers are not finite
+MOST_STEPS = 10**9  # that a client may claim in one answer, and as many releases
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,18 +72,24 @@ class FunctionFederation:
             rule = f"must be a function that asks clients for their {question.name}"
             raise InvalidValue("state", rule, None)
         reports = self.state(question)
+        if not isinstance(reports, Mapping):
+            rule = f"must return each client's {question.name} by name"
+            raise InvalidValue("state", rule, type(reports).__name__)
         if unknown := [name for name in reports if name not in self.members.index]:
             rule = "must be of clients in the roster"
             raise InvalidValue(f"reports of {question.name}", rule, unknown[0])
-        return dict(reports)
+        return {
+            name: checks.number(f"{question.name} of client {name!r}", value)
+            for name, value in reports.items()
+        }
 
     def total(self, tasks: Sequence[Task], shares: Floats, noise: float = 0.0) -> Total:
         if noise:
             rule = "must be 0: noise is added on the clients' side, where this federation cannot see"
             raise InvalidValue("noise", rule, noise)
+        parts = checked_shares(tasks, shares)
         replies = self.replies(tasks)
         order = sorted(range(len(tasks)), key=lambda place: self.members.index[tasks[place].client])
-        parts = np.asarray(shares, dtype=np.float64)
         usable = [
             (place, reply)
             for place in order
@@ -111,13 +122,22 @@ class FunctionFederation:
         if unknown := [name for name in answers if name not in identifiers]:
             raise AskFailed(f"ask must answer tasks it was handed, got {', '.join(map(repr, unknown))}")
         return {
-            task.identifier: usable_answer(answers.get(task.identifier), answer_shape(task))
+            task.identifier: usable_answer(
+                answers.get(task.identifier),
+                answer_shape(task),
+                task.models.dtype,
+                self.members.index[task.client],
+            )
             for task in tasks
         }
 
     def _remember(self, tasks: Sequence[Task]) -> None:
-        """Refuse different work under an identifier that was used before."""
+        """Refuse different work under an identifier that was used before, and the same twice at once."""
+        identifiers = set[str]()
         for task in tasks:
+            if task.identifier in identifiers:
+                raise InvalidValue("identifier", "must be of one task only", repr(task.identifier))
+            identifiers.add(task.identifier)
             if task.client not in self.members.index:
                 raise InvalidValue("client", "must be in the roster", repr(task.client))
             content = hashlib.sha256(repr((task.client, task.work, task.models.shape)).encode())
@@ -136,27 +156,78 @@ def answer_shape(task: Task) -> tuple[int, int]:
     return count, size
 
 
-def usable_answer(answer: object, shape: tuple[int, ...]) -> Reply | Failure:
-    """A client's answer as a copy of its numbers, if they can be added to those of the others."""
+def usable_answer(
+    answer: object, shape: tuple[int, ...], precision: DTypeLike = np.float64, client: int | None = None
+) -> Reply | Failure:
+    """A client's answer as a copy of its numbers, if they can be added to those of the others.
+
+    `precision` is that of the models, in which they must be finite; `client` the place of the client, the
+    only one whose releases it may report (None: it may report none).
+    """
+    try:
+        return _usable(answer, shape, np.dtype(precision), client)
+    except InvalidValue as error:
+        return Failure(str(error))
+    except Exception as error:  # reading it runs code that came with it, such as `__array__`
+        return Failure(f"no answer that can be read ({type(error).__name__})")
+
+
+def _usable(
+    answer: object, shape: tuple[int, ...], precision: np.dtype[Any], client: int | None
+) -> Reply | Failure:
     if answer is None:
         return Failure("nothing")
     if isinstance(answer, Failure):
-        return answer
+        return Failure(str(answer.reason))
     if isinstance(answer, BaseException):
         text = str(answer)
         return Failure(f"no answer ({type(answer).__name__}{f': {text}' if text else ''})")
-    if isinstance(answer, Reply):
-        numbers = _numbers(answer.values, shape)
-        return numbers if isinstance(numbers, Failure) else replace(answer, values=numbers)
-    numbers = _numbers(answer, shape)
-    return numbers if isinstance(numbers, Failure) else Reply(numbers)
+    if not isinstance(answer, Reply):
+        numbers = _numbers(answer, shape, precision)
+        return numbers if isinstance(numbers, Failure) else Reply(numbers)
+    numbers = _numbers(answer.values, shape, precision)
+    if isinstance(numbers, Failure):
+        return numbers
+    steps = checks.whole("steps", answer.steps, at_least=0, at_most=MOST_STEPS)
+    return Reply(numbers, _loss(answer.loss), steps, _releases(answer.releases, client))
 
 
-def _numbers(answer: object, shape: tuple[int, ...]) -> Floats | Failure:
+def _loss(value: object) -> float:
+    """A training loss, which may be unknown (NaN) or have overflowed."""
+    if isinstance(value, (float, np.floating)) and not np.isfinite(value):
+        return float(value)
+    return checks.number("loss", value)
+
+
+def _releases(releases: object, client: int | None) -> tuple[Release, ...]:
+    """What a client says that it released, if that can be counted."""
+    if not isinstance(releases, (tuple, list)) or isinstance(releases, Release):
+        raise InvalidValue("releases", "must be a sequence of releases", type(releases).__name__)
+    return tuple(_release(release, client) for release in releases)
+
+
+def _release(release: object, client: int | None) -> Release:
+    if not isinstance(release, Release):
+        raise InvalidValue("releases", "must be a sequence of releases", type(release).__name__)
+    if client is None or checks.whole("client of a release", release.client, at_least=0) != client:
+        raise InvalidValue("client of a release", "must be the one who answers", release.client)
+    return Release(
+        client,
+        checks.whole("round of a release", release.round_number, at_least=0),
+        checks.positive("multiplier of a release", release.multiplier),
+        checks.whole("times of a release", release.times, at_least=0, at_most=MOST_STEPS),
+        None
+        if release.steps is None
+        else checks.whole("steps of a release", release.steps, at_least=0, at_most=MOST_STEPS),
+        None if release.rate is None else checks.between("rate of a release", release.rate, 0.0, 1.0),
+    )
+
+
+def _numbers(answer: object, shape: tuple[int, ...], precision: np.dtype[Any]) -> Floats | Failure:
     """The numbers as a copy, so that what was checked cannot change with a buffer."""
     try:
         array = np.asarray(answer)
-    except (TypeError, ValueError, OverflowError, RuntimeError):  # the last is torch's
+    except Exception:  # whatever `__array__` raises
         return Failure(f"no numbers ({type(answer).__name__})")
     if array.dtype.kind not in "iuf":  # neither complex, which would lose a part, nor text
         kind = type(answer).__name__ if array.dtype.kind in "OUSV" else array.dtype.name
@@ -165,4 +236,8 @@ def _numbers(answer: object, shape: tuple[int, ...]) -> Floats | Failure:
         return Failure(f"shape {array.shape} instead of {shape}")
     with np.errstate(over="ignore"):
         numbers = np.array(array, dtype=np.float64)
-    return numbers if np.isfinite(numbers).all() else Failure(NOT_FINITE)
+        if not np.isfinite(numbers).all():
+            return Failure(NOT_FINITE)
+        if precision.kind == "f" and not np.isfinite(numbers.astype(precision)).all():
+            return Failure(f"{NOT_FINITE} in {precision.name}")
+    return numbers

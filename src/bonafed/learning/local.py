@@ -35,6 +35,7 @@ from bonafed.learning.federation import (
     Task,
     Total,
     Train,
+    checked_shares,
 )
 from bonafed.learning.noise import Secret, Source
 from bonafed.learning.partition import owners
@@ -138,6 +139,7 @@ class EngineFederation:
     def total(self, tasks: Sequence[Task], shares: Floats, noise: float = 0.0) -> Total:
         if not tasks:
             return Total(np.zeros((1, self.program.size)), ())
+        shares = checked_shares(tasks, shares)
         if not isinstance(tasks[0].work, Train):
             return self._answering(tasks).total(tasks, shares, noise)
         if noise:
@@ -211,7 +213,7 @@ class EngineFederation:
 
     def _sum(self, answers: Sequence[TaskUpdate], shares: Floats) -> Tensor:
         """Changes times shares, added one by one in double precision."""
-        total, alphas = torch.zeros(self.program.size, dtype=torch.float64), shares.tolist()
+        total, alphas = torch.zeros(self.program.size, dtype=torch.float64), shares.ravel().tolist()
         for place, _, update in answers:
             total.add_(update.change, alpha=alphas[place])
         return total

@@ -12,10 +12,10 @@ from bonafed.sections import Section, key, one_of
 from bonafed.shown import Column, Document, Table
 
 Answer = Literal["yes", "no"]
-_WORDS: Mapping[Burden, str] = {
-    "none": "nothing to speak of",
-    "participation": "the work of taking part",
-    "privacy": "privacy",
+_UNSUITED: Mapping[Burden, str] = {
+    "none": "pays for costs that clients here do not have",
+    "participation": "does not make up for the work of taking part",
+    "privacy": "does not make up for lost privacy",
 }
 
 
@@ -44,7 +44,7 @@ def objections(fit: Fit, situation: Situation) -> list[str]:
     if fit.money and situation.money == "no":
         reasons.append("money changes hands")
     if situation.costs not in fit.burdens:
-        reasons.append(f"does not make up for {_WORDS[situation.costs]}")
+        reasons.append(_UNSUITED[situation.costs])
     if fit.one_model != (situation.one_model == "yes"):
         reasons.append(
             "everybody gets the same model" if fit.one_model else "models differ between clients"
@@ -52,6 +52,15 @@ def objections(fit: Fit, situation: Situation) -> list[str]:
     if fit.needs_prior and situation.prior == "no":
         reasons.append("something must be known about costs")
     return reasons
+
+
+def first_command(fit: Fit, situation: Situation) -> str:
+    """The command to begin with; nothing is taken for known that is not.
+
+    >>> first_command(CATALOGUE["sampling"].fit, Situation("yes", "participation"))
+    'bonafed quote sampling --prior-free --highest C'
+    """
+    return fit.begin_blind if situation.prior == "no" and fit.begin_blind else fit.begin
 
 
 def advise(situation: Situation) -> Document:
@@ -64,7 +73,7 @@ def advise(situation: Situation) -> Document:
         for name, reasons in verdicts.items()
     )
     columns = (Column("mechanism", left=True), Column("fits", left=True), Column("", left=True))
-    begin = [f"Begin with: {fits[name].begin}" for name in fitting]
+    begin = [f"Begin with: {first_command(fits[name], situation)}" for name in fitting]
     if not fitting:
         least = min(verdicts, key=lambda name: len(verdicts[name]))
         begin = [f"None fits. Nearest is {least}: {'; '.join(verdicts[least])}."]

@@ -31,6 +31,7 @@ class Fit:
     needs_prior: bool  # something must be believed about the clients' costs
     promise: str  # what it does for whom, in a sentence
     begin: str  # the command to begin with
+    begin_blind: str = ""  # the same where nothing is known about costs; empty: that makes no difference
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ _ENTRIES = (
             True,
             False,
             "Trains one model; takes for granted that clients join and do what they are told.",
-            "bonafed train fedavg.toml",
+            "bonafed train --write-example fedavg",
         ),
     ),
     Entry(
@@ -85,6 +86,7 @@ _ENTRIES = (
             False,
             "Pays clients for each round they are in, within a budget; stating the true cost is best.",
             "bonafed quote sampling",
+            "bonafed quote sampling --prior-free --highest C",
         ),
         "quote audit",
     ),
@@ -114,7 +116,7 @@ _ENTRIES = (
             True,
             False,
             "Charges everybody what it costs the others, so that honest gradients are best for each.",
-            "bonafed audit faithful",
+            "bonafed train --write-example faithful",
         ),
         "audit advise",
     ),
@@ -129,7 +131,7 @@ _ENTRIES = (
             False,
             False,
             "Gives clients that contribute more a better model while it trains; no money is needed.",
-            "bonafed audit rewards",
+            "bonafed train --write-example rewards",
         ),
         "audit advise",
     ),

@@ -187,7 +187,10 @@ class Contract(Protocol):
         ...
 
     def table(self) -> Mapping[str, Any]:
-        """The mechanism's table of a config that runs under this contract."""
+        """The mechanism's table of a config that runs under this contract: every key that it decides.
+
+        None: the key must be left out. Keys that no contract decides are not in it.
+        """
         ...
 
 

@@ -34,6 +34,11 @@ _SECRET_FILE = private.COINS + ".secret"  # where `private.read_secret` looks fo
 def keep(folder: Path, coins: Coins) -> bytes:
     """Put the secret of a new run into the private folder; the content of coins.json, which is shared."""
     private.write_private(folder, _SECRET_FILE, coins.secret, replace=True)
+    return unopened(coins)
+
+
+def unopened(coins: Coins) -> bytes:
+    """coins.json as it is before the last round: without the server's secret."""
     return transcript_bytes(transcript_of(coins, opened=False))
 
 

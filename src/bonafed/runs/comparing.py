@@ -72,19 +72,27 @@ class Entrant:
     lie: Finding | None = None  # the best lie that a search found; None: none was looked for
 
     @property
-    def taken(self) -> int | None:
-        """Clients that took part at all."""
+    def taken(self) -> tuple[str, ...]:
+        """Clients that took part at all, in the order of the roster."""
         if self.result is None:
-            return None
+            return ()
         own = [record for record in self.result.metrics if not record["phase"]]
-        return len({name for record in own for name in record["participants"]})
+        names = {name for record in own for name in record["participants"]}
+        return tuple(name for name in self.result.statement.clients if name in names)
+
+    @property
+    def promises(self) -> str | None:
+        """How many of those the run was checked for were kept; None: nothing was promised."""
+        checked = [f for f in (self.result.findings if self.result else ()) if f.holds is not None]
+        kept = sum(finding.holds is True for finding in checked)
+        return f"{kept} of {len(checked)}" if checked else None
 
     @property
     def gain(self) -> float | None:
-        """What the best lie brings a client; 0: none pays. None: nobody looked."""
+        """What the best lie brings a client; 0: none more than is allowed. None: nobody looked."""
         if self.lie is None:
             return None
-        return self.lie.number if self.lie.number > _ROUNDING else 0.0
+        return self.lie.number if self.lie.number > max(_ROUNDING, self.lie.allowed) else 0.0
 
     def row(self) -> dict[str, Cell]:
         """As it stands in the table."""
@@ -93,26 +101,28 @@ class Entrant:
         summary = self.result.summary
         return {
             "mechanism": self.mechanism,
-            "test accuracy": summary["test_accuracy"],
-            "test loss": summary["test_loss"],
+            "accuracy": summary["test_accuracy"],
+            "loss": summary["test_loss"],
             "money": summary["spend"],
-            "largest epsilon": summary["epsilon"],
-            "clients taken": self.taken,
+            "epsilon": summary["epsilon"],
+            "taken": len(self.taken),
             "steps": summary["steps"],
-            "best lie gains": self.gain,
+            "promises": self.promises,
+            "lie gains": self.gain,
             "seconds": summary["seconds"],
         }
 
 
 _COLUMNS = (
     Column("mechanism", left=True),
-    Column("test accuracy", ".2%"),
-    Column("test loss", ".4f"),
+    Column("accuracy", ".2%"),
+    Column("loss", ".4f"),
     Column("money", ",.2f"),
-    Column("largest epsilon", ".4g"),
-    Column("clients taken"),
+    Column("epsilon", ".4g"),
+    Column("taken"),
     Column("steps", ","),
-    Column("best lie gains", ".2g"),
+    Column("promises"),
+    Column("lie gains", ".2g"),
     Column("seconds", ",.1f"),
 )
 
@@ -135,14 +145,24 @@ class Comparison(Shown):
         ran = [entrant for entrant in self.entrants if entrant.result is not None]
         rows = tuple(tuple(entrant.row()[column.name] for column in _COLUMNS) for entrant in ran)
         caption = (
-            f"{counted(self.clients, 'client')}, one test set; best lie gains: what the most profitable "
-            "lie that a search found brings a client, in the unit its mechanism pays in (0: none pays, "
-            "empty: nobody looked)"
+            f"{counted(self.clients, 'client')}, one test set; epsilon: the largest given away; taken: "
+            "clients that took part; promises: how many of those checked were kept; lie gains: what the "
+            "best lie that a search found brings a client, in the unit its mechanism pays in (0: none pays "
+            "more than its certificate allows, empty: nobody looked)"
         )
-        lies = [f"{e.mechanism}: {e.lie.text}" for e in ran if e.lie is not None and e.lie.holds is False]
+        lies = [
+            f"{e.mechanism}: {e.lie.text}" for e in ran if e.lie is not None and not e.lie.holds and e.gain
+        ]
+        broken = [
+            f"{e.mechanism}: {finding.claim} FAILS, {finding.text}"
+            for e in ran
+            if e.result is not None
+            for finding in e.result.findings
+            if finding.holds is False
+        ]
         left_out = [f"{e.mechanism} does not apply: {e.reason}" for e in self.entrants if e.reason]
         table = Table("One federation under every mechanism that applies", _COLUMNS, rows, caption)
-        return Document((table, *lies, *left_out), self.to_json(), self._draw)
+        return Document((table, *broken, *lies, *left_out), self.to_json(), self._draw)
 
     def to_json(self) -> JSONObject:
         """Plain data."""
@@ -151,6 +171,7 @@ class Comparison(Shown):
             "mechanisms": [
                 {
                     **entrant.row(),
+                    "clients": list(entrant.taken),
                     "applies": not entrant.reason,
                     "reason": entrant.reason or None,
                     "lie": None if entrant.lie is None else entrant.lie.to_json(),

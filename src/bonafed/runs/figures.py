@@ -158,10 +158,10 @@ def comparison_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
     panels = [
         (name, label)
         for name, label in (
-            ("test accuracy", "test accuracy"),
+            ("accuracy", "test accuracy"),
             ("money", "money spent"),
-            ("largest epsilon", "largest epsilon given away"),
-            ("best lie gains", "best lie gains (own unit)"),
+            ("epsilon", "largest epsilon given away"),
+            ("lie gains", "best lie gains (own unit)"),
         )
         if any(row[name] is not None for row in rows)
     ]

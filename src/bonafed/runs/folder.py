@@ -22,9 +22,11 @@ all randomness comes from (seed, round, client) and, for noise, from the run's s
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
+import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -46,6 +48,7 @@ START = "start.npy"
 CONTRACT, AGREEMENT, COINS = "contract.json", "agreement.json", "coins.json"
 CHECKPOINT, MODEL, SUMMARY = "checkpoint.npz", "model.pt", "summary.json"
 _SET_UP = (START, CONTRACT, AGREEMENT, COINS)  # written between versions.json and config.toml
+_FILES = "files"  # in versions.json: the SHA-256 of each file that a run is set up with
 _STATE = "state_"  # prefix of its arrays in the file
 _LEFTOVERS = (
     VERSIONS,
@@ -89,6 +92,8 @@ class Checkpoint:
 
     round: int
     metrics_length: int  # bytes of metrics.jsonl that belong to it
+    metrics_digest: str  # SHA-256 of what these lines say
+    set_up: str  # SHA-256 of the digests in versions.json
     state: Mapping[str, NDArray[Any]]  # of the mechanism
 
 
@@ -150,6 +155,7 @@ class Log:
         elif not holds_run(folder):
             raise InvalidValue("run.folder", f"must be a folder that holds a run ({CONFIG})", folder)
         self._folder, self._new = folder, new
+        self._lines = hashlib.sha256()  # of metrics.jsonl so far
         self._file: IO[bytes] = (folder / METRICS).open("ab")
         try:
             self._lock()
@@ -166,12 +172,18 @@ class Log:
         start: NDArray[Any],
         files: Mapping[str, bytes],
     ) -> None:
-        """Set up a new run that begins with these weights, contract, agreement and coins."""
-        write(self._folder / VERSIONS, to_json(versions))
+        """Set up a new run that begins with these weights, contract, agreement and coins.
+
+        versions.json holds the SHA-256 of each, and every checkpoint that of versions.json: a run never
+        goes on under anything else than it began with.
+        """
         buffer = io.BytesIO()
         np.save(buffer, start, allow_pickle=False)
-        write(self._folder / START, buffer.getvalue())
-        for name, content in files.items():
+        contents = {START: buffer.getvalue(), **files}
+        digests = {name: sha256(content) for name, content in contents.items()}
+        digests[CONFIG] = _config_digest(config_text)
+        write(self._folder / VERSIONS, to_json({**versions, _FILES: digests}))
+        for name, content in contents.items():
             write(self._folder / name, content)
         write(self._folder / CONFIG, config_text.encode())
 
@@ -182,6 +194,7 @@ class Log:
             rule = f"must hold the {length} bytes that its checkpoint refers to"
             raise InvalidValue(str(self._folder / METRICS), rule, size)
         self._file.truncate(length)
+        self._lines = _digest_of(read_rounds(self._folder))
         self._file.seek(0, os.SEEK_END)
 
     def _lock(self) -> None:
@@ -197,8 +210,10 @@ class Log:
 
     def append(self, record: RoundRecord) -> None:
         """Append the record of a round."""
-        self._file.write((json.dumps(asdict(record), allow_nan=False) + "\n").encode())
+        line = asdict(record)
+        self._file.write((json.dumps(line, allow_nan=False) + "\n").encode())
         self._file.flush()
+        self._lines.update(_what_counts(line))
 
     def checkpoint(self, round_number: int, state: Mapping[str, NDArray[Any]]) -> None:
         """Force the lines so far to disk, then write the state that belongs to them."""
@@ -209,6 +224,8 @@ class Log:
             allow_pickle=False,
             round=np.array(round_number),
             metrics_length=np.array(self._file.tell()),
+            metrics_digest=np.array(self._lines.hexdigest()),
+            set_up=np.array(_set_up_digest(read_json(self._folder, VERSIONS))),
             **{_STATE + name: values for name, values in state.items()},
         )
         write(self._folder / CHECKPOINT, buffer.getvalue())
@@ -241,6 +258,60 @@ class Log:
             self._folder.rmdir()
 
 
+def sha256(content: bytes) -> str:
+    """In hexadecimal digits."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def require_unchanged(folder: Path, coins: bytes | None = None) -> None:
+    """The files that a run was set up with, and the lines before its checkpoint, are as they were written.
+
+    `coins` stands for coins.json as it was before the coins were opened, where there are any.
+    """
+    digests = read_json(folder, VERSIONS).get(_FILES)
+    if not isinstance(digests, dict):
+        raise UnreadableFile(folder / VERSIONS, "must hold the SHA-256 of the files the run began with")
+    for name, digest in digests.items():
+        path = folder / name
+        if not path.is_file():
+            raise UnreadableFile(path, "is missing: the run began with it, and cannot go on without")
+        content = coins if name == COINS and coins is not None else path.read_bytes()
+        now = _config_digest(content.decode(errors="replace")) if name == CONFIG else sha256(content)
+        if now != digest:
+            raise UnreadableFile(path, "was changed since the run began, which cannot go on under it")
+    last = read_checkpoint(folder)
+    if last is None:
+        return
+    if last.set_up != _set_up_digest(read_json(folder, VERSIONS)):
+        raise UnreadableFile(folder / VERSIONS, "was changed since the last checkpoint")
+    records = read_rounds(folder)[: last.round]
+    if len(records) == last.round and _digest_of(records).hexdigest() != last.metrics_digest:
+        raise UnreadableFile(folder / METRICS, "was changed since the last checkpoint")
+
+
+def _set_up_digest(versions: Mapping[str, Any]) -> str:
+    """Of what a run is under; nothing of its data, whose keyed digest stays where it is."""
+    return sha256(json.dumps(versions[_FILES], sort_keys=True).encode())
+
+
+def _config_digest(text: str) -> str:
+    """Of a config wherever its run lies: the folder of a run may be moved."""
+    return sha256(re.sub(r"(?m)^folder = .*$", "folder", text).encode())
+
+
+def _what_counts(record: Mapping[str, Any]) -> bytes:
+    """A line without how long it took, which is another one when a round is repeated."""
+    rest = {name: value for name, value in record.items() if name != "seconds"}
+    return json.dumps(rest, sort_keys=True).encode()
+
+
+def _digest_of(records: Sequence[Mapping[str, Any]]) -> hashlib._Hash:
+    digest = hashlib.sha256()
+    for record in records:
+        digest.update(_what_counts(record))
+    return digest
+
+
 def read_checkpoint(folder: Path) -> Checkpoint | None:
     """The last checkpoint; None if the run was stopped before the first one."""
     path = folder / CHECKPOINT
@@ -251,7 +322,8 @@ def read_checkpoint(folder: Path) -> Checkpoint | None:
             state = {
                 name.removeprefix(_STATE): archive[name] for name in archive if name.startswith(_STATE)
             }
-            return Checkpoint(int(archive["round"]), int(archive["metrics_length"]), state)
+            length, lines = int(archive["metrics_length"]), str(archive["metrics_digest"])
+            return Checkpoint(int(archive["round"]), length, lines, str(archive["set_up"]), state)
     except (*NPZ_ERRORS, KeyError) as error:
         damaged = "the checkpoint is damaged: delete this file, and the run starts over when resumed"
         raise UnreadableFile(path, getattr(error, "strerror", None) or damaged) from error

@@ -6,6 +6,7 @@ partition, a model that does not fit the data, a contract that does not verify, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -37,6 +38,9 @@ from bonafed.mechanisms.protocol import (
 from bonafed.runs import folder as folders
 from bonafed.runs.config import from_tables, to_tables
 from bonafed.runs.holdings import Holdings, Outside, build_module, build_program, hold, outside
+from bonafed.sections import plain_values
+
+_RTOL = 1e-12  # of a number that a contract states otherwise: a budget per round, say
 
 _NAMED = 3  # clients that an error names
 
@@ -138,7 +142,8 @@ def _slice(config: Config) -> Slice:
 def under(config: Config | Mapping[str, Any], contract: Contract) -> Config:
     """The config, or its tables, of a run under a published contract: what both state must agree.
 
-    The mechanism's own table may be left out of the tables, or hold only what no contract says.
+    The mechanism's own table may be left out of the tables, or hold only what no contract says. What the
+    contract decides not to have, the table must not have.
     """
     if isinstance(config, Config) and config.contract is contract:
         return config
@@ -149,13 +154,32 @@ def under(config: Config | Mapping[str, Any], contract: Contract) -> Config:
     assert table is not None  # whoever publishes contracts has one
     tables = to_tables(config) if isinstance(config, Config) else config
     own: Mapping[str, Any] = tables.get(table, {})
+    if not isinstance(own, Mapping):
+        raise InvalidValue(table, f"must be a section [{table}]", repr(own))
     terms = contract.table()
-    for key, value in own.items():
-        if key in terms and value not in (None, terms[key]):
+    kind = catalogue.entry(contract.mechanism).load().section
+    assert kind is not None  # whoever has a table knows its keys
+    due = plain_values(kind, table, terms)
+    for key, value in plain_values(kind, table, own).items():
+        if value is None or key not in due or _same(value, due[key]):
+            continue
+        rule = "must be left out, as in the published contract"
+        if due[key] is not None:
             rule = f"must be as in the published contract, {terms[key]!r}"
-            raise InvalidValue(f"{table}.{key}", rule, repr(value))
+        raise InvalidValue(f"{table}.{key}", rule, repr(own[key]))
     merged = from_tables({**tables, table: {**own, **terms}})
     return replace(merged, contract=contract)
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two values of plain data are the same, numbers to rounding."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(_same(value, other[key]) for key, value in one.items())
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_same, one, other))
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=_RTOL)
+    return bool(one == other)
 
 
 def _reports(

@@ -130,9 +130,11 @@ class _Run:
         secret: bytes | None,
     ) -> None:
         setting, files = _with_coins(setting, folder, resume, entropy, secret)
+        tossed = setting.agreement.coins
         self._start, noise = begin_or_resume(
             log, folder, setting.config, setting.digest, resume, setting.start,
             architecture(setting.module), setting.mechanism.rounds, files,
+            None if tossed is None else coins.unopened(tossed),
         )  # fmt: skip
         self._setting, self._folder, self._log = setting, folder, log
         self._federation = setting.federation(noise)
@@ -265,6 +267,9 @@ def _with_coins(
             agreement = simulate(agreement, entropy, secret)
             assert agreement.coins is not None  # tossed now
             files[folders.COINS] = coins.keep(folder, agreement.coins)
+    elif secret is not None:
+        rule = "must be left out: who takes part follows from run.seed"
+        raise InvalidValue("secret of the coins", rule, f"{len(secret)} bytes")
     if agreement.contract is not None:
         files[folders.CONTRACT] = agreement.contract.content
     if agreement.reports or agreement.terms is not None:

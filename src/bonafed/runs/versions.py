@@ -110,14 +110,17 @@ def begin_or_resume(
     model: str,
     rounds: int,
     files: Mapping[str, bytes],
+    coins: bytes | None = None,
 ) -> tuple[NDArray[Any], Source | None]:
     """Set up a new run, or make sure that config, data and partition are those the run began with.
 
     `start` are the weights of the model at hand; returns the weights the run begins, or began, with, and
     the source of its noise. `model` is the module's `architecture`: a different module would get the same
-    noise for different gradients. `files` are the other files of a new run.
+    noise for different gradients. `files` are the other files of a new run, `coins` what coins.json held
+    when a run that is resumed began.
     """
     if resume:
+        folders.require_unchanged(folder, coins)
         require_same_config(config, read(folder / folders.CONFIG))
     noise = source_of_noise(config, folder, resume=resume)
     published = published_digest(digest, noise)

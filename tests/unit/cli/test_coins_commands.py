@@ -284,3 +284,22 @@ def test_a_run_is_trained_and_verified(bonafed):
     assert code == 1
     assert json.loads(out)["findings"][-1]["text"].startswith("round 1: client ")
     assert bonafed("verify", "c.json", "--coins", "runs/sampling")[0] == 2
+
+
+def test_a_run_under_a_contract_that_buys_privacy_uses_the_coins_it_commits_to(bonafed):
+    assert bonafed("train", "--write-example", "jsam")[0] == 0
+    words = ["--prior", "uniform:0,1", "--clients", "10", "--rounds", "4", "--delta", "1e-5", "--eta", "60"]
+    quote = ["quote", "jsam", *words, "--noise-scale", "1", "--clip", "1", "--clients-per-round", "5"]
+    code, _, err = bonafed(*quote, "--save", "jc.json", "--commit-coins", "server.secret")
+    assert code == 0, err
+    removed = ("coins", "max_epsilon", "smoothness")
+    words = [word for key in removed for word in ("--set", f"jsam.{key}=")]
+    train = ["train", "jsam.toml", "--contract", "jc.json", "--set", "training.rounds=4", *words]
+    code, _, err = bonafed(*train, "--secret", "server.secret")
+    assert code == 0, err
+    assert Path("runs/jsam/contract.json").read_bytes() == Path("jc.json").read_bytes()
+    code, out, err = bonafed("verify", "--coins", "runs/jsam")
+    assert code == 0, out + err
+    assert "Every check holds" in out
+    code, _, err = bonafed(*train, "--secret", "server.secret", "--set", "jsam.coins=seed")
+    assert (code, "jsam.coins must be as in the published contract, 'verifiable'" in err) == (2, True), err

@@ -10,13 +10,28 @@ from torch import nn
 from bonafed.errors import AskFailed, InvalidValue
 from bonafed.learning.engine.jobs import Samples
 from bonafed.learning.engine.programs import program_for
-from bonafed.learning.federation import Alone, Failure, Gradients, Losses, Objective, Reply, Roster, Task
+from bonafed.learning.federation import (
+    Alone,
+    Failure,
+    Gradients,
+    Losses,
+    Objective,
+    Question,
+    Reply,
+    Roster,
+    Task,
+    Train,
+)
 from bonafed.learning.functions import FunctionFederation
 from bonafed.learning.local import EngineFederation
 from bonafed.learning.noise import Reproducible, Secret
+from bonafed.learning.privacy import Release
 from bonafed.learning.problems.convex import SoftmaxRegression, largest_norm
+from bonafed.learning.problems.federation import ProblemFederation
+from bonafed.learning.work import LocalTraining
 
 NAMES = ("ada", "ben", "eve")
+TRAIN = Train(LocalTraining(5, 0.1), 1, 0)
 
 
 @pytest.fixture(scope="module")
@@ -117,6 +132,21 @@ def test_clipped_sums_have_noise_once_and_the_same_when_asked_again(engine, obje
         assert 0.1 < np.std(first - exact) < 1.0
 
 
+class Unreadable:
+    """An answer that raises whatever it likes when it is read."""
+
+    def __array__(self, *_args, **_options):
+        raise KeyError("gotcha")
+
+    def __str__(self):
+        raise ZeroDivisionError
+
+
+class Mute(Exception):
+    def __str__(self):
+        raise ZeroDivisionError
+
+
 ANSWERS = {
     "nothing": None,
     "no answer (TimeoutError: late)": TimeoutError("late"),
@@ -139,6 +169,109 @@ def test_what_cannot_be_used_is_a_failure_and_not_in_the_sum(reason):
     assert total.failures == {"a": Failure(reason)}
     assert total.delivered == (False, True)
     assert total.values.tolist() == [[0.5, 0.5]]
+
+
+FINE = np.ones((1, 2), dtype=np.float32)
+RELEASE = Release(0, 1, 2.0, 3, 4, 0.5)
+REPLIES = [
+    (Unreadable(), "no numbers (Unreadable)"),
+    (Reply(Unreadable()), "no numbers (Unreadable)"),
+    (Mute(), "no answer that can be read (ZeroDivisionError)"),
+    (np.full((1, 2), 1e39), "NaN or inf in float32"),
+    (Reply(FINE, loss="low"), "loss must be a number, got 'low'"),
+    (Reply(FINE, loss=None), "loss must be a number, got None"),
+    (Reply(FINE, loss=True), "loss must be a number, got True"),
+    (Reply(FINE, loss=1j), "loss must be a number, got 1j"),
+    (Reply(FINE, loss=np.complex128(1j)), "loss must be a number, got"),
+    (Reply(FINE, loss=10**400), "loss must be below 1.8e308 in size"),
+    (Reply(FINE, loss=Unreadable()), "loss must be a number, got"),
+    (Reply(FINE, steps=True), "steps must be a number, got True"),
+    (Reply(FINE, steps=float("nan")), "steps must be finite, got nan"),
+    (Reply(FINE, steps="9"), "steps must be a number, got '9'"),
+    (Reply(FINE, steps=-1), "steps must be a whole number of at least 0, got -1"),
+    (Reply(FINE, steps=1.5), "steps must be a whole number of at least 0, got 1.5"),
+    (Reply(FINE, steps=10**30), "steps must not exceed 1000000000"),
+    (Reply(FINE, releases=None), "releases must be a sequence of releases, got NoneType"),
+    (Reply(FINE, releases=RELEASE), "releases must be a sequence of releases, got Release"),
+    (Reply(FINE, releases=((0, 1, 2.0, 3),)), "releases must be a sequence of releases, got tuple"),
+    (
+        Reply(FINE, releases=(RELEASE._replace(client=1),)),
+        "client of a release must be the one who answers",
+    ),
+    (
+        Reply(FINE, releases=(RELEASE._replace(client=99),)),
+        "client of a release must be the one who answers",
+    ),
+    (Reply(FINE, releases=(RELEASE._replace(client="0"),)), "client of a release must be a number"),
+    (Reply(FINE, releases=(RELEASE._replace(round_number=None),)), "round of a release must be a number"),
+    (Reply(FINE, releases=(RELEASE._replace(multiplier=0.0),)), "multiplier of a release must be positive"),
+    (
+        Reply(FINE, releases=(RELEASE._replace(multiplier=np.inf),)),
+        "multiplier of a release must be finite",
+    ),
+    (Reply(FINE, releases=(RELEASE._replace(times=0.5),)), "times of a release must be a whole number"),
+    (Reply(FINE, releases=(RELEASE._replace(times=10**30),)), "times of a release must not exceed"),
+    (Reply(FINE, releases=(RELEASE._replace(steps="1"),)), "steps of a release must be a number"),
+    (Reply(FINE, releases=(RELEASE._replace(rate=2.0),)), "rate of a release must be between 0 and 1"),
+]
+
+
+@pytest.mark.parametrize(("answer", "reason"), REPLIES)
+def test_nothing_in_a_reply_stops_a_run(answer, reason):
+    """Every part of an answer is checked; the others are added up as if it had not come."""
+    roster = Roster(("ada", "ben"), np.ones(2, dtype=np.int64))
+    good = Reply(FINE, np.float32(0.5), np.int64(3), [RELEASE._replace(client=1)])
+    federation = FunctionFederation(roster, lambda _: {"a": answer, "b": good})
+    model, work = np.zeros((1, 2), dtype=np.float32), Gradients(Objective(1.0))
+    asked = [Task("a", "ada", model, work), Task("b", "ben", model, work)]
+    total = federation.total(asked, np.array([0.5, 0.5]))
+    assert total.failures["a"].reason.startswith(reason)
+    assert total.delivered == (False, True)
+    assert total.values.tolist() == [[0.5, 0.5]]
+    assert (total.loss, total.steps) == (0.5, 3)
+    assert total.releases == (RELEASE._replace(client=1),)
+
+
+@pytest.mark.parametrize("loss", [np.nan, np.inf, 2, np.float64(0.25)])
+def test_a_loss_may_be_unknown_or_any_number(loss):
+    roster = Roster(("ada",), np.ones(1, dtype=np.int64))
+    federation = FunctionFederation(roster, lambda _: {"a": Reply(FINE, loss, 0, (RELEASE,))})
+    total = federation.total([Task("a", "ada", FINE, Gradients(Objective(1.0)))], np.ones(1))
+    assert total.loss == pytest.approx(float(loss), nan_ok=True)
+    assert total.releases == (RELEASE,)
+
+
+def test_one_identifier_for_two_tasks_is_refused():
+    roster = Roster(("ada",), np.ones(1, dtype=np.int64))
+    federation = FunctionFederation(roster, lambda asked: {t.identifier: t.models for t in asked})
+    task = Task("step 1", "ada", np.zeros((1, 2)), Gradients(Objective(1.0)))
+    with pytest.raises(InvalidValue, match="identifier must be of one task only, got 'step 1'"):
+        federation.replies([task, task])
+
+
+@pytest.mark.parametrize(
+    "shares", [np.ones(2), np.ones(4), np.float64(1.0), np.ones((2, 2)), np.ones((3, 5))]
+)
+def test_shares_that_do_not_fit_the_tasks_are_refused_by_name(engine, objective, shares):
+    asked = tasks(Gradients(objective), np.zeros((2, 15)))
+    problem = ProblemFederation(engine.oracle(objective), engine.members)
+    for federation in (engine, problem, relayed(engine)):
+        with pytest.raises(InvalidValue, match="shares must be"):
+            federation.total(asked, shares)
+    training = [Task(name, name, np.zeros((1, 15), dtype=np.float32), TRAIN) for name in NAMES]
+    with pytest.raises(InvalidValue, match="shares must be"):
+        engine.total(training, shares)
+
+
+@pytest.mark.parametrize("value", [True, "0.5", None, np.complex128(1j), float("nan")])
+def test_a_report_that_is_no_number_is_refused_with_the_client(value):
+    roster = Roster(("ada", "ben"), np.ones(2, dtype=np.int64))
+    federation = FunctionFederation(roster, lambda _: {}, lambda _: {"ada": 0.5, "ben": value})
+    with pytest.raises(InvalidValue, match="cost of client 'ben' must be"):
+        federation.report(Question("cost", "money"))
+    nothing = FunctionFederation(roster, lambda _: {}, lambda _: None)
+    with pytest.raises(InvalidValue, match="state must return each client's cost by name, got NoneType"):
+        nothing.report(Question("cost", "money"))
 
 
 def test_other_work_under_a_known_identifier_is_refused():

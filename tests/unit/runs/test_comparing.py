@@ -33,22 +33,31 @@ def test_all_are_judged_on_the_same_clients_and_within_the_same_steps(comparison
     for entrant in comparison.entrants:
         assert entrant.result.statement.clients == tuple("01234")
         assert 0 < entrant.row()["steps"] <= most
-        assert 0 <= entrant.row()["test accuracy"] <= 1
+        assert 0 <= entrant.row()["accuracy"] <= 1
 
 
 def test_lies_are_looked_for_under_all_of_them(comparison):
-    gains = {entrant.mechanism: entrant.row()["best lie gains"] for entrant in comparison.entrants}
+    gains = {entrant.mechanism: entrant.row()["lie gains"] for entrant in comparison.entrants}
     assert gains["fedavg"] > 0  # whoever overstates its update pulls the model towards its data
     assert gains["sampling"] == gains["jsam"] == 0
     assert "fedavg: VIOLATED, client" in str(comparison)
 
 
+def test_the_lie_that_is_shown_agrees_with_the_statement_of_the_run(comparison):
+    """Twelve steps are too few for faithful learning: a lie pays, and nobody may say otherwise."""
+    entrant = comparison["faithful"]
+    (promise,) = [f for f in entrant.result.statement.findings if f.claim == entrant.lie.claim]
+    assert promise.holds is entrant.lie.holds is False
+    assert entrant.gain == entrant.lie.number > entrant.lie.allowed
+    assert "faithful: VIOLATED, agent 0 gains" in str(comparison)
+
+
 def test_only_who_pays_has_spent_and_only_who_promises_has_an_epsilon(comparison):
     spent = {entrant.mechanism for entrant in comparison.entrants if entrant.row()["money"] is not None}
-    private = {e.mechanism for e in comparison.entrants if e.row()["largest epsilon"] is not None}
+    private = {e.mechanism for e in comparison.entrants if e.row()["epsilon"] is not None}
     assert spent == {"sampling", "jsam"}
     assert private == {"jsam"}
-    assert comparison["jsam"].row()["largest epsilon"] <= 5
+    assert comparison["jsam"].row()["epsilon"] <= 5
 
 
 def test_an_unknown_mechanism_is_refused_by_the_name_of_its_key():

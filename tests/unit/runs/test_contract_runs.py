@@ -1,6 +1,7 @@
 """Runs under a contract of sampling: exactly this contract, these reports, a statement that adds up."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,8 +10,10 @@ from bonafed import InvalidValue, Uniform
 from bonafed.economics.claims import all_hold
 from bonafed.mechanisms.coins import commit
 from bonafed.mechanisms.sampling import plan
-from bonafed.mechanisms.sampling.contracts import SamplingContract
-from bonafed.runs import coins, folder, setting, training
+from bonafed.mechanisms.sampling.contracts import SamplingContract, prior_free_contract
+from bonafed.runs import coins, config, folder, setting, training
+
+from .conftest import TABLES
 
 PAID = ("training.rounds=12", "contract.prior=uniform:0.5,1.5", "contract.total_budget=24")
 FREE = (
@@ -130,3 +133,60 @@ def test_who_is_not_admitted_is_in_no_round_and_the_others_are_unbiased(make, sm
     q = made.agreement.terms.probability
     who = made.mechanism.rules.participation(made.agreement, 1)
     assert np.array_equal(who.weights, 1 / (3 * q[who.clients]))
+
+
+def contract_and_tables(**own):
+    """A published contract, and the tables of a config that says this beside it."""
+    published = SamplingContract.of(plan(Uniform(0.5, 1.5), 50.0, 4, 5))
+    return {**TABLES, "contract": own}, published
+
+
+def test_a_config_may_repeat_the_published_contract_in_other_words():
+    tables, published = contract_and_tables(prior="uniform:0.5,1.5", total_budget=50, coins="seed")
+    made = setting.under(tables, published)
+    assert (made.own.total_budget, made.own.prior.to_json()) == (50.0, Uniform(0.5, 1.5).to_json())
+
+
+def test_a_budget_that_was_divided_by_the_rounds_is_still_the_same():
+    rules = prior_free_contract(1.5, total_budget=50, clients=4, rounds=11)
+    assert rules.published.total_budget != 50  # 11 * (50 / 11)
+    tables = {**TABLES, "contract": {"total_budget": 50, "scheme": "prior-free", "highest": 1.5}}
+    assert setting.under(tables, rules).own.highest == 1.5
+
+
+@pytest.mark.parametrize(
+    ("own", "message"),
+    [
+        (
+            {"confidence": 0.9},
+            "contract.confidence must be left out, as in the published contract, got 0.9",
+        ),
+        ({"highest": 1.5}, "contract.highest must be left out, as in the published contract, got 1.5"),
+        ({"total_budget": 51}, "contract.total_budget must be as in the published contract, 50.0, got 51"),
+        ({"prior": "uniform:0.5,1.6"}, "contract.prior must be as in the published contract, {"),
+        ({"decimals": "2"}, "contract.decimals must be a number, got '2'"),
+        ({"pior": 2}, "contract.pior is unknown (did you mean prior?), got 2"),
+        ({"coins": "verifiable"}, "contract.coins must be as in the published contract, 'seed', got 'veri"),
+    ],
+)
+def test_a_config_that_contradicts_the_published_contract_is_refused(own, message):
+    tables, published = contract_and_tables(**own)
+    with pytest.raises(InvalidValue) as refused:
+        setting.under(tables, published)
+    assert str(refused.value).startswith(message)
+
+
+def test_the_table_of_the_mechanism_must_be_one():
+    _, published = contract_and_tables()
+    with pytest.raises(InvalidValue, match=r"^contract must be a section \[contract\], got 5"):
+        setting.under({**TABLES, "contract": 5}, published)
+
+
+def test_coins_other_than_those_of_the_published_contract_are_refused(small):
+    tables, published = contract_and_tables()
+    own = {**published.table(), "coins": "verifiable"}
+    chosen = replace(config.from_tables({**tables, "contract": own}), contract=published)
+    with pytest.raises(
+        InvalidValue, match=r"^contract\.coins must be as in the published contract, 'seed'"
+    ):
+        setting.prepare(chosen, dataset=small)

@@ -40,7 +40,18 @@ def test_a_run_folder_holds_what_it_says(make, small, tmp_path):
     assert lines[-1]["train_loss"] < lines[0]["train_loss"]
     assert summary["steps"] == sum(line["steps"] for line in lines) == 5 * 4 * 4
     found = folders.read_json(tmp_path / "run", "versions.json")
-    assert {"bonafed", "python", "numpy", "scipy", "torch", "seed", "rounds", "data", "model"} == set(found)
+    assert {
+        "bonafed",
+        "python",
+        "numpy",
+        "scipy",
+        "torch",
+        "seed",
+        "rounds",
+        "data",
+        "model",
+        "files",
+    } == set(found)
     state = torch.load(tmp_path / "run" / "model.pt", weights_only=True)
     held = folders.read_checkpoint(tmp_path / "run")
     assert held.round == 5

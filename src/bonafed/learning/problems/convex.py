@@ -55,6 +55,8 @@ def scaled_features(features: NDArray[np.floating], norm: float | None = None) -
 
 def shortened_features(features: NDArray[np.floating]) -> NDArray[np.floating]:
     """Every sample divided by its norm if above 1: for private samples, which must not set a scale."""
+    if not len(features):  # no test samples, say
+        return features
     flat = features.reshape(len(features), -1)
     norm = np.linalg.norm(flat, axis=1, keepdims=True)
     return np.asarray(flat / np.maximum(norm, 1.0), dtype=features.dtype).reshape(features.shape)

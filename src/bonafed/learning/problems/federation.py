@@ -27,6 +27,7 @@ from bonafed.learning.federation import (
     Task,
     Total,
     Work,
+    checked_shares,
 )
 from bonafed.learning.problems.convex import Problem, SoftmaxRegression
 from bonafed.learning.problems.minima import models_alone
@@ -73,7 +74,7 @@ class ProblemFederation:
         for task in tasks:
             if task.models.shape != tasks[0].models.shape:
                 raise InvalidValue("models", "must be equally many for every client", task.identifier)
-        values = self._sum(work, tasks, np.asarray(shares, dtype=np.float64))
+        values = self._sum(work, tasks, checked_shares(tasks, shares))
         if noise:
             if self.noise is None:
                 raise InvalidValue("noise", "must be 0: this federation has no source of it", noise)

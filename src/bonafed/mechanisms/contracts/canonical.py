@@ -142,3 +142,18 @@ def coin_commitment(value: object) -> str:
 def coins_to_json(commitment: str | None) -> JSONObject:
     """The entry of the file, or none."""
     return {} if commitment is None else {"coins": {"commitment": coin_commitment(commitment)}}
+
+
+def coins_word(commitment: str | None) -> str:
+    """What a config under a contract with this commitment, or with none, says about coins."""
+    return "seed" if commitment is None else "verifiable"
+
+
+def require_same_coins(name: str, coins: str, commitment: str | None) -> None:
+    """Require of a config that its coins are those of the contract that was published for it.
+
+    With others the run would be under a contract of another digest, or leave the secret unused.
+    """
+    due = coins_word(commitment)
+    if coins != due:
+        raise InvalidValue(name, f"must be as in the published contract, {due!r}", repr(coins))

@@ -85,4 +85,4 @@ class Deviating:
             answer: object = self.agents[task.client](task.models.copy(), truth.values)
         except OSError as error:  # no answer in time, say: treated like any answer that is not a gradient
             answer = error
-        return usable_answer(answer, truth.values.shape)
+        return usable_answer(answer, truth.values.shape, task.models.dtype)

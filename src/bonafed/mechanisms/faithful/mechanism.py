@@ -337,7 +337,7 @@ class FaithfulLearning(Answers):
     def settle(self, state: FaithfulState, federation: Federation) -> Statement:
         """What everybody owes, with the losses that agents disclose, and the four promises."""
         section, problem = self.section, self._oracle(federation)
-        outcome = self._outcome(state, federation, problem)
+        outcome = self.outcome(state, federation)
         cheating = [agent_kind("agents", text)[0] for text in section.agents]
         if problem is not None:
             fresh = None if self.judges is None else self.judges.fresh(federation, self.to_module)
@@ -360,11 +360,13 @@ class FaithfulLearning(Answers):
         problem: Problem = federation.oracle(self.objective, self.problem.weights)
         return problem
 
-    def _outcome(self, state: FaithfulState, federation: Federation, problem: Problem | None) -> Outcome:
+    def outcome(self, state: FaithfulState, federation: Federation) -> Outcome:
+        """Model, payments and losses of a state after its last round."""
         progress, section = state.progress, self.section
         if progress.ending is not None:
             losses = _losses(federation, self.objective, progress.model[None])[:, 0]
             return outcome_of(progress, self.rounds, losses)
+        problem = self._oracle(federation)
         if problem is None:
             key = "clusters" if section.clusters is not None else "payments"
             rule = "must not be given unless the samples are at hand, as those of simulated clients are"

@@ -105,7 +105,8 @@ class Watch:
         models, norms = request.models[rows], request.norms[rows]
         near = bool((norms <= GROWTH).all())
         if isinstance(report, Failure):
-            raise UnusableReport(agent, report.reason, certain=near or report.reason != NOT_FINITE)
+            may_be_honest = report.reason.startswith(NOT_FINITE)  # where models are far away
+            raise UnusableReport(agent, report.reason, certain=near or not may_be_honest)
         values = np.asarray(report.values, dtype=np.float64)
         self._require_bounded(agent, values - self._problem.regulariser * models, norms, near)
         if self.names_liars:

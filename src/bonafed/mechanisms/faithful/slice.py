@@ -35,7 +35,7 @@ def _deviate(config: Config, federation: Federation) -> Federation:
 
 
 def _audit(attack: Attack) -> Sequence[Finding]:
-    """Try multiples of an agent's gradient, the best one included, on the clients of the run."""
+    """Make the run again with an agent that reports multiples of its gradient."""
     from bonafed.mechanisms.faithful.attacking import audit_run
 
     return audit_run(attack)

@@ -116,12 +116,15 @@ def bought(
     noise_scale: float,
 ) -> Plan:
     """A plan whose epsilon is settled."""
-    _require_finite(objective, eta, noise_scale)
+    _require_representable(objective, eta, noise_scale)
     total = float(privacy @ virtual_costs)
     return Plan(selection, privacy, total, objective, int((selection > 0).sum()), distance, eta)
 
 
-def _require_finite(objective: float, eta: float, noise_scale: float) -> None:
+def _require_representable(objective: float, eta: float, noise_scale: float) -> None:
+    if objective <= 0:  # it is positive, but below the smallest double
+        rule = f"must be larger for noise_scale {noise_scale:g}: the objective is too small a number"
+        raise InvalidValue("eta", rule, eta)
     if not math.isfinite(objective):
         rule = f"must be smaller for noise_scale {noise_scale:g}: the objective is not finite"
         raise InvalidValue("eta", rule, eta)
@@ -139,7 +142,7 @@ def plan_for(
     share, root = np.cbrt(selection[members]) ** 2, np.cbrt(virtual_costs[members])
     spread = float((share * root**2).sum())  # W
     total, value = (float(x) for x in inner(eta, distance, spread, noise_scale))
-    _require_finite(value, eta, noise_scale)
+    _require_representable(value, eta, noise_scale)
     privacy = np.zeros(selection.size)
     privacy[members] = share * total / (spread * root)  # Theorem 4
     return Plan(selection, privacy, total, value, int(members.sum()), distance, eta)

@@ -45,6 +45,7 @@ from bonafed.learning.participation import Participation
 from bonafed.learning.sections import NoiseSource
 from bonafed.learning.work import record_steps
 from bonafed.mechanisms.averaging import Account, Averaging, AveragingState
+from bonafed.mechanisms.contracts.canonical import require_same_coins
 from bonafed.mechanisms.jsam.noise import Ingredients, Noise, scale_of
 from bonafed.mechanisms.jsam.published import JsamContract, PublishedScheme, publish, question
 from bonafed.mechanisms.jsam.schemes import LARGEST_LOSSES, PUBLISHED, Scheme, settle_scheme
@@ -62,7 +63,7 @@ from bonafed.mechanisms.protocol import (
     Round,
 )
 from bonafed.randomness import Purpose, generator
-from bonafed.sections import named
+from bonafed.sections import named, section_from
 
 Ints = NDArray[np.int64]
 
@@ -100,8 +101,9 @@ class BoughtPrivacy:
             noise = section.noise_scale or _ingredients(config, members, parameters)
             contract = _contract(section, config, members, noise)
         averaged = {min(config.local.batch_size, int(size)) for size in members.sizes}
-        unequal = section.noise_scale is None and len(averaged) > 1
-        return cls(config, noise, contract, (min(averaged), max(averaged)) if unequal else None)
+        of_fewest = isinstance(noise, Ingredients) and noise.records == min(averaged)
+        unequal = (min(averaged), max(averaged)) if of_fewest and len(averaged) > 1 else None
+        return cls(config, noise, contract, unequal)
 
     @property
     def section(self) -> JsamSection:
@@ -273,6 +275,16 @@ def _contract(section: JsamSection, config: Config, members: Roster, noise: Nois
     return publish(contract, section.expected_budget)
 
 
+def _resolved(config: Config, members: Roster, parameters: int) -> Config:
+    """The config with the numbers of the contract that is made for it, where it left them open."""
+    contract = BoughtPrivacy.of(config, members, parameters).contract
+    if contract is None or config.contract is not None:
+        return config
+    own = _section(config)
+    table = {**own.table(), **contract.table(), "coins": own.coins}
+    return replace(config, own=section_from(JsamSection, "jsam", table))
+
+
 def _under(contract: Contract, config: Config, members: Roster) -> JsamContract:
     """A contract that was published before, if it fits this run."""
     if not isinstance(contract, JsamContract):
@@ -283,6 +295,7 @@ def _under(contract: Contract, config: Config, members: Roster) -> JsamContract:
     ):
         if due != here:
             raise InvalidValue(name, f"must be {due}, as in the published contract", here)
+    require_same_coins("jsam.coins", _section(config).coins, contract.coin_commitment)
     return contract
 
 
@@ -430,6 +443,7 @@ def ask_losses(federation: Federation, model: NDArray[Any]) -> Floats:
 
 def make(config: Config, members: Roster, parameters: int) -> Averaging | ByLosses:
     """The mechanism of a config with a table [jsam]."""
+    config = _resolved(config, members, parameters)
     averaging = Averaging.of(
         config, members, parameters, lambda resolved: BoughtPrivacy.of(resolved, members, parameters)
     )

@@ -52,6 +52,7 @@ from bonafed.mechanisms.contracts.canonical import (
     coin_commitment,
     coins_from_json,
     coins_to_json,
+    coins_word,
     digest,
     require_same,
     require_version,
@@ -256,7 +257,7 @@ class JsamContract(Shown):
         ([1.925, 1.419, 0.0], [1.42, 1.3, 0.0])
         """
         if len(reports) != self.clients:
-            raise InvalidValue("reports", f"must be of {self.clients} clients", len(reports))
+            raise InvalidValue("reports", f"must come from {self.clients} clients", len(reports))
         costs = {name: checks.non_negative(f"report of {name}", cost) for name, cost in reports.items()}
         names = sorted(costs, key=by_name)
         settlement = settle(
@@ -290,11 +291,13 @@ class JsamContract(Shown):
     def table(self) -> dict[str, Any]:
         """The table [jsam] of a run under this contract, from which the same contract follows."""
         caps, noise = self.max_epsilon, self.noise
-        table = {
+        return {
             "prior": self.prior.to_json(),
             "clip": self.clip,
             "noise_scale": noise.to_json() if isinstance(noise, Ingredients) else noise,
+            "smoothness": None,  # it is in noise_scale
             "eta": self.eta,
+            "budget": None,
             "expected_budget": self.expected_budget,
             "delta": self.delta,
             "clients_per_round": self.clients_per_round,
@@ -302,8 +305,8 @@ class JsamContract(Shown):
             "members": self.members,
             "max_epsilon": dict(caps) if isinstance(caps, Mapping) else caps,
             "decimals": self.decimals,
+            "coins": coins_word(self.coin_commitment),
         }
-        return {name: value for name, value in table.items() if value is not None}
 
 
 def contract(
@@ -365,7 +368,7 @@ def contract_from_json(data: JSONObject) -> JsamContract:
     optional = {name: data[name] for name in ("members", "max_epsilon", "expected_budget") if name in data}
     for name, value in optional.items():
         if value is None:
-            raise InvalidValue(f"contract.{name}", "must not be there if there is none", "null")
+            raise InvalidValue(f"contract.{name}", "must be left out if there is none", "null")
     prior = prior_from_json(field(data, "prior", "contract"))
     noise = noise_of("contract.noise_scale", field(data, "noise_scale", "contract"))
     coins = coins_from_json(data.get("coins"))

@@ -11,6 +11,7 @@ import io
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -78,6 +79,10 @@ class JsamTerms(Shown):
 
     def amounts(self, participations: Sequence[int] = ()) -> tuple[int, ...]:
         """(N,) smallest units of money, once for the whole run, however often a client is drawn."""
+        return self._amounts
+
+    @cached_property
+    def _amounts(self) -> tuple[int, ...]:
         payment, cost = self.settlement.payment, self.reports * self.epsilon
         return money.owed(payment, cost, decimals=self.decimals)
 

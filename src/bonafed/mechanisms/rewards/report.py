@@ -117,7 +117,6 @@ def audit(options: AuditOptions) -> Document:
             simulation.mechanism,
             simulation.federation,
             simulation.start,
-            rounds=options.rounds,
             cheaters=options.cheaters,
         )
     return cheats_document(outcomes, section, len(simulation.mechanism.test_samples().labels))
@@ -139,7 +138,7 @@ def cheats_document(outcomes: Sequence[CheatOutcome], section: Rewards, samples:
         return cheats_figure(outcomes)
 
     blocks = (cheats_table(outcomes, section.measure), findings_table("Findings", findings))
-    return Document(blocks, data, draw, holds=all_hold(findings[:1]))
+    return Document(blocks, data, draw, holds=all_hold(findings))
 
 
 def cheats_table(outcomes: Sequence[CheatOutcome], measure: str) -> Table:

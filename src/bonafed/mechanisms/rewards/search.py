@@ -1,13 +1,13 @@
 """A search for a cheat that pays: some clients of a federation try every known cheat, one at a time.
 
-The same clients, rules and first model, but fewer rounds; contributions are measured as in the run. The
-search finds what these clients gain on the server's test samples if everybody else is honest.
+The same clients, rules, rounds, test samples and first model as in the run: with everybody honest the
+search comes to the accuracies that the run's statement shows. It finds what these clients gain on the
+server's test samples if everybody else is honest.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -30,8 +30,6 @@ from bonafed.mechanisms.rewards.mechanism import RewardsMechanism
 from bonafed.mechanisms.rewards.section import REWARDS, STANDALONE
 from bonafed.mechanisms.rewards.training import RewardsState, run
 
-QUICK_ROUNDS = 10  # of a search that is part of a comparison
-
 
 def known_cheats(shares: Floats, client: int, seed: int) -> Mapping[str, Callable[[], Cheat]]:
     """Makers by name; a copy is of the other client that contributes most."""
@@ -48,17 +46,15 @@ def known_cheats(shares: Floats, client: int, seed: int) -> Mapping[str, Callabl
 
 
 def search(
-    mechanism: RewardsMechanism, federation: Federation, start: Models, *, rounds: int, cheaters: int = 1
+    mechanism: RewardsMechanism, federation: Federation, start: Models, *, cheaters: int = 1
 ) -> list[CheatOutcome]:
     """The outcome of every cheat, for `cheaters` clients spread from least to largest contribution."""
-    short = replace(mechanism.config.local, rounds=rounds)
-    rules = replace(mechanism, config=replace(mechanism.config, training=short))
+    rounds, judges = mechanism.config.local.rounds, mechanism.judges
     clients = CheatingFederation(federation, {}, "audit")  # honest, under identifiers of their own
-    judges = rules.judges
     assert judges is not None  # checked by the callers
-    alone, _ = run(rules.method(STANDALONE, None), clients, start, rounds=rounds)
+    alone, _ = run(mechanism.method(STANDALONE, None), clients, start, rounds=rounds)
     accuracy = judges.judge(alone).accuracy
-    method = rules.method(REWARDS, {"accuracy": accuracy})
+    method = mechanism.method(REWARDS, {"accuracy": accuracy, "validation": judges.score(alone)})
 
     def train(world: Federation) -> RewardsState:
         state: RewardsState = run(method, world, start, rounds=rounds)[1]

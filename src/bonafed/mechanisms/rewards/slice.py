@@ -34,15 +34,13 @@ def _make(config: Config, members: Roster, parameters: int) -> RewardsMechanism:
 
 def _audit(attack: Attack) -> Sequence[Finding]:
     """Search the clients of the run for the known cheat that gains most."""
-    from bonafed.mechanisms.rewards.search import QUICK_ROUNDS, search
+    from bonafed.mechanisms.rewards.search import search
 
     mechanism = attack.mechanism
     if attack.start is None or mechanism is None or mechanism.judges is None:
         return [Finding(NO_CHEAT_PAYS, None, "not searched: there are no test samples to judge models by")]
-    rounds, cheaters = attack.config.local.rounds, 1 if attack.quick else _CHEATERS
-    if attack.quick:
-        rounds = min(rounds, QUICK_ROUNDS)
-    outcomes = search(mechanism, attack.federation, attack.start, rounds=rounds, cheaters=cheaters)
+    cheaters = 1 if attack.quick else _CHEATERS
+    outcomes = search(mechanism, attack.federation, attack.start, cheaters=cheaters)
     return [cheating_pays(outcomes, len(mechanism.test_samples().labels))]
 
 
@@ -69,7 +67,8 @@ SLICE = Slice(
         "A small federation of handwritten digits is trained once with everybody honest and once for every "
         "cheat: a client that sends nothing, noise, its update enlarged or reversed, its first update "
         "forever, or a copy of another's. A measure that looks at updates detects some of them; "
-        "contributions fixed before training detect none.",
+        "contributions fixed before training detect none. The exit code is 1 if a cheat pays, or if a "
+        "measure that looks at updates does not see one.",
         "bonafed audit rewards --measure cosine --classes 3",
     ),
     advice={

@@ -389,7 +389,8 @@ def _prior_free_blocks(data: JSONObject) -> list[Block]:
         f"The first {first}: probability {rules['initial_probability']:.4f}, payment "
         f"{rules['highest']:.4g}. Every later client is shown a menu made from earlier reports only; "
         f"nobody is sampled with probability below {rules['floor']:.4g}. Clients are approached in an "
-        "order that follows from the published rules and their names, and that nobody chooses.",
+        "order that follows from the published rules and their names, which must be listed before the "
+        "rules are published: who may still choose its name chooses its place.",
         Table(f"Example, probability @ payment: {source}", columns, tuple(rows)),
         f"In the example {example['expected_spend']:,.2f} of {total:,.2f} is committed, give or take "
         f"{example['standard_deviation_of_coins']:,.2f} by the sampling coins. Mean 1/probability "

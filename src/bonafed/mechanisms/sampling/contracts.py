@@ -6,8 +6,9 @@
 
 Reports are by name and may come in any order. A menu is posted, so a client's terms depend on its own
 report alone; which group a client is in is part of the contract, by name; prior-free rules approach clients
-in the order of SHA-256(digest, name). Payments are per participation; what is owed after the run is
-rounded once, to `decimals` digits, so that it covers the stated costs.
+in the order of SHA-256(digest, name), of names that were listed before the rules were published. Payments
+are per participation; what is owed after the run is rounded once, to `decimals` digits, so that it covers
+the stated costs.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from bonafed.mechanisms.contracts.canonical import (
     canonical_bytes,
     coins_from_json,
     coins_to_json,
+    coins_word,
     digest,
     require_same,
     require_version,
@@ -75,6 +77,8 @@ FORMATS = (FORMAT, RULES_FORMAT, BENCHMARK_FORMAT)
 Benchmark = Literal["uniform", "complete information"]
 UNIT = "money per participation"
 _RTOL = 1e-9  # of sums of money
+# keys of the table that a contract decides; one that it does not set must be left out
+_ABSENT = dict.fromkeys(("prior", "confidence", "highest", "initial_share", "initial_probability"))
 
 
 def _question(draw: Any) -> Question:
@@ -85,10 +89,6 @@ def _question(draw: Any) -> Question:
         return costs
 
     return Question("cost", UNIT, simulate)
-
-
-def _coins_word(commitment: str | None) -> str:
-    return "seed" if commitment is None else "verifiable"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -181,14 +181,15 @@ class SamplingContract(Shown):
         """A contract with groups cannot be written as a table: a run under it must be handed the file."""
         plan = self.plan
         common = {
+            **_ABSENT,
             "total_budget": plan.total_budget,
             "decimals": plan.decimals,
-            "coins": _coins_word(plan.coin_commitment),
+            "coins": coins_word(plan.coin_commitment),
         }
         if len(plan.groups) > 1:
             return {**common, "scheme": "published"}
-        sure = {} if plan.confidence is None else {"confidence": plan.confidence}
-        return {**common, **sure, "scheme": "optimal", "prior": plan.groups[0].prior.to_json()}
+        prior = plan.groups[0].prior.to_json()
+        return {**common, "scheme": "optimal", "prior": prior, "confidence": plan.confidence}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -258,13 +259,14 @@ class PriorFreeContract(Shown):
     def table(self) -> Mapping[str, Any]:
         rules = self.published.rules
         return {
+            **_ABSENT,
             "scheme": "prior-free",
             "total_budget": self.published.total_budget,
             "highest": rules.highest,
             "initial_share": rules.first_clients / rules.clients,
             "initial_probability": rules.first_probability,
             "decimals": self.published.decimals,
-            "coins": _coins_word(self.coin_commitment),
+            "coins": coins_word(self.coin_commitment),
         }
 
 
@@ -407,11 +409,12 @@ class BenchmarkContract(Shown):
 
     def table(self) -> Mapping[str, Any]:
         return {
+            **_ABSENT,
             "scheme": self.scheme,
             "prior": self.prior.to_json(),
             "total_budget": self.total_budget,
             "decimals": self.decimals,
-            "coins": _coins_word(self.coin_commitment),
+            "coins": coins_word(self.coin_commitment),
         }
 
 

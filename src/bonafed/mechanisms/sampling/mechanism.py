@@ -36,6 +36,7 @@ from bonafed.errors import InvalidValue
 from bonafed.learning.federation import Question, Roster
 from bonafed.learning.participation import Participation, unbiased
 from bonafed.mechanisms.averaging import Account, Averaging, Unpaid
+from bonafed.mechanisms.contracts.canonical import require_same_coins
 from bonafed.mechanisms.promises import Promise
 from bonafed.mechanisms.protocol import Agreement, Config, Lottery, Reports
 from bonafed.mechanisms.sampling.contracts import (
@@ -240,6 +241,7 @@ def make(config: Config, members: Roster, parameters: int) -> Averaging:
         if contract.rounds != config.local.rounds:
             rule = f"must be {contract.rounds}, as in the contract"
             raise InvalidValue("training.rounds", rule, config.local.rounds)
+        require_same_coins("contract.coins", section_of(config).coins, contract.coin_commitment)
         published: AnyContract = contract
     else:
         with named("contract"):

@@ -103,9 +103,11 @@ def rules_document(contract: PriorFreeContract) -> Document:
         "decimals": contract.published.decimals,
         **own,
         "order": "SHA-256 of this contract's digest and the client's name",
+        "names_are": "those the operator had listed before these rules were published",
     }
     rows = [(name.replace("_", " "), number_in_words(value)) for name, value in own.items()]
     rows.append(("approached", "in the order of " + facts["order"]))
+    rows.append(("names", facts["names_are"]))
 
     def draw() -> Figure:
         from bonafed.mechanisms.sampling.figures import prior_free_figure

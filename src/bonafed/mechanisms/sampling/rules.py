@@ -3,8 +3,12 @@
 What is published before the first client is approached: the numbers below. They bind the server, and
 anyone can check that they promise what they say, by search over many sequences of reports.
 
-Clients are approached in the order of SHA-256(digest of the rules, name): fixed by what was published, the
-same whatever anybody states, and beyond anybody's choice once the rules are out.
+Clients are approached in the order of SHA-256(digest of the rules, name): fixed by what was published and
+the same whatever anybody states. Once the rules are out nobody can choose a place, provided that the names
+were listed before: whoever may still choose its name tries names until it likes its place, and terms differ
+from place to place. So the names are those that the operator had listed before the rules were published.
+The operator, who knows the names, could try rules until it likes the order; that is its draw of the order,
+and no report has a say in it.
 """
 
 from __future__ import annotations
@@ -69,6 +73,8 @@ class PublishedRules(NamedTuple):
 
 def approach_order(digest: str, names: Sequence[str]) -> list[int]:
     """Places in `names` in the order in which clients are approached under rules of this digest.
+
+    The names must have been listed before the rules were published: who chooses its name chooses its place.
 
     >>> approach_order("00" * 32, ["ada", "ben", "eve"]) == approach_order("00" * 32, ["ada", "ben", "eve"])
     True

@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 from torch import nn
 
-from bonafed.learning.federation import Objective
 from bonafed.mechanisms.faithful import attacking
-from bonafed.mechanisms.faithful.bounds import amplified_weights
+from bonafed.mechanisms.faithful.cheating import FACTORS
 from bonafed.mechanisms.faithful.slice import SLICE
-from bonafed.mechanisms.faithful.vcg import minimise, vcg_payments
 from bonafed.mechanisms.protocol import Attack, Common
 from bonafed.runs.setting import prepare
+from bonafed.runs.training import train
 
 TABLES = {
     "data": {"name": "small"},
@@ -22,6 +21,8 @@ TABLES = {
     "faithful": {"regulariser": 0.05, "training_steps": 20, "epsilon": 1e-4},
     "run": {"seed": 3, "cores": 1},
 }
+ENOUGH = ("faithful.training_steps=300",)  # for the promises to be kept
+FEW = ("faithful.training_steps=5",)
 
 
 @pytest.fixture
@@ -45,95 +46,104 @@ def only(findings):
 
 @pytest.mark.parametrize(
     "changes",
-    [(), ("faithful.clusters=2",), ("faithful.weights=samples",), ('faithful.agents=["1 amplify 3"]',)],
+    [
+        (),
+        ("faithful.clusters=2",),
+        ("faithful.weights=samples",),
+        ("faithful.payments=exact",),
+    ],
 )
-def test_no_lie_pays_with_payments(attack, changes):
-    finding = only(SLICE.audit(attack(*changes)))
+def test_no_lie_pays_in_a_run_that_keeps_its_promises(attack, changes):
+    finding = only(SLICE.audit(attack(*ENOUGH, *changes)))
     assert finding.claim == "faithfulness"
     assert finding.holds is True
     assert finding.witness is None
-    assert finding.allowed == 2e-4
-    assert -1e-9 <= finding.number <= finding.allowed  # the truth is among the factors
-    assert finding.tries > 3
+    assert finding.allowed >= 2e-4
+    assert finding.number <= finding.allowed
+    assert finding.tries == 4
 
 
 def test_all_agents_are_searched_where_there_is_time(attack):
-    quick, thorough = (only(SLICE.audit(attack(quick=quick))) for quick in (True, False))
-    assert thorough.holds is True
-    assert thorough.tries > 3 * quick.tries
+    finding = only(SLICE.audit(attack(*ENOUGH, quick=False)))
+    assert finding.holds is True
+    assert finding.tries == 3 * len(FACTORS)
 
 
-def test_a_lie_that_pays_is_a_witness_anybody_can_recompute(attack, monkeypatch):
-    """Without payments the search must find the lie that the same problem shows directly."""
-    case = attack(quick=False)
-    setting_problem = case.federation.oracle(
-        Objective(0.05, scale=case.federation.members.feature_bound), np.full(3, 1 / 3)
-    )
-
-    class Unpaid:
-        """The problem, in which nobody else loses anything, so that nobody pays."""
-
-        def __init__(self, problem):
-            self.problem, self.others = problem, problem.without_each()
-
-        def __getattr__(self, name):
-            return getattr(self.problem, name)
-
-        def value(self, model, mix):
-            own = np.count_nonzero(mix) == 1
-            return self.problem.value(model, mix) if own else 0.0
-
-    monkeypatch.setattr(attacking, "minimise", lambda problem, *rest, **named: minimise(
-        problem.problem, *rest, **named))  # fmt: skip
-    monkeypatch.setattr(attacking, "minima", lambda problem, _mixes, shared, _close: shared[None])
-    federation = SimpleNamespace(members=case.federation.members, oracle=lambda *_: Unpaid(setting_problem))
-    finding = only(SLICE.audit(replace(case, federation=federation)))
+def test_a_lie_that_pays_is_one_that_a_run_with_it_confirms(attack, make, small):
+    """Too few steps: the statement says that faithfulness fails, and the audit must not say otherwise."""
+    few = (*FEW, "faithful.epsilon=1e-3")
+    finding = only(SLICE.audit(attack(*few)))
     assert finding.holds is False
     assert finding.witness is not None
-    agent, factor = finding.witness.client, finding.witness.report
-    assert factor > 1  # whoever is unlike the others pulls harder
-    assert f"agent {case.federation.members.names[agent]} gains" in finding.text
-    truth = minimise(setting_problem, setting_problem.weights)
-    lie = minimise(setting_problem, amplified_weights(setting_problem.weights, agent, factor))
-    losses = setting_problem.losses(np.stack([truth, lie]))[:, agent]
-    assert losses[1] < losses[0]
+    assert finding.witness.client == 0
     assert finding.number == finding.witness.gain > finding.allowed
+    assert "VIOLATED, agent 0 gains" in finding.text
+    lie = f'faithful.agents=["0 amplify {finding.witness.report:g}"]'
+    honest, lying = (train(prepare(make(*few, *more), dataset=small)).statement for more in ((), (lie,)))
+    checked = {claim.claim: claim.holds for claim in honest.findings}
+    assert checked["efficiency"] is checked["faithfulness"] is False
+    gain = honest.columns["overall_loss"][0] - lying.columns["overall_loss"][0]
+    assert gain == pytest.approx(finding.number, rel=1e-6)
+    assert finding.allowed == 2 * 1e-3
 
 
-def test_gains_are_those_of_exact_payments(attack):
-    """What the search maximises is F_k + P_k at the fixed point of the lie."""
-    case = attack()
-    problem = case.federation.oracle(case.mechanism.objective, case.mechanism.problem.weights)
-    truth = minimise(problem, problem.weights)
-    honest = problem.losses(truth[None])[0, 0] + vcg_payments(problem, truth).amount[0]
-    for factor in (0.5, 2.0):
-        mix = problem.weights.copy()
-        mix[0] *= factor
-        model = minimise(problem, mix)
-        lying = problem.losses(model[None])[0, 0] + vcg_payments(problem, model).amount[0]
-        assert honest - lying < 0
-    assert attacking._best_lie(problem, 0, quick=True).gain == pytest.approx(0, abs=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
-        (("privacy.epsilon=10", "privacy.delta=1e-5"), "averages over the noise"),
-        (('faithful.variant="printed"',), "not near the exact ones"),
-    ],
-)
-def test_what_is_not_searched_says_why(attack, changes, reason):
+@pytest.mark.parametrize("steps", [1, 2, 5, 10, 20, 50, 100, 200])
+def test_an_audit_never_promises_more_than_the_statement(attack, make, small, steps):
+    changes = (f"faithful.training_steps={steps}",)
     finding = only(SLICE.audit(attack(*changes)))
+    statement = train(prepare(make(*changes), dataset=small)).statement
+    (promise,) = [claim for claim in statement.findings if claim.claim == finding.claim]
+    assert finding.holds is True if promise.holds else finding.holds is not True
+
+
+def test_agents_that_cheat_already_are_not_those_that_try(attack):
+    few = (*FEW, 'faithful.agents=["0 drop-out 3"]', "faithful.on_bad_report=leave out")
+    finding = only(SLICE.audit(attack(*few)))
+    assert finding.witness.client == 1
+    assert finding == only(SLICE.audit(attack(*few)))  # who drops out does so in every run anew
+    finding = only(SLICE.audit(attack(*ENOUGH, 'faithful.agents=["1 amplify 1.5"]')))
+    assert finding.holds is None  # agent 1 lies, so that efficiency is lost
+    assert finding.number <= finding.allowed  # but the truth is best for whoever does not
+    everybody = 'faithful.agents=["0 stale", "1 stale", "2 stale"]'
+    finding = only(SLICE.audit(attack(everybody)))
     assert finding.holds is None
-    assert reason in finding.text
+    assert "no agent follows the protocol" in finding.text
+
+
+@pytest.mark.parametrize("policy", ["raise", "leave out"])
+def test_a_lie_that_is_recognised_gains_nothing(attack, monkeypatch, policy):
+    monkeypatch.setattr(attacking, "_QUICK", (-1.0, 100.0))
+    finding = only(SLICE.audit(attack(*ENOUGH, f"faithful.on_bad_report={policy}")))
+    assert finding.holds is True
+    assert finding.tries == 2
+    assert ("2 of them stopped the run" in finding.text) is (policy == "raise")
+    assert finding.number == 0 if policy == "raise" else finding.number < 0  # left with the others' model
+
+
+def test_what_is_not_searched_says_why(attack):
+    finding = only(SLICE.audit(attack("privacy.epsilon=10", "privacy.delta=1e-5")))
+    assert finding.holds is None
+    assert "averages over the noise" in finding.text
     assert np.isnan(finding.number)
+    finding = only(SLICE.audit(replace(attack(), start=None)))
+    assert "no run to repeat" in finding.text
 
 
-def test_a_module_of_the_users_own_is_not_taken_for_the_linear_one(attack):
+def test_payments_as_printed_are_attacked_too(attack):
+    finding = only(SLICE.audit(attack(*ENOUGH, 'faithful.variant="printed"', "faithful.payment_steps=1")))
+    assert finding.holds is False
+    assert finding.witness.report > 1  # whoever overstates pays too little for it
+
+
+def test_nothing_is_promised_for_a_module_of_the_users_own(attack):
     module = nn.Sequential(nn.Flatten(), nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3))
-    finding = only(SLICE.audit(attack("faithful.learning_rate=0.1", module=module)))
+    few = ("faithful.learning_rate=0.1", "faithful.epsilon=10")
+    finding = only(SLICE.audit(attack(*few, module=module)))
     assert finding.holds is None
-    assert "not known to be convex" in finding.text
+    assert finding.text.startswith(
+        "the statement does not certify it; no multiple of its gradient pays in 4 tries"
+    )
+    assert np.isfinite(finding.number)
 
 
 def test_samples_must_be_at_hand(attack):

@@ -198,6 +198,14 @@ def test_a_private_run_states_what_was_given_away(run):
     assert {**said, "run": "", "summary": 0} == {**again, "run": "", "summary": 0}
 
 
+def test_private_runs_need_no_test_samples(run, small):
+    alone = from_arrays("small", small.features, small.labels, classes=3)
+    changes = "privacy.epsilon=5", "privacy.delta=1e-3", "faithful.training_steps=20"
+    said, usual = run(*changes, dataset=alone), run(*changes)
+    assert said["rounds"] == usual["rounds"] == 20
+    assert len(said["agents"]) == 4
+
+
 def test_the_lines_of_a_private_run_count_its_releases(make, small, tmp_path):
     asked = make("privacy.epsilon=5", "privacy.delta=1e-3", "faithful.training_steps=20")
     said = said_by(prepare(asked, dataset=small), tmp_path / "run")

@@ -11,7 +11,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from bonafed.economics import Discrete, Empirical, NormalMixture, TruncatedExponential, Uniform
+from bonafed.economics import Discrete, Empirical, NormalMixture, TruncatedExponential, Uniform, money
 from bonafed.economics.registry import prior_in_words
 from bonafed.errors import InvalidValue
 from bonafed.mechanisms.contracts.files import contract_from_json as any_contract
@@ -107,6 +107,14 @@ def test_terms_are_those_of_the_theory_whatever_the_order(way):
         other = contract.settle({name: stated[name] for name in order})
         mine = {row["client"]: row for row in other.to_json()["terms"]}
         assert mine == {row["client"]: row for row in terms.to_json()["terms"]}
+
+
+def test_amounts_are_rounded_once_however_often_they_are_shown(monkeypatch):
+    calls, owed = [], money.owed
+    monkeypatch.setattr(money, "owed", lambda *args, **options: calls.append(1) or owed(*args, **options))
+    terms = made("uniform").settle(dict.fromkeys(NAMES, 0.6))
+    assert terms.document().data["spend"] == sum(terms.amounts()) / 100
+    assert len(calls) == 1
 
 
 def test_equal_reports_are_settled_by_name_and_leave_equal_utility():

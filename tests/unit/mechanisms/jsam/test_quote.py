@@ -51,6 +51,13 @@ def test_quote_shows_terms_money_and_baselines(quote):
     assert "\nBBM" not in out
 
 
+@pytest.mark.parametrize("more", [[], ["--max-epsilon", "1"], ["--fairness-floor", "0.01"]])
+def test_weights_too_small_to_compare_plans_are_refused_by_name(quote, more):
+    code, out, err = quote(*PRIOR, "--clients", "5", "--eta", "1e-308", "--noise-scale", "1e-308", *more)
+    assert (code, out) == (2, "")
+    assert "eta must be larger for noise_scale 1e-308: the objective is too small a number" in err
+
+
 def test_json_is_what_the_library_says(quoted):
     said = quoted(*ONE)
     done = jsam.settle(COSTS, Uniform(0, 1), 1, 1)

@@ -2,6 +2,7 @@
 
 import math
 import tomllib
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from bonafed import InvalidValue, Uniform
 from bonafed.learning.engine.jobs import Samples
 from bonafed.learning.evaluate import evaluate
 from bonafed.learning.privacy import Ledger, Release
+from bonafed.mechanisms.coins import commit
 from bonafed.mechanisms.jsam import noise_scale
 from bonafed.mechanisms.jsam.published import JsamContract
 from bonafed.runs import config, folder, listing, setting, training
@@ -330,3 +332,90 @@ def test_verifiable_coins_of_a_run(make, small, tmp_path):
     assert result.summary["spend"] == result.statement.total
     with pytest.raises(InvalidValue, match=r"^jsam\.coins must be \"seed\" with a hard budget"):
         make(*JSAM, "jsam.coins=verifiable")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("jsam.noise_scale=", "jsam.smoothness=0.5"),
+        ("jsam.budget=", "jsam.expected_budget=2"),
+        ("jsam.noise_scale=", "jsam.smoothness=0.5", "jsam.max_epsilon=[1, 2, 3, 4]"),
+        ("jsam.scheme=cheapest", "jsam.members=2"),
+    ],
+    ids=["smoothness", "expected budget", "caps", "cheapest"],
+)
+def test_the_config_of_a_run_states_what_its_contract_does(make, small, tmp_path, words):
+    weight = () if "jsam.expected_budget=2" in words else CONTRACTED
+    chosen = make(*JSAM, *MORE, *weight, *words, "jsam.coins=verifiable")
+    training.train(setting.prepare(chosen, dataset=small), tmp_path / "run")
+    assert [str(finding) for finding in verify_run(tmp_path / "run") if not finding.holds] == []
+    again = config.read(tmp_path / "run" / folder.CONFIG)
+    assert setting.prepare(again, dataset=small).config == setting.prepare(chosen, dataset=small).config
+
+
+def test_a_resumed_run_notes_that_clients_average_different_numbers_of_records(make, small):
+    words = (*JSAM, *MORE, *CONTRACTED, "jsam.noise_scale=", "jsam.smoothness=0.5")
+    uneven = ("partition.kind=quantity_dirichlet", "partition.beta=5", "training.batch_size=200")
+    made = setting.prepare(make(*words, *uneven), dataset=small)
+    assert made.mechanism.rules.unequal is not None
+    again = setting.prepare(made.config, dataset=small)
+    assert again.mechanism.rules.unequal == made.mechanism.rules.unequal
+    assert again.agreement.contract.digest == made.agreement.contract.digest
+
+
+SECRET = bytes(range(32))
+
+
+def published(**changes):
+    return JsamContract(4, Uniform(0, 1), 40.0, 1.0, 5, 1.0, clients_per_round=3, **changes)
+
+
+def test_a_contract_that_commits_to_coins_is_trained_with_them(make, small, tmp_path):
+    contract = published(coin_commitment=commit(SECRET))
+    chosen = setting.under({**TABLES, "jsam": {"noise": "reproducible"}}, contract)
+    made = setting.prepare(chosen, dataset=small, contract=contract)
+    with pytest.raises(InvalidValue, match=r"^secret of the coins is required: the contract commits"):
+        training.train(made, tmp_path / "none")
+    training.train(made, tmp_path / "run", secret=SECRET)
+    assert (tmp_path / "run" / folder.CONTRACT).read_bytes() == contract.content
+    assert (tmp_path / "run" / folder.COINS).is_file()
+    assert [str(finding) for finding in verify_run(tmp_path / "run") if not finding.holds] == []
+
+
+def test_coins_other_than_those_of_the_published_contract_are_refused(make, small, tmp_path):
+    plain, committed = published(), published(coin_commitment=commit(SECRET))
+    for contract, coins, due in ((plain, "verifiable", "seed"), (committed, "seed", "verifiable")):
+        message = rf"^jsam\.coins must be as in the published contract, '{due}', got '{coins}'"
+        with pytest.raises(InvalidValue, match=message):
+            setting.under({**TABLES, "jsam": {"coins": coins}}, contract)
+        chosen = config.from_tables({**TABLES, "jsam": {**contract.table(), "coins": coins}})
+        with pytest.raises(InvalidValue, match=message):  # also where the two were put together by hand
+            setting.prepare(replace(chosen, contract=contract), dataset=small)
+    made = setting.prepare(setting.under(TABLES, plain), dataset=small)
+    with pytest.raises(InvalidValue, match=r"^secret of the coins must be left out: .* got 32 bytes"):
+        training.train(made, tmp_path / "run", secret=SECRET)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("max_epsilon", 2.0),
+        ("expected_budget", 5.0),
+        ("budget", 5.0),
+        ("smoothness", 0.5),
+        ("members", 2),
+    ],
+)
+def test_what_the_published_contract_does_not_have_the_config_must_not_have(key, value):
+    with pytest.raises(InvalidValue) as refused:
+        setting.under({**TABLES, "jsam": {key: value}}, published())
+    assert str(refused.value) == f"jsam.{key} must be left out, as in the published contract, got {value!r}"
+
+
+def test_a_config_may_repeat_the_published_contract_in_other_words():
+    own = {"prior": "uniform:0,1", "eta": 40, "noise_scale": 1, "clip": 1, "max_epsilon": {"0": 1}}
+    each = dict.fromkeys("0123", 2)
+    made = setting.under({**TABLES, "jsam": {**own, "max_epsilon": each}}, published(max_epsilon=each))
+    assert made.own.eta == 40.0
+    with pytest.raises(InvalidValue, match=r"^jsam\.max_epsilon must be as in the published contract"):
+        setting.under({**TABLES, "jsam": own}, published(max_epsilon=each))

@@ -22,6 +22,7 @@ from bonafed.mechanisms.rewards import LocalRounds, ModelRewards, Standalone
 from bonafed.mechanisms.rewards import run as run_method
 from bonafed.mechanisms.rewards.cheats import CheatingFederation
 from bonafed.mechanisms.rewards.mechanism import CLIENTS
+from bonafed.mechanisms.rewards.search import search
 from bonafed.mechanisms.rewards.slice import SLICE
 from bonafed.runs import config, folder, listing
 from bonafed.runs.setting import prepare
@@ -308,6 +309,21 @@ def test_an_audit_of_a_run_tries_every_known_cheat(ready):
     assert slow.number >= finding.number
     (nobody,) = SLICE.audit(replace(attack, mechanism=None))
     assert nobody.holds is None
+
+
+@pytest.mark.parametrize("measure", ["standalone", "validation", "cosine", "leave one out"])
+def test_an_audit_begins_with_the_run_itself(ready, measure):
+    """What it says about honesty is in the statement: same rounds, measure and test samples."""
+    made = ready(f"rewards.measure={measure}", "training.rounds=12")
+    statement = train(made.setting).statement
+    outcomes = search(made.mechanism, made.federation, made.setting.start, cheaters=4)
+    assert {one.client for one in outcomes} == set(statement.clients)
+    for one in outcomes:
+        row = statement.row(one.client)
+        assert (one.honest_accuracy, one.standalone_accuracy) == (
+            row["accuracy"],
+            row["standalone_accuracy"],
+        )
 
 
 def test_reward_runs_are_listed_beside_others(ready, tmp_path):

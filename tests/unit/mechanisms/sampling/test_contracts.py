@@ -181,6 +181,17 @@ def test_nobody_chooses_when_it_is_approached():
     assert order != [NAMES[place] for place in approach_order(rules().with_coins(COMMITMENT).digest, NAMES)]
 
 
+def test_who_may_still_choose_its_name_chooses_its_place():
+    """Which is why the rules say when the names were listed."""
+    digest, others = rules().digest, list(NAMES[1:])
+    places = {
+        approach_order(digest, [f"ada{number}", *others]).index(0) for number in range(200)
+    }  # fmt: skip
+    assert places == set(range(6))
+    said = str(rules().document())
+    assert "those the operator had listed before these rules were published" in " ".join(said.split())
+
+
 def test_a_file_that_shows_other_terms_than_it_pays_is_not_settled():
     data = json.loads(menu().content)
     data["groups"][0]["levels"]["payment"][0] *= 1.01
