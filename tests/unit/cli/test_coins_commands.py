@@ -91,6 +91,17 @@ def test_from_contract_to_verification(bonafed, agreed, quote):
     assert len(lines) == 1 + sum(map(len, rounds))
 
 
+def test_who_does_not_reveal_is_listed_as_not_admitted(bonafed, agreed):
+    agreed()
+    lines = Path("revealed.csv").read_text().splitlines()
+    Path("revealed.csv").write_text("\n".join(lines[:-1]) + "\n")
+    code, out, err = bonafed("coins", "toss", "roster.json", *SERVER)
+    assert (code, err) == (0, "")
+    (line,) = (line for line in out.splitlines() if NAMES[-1] in line)
+    assert "not admitted: its nonce was not revealed" in line
+    assert out.count("not admitted") == 1
+
+
 def test_secrets_are_new_files_for_their_owner_alone(bonafed, agreed):
     agreed()
     if os.name == "posix":
