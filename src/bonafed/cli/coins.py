@@ -300,7 +300,11 @@ def _times(path: Path, coins: Coins) -> Table:
     """How many rounds each client is in."""
     times, withheld = coins.times_in(), {*coins.withheld}
     rows = tuple(
-        (name, float(chance), "not admitted: its nonce was not revealed" if name in withheld else int(count))
+        (
+            name,
+            float(chance),
+            "not admitted: its nonce was not revealed" if name in withheld else int(count),
+        )
         for name, chance, count in zip(coins.roster.names, coins.roster.chances, times, strict=True)
     )[:_ROWS]
     more = times.size - len(rows)
