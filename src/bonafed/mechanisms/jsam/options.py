@@ -1,0 +1,157 @@
+"""What the options of `bonafed quote jsam` and `bonafed audit jsam` share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bonafed import checks
+from bonafed.checks import Floats
+from bonafed.economics.priors import Prior
+from bonafed.economics.registry import PRIOR_FORMS, parse_prior
+from bonafed.errors import InvalidValue, MissingValue
+from bonafed.mechanisms.contracts.canonical import coin_commitment
+from bonafed.mechanisms.jsam.capped import checked_cap
+from bonafed.mechanisms.jsam.noise import Ingredients, Noise, scale_of
+from bonafed.mechanisms.jsam.section import caps_by_name
+from bonafed.reports import read_clients, read_one_per_client, read_reports
+from bonafed.sections import Section, key
+
+if TYPE_CHECKING:
+    pass
+
+BELIEF = "What you believe about a client's cost per unit of epsilon: " + PRIOR_FORMS
+
+
+def spelled_prior(name: str, value: object) -> Prior:
+    """A prior, or one as it is typed."""
+    return value if isinstance(value, Prior) else parse_prior(str(value))
+
+
+def file_path(name: str, value: object) -> Path:
+    """The name of a file."""
+    if not isinstance(value, str | Path):
+        raise InvalidValue(name, "must be a file", repr(value))
+    return Path(value)
+
+
+def cap_or_file(name: str, value: object) -> float | Path:
+    """A number, or a file with one per client."""
+    if isinstance(value, str):
+        try:
+            return checks.positive(name, float(value))
+        except InvalidValue:
+            raise
+        except ValueError:
+            return Path(value)
+    return value if isinstance(value, Path) else checks.positive(name, value)
+
+
+def member_counts(name: str, value: object) -> tuple[int, ...]:
+    """Numbers of members, one or several."""
+    several = value if isinstance(value, list | tuple) else (value,)
+    return tuple(checks.whole(name, one) for one in several)
+
+
+def commitment(name: str, value: object) -> str:
+    """The SHA-256 that the server is held to, in hex."""
+    return coin_commitment(value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoiseOptions(Section):
+    """Q, or its parts; the most that is bought from a client."""
+
+    noise_scale: float | None = key(
+        checks.positive,
+        None,
+        metavar="Q",
+        help="How much noise harms training, for the records that a release averages; or its parts:",
+    )
+    delta: float | None = key(checks.positive, None, help="... delta of differential privacy,")
+    dimension: int | None = key(checks.whole, None, help="... number of parameters of the model,")
+    rounds: int | None = key(
+        checks.whole,
+        None,
+        help="... number of training rounds (times the steps of a client that is drawn),",
+    )
+    smoothness: float | None = key(checks.positive, None, help="... smoothness L of the loss,")
+    records: int | None = key(
+        checks.whole, None, metavar="M", help="... records of a client that each release averages,"
+    )
+    c2: float | None = key(
+        checks.positive, None, help="... and the constant of Lemma 1 (the square root of 2)."
+    )
+    max_epsilon: float | Path | None = key(
+        cap_or_file,
+        None,
+        metavar="E",
+        help="Most epsilon to buy from a client: a number, or a FILE.csv with one per client (public).",
+    )
+
+    @property
+    def _for_a_contract(self) -> bool:
+        """Whether delta and rounds are terms of a contract, and not only parts of Q."""
+        return False
+
+    def noise(self) -> Noise | None:
+        """Q, or its ingredients; None: neither is given."""
+        parts = {
+            "--delta": self.delta,
+            "--dimension": self.dimension,
+            "--rounds": self.rounds,
+            "--smoothness": self.smoothness,
+            "--records": self.records,
+        }
+        shared = ("--delta", "--rounds") if self._for_a_contract else ()
+        own = {name: value for name, value in {**parts, "--c2": self.c2}.items() if name not in shared}
+        first = next((name for name, value in own.items() if value is not None), None)
+        if self.noise_scale is not None:
+            if first is not None:
+                raise InvalidValue("--noise-scale", f"must not be given with {first}", self.noise_scale)
+            return self.noise_scale
+        if first is None:
+            return None
+        for name, value in parts.items():
+            if value is None:
+                raise MissingValue(name, f"is required with {first}")
+        assert self.dimension is not None
+        assert self.smoothness is not None
+        assert self.records is not None
+        ingredients = Ingredients(self.dimension, self.smoothness, self.records)
+        return ingredients if self.c2 is None else replace(ingredients, c2=self.c2)
+
+    def scale(self, noise: Noise) -> float:
+        """Q itself."""
+        return scale_of(noise, self.delta or 0.0, self.rounds or 0)
+
+    def caps(self, names: Sequence[str]) -> float | Floats | None:
+        """The most to buy: one for all, or (N,) of these clients, by name where the file has names."""
+        if not isinstance(self.max_epsilon, Path):
+            return self.max_epsilon
+        each = read_one_per_client(self.max_epsilon, "--max-epsilon", "max_epsilon", len(names))
+        if read_clients(self.max_epsilon) is not None:
+            return caps_by_name(read_reports(self.max_epsilon, "max_epsilon"), tuple(names))
+        return checked_cap(each, len(names))
+
+
+def as_typed(cap: float | Path | None) -> object:
+    """A cap as an error shows it."""
+    return f"{cap:g}" if isinstance(cap, float) else cap
+
+
+def exactly_one(**ways: object) -> None:
+    """Of these options one is required, and no other."""
+    names = [name for name, value in ways.items() if value is not None]
+    if len(names) != 1:
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in ways)
+        raise InvalidValue("input", f"must be one of {flags}", ("none", "", "two", "three")[len(names)])
+
+
+def at_most_one(**ways: object) -> None:
+    """These options exclude each other."""
+    options = [(f"--{name.replace('_', '-')}", value) for name, value in ways.items() if value is not None]
+    if len(options) > 1:
+        raise InvalidValue(options[1][0], f"must not be given with {options[0][0]}", options[1][1])

@@ -1,0 +1,290 @@
+"""`bonafed quote jsam`: options, and what it says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from bonafed import checks
+from bonafed.economics import money
+from bonafed.economics.priors import Prior
+from bonafed.errors import InvalidValue, MissingValue
+from bonafed.mechanisms.jsam import schemes
+from bonafed.mechanisms.jsam.budget import eta_for_budget
+from bonafed.mechanisms.jsam.noise import Noise
+from bonafed.mechanisms.jsam.options import (
+    BELIEF,
+    NoiseOptions,
+    as_typed,
+    at_most_one,
+    commitment,
+    exactly_one,
+    file_path,
+    member_counts,
+    spelled_prior,
+)
+from bonafed.mechanisms.jsam.payments import Admitted, admit, settle
+from bonafed.mechanisms.jsam.published import JsamContract
+from bonafed.mechanisms.jsam.report import PlanOnly, Quote, Weight, describe, describe_plan, quote_blocks
+from bonafed.mechanisms.jsam.schemes import draw_costs
+from bonafed.mechanisms.protocol import Command
+from bonafed.reports import read_one_per_client, read_reports
+from bonafed.sections import key, one_of
+from bonafed.shown import Document, JSONObject
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_GRID = 1e-4  # step of p_h in the printed algorithm
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuoteOptions(NoiseOptions):
+    """Options of `bonafed quote jsam`."""
+
+    prior: Prior = key(spelled_prior, metavar="KIND:ARGS", help=BELIEF)
+    reports: Path | None = key(
+        file_path, None, metavar="FILE.csv", help="What each client states as its cost of epsilon."
+    )
+    clients: int | None = key(
+        checks.whole, None, help="Instead of --reports: draw this many costs from the prior."
+    )
+    seed: int = key(checks.seed, 0, help="Of the costs drawn.")
+    eta: float | None = key(checks.positive, None, help="Weight of the training loss against money.")
+    budget: float | None = key(
+        checks.positive, None, help="Instead of --eta: the payments for these reports stay within this sum."
+    )
+    expected_budget: float | None = key(
+        checks.positive, None, help="Instead of --eta: the payments are this sum on average over the prior."
+    )
+    members: tuple[int, ...] = key(
+        member_counts,
+        (),
+        metavar="M",
+        help="Clients of the baselines with a fixed number (a half, three quarters).",
+    )
+    losses: Path | None = key(
+        file_path, None, metavar="FILE.csv", help="Local losses, one per client: adds the baseline BBM."
+    )
+    shares: Path | None = key(
+        file_path, None, metavar="FILE.csv", help="Shares of the data, one per client: shows the plan only."
+    )
+    fairness_floor: float | None = key(
+        checks.non_negative,
+        None,
+        help="Smallest selection probability of every client: shows the plan only.",
+    )
+    variant: Literal["exact", "printed"] = key(
+        one_of(Literal["exact", "printed"]),
+        "exact",
+        help="Or printed: the plan of the paper's Algorithm 1, without payments.",
+    )
+    grid: float | None = key(
+        checks.positive, None, help="With --variant printed: its step of probability (0.0001)."
+    )
+    clip: float | None = key(
+        checks.positive,
+        None,
+        help="For a contract to --save, with --rounds and --delta: largest norm of one record's gradient.",
+    )
+    clients_per_round: int = key(
+        checks.whole, 10, help="For a contract: clients drawn per round, with replacement."
+    )
+    decimals: int = key(
+        money.decimals, money.DECIMALS, help="For a contract: decimals of the amounts paid."
+    )
+    coins: str | None = key(
+        commitment,
+        None,
+        metavar="HEX",
+        help="For a contract: SHA-256 of the secret that decides who is drawn.",
+    )
+
+    @property
+    def _for_a_contract(self) -> bool:
+        return self.clip is not None
+
+    def _agree(self) -> None:
+        exactly_one(eta=self.eta, budget=self.budget, expected_budget=self.expected_budget)
+        if self.noise() is None:
+            ways = "--noise-scale, or --delta, --dimension, --rounds, --smoothness and --records"
+            raise InvalidValue("input", f"must be {ways}", "none")
+        exactly_one(reports=self.reports, clients=self.clients)
+        if self.grid is not None and self.variant != "printed":
+            raise InvalidValue("--grid", "must not be given without --variant printed", self.grid)
+        printed = self.variant if self.variant == "printed" else None
+        at_most_one(shares=self.shares, fairness_floor=self.fairness_floor, variant=printed)
+        self._agree_on_a_contract()
+
+    def _agree_on_a_contract(self) -> None:
+        if self.clip is None:
+            if self.coins is not None:
+                raise InvalidValue("--coins", "requires --clip, for a contract", self.coins)
+            return
+        for name, value in (("--rounds", self.rounds), ("--delta", self.delta)):
+            if value is None:
+                raise MissingValue(name, "is required with --clip, for a contract")
+        if self.budget is not None:
+            rule = (
+                "must not be given with --clip: a weight that depends on the reports cannot be published; "
+                "--expected-budget can"
+            )
+            raise InvalidValue("--budget", rule, self.budget)
+
+    @property
+    def lacking(self) -> str:
+        """What a contract needs beyond these options."""
+        kinds = {"--shares": self.shares, "--fairness-floor": self.fairness_floor}
+        plans = [name for name, value in kinds.items() if value is not None]
+        plans += ["--variant printed"] * (self.variant == "printed")
+        if plans:
+            return f"as the plan of {plans[0]} has no payments"
+        needs = {"--clip": self.clip, "--rounds": self.rounds, "--delta": self.delta}
+        names = [name for name, value in needs.items() if value is None]
+        if self.budget is not None:
+            names.append("--expected-budget in place of --budget")
+        return f"it needs {' and '.join(filter(None, (', '.join(names[:-1]), names[-1])))}"
+
+    def stated(self) -> dict[str, float]:
+        """What clients report, by name: as in the file, or drawn from the prior."""
+        if self.reports is not None:
+            return read_reports(self.reports, "cost")
+        assert self.clients is not None  # one of the two
+        costs = draw_costs(self.prior, self.clients, self.seed).tolist()
+        return {str(number): cost for number, cost in enumerate(costs)}
+
+    def plan_only(self, clients: int) -> PlanOnly | None:
+        """What is asked for beyond the mechanism with payments, if anything."""
+        plan = None
+        if self.shares is not None:
+            each = read_one_per_client(self.shares, "--shares", "share", clients)
+            plan = PlanOnly("shares", shares=checks.shares("shares", each))
+        elif self.fairness_floor is not None:
+            plan = PlanOnly("fairness floor", floor=self.fairness_floor)
+        elif self.variant == "printed":
+            plan = PlanOnly("printed", grid=_GRID if self.grid is None else self.grid)
+        if plan is not None:
+            self._refuse_payments(plan)
+        return plan
+
+    def _refuse_payments(self, plan: PlanOnly) -> None:
+        """Options of the mechanism with payments, where there are none."""
+        excluded: dict[str, object] = {
+            "--budget": self.budget,
+            "--expected-budget": self.expected_budget,
+            "--losses": self.losses,
+            "--members": self.members[0] if self.members else None,
+            "--max-epsilon": as_typed(self.max_epsilon),
+            "--clip": self.clip,
+        }
+        for name, value in excluded.items():
+            if value is not None:
+                rule = f"must not be given with {plan.option}, which has no payments"
+                raise InvalidValue(name, rule, value)
+
+    def contract(self, request: Quote, noise: Noise, weight: Weight) -> JsamContract | None:
+        """What can be published, where the options say all that it needs."""
+        if self.clip is None:
+            return None
+        assert self.rounds is not None
+        assert self.delta is not None
+        caps = request.max_epsilon
+        each = (
+            caps
+            if caps is None or isinstance(caps, float)
+            else dict(zip(request.names, caps.tolist(), strict=True))
+        )
+        return JsamContract(
+            len(request.names), self.prior, weight.eta, noise, self.rounds, self.clip, self.delta,
+            self.clients_per_round, max_epsilon=each, expected_budget=self.expected_budget,
+            decimals=self.decimals, coin_commitment=self.coins,
+        )  # fmt: skip
+
+
+def quote(options: QuoteOptions) -> Document:
+    """What privacy to buy from whom, and what it costs; a contract to publish."""
+    noise = options.noise()
+    assert noise is not None  # by the section's own rules
+    costs = options.stated()
+    reports = np.array(list(costs.values()))
+    plan = options.plan_only(reports.size)
+    caps = options.caps(tuple(costs))
+    seed = options.seed if options.reports is None else None
+    group = admit(reports, options.prior)
+    request = Quote(options.prior, tuple(costs), reports, group, options.scale(noise), seed, caps)
+    files: dict[str, bytes] = {}
+    if plan is not None:
+        assert options.eta is not None  # a sum of money is refused for plans
+        description = describe_plan(request, options.eta, plan)
+    else:
+        description, files = _settled(options, request, noise)
+
+    def draw() -> Figure:
+        from bonafed.mechanisms.jsam.figures import terms_figure
+
+        return terms_figure(description["terms"], with_payments=description["kind"] == "settlement")
+
+    lacking = {} if files else {"contract": options.lacking}
+    return Document(tuple(quote_blocks(description)), description, draw, files, lacking)
+
+
+def _settled(options: QuoteOptions, request: Quote, noise: Noise) -> tuple[JSONObject, dict[str, bytes]]:
+    """The description of a quote with payments, and the contract."""
+    baselines = _baseline_members(options.members, request.group)
+    losses = None
+    if options.losses is not None:
+        losses = read_one_per_client(options.losses, "--losses", "loss", request.reports.size)
+    weight = _weight(options, request)
+    contract = options.contract(request, noise, weight)
+    settlement = settle(
+        request.reports, request.prior, weight.eta, request.noise_scale, max_epsilon=request.max_epsilon
+    )
+    description = describe(request, weight, settlement, baselines, losses)
+    if contract is None:
+        return description, {}
+    return {**description, "contract": contract.digest}, {"contract": contract.content}
+
+
+def _weight(options: QuoteOptions, request: Quote) -> Weight:
+    """eta, and where it comes from."""
+    if options.eta is not None:
+        return Weight(options.eta, "given", None)
+    if options.budget is not None:
+        budgeted = eta_for_budget(
+            request.reports, request.prior, options.budget, request.noise_scale,
+            max_epsilon=request.max_epsilon,
+        )  # fmt: skip
+        return Weight(budgeted.eta, "budget", options.budget)
+    assert options.expected_budget is not None
+    eta = schemes.expected_weight(
+        request.prior, request.reports.size, options.expected_budget, request.noise_scale,
+        max_epsilon=request.max_epsilon,
+    )  # fmt: skip
+    return Weight(eta, "expected budget", options.expected_budget, schemes.DRAWS)
+
+
+def _baseline_members(members: tuple[int, ...], group: Admitted) -> list[int]:
+    """M of the baselines that select a fixed number; in the paper 50 and 75 of 100 clients."""
+    n = group.clients.size
+    if not members:
+        return sorted({max(1, n // 2), max(1, 3 * n // 4)})
+    for m in members:
+        if m > n:
+            raise InvalidValue("members", f"must be at most the number of clients admitted, {n}", m)
+    return sorted(set(members))
+
+
+QUOTE = Command(
+    "Quote what privacy to buy from whom, and what it costs.",
+    QuoteOptions,
+    quote,
+    "For each client: the probability of being selected, the privacy budget epsilon that is bought, and "
+    "the payment, under which stating the true cost of privacy is every client's best choice whatever the "
+    "others state. Then the money, what is left of the training loss, and the same for the baselines. With "
+    "--clip, --rounds and --delta the contract to publish can be saved; it needs no reports, --clients is "
+    "enough.",
+    "bonafed quote jsam --reports sensitivities.csv --prior uniform:0,1 --eta 5 --noise-scale 1",
+)
