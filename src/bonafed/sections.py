@@ -175,3 +175,19 @@ def texts(name: str, value: object, example: str) -> Sequence[str]:
     if isinstance(value, str) or not isinstance(value, Sequence):
         raise InvalidValue(name, f"must be a list such as {example}", repr(value))
     return value
+
+
+def exactly_one(**ways: object) -> str:
+    """The one of several options that is there; their names with _ for -."""
+    present = [name for name, value in ways.items() if value is not None]
+    if len(present) != 1:
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in ways)
+        raise InvalidValue("input", f"must be one of {flags}", ("none", "", "two", "three")[len(present)])
+    return present[0]
+
+
+def at_most_one(**ways: object) -> None:
+    """Refuse options that exclude each other."""
+    present = [(f"--{name.replace('_', '-')}", value) for name, value in ways.items() if value is not None]
+    if len(present) > 1:
+        raise InvalidValue(present[1][0], f"must not be given with {present[0][0]}", present[1][1])

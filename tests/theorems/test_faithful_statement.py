@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from bonafed.errors import BadReport
-from bonafed.learning.problems.coalition import Coalition
 from bonafed.mechanisms.faithful import (
     cluster_payments,
     faithful,
@@ -18,6 +17,7 @@ from bonafed.mechanisms.faithful import (
 from bonafed.mechanisms.faithful.agents import amplify, drop_out, flip_sign, free_ride
 from bonafed.mechanisms.faithful.reports import Watch
 from bonafed.mechanisms.faithful.statement import statement
+from tests.oracles.coalition import Coalition
 from tests.oracles.faithful import digits_problem
 
 STEPS = 700

@@ -83,22 +83,6 @@ def missing(flag: str, why: str = "") -> MissingValue:
     return MissingValue(flag, f"is required{why}")
 
 
-def exactly_one(**ways: object) -> str:
-    """The one of several options that was typed; their names with _ for -."""
-    present = [name for name, value in ways.items() if value is not None]
-    if len(present) != 1:
-        flags = ", ".join(f"--{name.replace('_', '-')}" for name in ways)
-        raise InvalidValue("input", f"must be one of {flags}", "none" if not present else "two")
-    return present[0]
-
-
-def at_most_one(**ways: object) -> None:
-    """Refuse options that exclude each other."""
-    present = [(f"--{name.replace('_', '-')}", value) for name, value in ways.items() if value is not None]
-    if len(present) > 1:
-        raise InvalidValue(present[1][0], f"must not be given with {present[0][0]}", present[1][1])
-
-
 def _parameter(item: Field[Any], hint: Any) -> Parameter:
     kind, several = _shape(hint)
     default = _default(item, several)

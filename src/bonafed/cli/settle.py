@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bonafed.cli import render
-from bonafed.cli.options import Json, exactly_one
+from bonafed.cli.options import Json
 from bonafed.errors import InvalidValue
+from bonafed.sections import exactly_one
 
 if TYPE_CHECKING:
     from bonafed.mechanisms.protocol import Contract, Reports

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bonafed.cli import render
-from bonafed.cli.options import Json, at_most_one
+from bonafed.cli.options import Json
 from bonafed.errors import MissingValue
+from bonafed.sections import at_most_one
 from bonafed.shown import Document
 
 if TYPE_CHECKING:

@@ -110,30 +110,26 @@ class FederatedProblem(Agreed):
         return super().largest_gradient(norms)
 
 
-class SomeOf(Agreed):
+@final
+class Members(Agreed):
     """Some of the agents, with their weights scaled to sum to 1; everything else is as for all."""
 
     def __init__(self, whole: Agreed, members: Sequence[int]) -> None:
-        self.everyone, self.members = whole, members_of(whole, members)
+        self._whole, self.members = whole, members_of(whole, members)
         self.weights = whole.weights[self.members] / whole.weights[self.members].sum()
         self.regulariser, self.size = whole.regulariser, whole.size
         self.strongly_convex, self.precision = whole.strongly_convex, whole.precision
 
     @property
     def smoothness(self) -> float:
-        return self.everyone.smoothness
+        return self._whole.smoothness
 
     @property
     def gradient_bound(self) -> float:
-        return self.everyone.gradient_bound
+        return self._whole.gradient_bound
 
     def largest_gradient(self, norms: Floats) -> Floats:
-        return self.everyone.largest_gradient(norms)
-
-
-@final
-class Members(SomeOf):
-    """Some of the agents, as the server knows them."""
+        return self._whole.largest_gradient(norms)
 
 
 def members_of(whole: Agreed, members: Sequence[int]) -> NDArray[np.int64]:

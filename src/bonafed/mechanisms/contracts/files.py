@@ -6,10 +6,8 @@ settles a contract asks which mechanism it belongs to.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
-from bonafed.economics.claims import Finding
 from bonafed.economics.registry import field
 from bonafed.files import write_together
 from bonafed.mechanisms import catalogue
@@ -29,11 +27,6 @@ def contract_from_json(data: JSONObject) -> Contract:
     read = entry.load().read
     assert read is not None  # a mechanism whose files have a format reads them
     return read(data)
-
-
-def verify_contract(path: str | Path) -> Sequence[Finding]:
-    """Checks of a contract file that trust nothing its writer computed."""
-    return read_contract(path).verify()
 
 
 def write_contract(contract: Contract, path: str | Path) -> str:

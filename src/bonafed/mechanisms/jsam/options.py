@@ -140,18 +140,3 @@ class NoiseOptions(Section):
 def as_typed(cap: float | Path | None) -> object:
     """A cap as an error shows it."""
     return f"{cap:g}" if isinstance(cap, float) else cap
-
-
-def exactly_one(**ways: object) -> None:
-    """Of these options one is required, and no other."""
-    names = [name for name, value in ways.items() if value is not None]
-    if len(names) != 1:
-        flags = ", ".join(f"--{name.replace('_', '-')}" for name in ways)
-        raise InvalidValue("input", f"must be one of {flags}", ("none", "", "two", "three")[len(names)])
-
-
-def at_most_one(**ways: object) -> None:
-    """These options exclude each other."""
-    options = [(f"--{name.replace('_', '-')}", value) for name, value in ways.items() if value is not None]
-    if len(options) > 1:
-        raise InvalidValue(options[1][0], f"must not be given with {options[0][0]}", options[1][1])

@@ -19,9 +19,7 @@ from bonafed.mechanisms.jsam.options import (
     BELIEF,
     NoiseOptions,
     as_typed,
-    at_most_one,
     commitment,
-    exactly_one,
     file_path,
     member_counts,
     spelled_prior,
@@ -32,7 +30,7 @@ from bonafed.mechanisms.jsam.report import PlanOnly, Quote, Weight, describe, de
 from bonafed.mechanisms.jsam.schemes import draw_costs
 from bonafed.mechanisms.protocol import Command
 from bonafed.reports import read_one_per_client, read_reports
-from bonafed.sections import key, one_of
+from bonafed.sections import at_most_one, exactly_one, key, one_of
 from bonafed.shown import Document, JSONObject
 
 if TYPE_CHECKING:

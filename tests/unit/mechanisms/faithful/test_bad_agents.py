@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 from tests.oracles.asking import asked_problem
+from tests.oracles.coalition import Coalition
 from torch import nn
 
 from bonafed.errors import AskFailed, BadReport, Diverged
 from bonafed.learning.engine.jobs import Samples
-from bonafed.learning.problems.coalition import Coalition
 from bonafed.learning.problems.modules import ModuleProblem
 from bonafed.mechanisms.faithful import SoftmaxRegression, faithful
 from bonafed.mechanisms.faithful import agents as cheats

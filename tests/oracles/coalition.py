@@ -13,18 +13,32 @@ from typing import final
 import numpy as np
 
 from bonafed.checks import Floats
-from bonafed.learning.problems.agreed import SomeOf
+from bonafed.learning.problems.agreed import members_of
 from bonafed.learning.problems.convex import Expansion, Problem
 from bonafed.learning.problems.precondition import Precondition
 
 
 @final
-class Coalition(SomeOf, Problem):
+class Coalition(Problem):
     """The members of a problem, by themselves."""
 
     def __init__(self, problem: Problem, members: Sequence[int]) -> None:
-        super().__init__(problem, members)
-        self._whole = problem
+        who = members_of(problem, members)
+        self._whole, self.members = problem, who
+        self.weights = problem.weights[who] / problem.weights[who].sum()
+        self.regulariser, self.size = problem.regulariser, problem.size
+        self.strongly_convex, self.precision = problem.strongly_convex, problem.precision
+
+    @property
+    def smoothness(self) -> float:
+        return self._whole.smoothness
+
+    @property
+    def gradient_bound(self) -> float:
+        return self._whole.gradient_bound
+
+    def largest_gradient(self, norms: Floats) -> Floats:
+        return self._whole.largest_gradient(norms)
 
     def _spread(self, mix: Floats) -> Floats:
         """Weights of the members as weights of all, (..., K)."""
