@@ -44,12 +44,11 @@ def _draw_factors(axes: Axes, curve: Curve, attempts: Sequence[Attempt]) -> None
     axes.xaxis.set_major_locator(FixedLocator([x for x in _TICKS if low <= x <= high]))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
-    points = [
-        *zip(curve.gain, curve.factor, strict=True),
-        *((a.gain, x) for a, x in zip(dots, places, strict=True)),
-    ]
-    best = max((gain, factor) for gain, factor in points if np.isfinite(factor))[1]
-    axes.set_title(f"Multiples of its gradient: {best:.3g} is best", fontsize=10)
+    paying = [a for a in attempts if a.pays and a.factor is not None and a.factor > 0]
+    verdict = "none pays"  # as the table says: a gain counts above what the certificate allows
+    if paying:
+        verdict = f"{max(paying, key=lambda a: a.gain).factor:.3g} is best"
+    axes.set_title(f"Multiples of its gradient: {verdict}", fontsize=10)
     axes.legend(frameon=False, fontsize=8, loc="upper left")
 
 

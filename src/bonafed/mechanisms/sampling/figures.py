@@ -8,8 +8,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from bonafed.checks import Floats
-from bonafed.mechanisms.sampling.menus import complete_information_population, uniform_menu
-from bonafed.mechanisms.sampling.plan import SamplingPlan
+from bonafed.mechanisms.sampling.menus import complete_information_population
+from bonafed.mechanisms.sampling.plan import SamplingPlan, benchmarks
 from bonafed.mechanisms.sampling.prior_free import PriorFreeRun, PriorFreeSampling
 from bonafed.mechanisms.sampling.settlement import SettledTerms
 from bonafed.style import BLUE, GREEN, GREY, RED, sheet
@@ -18,21 +18,20 @@ _NAMED = 30  # clients that can have their name under a bar
 
 
 def contract_figure(contract: SamplingPlan) -> Figure:
-    """Probability and payment by cost, beside the benchmarks, and the spread of realised spend."""
+    """Probability and payment by cost, beside the benchmarks, and the spread of realised spend.
+
+    The benchmarks are those of the table, `benchmarks`, for the same money.
+    """
     menu, prior = contract.menu, contract.menu.prior
-    share = contract.total_budget / contract.rounds / contract.clients
+    share = contract.compared_money / contract.rounds / contract.clients
+    _, uniform, _ = benchmarks(contract)
     costs = np.linspace(prior.low, prior.high, 801)
     q, r = menu.price(costs)
     figure = sheet(11, 3.6)
     left, middle, right = figure.subplots(1, 3)
-    benchmark = complete_information_population(prior, share)
-    left.plot(costs, benchmark.probability(costs), color=GREY, ls=":", label="if costs were known")
-    left.axhline(
-        float(uniform_menu(prior, share).probability(prior.high)),
-        color=GREY,
-        ls="--",
-        label="uniform",
-    )
+    known = complete_information_population(prior, share)
+    left.plot(costs, known.probability(costs), color=GREY, ls=":", label="if costs were known")
+    left.axhline(uniform.expected_probability, color=GREY, ls="--", label="uniform")
     left.plot(costs, q, color=BLUE, lw=2, label="this contract")
     left.set(xlabel="cost", ylabel="probability per round", ylim=(0, 1.05), title="Who is sampled")
     left.legend(frameon=False, fontsize=8)

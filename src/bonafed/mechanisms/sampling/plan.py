@@ -105,6 +105,12 @@ class SamplingPlan:
         return self.rounds * per_round
 
     @property
+    def compared_money(self) -> float:
+        """Money over the whole run that benchmarks are given: the budget; for a contract shrunk by
+        `confidence`, the expected spend it was shrunk to."""
+        return self.total_budget if self.confidence is None else self.expected_spend
+
+    @property
     def sampling_term(self) -> float:
         """sum over clients of s_n E[1/q_n], which the convergence bound depends on."""
         return sum(
@@ -325,15 +331,11 @@ def _largest_safe(at: Callable[[float], SamplingPlan], money: float, allowed: fl
 
 
 def benchmarks(contract: SamplingPlan, model: ConvergenceModel | None = None) -> list[Benchmark]:
-    """What the same money buys: this contract, uniform sampling, complete information.
-
-    The money is the budget; for a contract shrunk by `confidence`, the expected spend it was shrunk to.
-    """
+    """What the same money, `compared_money`, buys: this contract, uniform sampling, complete information."""
     if model is not None and model.clients != contract.clients:
         raise InvalidValue("model", f"must have {contract.clients} clients", model.clients)
     groups = contract.groups
-    money = contract.total_budget if contract.confidence is None else contract.expected_spend
-    per_round = money / contract.rounds
+    per_round = contract.compared_money / contract.rounds
     counts = np.array([g.clients for g in groups], dtype=np.float64)
     weights = np.array([g.weight for g in groups])
     data = None
