@@ -142,7 +142,7 @@ def attack(options: AuditOptions) -> Document:
     report = audit(
         mechanism, options.prior.low, options.prior.high, profiles=profiles, claims=_CLAIMS,
         points=options.points, quantity_limit=np.inf if caps is None else float(np.max(caps)),
-        unit="over the run",
+        unit="over the run", names=names,
     )  # fmt: skip
     name = f"privacy compensation ({options.variant})"
     note = _NOTES.get(options.variant)
@@ -154,19 +154,25 @@ def attack(options: AuditOptions) -> Document:
     table = findings_table(f"Audit of {name}", report.findings)
 
     def draw() -> Figure:
-        return _lies(mechanism, options.prior, profiles, report, name)
+        return _lies(mechanism, options.prior, names, profiles, report, name)
 
     blocks = (table,) if note is None else (table, note)
     return Document(blocks, data if note is None else {**data, "note": note}, draw, holds=report.passed)
 
 
 def _lies(
-    mechanism: RespondingLike, prior: Prior, profiles: list[Floats], report: AuditReport, name: str
+    mechanism: RespondingLike,
+    prior: Prior,
+    names: tuple[str, ...],
+    profiles: list[Floats],
+    report: AuditReport,
+    name: str,
 ) -> Figure:
     """The lies of the client of the witness, or of the first one."""
     from bonafed.mechanisms.lies_figure import lie_figure
 
-    witness = report["truthful"].witness
+    finding = report["truthful"]
+    witness = finding.witness
     client, others = 0, profiles[0]
     if witness is not None and witness.client is not None and witness.others is not None:
         client, others = witness.client, np.array(witness.others)
@@ -175,8 +181,8 @@ def _lies(
         epsilon, payment = mechanism.respond(others, client, costs)
     # Who understates a high cost may lose far more than anyone is paid: not of interest.
     reach = float(payment[np.isfinite(payment)].max(initial=0.0))
-    title = f"{name}, client {client}"
-    return lie_figure(costs, epsilon, payment, title, "over the run", reach, witness)
+    title = f"{name}, client {names[client]}"
+    return lie_figure(costs, epsilon, payment, title, finding, "over the run", reach)
 
 
 ATTACK = Command(

@@ -9,9 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from bonafed.checks import Floats
-from bonafed.style import BLUE, GREEN, GREY, RED, sheet
-
-_NAMED = 30  # clients that can have their name under a bar
+from bonafed.style import BLUE, GREEN, GREY, RED, name_clients, sheet
 
 
 def terms_figure(terms: Sequence[dict[str, Any]], with_payments: bool) -> Figure:
@@ -29,20 +27,19 @@ def terms_figure(terms: Sequence[dict[str, Any]], with_payments: bool) -> Figure
     axes[0].bar(place, column("selection"), width=0.8, color=BLUE)
     axes[0].axhline(1 / len(rows), color=GREY, ls=":", lw=1, label="everybody alike")
     axes[0].set(ylabel="probability of each draw", title="Who is selected")
-    axes[0].set_ylim(0, 1.2 * max(float(column("selection").max(initial=0.0)), 1 / len(rows)))
+    axes[0].set_ylim(0, 1.3 * max(float(column("selection").max(initial=0.0)), 1 / len(rows)))
     axes[0].legend(frameon=False, fontsize=8, loc="upper right")
     axes[1].bar(place, epsilon, width=0.8, color=GREEN)
     axes[1].set(ylabel="epsilon of the whole run", title="Whose privacy is bought")
     if with_payments:
-        payment = column("payment")
+        payment = column("amount" if "amount" in rows[0] else "payment")  # as the table has it
         axes[2].bar(place, payment, width=0.8, color=RED, alpha=0.4, label="payment")
         axes[2].bar(place, cost * epsilon, width=0.8, color=RED, label="report times epsilon")
         axes[2].set(ylabel="money for the whole run", title="What it pays")
-        axes[2].legend(frameon=False, fontsize=8)
+        axes[2].set_ylim(0, 1.3 * max(float(payment.max(initial=0.0)), 1e-9))  # room for the legend
+        axes[2].legend(frameon=False, fontsize=8, loc="upper right")
     for panel in axes:
-        panel.set_xlabel("client, in order of the report")
-        if len(names) <= _NAMED:
-            panel.set_xticks(place, names, rotation=60 if max(map(len, names)) > 2 else 0, fontsize=8)
+        name_clients(panel, names, "in order of the report")
     return figure
 
 

@@ -47,6 +47,7 @@ def _audit(subject: Attack) -> Sequence[Finding]:
         clients=liars.tolist() if subject.quick else None, claims=CLAIMS,
         points=_QUICK if subject.quick else _LONG,
         quantity_limit=np.inf if caps is None else float(np.max(caps)), unit="over the run",
+        names=names,
     ).findings  # fmt: skip
 
 

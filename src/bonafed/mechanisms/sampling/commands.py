@@ -447,8 +447,7 @@ def attack(options: AuditOptions) -> Document:
 
         levels = np.linspace(belief.low, belief.high, 241)
         return lie_figure(
-            levels, menu.probability(levels), menu.expected_payment(levels), name,
-            witness=report["truthful"].witness,
+            levels, menu.probability(levels), menu.expected_payment(levels), name, report["truthful"]
         )  # fmt: skip
 
     return audit_document(name, report, draw)

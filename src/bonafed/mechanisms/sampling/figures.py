@@ -12,9 +12,7 @@ from bonafed.mechanisms.sampling.menus import complete_information_population
 from bonafed.mechanisms.sampling.plan import SamplingPlan, benchmarks
 from bonafed.mechanisms.sampling.prior_free import PriorFreeRun, PriorFreeSampling
 from bonafed.mechanisms.sampling.settlement import SettledTerms
-from bonafed.style import BLUE, GREEN, GREY, RED, sheet
-
-_NAMED = 30  # clients that can have their name under a bar
+from bonafed.style import BLUE, GREEN, GREY, RED, name_clients, sheet
 
 
 def contract_figure(contract: SamplingPlan) -> Figure:
@@ -94,7 +92,5 @@ def terms_figure(terms: SettledTerms) -> Figure:
     right.set_ylim(0, 1.2 * max(float(terms.payment.max(initial=0.0)), 1e-9))  # room for the legend
     right.legend(frameon=False, fontsize=8, loc="upper left", ncols=2)
     for panel in (left, right):
-        panel.set_xlabel("client, in order of the stated cost")
-        if 0 < len(names) <= _NAMED:
-            panel.set_xticks(place, names, rotation=60 if max(map(len, names)) > 2 else 0, fontsize=8)
+        name_clients(panel, names, "in order of the stated cost")
     return figure
