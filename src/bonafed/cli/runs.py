@@ -26,7 +26,8 @@ def runs(
 
     A FOLDER is a run or holds runs; the default is the folder runs. --plot draws accuracy and loss over
     the rounds and, where clients are paid, over the money spent; for runs without test data, it draws the
-    training loss. Runs that cannot be read are named, and the others listed.
+    training loss. Where runs count gradient steps instead of rounds, or were judged by different test
+    samples, the table and the figure say so. Runs that cannot be read are named, and the others listed.
 
     Example: bonafed runs runs/optimal runs/uniform --plot curves.png
     """
@@ -41,6 +42,7 @@ def runs(
             errors.append(error)
     for row, name in zip(rows, listing.distinct_names([Path(r["folder"]) for r in rows]), strict=True):
         row["name"] = name
+    listing.mark_test_sets(rows)
     outputs = render.figure_file(Document((), figure=lambda: _figure(rows)), plot)
     render.write_together(outputs)
     if as_json:
@@ -61,14 +63,17 @@ def _figure(rows: Sequence[dict[str, Any]]) -> Figure:
 
 
 def _table(rows: Sequence[dict[str, Any]]) -> Table:
-    """A column for everything that is known about at least one run."""
+    """A column for everything that is known about at least one run; what does not compare is marked."""
+    units = {row["unit"] for row in rows}
+    length = f"{units.copy().pop()}s" if len(units) == 1 else "length"
     cells: dict[Column, Callable[[dict[str, Any]], Cell]] = {
         Column("name", left=True): lambda row: row["name"],
         Column("data", left=True): lambda row: Path(row["data"]).name,
         Column("model", left=True): lambda row: row["model"],
         Column("mechanism", left=True): _mechanism,
         Column("clients", ","): lambda row: row["clients"],
-        Column("rounds"): _rounds,
+        Column(length): lambda row: _rounds(row) + (f" {row['unit']}s" if len(units) > 1 else ""),
+        Column("test set"): lambda row: row["test_set"],
         Column("accuracy", ".2%"): lambda row: row["test_accuracy"],
         Column("loss"): lambda row: _loss(row["test_loss"]),
         Column("train loss"): lambda row: _loss(row["train_loss"]) if row["test_loss"] is None else None,
@@ -80,7 +85,10 @@ def _table(rows: Sequence[dict[str, Any]]) -> Table:
     nonempty = {
         column: values for column, values in columns.items() if any(v not in (None, "") for v in values)
     }
-    return Table("Runs", tuple(nonempty), tuple(zip(*nonempty.values(), strict=True)))
+    caption = "test set: accuracies and losses compare between runs of the same letter only"
+    marked = any(row["test_set"] is not None for row in rows)
+    cells_of_rows = tuple(zip(*nonempty.values(), strict=True))
+    return Table("Runs", tuple(nonempty), cells_of_rows, caption if marked else "")
 
 
 def _mechanism(row: dict[str, Any]) -> str:

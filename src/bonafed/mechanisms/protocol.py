@@ -401,6 +401,8 @@ class Slice:
     check: Callable[[Config], Config] = lambda config: config  # rules between tables
     # a table of the file with defaults that depend on the others: its name, all tables -> the table
     defaults: Callable[[str, Mapping[str, Any]], Mapping[str, Any]] | None = None
+    # what one of its rounds is, in a run of this config: not every mechanism counts rounds of training
+    unit: Callable[[Config], str] = lambda config: "round"
     claims: tuple[str, ...] = ()
     formats: tuple[str, ...] = ()  # of contract files
     read: Callable[[JSONObject], Contract] | None = None  # a contract of one of these formats

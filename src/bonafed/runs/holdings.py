@@ -267,6 +267,19 @@ def _digest(features: NDArray[Any], dataset: Dataset, parts: list[NDArray[np.int
     return digest.hexdigest()
 
 
+def digest_of_test(test: Samples, judging: Samples) -> str:
+    """Tells test samples apart, "" if there are none: `test` as loaded, and those of them that judge a run.
+
+    Test samples are the server's own and under nobody's promise of privacy, so the digest is a plain one.
+    """
+    if not len(judging.labels):
+        return ""
+    digest = hashlib.sha256()
+    for array in (test.features.numpy(), test.labels.numpy(), judging.labels.numpy()):
+        _update(digest, array)
+    return digest.hexdigest()
+
+
 def _update(digest: hashlib._Hash, array: NDArray[Any]) -> None:
     digest.update(f"{array.dtype}{array.shape}".encode())
     digest.update(np.ascontiguousarray(array).data)

@@ -37,7 +37,15 @@ from bonafed.mechanisms.protocol import (
 )
 from bonafed.runs import folder as folders
 from bonafed.runs.config import from_tables, to_tables
-from bonafed.runs.holdings import Holdings, Outside, build_module, build_program, hold, outside
+from bonafed.runs.holdings import (
+    Holdings,
+    Outside,
+    build_module,
+    build_program,
+    digest_of_test,
+    hold,
+    outside,
+)
 from bonafed.sections import plain_values
 
 _RTOL = 1e-12  # of a number that a contract states otherwise: a budget per round, say
@@ -57,6 +65,7 @@ class Setting:
     program: Program
     test: Samples  # at the server; perhaps none
     digest: str  # of data and partition
+    test_digest: str  # of the test samples that judge the run; "": there are none
     simulated: bool = True  # the clients' reports were drawn by the simulation
 
     @property
@@ -64,6 +73,11 @@ class Setting:
         """(P,) the initial weights."""
         weights: NDArray[Any] = flat_parameters(self.module).numpy()
         return weights
+
+    @property
+    def unit(self) -> str:
+        """What one of its rounds is."""
+        return _slice(self.config).unit(self.config)
 
     @property
     def warnings(self) -> Sequence[str]:
@@ -122,6 +136,7 @@ def prepare(
     agreement = mechanism.agree(members, _reports(mechanism, members, clients, reports))
     return Setting(
         mechanism.config, mechanism, clients, agreement, module, program, test, known.digest,
+        digest_of_test(known.test, test),
         simulated=reports is None and federation is None,
     )  # fmt: skip
 

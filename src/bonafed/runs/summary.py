@@ -35,6 +35,7 @@ def summarise(setting: Setting, records: Sequence[JSONObject], statement: Statem
         "parameters": setting.program.size,
         "clients": len(setting.agreement.members),
         "rounds": len(own),
+        "unit": setting.unit,
         "train_loss": last["train_loss"],
         "test_loss": last["test_loss"],
         "test_accuracy": last["test_accuracy"],
@@ -101,13 +102,14 @@ def run_document(summary: JSONObject, metrics: Sequence[JSONObject], folder: Pat
 
 
 def _rows(summary: JSONObject) -> list[tuple[str, Cell]]:
+    unit = summary.get("unit", "round")  # older summaries do not say
     rows: list[tuple[str, Any]] = [
         ("mechanism", summary["mechanism"]),
         ("data", summary["data"]),
         ("model", f"{summary['model']}, {summary['parameters']:,} parameters"),
         ("clients", f"{summary['clients']:,}"),
-        ("rounds", f"{summary['rounds']:,}"),
-        ("participants per round", f"{summary['mean_participants']:,.4g}"),
+        (f"{unit}s", f"{summary['rounds']:,}"),
+        (f"participants per {unit}", f"{summary['mean_participants']:,.4g}"),
         ("training loss", _digits(summary["train_loss"])),
         ("test loss", _digits(summary["test_loss"])),
         ("test accuracy", _percent(summary["test_accuracy"])),

@@ -134,7 +134,7 @@ class _Run:
         self._start, noise = begin_or_resume(
             log, folder, setting.config, setting.digest, resume, setting.start,
             architecture(setting.module), setting.mechanism.rounds, files,
-            None if tossed is None else coins.unopened(tossed),
+            None if tossed is None else coins.unopened(tossed), setting.test_digest,
         )  # fmt: skip
         self._setting, self._folder, self._log = setting, folder, log
         self._federation = setting.federation(noise)

@@ -25,8 +25,9 @@ _WHY = (
 )
 
 
-def versions(seed: int, rounds: int, digest: str, model: str) -> JSONObject:
-    """The content of versions.json; `digest` is that of data and partition, `model` that of the module."""
+def versions(seed: int, rounds: int, digest: str, model: str, test: str = "") -> JSONObject:
+    """The content of versions.json; `digest` is that of data and partition, `model` that of the module,
+    `test` that of the test samples."""
     libraries = {name: metadata.version(name) for name in ("numpy", "scipy", "torch")}
     return {
         "bonafed": __version__,
@@ -35,6 +36,7 @@ def versions(seed: int, rounds: int, digest: str, model: str) -> JSONObject:
         "seed": seed,
         "rounds": rounds,  # of all phases
         "data": digest,
+        "test": test,
         "model": model,
     }
 
@@ -111,13 +113,14 @@ def begin_or_resume(
     rounds: int,
     files: Mapping[str, bytes],
     coins: bytes | None = None,
+    test: str = "",
 ) -> tuple[NDArray[Any], Source | None]:
     """Set up a new run, or make sure that config, data and partition are those the run began with.
 
     `start` are the weights of the model at hand; returns the weights the run begins, or began, with, and
     the source of its noise. `model` is the module's `architecture`: a different module would get the same
     noise for different gradients. `files` are the other files of a new run, `coins` what coins.json held
-    when a run that is resumed began.
+    when a run that is resumed began, `test` the digest of the test samples.
     """
     if resume:
         folders.require_unchanged(folder, coins)
@@ -125,7 +128,8 @@ def begin_or_resume(
     noise = source_of_noise(config, folder, resume=resume)
     published = published_digest(digest, noise)
     if not resume:
-        log.begin(to_toml(config), versions(config.run.seed, rounds, published, model), start, files)
+        content = versions(config.run.seed, rounds, published, model, test)
+        log.begin(to_toml(config), content, start, files)
         return start, noise
     require_same_data(published, folder, keyed=isinstance(noise, Secret))
     weights = folders.read_start(folder)

@@ -60,6 +60,7 @@ SLICE = Slice(
     training=None,
     run=FaithfulRun,
     check=check,
+    unit=lambda config: "gradient step",
     claims=("efficiency", "faithfulness", "participation", "budget balance"),
     audit=_audit,
     compare=_compare,
