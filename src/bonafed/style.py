@@ -32,9 +32,9 @@ def sheet(width: float, height: float) -> Figure:
 def name_clients(axes: Axes, names: Sequence[str], order: str = "") -> None:
     """Under the bars 0, 1, ... the clients' names, as tables have them; of many clients, of evenly spread
     ones. A place in the figure is nobody's name, so no other number stands there."""
-    places, who = np.arange(len(names)), "client"
+    places, who = list(range(len(names))), "client"
     if len(names) > _NAMED:
-        places = np.unique(np.linspace(0, len(names) - 1, _SOME).round().astype(int))
+        places = np.unique(np.linspace(0, len(names) - 1, _SOME).round().astype(int)).tolist()
         who = f"{len(names):,} clients"
     shown = [_short(names[place]) for place in places]
     slanted = max(map(len, shown), default=0) > _LONG

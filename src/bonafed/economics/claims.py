@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _MOST_ROWS = 20  # clients shown; all of them are in the CSV and in the plain data
+_NAMED = 5  # clients that a note names
 SIGN = "amount: what the server owes the client; below zero the client owes the server"
 
 
@@ -124,6 +125,34 @@ def findings_table(title: str, findings: Iterable[Finding], caption: str = "") -
 def all_hold(findings: Iterable[Finding]) -> bool:
     """Whether no claim fails; what is not claimed does not count."""
     return all(finding.holds is not False for finding in findings)
+
+
+def within_error(
+    clients: Sequence[str], payments: Iterable[float], errors: Iterable[float], how: str = "certified to"
+) -> list[str]:
+    """A note on payments that are no larger than what they may be off by; none where all are larger.
+
+    >>> within_error(("ada", "ben", "cem"), (0.5, 0.0004, 0.0), (1e-3, 1e-3, 1e-3))
+    ['the payment of ben is not larger than the error it is certified to, 0.001: it may as well be 0']
+    """
+    small = [
+        (name, error)
+        for name, payment, error in zip(clients, payments, errors, strict=True)
+        if 0 < abs(payment) <= error
+    ]
+    if not small:
+        return []
+    names = ", ".join(name for name, _ in small[:_NAMED])
+    more = f" and {len(small) - _NAMED:,} more" if len(small) > _NAMED else ""
+    largest = max(error for _, error in small)
+    if len(small) == 1:
+        sentence = f"the payment of {names} is not larger than the error it is {how}, {largest:.2g}: it"
+    else:
+        sentence = (
+            f"the payments of {names}{more} are not larger than the errors they are {how}, up to "
+            f"{largest:.2g}: they"
+        )
+    return [f"{sentence} may as well be 0"]
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

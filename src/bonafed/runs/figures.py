@@ -114,9 +114,7 @@ def _add_legend(figure: Figure, lines: Sequence[Line2D], columns: int) -> None:
         text.set_parse_math(False)  # a dollar in a name is a dollar
 
 
-def _draw(
-    axes: Axes, curves: Sequence[RunCurve], labels: Sequence[str], what: str, over: str
-) -> None:
+def _draw(axes: Axes, curves: Sequence[RunCurve], labels: Sequence[str], what: str, over: str) -> None:
     visible = []
     for k, curve in enumerate(curves):
         x, measured = getattr(curve, over), _measured(curve, what)

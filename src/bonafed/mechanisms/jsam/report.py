@@ -9,6 +9,7 @@ import numpy as np
 
 from bonafed import checks
 from bonafed.checks import Floats
+from bonafed.economics.claims import within_error
 from bonafed.economics.priors import Prior
 from bonafed.economics.registry import prior_in_words
 from bonafed.errors import InvalidValue
@@ -161,13 +162,15 @@ def describe(
     """A quote with payments, and the baselines at the same weight."""
     plan = settlement.allocation
     utility = settlement.utility(request.reports)
+    common = _common(request, weight.eta, plan)
+    common["warnings"] += within_error(request.names, settlement.payment, settlement.payment_error)
     rows = _rows(request, plan)
     for k, row in enumerate(rows):
         row["payment"] = float(settlement.payment[k])
         row["payment_error"] = float(settlement.payment_error[k])
         row["utility"] = float(utility[k])
     return {
-        **_common(request, weight.eta, plan),
+        **common,
         "kind": "settlement",
         "eta_from": weight.source,
         "budget": weight.money,
@@ -379,7 +382,7 @@ def _sketch(rows: list[JSONObject]) -> Iterator[Sketch]:
     costs = [row["report"] for row in rows]
     if costs[0] == costs[-1]:
         return
-    names = {"epsilon": "epsilon bought", "payment": "payment"}
+    names = {"epsilon": "epsilon bought (left scale)", "payment": "payment (right scale)"}
     columns = {name: [row[name] for row in rows] for name in names}
     curves = tuple(Curve(names[name], values, 0.0, max(values)) for name, values in columns.items())
     yield Sketch("report", costs, curves)

@@ -18,6 +18,7 @@ import numpy as np
 
 from bonafed.checks import Floats
 from bonafed.economics import money
+from bonafed.economics.claims import within_error
 from bonafed.economics.discrete import Empirical
 from bonafed.economics.priors import Prior
 from bonafed.mechanisms.jsam.payments import PrivacySettlement, privacy_warning
@@ -94,7 +95,8 @@ class JsamTerms(Shown):
     @property
     def cautions(self) -> list[str]:
         """What to know before anybody signs."""
-        warnings = []
+        settled = self.settlement
+        warnings = within_error(self.clients, settled.payment, settled.payment_error)
         if (warning := privacy_warning(self.epsilon)) is not None:
             warnings.append(warning)
         if self.expected_budget is not None and self.spend > self.expected_budget:

@@ -331,7 +331,7 @@ def _largest_safe(at: Callable[[float], SamplingPlan], money: float, allowed: fl
 
 
 def benchmarks(contract: SamplingPlan, model: ConvergenceModel | None = None) -> list[Benchmark]:
-    """What the same money, `compared_money`, buys: this contract, uniform sampling, complete information."""
+    """What `compared_money` buys: this contract, uniform sampling, complete information."""
     if model is not None and model.clients != contract.clients:
         raise InvalidValue("model", f"must have {contract.clients} clients", model.clients)
     groups = contract.groups
