@@ -18,7 +18,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -73,6 +73,7 @@ class Study:
     cells: Callable[[Any], Mapping[Any, StudyCell]] = _no_cells  # of the options
     details: str = ""  # the rest of the help text
     example: str = ""
+    paper: Mapping[str, Any] = field(default_factory=dict)  # what the paper says of these options
 
 
 @dataclass(frozen=True)
@@ -94,9 +95,34 @@ class Grid(Section):
 
 
 def run(study: Study, options: Any, tell: Tell | None = None) -> Document:
-    """Train what is missing, one run after the other, and show the results."""
+    """Train what is missing, one run after the other, and show the results; settings that are not the
+    paper's are named below them."""
     cells = study.cells(options)
-    return study.show(options, _train(cells, options.out, tell or (lambda _: None)) if cells else {})
+    shown = study.show(options, _train(cells, options.out, tell or (lambda _: None)) if cells else {})
+    other = departures(options, study.paper)
+    if not other:
+        return shown
+    each = ", ".join(f"{name} {here} (there {there})" for name, (here, there) in other.items())
+    note = f"Not the paper's settings, so its numbers are not to be expected: {each}."
+    return replace(
+        shown, blocks=(*shown.blocks, note), data={**shown.data, "not_as_in_the_paper": [*other]}
+    )
+
+
+def departures(options: Any, paper: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    """The options that are not as the paper has them, by name: what they are here, and there."""
+    other = {}
+    for name, there in paper.items():
+        here = getattr(options, name)
+        if here != there:
+            other[name.replace("_", " ")] = (_written(here), _written(there))
+    return other
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, (int, float)):
+        return f"{value:,}" if isinstance(value, int) else f"{value:g}"
+    return ", ".join(map(_written, value)) if isinstance(value, tuple) else str(value)
 
 
 def _train(cells: Mapping[Any, StudyCell], folder: Path, tell: Tell) -> Results:
