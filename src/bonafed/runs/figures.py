@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +11,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from bonafed.checks import Floats
+from bonafed.shown import Cell
 from bonafed.style import COLOURS, STYLES, sheet
 
 _PANEL = 4.5  # inches
@@ -175,8 +176,17 @@ def curves_figure(summary: Mapping[str, Any], metrics: Sequence[Mapping[str, Any
     return runs_figure(curves)
 
 
-def comparison_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
-    """Accuracy, money, epsilon and best lie of mechanisms side by side; only panels that have a value."""
+def comparison_figure(
+    rows: Sequence[Mapping[str, Any]],
+    texts: Mapping[str, Callable[[Cell], str]],
+    *,
+    judged_alike: bool = True,
+) -> Figure:
+    """Accuracy, money, epsilon and best lie of mechanisms side by side; only panels that have a value.
+
+    Numbers are written as the table has them, by `texts`. Where mechanisms were not judged by the same test
+    samples, each name says how many they were.
+    """
     panels = [
         (name, label)
         for name, label in (
@@ -196,11 +206,19 @@ def comparison_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
         panel.bar(names, [value or 0.0 for value in values], color=colours)
         for place, value in enumerate(values):
             panel.annotate(
-                "-" if value is None else f"{value:.3g}", (place, value or 0.0), ha="center", va="bottom",
-                fontsize=8,
+                "-" if value is None else texts[name](value), (place, value or 0.0), ha="center",
+                va="bottom", fontsize=8,
             )  # fmt: skip
         panel.set_title(label, loc="left", fontsize=10)
-        panel.tick_params(axis="x", rotation=45)
+        shown = names
+        if name == "accuracy":
+            panel.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+            if not judged_alike:
+                shown = [f"{row['mechanism']} ({row['tested on']:,})" for row in rows]
+                panel.set_xlabel("(test samples)")
+        panel.set_xticks(
+            range(len(rows)), shown, rotation=45, ha="right", rotation_mode="anchor", fontsize=9
+        )
         panel.margins(y=0.15)
         if not any(values):
             panel.set_ylim(0.0, 1.0)  # nothing to scale by
