@@ -44,7 +44,7 @@ Need = Literal["total", "replies"]
 class Roster:
     """Who is in the federation, and what everybody agreed to reveal; no record of anybody."""
 
-    names: tuple[str, ...]  # (N,) unique
+    names: tuple[str, ...]  # (N,) no two alike (`checks.names`)
     sizes: NDArray[np.int64]  # (N,) records of each
     shape: tuple[int, ...] = ()  # of the features of one record
     classes: int = 0  # of the labels; 0: targets are real numbers
@@ -55,9 +55,7 @@ class Roster:
     strong_convexity: float | None = None  # mu, likewise
 
     def __post_init__(self) -> None:
-        if len(set(self.names)) != len(self.names):
-            twice = next(name for name in self.names if self.names.count(name) > 1)
-            raise InvalidValue("clients", "must have different names", repr(twice))
+        checks.names("clients", self.names)
         if len(self.names) != len(self.sizes):
             raise InvalidValue("sizes", f"must be {len(self.names)}, one per client", len(self.sizes))
 
