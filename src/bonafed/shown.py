@@ -106,13 +106,13 @@ class Table:
         return f"<table>{caption}{head}{body}</table>{below}"
 
 
-def counted(number: int, what: str) -> str:
-    """So many of something whose plural ends in s.
+def counted(number: int, what: str, several: str = "") -> str:
+    """So many of something, whose plural ends in s unless it is given.
 
-    >>> counted(1, "client"), counted(1000, "more client")
-    ('1 client', '1,000 more clients')
+    >>> counted(1, "client"), counted(1000, "more client"), counted(2, "class", "classes")
+    ('1 client', '1,000 more clients', '2 classes')
     """
-    return f"{number:,} {what}" + ("" if number == 1 else "s")
+    return f"{number:,} " + (what if number == 1 else several or f"{what}s")
 
 
 def pairs(title: str, rows: Sequence[tuple[str, Cell]], caption: str = "") -> Table:

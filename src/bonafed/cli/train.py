@@ -218,6 +218,8 @@ def _train(
             _show_finished(place, as_json)
             return
         rounds_before = _resuming(place)
+    for note in setting.notes:
+        render.tell(f"note: {note}", err=True)
     for warning in setting.warnings:
         render.tell(f"warning: {warning}", err=True)
     try:

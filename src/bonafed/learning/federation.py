@@ -53,9 +53,16 @@ class Roster:
     vocabulary: int = 0  # size, where features are words; 0: they are numbers
     smoothness: float | None = None  # L of every client's loss, where all agreed on a bound
     strong_convexity: float | None = None  # mu, likewise
+    class_names: tuple[str, ...] = ()  # (classes,) where they have names
 
     def __post_init__(self) -> None:
         checks.names("clients", self.names)
+        if self.class_names and len(checks.names("class_names", self.class_names, "name of a class")) != (
+            self.classes
+        ):
+            raise InvalidValue(
+                "class_names", f"must be {self.classes}, one per class", len(self.class_names)
+            )
         if len(self.names) != len(self.sizes):
             raise InvalidValue("sizes", f"must be {len(self.names)}, one per client", len(self.sizes))
 

@@ -176,12 +176,13 @@ def read_npz(path: Path) -> Arrays:
     return arrays
 
 
-def read_csv(path: Path) -> Arrays:
+def read_csv(path: Path, *, labelled: bool = True) -> Arrays:
     """A table with a header: `label`, perhaps `client` (any name) and `test` (0 or 1).
 
     Labels are whole numbers from 0, or all of them names. All other columns are features. Rows with
     test = 1 are for testing; their client is ignored. Clients are numbered in the order of their names
-    (whole numbers: by value).
+    (whole numbers: by value). Where only features are asked for, `labelled` is False, and there need be no
+    labels.
     """
     lines: list[int] = []
     labels, tests, owners = array("q"), array("b"), list[str]()
@@ -189,13 +190,13 @@ def read_csv(path: Path) -> Arrays:
     values = array("d")
     rows = csv_rows(path)
     first, header = next(rows, (1, []))
-    features = _csv_features(path, first, header)
+    features = _csv_features(path, first, header, labelled)
     special = {name: header.index(name) for name in ("label", "client", "test") if name in header}
     for line, row in rows:
         if len(row) != len(header):
             raise UnreadableFile(path, f"must have {len(header)} columns, got {len(row)}", line)
         lines.append(line)
-        labels.append(words.number(line, row[special["label"]]))
+        labels.append(words.number(line, row[special["label"]] if "label" in special else "0"))
         tests.append(_csv_bit(path, line, "test", row[special["test"]]) if "test" in special else 0)
         if "client" in special:
             owners.append(people.name(line, row[special["client"]]))
@@ -328,10 +329,10 @@ def _tokens(
     return tokens
 
 
-def _csv_features(path: Path, line: int, header: list[str]) -> list[int]:
+def _csv_features(path: Path, line: int, header: list[str], labelled: bool) -> list[int]:
     """The places of the feature columns."""
     header[:] = [name.strip(" ") for name in header]
-    if "label" not in header:
+    if labelled and "label" not in header:
         raise UnreadableFile(
             path, f"header must have a column 'label', got {', '.join(header)[:200] or 'none'}", line
         )
