@@ -7,13 +7,15 @@
     alike(name)       the same for names that people cannot tell apart
 
 A spreadsheet takes a cell that begins with = + - @ (also in their full-width forms), with a tab or with a
-line break for a formula. Such a cell gets an apostrophe in front, unless it is a number, and so does a cell
-that already has apostrophes before such a character: reading takes off exactly what writing put on.
+line break for a formula. Unless a cell is a number, such a character gets an apostrophe before it, and also
+where it follows a character that separates cells in other countries, quotes in between or not. One is added
+whether or not there are any already: reading takes off exactly what writing put on.
 
->>> [in_cell(name) for name in ("ada", "=1+1", "'=1+1", "'t Hooft", "-0.5")]
-['ada', "'=1+1", "''=1+1", "'t Hooft", '-0.5']
->>> [from_cell(in_cell(name)) for name in ("ada", "=1+1", "'=1+1", "'t Hooft", "-0.5")]
-['ada', '=1+1', "'=1+1", "'t Hooft", '-0.5']
+>>> names = ("ada", "=1+1", "'=1+1", "'t Hooft", "-0.5", "eve;@SUM(1)")
+>>> [in_cell(name) for name in names]
+['ada', "'=1+1", "''=1+1", "'t Hooft", '-0.5', "eve;'@SUM(1)"]
+>>> tuple(from_cell(in_cell(name)) for name in names) == names
+True
 """
 
 from __future__ import annotations
@@ -28,10 +30,10 @@ _NUMERAL = re.compile(
     r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|inf(?:inity)?|nan)", re.ASCII | re.IGNORECASE
 )
 _WHOLE = re.compile("[+-]?[0-9]+")
-_FORMULA = re.compile("'*[=+\\-@\t\r\n\uff0b\uff0d\uff1d\uff20]")
-_ESCAPED = re.compile("'+[=+\\-@\t\r\n\uff0b\uff0d\uff1d\uff20]")
-# where commas are decimal points spreadsheets separate cells by these, unless a cell stands in quotes
-_ELSEWHERE = re.compile("[;\t|]")
+_BEGINS = "(?=[=+\\-@\t\r\n\uff0b\uff0d\uff1d\uff20])"  # a formula
+# cells are also separated by these where commas are decimal points; tabs and line breaks begin formulas too
+_FORMULA = re.compile(f"((?:^|[;|\t\r\n])[\"']*){_BEGINS}")
+_ESCAPED = re.compile(f"((?:^|[;|\t\r\n])[\"']*)'{_BEGINS}")
 # drawn as nothing, though they count as letters and marks: fillers, joiners, variants of a character
 _INVISIBLE = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
@@ -80,26 +82,26 @@ def printable(text: str, *, lines: bool = False) -> str:
 
 def in_cell(text: str) -> str:
     """A text as a cell of a CSV file that no spreadsheet computes."""
-    return f"'{text}" if _FORMULA.match(text) and _NUMERAL.fullmatch(text) is None else text
+    return text if _NUMERAL.fullmatch(text) else _FORMULA.sub(r"\1'", text)
 
 
 def from_cell(cell: str) -> str:
     """The text that `in_cell` made a cell of; of a file that others wrote, the cell as it stands."""
-    return cell[1:] if _ESCAPED.match(cell) else cell
+    return _ESCAPED.sub(r"\1", cell)
 
 
 def csv_bytes(rows: Iterable[Sequence[object]]) -> bytes:
     """A CSV file in UTF-8: texts as `in_cell`, real numbers with all their digits, truth values as 0 and 1.
 
     >>> csv_bytes([("client", "amount"), ("=1+1", 0.1), ("eve;@SUM(1)", None)])
-    b'client,amount\\n\\'=1+1,0.1\\n"eve;@SUM(1)",""\\n'
+    b"client,amount\\n'=1+1,0.1\\neve;'@SUM(1),\\n"
     """
     text = io.StringIO()
     plain = csv.writer(text, lineterminator="\n")
     quoted = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL)
     for row in rows:
         cells = [_cell(value) for value in row]
-        (quoted if any(map(_ELSEWHERE.search, cells)) else plain).writerow(cells)
+        (quoted if any("\r" in cell for cell in cells) else plain).writerow(cells)  # which plain would not
     return text.getvalue().encode()
 
 

@@ -188,7 +188,7 @@ def read_file(path: Path) -> Dataset:
     return _checked(location.stem, location, read(location))
 
 
-def readchecked_features(path: Path) -> tuple[Features, tuple[str, ...]]:
+def read_features(path: Path) -> tuple[Features, tuple[str, ...]]:
     """The features in such a file, and their names; a .csv table need have no labels."""
     if path.suffix.lower() == ".npz":
         data = read_file(path)
