@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from bonafed.spelling import printable
 from bonafed.style import BLUE, RED, name_clients, sheet
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ def statement_figure(statement: Statement) -> Figure:
     axes.bar(range(len(heights)), heights, color=[RED if height < 0 else BLUE for height in heights])
     axes.axhline(0.0, color="black", linewidth=0.6)
     axes.set_ylabel(label)
-    axes.set_title(f"Statement of {statement.run or statement.mechanism}", loc="left", parse_math=False)
+    title = printable(f"Statement of {statement.run or statement.mechanism}")
+    axes.set_title(title, loc="left", parse_math=False)
     name_clients(axes, statement.clients)
     return figure

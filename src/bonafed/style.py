@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 
 from bonafed.errors import InvalidValue
 from bonafed.files import PICTURES
+from bonafed.spelling import printable
 
 BLUE, RED, GREY, GREEN = "#1f6f8b", "#c8553d", "#8a8a8a", "#4a7c59"
 COLOURS = (BLUE, RED, GREEN, "#8e6c8a", "#d49a3a", GREY)
@@ -36,7 +37,7 @@ def name_clients(axes: Axes, names: Sequence[str], order: str = "") -> None:
     if len(names) > _NAMED:
         places = np.unique(np.linspace(0, len(names) - 1, _SOME).round().astype(int)).tolist()
         who = f"{len(names):,} clients"
-    shown = [_short(names[place]) for place in places]
+    shown = [_short(printable(names[place])) for place in places]
     slanted = max(map(len, shown), default=0) > _LONG
     axes.set_xlabel(", ".join(filter(None, (who, order))))
     axes.set_xticks(

@@ -15,6 +15,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from bonafed.checks import Floats
 from bonafed.shown import Cell
+from bonafed.spelling import printable
 from bonafed.style import COLOURS, STYLES, sheet
 
 _PANEL = 4.5  # inches
@@ -89,7 +90,8 @@ def _labels(curves: Sequence[RunCurve]) -> list[str]:
         marks = ["training loss"] if not curve.is_tested else []
         marks += [f"test set {curve.test_set}"] if curve.is_tested and curve.test_set else []
         marks += [f"by {curve.unit}s"] if len({other.unit for other in curves}) > 1 else []
-        label = f"{curve.name} ({', '.join(marks)})" if marks else curve.name
+        name = printable(curve.name)
+        label = f"{name} ({', '.join(marks)})" if marks else name
         labels.append(f" {label}" if label.startswith("_") else label)  # Matplotlib hides such labels
     return labels
 

@@ -67,6 +67,7 @@ class Setting:
     digest: str  # of data and partition
     test_digest: str  # of the test samples that judge the run; "": there are none
     simulated: bool = True  # the clients' reports were drawn by the simulation
+    notes: Sequence[str] = ()  # what the user should know about the data
 
     @property
     def start(self) -> NDArray[Any]:
@@ -137,7 +138,7 @@ def prepare(
     return Setting(
         mechanism.config, mechanism, clients, agreement, module, program, test, known.digest,
         digest_of_test(known.test, test),
-        simulated=reports is None and federation is None,
+        simulated=reports is None and federation is None, notes=known.notes,
     )  # fmt: skip
 
 
