@@ -4,12 +4,13 @@ A round has four steps:
 
     (1)  the rules say who takes part and with what weight
     (2)  each trains from the shared model, in noise where privacy was promised
-    (3)  the weighted sum of the changes; failures are handled by policy
+    (3)  the server's step (`learning.server`): the weighted sum of the changes, with what is remembered of
+         those who are not in; the server's optimizer; failures are handled by policy
     (4)  the account: participations, releases, money
 
 `Rules` is all that plain averaging, paid participation, bought privacy or a mechanism of your own have to
 say; `Averaging` is the `Mechanism` made of them. A sum is all it needs, so that it also runs where nobody
-may see a single update.
+may see a single update; only with `training.aggregation = "memory"` the server must see each.
 
 Privacy (theory P3): who takes part when does not depend on the data, so how often each client releases is
 known before the first round, and its noise is calibrated for just that. In a private run a client that
@@ -21,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, ClassVar, Literal, Protocol, cast
+from typing import Any, Literal, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,8 +30,8 @@ from numpy.typing import NDArray
 from bonafed.checks import Floats, finite_or_none
 from bonafed.economics.claims import Statement
 from bonafed.errors import InvalidValue, MissingValue
-from bonafed.learning.federation import Federation, Need, Question, Roster
-from bonafed.learning.participation import Participation, weighted_mean
+from bonafed.learning.federation import Federation, Need, Question, Roster, Task, Total
+from bonafed.learning.participation import Participation, drawn_share, weighted_mean
 from bonafed.learning.privacy import (
     Adjacency,
     Batches,
@@ -38,13 +39,22 @@ from bonafed.learning.privacy import (
     Ledger,
     Release,
 )
-from bonafed.learning.rounds import averaged, failures, require_all, training_tasks
+from bonafed.learning.rounds import failures, require_all, training_tasks
 from bonafed.learning.sections import (
     BY_THEOREM,
     PROPOSITION_1,
     NoiseSource,
     Privacy,
     Training,
+)
+from bonafed.learning.server import (
+    Server,
+    ServerState,
+    corrections,
+    expected_change,
+    plain_change,
+    remembering,
+    stepped,
 )
 from bonafed.learning.work import LocalTraining, record_steps, sampling_rate, step_count
 from bonafed.mechanisms.promises import Promise, noise_multipliers, privacy_notes
@@ -144,7 +154,10 @@ class Unpaid:
         if count == len(members):
             return weighted_mean(range(len(members)), members.sizes)
         rng = round_generator(config.run.seed, Purpose.PARTICIPANTS, round_number)
-        return weighted_mean(np.sort(rng.choice(len(members), count, replace=False)), members.sizes)
+        drawn = np.sort(rng.choice(len(members), count, replace=False))
+        if config.local.server.remembers:
+            return drawn_share(drawn, members.sizes)
+        return weighted_mean(drawn, members.sizes)
 
     def spend(self, agreement: Agreement, round_number: int, who: Participation) -> float | None:
         return None
@@ -178,20 +191,20 @@ class AveragingState:
     delivered: Ints  # (N,)
     releases: Ints  # (N,) how many a record of each client can be in
     spend: float
+    server: ServerState
 
     def arrays(self) -> Arrays:
         """Everything that changes."""
         return {
             "round": np.array(self.round_number), "model": self.model, "spend": np.array(self.spend),
             "participations": self.participations, "delivered": self.delivered, "releases": self.releases,
+            **self.server.arrays(),
         }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Averaging(Answers):
     """The mechanism made of rules."""
-
-    needs: ClassVar[Need] = "total"
 
     config: Config  # resolved
     members: Roster
@@ -206,6 +219,16 @@ class Averaging(Answers):
         """Rules of the config, with learning rates resolved."""
         config, rates = learning_rates(config, members)
         return cls(config, members, parameters, rules(config), rates)
+
+    @property
+    def needs(self) -> Need:
+        """Single updates if they are to be remembered, otherwise their sum."""
+        return "replies" if self.server.remembers else "total"
+
+    @property
+    def server(self) -> Server:
+        """What the server does with updates."""
+        return self.config.local.server
 
     @property
     def rounds(self) -> int:
@@ -228,6 +251,7 @@ class Averaging(Answers):
         """The terms of every client; a promise that no noise can keep is refused before anybody trains."""
         agreement = self.rules.agree(members, reports)
         self.local_training(1, agreement)
+        self._require_expected_weights(agreement)
         self._noise_multipliers(agreement)
         return agreement
 
@@ -237,12 +261,14 @@ class Averaging(Answers):
     def begin(self, agreement: Agreement, start: NDArray[Any]) -> AveragingState:
         none = np.zeros(len(agreement.members), dtype=np.int64)
         multipliers = self._noise_multipliers(agreement)
-        return AveragingState(agreement, multipliers, 0, np.array(start), none, none, none, 0.0)
+        server = self.server.begin(len(agreement.members), len(start))
+        return AveragingState(agreement, multipliers, 0, np.array(start), none, none, none, 0.0, server)
 
     def restore(self, agreement: Agreement, arrays: Arrays) -> AveragingState:
         return AveragingState(
             agreement, self._noise_multipliers(agreement), int(arrays["round"]), arrays["model"],
             arrays["participations"], arrays["delivered"], arrays["releases"], float(arrays["spend"]),
+            ServerState.restore(arrays),
         )  # fmt: skip
 
     def advance(self, state: AveragingState, federation: Federation) -> tuple[AveragingState, Round]:
@@ -254,13 +280,15 @@ class Averaging(Answers):
             names, state.model, who, spec, round_number=number, seed=self.config.run.seed,
             noise_multipliers=state.noise_multipliers,
         )  # fmt: skip
-        total = federation.total(tasks, who.weights)  # (2)
+        total, change, server = self._changed(state, federation, tasks, who)  # (2)
         if self.config.local.on_bad_update == "raise":
             require_all(tasks, total, number)
-        after = averaged(state.model, who, total, number, fill_in=not self.private)  # (3)
+        after, server = stepped(state.model, change, self.server, server, number)  # (3)
         spend = self.rules.spend(agreement, number, who)  # (4)
         releases = self._releases(state, who, spec, total.releases, federation)
-        following = self._counted(state, after, who, total.delivered, releases, spend)
+        following = self._counted(
+            replace(state, server=server), after, who, total.delivered, releases, spend
+        )
         return following, Round(
             participants=[names[client] for client in np.sort(who.clients)],
             failed=[] if self.private else [names[client] for client in failures(who, total)],
@@ -271,6 +299,24 @@ class Averaging(Answers):
             epsilon=self._largest_epsilon(following),
             releases=releases,
         )
+
+    def _changed(
+        self, state: AveragingState, federation: Federation, tasks: Sequence[Task], who: Participation
+    ) -> tuple[Total, Floats, ServerState]:
+        """(2), and the change of (3): who delivered, (P,) how weights are to change, what is remembered."""
+        if not self.server.remembers:
+            total = federation.total(tasks, who.weights)
+            return total, plain_change(who, total, fill_in=not self.private), state.server
+        replies, size = federation.replies(tasks), state.model.size
+        total = corrections(tasks, replies, who, self.server, state.server, size)
+        assert who.expected is not None  # `agree` refuses rules that do not know them
+        before = expected_change(who.expected, self.server, state.server, size)
+        return total, before + total.values[0], remembering(state.server, tasks, replies, who)
+
+    def _require_expected_weights(self, agreement: Agreement) -> None:
+        if self.server.remembers and self.rules.participation(agreement, 1).expected is None:
+            rule = 'must be "plain": the expected weight of a client in a round is not known beforehand'
+            raise InvalidValue("training.aggregation", rule, '"memory"')
 
     def _releases(
         self,

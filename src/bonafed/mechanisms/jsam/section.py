@@ -180,4 +180,10 @@ def check(config: Config) -> Config:
         raise InvalidValue("training.participation", "must be left to jsam", training.participation)
     if training.optimizer != "sgd":
         raise InvalidValue("training.optimizer", "must be sgd with jsam", repr(training.optimizer))
+    if training.server_optimizer != "sgd":
+        value = repr(training.server_optimizer)
+        raise InvalidValue("training.server_optimizer", "must be sgd with jsam", value)
+    if training.aggregation != "plain":
+        rule = "must be plain with jsam, whose plan counts the noise of every release once"
+        raise InvalidValue("training.aggregation", rule, repr(training.aggregation))
     return config
