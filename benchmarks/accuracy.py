@@ -103,8 +103,48 @@ def _sampling() -> Iterator[Case]:
         base = changed(DIGITS, {"contract.total_budget": budget})
         yield Case(f"digits-budget-{budget}", claim, base, {"plain": PLAIN, "memory": MEMORY}, PAID)
 
+    wide = {
+        "data.name": "mnist", "partition.kind": "label_count", "partition.k": 2, "partition.beta": None,
+        "partition.clients": 50, "training.batch_size": 64, "training.epochs": 1,
+        "training.learning_rate": 0.05, "contract.total_budget": 500,
+    }  # fmt: skip
+    yield Case(
+        "mnist-two-classes", "88.7 -> 89.8 % at budget 500", changed(DIGITS, wide),
+        {"plain": PLAIN, "memory": MEMORY}, PAID,
+    )  # fmt: skip
+    weights = {f"g = {g:g}": {**MEMORY, "training.memory_weight": g} for g in (0.0, 0.25, 0.5, 0.75, 1.0)}
+    for budget in (30, 60, 100, 300):
+        base = changed(DIGITS, {"contract.total_budget": budget})
+        yield Case(f"digits-g-budget-{budget}", "g = 1 fails at small q", base, weights, PAID)
 
-CASES: tuple[Case, ...] = (*_sampling(),)
+
+def _server() -> Iterator[Case]:
+    """One local step, so that optimizers made anew every round are SGD and a sign step."""
+    base = changed(
+        DIGITS,
+        {
+            "training.steps": 1,
+            "training.epochs": None,
+            "training.batch_size": 32,
+            "training.learning_rate": 0.3,
+        },
+    )
+    del base["contract"]
+    yield Case(
+        "one-local-step",
+        "local momentum is SGD, local adam a sign step",
+        base,
+        {
+            "sgd": {},
+            "local momentum": {"training.optimizer": "momentum"},
+            "local adam": {"training.optimizer": "adam", "training.learning_rate": 0.01},
+            "server momentum": {"training.server_optimizer": "momentum"},
+            "server adam": {"training.server_optimizer": "adam", "training.server_learning_rate": 0.1},
+        },
+    )
+
+
+CASES: tuple[Case, ...] = (*_sampling(), *_server())
 
 
 def measure(cell: Cell) -> Found:

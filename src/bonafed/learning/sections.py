@@ -143,10 +143,10 @@ class Training(Section):
     on_bad_update: str = key(
         one_of(BadUpdatePolicy), "raise", help='Or "skip": leave a client that fails out of the round.'
     )
-    aggregation: str = key(
+    aggregation: str | None = key(
         one_of(Aggregation),
-        "plain",
-        help='Or "memory": what clients sent last stands in for those who are not in the round.',
+        None,
+        help='"plain", or "memory": what clients sent last stands in for them while they are not in.',
     )
     memory_weight: float | None = key(_share_kept, None, help="For memory: how much it counts; 0.5.")
     server_optimizer: str = key(
@@ -188,7 +188,9 @@ class Training(Section):
             if self.memory_weight is None:
                 object.__setattr__(self, "memory_weight", HALF)
         elif self.memory_weight is not None:
-            rule = f'must not be given unless aggregation is "memory" (it is "{self.aggregation}")'
+            rule = (
+                f'must not be given unless aggregation is "memory" (it is "{self.aggregation or "plain"}")'
+            )
             raise InvalidValue("memory_weight", rule, self.memory_weight)
         way = self.server_optimizer
         known = _OF_SERVER[way]
@@ -220,7 +222,7 @@ class Training(Section):
             "tau": self.server_tau,
         }
         return Server(
-            aggregation=self.aggregation,  # type: ignore[arg-type]  # checked to be one of them
+            aggregation=self.aggregation or "plain",  # type: ignore[arg-type]  # checked to be one of them
             optimizer=self.server_optimizer,  # type: ignore[arg-type]
             **{name: value for name, value in given.items() if value is not None},
         )

@@ -48,6 +48,7 @@ from bonafed.learning.sections import (
     Training,
 )
 from bonafed.learning.server import (
+    Aggregation,
     Server,
     ServerState,
     corrections,
@@ -345,6 +346,11 @@ class Averaging(Answers):
         ]  # fmt: skip
         return [*counted, *assumed]
 
+    def warnings(self, agreement: Agreement) -> Sequence[str]:
+        local, sizes = self.config.local, agreement.members.sizes
+        told = [one_step(local.optimizer)] if max(map(local.local_steps, sizes.tolist())) == 1 else []
+        return [text for text in told if text]
+
     def _counted(
         self,
         state: AveragingState,
@@ -383,6 +389,8 @@ class Averaging(Answers):
             state.agreement, state.round_number, state.participations, state.delivered, state.spend, epsilon
         )
         statement = self.rules.settle(account)
+        if self.server.remembers:
+            statement = replace(statement, notes=(*statement.notes, remembered(state)))
         if promise is None or epsilon is None:
             return statement
         facts = {"delta": promise.delta, "adjacency": promise.adjacency, "noise": promise.noise}
@@ -455,6 +463,52 @@ class Averaging(Answers):
         worst = int(released[lost.argmax()])
         sigma, times = float(state.noise_multipliers[worst]), int(state.releases[worst])
         return Ledger((Release(0, 0, sigma, times),)).epsilon(0, promise.delta)
+
+
+def remembered(state: AveragingState) -> str:
+    """How much the server remembers."""
+    there = [update for update in state.server.received if update is not None]
+    size = sum(update.nbytes for update in there)
+    return (
+        f"the server remembers the last update of {len(there):,} of {len(state.server.received):,} clients, "
+        f"{state.model.size:,} numbers each, {size / 1e6:,.3g} MB"
+    )
+
+
+def one_step(optimizer: str) -> str | None:
+    """What an optimizer that is made anew in every round comes to with one local step."""
+    comes_to = {
+        "momentum": "plain SGD",
+        "adam": "a step of the learning rate in the sign of every number of the gradient",
+    }
+    if optimizer not in comes_to:
+        return None
+    return (
+        f'training.optimizer = "{optimizer}" begins anew in every round: with one local step it is '
+        f"{comes_to[optimizer]}; training.server_optimizer keeps its state"
+    )
+
+
+def require_memory_possible(config: Config) -> Config:
+    """Refuse to remember updates where that would tell who failed; what is left open becomes "plain"."""
+    training = config.local
+    if training.aggregation is None:
+        return with_aggregation(config, "plain")
+    if training.aggregation == "memory" and (reason := against_memory(config)):
+        raise InvalidValue("training.aggregation", f"must be plain {reason}", repr(training.aggregation))
+    return config
+
+
+def against_memory(config: Config) -> str | None:
+    """Why updates cannot be remembered in such a run; None: they can."""
+    if config.noise is not None and config.local.on_bad_update == "skip":
+        return "in a private run that skips who fails: what is remembered would tell who did"
+    return None
+
+
+def with_aggregation(config: Config, aggregation: Aggregation) -> Config:
+    """The config with this aggregation."""
+    return replace(config, training=replace(config.local, aggregation=aggregation))
 
 
 def learning_rates(config: Config, members: Roster) -> tuple[Config, Rates]:
