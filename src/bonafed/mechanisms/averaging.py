@@ -19,6 +19,7 @@ fails counts as one that changes nothing, and nobody is told: no noise hides any
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -57,7 +58,8 @@ from bonafed.learning.server import (
     remembering,
     stepped,
 )
-from bonafed.learning.work import LocalTraining, record_steps, sampling_rate, step_count
+from bonafed.learning.work import LocalTraining, record_steps, sampling_rate, sensitivity, step_count
+from bonafed.mechanisms.private_training import Course, PrivateOptions, noise_note
 from bonafed.mechanisms.promises import Promise, noise_multipliers, privacy_notes
 from bonafed.mechanisms.protocol import (
     Agreement,
@@ -349,7 +351,35 @@ class Averaging(Answers):
     def warnings(self, agreement: Agreement) -> Sequence[str]:
         local, sizes = self.config.local, agreement.members.sizes
         told = [one_step(local.optimizer)] if max(map(local.local_steps, sizes.tolist())) == 1 else []
-        return [text for text in told if text]
+        return [text for text in (*told, self._noise_note(agreement)) if text]
+
+    def _noise_note(self, agreement: Agreement) -> str | None:
+        """What to say about the noise of a run of plain steps to which [privacy] promises something."""
+        promise = self.rules.promise(agreement)
+        if promise is None or promise.table != "privacy" or self.config.local.optimizer != "sgd":
+            return None
+        multipliers, members = self._noise_multipliers(agreement), agreement.members
+        assert multipliers is not None  # something was promised
+        variance = furthest = time = 0.0
+        counts = []
+        for number in range(1, self.rounds + 1):
+            who, spec = self.rules.participation(agreement, number), self.local_training(number, agreement)
+            counts.append(who.clients.size)
+            time += spec.learning_rate * max(map(self.config.local.local_steps, members.sizes.tolist()))
+            for client, weight in zip(who.clients.tolist(), who.weights.tolist(), strict=True):
+                size = int(members.sizes[client])
+                steps, scale = step_count(size, spec), multipliers[client] * sensitivity(size, spec)
+                variance += steps * self.parameters * (weight * spec.learning_rate * scale) ** 2
+                furthest += steps * weight * spec.learning_rate * promise.clip
+        records = max(1, round(float(members.sizes.mean())))
+        course = Course(math.sqrt(variance), furthest, time, spec.batch_size >= int(members.sizes.max()))
+        return noise_note(
+            course,
+            PrivateOptions(
+                records, max(1, round(sum(counts) / len(counts))), self.parameters,
+                float(promise.epsilon.max()), promise.delta, promise.clip,
+            ),
+        )  # fmt: skip
 
     def _counted(
         self,
@@ -468,10 +498,10 @@ class Averaging(Answers):
 def remembered(state: AveragingState) -> str:
     """How much the server remembers."""
     there = [update for update in state.server.received if update is not None]
-    size = sum(update.nbytes for update in there)
+    megabytes = sum(update.nbytes for update in there) / 1e6
     return (
-        f"the server remembers the last update of {len(there):,} of {len(state.server.received):,} clients, "
-        f"{state.model.size:,} numbers each, {size / 1e6:,.3g} MB"
+        f"the server remembers the last update of {len(there):,} of {len(state.server.received):,} "
+        f"clients, {state.model.size:,} numbers each, {megabytes:,.3g} MB"
     )
 
 
