@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from bonafed import checks
+from bonafed.checks import Floats
+from bonafed.learning.participation import Participation
 from bonafed.learning.privacy import REPLACE
 from bonafed.learning.privacy.planning import DWARFED, REACH, PrivatePlan, planned
+from bonafed.learning.work import LocalTraining, sensitivity, step_count
 from bonafed.mechanisms.protocol import Command
 from bonafed.sections import Section, key
 from bonafed.shown import Cell, Column, Document, Table
@@ -79,9 +86,12 @@ def advise(options: PrivateOptions) -> Document:
 class Course:
     """What a private run of plain steps will be like, over all its rounds."""
 
+    records: int  # of a client, the mean
+    clients: int  # in a round, the mean
+    parameters: int
     noise: float  # expected norm of all the noise in the model
     furthest: float  # that clipped gradients can take the model
-    time: float  # sum of the rates of all steps of a client
+    time: float  # sum of the rates of all steps of the client that takes most
     whole: bool  # every batch holds all records of its client
 
     @property
@@ -90,21 +100,46 @@ class Course:
         return self.noise / self.furthest if self.furthest else 0.0
 
 
-def noise_note(course: Course, options: PrivateOptions) -> str | None:
+def course_of(
+    rounds: Sequence[tuple[Participation, LocalTraining]],
+    sizes: NDArray[np.int64],
+    multipliers: Floats,
+    parameters: int,
+) -> Course:
+    """From who is in every round and what they do: neither depends on the data."""
+    variance = furthest = time = 0.0
+    for who, spec in rounds:
+        assert spec.clip is not None  # the run is private
+        time += spec.learning_rate * max(step_count(size, spec) for size in sizes.tolist())
+        for client, weight in zip(who.clients.tolist(), who.weights.tolist(), strict=True):
+            size = int(sizes[client])
+            steps, rate = step_count(size, spec), weight * spec.learning_rate
+            scale = multipliers[client] * sensitivity(size, spec)
+            variance += steps * parameters * (rate * scale) ** 2
+            furthest += steps * rate * spec.clip
+    asked = sum(who.clients.size for who, _ in rounds) / len(rounds)
+    return Course(
+        max(1, round(float(sizes.mean()))), max(1, round(asked)), parameters, math.sqrt(variance), furthest,
+        time, rounds[0][1].batch_size >= int(sizes.max()),
+    )  # fmt: skip
+
+
+def noise_note(course: Course, epsilon: float, delta: float, clip: float) -> str | None:
     """What to say before a run whose noise dwarfs its signal, or that is too long for it; None: nothing."""
     moved = (
         f"over the run, noise moves the model by {course.noise:.3g}, clipped gradients by "
         f"{course.furthest:.3g} at most"
     )
-    flags = " ".join(f"--{name} {value:g}" for name, value in options.table().items())
+    about = PrivateOptions(course.records, course.clients, course.parameters, epsilon, delta, clip)
+    flags = " ".join(f"--{name} {value!r}" for name, value in about.table().items())
     more = f"bonafed advise private-training {flags}"
-    best = REACH / (course.share * options.clip**2) if course.share else float("inf")
     if course.share > DWARFED:
         larger = "" if course.whole else "; batches of all records need less"
         return f"noise dwarfs the signal: {moved}{larger}: {more}"
+    best = REACH / (course.share * clip**2) if course.share else math.inf
     if course.time > _TOO_LONG * best:
         return (
-            f"this run goes on for long in so much noise: {moved}; the sum of its learning rates is "
+            f"this run goes on for long in so much noise: {moved}; its learning rates add up to "
             f"{course.time:.3g}, about {best:.3g} would do: {more}"
         )
     return None
