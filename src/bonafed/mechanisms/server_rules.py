@@ -7,6 +7,7 @@ from dataclasses import replace
 from bonafed.errors import InvalidValue
 from bonafed.learning.server import Aggregation
 from bonafed.mechanisms.protocol import Config
+from bonafed.sections import named
 
 
 def one_step(optimizer: str) -> str | None:
@@ -42,4 +43,5 @@ def against_memory(config: Config) -> str | None:
 
 def with_aggregation(config: Config, aggregation: Aggregation) -> Config:
     """The config with this aggregation."""
-    return replace(config, training=replace(config.local, aggregation=aggregation))
+    with named("training"):
+        return replace(config, training=replace(config.local, aggregation=aggregation))
