@@ -57,7 +57,7 @@ def test_clients_elsewhere_and_two_cores_come_to_the_same_bits(name):
     protocol.same_result(here, training.train(two), bits=True)
 
 
-TABLES = {
+SAMPLED = {
     "data": {"name": "small"},
     "partition": {"kind": "iid", "clients": 5},
     "model": {"name": "softmax"},
@@ -88,7 +88,7 @@ def answer(tasks):
 
 
 def test_every_round_is_that_of_the_twin_with_failures_and_somebody_who_is_not_admitted():
-    mechanism = make_sampling(config.from_tables(TABLES), MEMBERS, 6)
+    mechanism = make_sampling(config.from_tables(SAMPLED), MEMBERS, 6)
     federation = FunctionFederation(MEMBERS, answer)
     agreement = mechanism.agree(MEMBERS, COSTS)
     state, start = mechanism.begin(agreement, np.full(6, 0.5)), np.full(6, 0.5)
@@ -188,7 +188,7 @@ def test_rules_that_do_not_know_how_often_somebody_is_in_are_refused():
 
 def test_a_round_without_anybody_repeats_half_of_what_is_remembered(make, small):
     """g sum of p_n y_n, whoever it was received from."""
-    nobody = {"data": {"name": "d"}, "model": {"name": "softmax"}, **TABLES}
+    nobody = {"data": {"name": "d"}, "model": {"name": "softmax"}, **SAMPLED}
     nobody["training"] = {"rounds": 5, "learning_rate": 0.1, "on_bad_update": "skip"}
     mechanism = make_sampling(config.from_tables(nobody), MEMBERS, 6)
     agreement = mechanism.agree(MEMBERS, COSTS)
@@ -217,7 +217,9 @@ def test_local_optimizers_with_one_local_step_are_told_for_what_they_are(make, s
 
 def test_with_one_local_step_momentum_is_sgd_and_the_servers_is_not(make, small):
     def final(*changes):
-        made = setting.prepare(make("training.steps=1", *changes), dataset=small)
+        made = setting.prepare(
+            make("training.steps=1", "training.learning_rate=0.05", *changes), dataset=small
+        )
         return training.train(made).summary["test_loss"]
 
     assert final("training.optimizer=momentum") == pytest.approx(final(), rel=1e-6)  # single precision
