@@ -15,6 +15,7 @@ from bonafed.learning.federation import Failure, Reply, Task
 from bonafed.learning.participation import Participation, drawn_share, unbiased, weighted_mean
 from bonafed.learning.server import Server, ServerState, corrections, expected_change
 from bonafed.mechanisms.sampling.convergence import ConvergenceModel, remembered_bounds
+from bonafed.mechanisms.sampling.quadratic import QuadraticFederation
 from tests.oracles.convergence import loss_bounds
 from tests.theorems.test_convergence import models
 
@@ -163,3 +164,42 @@ def test_without_memory_the_bound_is_that_of_proposition_1():
     assert same.bound(np.full(4, 0.3), 10) == plain.bound(np.full(4, 0.3), 10)
     alike = ConvergenceModel(**values, correction_bounds=np.full(4, 0.5))  # y_n = update_n, g = 1/2
     assert alike.data_weights == pytest.approx(plain.data_weights / 4)
+
+
+@given(
+    st.integers(1, 3), st.floats(0.1, 1), st.floats(0.1, 1.2), st.floats(0, 1), st.floats(-2, 2),
+    st.lists(st.floats(-2, 2), min_size=3, max_size=3),
+)  # fmt: skip
+def test_the_errors_of_the_smallest_federation_are_those_over_all_coins(n, q, a, g, start, wanted):
+    """Three rounds, every set of clients in each of them, through the code of the server."""
+    b = np.array(wanted[:n]) - np.mean(wanted[:n])
+    exact = np.zeros(4)
+
+    def follow(w, received, chance, rounds):
+        exact[rounds] += chance * w**2
+        if rounds == 3:
+            return
+        updates = [np.full(P, -a * (w - target)) for target in b]
+        for inside in sets(n):
+            who = np.array(inside, dtype=np.int64)
+            p = q ** len(inside) * (1 - q) ** (n - len(inside))
+            if p == 0:
+                continue
+            drawn = Participation(who, np.full(who.size, 1 / (n * q)), expected=np.full(n, 1 / n))
+            change = change_of(drawn, updates, received, g)
+            kept = tuple(updates[k] if k in inside else received[k] for k in range(n))
+            follow(w + float(change[0]), kept, chance * p, rounds + 1)
+
+    follow(start, (None,) * n, 1.0, 0)
+    federation = QuadraticFederation(n, q, a, float(np.mean(b**2)))
+    assert federation.errors(g, 3, start) == pytest.approx(exact, rel=1e-9, abs=1e-9)
+
+
+def test_at_small_q_everything_that_is_remembered_is_too_much():
+    """g = 1 takes all the sampling out of the error where many are in, and explodes where few are."""
+    many, few = (QuadraticFederation(20, q, 0.5, 1.0) for q in (0.3, 0.02))
+    assert many.growth(1.0) < 1
+    assert many.errors(1.0, 400)[-1] < 1e-12 < many.errors(0.5, 400)[-1]
+    assert many.errors(0.5, 400)[-1] == pytest.approx(many.errors(0.0, 400)[-1] / 4, rel=0.05)
+    assert few.growth(0.0) < 1 < few.growth(1.0)
+    assert few.errors(1.0, 400)[-1] > 1e3 * few.errors(0.0, 400)[-1]
