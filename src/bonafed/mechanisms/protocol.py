@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from numpy.typing import NDArray
 
@@ -249,7 +249,10 @@ S = TypeVar("S", bound=State)
 class Mechanism(Protocol[S]):
     """What is agreed, what a round does, and what is owed in the end; `Answers` has the last six."""
 
-    needs: ClassVar[Need]
+    @property
+    def needs(self) -> Need:
+        """Whether the server must see single answers ("replies"), or their sum is enough ("total")."""
+        ...
 
     @property
     def config(self) -> Config:

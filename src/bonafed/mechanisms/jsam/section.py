@@ -18,6 +18,7 @@ from bonafed.learning.sections import NoiseSource, Training
 from bonafed.mechanisms.jsam.noise import Noise, noise_of
 from bonafed.mechanisms.jsam.schemes import LARGEST_LOSSES, PUBLISHED, WITH_MEMBERS, Scheme
 from bonafed.mechanisms.protocol import Config
+from bonafed.mechanisms.server_rules import require_memory_possible
 from bonafed.sections import Section, flag, key, one_of
 
 Cap = float | tuple[float, ...] | Mapping[str, float]  # for all, or one per client: in order, or by name
@@ -181,4 +182,10 @@ def check(config: Config) -> Config:
         raise InvalidValue("training.participation", "must be left to jsam", training.participation)
     if training.optimizer != "sgd":
         raise InvalidValue("training.optimizer", "must be sgd with jsam", repr(training.optimizer))
-    return config
+    if training.server_optimizer != "sgd":
+        value = repr(training.server_optimizer)
+        raise InvalidValue("training.server_optimizer", "must be sgd with jsam", value)
+    if training.aggregation == "memory":
+        rule = "must be plain with jsam, whose plan counts the noise of every release once"
+        raise InvalidValue("training.aggregation", rule, repr(training.aggregation))
+    return require_memory_possible(config)
