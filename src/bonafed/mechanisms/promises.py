@@ -6,7 +6,7 @@ round, and its noise is calibrated for just that.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -23,9 +23,17 @@ from bonafed.learning.privacy import (
     noise_multiplier,
     sampled_multiplier,
 )
-from bonafed.learning.sections import REPRODUCIBLE, NoiseSource
+from bonafed.learning.participation import Participation
+from bonafed.learning.sections import REPRODUCIBLE, NoiseAt, NoiseSource
+from bonafed.learning.sum_noise import reaches, rounds_in, squared_turns
 from bonafed.learning.work import LocalTraining, largest_sum, record_steps, sampling_rate
 
+PROTECTS = {
+    "client": "noise at every client: the epsilon holds against whoever sees models or single updates, the "
+    "server included",
+    "sum": "noise once on the sum: the epsilon holds against whoever sees the models or the sums of rounds, "
+    "not against a server that sees single updates",
+}
 HARDLY_A_PROMISE = 10.0  # epsilon: one record may change the odds of what is seen by e^10, 22,000
 Ints = NDArray[np.int64]
 Ideal = Callable[[float, float], float]  # (epsilon, delta) -> noise multiplier, in exact arithmetic
@@ -42,6 +50,7 @@ class Promise:
     calibration: Calibration = "exact"
     noise: NoiseSource = "secret"
     adjacency: Adjacency = REPLACE
+    noise_at: NoiseAt = "client"
     table: str = "privacy"  # of the config, under which bad values are refused
 
 
@@ -70,6 +79,34 @@ def noise_multipliers(
     return multipliers
 
 
+def sum_multipliers(
+    promise: Promise, rounds: Sequence[Participation], sizes: Ints, spec: LocalTraining, parameters: int
+) -> Floats:
+    """(N,) the multiplier of each client with which noise on the sums of all rounds keeps its promise.
+
+    A client that is drawn c times for a round moves its sum c times as far, which counts c squared (theory
+    P8). Arithmetic has a share of the promise as in `noise_multipliers`.
+    """
+    turns, count = squared_turns(rounds, sizes.size), rounds_in(rounds, sizes.size)
+    turns[sizes == 0] = 0
+
+    def calibrated(client: int, reach: float | None) -> float:
+        return _calibrated(
+            promise.calibration, float(promise.epsilon[client]), promise.delta, int(turns[client]), None,
+            parameters * int(count[client]), reach,
+        )  # fmt: skip
+
+    ideal, releasing = np.zeros(sizes.size), np.flatnonzero(turns).tolist()
+    for client in releasing:
+        ideal[client] = calibrated(client, None)
+    if promise.noise != "secret":
+        return ideal
+    multipliers, reach = np.zeros(sizes.size), reaches(rounds, ideal, sizes, spec)
+    for client in releasing:
+        multipliers[client] = calibrated(client, float(reach[client] * ideal[client]))
+    return multipliers
+
+
 @lru_cache(maxsize=4096)  # many clients are alike, and batches drawn by coins take tenths of a second
 def _calibrated(
     calibration: Calibration,
@@ -94,7 +131,7 @@ def _ideal(calibration: Calibration, times: int, rate: float | None) -> Ideal:
 
 def privacy_notes(promise: Promise, loss: float) -> list[str]:
     """What the user should know about the privacy of a run."""
-    notes = []
+    notes = [PROTECTS[promise.noise_at]] if promise.noise_at == "sum" else []
     epsilon = float(promise.epsilon.max())
     if promise.noise == "reproducible":
         notes.append(REPRODUCIBLE)
