@@ -15,8 +15,8 @@ which depends on no record and on nobody's failure. Everybody but the one at the
 than it needs; the ledger has the actual multipliers.
 
 (3) Rounding: weights move in the precision of the model, u for short. The change of a step is off by at
-most 4 u (|w| + rate C), w the model everybody starts from; both of two neighbours are, hence twice that. The
-sum is in double precision. Weight decay does not look at records, so the server applies it.
+most 4 u (|w| + rate C), w the model everybody starts from; both of two neighbours are, hence twice that.
+The sum is in double precision. Weight decay does not look at records, so the server applies it.
 
 (4) Reach: the sum is at most sum w_j (rate C + 4 u |w|) long, and s is at least sigma_k w_k (rate 2C/d_k +
 8 u |w|) for every k, so that |sum|/s <= sum w_j/max(2 sigma_k w_k/d_k), known before the first round.
@@ -53,14 +53,17 @@ def require_one_step(spec: LocalTraining, names: Sequence[str], sizes: Ints) -> 
         raise InvalidValue("training.optimizer", rule, repr(spec.optimizer))
     for name, size in zip(names, sizes.tolist(), strict=True):
         if size and (steps := step_count(size, spec)) != 1:
-            rule = 'must be 1 with noise_at = "sum", for every client: later steps would look at records again'
+            rule = (
+                'must be 1 with noise_at = "sum", for every client: later steps would look at records again'
+            )
             raise InvalidValue("training.steps", rule, f"{steps} of client {name}")
 
 
 def draws(who: Participation, clients: int) -> tuple[Ints, Floats]:
     """(N,) how often each client is in the round, and the weight of all its changes together."""
     times = np.bincount(who.clients, minlength=clients)
-    return times, np.bincount(who.clients, np.abs(who.weights), minlength=clients)
+    weights = np.bincount(who.clients, np.abs(who.weights), minlength=clients)
+    return times.astype(np.int64), weights.astype(np.float64)
 
 
 def squared_turns(rounds: Sequence[Participation], clients: int) -> Ints:
@@ -79,7 +82,9 @@ def rounds_in(rounds: Sequence[Participation], clients: int) -> Ints:
     return total
 
 
-def reaches(rounds: Sequence[Participation], multipliers: Floats, sizes: Ints, spec: LocalTraining) -> Floats:
+def reaches(
+    rounds: Sequence[Participation], multipliers: Floats, sizes: Ints, spec: LocalTraining
+) -> Floats:
     """(4): (N,) the largest |sum|/s of any round that each client takes part in."""
     longest, batch = np.zeros(sizes.size), np.minimum(sizes, spec.batch_size)
     for who in rounds:

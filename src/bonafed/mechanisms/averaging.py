@@ -363,7 +363,7 @@ class Averaging(Answers):
             return statement
         facts = {
             "delta": promise.delta, "adjacency": promise.adjacency, "noise": promise.noise,
-            "noise_at": promise.noise_at, "protects": PROTECTS[promise.noise_at],
+            "noise_at": promise.noise_at,
         }  # fmt: skip
         return replace(
             statement,
@@ -374,6 +374,7 @@ class Averaging(Answers):
                 "largest_epsilon": float(epsilon.max()),
                 "delta": promise.delta,
                 "adjacency": promise.adjacency,
+                "protects_against": PROTECTS[promise.noise_at],
             },
             facts={**statement.facts, **facts},
             notes=(*privacy_notes(promise, float(epsilon.max())), *statement.notes),

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.checks import Floats
+from bonafed.learning.participation import Participation
 from bonafed.learning.privacy import (
     REPLACE,
     Adjacency,
@@ -23,17 +24,16 @@ from bonafed.learning.privacy import (
     noise_multiplier,
     sampled_multiplier,
 )
-from bonafed.learning.participation import Participation
 from bonafed.learning.sections import REPRODUCIBLE, NoiseAt, NoiseSource
 from bonafed.learning.sum_noise import reaches, rounds_in, squared_turns
 from bonafed.learning.work import LocalTraining, largest_sum, record_steps, sampling_rate
 
+# whom the epsilon holds against, by where noise is added (theory P8)
 PROTECTS = {
-    "client": "noise at every client: the epsilon holds against whoever sees models or single updates, the "
-    "server included",
-    "sum": "noise once on the sum: the epsilon holds against whoever sees the models or the sums of rounds, "
-    "not against a server that sees single updates",
+    "client": "whoever sees models or single updates, the server included",
+    "sum": "whoever sees models or sums of rounds, not a server that sees single updates",
 }
+ON_SUM = f"noise is added once to the sum: the epsilon holds against {PROTECTS['sum']}"
 HARDLY_A_PROMISE = 10.0  # epsilon: one record may change the odds of what is seen by e^10, 22,000
 Ints = NDArray[np.int64]
 Ideal = Callable[[float, float], float]  # (epsilon, delta) -> noise multiplier, in exact arithmetic
@@ -131,7 +131,7 @@ def _ideal(calibration: Calibration, times: int, rate: float | None) -> Ideal:
 
 def privacy_notes(promise: Promise, loss: float) -> list[str]:
     """What the user should know about the privacy of a run."""
-    notes = [PROTECTS[promise.noise_at]] if promise.noise_at == "sum" else []
+    notes = [ON_SUM] if promise.noise_at == "sum" else []
     epsilon = float(promise.epsilon.max())
     if promise.noise == "reproducible":
         notes.append(REPRODUCIBLE)

@@ -69,13 +69,14 @@ def allocate(
     v, weight, scale = checked(virtual_costs, eta, noise_scale)
     checks.literal("variant", variant, Variant)
     if checks.literal("noise_at", noise_at, NoiseAt) == "sum":
-        for name, value in (("variant", None if variant == "exact" else variant), ("max_epsilon", max_epsilon)):
+        for name, value in (
+            ("variant", None if variant == "exact" else variant),
+            ("max_epsilon", max_epsilon),
+        ):
             if value is not None:
                 raise InvalidValue(name, 'must not be given with noise_at = "sum"', value)
         on_sum = SumLadder(v, weight, scale)
-        return bought(
-            on_sum.selection, on_sum.privacy, v, on_sum.objective, on_sum.distance, weight, scale
-        )
+        return bought(on_sum.selection, on_sum.privacy, v, on_sum.objective, on_sum.distance, weight, scale)
     if max_epsilon is not None:
         if variant == "printed":
             raise InvalidValue("max_epsilon", "must not be given for the printed variant", max_epsilon)

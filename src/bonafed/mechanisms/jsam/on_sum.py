@@ -7,10 +7,10 @@ noise that any of them needs. So the noise term of Problem 3 has a maximum in th
 
     (1)  At the best epsilon all p_k/epsilon_k are alike: epsilon_k = theta p_k. With U = sum p_k v_k and
          z = sqrt(Q) U it is the problem of `inner.py`; B = theta U.
-    (2)  For a given l the least U moves l/2 of weight from the dearest clients to the cheapest. So for some h:
+    (2)  For a given l the least U moves weight l/2 from the dearest clients to the cheapest. So for some h
          p_1 = 1/N + l/2,  p_2 = ... = p_(h-1) = 1/N,  p_h between 0 and 1/N,  the rest 0.
-    (3)  U = a - b l between p_h = 1/N and p_h = 0, with b = (v_h - v_1)/2. On such a segment J is least at an
-         end, or where rho = l/sqrt(l^2 + Q/theta^2) in (0, 1/2] solves
+    (3)  U = a - b l between p_h = 1/N and p_h = 0, with b = (v_h - v_1)/2. On such a segment J is least at
+         an end, or where rho = l/sqrt(l^2 + Q/theta^2) in (0, 1/2] solves
              (1 + rho)^3 (1 - rho) = kappa^2,   kappa = sqrt(Q) b^2/(eta a),   at theta = eta (1 + rho)/b.
     (4)  l falls and U rises with h, so J on all segments from a to b is at least J(l_b, U_a).
 
@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -42,6 +42,10 @@ class Point(NamedTuple):
     threshold: Ints  # h
     distance: Floats  # l
     level: Floats  # theta: epsilon per unit of weight
+
+    def at(self, index: Any) -> Point:
+        """Some of them, or the same in another shape."""
+        return Point(self.objective[index], self.threshold[index], self.distance[index], self.level[index])
 
 
 class Segments(NamedTuple):
@@ -101,7 +105,7 @@ def best_points(segments: Segments, eta: float, noise_scale: float, questions: i
         each, h = np.repeat(np.arange(questions), n), np.tile(np.arange(1, n + 1), questions)
         points = segment_best(segments, eta, noise_scale, each, h)
         at = points.objective.reshape(questions, n).argmin(1) + n * np.arange(questions)
-        return Point(*(part[at] for part in points))
+        return points.at(at)
     return _search(segments, eta, noise_scale, questions)
 
 
@@ -190,7 +194,7 @@ class SumLadder:
 def fixed_level(
     eta: float, distance: float, mean: Floats, noise_scale: float, most: Floats | float = np.inf
 ) -> tuple[Floats, Floats]:
-    """J and theta of given weights, by (1); J is convex in theta, so where it may be `most` that is best."""
+    """J and theta of given weights, by (1); J is convex in theta, so where a cap binds the cap is best."""
     total, value = best_total(eta, np.full(mean.shape, distance), math.sqrt(noise_scale) * mean)
     level = total / mean
     held = np.minimum(level, most)
