@@ -5,7 +5,7 @@
     replies(tasks)          they work; the answer of each, or why there is none
 
 A mechanism declares whether it needs `total` or `replies` (`Mechanism.needs`); federations that add up in
-secret, or while answers arrive, offer only the first. Nothing above this seam holds a record: clients are
+secret, or while answers arrive, offer only the first, and say so (`offers = ("total",)`). Nothing above this seam holds a record: clients are
 known through a `Roster`, their names and what they agreed to reveal.
 
 A task says what one client is sent and what to do with it. It has an identifier: asked again, a client
@@ -212,6 +212,14 @@ class Federation(Protocol):
     def replies(self, tasks: Sequence[Task]) -> Mapping[str, Reply | Failure]:
         """Have the tasks done; each answer or failure, by identifier."""
         ...
+
+
+def require_offered(federation: Federation, need: Need, remedy: str = "") -> None:
+    """Refuse a federation that says that it does not answer in this way."""
+    offers: Collection[Need] = getattr(federation, "offers", ("total", "replies"))
+    if need not in offers:
+        rule = f"must offer {need}, which this run needs{remedy}"
+        raise InvalidValue("federation", rule, " and ".join(offers))
 
 
 def checked_shares(tasks: Sequence[Task], shares: ArrayLike) -> Floats:

@@ -4,12 +4,13 @@ A round has four steps:
 
     (1)  the rules say who takes part and with what weight
     (2)  each trains from the shared model, in noise where privacy was promised
-    (3)  the weighted sum of the changes; failures are handled by policy
+    (3)  the server's step (`learning.server`): the weighted sum of the changes, with what is remembered of
+         those who are not in; the server's optimizer; failures are handled by policy
     (4)  the account: participations, releases, money
 
 `Rules` is all that plain averaging, paid participation, bought privacy or a mechanism of your own have to
 say; `Averaging` is the `Mechanism` made of them. A sum is all it needs, so that it also runs where nobody
-may see a single update.
+may see a single update; only with `training.aggregation = "memory"` the server must see each.
 
 Privacy (theory P3): who takes part when does not depend on the data, so how often each client releases is
 known before the first round, and its noise is calibrated for just that. In a private run a client that
@@ -21,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, ClassVar, Literal, Protocol, cast
+from typing import Any, Literal, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,8 +30,8 @@ from numpy.typing import NDArray
 from bonafed.checks import Floats, finite_or_none
 from bonafed.economics.claims import Statement
 from bonafed.errors import InvalidValue, MissingValue
-from bonafed.learning.federation import Federation, Need, Question, Roster, Total
-from bonafed.learning.participation import Participation, weighted_mean
+from bonafed.learning.federation import Federation, Need, Question, Roster, Task, Total
+from bonafed.learning.participation import Participation, drawn_share, weighted_mean
 from bonafed.learning.privacy import (
     Adjacency,
     Batches,
@@ -38,7 +39,7 @@ from bonafed.learning.privacy import (
     Ledger,
     Release,
 )
-from bonafed.learning.rounds import averaged, failures, require_all, training_tasks
+from bonafed.learning.rounds import failures, require_all, training_tasks
 from bonafed.learning.sections import (
     BY_THEOREM,
     PROPOSITION_1,
@@ -46,6 +47,16 @@ from bonafed.learning.sections import (
     NoiseSource,
     Privacy,
     Training,
+)
+from bonafed.learning.server import (
+    Aggregation,
+    Server,
+    ServerState,
+    corrections,
+    expected_change,
+    plain_change,
+    remembering,
+    stepped,
 )
 from bonafed.learning.sum_noise import SumNoise, require_one_step, round_noise
 from bonafed.learning.work import LocalTraining, record_steps, sampling_rate, step_count
@@ -152,7 +163,10 @@ class Unpaid:
         if count == len(members):
             return weighted_mean(range(len(members)), members.sizes)
         rng = round_generator(config.run.seed, Purpose.PARTICIPANTS, round_number)
-        return weighted_mean(np.sort(rng.choice(len(members), count, replace=False)), members.sizes)
+        drawn = np.sort(rng.choice(len(members), count, replace=False))
+        if config.local.server.remembers:
+            return drawn_share(drawn, members.sizes)
+        return weighted_mean(drawn, members.sizes)
 
     def spend(self, agreement: Agreement, round_number: int, who: Participation) -> float | None:
         return None
@@ -187,6 +201,7 @@ class AveragingState:
     delivered: Ints  # (N,)
     releases: Ints  # (N,) how many a record of each client can be in
     spend: float
+    server: ServerState
     # (N,) inverse squared multipliers of all releases so far, where noise on sums makes them differ
     lost: Floats | None = None
 
@@ -196,6 +211,7 @@ class AveragingState:
         return {
             "round": np.array(self.round_number), "model": self.model, "spend": np.array(self.spend),
             "participations": self.participations, "delivered": self.delivered, "releases": self.releases,
+            **self.server.arrays(),
             **lost,
         }  # fmt: skip
 
@@ -203,8 +219,6 @@ class AveragingState:
 @dataclass(frozen=True, slots=True, eq=False)
 class Averaging(Answers):
     """The mechanism made of rules."""
-
-    needs: ClassVar[Need] = "total"
 
     config: Config  # resolved
     members: Roster
@@ -219,6 +233,16 @@ class Averaging(Answers):
         """Rules of the config, with learning rates resolved."""
         config, rates = learning_rates(config, members)
         return cls(config, members, parameters, rules(config), rates)
+
+    @property
+    def needs(self) -> Need:
+        """Single updates if they are to be remembered, otherwise their sum."""
+        return "replies" if self.server.remembers else "total"
+
+    @property
+    def server(self) -> Server:
+        """What the server does with updates."""
+        return self.config.local.server
 
     @property
     def rounds(self) -> int:
@@ -241,6 +265,7 @@ class Averaging(Answers):
         """The terms of every client; a promise that no noise can keep is refused before anybody trains."""
         agreement = self.rules.agree(members, reports)
         self.local_training(1, agreement)
+        self._require_expected_weights(agreement)
         self._noise_multipliers(agreement)
         return agreement
 
@@ -250,13 +275,17 @@ class Averaging(Answers):
     def begin(self, agreement: Agreement, start: NDArray[Any]) -> AveragingState:
         none = np.zeros(len(agreement.members), dtype=np.int64)
         multipliers = self._noise_multipliers(agreement)
+        server = self.server.begin(len(agreement.members), len(start))
         lost = np.zeros(none.size) if self._on_sum(agreement) else None
-        return AveragingState(agreement, multipliers, 0, np.array(start), none, none, none, 0.0, lost)
+        return AveragingState(
+            agreement, multipliers, 0, np.array(start), none, none, none, 0.0, server, lost
+        )
 
     def restore(self, agreement: Agreement, arrays: Arrays) -> AveragingState:
         return AveragingState(
             agreement, self._noise_multipliers(agreement), int(arrays["round"]), arrays["model"],
             arrays["participations"], arrays["delivered"], arrays["releases"], float(arrays["spend"]),
+            ServerState.restore(arrays),
             arrays["lost"] if self._on_sum(agreement) else None,
         )  # fmt: skip
 
@@ -271,15 +300,17 @@ class Averaging(Answers):
             round_number=number, seed=self.config.run.seed,
             noise_multipliers=state.noise_multipliers if noise is None else None,
         )  # fmt: skip
-        total = federation.total(tasks, who.weights, 0.0 if noise is None else noise.sd)  # (2)
+        total, change, server = self._changed(state, federation, tasks, who, noise)  # (2)
         if noise is not None:
-            total = _decayed(total, state.model, who, spec)
+            change = change - _decay(state.model, who, spec)
         if self.config.local.on_bad_update == "raise":
             require_all(tasks, total, number)
-        after = averaged(state.model, who, total, number, fill_in=not self.private)  # (3)
+        after, server = stepped(state.model, change, self.server, server, number)  # (3)
         spend = self.rules.spend(agreement, number, who)  # (4)
         releases = noise.releases if noise else self._releases(state, who, spec, total.releases, federation)
-        following = self._counted(state, after, who, total.delivered, releases, spend)
+        following = self._counted(
+            replace(state, server=server), after, who, total.delivered, releases, spend
+        )
         return following, Round(
             participants=[names[client] for client in np.sort(who.clients)],
             failed=[] if self.private else [names[client] for client in failures(who, total)],
@@ -290,6 +321,29 @@ class Averaging(Answers):
             epsilon=self._largest_epsilon(following),
             releases=releases,
         )
+
+    def _changed(
+        self,
+        state: AveragingState,
+        federation: Federation,
+        tasks: Sequence[Task],
+        who: Participation,
+        noise: SumNoise | None,
+    ) -> tuple[Total, Floats, ServerState]:
+        """(2), and the change of (3): who delivered, (P,) how weights are to change, what is remembered."""
+        if not self.server.remembers:
+            total = federation.total(tasks, who.weights, 0.0 if noise is None else noise.sd)
+            return total, plain_change(who, total, fill_in=not self.private), state.server
+        replies, size = federation.replies(tasks), state.model.size
+        total = corrections(tasks, replies, who, self.server, state.server, size)
+        assert who.expected is not None  # `agree` refuses rules that do not know them
+        before = expected_change(who.expected, self.server, state.server, size)
+        return total, before + total.values[0], remembering(state.server, tasks, replies, who)
+
+    def _require_expected_weights(self, agreement: Agreement) -> None:
+        if self.server.remembers and self.rules.participation(agreement, 1).expected is None:
+            rule = 'must be "plain": the expected weight of a client in a round is not known beforehand'
+            raise InvalidValue("training.aggregation", rule, '"memory"')
 
     def _releases(
         self,
@@ -317,6 +371,11 @@ class Averaging(Answers):
             if members.names[client] not in vouched and multipliers[client] and members.sizes[client]
         ]  # fmt: skip
         return [*counted, *assumed]
+
+    def warnings(self, agreement: Agreement) -> Sequence[str]:
+        local, sizes = self.config.local, agreement.members.sizes
+        told = [one_step(local.optimizer)] if max(map(local.local_steps, sizes.tolist())) == 1 else []
+        return [text for text in told if text]
 
     def _counted(
         self,
@@ -359,6 +418,8 @@ class Averaging(Answers):
             state.agreement, state.round_number, state.participations, state.delivered, state.spend, epsilon
         )
         statement = self.rules.settle(account)
+        if self.server.remembers:
+            statement = replace(statement, notes=(*statement.notes, remembered(state)))
         if promise is None or epsilon is None:
             return statement
         facts = {
@@ -465,13 +526,61 @@ def _epsilon_of(lost: float, delta: float) -> float:
     return Ledger((Release(0, 0, lost**-0.5, 1),)).epsilon(0, delta) if lost else 0.0
 
 
-def _decayed(total: Total, model: NDArray[Any], who: Participation, spec: LocalTraining) -> Total:
-    """A sum with the weight decay that clients leave to the server where noise is on the sum.
+def _decay(model: NDArray[Any], who: Participation, spec: LocalTraining) -> Floats:
+    """(P,) the weight decay of a round, which clients leave to the server where noise is on the sum.
 
     It does not look at records, and is in full whoever failed.
     """
-    decay = spec.learning_rate * spec.weight_decay * float(who.weights.sum())
-    return replace(total, values=total.values - decay * model.astype(np.float64)) if decay else total
+    factor = spec.learning_rate * spec.weight_decay * float(who.weights.sum())
+    return factor * model.astype(np.float64)
+
+
+def remembered(state: AveragingState) -> str:
+    """How much the server remembers."""
+    there = [update for update in state.server.received if update is not None]
+    size = sum(update.nbytes for update in there)
+    return (
+        f"the server remembers the last update of {len(there):,} of {len(state.server.received):,} clients, "
+        f"{state.model.size:,} numbers each, {size / 1e6:,.3g} MB"
+    )
+
+
+def one_step(optimizer: str) -> str | None:
+    """What an optimizer that is made anew in every round comes to with one local step."""
+    comes_to = {
+        "momentum": "plain SGD",
+        "adam": "a step of the learning rate in the sign of every number of the gradient",
+    }
+    if optimizer not in comes_to:
+        return None
+    return (
+        f'training.optimizer = "{optimizer}" begins anew in every round: with one local step it is '
+        f"{comes_to[optimizer]}; training.server_optimizer keeps its state"
+    )
+
+
+def require_memory_possible(config: Config) -> Config:
+    """Refuse to remember updates where that would tell who failed; what is left open becomes "plain"."""
+    training = config.local
+    if training.aggregation is None:
+        return with_aggregation(config, "plain")
+    if training.aggregation == "memory" and (reason := against_memory(config)):
+        raise InvalidValue("training.aggregation", f"must be plain {reason}", repr(training.aggregation))
+    return config
+
+
+def against_memory(config: Config) -> str | None:
+    """Why updates cannot be remembered in such a run; None: they can."""
+    if config.noise_at == "sum":
+        return 'with noise_at = "sum": no single update is seen'
+    if config.noise is not None and config.local.on_bad_update == "skip":
+        return "in a private run that skips who fails: what is remembered would tell who did"
+    return None
+
+
+def with_aggregation(config: Config, aggregation: Aggregation) -> Config:
+    """The config with this aggregation."""
+    return replace(config, training=replace(config.local, aggregation=aggregation))
 
 
 def learning_rates(config: Config, members: Roster) -> tuple[Config, Rates]:

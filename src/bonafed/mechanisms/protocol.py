@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from numpy.typing import NDArray
 
@@ -60,6 +60,12 @@ class Config:
         private."""
         values = (getattr(section, "noise", None) for section in (self.privacy, self.own))
         return next((str(noise) for noise in values if noise is not None), None)
+
+    @property
+    def noise_at(self) -> str | None:
+        """Who adds it, "client" or "sum"; None: the run is not private, or the mechanism knows one way."""
+        values = (getattr(section, "noise_at", None) for section in (self.privacy, self.own))
+        return next((str(where) for where in values if where is not None), None)
 
     @property
     def local(self) -> Training:
@@ -249,7 +255,10 @@ S = TypeVar("S", bound=State)
 class Mechanism(Protocol[S]):
     """What is agreed, what a round does, and what is owed in the end; `Answers` has the last six."""
 
-    needs: ClassVar[Need]
+    @property
+    def needs(self) -> Need:
+        """Whether the server must see single answers ("replies"), or their sum is enough ("total")."""
+        ...
 
     @property
     def config(self) -> Config:

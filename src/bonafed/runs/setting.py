@@ -22,7 +22,7 @@ from bonafed.errors import InvalidValue
 from bonafed.learning.datasets import Dataset
 from bonafed.learning.engine.jobs import Samples
 from bonafed.learning.engine.programs import Program, flat_parameters
-from bonafed.learning.federation import Federation, Roster
+from bonafed.learning.federation import Federation, Roster, require_offered
 from bonafed.learning.local import EngineFederation
 from bonafed.learning.noise import Source
 from bonafed.mechanisms import catalogue
@@ -113,6 +113,8 @@ def prepare(
         module = build_module(config, members)
     program = build_program(module, members, test)
     mechanism = part.make(config, members, program.size)
+    if federation is not None:
+        require_offered(federation, mechanism.needs, _remedy(mechanism.config))
     test = Samples(torch.from_numpy(mechanism.prepared(test.features.numpy())), test.labels)
     mechanism = mechanism.with_judges(program, module, test)
     test = mechanism.test_samples(test)
@@ -124,6 +126,12 @@ def prepare(
         mechanism.config, mechanism, clients, agreement, module, program, test, known.digest,
         simulated=reports is None and federation is None,
     )  # fmt: skip
+
+
+def _remedy(config: Config) -> str:
+    """What to change where a federation only adds up."""
+    remembers = config.training is not None and config.training.aggregation == "memory"
+    return '; training.aggregation = "plain" needs only total' if remembers else ""
 
 
 def from_outside(folder: Path) -> tuple[Contract | None, Reports | None]:

@@ -15,6 +15,7 @@ from bonafed.economics.registry import prior as prior_rule
 from bonafed.errors import InvalidValue, MissingValue
 from bonafed.learning.federation import Roster
 from bonafed.learning.sections import NOISE_AT, NoiseAt, NoiseSource, Training
+from bonafed.mechanisms.averaging import require_memory_possible
 from bonafed.mechanisms.jsam.noise import Noise, noise_of
 from bonafed.mechanisms.jsam.schemes import LARGEST_LOSSES, OPTIMAL, PUBLISHED, WITH_MEMBERS, Scheme
 from bonafed.mechanisms.protocol import Config
@@ -198,4 +199,10 @@ def check(config: Config) -> Config:
         raise InvalidValue("training.participation", "must be left to jsam", training.participation)
     if training.optimizer != "sgd":
         raise InvalidValue("training.optimizer", "must be sgd with jsam", repr(training.optimizer))
-    return config
+    if training.server_optimizer != "sgd":
+        value = repr(training.server_optimizer)
+        raise InvalidValue("training.server_optimizer", "must be sgd with jsam", value)
+    if training.aggregation == "memory":
+        rule = "must be plain with jsam, whose plan counts the noise of every release once"
+        raise InvalidValue("training.aggregation", rule, repr(training.aggregation))
+    return require_memory_possible(config)

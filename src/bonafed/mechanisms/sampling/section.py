@@ -10,6 +10,7 @@ from bonafed.economics import registry
 from bonafed.economics.money import DECIMALS, decimals
 from bonafed.economics.priors import Prior
 from bonafed.errors import InvalidValue, MissingValue
+from bonafed.mechanisms.averaging import against_memory, require_memory_possible, with_aggregation
 from bonafed.mechanisms.protocol import Config
 from bonafed.sections import Section, key, one_of
 
@@ -72,12 +73,14 @@ class ContractSection(Section):
 
 
 def check(config: Config) -> Config:
-    """The contract decides who takes part."""
+    """The contract decides who takes part; updates are remembered wherever they can be (theory A5)."""
     training = config.local
     if training.participation != 1:
         rule = "must be left to the contract"
         raise InvalidValue("training.participation", rule, training.participation)
-    return config
+    if training.aggregation is None and against_memory(config) is None:
+        return with_aggregation(config, "memory")
+    return require_memory_possible(config)
 
 
 def section_of(config: Config) -> ContractSection:

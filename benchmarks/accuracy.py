@@ -1,0 +1,260 @@
+"""Accuracy before and after, at the same money, epsilon and seeds: `python benchmarks/accuracy.py`.
+
+A case is a federation and two or more sides, each a few changes of its config: the first is "before", the
+others are held against it, seed by seed. A cell is one run, of one side with one seed, which decides
+partition, batches, coins, costs and (reproducible) noise, the same for all sides. Accuracy is that of the
+last model on the test samples; beside it stands the mean of the last five rounds, which moves less.
+
+`--json FILE` appends every cell that is measured, and cells in it are not measured again unless their
+config has changed. `--only 'digits*'` takes cases by name, `--seeds 5` so many of each, `--processes 2`
+runs cells side by side, one thread each: weights do not depend on how busy the machine is. The table is
+Markdown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+Tables = Mapping[str, Mapping[str, Any]]
+Changes = Mapping[str, Any]  # values by dotted key; None leaves the key out
+Found = dict[str, Any]
+_LAST = 5  # rounds
+
+
+@dataclass(frozen=True)
+class Case:
+    """A federation, and what is changed about it."""
+
+    name: str
+    stated: str  # what is claimed, and by this table confirmed or not
+    base: Tables
+    sides: Mapping[str, Changes]  # the first is what the others are compared with
+    seeded: Sequence[str] = ("run.seed",)  # keys that get the number of the seed
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run."""
+
+    case: Case
+    side: str
+    seed: int
+
+    @property
+    def tables(self) -> dict[str, dict[str, Any]]:
+        """Its config."""
+        changes = {**self.case.sides[self.side], **dict.fromkeys(self.case.seeded, self.seed)}
+        return changed(self.case.base, {**changes, "run.cores": 1})
+
+    @property
+    def key(self) -> str:
+        """By which it is found again: name, side, seed and a digest of the config."""
+        digest = hashlib.sha256(json.dumps(self.tables, sort_keys=True).encode()).hexdigest()[:12]
+        return f"{self.case.name}, {self.side}, {self.seed}, {digest}"
+
+
+def changed(base: Tables, changes: Changes) -> dict[str, dict[str, Any]]:
+    """The tables with other values for some dotted keys."""
+    tables = {name: dict(table) for name, table in base.items()}
+    for dotted, value in changes.items():
+        table, key = dotted.split(".")
+        if value is None:
+            tables.get(table, {}).pop(key, None)
+        else:
+            tables.setdefault(table, {})[key] = value
+    return tables
+
+
+DIGITS: Tables = {  # the example of the sampling contract
+    "data": {"name": "digits"},
+    "partition": {"kind": "label_dirichlet", "clients": 20, "beta": 0.5},
+    "model": {"name": "softmax"},
+    "training": {
+        "rounds": 30, "epochs": 2, "batch_size": 16, "learning_rate": 0.1, "learning_rate_decay": 0.98,
+    },
+    "contract": {"prior": "uniform:0.5,1.5", "total_budget": 100},
+}  # fmt: skip
+PLAIN: Changes = {"training.aggregation": "plain"}
+MEMORY: Changes = {"training.aggregation": "memory"}
+PAID = ("run.seed", "contract.cost_seed")
+
+
+def _sampling() -> Iterator[Case]:
+    """Memory under a sampling contract."""
+    stated = {
+        100: "87.9 -> 92.3 % at budget 100",
+        200: "without memory 91.9 % costs 200",
+        300: "without memory 92.6 % costs 300",
+    }
+    for budget, claim in stated.items():
+        base = changed(DIGITS, {"contract.total_budget": budget})
+        yield Case(f"digits-budget-{budget}", claim, base, {"plain": PLAIN, "memory": MEMORY}, PAID)
+
+    wide = {
+        "data.name": "mnist", "partition.kind": "label_count", "partition.k": 2, "partition.beta": None,
+        "partition.clients": 50, "training.batch_size": 64, "training.epochs": 1,
+        "training.learning_rate": 0.05, "contract.total_budget": 500,
+    }  # fmt: skip
+    yield Case(
+        "mnist-two-classes", "88.7 -> 89.8 % at budget 500", changed(DIGITS, wide),
+        {"plain": PLAIN, "memory": MEMORY}, PAID,
+    )  # fmt: skip
+    weights = {f"g = {g:g}": {**MEMORY, "training.memory_weight": g} for g in (0.0, 0.25, 0.5, 0.75, 1.0)}
+    for budget in (30, 60, 100, 300):
+        base = changed(DIGITS, {"contract.total_budget": budget})
+        yield Case(f"digits-g-budget-{budget}", "g = 1 fails at small q", base, weights, PAID)
+
+
+def _server() -> Iterator[Case]:
+    """One local step, so that optimizers made anew every round are SGD and a sign step."""
+    base = changed(
+        DIGITS,
+        {
+            "training.steps": 1,
+            "training.epochs": None,
+            "training.batch_size": 32,
+            "training.learning_rate": 0.3,
+        },
+    )
+    del base["contract"]
+    yield Case(
+        "one-local-step",
+        "local momentum is SGD, local adam a sign step",
+        base,
+        {
+            "sgd": {},
+            "local momentum": {"training.optimizer": "momentum"},
+            "local adam": {"training.optimizer": "adam", "training.learning_rate": 0.01},
+            "server momentum": {"training.server_optimizer": "momentum"},
+            "server adam": {"training.server_optimizer": "adam", "training.server_learning_rate": 0.1},
+        },
+    )
+
+
+CASES: tuple[Case, ...] = (*_sampling(), *_server())
+
+
+def measure(cell: Cell) -> Found:
+    """What a run comes to."""
+    from bonafed.runs import config, setting, training
+
+    began = time.perf_counter()
+    made = setting.prepare(config.from_tables(cell.tables))
+    result = training.train(made)
+    accuracies = [row["test_accuracy"] for row in result.metrics if row["test_accuracy"] is not None]
+    summary = result.summary
+    return {
+        "key": cell.key,
+        "accuracy": summary["test_accuracy"],
+        "last": statistics.mean(accuracies[-_LAST:]),
+        "loss": summary["test_loss"],
+        "spend": summary["spend"],
+        "epsilon": summary["epsilon"],
+        "seconds": round(time.perf_counter() - began, 1),
+    }
+
+
+def spread(values: Sequence[float], scale: float = 100.0, sign: str = "") -> str:
+    """Mean and standard error of the mean."""
+    mean = scale * statistics.mean(values)
+    if len(values) < 2:
+        return f"{mean:{sign}.1f}"
+    return f"{mean:{sign}.1f} ± {scale * statistics.stdev(values) / len(values) ** 0.5:.1f}"
+
+
+def table(cases: Sequence[Case], seeds: int, done: Mapping[str, Found]) -> str:
+    """A line per side that was measured: means over seeds, differences seed by seed."""
+    lines = [
+        "| case | side | seeds | accuracy, % | against the first | last five rounds, % | money | epsilon |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for case in cases:
+        first = next(iter(case.sides))
+        before = {seed: done.get(Cell(case, first, seed).key) for seed in range(seeds)}
+        for side in case.sides:
+            found = {seed: row for seed in range(seeds) if (row := done.get(Cell(case, side, seed).key))}
+            if not found:
+                continue
+            both = [
+                row["accuracy"] - other["accuracy"]
+                for seed, row in found.items()
+                if (other := before[seed])
+            ]
+            rows = list(found.values())
+            lines.append(
+                f"| {case.name if side == first else ''} | {side} | {len(rows)} "
+                f"| {spread([row['accuracy'] for row in rows])} "
+                f"| {spread(both, sign='+') if both and side != first else ''} "
+                f"| {spread([row['last'] for row in rows])} "
+                f"| {_mean(row['spend'] for row in rows)} | {_mean(row['epsilon'] for row in rows)} |"
+            )
+        lines.append(f"| | | | | | | | stated: {case.stated} |")
+    return "\n".join(lines)
+
+
+def _mean(values: Iterator[float | None]) -> str:
+    there = [value for value in values if value is not None]
+    return f"{statistics.mean(there):.4g}" if there else ""
+
+
+def kept(path: Path | None) -> dict[str, Found]:
+    """Cells that were measured before."""
+    if path is None or not path.exists():
+        return {}
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    return {row["key"]: row for row in rows}
+
+
+def main() -> None:
+    """Measure what is missing, and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", default="*", help="cases by name, such as 'digits*'")
+    parser.add_argument("--seeds", type=int, default=5, metavar="N")
+    parser.add_argument("--processes", type=int, default=1, metavar="N")
+    parser.add_argument("--json", type=Path, help="append cells; what is there is not measured again")
+    options = parser.parse_args()
+    for name in ("seeds", "processes"):
+        if getattr(options, name) < 1:
+            parser.error(f"--{name} must be at least 1, got {getattr(options, name)}")
+    cases = [case for case in CASES if fnmatch(case.name, options.only)]
+    if not cases:
+        parser.error(f"--only must match one of {', '.join(case.name for case in CASES)}")
+    os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    done = kept(options.json)
+    missing = [
+        cell
+        for case in cases
+        for seed in range(options.seeds)
+        for side in case.sides
+        if (cell := Cell(case, side, seed)).key not in done
+    ]
+    with ProcessPoolExecutor(options.processes, mp_context=get_context("spawn")) as pool:
+        for future in as_completed([pool.submit(measure, cell) for cell in missing]):
+            found = future.result()
+            done[found["key"]] = found
+            print(
+                f"{found['key']}: {found['accuracy']:.4f}, {found['seconds']} s",
+                file=sys.stderr,
+                flush=True,
+            )
+            if options.json is not None:
+                with options.json.open("a") as file:
+                    file.write(json.dumps(found) + "\n")
+    print(table(cases, options.seeds, done))
+
+
+if __name__ == "__main__":
+    main()
