@@ -90,6 +90,7 @@ DIGITS: Tables = {  # the example of the sampling contract
 PLAIN: Changes = {"training.aggregation": "plain"}
 MEMORY: Changes = {"training.aggregation": "memory"}
 PAID = ("run.seed", "contract.cost_seed")
+BOUGHT = ("run.seed", "jsam.cost_seed")
 
 
 def _sampling() -> Iterator[Case]:
@@ -144,7 +145,39 @@ def _server() -> Iterator[Case]:
     )
 
 
-CASES: tuple[Case, ...] = (*_sampling(), *_server())
+def _noise_on_sum() -> Iterator[Case]:
+    """Noise once on the sum instead of at every client: at the same epsilon, or at the same money."""
+    base: Tables = {
+        "data": {"name": "digits", "classes": 10},
+        "partition": {"kind": "iid", "clients": 10},
+        "model": {"name": "softmax"},
+        "training": {"rounds": 30, "steps": 1, "batch_size": 1000, "learning_rate": 2.0},
+        "privacy": {"epsilon": 1.0, "delta": 1e-5, "clip": 1.0, "noise": "reproducible"},
+    }
+    sides = {"client": {}, "sum": {"privacy.noise_at": "sum"}}
+    yield Case("digits-noise-on-sum", "42 -> 82 %, 10 clients, epsilon 1", base, sides)
+    wide = {
+        "data.name": "mnist", "partition.clients": 50, "training.batch_size": 2000, "privacy.epsilon": 0.5,
+    }  # fmt: skip
+    yield Case("mnist-noise-on-sum", "43 -> 83 %, 50 clients, epsilon 0.5", changed(base, wide), sides)
+    bought = {
+        "partition.kind": "label_count", "partition.k": 2, "training.rounds": 60,
+        "jsam.prior": "uniform:0,1", "jsam.smoothness": 0.5, "jsam.clip": 1.0, "jsam.expected_budget": 20.0,
+        "jsam.noise": "reproducible",
+    }  # fmt: skip
+    tables = changed(base, bought)
+    del tables["privacy"]
+    stated = "50 -> 82 %, with weights 84.6 %, at the same money"
+    sides = {"client": {}, "sum": {"jsam.noise_at": "sum"}}
+    yield Case("digits-jsam-on-sum", stated, tables, sides, BOUGHT)
+    wide = {
+        "data.name": "mnist", "partition.clients": 50, "training.batch_size": 2000,
+        "jsam.expected_budget": 30.0,
+    }  # fmt: skip
+    yield Case("mnist-jsam-on-sum", stated, changed(tables, wide), sides, BOUGHT)
+
+
+CASES: tuple[Case, ...] = (*_sampling(), *_server(), *_noise_on_sum())
 
 
 def measure(cell: Cell) -> Found:

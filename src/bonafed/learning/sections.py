@@ -20,10 +20,16 @@ PROPOSITION_1 = "proposition-1"  # the learning rates that follow the convergenc
 PROPOSITION_1_PRINTED = "proposition-1-printed"  # those its paper prints (erratum S-E11)
 BY_THEOREM = (PROPOSITION_1, PROPOSITION_1_PRINTED)
 NoiseSource = Literal["secret", "reproducible"]
+NoiseAt = Literal["client", "sum"]  # who adds noise: every client to its gradients, or all once to a sum
 BadUpdatePolicy = Literal["raise", "skip"]
 REPRODUCIBLE = (
     "the noise is reproducible: whoever knows the seed, which is in this folder, can remove it, so that "
     "the epsilon is a figure for studies and protects nobody"
+)
+NOISE_AT = (
+    'Each client adds noise to its gradients, which protects also against the server; or "sum": noise is '
+    "added once to the sum, far less of it, which protects against whoever sees models, not against a "
+    "server that sees single updates."
 )
 _MOMENTUM = 0.9  # the default; written into the config of every run, whatever its optimizer
 
@@ -271,8 +277,12 @@ class Privacy(Section):
     adjacency: str = key(text, "", help="What the promise refers to; follows from the batches.")
     calibration: str = key(one_of(Calibration), "exact", help='Of the noise; or "zcdp", "printed".')
     noise: str = key(one_of(NoiseSource), "secret", help='Or "reproducible": the seed can remove it.')
+    noise_at: str = key(one_of(NoiseAt), "client", help=NOISE_AT)
 
     def _agree(self) -> None:
+        if self.noise_at == "sum" and self.batches != "passes":
+            rule = 'must be "passes" with noise_at = "sum", whose account is for replacing a record'
+            raise InvalidValue("batches", rule, repr(self.batches))
         right = ADD_OR_REMOVE if self.batches == "poisson" else REPLACE
         if self.adjacency not in ("", right):
             rule = f'must be "{right}" with batches = "{self.batches}", whose promise it is'

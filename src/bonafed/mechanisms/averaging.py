@@ -41,6 +41,7 @@ from bonafed.learning.privacy import (
 )
 from bonafed.learning.rounds import failures, require_all, training_tasks
 from bonafed.learning.sections import (
+    NoiseAt,
     NoiseSource,
     Privacy,
 )
@@ -53,9 +54,16 @@ from bonafed.learning.server import (
     remembering,
     stepped,
 )
+from bonafed.learning.sum_noise import SumNoise, require_one_step, round_noise
 from bonafed.learning.work import LocalTraining, record_steps, sampling_rate, step_count
 from bonafed.mechanisms.private_training import course_of, noise_note
-from bonafed.mechanisms.promises import Promise, noise_multipliers, privacy_notes
+from bonafed.mechanisms.promises import (
+    PROTECTS,
+    Promise,
+    noise_multipliers,
+    privacy_notes,
+    sum_multipliers,
+)
 from bonafed.mechanisms.protocol import (
     Agreement,
     Answers,
@@ -170,6 +178,7 @@ class Unpaid:
             np.full(len(agreement.members), section.epsilon), section.delta, section.clip,
             cast(Batches, section.batches), cast(Calibration, section.calibration),
             cast(NoiseSource, section.noise), cast(Adjacency, section.adjacency),
+            cast(NoiseAt, section.noise_at),
         )  # fmt: skip
 
     def settle(self, account: Account) -> Statement:
@@ -191,13 +200,17 @@ class AveragingState:
     releases: Ints  # (N,) how many a record of each client can be in
     spend: float
     server: ServerState
+    # (N,) inverse squared multipliers of all releases so far, where noise on sums makes them differ
+    lost: Floats | None = None
 
     def arrays(self) -> Arrays:
         """Everything that changes."""
+        lost = {} if self.lost is None else {"lost": self.lost}
         return {
             "round": np.array(self.round_number), "model": self.model, "spend": np.array(self.spend),
             "participations": self.participations, "delivered": self.delivered, "releases": self.releases,
             **self.server.arrays(),
+            **lost,
         }  # fmt: skip
 
 
@@ -261,13 +274,17 @@ class Averaging(Answers):
         none = np.zeros(len(agreement.members), dtype=np.int64)
         multipliers = self._noise_multipliers(agreement)
         server = self.server.begin(len(agreement.members), len(start))
-        return AveragingState(agreement, multipliers, 0, np.array(start), none, none, none, 0.0, server)
+        lost = np.zeros(none.size) if self._on_sum(agreement) else None
+        return AveragingState(
+            agreement, multipliers, 0, np.array(start), none, none, none, 0.0, server, lost
+        )
 
     def restore(self, agreement: Agreement, arrays: Arrays) -> AveragingState:
         return AveragingState(
             agreement, self._noise_multipliers(agreement), int(arrays["round"]), arrays["model"],
             arrays["participations"], arrays["delivered"], arrays["releases"], float(arrays["spend"]),
             ServerState.restore(arrays),
+            arrays["lost"] if self._on_sum(agreement) else None,
         )  # fmt: skip
 
     def advance(self, state: AveragingState, federation: Federation) -> tuple[AveragingState, Round]:
@@ -275,16 +292,20 @@ class Averaging(Answers):
         agreement, names = state.agreement, state.agreement.members.names
         who = self.rules.participation(agreement, number)  # (1)
         spec = self.local_training(number, agreement)
+        noise = self._sum_noise(state, who, spec)
         tasks = training_tasks(
-            names, state.model, who, spec, round_number=number, seed=self.config.run.seed,
-            noise_multipliers=state.noise_multipliers,
+            names, state.model, who, spec if noise is None else replace(spec, weight_decay=0.0),
+            round_number=number, seed=self.config.run.seed,
+            noise_multipliers=state.noise_multipliers if noise is None else None,
         )  # fmt: skip
-        total, change, server = self._changed(state, federation, tasks, who)  # (2)
+        total, change, server = self._changed(state, federation, tasks, who, noise)  # (2)
+        if noise is not None:
+            change = change - _decay(state.model, who, spec)
         if self.config.local.on_bad_update == "raise":
             require_all(tasks, total, number)
         after, server = stepped(state.model, change, self.server, server, number)  # (3)
         spend = self.rules.spend(agreement, number, who)  # (4)
-        releases = self._releases(state, who, spec, total.releases, federation)
+        releases = noise.releases if noise else self._releases(state, who, spec, total.releases, federation)
         following = self._counted(
             replace(state, server=server), after, who, total.delivered, releases, spend
         )
@@ -300,11 +321,16 @@ class Averaging(Answers):
         )
 
     def _changed(
-        self, state: AveragingState, federation: Federation, tasks: Sequence[Task], who: Participation
+        self,
+        state: AveragingState,
+        federation: Federation,
+        tasks: Sequence[Task],
+        who: Participation,
+        noise: SumNoise | None,
     ) -> tuple[Total, Floats, ServerState]:
         """(2), and the change of (3): who delivered, (P,) how weights are to change, what is remembered."""
         if not self.server.remembers:
-            total = federation.total(tasks, who.weights)
+            total = federation.total(tasks, who.weights, 0.0 if noise is None else noise.sd)
             return total, plain_change(who, total, fill_in=not self.private), state.server
         replies, size = federation.replies(tasks), state.model.size
         total = corrections(tasks, replies, who, self.server, state.server, size)
@@ -375,9 +401,11 @@ class Averaging(Answers):
         clients = len(state.participations)
         # in a private run failures are not disclosed, not even to the checkpoint: as if all had delivered
         usable = who.clients if self.private else who.clients[np.array(delivered, dtype=bool)]
-        given_away = state.releases.copy()
+        given_away, lost = state.releases.copy(), None if state.lost is None else state.lost.copy()
         for release in releases:
             given_away[release.client] += release.times
+            if lost is not None:
+                lost[release.client] += release.times / release.multiplier**2
         return replace(
             state,
             round_number=state.round_number + 1,
@@ -386,6 +414,7 @@ class Averaging(Answers):
             delivered=state.delivered + np.bincount(usable, minlength=clients),
             releases=given_away,
             spend=state.spend + (spend or 0.0),
+            lost=lost,
         )
 
     def models(self, state: AveragingState) -> NDArray[Any]:
@@ -405,7 +434,10 @@ class Averaging(Answers):
             statement = replace(statement, notes=(*statement.notes, remembered(state)))
         if promise is None or epsilon is None:
             return statement
-        facts = {"delta": promise.delta, "adjacency": promise.adjacency, "noise": promise.noise}
+        facts = {
+            "delta": promise.delta, "adjacency": promise.adjacency, "noise": promise.noise,
+            "noise_at": promise.noise_at,
+        }  # fmt: skip
         return replace(
             statement,
             columns={**statement.columns, "epsilon": epsilon.tolist()},
@@ -415,6 +447,7 @@ class Averaging(Answers):
                 "largest_epsilon": float(epsilon.max()),
                 "delta": promise.delta,
                 "adjacency": promise.adjacency,
+                "protects_against": PROTECTS[promise.noise_at],
             },
             facts={**statement.facts, **facts},
             notes=(*privacy_notes(promise, float(epsilon.max())), *statement.notes),
@@ -435,17 +468,38 @@ class Averaging(Answers):
         promise = self.rules.promise(agreement)
         if promise is None:
             return None
-        turns = np.zeros(len(agreement.members), dtype=np.int64)
-        for number in range(1, self.rounds + 1):
-            np.add.at(turns, self.rules.participation(agreement, number).clients, 1)
-        spec = self.local_training(1, agreement)
+        members, spec = agreement.members, self.local_training(1, agreement)
+        rounds = [self.rules.participation(agreement, number + 1) for number in range(self.rounds)]
+        if promise.noise_at == "sum":
+            require_one_step(spec, members.names, members.sizes)
+            with named(promise.table):
+                return sum_multipliers(promise, rounds, members.sizes, spec, self.parameters)
+        turns = np.zeros(len(members), dtype=np.int64)
+        for who in rounds:
+            np.add.at(turns, who.clients, 1)
         with named(promise.table):
-            return noise_multipliers(promise, turns, agreement.members.sizes, spec, self.parameters)
+            return noise_multipliers(promise, turns, members.sizes, spec, self.parameters)
+
+    def _on_sum(self, agreement: Agreement) -> bool:
+        promise = self.rules.promise(agreement)
+        return promise is not None and promise.noise_at == "sum"
+
+    def _sum_noise(self, state: AveragingState, who: Participation, spec: LocalTraining) -> SumNoise | None:
+        """The noise on the sum of the next round; None: clients add their own, or there is none."""
+        if state.lost is None:
+            return None
+        assert state.noise_multipliers is not None  # something was promised
+        return round_noise(
+            who, state.noise_multipliers, state.agreement.members.sizes, spec, state.model,
+            state.round_number + 1,
+        )  # fmt: skip
 
     def _epsilons(self, state: AveragingState, promise: Promise) -> Floats:
         """(N,) what the ledger says."""
         multipliers, spec = state.noise_multipliers, self.local_training(1, state.agreement)
         assert multipliers is not None  # something was promised
+        if state.lost is not None:
+            return np.array([_epsilon_of(lost, promise.delta) for lost in state.lost.tolist()])
 
         @cache
         def spent(multiplier: float, times: int, rate: float | None) -> float:  # many clients are alike
@@ -464,6 +518,8 @@ class Averaging(Answers):
         promise = self.rules.promise(state.agreement)
         if promise is None or state.noise_multipliers is None:
             return None
+        if state.lost is not None:
+            return _epsilon_of(float(state.lost.max()), promise.delta)
         every, number = self.config.run.evaluate_every, state.round_number
         if promise.batches == "poisson":
             looked = number % every == 0 or number == self.rounds
@@ -475,6 +531,20 @@ class Averaging(Answers):
         worst = int(released[lost.argmax()])
         sigma, times = float(state.noise_multipliers[worst]), int(state.releases[worst])
         return Ledger((Release(0, 0, sigma, times),)).epsilon(0, promise.delta)
+
+
+def _epsilon_of(lost: float, delta: float) -> float:
+    """Of releases whose inverse squared multipliers add up to this."""
+    return Ledger((Release(0, 0, lost**-0.5, 1),)).epsilon(0, delta) if lost else 0.0
+
+
+def _decay(model: NDArray[Any], who: Participation, spec: LocalTraining) -> Floats:
+    """(P,) the weight decay of a round, which clients leave to the server where noise is on the sum.
+
+    It does not look at records, and is in full whoever failed.
+    """
+    factor = spec.learning_rate * spec.weight_decay * float(who.weights.sum())
+    return factor * model.astype(np.float64)
 
 
 def remembered(state: AveragingState) -> str:

@@ -62,6 +62,12 @@ class Config:
         return next((str(noise) for noise in values if noise is not None), None)
 
     @property
+    def noise_at(self) -> str | None:
+        """Who adds it, "client" or "sum"; None: the run is not private, or the mechanism knows one way."""
+        values = (getattr(section, "noise_at", None) for section in (self.privacy, self.own))
+        return next((str(where) for where in values if where is not None), None)
+
+    @property
     def local(self) -> Training:
         """[training] of a mechanism that needs it."""
         assert self.training is not None  # a table such a slice does not make optional

@@ -36,6 +36,8 @@ def require_memory_possible(config: Config) -> Config:
 
 def against_memory(config: Config) -> str | None:
     """Why updates cannot be remembered in such a run; None: they can."""
+    if config.noise_at == "sum":
+        return 'with noise_at = "sum": no single update is seen'
     if config.noise is not None and config.local.on_bad_update == "skip":
         return "in a private run that skips who fails: what is remembered would tell who did"
     return None

@@ -48,6 +48,7 @@ def summarise(setting: Setting, records: Sequence[JSONObject], statement: Statem
         "seconds": round(sum(record["seconds"] for record in records), 3),
         "spend": math.fsum(spends) if spends else None,
         "epsilon": epsilon,
+        "protects_against": statement.totals.get("protects_against"),
         "statement": statement.to_json(),
         "notes": list(statement.notes),
     }
@@ -118,6 +119,7 @@ def _rows(summary: JSONObject) -> list[tuple[str, Cell]]:
         ("best test accuracy", _percent(summary["best_test_accuracy"])),
         ("money spent", None if summary["spend"] is None else f"{summary['spend']:,.2f}"),
         ("largest epsilon", _digits(summary["epsilon"])),
+        ("it holds against", summary.get("protects_against")),
         ("failures", summary["failures"] or None),
         ("seconds of training", f"{summary['seconds']:,.2f}"),
     ]

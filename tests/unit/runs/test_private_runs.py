@@ -157,6 +157,10 @@ def assert_no_trace(one, other):
         (*PRIVACY, "training.optimizer=adam", "training.epochs=2", "training.learning_rate=1e-3"),
         (*PRIVACY, "contract.prior=uniform:0.5,1.5", "contract.total_budget=12"),
         JSAM,
+        (*PRIVACY, "privacy.noise_at=sum", "training.steps=1", "training.on_bad_update=skip"),
+        (*PRIVACY, "privacy.noise_at=sum", "training.steps=1", "contract.prior=uniform:0.5,1.5",
+         "contract.total_budget=12"),
+        (*JSAM, "jsam.noise_at=sum"),
     ],
 )  # fmt: skip
 def test_folders_of_neighbours_differ_in_nothing_that_has_no_noise(make, tmp_path, changes):

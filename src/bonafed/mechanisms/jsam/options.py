@@ -12,12 +12,13 @@ from bonafed.checks import Floats
 from bonafed.economics.priors import Prior
 from bonafed.economics.registry import PRIOR_FORMS, parse_prior
 from bonafed.errors import InvalidValue, MissingValue
+from bonafed.learning.sections import NOISE_AT, NoiseAt
 from bonafed.mechanisms.contracts.canonical import coin_commitment
 from bonafed.mechanisms.jsam.capped import checked_cap
 from bonafed.mechanisms.jsam.noise import Ingredients, Noise, scale_of
 from bonafed.mechanisms.jsam.section import caps_by_name
 from bonafed.reports import read_clients, read_one_per_client, read_reports
-from bonafed.sections import Section, key
+from bonafed.sections import Section, key, one_of
 from bonafed.spelling import numeral
 
 if TYPE_CHECKING:
@@ -91,6 +92,8 @@ class NoiseOptions(Section):
         metavar="E",
         help="Most epsilon to buy from a client: a number, or a FILE.csv with one per client (public).",
     )
+
+    noise_at: NoiseAt = key(one_of(NoiseAt), "client", help=NOISE_AT)
 
     @property
     def _for_a_contract(self) -> bool:

@@ -14,9 +14,9 @@ from bonafed.economics.registry import PRIOR_FORMS
 from bonafed.economics.registry import prior as prior_rule
 from bonafed.errors import InvalidValue, MissingValue
 from bonafed.learning.federation import Roster
-from bonafed.learning.sections import NoiseSource, Training
+from bonafed.learning.sections import NOISE_AT, NoiseAt, NoiseSource, Training
 from bonafed.mechanisms.jsam.noise import Noise, noise_of
-from bonafed.mechanisms.jsam.schemes import LARGEST_LOSSES, PUBLISHED, WITH_MEMBERS, Scheme
+from bonafed.mechanisms.jsam.schemes import LARGEST_LOSSES, OPTIMAL, PUBLISHED, WITH_MEMBERS, Scheme
 from bonafed.mechanisms.protocol import Config
 from bonafed.mechanisms.server_rules import require_memory_possible
 from bonafed.sections import Section, flag, key, one_of
@@ -84,6 +84,13 @@ class JsamSection(Section):
     noise: str = key(
         one_of(NoiseSource), "secret", help='Or "reproducible": whoever knows the seed can subtract it.'
     )
+    noise_at: str = key(
+        one_of(NoiseAt),
+        "client",
+        help=NOISE_AT
+        + ' With "sum" whoever is selected takes part in every round, with its weight; nobody is '
+        "drawn.",
+    )
     clear_losses: bool = key(
         flag,
         False,
@@ -103,6 +110,7 @@ class JsamSection(Section):
             rule = f'must be "seed" with {what}, which cannot be published: coins belong to a contract'
             raise InvalidValue("coins", rule, repr(self.coins))
         self._agree_on_noise_and_money()
+        self._agree_on_sums()
         if isinstance(self.max_epsilon, tuple | Mapping) and self.scheme == "cheapest":
             each = self.max_epsilon
             caps = list(each.values() if isinstance(each, Mapping) else each)
@@ -124,6 +132,16 @@ class JsamSection(Section):
             for name in ("eta", "expected_budget"):
                 if getattr(self, name) is not None:
                     raise InvalidValue("budget", f"must not be given with {name}", self.budget)
+
+    def _agree_on_sums(self) -> None:
+        if self.noise_at != "sum":
+            return
+        if self.coins == VERIFIABLE:
+            rule = 'must be "seed" with noise_at = "sum", where nobody is drawn'
+            raise InvalidValue("coins", rule, repr(self.coins))
+        if self.max_epsilon is not None and self.scheme in OPTIMAL:
+            rule = f'must not be given with noise_at = "sum" and scheme {self.scheme}'
+            raise InvalidValue("max_epsilon", rule, repr(self.max_epsilon)[:60])
 
     def caps(self, members: Roster) -> float | Floats | None:
         """Most that is bought from each client of a roster."""

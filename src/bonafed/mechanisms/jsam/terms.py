@@ -19,6 +19,7 @@ from bonafed.economics import money
 from bonafed.economics.claims import within_error
 from bonafed.economics.discrete import Empirical
 from bonafed.economics.priors import Prior
+from bonafed.learning.sections import NoiseAt
 from bonafed.mechanisms.jsam.payments import PrivacySettlement, privacy_warning
 from bonafed.mechanisms.protocol import Lottery
 from bonafed.shown import Block, Cell, Column, Document, JSONObject, Shown, Table, counted, pairs
@@ -29,6 +30,11 @@ if TYPE_CHECKING:
 
 _MOST_ROWS = 20  # clients shown; all of them are in the CSV and in the plain data
 NOT_ADMITTED = "not admitted"
+SELECTED = {"client": "selected with", "sum": "weight"}  # heading of the selection
+SELECTION = {
+    "client": "selected with: probability of each draw",
+    "sum": "weight: in the sum of every round",
+}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -43,6 +49,7 @@ class JsamTerms(Shown):
     expected_budget: float | None = None  # money on average over the prior, where that was promised
     budget: float | None = None  # money at most for these reports, where that was asked for
     digest: str | None = None  # of the contract, where there is one
+    noise_at: NoiseAt = "client"
 
     @property
     def reports(self) -> Floats:
@@ -56,7 +63,7 @@ class JsamTerms(Shown):
 
     @property
     def selection(self) -> Floats:
-        """(N,) probability of each draw."""
+        """(N,) probability of each draw; with noise on the sum, weight in every round."""
         return self.settlement.allocation.selection
 
     @property
@@ -161,7 +168,7 @@ class JsamTerms(Shown):
 
     def document(self) -> Document:
         columns = (
-            Column("client", left=True), Column("report", ".6g"), Column("selected with", ".4f"),
+            Column("client", left=True), Column("report", ".6g"), Column(SELECTED[self.noise_at], ".4f"),
             Column("epsilon", ".4g"), Column("payment"),
         )  # fmt: skip
         rows = [
@@ -172,9 +179,7 @@ class JsamTerms(Shown):
             for row, amount in zip(self.rows()[:_MOST_ROWS], self.amounts(), strict=False)
         ]  # fmt: skip
         more = len(self.clients) - len(rows)
-        caption = (
-            "report: cost of one unit of epsilon; selected with: probability of each draw; payment: once"
-        )
+        caption = f"report: cost of one unit of epsilon; {SELECTION[self.noise_at]}; payment: once"
         if more:
             caption += f"; and {counted(more, 'more client')}: the CSV file and --json list all of them"
         plan = self.settlement.allocation
