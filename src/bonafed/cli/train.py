@@ -288,9 +288,12 @@ def _show(place: Path, document: Document, how: str, as_json: bool) -> None:
 
 @contextmanager
 def _progress(
-    rounds: int, rounds_before: int, terminal: Any
+    rounds: int | None, rounds_before: int, terminal: Any
 ) -> Iterator[Callable[[RoundRecord], None] | None]:
-    """A bar with rounds, phase, loss, accuracy and time left on a terminal; nothing elsewhere."""
+    """A bar with rounds, phase, loss, accuracy and time left on a terminal; nothing elsewhere.
+
+    Where their number is not known, it says what is being done instead.
+    """
     if not terminal.is_terminal:
         yield None
         return
@@ -306,10 +309,10 @@ def _progress(
     )
     with Progress(*columns, console=terminal) as bar:
         task = bar.add_task("", total=rounds, completed=rounds_before, state="")
-        parts = {"phase": "", "loss": "", "accuracy": ""}
+        parts = {"phase": "", "doing": "", "loss": "", "accuracy": ""}
 
         def on_round(record: RoundRecord) -> None:
-            parts["phase"] = record.phase
+            parts["phase"], parts["doing"] = record.phase, record.doing
             if record.train_loss is not None:
                 parts["loss"] = f"loss {record.train_loss:.4f}"
             elif record.test_loss is not None:  # a private run reports no training loss

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import math
 import secrets
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -82,7 +83,7 @@ def train(
     """
     if folder is None:
         with tempfile.TemporaryDirectory(prefix="bonafed-") as place:
-            never = replace(setting.config.run, checkpoint_every=setting.mechanism.rounds)
+            never = replace(setting.config.run, checkpoint_every=sys.maxsize)  # but for the last round
             short = replace(setting, config=replace(setting.config, run=never))
             result = train(
                 short,
@@ -148,7 +149,7 @@ class _Run:
             if isinstance(self._federation, AbstractContextManager):
                 stack.enter_context(self._federation)
             state, records = self._begin()
-            while state.round_number < mechanism.rounds:
+            while not mechanism.finished(state):
                 state = self._round(state, records)
             self._tell("settling")
             statement = mechanism.settle(state, self._federation)
@@ -182,7 +183,7 @@ class _Run:
             return following
         inside = _rounds_of_phase(records, what.phase) + 1
         run = self._setting.config.run
-        last = number == mechanism.rounds or what.ends_phase
+        last = mechanism.finished(following) or what.ends_phase
         loss, accuracy = math.nan, math.nan
         if inside % run.evaluate_every == 0 or last:
             loss, accuracy = self._look(mechanism.models(following))  # (2)
@@ -223,6 +224,7 @@ class _Run:
             releases=[_release_row(names[release.client], release) for release in what.releases],
             seconds=seconds,
             phase=what.phase,
+            doing=what.doing,
         )
 
     def _keep_simulation(self, state: State) -> None:

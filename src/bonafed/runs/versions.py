@@ -25,7 +25,7 @@ _WHY = (
 )
 
 
-def versions(seed: int, rounds: int, digest: str, model: str) -> JSONObject:
+def versions(seed: int, rounds: int | None, digest: str, model: str) -> JSONObject:
     """The content of versions.json; `digest` is that of data and partition, `model` that of the module."""
     libraries = {name: metadata.version(name) for name in ("numpy", "scipy", "torch")}
     return {
@@ -33,7 +33,7 @@ def versions(seed: int, rounds: int, digest: str, model: str) -> JSONObject:
         "python": platform.python_version(),
         **libraries,
         "seed": seed,
-        "rounds": rounds,  # of all phases
+        "rounds": rounds,  # of all phases; null: it ends by itself
         "data": digest,
         "model": model,
     }
@@ -108,7 +108,7 @@ def begin_or_resume(
     resume: bool,
     start: NDArray[Any],
     model: str,
-    rounds: int,
+    rounds: int | None,
     files: Mapping[str, bytes],
     coins: bytes | None = None,
 ) -> tuple[NDArray[Any], Source | None]:

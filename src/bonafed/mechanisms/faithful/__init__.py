@@ -15,7 +15,10 @@ from bonafed.mechanisms.faithful.private import (
     private_faithful,
 )
 from bonafed.mechanisms.faithful.private_plan import PrivatePlan, plan_private
-from bonafed.mechanisms.faithful.protocol import Aggregation, Outcome, faithful, pay, train
+from bonafed.mechanisms.faithful.asking import Aggregation
+from bonafed.mechanisms.faithful.outcome import Outcome
+from bonafed.mechanisms.faithful.protocol import faithful
+from bonafed.mechanisms.faithful.stepwise import pay, train
 from bonafed.mechanisms.faithful.vcg import Payments, minimise, newton_payments, vcg_payments
 
 __all__ = [

@@ -22,7 +22,7 @@ from bonafed.mechanisms.faithful.agents import Agent, agent_kind, amplify
 from bonafed.mechanisms.faithful.cheating import FACTORS
 from bonafed.mechanisms.faithful.deviating import Deviating
 from bonafed.mechanisms.faithful.mechanism import FaithfulLearning, FaithfulState, lying
-from bonafed.mechanisms.faithful.protocol import Outcome
+from bonafed.mechanisms.faithful.outcome import Outcome
 from bonafed.mechanisms.faithful.section import own_section
 from bonafed.mechanisms.protocol import Attack
 
@@ -116,6 +116,6 @@ def _trained(attack: Attack, lies: Mapping[str, Agent]) -> tuple[FaithfulState, 
     federation: Federation = Deviating(clients, lies) if lies else clients
     assert attack.start is not None  # `_why_not` looked
     state = mechanism.begin(attack.agreement, attack.start)
-    while state.round_number < mechanism.rounds:
+    while not mechanism.finished(state):
         state, _ = mechanism.advance(state, federation)
     return state, federation
