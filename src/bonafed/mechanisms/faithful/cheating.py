@@ -44,10 +44,10 @@ from bonafed.errors import Diverged, InvalidValue
 from bonafed.learning.problems.convex import Ints, Problem, RidgeRegression, SoftmaxRegression
 from bonafed.mechanisms.faithful import agents as cheats
 from bonafed.mechanisms.faithful.agents import Agent
-from bonafed.mechanisms.faithful.clusters import Clusters, cluster_payments
 from bonafed.mechanisms.faithful.asking import Aggregation
-from bonafed.mechanisms.faithful.stepwise import pay, train
+from bonafed.mechanisms.faithful.clusters import Clusters, cluster_payments
 from bonafed.mechanisms.faithful.reports import GROWTH
+from bonafed.mechanisms.faithful.stepwise import pay, train
 from bonafed.mechanisms.faithful.vcg import minima, minimise
 
 Variant = Literal["corrected", "left", "printed", "fedavg", "clusters"]
