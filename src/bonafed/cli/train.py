@@ -291,28 +291,26 @@ def _show(place: Path, document: Document, how: str, as_json: bool) -> None:
 
 @contextmanager
 def _progress(
-    rounds: int, rounds_before: int, terminal: Any
+    rounds: int | None, rounds_before: int, terminal: Any
 ) -> Iterator[Callable[[RoundRecord], None] | None]:
-    """A bar with rounds, phase, loss, accuracy and time left on a terminal; nothing elsewhere."""
+    """A bar with rounds, phase, loss, accuracy and time left on a terminal; nothing elsewhere.
+
+    Where their number is not known, it says what is being done instead.
+    """
     if not terminal.is_terminal:
         yield None
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (
-        TextColumn("round"),
-        MofNCompleteColumn(),
-        BarColumn(),
-        TextColumn("{task.fields[state]}", markup=False),
-        TimeRemainingColumn(),
-        TextColumn("left"),
-    )
+    known = (MofNCompleteColumn(), BarColumn()) if rounds is not None else (TextColumn("{task.completed}"),)
+    left = (TimeRemainingColumn(), TextColumn("left")) if rounds is not None else ()
+    columns = (TextColumn("round"), *known, TextColumn("{task.fields[state]}", markup=False), *left)
     with Progress(*columns, console=terminal) as bar:
         task = bar.add_task("", total=rounds, completed=rounds_before, state="")
-        parts = {"phase": "", "loss": "", "accuracy": ""}
+        parts = {"phase": "", "doing": "", "loss": "", "accuracy": ""}
 
         def on_round(record: RoundRecord) -> None:
-            parts["phase"] = printable(record.phase)
+            parts["phase"], parts["doing"] = printable(record.phase), printable(record.doing)
             if record.train_loss is not None:
                 parts["loss"] = f"loss {record.train_loss:.4f}"
             elif record.test_loss is not None:  # a private run reports no training loss

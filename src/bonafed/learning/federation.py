@@ -146,7 +146,19 @@ class Alone:
     rate: float = 0.0  # of these steps
 
 
-Work = Train | Gradients | Losses | Alone
+@dataclass(frozen=True, slots=True)
+class Slopes:
+    """How fast the objective changes on the way from each model but the last to the last one.
+
+    With W one of the former, w the last and d = w - W: the numbers grad(W + t d)·d for t at the nodes. The
+    answer is (m - 1, nodes), a row per way.
+    """
+
+    objective: Objective
+    nodes: tuple[float, ...]  # increasing, in [0, 1]
+
+
+Work = Train | Gradients | Losses | Alone | Slopes
 
 
 class Task(NamedTuple):
@@ -162,7 +174,7 @@ class Task(NamedTuple):
 class Reply:
     """What a client answered."""
 
-    values: Models  # (m, P) or (m, 1), as the work says
+    values: Models  # (m, P), (m, 1) or as the work says
     loss: float = float("nan")  # mean training loss over the steps
     steps: int = 0  # gradient steps taken
     releases: tuple[Release, ...] = ()
@@ -232,9 +244,19 @@ def checked_shares(tasks: Sequence[Task], shares: ArrayLike) -> Floats:
     parts = np.asarray(shares, dtype=np.float64)
     if parts.ndim not in (1, 2) or len(parts) != len(tasks):
         raise InvalidValue("shares", f"must be {len(tasks)}, one per task", f"shape {parts.shape}")
-    if parts.ndim == 2 and tasks and parts.shape[1] not in (1, models := len(tasks[0].models)):
-        raise InvalidValue("shares", f"must be one per model, {models} for each task", parts.shape[1])
+    if parts.ndim == 2 and tasks and parts.shape[1] not in (1, rows := answer_shape(tasks[0])[0]):
+        raise InvalidValue("shares", f"must be one per model, {rows} for each task", parts.shape[1])
     return parts
+
+
+def answer_shape(task: Task) -> tuple[int, int]:
+    """The shape of a client's answer."""
+    count, size = task.models.shape
+    if isinstance(task.work, Losses):
+        return (count if task.work.limit is None else 1), 1
+    if isinstance(task.work, Slopes):
+        return count - 1, len(task.work.nodes)
+    return count, size
 
 
 def weighted_sum(answers: Sequence[Models], shares: Floats, like: tuple[int, ...]) -> Floats:

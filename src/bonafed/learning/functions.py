@@ -24,12 +24,12 @@ from bonafed.checks import Floats
 from bonafed.errors import AskFailed, InvalidValue
 from bonafed.learning.federation import (
     Failure,
-    Losses,
     Question,
     Reply,
     Roster,
     Task,
     Total,
+    answer_shape,
     checked_shares,
     weighted_sum,
 )
@@ -149,14 +149,6 @@ class FunctionFederation:
                 raise InvalidValue(
                     "identifier", "must not be reused for different work", repr(task.identifier)
                 )
-
-
-def answer_shape(task: Task) -> tuple[int, int]:
-    """The shape of a client's answer."""
-    count, size = task.models.shape
-    if isinstance(task.work, Losses):
-        return (count if task.work.limit is None else 1), 1
-    return count, size
 
 
 def usable_answer(

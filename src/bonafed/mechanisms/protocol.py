@@ -234,6 +234,7 @@ class Round:
     releases: Sequence[Release] = ()
     phase: str = ""  # "": the mechanism itself; else what is trained beside it, such as a baseline
     ends_phase: bool = False  # it was the last of its phase
+    doing: str = ""  # how far the mechanism has come, in words, where the number of rounds does not say
 
 
 class State(Protocol):
@@ -253,7 +254,7 @@ S = TypeVar("S", bound=State)
 
 
 class Mechanism(Protocol[S]):
-    """What is agreed, what a round does, and what is owed in the end; `Answers` has the last six."""
+    """What is agreed, what a round does, and what is owed in the end; `Answers` has the last seven."""
 
     @property
     def needs(self) -> Need:
@@ -266,8 +267,8 @@ class Mechanism(Protocol[S]):
         ...
 
     @property
-    def rounds(self) -> int:
-        """The number of rounds, over all phases."""
+    def rounds(self) -> int | None:
+        """The number of rounds, over all phases; None: it ends by itself, `finished` says when."""
         ...
 
     @property
@@ -312,6 +313,8 @@ class Mechanism(Protocol[S]):
         """(P,) the model that a finished run keeps."""
         ...
 
+    def finished(self, state: S) -> bool: ...
+
     def warnings(self, agreement: Agreement) -> Sequence[str]: ...
 
     def prepared(self, features: NDArray[Any]) -> NDArray[Any]: ...
@@ -329,6 +332,11 @@ class Answers:
     """What a mechanism answers where it has nothing to say; one that has defines its own."""
 
     __slots__ = ()
+
+    def finished(self, state: Any) -> bool:
+        """Whether there is no further round: by their number, where it is known beforehand."""
+        done: bool = state.round_number >= self.rounds  # type: ignore[attr-defined]  # of the mechanism
+        return done
 
     def warnings(self, agreement: Agreement) -> Sequence[str]:
         """To be heard before the first round, one sentence each."""

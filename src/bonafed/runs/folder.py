@@ -88,6 +88,7 @@ class RoundRecord:
     releases: Sequence[tuple[str | float | None, ...]]
     seconds: float
     phase: str = ""  # "": the mechanism itself; otherwise what is trained besides it, such as a baseline
+    doing: str = ""  # how far it has come, in words, where the number of rounds is not known beforehand
 
 
 OnRound = Callable[[RoundRecord], None]

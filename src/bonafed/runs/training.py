@@ -43,6 +43,7 @@ from bonafed.shown import Document, Shown
 
 OnPhase = Callable[[str], None]
 Entropy = Callable[[int], bytes]
+_NEVER = 10**15  # rounds
 _SIMULATED = "what clients know about themselves: drawn by the simulation, told to nobody"
 
 
@@ -83,7 +84,7 @@ def train(
     """
     if folder is None:
         with tempfile.TemporaryDirectory(prefix="bonafed-") as place:
-            never = replace(setting.config.run, checkpoint_every=setting.mechanism.rounds)
+            never = replace(setting.config.run, checkpoint_every=_NEVER)  # but for the last round
             short = replace(setting, config=replace(setting.config, run=never))
             result = train(
                 short,
@@ -149,7 +150,7 @@ class _Run:
             if isinstance(self._federation, AbstractContextManager):
                 stack.enter_context(self._federation)
             state, records = self._begin()
-            while state.round_number < mechanism.rounds:
+            while not mechanism.finished(state):
                 state = self._round(state, records)
             self._tell("settling")
             statement = mechanism.settle(state, self._federation)
@@ -183,7 +184,7 @@ class _Run:
             return following
         inside = _rounds_of_phase(records, what.phase) + 1
         run = self._setting.config.run
-        last = number == mechanism.rounds or what.ends_phase
+        last = mechanism.finished(following) or what.ends_phase
         loss, accuracy = math.nan, math.nan
         if inside % run.evaluate_every == 0 or last:
             loss, accuracy = self._look(mechanism.models(following))  # (2)
@@ -224,6 +225,7 @@ class _Run:
             releases=[_release_row(names[release.client], release) for release in what.releases],
             seconds=seconds,
             phase=what.phase,
+            doing=what.doing,
         )
 
     def _keep_simulation(self, state: State) -> None:

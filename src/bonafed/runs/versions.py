@@ -25,7 +25,7 @@ _WHY = (
 )
 
 
-def versions(seed: int, rounds: int, digest: str, model: str, test: str = "") -> JSONObject:
+def versions(seed: int, rounds: int | None, digest: str, model: str, test: str = "") -> JSONObject:
     """The content of versions.json; `digest` is that of data and partition, `model` that of the module,
     `test` that of the test samples."""
     libraries = {name: metadata.version(name) for name in ("numpy", "scipy", "torch")}
@@ -34,7 +34,7 @@ def versions(seed: int, rounds: int, digest: str, model: str, test: str = "") ->
         "python": platform.python_version(),
         **libraries,
         "seed": seed,
-        "rounds": rounds,  # of all phases
+        "rounds": rounds,  # of all phases; null: it ends by itself
         "data": digest,
         "test": test,
         "model": model,
@@ -110,7 +110,7 @@ def begin_or_resume(
     resume: bool,
     start: NDArray[Any],
     model: str,
-    rounds: int,
+    rounds: int | None,
     files: Mapping[str, bytes],
     test: str = "",
 ) -> tuple[NDArray[Any], Source | None]:

@@ -51,6 +51,13 @@ class Agreed(ABC):
             return np.full(norms.shape, self.gradient_bound)
         return np.asarray(self.gradient_bound + (self.smoothness - self.regulariser) * norms)
 
+    def third_derivative(self, directions: Floats) -> Floats:
+        """(m,) R: along d, no agent's third derivative is larger than R times its second; inf if unknown.
+
+        The regulariser has no part in the third and may only enlarge the second.
+        """
+        return np.full(len(directions), math.inf)
+
     def one(self, agent: int) -> Floats:
         """(K,) the mix that selects one agent's own loss."""
         return np.asarray(np.eye(self.agents)[agent])
@@ -75,12 +82,14 @@ class FederatedProblem(Agreed):
         gradient_bound: float | None = None,
         bounded: bool = False,
         precision: float = SINGLE,
+        classes: int | None = None,
     ) -> None:
         """`smoothness` is L_g, or the inverse of the training step where the loss is not convex.
 
         `gradient_bound` is B; where the loss is not convex, or is `bounded`, it bounds gradients at any
         model, mu w aside. `precision` is tau, to which honest agents compute: in doubles 1e-9 is plenty,
-        and catches more.
+        and catches more. `classes` says that the loss is that of a linear model on features of norm 1 at
+        most: softmax regression, or least squares for 0; then more is known about it along a way.
         """
         self.weights = checks.shares("weights", weights)
         self.size = checks.whole("size", size)
@@ -91,6 +100,7 @@ class FederatedProblem(Agreed):
             math.inf if gradient_bound is None else checks.positive("gradient_bound", gradient_bound)
         )
         self.precision = checks.between("precision", precision, DOUBLE, 0.1)
+        self._classes = None if classes is None else checks.whole("classes", classes, at_least=0)
         if strongly_convex and self._smooth < self.regulariser:
             raise InvalidValue(
                 "smoothness", f"must be at least the regulariser {regulariser:g}", smoothness
@@ -108,6 +118,11 @@ class FederatedProblem(Agreed):
         if self._bounded:
             return np.full(norms.shape, self._bound)
         return super().largest_gradient(norms)
+
+    def third_derivative(self, directions: Floats) -> Floats:
+        if self._classes is None:
+            return super().third_derivative(directions)
+        return spread(directions, self._classes) if self._classes else np.zeros(len(directions))
 
 
 @final
@@ -130,6 +145,21 @@ class Members(Agreed):
 
     def largest_gradient(self, norms: Floats) -> Floats:
         return self._whole.largest_gradient(norms)
+
+    def third_derivative(self, directions: Floats) -> Floats:
+        return self._whole.third_derivative(directions)
+
+
+def spread(directions: Floats, classes: int) -> Floats:
+    """(m,) the largest distance between two classes' parts of each direction (m, d classes).
+
+    Along d the logits of features x change by x·d_c for class c, so for |x| <= 1 no two of them drift apart
+    faster than this. The second derivative of the cross-entropy is the variance of these numbers under the
+    model's predictions, the third their third central moment: at most their range times the variance.
+    """
+    parts = directions.reshape(len(directions), -1, classes)
+    apart = [((parts - parts[:, :, [c]]) ** 2).sum(1).max(1) for c in range(classes)]
+    return np.asarray(np.sqrt(np.max(apart, axis=0)))
 
 
 def members_of(whole: Agreed, members: Sequence[int]) -> NDArray[np.int64]:

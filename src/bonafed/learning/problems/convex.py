@@ -30,7 +30,7 @@ from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
 from bonafed.learning.problems import precondition
-from bonafed.learning.problems.agreed import Agreed
+from bonafed.learning.problems.agreed import Agreed, spread
 from bonafed.learning.problems.precondition import Basis, Precondition
 
 Ints = NDArray[np.int64]
@@ -89,6 +89,16 @@ class Problem(Agreed):
     @abstractmethod
     def hessian_product(self, model: Floats, mix: Floats, direction: Floats) -> Floats:
         """(P,) the same times a vector, without forming it."""
+
+    def slopes(self, starts: Floats, end: Floats, nodes: Floats, agent: int) -> Floats:
+        """(m, t) grad F_agent(W + t d)·d at the nodes t, on the ways d = end - W from starts W (m, P)."""
+        ways = end - starts
+        rows = []
+        for start, way in zip(starts, ways, strict=True):
+            models = start + nodes[:, None] * way
+            mix = np.tile(self.one(agent), (nodes.size, 1))
+            rows.append((self.gradient(models, mix) * way).sum(1))
+        return np.stack(rows)
 
     @property
     def together(self) -> int:
@@ -221,6 +231,9 @@ class SoftmaxRegression(Problem):
     def largest_gradient(self, norms: Floats) -> Floats:
         return np.full(norms.shape, self.gradient_bound)
 
+    def third_derivative(self, directions: Floats) -> Floats:
+        return self._longest * spread(directions, self.classes)
+
     @property
     def counts(self) -> Ints:
         """(K,) samples of each agent."""
@@ -283,6 +296,31 @@ class SoftmaxRegression(Problem):
             z *= self._data.share(mix, rows)[:, None]
             self._back(total, z, rows)
         return self._regularised(self._flat(total), models, mix)
+
+    def slopes(self, starts: Floats, end: Floats, nodes: Floats, agent: int) -> Floats:
+        # the logits are those of the start plus t times those of the way: two products, however many nodes
+        ways = end - starts
+        rows = rows_of_one(self.one(agent)[None], self._data.counts, self._data.order)
+        assert rows is not None  # there is one agent in the mix
+        total, (stacked, along) = np.zeros((len(starts), nodes.size)), map(self._stacked, (starts, ways))
+        for tile in self._tiles(len(starts)):
+            some = rows[tile]
+            own = np.arange(some.size), self._labels[some]
+            first, change = (
+                (logits - logits[own][:, None]).transpose(1, 0, 2).copy()  # (C, n, m), 0 for the label
+                for logits in (self._logits(stacked, some), self._logits(along, some))
+            )
+            z = np.empty_like(first)
+            for at, t in enumerate(nodes.tolist()):
+                np.multiply(change, t, out=z)
+                z += first
+                z -= z.max(0)
+                np.exp(z, out=z)
+                sums = z.sum(0)
+                z *= change
+                total[:, at] += (z.sum(0) / sums).sum(0)
+        regular = (starts * ways).sum(1)[:, None] + nodes * (ways**2).sum(1)[:, None]
+        return np.asarray(total / rows.size + self.regulariser * regular)
 
     def losses(self, models: Floats) -> Floats:
         stacked = self._stacked(models)
@@ -444,6 +482,9 @@ class RidgeRegression(Problem):
         who = np.flatnonzero(mix.any(0))
         gradients = np.einsum("kde,me->mkd", self.second[who], models) - self.cross[who]
         return np.asarray(np.einsum("mk,mkd->md", mix[:, who], gradients))
+
+    def third_derivative(self, directions: Floats) -> Floats:
+        return np.zeros(len(directions))
 
     def losses(self, models: Floats) -> Floats:
         quadratic = np.einsum("md,kde,me->mk", models, self.second, models) / 2

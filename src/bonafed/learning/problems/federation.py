@@ -1,4 +1,4 @@
-"""A federation whose samples form a problem: gradients and losses of all clients as one program.
+"""A federation whose samples form a problem: gradients, slopes and losses of all clients as one program.
 
 A sum over clients that are sent the same models is one pass over the samples, however many clients there
 are; where they are sent different models, or each is to answer for itself, gradients are computed on each
@@ -24,6 +24,7 @@ from bonafed.learning.federation import (
     Question,
     Reply,
     Roster,
+    Slopes,
     Task,
     Total,
     Work,
@@ -89,6 +90,8 @@ class ProblemFederation:
             values = [self._gradient(work, task.models, self._mix([task], task.models)) for task in tasks]
         elif isinstance(work, Losses):
             values = self._losses(work, tasks)
+        elif isinstance(work, Slopes):
+            values = self._slopes(work, tasks)
         else:
             values = self._alone(work, tasks)
         return {task.identifier: Reply(answer) for task, answer in zip(tasks, values, strict=True)}
@@ -108,8 +111,10 @@ class ProblemFederation:
             return self.problem.gradient(models, mix)
         return _clipping(self.problem).clipped_gradient(models, mix, work.clip)
 
-    def _sum(self, work: Gradients | Losses | Alone, tasks: Sequence[Task], shares: Floats) -> Floats:
-        """(m, P) or (m, 1)."""
+    def _sum(
+        self, work: Gradients | Losses | Alone | Slopes, tasks: Sequence[Task], shares: Floats
+    ) -> Floats:
+        """(m, P), (m, 1) or (m - 1, nodes)."""
         models = tasks[0].models
         common = all(task.models is models for task in tasks)
         if isinstance(work, Gradients):
@@ -126,8 +131,10 @@ class ProblemFederation:
                 return np.array([[float(mix @ change)]])
             mix = self._mix(tasks, models, shares)
             return np.asarray((mix * self.problem.losses(models)).sum(1, keepdims=True))
-        if isinstance(work, Losses):
-            each = np.stack(self._losses(work, tasks))
+        if isinstance(work, Losses | Slopes):
+            each = np.stack(
+                self._losses(work, tasks) if isinstance(work, Losses) else self._slopes(work, tasks)
+            )
             return np.asarray((shares.reshape(len(tasks), -1, 1) * each).sum(0))
         raise InvalidValue("work", "must be something that can be added up", type(work).__name__)
 
@@ -150,6 +157,13 @@ class ProblemFederation:
             for task, end in zip(tasks, ends.tolist(), strict=True)
         ]
 
+    def _slopes(self, work: Slopes, tasks: Sequence[Task]) -> list[Floats]:
+        nodes = np.asarray(work.nodes)
+        return [
+            self.problem.slopes(task.models[:-1], task.models[-1], nodes, self._place(task))
+            for task in tasks
+        ]
+
     def _alone(self, work: Alone, tasks: Sequence[Task]) -> list[Floats]:
         mixes = np.concatenate([self._mix([task], task.models[:1]) for task in tasks])
         start = tasks[0].models[0]
@@ -168,11 +182,11 @@ def _clipping(problem: Problem) -> SoftmaxRegression:
     return problem
 
 
-def shared_work(tasks: Sequence[Task]) -> Gradients | Losses | Alone:
+def shared_work(tasks: Sequence[Task]) -> Gradients | Losses | Alone | Slopes:
     """The work that all tasks have in common."""
     first: Work = tasks[0].work
-    if not isinstance(first, Gradients | Losses | Alone):
-        rule = "must be gradients, losses or models trained alone, as no round is trained here"
+    if not isinstance(first, Gradients | Losses | Alone | Slopes):
+        rule = "must be gradients, slopes, losses or models trained alone, as no round is trained here"
         raise InvalidValue("work", rule, type(first).__name__)
     for task in tasks:
         if task.work != first:

@@ -44,9 +44,10 @@ from bonafed.errors import Diverged, InvalidValue
 from bonafed.learning.problems.convex import Ints, Problem, RidgeRegression, SoftmaxRegression
 from bonafed.mechanisms.faithful import agents as cheats
 from bonafed.mechanisms.faithful.agents import Agent
+from bonafed.mechanisms.faithful.asking import Aggregation
 from bonafed.mechanisms.faithful.clusters import Clusters, cluster_payments
-from bonafed.mechanisms.faithful.protocol import Aggregation, pay, train
 from bonafed.mechanisms.faithful.reports import GROWTH
+from bonafed.mechanisms.faithful.stepwise import pay, train
 from bonafed.mechanisms.faithful.vcg import minima, minimise
 
 Variant = Literal["corrected", "left", "printed", "fedavg", "clusters"]
@@ -142,7 +143,7 @@ class Case:
         payments, gap = pay(
             self.problem, model, reports or Aggregation(self.problem),
             payment_steps=self.terms.payment_steps, epsilon=self.terms.epsilon, rule=rule,
-            variant="printed" if variant == "printed" else "corrected", payers=[agent],
+            variant="printed" if variant == "printed" else "stepwise", payers=[agent],
         )  # fmt: skip
         others = self.problem.without_each()[agent]
         slope = float(np.linalg.norm(self.problem.gradient(model[None], others[None])))

@@ -14,7 +14,17 @@ import numpy as np
 
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
-from bonafed.learning.federation import Failure, Federation, Gradients, Question, Reply, Roster, Task, Total
+from bonafed.learning.federation import (
+    Failure,
+    Federation,
+    Gradients,
+    Question,
+    Reply,
+    Roster,
+    Slopes,
+    Task,
+    Total,
+)
 from bonafed.learning.functions import usable_answer
 from bonafed.mechanisms.faithful.agents import Agent
 
@@ -76,13 +86,34 @@ class Deviating:
         }
 
     def _lies(self, task: Task) -> bool:
-        return task.client in self.agents and isinstance(task.work, Gradients)
+        return task.client in self.agents and isinstance(task.work, Gradients | Slopes)
 
     def _answer(self, task: Task, truth: Reply | Failure) -> Reply | Failure:
         if isinstance(truth, Failure):
             return truth
+        agent = self.agents[task.client]
         try:
-            answer: object = self.agents[task.client](task.models.copy(), truth.values)
+            answer: object
+            if isinstance(task.work, Slopes):
+                answer = self._slopes(task, task.work, agent)
+            else:
+                answer = agent(task.models.copy(), truth.values)
         except OSError as error:  # no answer in time, say: treated like any answer that is not a gradient
             answer = error
         return usable_answer(answer, truth.values.shape, task.models.dtype)
+
+    def _slopes(self, task: Task, work: Slopes, agent: Agent) -> object:
+        """The slopes of what the agent would report at the nodes."""
+        ways = task.models[-1] - task.models[:-1]
+        models = (task.models[:-1, None] + np.asarray(work.nodes)[:, None] * ways[:, None]).reshape(
+            -1, task.models.shape[1]
+        )
+        at_nodes = Task(f"{task.identifier}, at the nodes", task.client, models, Gradients(work.objective))
+        truth = self.honest.replies([at_nodes])[at_nodes.identifier]
+        if isinstance(truth, Failure):
+            return truth
+        lie = usable_answer(agent(models.copy(), truth.values), models.shape, models.dtype)
+        if isinstance(lie, Failure):
+            return lie
+        reports = lie.values.reshape(len(ways), -1, ways.shape[1])
+        return (reports * ways[:, None]).sum(2)

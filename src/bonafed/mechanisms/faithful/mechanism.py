@@ -12,7 +12,6 @@ before they end, and start over.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -24,7 +23,7 @@ from numpy.typing import NDArray
 from bonafed.checks import Floats, finite_or_none
 from bonafed.economics.claims import Statement, within_error
 from bonafed.economics.money import charged
-from bonafed.errors import BadReport, InvalidValue, MissingValue
+from bonafed.errors import InvalidValue, MissingValue
 from bonafed.learning.federation import (
     Alone,
     Federation,
@@ -39,6 +38,7 @@ from bonafed.learning.federation import (
 from bonafed.learning.problems.agreed import FederatedProblem
 from bonafed.learning.problems.convex import Problem
 from bonafed.mechanisms.faithful.agents import agent_kind, agents_from
+from bonafed.mechanisms.faithful.asking import deviating
 from bonafed.mechanisms.faithful.clusters import cluster_payments, random_clusters
 from bonafed.mechanisms.faithful.common import (
     DECIMALS,
@@ -47,28 +47,19 @@ from bonafed.mechanisms.faithful.common import (
     columns_of,
     is_softmax,
     linear_model,
-    payment_steps_of,
     weights_of,
 )
+from bonafed.mechanisms.faithful.exchanges import Exchanges, Standing
+from bonafed.mechanisms.faithful.outcome import BadReportPolicy, Outcome
 from bonafed.mechanisms.faithful.private_mechanism import PrivateLearning
-from bonafed.mechanisms.faithful.protocol import (
-    BadReportPolicy,
-    Course,
-    Ending,
-    LeftOut,
-    Outcome,
-    PaymentRule,
-    Progress,
-    ProtocolVariant,
-    Terms,
-    deviating,
-    outcome_of,
-)
+from bonafed.mechanisms.faithful.protocol import STEPWISE, outcome_of, require_stepwise, variant_for
 from bonafed.mechanisms.faithful.reports import ReportCheck, Watch
-from bonafed.mechanisms.faithful.section import Faithful, own_section, with_steps
+from bonafed.mechanisms.faithful.section import Faithful, own_section
+from bonafed.mechanisms.faithful.state import FaithfulState, progress_from, standing_from
 from bonafed.mechanisms.faithful.statement import Statement as Accounts
 from bonafed.mechanisms.faithful.statement import accounts, statement
-from bonafed.mechanisms.faithful.vcg import Payments, newton_payments, vcg_payments
+from bonafed.mechanisms.faithful.stepwise import Course, PaymentRule, Progress, StepVariant, Terms
+from bonafed.mechanisms.faithful.vcg import newton_payments, vcg_payments
 from bonafed.mechanisms.protocol import (
     Agreement,
     Answers,
@@ -86,8 +77,6 @@ from bonafed.shown import Cell
 if TYPE_CHECKING:
     from bonafed.learning.engine.jobs import Samples
     from bonafed.learning.engine.programs import Program
-
-TRAINING_STEPS = 1500  # unless configured
 
 
 def make(config: Config, members: Roster, parameters: int) -> FaithfulLearning | PrivateLearning:
@@ -125,62 +114,6 @@ def objective_of(config: Config, members: Roster) -> Objective:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class FaithfulState:
-    """How far training and payments have come."""
-
-    agreement: Agreement
-    start: Floats  # (P,) before the first step
-    progress: Progress
-    resumable: bool  # False: some agent cheats, and has a memory
-
-    @property
-    def round_number(self) -> int:
-        """Steps, with those who are left."""
-        return self.progress.steps
-
-    def arrays(self) -> Arrays:
-        """Everything except the memory of reports."""
-        if not self.resumable:
-            return {}
-        at = self.progress
-        bad_reports = [
-            {"agent": b.agent, "where": b.where, "problem": b.problem, "name": b.name}
-            for b in at.bad_reports
-        ]
-        arrays: dict[str, NDArray[Any]] = {
-            "steps": np.array(at.steps), "model": at.model, "start": self.start,
-            "first": np.array(math.nan if at.first is None else at.first),
-            "bad_reports": _text(bad_reports),
-            "bad_report_models": np.array([bad.model for bad in at.bad_reports]).reshape(-1, at.model.size),
-        }  # fmt: skip
-        if at.ending is not None:
-            end = at.ending
-            arrays |= {
-                "amount": end.payments.amount, "error": end.payments.error, "models": end.payments.models,
-                "payment_steps": np.array(end.payments.steps),
-                "errors": np.array([end.integration_error, end.training_error]),
-                "left_out": _text([asdict(out) for out in end.left_out]),
-            }  # fmt: skip
-        return arrays
-
-
-def _text(data: object) -> NDArray[np.uint8]:
-    return np.frombuffer(json.dumps(data).encode(), dtype=np.uint8)
-
-
-def _data(text: NDArray[np.uint8]) -> Any:
-    return json.loads(text.tobytes().decode())
-
-
-def _ending(arrays: Arrays) -> Ending | None:
-    if "amount" not in arrays:
-        return None
-    payments = Payments(arrays["amount"], arrays["error"], arrays["models"], int(arrays["payment_steps"]))
-    gap, training_error = arrays["errors"].tolist()
-    return Ending(payments, gap, training_error, tuple(LeftOut(**out) for out in _data(arrays["left_out"])))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class FaithfulLearning(Answers):
     """One model for all, and what each owes for it."""
 
@@ -197,15 +130,16 @@ class FaithfulLearning(Answers):
         section = own_section(config)
         weights, mu = weights_of(section, members), section.regulariser
         objective = objective_of(config, members)
-        steps = TRAINING_STEPS if section.training_steps is None else section.training_steps
-        config = with_steps(config, steps, payment_steps_of(section))
-        if config.model.name != "softmax":
+        convex = config.model.name == "softmax"
+        config = resolved(config, convex)
+        if not convex:
             return cls(config, members, _general(config, weights, parameters), objective)
         # features over their bound have norm 1 at most: for the softmax and least squares these follow
         smooth = mu + (0.5 if members.classes else 1.0)
         problem = FederatedProblem(
             weights, size=parameters, regulariser=mu, smoothness=smooth, bounded=bool(members.classes),
             gradient_bound=math.sqrt(2.0) if members.classes else None, precision=1e-9,
+            classes=members.classes,
         )  # fmt: skip
         return cls(config, members, problem, objective)
 
@@ -220,9 +154,14 @@ class FaithfulLearning(Answers):
         return self.objective.kind == "linear"
 
     @property
-    def rounds(self) -> int:
-        """T_1."""
-        return cast(int, self.section.training_steps)
+    def rounds(self) -> int | None:
+        """T_1; None: exchanges, which end by themselves."""
+        return self.section.training_steps
+
+    @property
+    def by_exchanges(self) -> bool:
+        """Whether the variant is that of few exchanges."""
+        return self.section.variant == "exchanges"
 
     @property
     def question(self) -> Question | None:
@@ -242,10 +181,13 @@ class FaithfulLearning(Answers):
         judges = Judges(program, test)
         if not self.linear or is_softmax(module):
             return replace(self, judges=judges)
-        problem = _general(self.config, self.problem.weights, program.size)
+        by_default = replace(self.config, own=replace(self.section, variant=None))
+        config = resolved(by_default if self.by_exchanges else self.config, convex=False)
+        problem = _general(config, self.problem.weights, program.size)
         return replace(
-            self, judges=judges, problem=problem, objective=Objective(problem.regulariser, "module")
-        )
+            self, config=config, judges=judges, problem=problem,
+            objective=Objective(problem.regulariser, "module"),
+        )  # fmt: skip
 
     def agree(self, members: Roster, reports: Reports) -> Agreement:
         """Everybody is under the same rules."""
@@ -261,21 +203,19 @@ class FaithfulLearning(Answers):
     def begin(self, agreement: Agreement, start: NDArray[Any]) -> FaithfulState:
         """At 0 where the loss is convex, else at the model's initial weights."""
         first = np.zeros(self.problem.size) if self.linear else np.asarray(start, dtype=np.float64)
-        progress = Progress(0, first, self._watch())
+        progress = Standing(first) if self.by_exchanges else Progress(0, first, self._watch())
         return FaithfulState(agreement, first, progress, not self.section.agents)
 
     def restore(self, agreement: Agreement, arrays: Arrays) -> FaithfulState:
-        """Reports are held against those that follow; what was reported before is not kept."""
-        first = float(arrays["first"])
-        bad_reports = tuple(
-            BadReport(bad["agent"], bad["where"], bad["problem"], model, name=bad["name"])
-            for bad, model in zip(_data(arrays["bad_reports"]), arrays["bad_report_models"], strict=True)
-        )
-        progress = Progress(
-            int(arrays["steps"]), arrays["model"], self._watch(), None if math.isnan(first) else first,
-            bad_reports=bad_reports, ending=_ending(arrays),
-        )  # fmt: skip
+        """Steps are held against those that follow; what was reported before them is not kept."""
+        progress = standing_from(arrays) if self.by_exchanges else progress_from(arrays, self._watch())
         return FaithfulState(agreement, arrays["start"], progress, resumable=True)
+
+    def finished(self, state: FaithfulState) -> bool:
+        """After T_1 steps, or when the exchanges have come to their end."""
+        if isinstance(state.progress, Standing):
+            return state.progress.done
+        return state.round_number >= cast(int, self.rounds)
 
     def _watch(self) -> Watch:
         return Watch(self.problem, cast(ReportCheck, self.section.check_reports))
@@ -283,12 +223,20 @@ class FaithfulLearning(Answers):
     def _course(self, federation: Federation) -> Course:
         section = self.section
         terms = Terms(
-            cast(int, section.payment_steps), section.epsilon, section.step_share,
-            cast(PaymentRule, section.rule), cast(ProtocolVariant, section.variant),
+            cast(int, section.payment_steps), section.epsilon, cast(float, section.step_share),
+            cast(PaymentRule, section.rule), cast(StepVariant, section.variant),
         )  # fmt: skip
         return Course(
-            self.problem, federation, self.rounds, terms, self.objective,
+            self.problem, federation, cast(int, self.rounds), terms, self.objective,
             cast(BadReportPolicy, section.on_bad_report), cast(ReportCheck, section.check_reports),
+        )  # fmt: skip
+
+    def _exchanges(self, federation: Federation) -> Exchanges:
+        section = self.section
+        return Exchanges(
+            self.problem, federation, section.epsilon, self.objective,
+            cast(BadReportPolicy, section.on_bad_report), cast(ReportCheck, section.check_reports),
+            pays=self._by_reports,
         )  # fmt: skip
 
     @property
@@ -296,14 +244,19 @@ class FaithfulLearning(Answers):
         return self.section.payments == "gradients" and self.section.clusters is None
 
     def advance(self, state: FaithfulState, federation: Federation) -> tuple[FaithfulState, Round]:
-        """One training step; after the last one the payments. Back to round 0 if somebody is left out."""
+        """One exchange; or one training step, and after the last one the payments.
+
+        If somebody is left out, steps are back at round 0, and exchanges go on.
+        """
+        if isinstance(state.progress, Standing):
+            return self._exchange(state, state.progress, federation)
         course = self._course(federation)
         progress = course.advance(state.progress, state.start)
         if progress.steps == self.rounds and self._by_reports:
             progress = course.advance(progress, state.start)
         following = replace(state, progress=progress)
         names = [self.members.names[k] for k in course.members(progress)]
-        loss = self._train_loss(progress, federation)
+        loss = self._train_loss(following, federation)
         # whoever is left out failed before the first step of the training without it
         failed = [name for name in self.members.names if name not in names] if progress.steps == 1 else []
         return following, Round(
@@ -311,14 +264,27 @@ class FaithfulLearning(Answers):
             steps=len(names), learning_rate=1 / self.problem.smoothness, train_loss=loss,
         )  # fmt: skip
 
-    def _train_loss(self, progress: Progress, federation: Federation) -> float | None:
+    def _exchange(
+        self, state: FaithfulState, at: Standing, federation: Federation
+    ) -> tuple[FaithfulState, Round]:
+        course = self._exchanges(federation)
+        asked, following = course.members(at), course.advance(at)
+        after = replace(state, progress=following)
+        names = self.members.names
+        failed = [names[k] for k in asked if k not in course.members(following)]
+        return after, Round(
+            [names[k] for k in asked], failed, steps=len(asked) if following.training > at.training else 0,
+            train_loss=self._train_loss(after, federation), doing=course.describe(following),
+        )  # fmt: skip
+
+    def _train_loss(self, state: FaithfulState, federation: Federation) -> float | None:
         """Where a simulation knows it, in rounds that are evaluated."""
-        every = self.config.run.evaluate_every
-        looked_at = progress.steps and (progress.steps % every == 0 or progress.steps == self.rounds)
+        rounds, every = state.round_number, self.config.run.evaluate_every
+        looked_at = rounds and (rounds % every == 0 or self.finished(state))
         if not looked_at or not hasattr(federation, "oracle"):
             return None
         problem: Problem = federation.oracle(self.objective)
-        return finite_or_none(problem.value(progress.model, self.problem.weights))
+        return finite_or_none(problem.value(state.progress.model, self.problem.weights))
 
     def to_module(self, model: Floats) -> NDArray[np.float32]:
         """(P,) as parameters of the module that is judged and saved."""
@@ -365,7 +331,7 @@ class FaithfulLearning(Answers):
         progress, section = state.progress, self.section
         if progress.ending is not None:
             losses = _losses(federation, self.objective, progress.model[None])[:, 0]
-            return outcome_of(progress, self.rounds, losses)
+            return outcome_of(progress, losses)
         problem = self._oracle(federation)
         if problem is None:
             key = "clusters" if section.clusters is not None else "payments"
@@ -381,7 +347,7 @@ class FaithfulLearning(Answers):
             )
         g = problem.gradient(w[None], problem.weights[None])[0]
         gap = float(g @ g) / (2 * problem.regulariser)
-        return Outcome(w, payments, problem.losses(w[None])[0], self.rounds, 0.0, gap)
+        return Outcome(w, payments, problem.losses(w[None])[0], state.round_number, 0.0, gap)
 
     def _statement(self, outcome: Outcome, settlement: Accounts) -> Statement:
         names = self.members.names
@@ -423,6 +389,22 @@ class FaithfulLearning(Answers):
         return notes
 
 
+def resolved(config: Config, convex: bool) -> Config:
+    """The config with its variant, and what only steps have, filled in."""
+    section = own_section(config)
+    with named("faithful"):
+        variant = variant_for(section.variant, convex)
+    if variant == "exchanges":
+        for name in STEPWISE:
+            require_stepwise(f"faithful.{name}", getattr(section, name))
+        return replace(config, own=replace(section, variant=variant))
+    given = {
+        name: default if getattr(section, name) is None else getattr(section, name)
+        for name, default in STEPWISE.items()
+    }
+    return replace(config, own=replace(section, variant=variant, **given))
+
+
 def _general(config: Config, weights: Floats, parameters: int) -> FederatedProblem:
     """The problem of a model whose loss is not convex."""
     section, model = own_section(config), config.model.name
@@ -458,7 +440,11 @@ def _reported_losses(
     """(K,) losses with the others' model, and alone, as clients report them."""
     names, objective = federation.members.names, mechanism.objective
     start = state.start[None]
-    work = Alone(objective, steps=mechanism.rounds, rate=1 / mechanism.problem.smoothness)
+    rate = 1 / mechanism.problem.smoothness
+    # where the loss is strongly convex, its minimum is looked for however many steps that takes
+    work = Alone(objective, rate=rate) if mechanism.rounds is None else Alone(
+        objective, steps=mechanism.rounds, rate=rate
+    )  # fmt: skip
     training = [Task(f"alone, {name}", name, start, work) for name in names]
     answers = federation.replies(training)
     own = [answers[task.identifier] for task in training]

@@ -120,7 +120,8 @@ class PrivateLearning(Answers):
         )  # fmt: skip
         notes, warnings, expected = [], [], None
         with named("privacy", alpha="epsilon", beta="delta"):
-            if section.variant == "corrected":
+            variant: PrivateVariant = "printed" if section.variant == "printed" else "corrected"
+            if variant == "corrected":
                 plan = plan_private(
                     facts, alpha=promise.epsilon, beta=promise.delta, split=promise.split,
                     training_steps=section.training_steps, payment_steps=section.payment_steps,
@@ -145,7 +146,7 @@ class PrivateLearning(Answers):
                 facts, alpha=promise.epsilon, beta=promise.delta, training_steps=section.training_steps,
                 payment_steps=section.payment_steps, loss_bound=promise.loss_bound, split=promise.split,
                 calibration=cast(PrivateCalibration, promise.calibration),
-                variant=cast(PrivateVariant, section.variant), computed=promise.noise == "secret",
+                variant=variant, computed=promise.noise == "secret",
                 # features of norm 1 at most, each by itself, and a constant
                 objective=Objective(section.regulariser, scale=math.sqrt(2), shorten=True),
             )  # fmt: skip

@@ -19,8 +19,9 @@ Where the loss is not convex nothing ties two gradients together; there only the
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,58 +71,27 @@ class _Memory:
         return np.asarray(place)
 
 
-class Watch:
-    """Checks every report against what an honest one can be.
-
-    Of every agent it keeps the first report and the last of each run of models: by (C3.6) the consistency
-    of consecutive reports is what keeps training and payments from diverging; the first one shows slow
-    drifts, and agents that answer differently once training starts over.
-    """
+class _Checks:
+    """What an honest report can be, given others of the same agent."""
 
     def __init__(self, problem: Agreed, check: ReportCheck = "gradients") -> None:
         checks.literal("check_reports", check, ReportCheck)
         self._problem = problem
         self._strict = check == "gradients"
-        self._memories: dict[int, _Memory] = {}
-
-    def copy(self) -> Watch:
-        """An independent copy of the memory."""
-        other = Watch(self._problem, "gradients" if self._strict else "numbers")
-        other._memories = dict(self._memories)
-        return other
 
     @property
     def names_liars(self) -> bool:
         """Whether reports that all pass cannot diverge."""
         return self._strict and self._problem.strongly_convex
 
-    def accept(
-        self, agent: int, report: Reply | Failure, request: Request, rows: NDArray[np.int64]
-    ) -> Floats:
-        """The report (r, P) for these rows of the request, which is kept and must not change afterwards.
-
-        Raises `UnusableReport` if no honest report looks like it.
-        """
-        models, norms = request.models[rows], request.norms[rows]
+    def _values(self, agent: int, report: Reply | Failure, models: Floats, norms: Floats) -> Floats:
+        """The report (r, P), if by itself it can be honest."""
         near = bool((norms <= GROWTH).all())
         if isinstance(report, Failure):
             may_be_honest = report.reason.startswith(NOT_FINITE)  # where models are far away
             raise UnusableReport(agent, report.reason, certain=near or not may_be_honest)
         values = np.asarray(report.values, dtype=np.float64)
         self._require_bounded(agent, values - self._problem.regulariser * models, norms, near)
-        if self.names_liars:
-            memory = self._memories.get(agent) or _Memory(models[:1], values[:1], request, rows, values)
-            tau, of_first = 2 * self._problem.precision, np.linalg.norm(memory.model, axis=1)
-            here, there = self._scale(memory, norms), self._scale(memory, of_first)
-            self._require_consistent(
-                agent, models - memory.model, values - memory.report, tau * (here + there)
-            )
-            last = memory.last(request.runs[rows])
-            before = memory.rows[last]
-            there = self._scale(memory, memory.request.norms[before])
-            change = models - memory.request.models[before]
-            self._require_consistent(agent, change, values - memory.reports[last], tau * (here + there))
-            self._memories[agent] = _Memory(memory.model, memory.report, request, rows, values)
         return values
 
     def _require_bounded(self, agent: int, data: Floats, norms: Floats, near: bool) -> None:
@@ -142,11 +112,11 @@ class Watch:
                 text = f"a gradient of norm {size[worst]:.3g} where {most[worst]:.3g} is the most it can be"
                 raise UnusableReport(agent, text)
 
-    def _scale(self, memory: _Memory, norms: Floats) -> Floats:
+    def scale(self, model: Floats, report: Floats, norms: Floats) -> Floats:
         """(m,) S(w) = B + L_g |w| of models of these norms; without B, what the first report says of it."""
         bound, smooth = self._problem.gradient_bound, self._problem.smoothness
         if math.isinf(bound):
-            bound = float(np.linalg.norm(memory.report) + smooth * np.linalg.norm(memory.model))
+            bound = float(np.linalg.norm(report) + smooth * np.linalg.norm(model))
         return np.asarray(bound + smooth * norms)
 
     def _require_consistent(self, agent: int, models: Floats, reports: Floats, tolerance: Floats) -> None:
@@ -170,3 +140,90 @@ class Watch:
         if not apart:
             text = f"gradients that differ by {slope:.3g} at one and the same model"
         raise UnusableReport(agent, text)
+
+
+class Watch(_Checks):
+    """Checks every report against what an honest one can be.
+
+    Of every agent it keeps the first report and the last of each run of models: by (C3.6) the consistency
+    of consecutive reports is what keeps training and payments from diverging; the first one shows slow
+    drifts, and agents that answer differently once training starts over.
+    """
+
+    def __init__(self, problem: Agreed, check: ReportCheck = "gradients") -> None:
+        super().__init__(problem, check)
+        self._memories: dict[int, _Memory] = {}
+
+    def copy(self) -> Watch:
+        """An independent copy of the memory."""
+        other = Watch(self._problem, "gradients" if self._strict else "numbers")
+        other._memories = dict(self._memories)
+        return other
+
+    def accept(
+        self, agent: int, report: Reply | Failure, request: Request, rows: NDArray[np.int64]
+    ) -> Floats:
+        """The report (r, P) for these rows of the request, which is kept and must not change afterwards.
+
+        Raises `UnusableReport` if no honest report looks like it.
+        """
+        models, norms = request.models[rows], request.norms[rows]
+        values = self._values(agent, report, models, norms)
+        if self.names_liars:
+            memory = self._memories.get(agent) or _Memory(models[:1], values[:1], request, rows, values)
+            first, said = memory.model, memory.report
+            tau, of_first = 2 * self._problem.precision, np.linalg.norm(first, axis=1)
+            here, there = self.scale(first, said, norms), self.scale(first, said, of_first)
+            self._require_consistent(agent, models - first, values - said, tau * (here + there))
+            last = memory.last(request.runs[rows])
+            before = memory.rows[last]
+            there = self.scale(first, said, memory.request.norms[before])
+            change = models - memory.request.models[before]
+            self._require_consistent(agent, change, values - memory.reports[last], tau * (here + there))
+            self._memories[agent] = _Memory(first, said, request, rows, values)
+        return values
+
+
+class Known(NamedTuple):
+    """What an agent has reported before."""
+
+    models: Floats  # (n, P) the first it was sent at the beginning
+    reports: Floats  # (n, P)
+
+
+class Testimony(_Checks):
+    """Checks every report of an exchange against all that is kept of what the same agent said before.
+
+    Where exchanges are few, the reports of the whole training are kept, as the payments begin with them. So
+    whoever says one thing in training and another later contradicts itself in some pair.
+    """
+
+    def __init__(
+        self, problem: Agreed, check: ReportCheck, known: Mapping[int, Known] | None = None
+    ) -> None:
+        super().__init__(problem, check)
+        self._known = {} if known is None else known
+        self.heard: dict[int, tuple[NDArray[np.int64], Floats]] = {}  # rows, reports: by agent
+
+    def accept(
+        self, agent: int, report: Reply | Failure, request: Request, rows: NDArray[np.int64]
+    ) -> Floats:
+        """The report (r, P) for these rows of the request; raises `UnusableReport` as `Watch` does."""
+        models, norms = request.models[rows], request.norms[rows]
+        values = self._values(agent, report, models, norms)
+        if self.names_liars:
+            none = np.zeros((0, models.shape[1]))
+            before = self._known.get(agent, Known(none, none))
+            all_models = np.concatenate([before.models, models])
+            all_values = np.concatenate([before.reports, values])
+            scale = self.scale(all_models[0], all_values[0], np.linalg.norm(all_models, axis=1))
+            scale *= 2 * self._problem.precision
+            for i in range(len(before.models), len(all_models)):
+                self._require_consistent(
+                    agent,
+                    all_models[i] - all_models[:i],
+                    all_values[i] - all_values[:i],
+                    scale[i] + scale[:i],
+                )
+        self.heard[agent] = rows, values
+        return values

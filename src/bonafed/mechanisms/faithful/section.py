@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -12,9 +12,11 @@ from bonafed.errors import InvalidValue
 from bonafed.learning.sections import NoiseSource, Run
 from bonafed.mechanisms.deviations import deviations
 from bonafed.mechanisms.faithful.agents import agent_kind
+from bonafed.mechanisms.faithful.outcome import BadReportPolicy
 from bonafed.mechanisms.faithful.private import PrivateCalibration
-from bonafed.mechanisms.faithful.protocol import BadReportPolicy, PaymentRule, ProtocolVariant
+from bonafed.mechanisms.faithful.protocol import ProtocolVariant
 from bonafed.mechanisms.faithful.reports import ReportCheck
+from bonafed.mechanisms.faithful.stepwise import PaymentRule
 from bonafed.mechanisms.protocol import Config
 from bonafed.sections import Section, key, natural, one_of
 
@@ -22,7 +24,6 @@ PaymentMethod = Literal["gradients", "newton", "exact"]
 WeightRule = Literal["equal", "samples"]
 _OF_REPORTS = (
     ("rule", "trapezoid"),
-    ("variant", "corrected"),
     ("agents", ()),
     ("check_reports", "gradients"),
 )  # keys that apply only where payments come from reports, with their defaults
@@ -50,14 +51,22 @@ class Faithful(Section):
 
     regulariser: float = key(checks.positive, help="mu: adds mu/2 |w|^2 to every agent's loss.")
     training_steps: int | None = key(
-        checks.whole, None, help="T_1, the rounds of the run (1500; in a private run, as planned)."
+        checks.whole, None, help="T_1 of the stepwise variants (1500; in a private run, as planned)."
     )
-    payment_steps: int | None = key(natural, None, help="T_2, at least (20; in a private run, as planned).")
+    payment_steps: int | None = key(
+        natural, None, help="T_2 of theirs, at least (20; in a private run, as planned)."
+    )
     epsilon: float = key(checks.positive, 1e-3, help="Certified error of a payment, in units of loss.")
-    step_share: float = key(_share, 1.0, help="Fraction of the largest safe payment step.")
-    rule: str = key(one_of(PaymentRule), "trapezoid", help='How payments are integrated; or "left".')
-    variant: str = key(
-        one_of(ProtocolVariant), "corrected", help='Or "printed": steps and stopping rule of the paper.'
+    step_share: float | None = key(
+        _share, None, help="Of the stepwise variants: fraction of the largest safe payment step (1)."
+    )
+    rule: str | None = key(
+        one_of(PaymentRule), None, help='Of theirs: how payments are integrated, "trapezoid" or "left".'
+    )
+    variant: str | None = key(
+        one_of(ProtocolVariant),
+        None,
+        help='"exchanges", some twenty; "stepwise": plain steps, if the loss is not convex; "printed".',
     )
     payments: str = key(
         one_of(PaymentMethod), "gradients", help='Or "newton" or "exact", which need simulated clients.'
@@ -86,12 +95,15 @@ class Faithful(Section):
     def _agree(self) -> None:
         if self.payments != "gradients":
             for name, default in _OF_REPORTS:
-                if getattr(self, name) != default:
+                if getattr(self, name) not in (None, default):
                     rule = f'must not be given with payments = "{self.payments}", which asks for no reports'
                     raise InvalidValue(name, rule, repr(getattr(self, name)))
+        if self.variant == "printed" and (self.payments != "gradients" or self.clusters is not None):
+            other = "clusters" if self.clusters is not None else f'payments = "{self.payments}"'
+            raise InvalidValue("variant", f"must not be given with {other}", repr(self.variant))
         if self.clusters is not None:
             for name, default in (("payments", "gradients"), *_OF_REPORTS):
-                if getattr(self, name) != default:
+                if getattr(self, name) not in (None, default):
                     raise InvalidValue(name, "must not be given with clusters", repr(getattr(self, name)))
 
     def table(self) -> dict[str, Any]:
@@ -123,10 +135,18 @@ class FaithfulPrivacy(Section):
 
 @dataclass(frozen=True)
 class FaithfulRun(Run):
-    """Steps are short, so checkpoints and evaluations are further apart."""
+    """Steps are short, so checkpoints and evaluations are further apart; not of exchanges."""
 
-    checkpoint_every: int = key(checks.whole, 100, help="Training steps.")
-    evaluate_every: int = key(checks.whole, 50, help="Training steps.")
+    checkpoint_every: int = key(checks.whole, 100, help="Exchanges (1) or training steps (100).")
+    evaluate_every: int = key(checks.whole, 50, help="Exchanges (1) or training steps (50).")
+
+
+def by_exchanges(tables: Mapping[str, Any]) -> bool:
+    """Whether a run of these tables is in few exchanges."""
+    own, model = tables.get("faithful", {}), tables.get("model", {})
+    convex = isinstance(model, Mapping) and model.get("name") == "softmax"
+    chosen = isinstance(own, Mapping) and own.get("variant") in (None, "exchanges")
+    return convex and chosen and "privacy" not in tables
 
 
 def own_section(config: Config) -> Faithful:
@@ -146,9 +166,12 @@ def check(config: Config) -> Config:
         ("payments", "gradients"), ("rule", "trapezoid"), ("agents", ()), ("step_share", 1.0),
         ("on_bad_report", "raise"), ("check_reports", "gradients"),
     ):  # fmt: skip
-        if getattr(section, name) != default:
+        if getattr(section, name) not in (None, default):
             rule = "must not be given in a private run, whose payments are noisy loss differences"
             raise InvalidValue(f"faithful.{name}", rule, repr(section.table()[name]))
+    if section.variant == "exchanges":
+        rule = "must be stepwise or printed in a private run: its noise would ruin what exchanges learn"
+        raise InvalidValue("faithful.variant", rule, repr(section.variant))
     if section.payment_steps == 0:
         raise InvalidValue("faithful.payment_steps", "must be at least 1 in a private run", 0)
     return config

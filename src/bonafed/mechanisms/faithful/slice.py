@@ -9,7 +9,14 @@ from bonafed.economics.claims import Finding
 from bonafed.learning.federation import Federation, Roster
 from bonafed.mechanisms.faithful import advice
 from bonafed.mechanisms.faithful.report import AuditOptions, audit
-from bonafed.mechanisms.faithful.section import Faithful, FaithfulPrivacy, FaithfulRun, check, own_section
+from bonafed.mechanisms.faithful.section import (
+    Faithful,
+    FaithfulPrivacy,
+    FaithfulRun,
+    by_exchanges,
+    check,
+    own_section,
+)
 from bonafed.mechanisms.protocol import Attack, Command, Common, Config, Slice
 
 if TYPE_CHECKING:
@@ -45,10 +52,20 @@ def _compare(common: Common) -> Mapping[str, Any] | str:
     """Payments promise something only where the loss is strongly convex."""
     if common.model != "softmax":
         return f"payments promise nothing for {common.model}, whose loss is not convex; use softmax"
-    steps = common.steps
-    if steps is None and common.training is not None:
-        steps = common.training.rounds
-    return {"regulariser": _REGULARISER} | ({} if steps is None else {"training_steps": steps})
+    return {"regulariser": _REGULARISER}
+
+
+def _defaults(name: str, tables: Mapping[str, Any]) -> Mapping[str, Any]:
+    """An exchange is worth writing down; of the many short steps only some are."""
+    table: Mapping[str, Any] = tables.get(name, {})
+    if name == "run" and by_exchanges(tables):
+        return {"checkpoint_every": 1, "evaluate_every": 1, **table}
+    return table
+
+
+def _unit(config: Config) -> str:
+    """What one round of a run is; its config is resolved."""
+    return "exchange" if own_section(config).variant == "exchanges" else "gradient step"
 
 
 SLICE = Slice(
@@ -60,7 +77,8 @@ SLICE = Slice(
     training=None,
     run=FaithfulRun,
     check=check,
-    unit=lambda config: "gradient step",
+    unit=_unit,
+    defaults=_defaults,
     claims=("efficiency", "faithfulness", "participation", "budget balance"),
     audit=_audit,
     compare=_compare,

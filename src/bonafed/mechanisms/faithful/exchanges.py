@@ -1,0 +1,398 @@
+"""Faithful learning in few exchanges: training, then all payments at once, then one look along the way.
+
+An exchange is one message to every agent and its answer.
+
+    training    w by L-BFGS on the sums of the reports (`quasi_newton`), until
+                |grad F(w)|^2/(2 mu) <= epsilon min p_k
+    payments    all W_k = argmin f_-k at once, one message to agent j with the models of all k != j, warm:
+                every agent's reports of the training are kept, so that of every f_-k the gradient at w and
+                the curvature pairs are known before the first of these exchanges; until
+                |grad f_-k(W_k)|^2/(2 (1 - p_k) mu p_k) <= epsilon/2
+    the way     one exchange: slopes on the way from every W_k to w (`segment`), whose integral is
+                P_k p_k = f_-k(w) - f_-k(W_k), certified to epsilon p_k/2 by as many nodes as that needs
+
+So P_k is within [VCG - epsilon, VCG + epsilon/2], and what k's reports of the training can change besides
+w, where the others' searches begin and which pairs they know, is inside of that.
+
+Reports are held against all that is kept of the same agent's (`reports.Testimony`). Whoever contradicts
+what was agreed on stops the protocol or is left out: the others' reports of the training stand, and the
+search goes on from the best of their models, with their weights. If all pass, nobody can keep a search
+from its end (`quasi_newton`, theory C3.6). What an agent left out owes if it keeps the last model it was
+sent, w', is f_-k(w') - f_-k(w) over its weight, as the model of those who are left, w, is W_k for it: one
+more way of the last exchange.
+
+Single reports are seen, also of agents that are vouched for, as no sum tells the gradients of all f_-k; in
+payments and on the way only sums of theirs are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from bonafed.checks import Floats
+from bonafed.errors import AskFailed, BadReport, Diverged
+from bonafed.learning.federation import Federation, Objective
+from bonafed.learning.problems.agreed import Agreed, Members, require_others
+from bonafed.learning.problems.convex import Ints
+from bonafed.mechanisms.faithful.asking import Aggregation
+from bonafed.mechanisms.faithful.outcome import BadReportPolicy, Ending, LeftOut, for_all
+from bonafed.mechanisms.faithful.quasi_newton import Curvature, Search
+from bonafed.mechanisms.faithful.reports import Known, ReportCheck, Testimony
+from bonafed.mechanisms.faithful.segment import Nodes, Way, nodes_for, require_slopes
+from bonafed.mechanisms.faithful.vcg import Payments
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Log:
+    """What was asked and answered in training."""
+
+    models: Floats  # (m, P)
+    reports: Floats  # (m, K, P) of every agent
+    origins: Ints  # (m,) the model a step began at; -1: the row makes no pair
+
+    def place(self, model: Floats) -> int:
+        """The row of a model."""
+        return int(np.flatnonzero((self.models == model).all(1))[0])
+
+    def search(self, mix: Floats, place: int | None = None) -> Search:
+        """For the minimum of sum_j mix_j F_j, warm; from the model of a row, by default of the best."""
+        gradients = _mixed(mix, self.reports)
+        if place is None:
+            place = int(np.argmin((gradients**2).sum(1)))
+        rows = np.flatnonzero(self.origins >= 0)
+        before = self.origins[rows]
+        return Search.at(
+            self.models[place], gradients[place], self.models[rows] - self.models[before],
+            gradients[rows] - gradients[before],
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Standing:
+    """How far the protocol has come."""
+
+    model: Floats  # (P,) the best so far
+    exchanges: int = 0
+    training: int = 0  # of these
+    log: Log | None = None
+    search: Search | None = None  # of the training
+    payments: tuple[Search, ...] = ()  # of each member, once training has ended
+    said: Floats | None = None  # (payments, K, P) reports at the best models of the payments, where heard
+    bad_reports: tuple[BadReport, ...] = ()
+    ending: Ending | None = None
+    done: bool = False  # there is nothing left to ask
+
+    @property
+    def steps(self) -> int:
+        """Exchanges, as a run counts them."""
+        return self.exchanges
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Exchanges:
+    """The protocol, exchange by exchange: what was agreed on, and who is asked."""
+
+    problem: Agreed
+    federation: Federation
+    epsilon: float
+    objective: Objective | None = None
+    on_bad_report: BadReportPolicy = "raise"
+    check_reports: ReportCheck = "gradients"
+    pays: bool = True  # False: training only, payments are computed otherwise
+
+    def begin(self, start: Floats | None = None) -> Standing:
+        """Before the first exchange."""
+        require_others(self.problem)
+        return Standing(np.zeros(self.problem.size) if start is None else np.array(start, dtype=np.float64))
+
+    def members(self, at: Standing) -> list[int]:
+        """Who is left."""
+        absent = {bad.agent for bad in at.bad_reports}
+        return [k for k in range(self.problem.agents) if k not in absent]
+
+    def advance(self, at: Standing) -> Standing:
+        """One exchange; if somebody is left out, the others' reports of the training stand."""
+        at = self._exchange(at)
+        return replace(at, done=at.ending is not None or (not self.pays and self._trained(at)))
+
+    def _exchange(self, at: Standing) -> Standing:
+        try:
+            if at.search is None or not self._trained(at):
+                return self._train(at)
+            at = at if at.payments else self._open_payments(at)
+            if self._open(at).size:
+                return self._search_payments(at)
+            return self._look_along(at)
+        except BadReport as bad:
+            if self.on_bad_report == "raise":
+                raise
+            if len(self.members(at)) <= 2:
+                raise bad.advised("leaving it out would leave one agent alone") from bad
+            return self._without(at, bad)
+        except AskFailed as failed:
+            without = tuple(bad.agent for bad in at.bad_reports)
+            raise AskFailed(
+                failed.reason, failed.where, failed.model, failed.steps, without
+            ) from failed.__cause__
+
+    def describe(self, at: Standing) -> str:
+        """What is being done, and how far it has come against where it ends."""
+        part = self._part(self.members(at))
+        if at.ending is not None:
+            return "payments"
+        if at.search is None or not self._trained(at) or not self.pays:
+            gap = 0.0 if at.search is None else at.search.norm**2 / (2 * part.regulariser)
+            share = gap / float(part.weights.min())
+            return f"training: error {share:.2g}, ends at {self.epsilon:.2g}"
+        at = at if at.payments else self._open_payments(at)
+        worst = float(self._residuals(at, part).max())
+        return f"payments: error {worst:.2g}, ends at {self.epsilon / 2:.2g}"
+
+    def _part(self, members: Sequence[int]) -> Agreed:
+        return self.problem if len(members) == self.problem.agents else Members(self.problem, members)
+
+    def _weights(self, at: Standing) -> Floats:
+        """(K,) of all agents, 0 for those left out, sum 1."""
+        members = self.members(at)
+        weights = np.zeros(self.problem.agents)
+        weights[members] = self._part(members).weights
+        return weights
+
+    def _reports(
+        self, at: Standing, part: Agreed, known: dict[int, Known]
+    ) -> tuple[Aggregation, Testimony]:
+        heard = Testimony(self.problem, self.check_reports, known)
+        reports = Aggregation(part, None, heard, federation=self.federation, objective=self.objective)
+        reports.send(at.model, at.exchanges)
+        return reports, heard
+
+    # training ---------------------------------------------------------------------------------------------
+
+    def _goal(self, at: Standing) -> float:
+        """|grad F| at which training ends."""
+        part = self._part(self.members(at))
+        return float(np.sqrt(2 * part.regulariser * self.epsilon * part.weights.min()))
+
+    def _trained(self, at: Standing) -> bool:
+        return at.search is not None and at.search.norm <= self._goal(at)
+
+    def _train(self, at: Standing) -> Standing:
+        members, where = self.members(at), f"exchange {at.exchanges + 1} (training)"
+        part = self._part(members)
+        curvature = Curvature(part.regulariser, part.smoothness)
+        if at.search is not None and at.search.stuck(curvature):
+            raise Diverged(self._stuck("training", at))
+        trials = at.model[None] if at.search is None else at.search.trials(curvature)
+        reports, _ = self._reports(at, part, self._known(at, members))
+        reports.send(trials[0], at.exchanges)
+        answers = np.zeros((len(trials), self.problem.agents, self.problem.size))
+        answers[:, members] = reports.each(trials, where)
+        at = replace(at, exchanges=at.exchanges + 1, training=at.training + 1)
+        gradients = _mixed(self._weights(at), answers)
+        if at.search is None or at.log is None:
+            log = Log(trials, answers, np.array([-1]))
+            return replace(at, log=log, search=Search.at(trials[0], gradients[0]))
+        search, pairs = at.search.after(trials, gradients, self._goal(at))
+        origins = np.full(len(trials), -1)
+        origins[list(pairs)] = at.log.place(at.search.model)
+        log = Log(
+            np.concatenate([at.log.models, trials]), np.concatenate([at.log.reports, answers]),
+            np.concatenate([at.log.origins, origins]),
+        )  # fmt: skip
+        return replace(at, log=log, search=search, model=search.best_model)
+
+    def _known(self, at: Standing, members: Sequence[int]) -> dict[int, Known]:
+        """What everybody has said in training, and at the best models of payments."""
+        if at.log is None:
+            return {}
+        known = {k: Known(at.log.models, at.log.reports[:, k]) for k in members}
+        if at.said is not None:
+            best = np.stack([search.best_model for search in at.payments])
+            for place, k in enumerate(members):
+                others = np.arange(len(members)) != place
+                known[k] = Known(
+                    np.concatenate([known[k].models, best[others]]),
+                    np.concatenate([known[k].reports, at.said[others, k]]),
+                )
+        return known
+
+    # payments ---------------------------------------------------------------------------------------------
+
+    def _open_payments(self, at: Standing) -> Standing:
+        """The searches without each member, warm from the training."""
+        assert at.log is not None  # training has ended
+        members, weights, place = self.members(at), self._weights(at), at.log.place(at.model)
+        searches = []
+        for k in members:
+            mix = weights.copy()
+            mix[k] = 0.0
+            searches.append(at.log.search(mix, place))
+        said = np.repeat(at.log.reports[[place]], len(members), axis=0)
+        return replace(at, payments=tuple(searches), said=said)
+
+    def _residuals(self, at: Standing, part: Agreed) -> Floats:
+        """(k,) what is left of each payment at most, in units of loss."""
+        p = part.weights
+        squares = np.array([search.norm**2 for search in at.payments])
+        return np.asarray(squares / (2 * (1 - p) * part.regulariser * p))
+
+    def _open(self, at: Standing) -> Ints:
+        """The payments whose model is not found yet, by their places."""
+        part = self._part(self.members(at))
+        return np.flatnonzero(self._residuals(at, part) > self.epsilon / 2)
+
+    def _search_payments(self, at: Standing) -> Standing:
+        members, where = self.members(at), f"exchange {at.exchanges + 1} (payments)"
+        part, open_ones = self._part(members), self._open(at)
+        p, mixes = part.weights, part.without_each()
+        trials, rows = list[Floats](), list[int]()
+        for i in open_ones.tolist():
+            curvature = Curvature((1 - p[i]) * part.regulariser, (1 - p[i]) * part.smoothness)
+            if at.payments[i].stuck(curvature):
+                raise Diverged(self._stuck("payments", at))
+            trials.append(at.payments[i].trials(curvature))
+            rows += [i] * len(trials[-1])
+        models, runs = np.concatenate(trials), np.array(rows)
+        reports, heard = self._reports(at, part, self._known(at, members))
+        sums = reports.sum(models, mixes[runs], where, runs)
+        goals = np.sqrt(self.epsilon * (1 - p) * part.regulariser * p)
+        searches, said = list(at.payments), at.said
+        assert said is not None  # payments are open
+        said = said.copy()
+        for i in open_ones.tolist():
+            own = np.flatnonzero(runs == i)
+            searches[i], _ = at.payments[i].after(models[own], sums[own], float(goals[i]))
+            if searches[i].best_model is not at.payments[i].best_model:
+                best = own[int(np.argmin((sums[own] ** 2).sum(1)))]
+                _remember(said[i], heard, int(best))
+        return replace(at, exchanges=at.exchanges + 1, payments=tuple(searches), said=said)
+
+    # the way ----------------------------------------------------------------------------------------------
+
+    def _look_along(self, at: Standing) -> Standing:
+        members, where = self.members(at), f"exchange {at.exchanges + 1} (the way)"
+        part = self._part(members)
+        assert at.log is not None  # training has ended,
+        assert at.said is not None  # and so have the payments' searches
+        place, p = at.log.place(at.model), part.weights
+        bills, shares = self._bills(at, members)
+        starts = np.stack(
+            [*(search.best_model for search in at.payments), *(b.model for b in at.bad_reports)]
+        )
+        mixes = np.concatenate([part.without_each(), bills])
+        ways = at.model - starts
+        bend = part.third_derivative(ways)
+        squares = (ways**2).sum(1)
+        # what phi rises by: known of payments, bounded for those left out
+        at_model = _mixed_rows(mixes, at.log.reports[place][members])
+        begins = np.stack([search.best_gradient for search in at.payments])
+        rise = part.smoothness * mixes.sum(1) * squares
+        rise[: len(members)] = ((at_model[: len(members)] - begins) * ways[: len(members)]).sum(1)
+        owing = np.concatenate([p, shares])
+        nodes = nodes_for(rise[: len(members)], bend[: len(members)], self.epsilon * p / 2)
+        reports, heard = self._reports(at, part, {})
+
+        def check(k: int, rows: Ints, values: Floats) -> None:
+            if heard.names_liars:
+                way = self._way(at, heard, members, k, starts[rows], ways[rows], bend[rows], rows)
+                require_slopes(part, members[k], way, nodes.all, values)
+
+        slopes = reports.slopes(starts, at.model, nodes.all, mixes, where, check)
+        return replace(
+            at, exchanges=at.exchanges + 1,
+            ending=self._end(at, part, nodes, slopes, bend, owing),
+        )  # fmt: skip
+
+    def _way(
+        self, at: Standing, heard: Testimony, members: list[int], k: int, starts: Floats, ways: Floats,
+        bend: Floats, rows: Ints,
+    ) -> Way:  # fmt: skip
+        """What is known of a member's slopes."""
+        assert at.log is not None  # as `_look_along` knows
+        assert at.said is not None
+        agent, count = members[k], len(members)
+        norms = np.maximum(np.linalg.norm(starts, axis=1), np.linalg.norm(at.model))
+        scale = heard.scale(at.log.models[0], at.log.reports[0, agent], norms)
+        begins = np.full(len(rows), np.nan)
+        known = rows < count
+        begins[known] = (at.said[rows[known], agent] * ways[known]).sum(1)
+        ends = (at.log.reports[at.log.place(at.model), agent] * ways).sum(1)
+        return Way((ways**2).sum(1), bend, scale, begins, ends)
+
+    def _bills(self, at: Standing, members: list[int]) -> tuple[Floats, Floats]:
+        """(b, members) mixes and (b,) weights of those left out, each beside the members alone."""
+        mixes, shares = np.zeros((len(at.bad_reports), len(members))), np.zeros(len(at.bad_reports))
+        for row, bad in enumerate(at.bad_reports):
+            with_it = sorted([*members, bad.agent])
+            weights = self._part(with_it).weights
+            mixes[row] = [weights[with_it.index(k)] for k in members]
+            shares[row] = weights[with_it.index(bad.agent)]
+        return mixes, shares
+
+    def _end(
+        self, at: Standing, part: Agreed, nodes: Nodes, slopes: Floats, bend: Floats, owing: Floats
+    ) -> Ending:
+        assert at.search is not None
+        count, members = part.agents, self.members(at)
+        values, gauss = nodes.trapezoid(slopes) / owing, nodes.gauss(slopes) / owing
+        error = nodes.error(slopes, bend) / owing
+        models = np.stack([search.best_model for search in at.payments])
+        payments = Payments(values[:count], self._residuals(at, part), models, at.exchanges - at.training)
+        if at.bad_reports:
+            payments = for_all(payments, members, self.problem.agents, nothing=0.0)
+        left_out = tuple(
+            LeftOut(bad.agent, bad.where, bad.problem, -float(due))
+            for bad, due in zip(at.bad_reports, values[count:], strict=True)
+        )
+        return Ending(
+            payments, float(error[:count].max()), at.search.norm**2 / (2 * part.regulariser), left_out,
+            float(np.abs(values - gauss)[:count].max()),
+        )  # fmt: skip
+
+    # those who are left out -------------------------------------------------------------------------------
+
+    def _without(self, at: Standing, bad: BadReport) -> Standing:
+        """Without the agent of a bad report; what the others said in training stands."""
+        at = replace(
+            at, exchanges=at.exchanges + 1, payments=(), said=None, bad_reports=(*at.bad_reports, bad)
+        )
+        if at.log is None:
+            return at
+        search = at.log.search(self._weights(at))
+        return replace(at, search=search, model=search.best_model)
+
+    def _stuck(self, what: str, at: Standing) -> str:
+        believed = self.check_reports == "gradients"
+        return (
+            f"{what} does not converge after {at.exchanges} exchanges: true gradients, and all that pass "
+            "the checks, halve their norm sooner; "
+            + (
+                "nobody can be named: within the agreed precision all reports are gradients of some loss"
+                if believed
+                else 'nobody is named, as reports are believed: check_reports = "gradients" does'
+            )
+        )
+
+
+def _mixed(mix: Floats, reports: Floats) -> Floats:
+    """(m, P) sum_j mix_j reports_ij of reports (m, K, P), one by one: the same digits on any machine."""
+    total = np.zeros((reports.shape[0], reports.shape[2]))
+    for k in np.flatnonzero(mix):
+        total += mix[k] * reports[:, k]
+    return total
+
+
+def _mixed_rows(mixes: Floats, reports: Floats) -> Floats:
+    """(m, P) sum_j mixes_ij reports_j of reports (K, P)."""
+    return np.stack([_mixed(mix, reports[None])[0] for mix in mixes])
+
+
+def _remember(said: Floats, heard: Testimony, row: int) -> None:
+    """Keep what agents that are not vouched for reported for a row of the request."""
+    for agent, (rows, values) in heard.heard.items():
+        at = np.flatnonzero(rows == row)
+        if at.size:
+            said[agent] = values[at[0]]

@@ -1,0 +1,151 @@
+"""The minimum of a convex function from its gradients, in few requests (L-BFGS without function values).
+
+A function f is mu-strongly convex and L-smooth; a request is one or several models, the answers are the
+gradients there. Steps and the changes of the gradient along them, (s, y), make up an approximate inverse H
+of the Hessian (Nocedal 1980), and the next model is x - H g. There are no values to compare, so
+
+    accepted     a step s counts as progress if g+·s <= 0.9 |g·s|: for a convex f, along the step, either
+                 f still falls at its end or most of the fall is kept. A step that is not accepted leaves
+                 the model where it is, but its pair (s, y) is known now, and the next one differs
+    first        without a pair the scale is unknown: plain steps 1/L, 4/L, 16/L and 64/L in one request
+    near         no step is longer than |g|/mu: the minimum is not farther away
+    careful      if |g| has not halved in twelve requests, the search goes back to the model of its smallest
+                 |g|, every request holds the plain step x - g/L as well, and the smaller |g| of both is
+                 kept if it is smaller than before
+
+A plain step shrinks |g| by 1 - mu/L at least, even if the answers are sums of reports that are gradients of
+nothing but pass the checks of theory C3.4 (C3.6). So a search of which nothing can be said falls back to
+plain steps by itself, and whoever answers consistently cannot keep it from its end: |g| halves within
+12 + ln 2 L/mu requests. If it does not in twice that, `stuck` says so.
+
+A search is a frozen value; `trials` are the models of the next request and `after` the search that follows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from bonafed.checks import Floats
+
+MEMORY = 30  # pairs
+FIRST = (1.0, 4.0, 16.0, 64.0)  # lengths of the first step, over L
+PATIENCE = 12  # requests in which |g| halves, or the search becomes careful
+_KEEPS = 0.9  # an accepted step: its slope at the end is at most this part of that at its beginning
+
+
+class Curvature(NamedTuple):
+    """What is known of the function."""
+
+    convexity: float  # mu
+    smoothness: float  # L
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Search:
+    """How far the search has come."""
+
+    model: Floats  # (P,) x
+    gradient: Floats  # (P,) g
+    best_model: Floats  # (P,) of the smallest |g| so far
+    best_gradient: Floats  # (P,)
+    steps: Floats  # (n, P) s of the pairs, the last ones at the end
+    changes: Floats  # (n, P) y
+    mark: float  # |g| when it last halved
+    since: int = 0  # requests since then
+
+    @classmethod
+    def at(
+        cls, model: Floats, gradient: Floats, steps: Floats | None = None, changes: Floats | None = None
+    ) -> Search:
+        """From a model whose gradient is known, with pairs (n, P) if some are."""
+        none = np.zeros((0, model.size))
+        s, y = (none, none) if steps is None or changes is None else (steps, changes)
+        return cls(model, gradient, model, gradient, s[-MEMORY:], y[-MEMORY:], norm(gradient))
+
+    @property
+    def norm(self) -> float:
+        """The smallest |g| so far."""
+        return norm(self.best_gradient)
+
+    @property
+    def careful(self) -> bool:
+        """Whether requests hold the plain step as well."""
+        return self.since >= PATIENCE
+
+    def stuck(self, curvature: Curvature) -> bool:
+        """Whether |g| takes longer to halve than it can with consistent answers."""
+        return self.since > 2 * (PATIENCE + math.log(2) * curvature.smoothness / curvature.convexity)
+
+    def trials(self, curvature: Curvature) -> Floats:
+        """(t, P) the models of the next request."""
+        plain = -self.gradient / curvature.smoothness
+        if not len(self.steps):
+            return np.stack([self.model + length * plain for length in FIRST])
+        step = _direction(self.gradient, self.steps, self.changes)
+        most = norm(self.gradient) / curvature.convexity
+        trial = self.model + step * min(1.0, most / max(norm(step), math.ulp(0.0)))
+        return np.stack([trial, self.model + plain] if self.careful else [trial])
+
+    def after(self, models: Floats, gradients: Floats, target: float) -> tuple[Search, Sequence[int]]:
+        """The search after an answer, and which trials make pairs with the model they began at.
+
+        The answer is the gradients (t, P) of the trials; at a norm of `target` the search would end.
+        """
+        norms = [norm(g) for g in gradients]
+        least = int(np.argmin(norms))
+        known = self
+        if norms[least] < self.norm:
+            known = replace(known, best_model=models[least], best_gradient=gradients[least])
+        chosen, accepted = self._choose(models, gradients, norms, target)
+        rows = range(len(models)) if len(self.steps) else [chosen]  # the first ones are on one line
+        steps = np.concatenate([self.steps, *(models[[i]] - self.model for i in rows)])
+        changes = np.concatenate([self.changes, *(gradients[[i]] - self.gradient for i in rows)])
+        known = replace(known, steps=steps[-MEMORY:], changes=changes[-MEMORY:])
+        if accepted:
+            known = replace(known, model=models[chosen], gradient=gradients[chosen])
+        halved = known.norm <= self.mark / 2
+        known = replace(
+            known, mark=known.norm if halved else self.mark, since=0 if halved else self.since + 1
+        )
+        if known.careful:
+            known = replace(known, model=known.best_model, gradient=known.best_gradient)
+        return known, rows
+
+    def _choose(
+        self, models: Floats, gradients: Floats, norms: list[float], target: float
+    ) -> tuple[int, bool]:
+        """Which trial to go on with, and whether it is accepted as the next model."""
+        least = int(np.argmin(norms))
+        if norms[least] <= target or self.careful:
+            return least, norms[least] < norm(self.gradient)
+        ways = models - self.model
+        ends, begins = (gradients * ways).sum(1), (ways * self.gradient).sum(1)
+        kept = np.abs(ends) / np.maximum(np.linalg.norm(ways, axis=1), math.ulp(0.0))
+        chosen = int(np.argmin(kept))
+        return chosen, bool(begins[chosen] < 0 and ends[chosen] <= -_KEEPS * begins[chosen])
+
+
+def norm(vector: Floats) -> float:
+    """|v|, by sums that do not depend on the number of threads."""
+    return math.sqrt(float((vector * vector).sum()))
+
+
+def _direction(gradient: Floats, steps: Floats, changes: Floats) -> Floats:
+    """-H g by the two loops over the pairs; pairs without curvature say nothing, and are left out."""
+    bends = (steps * changes).sum(1)
+    useful = bends > 0
+    s, y, bend = steps[useful], changes[useful], bends[useful]
+    q, shares = -gradient, np.zeros(len(s))
+    for i in range(len(s) - 1, -1, -1):
+        shares[i] = float((s[i] * q).sum()) / bend[i]
+        q = q - shares[i] * y[i]
+    if len(s):
+        q = q * (bend[-1] / float((y[-1] * y[-1]).sum()))
+    for i in range(len(s)):
+        q = q + s[i] * (shares[i] - float((y[i] * q).sum()) / bend[i])
+    return q
