@@ -1,12 +1,15 @@
-"""Payments that are no larger than their certified error do not stand without a word."""
+"""What is shown of bought privacy: payments within their error, and what a participant may expect."""
 
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from bonafed.economics import Uniform
 from bonafed.mechanisms.jsam import settle
 from bonafed.mechanisms.jsam.payments import admit
+from bonafed.mechanisms.jsam.prospects import prospect
+from bonafed.mechanisms.jsam.published import JsamContract
 from bonafed.mechanisms.jsam.report import Quote, Weight, describe, quote_blocks
 from bonafed.mechanisms.jsam.terms import JsamTerms
 
@@ -44,3 +47,19 @@ def test_quotes_note_it():
     assert notes(None) == []
     assert len(notes(2)) == 1
     assert "of cem is" in notes(2)[0]
+
+
+def test_a_prospect_draws_and_says_over_how_many_draws_lies_were_tried():
+    contract = JsamContract(6, PRIOR, eta=5, noise=1.0, rounds=10, clip=1.0)
+    mine = prospect(contract, 0.3)
+    (table,) = mine.document().blocks
+    assert f"over {mine.draws} draws of the others' costs" in table.caption
+    assert table.caption.endswith(f"on average over {mine.lying} of them")
+    (axes,) = mine.plot().axes
+    curve = axes.get_lines()[0]
+    assert axes.get_ylabel() == f"money left, mean of {mine.lying} draws"
+    truth = float(np.interp(0.3, curve.get_xdata(), curve.get_ydata()))
+    assert truth == max(curve.get_ydata())  # as the verdict says
+    spread = mine.outlooks[0].profit_sd / np.sqrt(mine.lying)
+    assert truth == pytest.approx(mine.outlooks[0].profit, abs=4 * spread)
+    assert axes.get_ylim()[0] >= -2 * truth  # what nobody would state does not flatten the rest
