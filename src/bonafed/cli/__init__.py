@@ -133,6 +133,9 @@ def _usage_problem(error: Any) -> NoReturn:
     if type(error).__name__ == "NoArgsIsHelpError":  # its message is the help page
         typer.echo(error.format_message(), err=True)
         sys.exit(2)
+    param = getattr(error, "param", None)
+    if type(error).__name__ == "MissingParameter" and param is not None:
+        _fail(f"{param.make_metavar(error.ctx)} is required")
     _fail(error.format_message())
 
 

@@ -1,9 +1,9 @@
 """Everything a command prints and writes: a `Document` on a terminal, as JSON and as files.
 
 Tables never lose or break a number: where one is too wide for the terminal, words are folded first, then
-the frame goes, and then the table is split into parts that repeat its first column. Where not even two
-columns fit side by side, every cell gets a line of its own. Names and values, which have no headings,
-become lines instead.
+the frame goes, and then the table is split into parts that repeat its first columns, as many as tell the
+rows apart. Where not even these and one more fit side by side, every cell gets a line of its own. Names and
+values, which have no headings, become lines instead.
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ def _parts(table: Table, width: int) -> Iterator[RichTable | Text]:
     if _needed(least, _FRAME) <= width:
         yield _rich(table, dict(enumerate(_fitted(natural, least, width, _FRAME))), framed=True)
         return
-    groups = _groups(least, width)
+    groups = _groups(least, width, _keys(table))
     if not named or any(_needed([least[place] for place in group], _GAP) > width for group in groups):
         for line in _lines(table, width):
             yield Text(line)
@@ -268,14 +268,23 @@ def _needed(widths: Sequence[int], between: int) -> int:
     return sum(widths) + between * len(widths) + 1
 
 
-def _groups(least: Sequence[int], width: int) -> list[list[int]]:
-    """Columns that fit beside each other; the first is in every group."""
-    groups, here = [], [0]
-    for place in range(1, len(least)):
-        if _needed([least[k] for k in (*here, place)], _GAP) > width and len(here) > 1:
+def _keys(table: Table) -> int:
+    """How many of the first columns tell the rows apart; 1 if none do."""
+    for count in range(1, len(table.columns)):
+        if len({tuple(row[:count]) for row in table.cells}) == len(table.rows):
+            return count
+    return 1
+
+
+def _groups(least: Sequence[int], width: int, keys: int) -> list[list[int]]:
+    """Columns that fit beside each other; the first ones are in every group."""
+    first = list(range(keys))
+    groups, here = [], first
+    for place in range(keys, len(least)):
+        if _needed([least[k] for k in (*here, place)], _GAP) > width and len(here) > keys:
             groups.append(here)
-            here = [0]
-        here.append(place)
+            here = first
+        here = [*here, place]
     return [*groups, here]
 
 

@@ -125,10 +125,10 @@ class Shown:
     def table(self, title=""):
         return next(table for table in self.tables if table.title.startswith(title))
 
-    def column(self, name, title="", which=0):
-        """The cells under a heading, as they are printed; where it occurs twice, the one asked for."""
+    def column(self, name, title=""):
+        """The cells under a heading, as they are printed."""
         table = self.table(title)
-        place = [k for k, column in enumerate(table.columns) if column.name == name][which]
+        place = [column.name for column in table.columns].index(name)
         return [row[place] for row in table.cells]
 
     def written(self, name, values, title=""):
@@ -310,6 +310,7 @@ class TestAudits:
         for deviation in compared:
             assert gains[deviation] == f"{round(drawn[deviation], 4) + 0.0:+.4f}"
         others = [label.get_text() for label in right.get_yticklabels()]
+        assert {*compared, *others, "the truth"} == {name for name in gains if not name.startswith("best")}
         for deviation, gain in zip(others, widths(right.containers[0]), strict=True):
             assert gains[deviation] in ("", f"{round(gain, 4) + 0.0:+.4f}")  # "": there is no model
 
@@ -328,10 +329,10 @@ class TestAudits:
         left, right = shown.figure.axes
         honest, cheats = left.containers
         assert shown.column("accuracy") == [f"{x:.2%}" for x in heights(cheats)]
-        assert shown.column("honest") == [f"{x:.2%}" for x in heights(honest)]
+        assert shown.column("if honest") == [f"{x:.2%}" for x in heights(honest)]
         rates = right.containers
         assert shown.column("rate") == [f"{x:.3f}" for x in heights(rates[1])]
-        assert shown.column("honest", which=1) == [f"{x:.3f}" for x in heights(rates[0])]
+        assert shown.column("honest rate") == [f"{x:.3f}" for x in heights(rates[0])]
         who = zip(shown.column("client"), shown.column("cheat"), strict=True)
         assert names(left) == [f"{client}: {cheat}" for client, cheat in who]
 
@@ -582,6 +583,29 @@ def test_no_number_is_cut(said, name, width):
         there = Counter(NUMBER.findall(text))
         wanted = Counter(number for row in table.cells for cell in row for number in NUMBER.findall(cell))
         assert wanted <= there, wanted - there
+
+
+@pytest.mark.parametrize("name", [*PLOTS, *OTHERS])
+def test_a_heading_occurs_once(said, name):
+    """Or it would not be clear what stands in the parts of a table that is split."""
+    for table in said(name).tables:
+        headings = [column.name for column in table.columns if column.name]
+        assert len(set(headings)) == len(headings)
+
+
+def test_parts_of_a_table_repeat_what_tells_its_rows_apart():
+    from bonafed.shown import Column
+
+    columns = (
+        Column("who", left=True),
+        Column("how", left=True),
+        *(Column(f"number {k}") for k in range(9)),
+    )
+    rows = tuple((who, how, *range(9)) for who in ("ada", "ben") for how in ("this way", "that way"))
+    lines = printed(Table("", columns, rows), 50)
+    assert sum(line.split()[:2] == ["who", "how"] for line in lines) >= 3
+    for who, how, *_ in rows:
+        assert sum(line.startswith(f"{who}  {how}") for line in lines) >= 3
 
 
 def test_a_number_among_words_is_not_folded():

@@ -26,14 +26,19 @@ def cheating_figure(curve: Curve, attempts: Sequence[Attempt], title: str) -> Fi
     left, right = figure.subplots(1, 2, width_ratios=(1.15, 1))
     figure.suptitle(title, fontsize=11)
     _draw_factors(left, curve, attempts)
-    _draw_others(right, [a for a in attempts if a.factor is None or a.factor <= 0])
+    _draw_others(right, [a for a in attempts if not _has_place(a, curve)])
     return figure
+
+
+def _has_place(attempt: Attempt, curve: Curve) -> bool:
+    """Whether it is a multiple within the range of the curve."""
+    return attempt.factor is not None and curve.factor[0] <= attempt.factor <= curve.factor[-1]
 
 
 def _draw_factors(axes: Axes, curve: Curve, attempts: Sequence[Attempt]) -> None:
     low, high = float(curve.factor[0]), float(curve.factor[-1])
     dots = [a for a in attempts if np.isfinite(a.gain)]
-    places = [np.nan if a.factor is None or not low <= a.factor <= high else a.factor for a in dots]
+    places = [a.factor if a.factor is not None and _has_place(a, curve) else np.nan for a in dots]
     axes.axhline(0, color=GREY, lw=0.8)
     axes.axvline(1, color=GREY, lw=0.8, ls=":")
     axes.plot(curve.factor, curve.gain_unpaid, color=RED, lw=2, ls="--", label="without payments (FedAvg)")
@@ -61,7 +66,7 @@ def _draw_others(axes: Axes, attempts: Sequence[Attempt]) -> None:
     ):
         widths = np.where(np.isfinite(gains), gains, 0.0)
         bars = axes.barh(place + shift, widths, height=0.36, color=colour)
-        texts = [f"{round(x, 3) + 0.0:+.3f}" if np.isfinite(x) else "diverges" for x in gains]
+        texts = [f"{round(x, 4) + 0.0:+.4f}" if np.isfinite(x) else "diverges" for x in gains]
         axes.bar_label(bars, texts, padding=3, fontsize=7)
     axes.axvline(0, color=GREY, lw=0.8)
     axes.margins(x=0.2)

@@ -255,7 +255,7 @@ def _attempts_table(case: Case, attempts: Sequence[Attempt]) -> Table:
 def _best_table(attempts: Sequence[Attempt], pairs: Sequence[Collusion]) -> Table:
     columns = (
         Column("agent"), Column("here", left=True), Column("gain"), Column("allowed", ".4f"),
-        Column("FedAvg", left=True), Column("gain"), Column("best partner"), Column("gain together"),
+        Column("FedAvg", left=True), Column("FedAvg gain"), Column("best partner"), Column("gain together"),
     )  # fmt: skip
     rows: list[tuple[Cell, ...]] = []
     for pair in pairs:

@@ -43,15 +43,24 @@ def terms_figure(terms: Sequence[dict[str, Any]], with_payments: bool) -> Figure
     return figure
 
 
-def prospect_figure(cost: float, reports: Floats, utility: Floats) -> Figure:
-    """What is left for a participant by what it states; the truth is the top."""
+def prospect_figure(
+    cost: float, reports: Floats, utility: Floats, draws: int, cap: float | None = None
+) -> Figure:
+    """What is left for a participant by what it states, on average over so many draws of the others' costs;
+    the truth is the top. `cap` is that of the participant, where caps differ."""
     figure = sheet(5.6, 3.6)
     axes = figure.subplots()
     axes.plot(reports, utility, color=BLUE, lw=2)
     axes.axvline(cost, color=GREY, ls=":", label="the truth")
     axes.axhline(0.0, color="black", lw=0.6)
-    axes.set(xlabel="reported cost of a unit of epsilon", ylabel="mean money left over the run")
-    axes.set_title("What a report earns", loc="left")
+    axes.set(xlabel="reported cost of a unit of epsilon", ylabel=f"money left, mean of {draws:,} draws")
+    top = abs(float(utility.max())) or 1.0
+    if (
+        utility.min() < -top
+    ):  # who states almost nothing may lose far more than anyone earns: not of interest
+        axes.set_ylim(-top, 1.3 * top)
+    whose = "" if cap is None else f", epsilon {cap:g} at most"
+    axes.set_title(f"What a report earns{whose}", loc="left")
     axes.legend(frameon=False, fontsize=8)
     return figure
 
