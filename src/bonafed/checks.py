@@ -100,6 +100,7 @@ def called(name: str, value: object) -> str:
     """
     if not isinstance(value, str):
         raise InvalidValue(name, "must be text", repr(value)[:60])
+    value = str(value)  # of NumPy's kind of text, too
     if not value.isprintable() or not 0 < len(value) <= LONGEST_NAME or not alike(value):
         raise InvalidValue(name, f"must be 1 to {LONGEST_NAME} printable characters", repr(value)[:60])
     if value != value.strip(" "):
