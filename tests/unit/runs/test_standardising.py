@@ -336,6 +336,30 @@ class TestNamedClasses:
         assert made.test.labels.tolist() == small.test_labels.tolist()
 
 
+def test_on_the_command_line(bonafed, tmp_path):
+    """The note comes before the first round, and a run is resumed with its own standardisation only."""
+    rows = "".join(f"{k % 7},{1000 * k},{('even', 'odd')[k % 2]},{int(k % 4 == 0)}\n" for k in range(80))
+    (tmp_path / "own.csv").write_text(f"age,income,label,test\n{rows}")
+    (tmp_path / "own.toml").write_text(
+        '[data]\nname = "own.csv"\n[partition]\nclients = 3\n[model]\nname = "softmax"\n'
+        "[training]\nrounds = 2\nlearning_rate = 0.1\n[run]\ncores = 1\n"
+    )
+    code, out, err = bonafed("train", "own.toml", "--folder", "raw")
+    assert (code, "even, odd" in out) == (0, True)
+    assert err == (
+        "note: features differ in scale by more than 100: 'income' reaches 7.9e+04, 'age' 6; "
+        "data.standardise puts them on a common one\n"
+    )
+    set_to = ("--set", "data.standardise.mean=0", "--set", "data.standardise.scale=[3, 4e4]")
+    assert bonafed("train", "own.toml", "--folder", "scaled", *set_to)[::2] == (0, "")
+    code, _, err = bonafed("train", "--resume", "scaled", "--set", "data.standardise=per client")
+    assert code == 2
+    assert err.startswith("error: data.standardise must be as it was when the run began, {'mean': 0.0, ")
+    assert bonafed("train", "--resume", "scaled")[0] == 0
+    code, _, err = bonafed("train", "own.toml", "--folder", "x", "--set", "data.standardise=records")
+    assert (code, err.partition(" or ")[0]) == (2, 'error: data.standardise must be "per client"')
+
+
 def test_a_table_with_names_and_raw_columns(tmp_path):
     """From the file to the model: text labels, columns by name, one line for the data."""
     rng = np.random.default_rng(0)
