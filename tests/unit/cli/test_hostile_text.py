@@ -112,6 +112,13 @@ class TestFormulas:
                 assert name == why
                 assert not re.match("[=+\\-@\t\r＝＋－＠]", name)
 
+    def test_statements_read_back_as_reports(self, tmp_path):
+        stated = {name: 0.5 + k / 10 for k, name in enumerate(FORMULAS)}
+        columns = {"cost": tuple(stated.values())}
+        owed = Statement("toy", tuple(stated), (100,) * len(stated), columns=columns)
+        (tmp_path / "owed.csv").write_bytes(owed.to_csv())
+        assert read_reports(tmp_path / "owed.csv", "cost") == stated
+
 
 def statement():
     """As somebody else's folder may hold it: nothing here was checked when it entered."""
