@@ -92,7 +92,7 @@ JOBS = {
     job.name: job
     for job in (
         Job("quote", (*_SAMPLING, "--save", "contract.json", "--sign", "key.pem", "--plot", "figure.png"),
-            _contract, ("contract.json", "contract.json.sig", "figure.png")),
+            _contract, ("contract.json", "figure.png")),
         Job("quote-coins", (*_SAMPLING, "--save", "coin.json", "--commit-coins", "server.secret"), _contract,
             ("coin.json",)),
         Job("settle", ("settle", "contract.json", "--draw", "1", "--save", "terms.csv"), _contract,

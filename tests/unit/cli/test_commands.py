@@ -512,3 +512,17 @@ def test_settled_spend_never_exceeds_what_can_be_paid(bonafed):
     said = json.loads(bonafed("settle", "r.json", "--draw", "0", "--json")[1])["spend"]
     assert said["probability_of_exceeding_budget"] == 0
     assert said["quantiles"]["0.99"] <= 450
+
+
+def test_ctrl_c_is_told_in_any_command(bonafed, monkeypatch):
+    """Typer ends with 130 and without a word."""
+
+    def stop(outputs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("bonafed.cli.render.write_together", stop)
+    code, out, err = bonafed(
+        "quote", "sampling", "--prior", "uniform:0.5,1.5", *SMALL, "--save", "c.json"
+    )
+    assert (code, out, err) == (130, "", "stopped by the user\n")
+    assert not Path("c.json").exists()
