@@ -1,1 +1,3 @@
-NAME='controls'
+"""Broken on purpose."""
+def main(tell):
+    return 0
