@@ -26,9 +26,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from bonafed.spelling import printable
+
 
 class BonafedError(Exception):
-    """Root of every error bonafed raises on purpose."""
+    """Root of every error bonafed raises on purpose; its message is one printable line."""
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
 
 class InvalidValue(BonafedError, ValueError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bonafed.shown import counted
-from bonafed.style import BLUE, RED, sheet
+from bonafed.style import BLUE, RED, plain, sheet
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,9 +30,9 @@ def statement_figure(statement: Statement) -> Figure:
     axes.bar(places, heights, color=[RED if height < 0 else BLUE for height in heights])
     axes.axhline(0.0, color="black", linewidth=0.6)
     axes.set_ylabel(label)
-    axes.set_title(f"Statement of {statement.run or statement.mechanism}", loc="left")
+    axes.set_title(plain(f"Statement of {statement.run or statement.mechanism}"), loc="left")
     if len(heights) <= _NAMED:
-        axes.set_xticks(list(places), statement.clients, rotation=60, ha="right")
+        axes.set_xticks(list(places), list(map(plain, statement.clients)), rotation=60, ha="right")
     else:
         axes.set_xlabel(counted(len(heights), "client"))
     return figure

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from bonafed.errors import InvalidValue
 from bonafed.files import PICTURES
+from bonafed.spelling import printable
 
 BLUE, RED, GREY, GREEN = "#1f6f8b", "#c8553d", "#8a8a8a", "#4a7c59"
 COLOURS = (BLUE, RED, GREEN, "#8e6c8a", "#d49a3a", GREY)
@@ -21,6 +22,11 @@ def sheet(width: float, height: float) -> Figure:
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
+
+
+def plain(text: str) -> str:
+    """A name as Matplotlib draws it letter by letter: a dollar sign begins no formula."""
+    return printable(text).replace("$", r"\$")
 
 
 def render(figure: Figure, path: Path) -> bytes:

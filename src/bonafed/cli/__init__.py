@@ -28,6 +28,7 @@ from bonafed.cli.statement import statement
 from bonafed.cli.train import train
 from bonafed.cli.verify import verify
 from bonafed.errors import BonafedError
+from bonafed.spelling import printable
 
 _ORDER = (
     "advise", "quote", "audit", "keygen", "sign", "verify", "settle", "coins", "train", "statement", "runs",
@@ -148,5 +149,5 @@ def _usage_problem(error: Any) -> NoReturn:
 
 
 def _fail(message: str) -> NoReturn:
-    typer.echo("error: " + " ".join(message.split()), err=True)
+    typer.echo("error: " + printable(" ".join(message.split())), err=True)
     sys.exit(2)

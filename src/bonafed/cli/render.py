@@ -21,6 +21,7 @@ from bonafed.checks import finite_or_none
 from bonafed.errors import InvalidValue
 from bonafed.files import require_different, require_picture, require_writable, write_together
 from bonafed.shown import Document, Sketch, Table
+from bonafed.spelling import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 __all__ = [
-    "contract_files", "figure_file", "file_content", "require_outputs", "say_json", "show", "working",
-    "write_together",
+    "contract_files", "figure_file", "file_content", "require_outputs", "say_json", "show", "tell",
+    "teller", "working", "write_together",
 ]  # fmt: skip
 
 _WIDTH = 120  # columns of a table where no terminal limits it
@@ -44,7 +45,7 @@ def new_console(*, stderr: bool = False) -> Console:
     """Where documents go: the terminal, or a file with room for wide tables."""
     from rich.console import Console
 
-    console = Console(highlight=False, stderr=stderr)
+    console = Console(highlight=False, markup=False, emoji=False, stderr=stderr)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = max(console.width, _WIDTH)
     return console
@@ -69,6 +70,11 @@ def say(text: str) -> None:
     _print(new_console(), text)
 
 
+def tell(text: str, *, err: bool = False) -> None:
+    """Print a line as it is, whatever the width of the terminal."""
+    typer.echo(printable(text, lines=True), err=err)
+
+
 def say_json(value: object) -> None:
     """Print plain data as JSON, with null for NaN and infinity, which JSON lacks."""
     typer.echo(json.dumps(_finite(value), indent=1, allow_nan=False))
@@ -82,6 +88,11 @@ def _finite(value: object) -> object:
     return [_finite(part) for part in value] if isinstance(value, (list, tuple)) else value
 
 
+def teller(console: Console) -> Callable[[str], None]:
+    """Prints lines on a terminal that shows progress."""
+    return lambda text: _print(console, text)
+
+
 @contextmanager
 def working(what: str) -> Iterator[Callable[[str], None]]:
     """A spinner on a terminal, whose text can be updated; nothing elsewhere."""
@@ -89,8 +100,10 @@ def working(what: str) -> Iterator[Callable[[str], None]]:
     if not console.is_terminal:
         yield lambda _what: None
         return
-    with console.status(what) as status:
-        yield status.update
+    from rich.text import Text  # a string would be read as markup
+
+    with console.status(Text(printable(what))) as status:
+        yield lambda news: status.update(Text(printable(news)))
 
 
 def require_outputs(outputs: Mapping[str, Path | None], inputs: Mapping[str, Path | None] = {}) -> None:
@@ -153,7 +166,7 @@ def _print(console: Console, block: Table | Sketch | str) -> None:
         if console.encoding.lower().startswith("utf"):  # others lack these characters
             console.print(_coloured(block))
     else:
-        console.print(Text(block), soft_wrap=free)
+        console.print(Text(printable(block, lines=True)), soft_wrap=free)
 
 
 def _coloured(sketch: Sketch) -> Any:

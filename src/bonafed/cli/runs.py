@@ -49,7 +49,7 @@ def runs(
         blocks = (_table(rows),) if rows else ()
         render.show(Document(blocks), as_json=False, outputs=outputs)
     for problem in errors:
-        typer.echo(f"error: {problem}", err=True)
+        render.tell(f"error: {problem}", err=True)
     if errors:
         raise typer.Exit(2)
 

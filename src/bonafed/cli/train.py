@@ -15,6 +15,7 @@ from bonafed.cli.coin_secret import read_hex
 from bonafed.cli.options import Json
 from bonafed.errors import InvalidValue, MissingValue
 from bonafed.shown import Document, Table
+from bonafed.spelling import printable
 
 if TYPE_CHECKING:
     from bonafed.mechanisms.protocol import Config, Contract, Reports
@@ -109,13 +110,13 @@ def _write_example(name: str) -> None:
     path = Path(f"{name}.toml")
     content = CATALOGUE[name].example.read_bytes()
     if path.is_file() and path.read_bytes() == content:
-        typer.echo(f"{path} already exists, unchanged")
+        render.tell(f"{path} already exists, unchanged")
         return
     if path.exists():
         rule = "must not replace an existing file with other contents"
         raise InvalidValue("--write-example", rule, path)
     render.write_together({path: content})
-    typer.echo(f"wrote {path}")
+    render.tell(f"wrote {path}")
 
 
 def _read_contract(path: Path, secret: Path | None) -> Contract:
@@ -207,7 +208,7 @@ def _train(
     from bonafed.runs.training import train as run_training
 
     terminal = render.new_console(stderr=True)
-    on_progress = terminal.print if terminal.is_terminal else None
+    on_progress = render.teller(terminal) if terminal.is_terminal else None
     settings = replace(settings, run=replace(settings.run, folder=str(place)))
     setting = prepare(settings, contract=contract, reports=reports, on_progress=on_progress)
     rounds_before = 0
@@ -217,15 +218,17 @@ def _train(
             _show_finished(place, as_json)
             return
         rounds_before = _resuming(place)
+    for note in setting.notes:
+        render.tell(f"note: {note}", err=True)
     for warning in setting.warnings:
-        typer.echo(f"warning: {warning}", err=True)
+        render.tell(f"warning: {warning}", err=True)
     try:
         with _progress(setting.mechanism.rounds, rounds_before, terminal) as on_round:
             result = run_training(
                 setting, place, resume=resume, on_round=on_round, on_phase=on_progress, secret=secret
             )
     except KeyboardInterrupt:
-        typer.echo(f"stopped by the user; continue with: bonafed train --resume {place}", err=True)
+        render.tell(f"stopped by the user; continue with: bonafed train --resume {place}", err=True)
         raise typer.Exit(_INTERRUPTED) from None
     _show(place, result.document(), "resumed and finished" if resume else "finished", as_json)
 
@@ -248,7 +251,7 @@ def _resuming(place: Path) -> int:
     from bonafed.runs.versions import changed_versions
 
     for name, (then, now) in changed_versions(place).items():
-        typer.echo(f"note: the run began with {name} {then}, this is {now}", err=True)
+        render.tell(f"note: the run began with {name} {then}, this is {now}", err=True)
     return rounds_done(place)
 
 
@@ -300,7 +303,7 @@ def _progress(
         TextColumn("round"),
         MofNCompleteColumn(),
         BarColumn(),
-        TextColumn("{task.fields[state]}"),
+        TextColumn("{task.fields[state]}", markup=False),
         TimeRemainingColumn(),
         TextColumn("left"),
     )
@@ -309,7 +312,7 @@ def _progress(
         parts = {"phase": "", "loss": "", "accuracy": ""}
 
         def on_round(record: RoundRecord) -> None:
-            parts["phase"] = record.phase
+            parts["phase"] = printable(record.phase)
             if record.train_loss is not None:
                 parts["loss"] = f"loss {record.train_loss:.4f}"
             elif record.test_loss is not None:  # a private run reports no training loss

@@ -16,8 +16,6 @@ rounding: see `bonafed.economics.money`.
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from bonafed.checks import finite_or_none
 from bonafed.errors import InvalidValue
 from bonafed.shown import Cell, Column, Document, JSONObject, Shown, Table, counted, pairs
+from bonafed.spelling import csv_bytes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -186,13 +185,9 @@ class Statement(Shown):
 
     def to_csv(self) -> bytes:
         """A row per client, all digits; `client` and `amount` first."""
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(["client", "amount", *self.columns])
-        for client in self.clients:
-            row = self.row(client)
-            writer.writerow([_csv_cell(row[name]) for name in ("client", "amount", *self.columns)])
-        return text.getvalue().encode()
+        header = ("client", "amount", *self.columns)
+        rows = map(self.row, self.clients)
+        return csv_bytes([header, *([_plain(row[name]) for name in header] for row in rows)])
 
     def document(self) -> Document:
         """Rows per client, totals, findings, notes."""
@@ -255,12 +250,3 @@ def _plain(cell: Cell) -> Cell:
     if hasattr(cell, "item"):
         return _plain(cell.item())
     return finite_or_none(cell) if isinstance(cell, float) else cell
-
-
-def _csv_cell(cell: Cell) -> str:
-    plain = _plain(cell)
-    if plain is None:
-        return ""
-    if isinstance(plain, bool):
-        return str(int(plain))
-    return repr(plain) if isinstance(plain, float) else str(plain)

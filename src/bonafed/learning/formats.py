@@ -1,13 +1,13 @@
 """Read data sets from files in their original formats, checking everything that can be wrong.
 
 Each reader returns arrays under the names `features`, `labels`, `test_features`, `test_labels` and, where
-the format has them, `groups` and `vocabulary`; `datasets.from_arrays` makes a `Dataset` of them. A file
-that violates its format raises an `UnreadableFile` with the file, the rule and, for text, the line.
+the format has them, `groups`, `vocabulary` and `columns`, the names of the features;
+`datasets.from_arrays` makes a `Dataset` of them. A file that violates its format raises an `UnreadableFile`
+with the file, the rule and, for text, the line.
 """
 
 from __future__ import annotations
 
-import csv
 import gzip
 import math
 import struct
@@ -16,7 +16,7 @@ import zipfile
 import zlib
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.errors import UnreadableFile
+from bonafed.reports import cell_name, csv_rows, require_distinct
+from bonafed.spelling import numeral
 
 Arrays = dict[str, NDArray[Any]]
 Bytes = NDArray[np.uint8]
@@ -174,31 +176,32 @@ def read_npz(path: Path) -> Arrays:
     return arrays
 
 
-def read_csv(path: Path) -> Arrays:
-    """A table with a header: `label` (whole, from 0), perhaps `client` (any text) and `test` (0 or 1).
+def read_csv(path: Path, *, labelled: bool = True) -> Arrays:
+    """A table with a header: `label`, perhaps `client` (any name) and `test` (0 or 1).
 
-    All other columns are features. Rows with test = 1 are for testing; their client is ignored. Clients are
-    numbered in the order of their names (whole numbers: by value).
+    Labels are whole numbers from 0, or all of them names. All other columns are features. Rows with
+    test = 1 are for testing; their client is ignored. Clients are numbered in the order of their names
+    (whole numbers: by value). Where only features are asked for, `labelled` is False, and there need be no
+    labels.
     """
     lines: list[int] = []
-    labels, tests, owners = array("q"), array("b"), []
+    labels, tests, owners = array("q"), array("b"), list[str]()
+    words, people = _Labels(path), _Names(path, "client")
     values = array("d")
-    rows = _csv_rows(path)
-    _, header = next(rows, (1, []))
-    features = _csv_features(path, header)
+    rows = csv_rows(path)
+    first, header = next(rows, (1, []))
+    features = _csv_features(path, first, header, labelled)
     special = {name: header.index(name) for name in ("label", "client", "test") if name in header}
     for line, row in rows:
         if len(row) != len(header):
             raise UnreadableFile(path, f"must have {len(header)} columns, got {len(row)}", line)
         lines.append(line)
-        labels.append(_csv_whole(path, line, "label", row[special["label"]], None))
-        tests.append(_csv_whole(path, line, "test", row[special["test"]], 1) if "test" in special else 0)
+        labels.append(words.number(line, row[special["label"]] if "label" in special else "0"))
+        tests.append(_csv_bit(path, line, "test", row[special["test"]]) if "test" in special else 0)
         if "client" in special:
-            owners.append(row[special["client"]].strip())
-            if not owners[-1]:
-                raise UnreadableFile(path, "client has no name", line)
+            owners.append(people.name(line, row[special["client"]]))
         try:
-            values.extend([_csv_number(row[column]) for column in features])
+            values.extend([numeral(row[column]) for column in features])
         except ValueError:
             _csv_blame(path, line, header, row, features)
     if not lines:
@@ -211,16 +214,84 @@ def read_csv(path: Path) -> Arrays:
         most = f"must not exceed {np.finfo(np.float32).max:.3g} in size"
         rule = most if np.isfinite(value) else "must be a finite number"
         raise UnreadableFile(path, f"{name} {rule}, got {value:g}", lines[row_number])
-    is_test = np.frombuffer(tests, np.int8) == 1
+    people.require_distinct()
+    is_test, classes = np.frombuffer(tests, np.int8) == 1, words.of(np.frombuffer(labels, np.int64))
     result = {
         "features": table[~is_test],
-        "labels": np.frombuffer(labels, np.int64)[~is_test],
+        "labels": classes[~is_test],
         "test_features": table[is_test],
-        "test_labels": np.frombuffer(labels, np.int64)[is_test],
+        "test_labels": classes[is_test],
+        "columns": np.array([header[column] for column in features]),
     }
     if owners:
         result["groups"] = np.array([owner for owner, test in zip(owners, tests, strict=True) if not test])
     return result
+
+
+class _Names:
+    """The names in a column, which may occur many times; each is checked where it occurs first."""
+
+    def __init__(self, path: Path, what: str) -> None:
+        self._path, self._what = path, what
+        self._cells: dict[str, tuple[int, str]] = {}  # the line in which a cell came first, and its name
+
+    def name(self, line: int, cell: str) -> str:
+        """The name in a cell."""
+        if cell not in self._cells:
+            self._cells[cell] = line, cell_name(self._path, line, self._what, cell)
+        return self._cells[cell][1]
+
+    def require_distinct(self) -> None:
+        """Refuse two names that read alike."""
+        require_distinct(self._path, self._what, self._cells.values(), once=False)
+
+
+class _Labels:
+    """The labels in a column: all whole numbers, or all names."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._names = path, _Names(path, "label")
+        self._cells: dict[str, int] = {}  # every cell, numbered as they come
+        self._labels: list[int | str] = []  # what each stands for
+        self._first = 0  # the line of the first one
+
+    def number(self, line: int, cell: str) -> int:
+        """The number of a cell among those that differ."""
+        if cell not in self._cells:
+            self._first = self._first or line
+            self._labels.append(self._checked(line, cell))
+            self._cells[cell] = len(self._cells)
+        return self._cells[cell]
+
+    def of(self, numbers: NDArray[np.int64]) -> NDArray[Any]:
+        """(n,) the labels behind the numbers: whole numbers or text."""
+        self._names.require_distinct()
+        return np.array(self._labels)[numbers]
+
+    def _checked(self, line: int, cell: str) -> int | str:
+        label = self._label(line, cell)
+        if self._labels and type(label) is not type(self._labels[0]):
+            kind = "a name" if isinstance(label, int) else "a whole number from 0"
+            rule = f"label must be {kind} as in line {self._first}, got {cell[:20]!r}"
+            raise UnreadableFile(self._path, rule, line)
+        return label
+
+    def _label(self, line: int, cell: str) -> int | str:
+        word = cell.strip(" ")
+        if word.isascii() and word.isdigit() and len(word) < 19:
+            return int(word)
+        if not word or _is_number(word, float):  # also as only Python spells it, 0_1 or 1 at full width
+            rule = f"label must be a whole number from 0, or a name, got {cell[:20]!r}"
+            raise UnreadableFile(self._path, rule, line)
+        return self._names.name(line, cell)
+
+
+def _is_number(word: str, read: Callable[[str], float]) -> bool:
+    try:
+        read(word)
+    except ValueError:
+        return False
+    return True
 
 
 def _check_classes(path: Path, labels: Bytes, classes: int) -> None:
@@ -258,51 +329,27 @@ def _tokens(
     return tokens
 
 
-def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Line number and cells of every row that is not blank."""
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as stream:
-            reader = csv.reader(stream, strict=True)
-            try:
-                for row in reader:
-                    if row:
-                        yield reader.line_num, row
-            except csv.Error as error:
-                raise UnreadableFile(path, f"not a table: {error}", reader.line_num) from error
-    except OSError as error:
-        raise UnreadableFile(path, error.strerror or str(error)) from error
-    except UnicodeDecodeError as error:
-        raise UnreadableFile(path, f"not UTF-8 text ({error})") from error
-
-
-def _csv_features(path: Path, header: list[str]) -> list[int]:
+def _csv_features(path: Path, line: int, header: list[str], labelled: bool) -> list[int]:
     """The places of the feature columns."""
-    header[:] = [name.strip() for name in header]
-    if "label" not in header:
+    header[:] = [name.strip(" ") for name in header]
+    if labelled and "label" not in header:
         raise UnreadableFile(
-            path, f"header must have a column 'label', got {', '.join(header) or 'none'}", 1
+            path, f"header must have a column 'label', got {', '.join(header)[:200] or 'none'}", line
         )
     for name in header:
         if not name or header.count(name) > 1:
-            raise UnreadableFile(path, f"columns must have distinct names, got {name!r}", 1)
+            raise UnreadableFile(path, f"columns must have distinct names, got {name!r}", line)
+        cell_name(path, line, "column", name)
     features = [place for place, name in enumerate(header) if name not in ("label", "client", "test")]
     if not features:
-        raise UnreadableFile(path, "header must have at least one feature column, got none", 1)
+        raise UnreadableFile(path, "header must have at least one feature column, got none", line)
     return features
 
 
-def _csv_whole(path: Path, line: int, name: str, text: str, most: int | None) -> int:
-    word = text.strip()
-    if word.isascii() and word.isdigit() and len(word) < 19 and (most is None or int(word) <= most):
-        return int(word)
-    rule = "must be a whole number from 0" if most is None else "must be 0 or 1"
-    raise UnreadableFile(path, f"{name} {rule}, got {text[:20]!r}", line)
-
-
-def _csv_number(text: str) -> float:
-    if "_" in text:  # Python would accept it in a number
-        raise ValueError
-    return float(text)
+def _csv_bit(path: Path, line: int, name: str, text: str) -> int:
+    if text.strip(" ") in ("0", "1"):
+        return int(text)
+    raise UnreadableFile(path, f"{name} must be 0 or 1, got {text[:20]!r}", line)
 
 
 def _csv_blame(
@@ -310,11 +357,9 @@ def _csv_blame(
 ) -> None:
     """Name the first cell of the row that is not a number."""
     for column in features:
-        try:
-            _csv_number(row[column])
-        except ValueError:
+        if not _is_number(row[column], numeral):
             reason = f"{header[column]} must be a finite number, got {row[column][:20]!r}"
-            raise UnreadableFile(path, reason, line) from None
+            raise UnreadableFile(path, reason, line)
 
 
 def number_names(names: Sequence[str]) -> NDArray[np.int64]:

@@ -11,6 +11,7 @@ from bonafed import checks
 from bonafed.errors import InvalidValue, MissingValue
 from bonafed.learning.partition import options_of
 from bonafed.learning.privacy import ADD_OR_REMOVE, REPLACE, Batches, Calibration
+from bonafed.learning.scaling import Standardise, standardise_rule
 from bonafed.learning.work import LocalTraining, Optimizer, local_steps
 from bonafed.sections import Section, key, named, natural, one_of, text, unknown, word
 
@@ -26,14 +27,26 @@ REPRODUCIBLE = (
 _MOMENTUM = 0.9  # the default; written into the config of every run, whatever its optimizer
 
 
+def _classes(name: str, value: object) -> int | tuple[str, ...]:
+    """How many classes there are, or what they are called."""
+    if not isinstance(value, list | tuple):
+        return checks.whole(name, value)
+    if not value:
+        raise InvalidValue(name, "must name a class", "an empty list")
+    return checks.names(name, value, one="name of a class")
+
+
 @dataclass(frozen=True)
 class Data(Section):
     """The data set."""
 
     name: str = key(word, help="A data set that bonafed knows, or your own .npz or .csv file.")
     folder: str = key(text, "", help="Folder of the files; if empty, $BONAFED_DATA or the cache.")
-    classes: int | None = key(
-        checks.whole, None, help="One more than the largest label; private runs must state it."
+    classes: int | tuple[str, ...] | None = key(
+        _classes, None, help="One more than the largest label, or the names of the classes in their order."
+    )
+    standardise: Standardise | None = key(
+        standardise_rule, None, help='Features by stated or public constants, or "per client".'
     )
 
 

@@ -1,6 +1,6 @@
 """Configs as TOML, in both directions; one reader for all mechanisms.
 
-    [data]       name, folder, classes
+    [data]       name, folder, classes, standardise
     [partition]  kind, clients, and the options of that kind
     [model]      name
     [training]   rounds, batch_size, epochs or steps, learning_rate, ...
@@ -132,4 +132,6 @@ def differences(one: Config, other: Config) -> list[tuple[str, Any, Any]]:
 def _is_harmless(dotted: str, value: object, then: object) -> bool:
     """Whether this change has no effect on the result, given that the data are the same."""
     moved = dotted == "data.name" and all(is_own_file(str(name)) for name in (value, then))
+    if dotted == "data.standardise" and isinstance(value, Mapping) and isinstance(then, Mapping):
+        moved = "mean" not in value and value.keys() == then.keys()  # a file may have moved as well
     return moved or dotted in _HARMLESS

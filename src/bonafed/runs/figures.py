@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from bonafed.checks import Floats
-from bonafed.style import COLOURS, STYLES, sheet
+from bonafed.style import COLOURS, STYLES, plain, sheet
 
 _PANEL = 4.5  # inches
 _FAR = 1000  # times the largest loss of another run, beyond which the axis is logarithmic
@@ -68,7 +68,9 @@ def runs_figure(curves: Sequence[RunCurve]) -> Figure:
         _draw(panel, curves, what, over="spend")
         panel.set(xlabel="money spent so far", visible=bool(panel.get_lines()))
     lines = {line.get_label(): line for panel in rows.flat for line in panel.get_lines()}
-    _add_legend(figure, [lines[curve.label] for curve in curves if curve.label in lines], columns)
+    _add_legend(
+        figure, [lines[name] for name in (plain(curve.label) for curve in curves) if name in lines], columns
+    )
     return figure
 
 
@@ -107,7 +109,7 @@ def _draw(axes: Axes, curves: Sequence[RunCurve], what: str, over: str) -> None:
             color=COLOURS[k % len(COLOURS)],
             lw=1.6,
             marker="o" if measured.sum() == 1 else None,  # a single point draws no line
-            label=curve.label,
+            label=plain(curve.label),
         )
     axes.set_ylabel(_axis(visible, what))
     if what == "loss" and _far_apart([curve.values(what)[_measured(curve, what)] for curve in visible]):

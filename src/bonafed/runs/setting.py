@@ -58,6 +58,7 @@ class Setting:
     test: Samples  # at the server; perhaps none
     digest: str  # of data and partition
     simulated: bool = True  # the clients' reports were drawn by the simulation
+    notes: Sequence[str] = ()  # what the user should know about the data
 
     @property
     def start(self) -> NDArray[Any]:
@@ -122,7 +123,7 @@ def prepare(
     agreement = mechanism.agree(members, _reports(mechanism, members, clients, reports))
     return Setting(
         mechanism.config, mechanism, clients, agreement, module, program, test, known.digest,
-        simulated=reports is None and federation is None,
+        simulated=reports is None and federation is None, notes=known.notes,
     )  # fmt: skip
 
 

@@ -34,6 +34,7 @@ def summarise(setting: Setting, records: Sequence[JSONObject], statement: Statem
         "model": config.model.name,
         "parameters": setting.program.size,
         "clients": len(setting.agreement.members),
+        "class_names": list(setting.agreement.members.class_names),
         "rounds": len(own),
         "train_loss": last["train_loss"],
         "test_loss": last["test_loss"],
@@ -54,7 +55,7 @@ def summarise(setting: Setting, records: Sequence[JSONObject], statement: Statem
 def notes(setting: Setting, records: Sequence[JSONObject]) -> list[str]:
     """What the user should know about the training, one sentence each."""
     own = [record for record in records if not record["phase"]]
-    sentences = []
+    sentences = list(setting.notes)
     quiet = setting.config.noise is not None  # private runs report no training loss
     losses = [record["test_loss" if quiet else "train_loss"] for record in own]
     finite = [loss for loss in losses if loss is not None]
@@ -106,6 +107,7 @@ def _rows(summary: JSONObject) -> list[tuple[str, Cell]]:
         ("data", summary["data"]),
         ("model", f"{summary['model']}, {summary['parameters']:,} parameters"),
         ("clients", f"{summary['clients']:,}"),
+        ("classes", ", ".join(summary.get("class_names", ())) or None),
         ("rounds", f"{summary['rounds']:,}"),
         ("participants per round", f"{summary['mean_participants']:,.4g}"),
         ("training loss", _digits(summary["train_loss"])),

@@ -10,10 +10,8 @@ What is quick (bounds, prices) is computed when the table is made.
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import importlib
-import io
 import json
 import re
 import time
@@ -29,6 +27,7 @@ from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
 from bonafed.sections import Check, Section, key, natural
 from bonafed.shown import Cell, Column, Document, Draw, JSONObject, Table
+from bonafed.spelling import csv_bytes
 
 if TYPE_CHECKING:
     from bonafed.learning.datasets import Dataset
@@ -238,11 +237,8 @@ def _form(value: Cell, form: str) -> str:
 
 def as_csv(rows: Sequence[Row]) -> bytes:
     """All digits."""
-    text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue().encode()
+    header = list(rows[0])
+    return csv_bytes([header, *([row[name] for name in header] for row in rows)])
 
 
 def rows_of(**columns: Any) -> list[dict[str, Cell]]:

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from bonafed.checks import Floats
-from bonafed.style import BLUE, GREEN, GREY, RED, sheet
+from bonafed.style import BLUE, GREEN, GREY, RED, plain, sheet
 
 _NAMED = 30  # clients that can have their name under a bar
 
@@ -17,7 +17,7 @@ _NAMED = 30  # clients that can have their name under a bar
 def terms_figure(terms: Sequence[dict[str, Any]], with_payments: bool) -> Figure:
     """Selection probability, epsilon and payment by client, in order of the reported cost."""
     rows = sorted((row for row in terms if row["admitted"]), key=lambda row: row["report"])
-    names = [str(row["client"]) for row in rows]
+    names = [plain(str(row["client"])) for row in rows]
 
     def column(name: str) -> Floats:
         return np.array([row[name] for row in rows], dtype=np.float64)

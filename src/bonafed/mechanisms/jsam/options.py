@@ -18,6 +18,7 @@ from bonafed.mechanisms.jsam.noise import Ingredients, Noise, scale_of
 from bonafed.mechanisms.jsam.section import caps_by_name
 from bonafed.reports import read_clients, read_one_per_client, read_reports
 from bonafed.sections import Section, key
+from bonafed.spelling import numeral
 
 if TYPE_CHECKING:
     pass
@@ -41,7 +42,7 @@ def cap_or_file(name: str, value: object) -> float | Path:
     """A number, or a file with one per client."""
     if isinstance(value, str):
         try:
-            return checks.positive(name, float(value))
+            return checks.positive(name, numeral(value))
         except InvalidValue:
             raise
         except ValueError:

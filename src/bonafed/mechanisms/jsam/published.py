@@ -258,6 +258,7 @@ class JsamContract(Shown):
         """
         if len(reports) != self.clients:
             raise InvalidValue("reports", f"must come from {self.clients} clients", len(reports))
+        checks.names("names in reports", reports)
         costs = {name: checks.non_negative(f"report of {name}", cost) for name, cost in reports.items()}
         names = sorted(costs, key=by_name)
         settlement = settle(

@@ -29,7 +29,8 @@ def cap(name: str, value: object) -> Cap:
     if isinstance(value, Mapping):
         if not value:
             raise InvalidValue(name, "must name a client", "an empty table")
-        return {str(client): checks.positive(f"{name}.{client}", most) for client, most in value.items()}
+        checks.names(f"names in {name}", value)
+        return {client: checks.positive(f"{name}.{client}", most) for client, most in value.items()}
     if isinstance(value, list | tuple):
         return tuple(checks.vector(name, value, sign="positive").tolist())
     return checks.positive(name, value)

@@ -6,8 +6,6 @@ epsilon costs (`bonafed.economics.money`); all else is rounded down.
 
 from __future__ import annotations
 
-import csv
-import io
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +21,7 @@ from bonafed.economics.priors import Prior
 from bonafed.mechanisms.jsam.payments import PrivacySettlement, privacy_warning
 from bonafed.mechanisms.protocol import Lottery
 from bonafed.shown import Block, Cell, Column, Document, JSONObject, Shown, Table, counted, pairs
+from bonafed.spelling import csv_bytes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -153,15 +152,10 @@ class JsamTerms(Shown):
 
     def to_csv(self) -> bytes:
         """A row per client, all digits."""
-        text = io.StringIO()
         rows = self.rows()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(rows[0])
         for row, amount in zip(rows, self.amounts(), strict=True):
-            row["admitted"] = int(row["admitted"])
             row["amount"] = _written(amount, self.decimals)
-            writer.writerow([repr(cell) if isinstance(cell, float) else cell for cell in row.values()])
-        return text.getvalue().encode()
+        return csv_bytes([list(rows[0]), *(list(row.values()) for row in rows)])
 
     def document(self) -> Document:
         columns = (

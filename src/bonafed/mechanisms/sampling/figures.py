@@ -12,7 +12,7 @@ from bonafed.mechanisms.sampling.menus import complete_information_population, u
 from bonafed.mechanisms.sampling.plan import SamplingPlan
 from bonafed.mechanisms.sampling.prior_free import PriorFreeRun, PriorFreeSampling
 from bonafed.mechanisms.sampling.settlement import SettledTerms
-from bonafed.style import BLUE, GREEN, GREY, RED, sheet
+from bonafed.style import BLUE, GREEN, GREY, RED, plain, sheet
 
 _NAMED = 30  # clients that can have their name under a bar
 
@@ -84,7 +84,7 @@ def terms_figure(terms: SettledTerms) -> Figure:
     """Probability, and payment beside the stated cost, of everybody admitted, cheapest first."""
     who = np.flatnonzero(terms.admitted)
     who = who[np.argsort(terms.reports[who], kind="stable")]
-    names, place = [terms.clients[k] for k in who], np.arange(who.size)
+    names, place = [plain(terms.clients[k]) for k in who], np.arange(who.size)
     figure = sheet(9, 3.6)
     left, right = figure.subplots(1, 2)
     left.bar(place, terms.probability[who], width=0.8, color=BLUE)

@@ -195,10 +195,11 @@ def plan(
 
 def _names(names: Sequence[str] | None, clients: int) -> tuple[str, ...]:
     """Names of clients that differ; numbers by default."""
-    members = tuple(map(str, range(clients))) if names is None else tuple(names)
-    if len(members) != clients or len(set(members)) != clients:
-        raise InvalidValue("names", f"must be {clients} different names", f"{len(set(members))}")
-    return members
+    if names is None:
+        return tuple(map(str, range(clients)))
+    if len(names) != clients:
+        raise InvalidValue("names", f"must be {clients} different names", len(names))
+    return checks.names("names", names)
 
 
 def _group(
