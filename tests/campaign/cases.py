@@ -221,8 +221,8 @@ def carry_out(campaign: Campaign, failed: Path, workers: int, tell: Callable[[st
             tally.counts.update(verdict.counts)
             if verdict.failure:
                 path = keep(case, verdict, failed)
-                tally.failures.append(f"{verdict.failure}  ({path})")
-                tell(f"FAILURE in {campaign.name} {case.number}: {verdict.failure}")
+                tally.failures.append(f"{_one_line(verdict.failure)}  ({path})")
+                tell(f"FAILURE in {campaign.name} {case.number}: {_one_line(verdict.failure)}")
                 tell(f"  replay: python -m tests.campaign --replay {path}")
             if time.monotonic() - told > 10:
                 told = time.monotonic()
@@ -233,6 +233,11 @@ def carry_out(campaign: Campaign, failed: Path, workers: int, tell: Callable[[st
                 )
     tally.seconds = time.monotonic() - begun
     return tally
+
+
+def _one_line(text: str) -> str:
+    """The end of a text, safe to print."""
+    return repr(text[-600:])[1:-1]
 
 
 def _judged(

@@ -132,8 +132,7 @@ def _promises(verb: str, about: dict[str, Any], ended: Ended, place: Path) -> st
     if verb == "verify" and "contract.json" in words and ended.code == 0:
         return _settles("contract.json", place)
     if verb == "settle" and ended.code == 0 and "contract.json" in words:
-        extra = [] if "--json" in words else ["--json"]
-        return _covers(run([word for word in words if word not in ("--save", "terms.csv")] + extra, place))
+        return _covers(run(words if "--json" in words else [*words, "--json"], place))
     if verb == "train" and (place / RUN / "summary.json").is_file():
         return _adds_up(place)
     return ""
@@ -160,7 +159,7 @@ def _covers(ended: Ended) -> str:
     if ended.problem or ended.code != 0:
         return f"settled with --json it ends with {ended.code}: {ended.problem or ended.err}"
     said = json.loads(ended.out)
-    for row in said.get("terms", said["clients"]):
+    for row in said["terms"] if "terms" in said else said["clients"]:
         if not row["admitted"]:
             continue
         cost = row["cost"] if "cost" in row else row["report"] * row["epsilon"]
