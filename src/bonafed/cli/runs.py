@@ -11,6 +11,7 @@ import typer
 from bonafed.cli import render
 from bonafed.cli.options import Json, Plot
 from bonafed.errors import UnreadableFile
+from bonafed.sections import at_most_one
 from bonafed.shown import Cell, Column, Document, Table
 
 if TYPE_CHECKING:
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 def runs(
     folders: Annotated[list[Path] | None, typer.Argument(metavar="[FOLDER]...", hidden=True)] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Instead: whether every file is as it was written.")
+    ] = False,
     as_json: Json = False,
     plot: Plot = None,
 ) -> None:
@@ -26,13 +30,21 @@ def runs(
 
     A FOLDER is a run or holds runs; the default is the folder runs. --plot draws accuracy and loss over
     the rounds and, where clients are paid, over the money spent; for runs without test data, it draws the
-    training loss. Runs that cannot be read are named, and the others listed.
+    training loss. Runs that cannot be read are named, and the others listed. Of a run that has not ended,
+    the rounds up to its last checkpoint are told.
+
+    With --check, every file of each run is compared with the digests that the run keeps. Exit code 1 if one
+    is damaged; their names are in the last line.
 
     Example: bonafed runs runs/optimal runs/uniform --plot curves.png
     """
     render.require_outputs({"--plot": plot})
     from bonafed.runs import listing
 
+    if check:
+        at_most_one(check=check, plot=plot)
+        _check(folders or [Path("runs")], as_json)
+        return
     rows, errors = [], []
     for path in listing.find(folders or [Path("runs")]):
         try:
@@ -52,6 +64,14 @@ def runs(
         render.tell(f"error: {problem}", err=True)
     if errors:
         raise typer.Exit(2)
+
+
+def _check(places: Sequence[Path], as_json: bool) -> None:
+    from bonafed.runs import checking, listing
+
+    found = listing.find(places)
+    states = dict(zip(map(str, found), map(checking.check, found), strict=True))
+    render.show(checking.document(states), as_json=as_json)
 
 
 def _figure(rows: Sequence[dict[str, Any]]) -> Figure:

@@ -150,8 +150,8 @@ def _config(
         return configs.read(path, changes)
     if resume is None:
         raise MissingValue("CONFIG.toml", "or --resume is required")
-    settings = configs.read(resume / CONFIG, changes)
-    require_same_config(settings, configs.read(resume / CONFIG))
+    settings = configs.of_run(resume, changes)
+    require_same_config(settings, configs.of_run(resume))
     return settings
 
 
@@ -236,10 +236,9 @@ def _train(
 def _require_same_run(setting: Setting, place: Path) -> None:
     """Require the config and data that the run began with, also of a finished run."""
     from bonafed.runs import versions
-    from bonafed.runs.config import read
-    from bonafed.runs.folder import CONFIG
+    from bonafed.runs.config import of_run
 
-    versions.require_same_config(setting.config, read(place / CONFIG))
+    versions.require_same_config(setting.config, of_run(place))
     if not (_is_finished(place) and versions.needs_secret(setting.config)):  # which is erased by then
         noise = versions.source_of_noise(setting.config, place, resume=True)
         versions.require_same_data(versions.published_digest(setting.digest, noise), place)
@@ -267,11 +266,12 @@ def _require_known_data(settings: Config) -> None:
 
 
 def _show_finished(place: Path, as_json: bool) -> None:
-    from bonafed.runs.folder import SUMMARY, read_json, read_rounds
-    from bonafed.runs.private import NOISE, erase_secret
+    from bonafed.runs.folder import SUMMARY, read_json, read_rounds, require_unchanged
+    from bonafed.runs.private import erase_secrets
     from bonafed.runs.summary import run_document
 
-    erase_secret(place, NOISE)  # in case the end was cut short before that
+    erase_secrets(place)  # in case the end was cut short before that
+    require_unchanged(place)
     document = run_document(read_json(place, SUMMARY), read_rounds(place), place)
     _show(place, document, "already finished; nothing to do", as_json)
 

@@ -27,6 +27,7 @@ from bonafed.learning.datasets import is_own_file
 from bonafed.learning.sections import Data, Model, Partition
 from bonafed.mechanisms import catalogue
 from bonafed.mechanisms.protocol import Config, Slice
+from bonafed.runs import folder as folders
 from bonafed.runs import toml
 from bonafed.sections import Section, section_from, unknown
 
@@ -51,6 +52,14 @@ def read_tables(path: Path, changes: Sequence[str] = ()) -> dict[str, Any]:
     for change in changes:
         tables = toml.override(tables, change)
     return tables
+
+
+def of_run(folder: Path, changes: Sequence[str] = ()) -> Config:
+    """The config of the run in a folder, with changes `section.key=value`."""
+    tables = folders.read_config(folder)
+    for change in changes:
+        tables = toml.override(tables, change)
+    return from_tables(tables)
 
 
 def from_tables(tables: Mapping[str, Any]) -> Config:

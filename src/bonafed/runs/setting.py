@@ -132,7 +132,10 @@ def from_outside(folder: Path) -> tuple[Contract | None, Reports | None]:
     if not (folder / folders.AGREEMENT).is_file():
         return None, None
     agreement = folders.read_json(folder, folders.AGREEMENT)
-    contract = read_contract(folder / folders.CONTRACT) if agreement["published"] else None
+    contract = None
+    if agreement["published"]:
+        folders.content(folder, folders.CONTRACT)  # refuses one that was changed
+        contract = read_contract(folder / folders.CONTRACT)
     return contract, None if agreement["simulated"] else agreement["reports"]
 
 

@@ -130,7 +130,7 @@ def train(
     if cell.compute is not None:
         folder.mkdir(parents=True, exist_ok=True)
         summary = cell.compute()
-        folders.write(folder / folders.SUMMARY, folders.to_json(summary))
+        folders.end(folder, {}, summary)
         return summary
     dataset = None if cell.dataset is None else cell.dataset()
     ready = setting.prepare(config.from_tables(cell.tables), dataset=dataset, on_progress=tell)

@@ -94,11 +94,13 @@ def test_what_was_tampered_with_is_refused(make, small, tmp_path, kill_in):
     whole = path.read_bytes()
     path.write_bytes(whole[:-10])
     with pytest.raises(
-        folders.InvalidValue, match=r"metrics\.jsonl must hold the \d+ bytes that its checkpoint"
+        folders.UnreadableFile, match=r"metrics\.jsonl: must hold the \d+ bytes that its checkpoint"
     ):
         training.train(made, tmp_path / "run", resume=True)
     path.write_bytes(whole.replace(b'{"round": 2', b'{"round": 1'))
-    with pytest.raises(folders.UnreadableFile, match=r"line 2: must be the record of round 2"):
+    with pytest.raises(
+        folders.UnreadableFile, match=r"metrics\.jsonl: was changed since the last checkpoint"
+    ):
         training.train(made, tmp_path / "run", resume=True)
     (tmp_path / "run" / "checkpoint.npz").write_bytes(b"PK nonsense")
     with pytest.raises(folders.UnreadableFile, match="the checkpoint is damaged"):
