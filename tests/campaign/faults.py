@@ -22,17 +22,19 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from tests.campaign import kinds
 from tests.campaign.cases import Campaign, Case, Ended, Verdict, command, in_child
 from tests.campaign.kinds import RUN, contents, difference, must, reference, repeatable
-from tests.campaign.system import Action, Decide, Fail, Interrupt, Operation, Recorder, Shim, recorded
+from tests.campaign.system import Action, Decide, Fail, Interrupt, Operation, Recorder, Shim, ends_as, recorded
 
 NAME = "faults"
 FULL, BROKEN, RIGHTS, CTRL_C = "full", "broken", "rights", "ctrl-c"
-_NEEDS_SPACE = ("write", "open", "mkdir", "fsync", "link", "symlink")
-_NEEDS_RIGHTS = ("read", "open", "mkdir", "rename", "replace", "link", "unlink", "chmod", "rmdir")
-_STOPPED = (2, 130)  # exit codes after Ctrl-C
+_NEEDS_SPACE = ("write", "open", "mkdir", "fsync")
+_BREAKS = ("read", "open", "write", "fsync", "ftruncate", "rename", "mkdir")  # all but removing
+_NEEDS_RIGHTS = ("read", "open", "mkdir", "rename")
+_STOPPED = 130  # exit code after Ctrl-C
 _SAMPLING = ("quote", "sampling", "--prior", "uniform:0.5,1.5", "--clients", "2", "--rounds", "2",
              "--budget", "4")  # fmt: skip
 _EARLIER = b"what was here before\n"
@@ -161,18 +163,18 @@ def _cases(jobs: Sequence[str], names: Sequence[str]) -> Iterator[Case]:
     number = 0
     for key, name in (*(("job", job) for job in jobs), *(("kind", kind) for kind in names)):
         operations = undisturbed(name).operations if key == "job" else reference(name).operations
-        for at, operation in enumerate(operations, 1):
+        for at, (operation, file) in enumerate(zip(operations, ends_as(operations), strict=True), 1):
             for fault in _possible(operation):
                 number += 1
-                yield Case(NAME, number, {key: name, "fault": fault, "at": at, "operation": operation[:2]})
+                yield Case(
+                    NAME, number, {key: name, "fault": fault, "at": at, "call": operation.call, "file": file}
+                )
 
 
 def _possible(operation: Operation) -> Iterator[str]:
-    if operation.call in _NEEDS_SPACE:
-        yield FULL
-    yield BROKEN
-    if operation.call in _NEEDS_RIGHTS:
-        yield RIGHTS
+    for fault, calls in ((FULL, _NEEDS_SPACE), (BROKEN, _BREAKS), (RIGHTS, _NEEDS_RIGHTS)):
+        if operation.call in calls:
+            yield fault
     if operation.call != "read":
         yield CTRL_C
 
@@ -198,7 +200,7 @@ def judge(case: Case, place: Path) -> Verdict:
     return Verdict(f"{about}: {failure}" if failure else "", (how, about["fault"]))
 
 
-def _judge_job(about: dict, place: Path) -> tuple[str, str]:
+def _judge_job(about: dict[str, Any], place: Path) -> tuple[str, str]:
     job, clean = JOBS[about["job"]], undisturbed(about["job"])
     shutil.copytree(clean.before, place, dirs_exist_ok=True)
     ended = _run(job, place, injector(about["fault"], about["at"]))
@@ -206,10 +208,13 @@ def _judge_job(about: dict, place: Path) -> tuple[str, str]:
         return difference(contents(place), clean.after), "done all the same"
     if problem := _badly_told(ended, about, job.outputs):
         return problem, ""
-    return difference(contents(place), contents(clean.before)), "told in one line"
+    now = contents(place)
+    if about["fault"] == CTRL_C and not difference(now, clean.after):
+        return "", "done before it was stopped"
+    return difference(now, contents(clean.before)), "told in one line"
 
 
-def _judge_run(about: dict, place: Path) -> tuple[str, str]:
+def _judge_run(about: dict[str, Any], place: Path) -> tuple[str, str]:
     whole = reference(about["kind"])
     whole.begin(place)
     ended = whole.train(place, injector(about["fault"], about["at"]))
@@ -226,17 +231,14 @@ def _judge_run(about: dict, place: Path) -> tuple[str, str]:
     return difference(contents(place), whole.after), how
 
 
-def _badly_told(ended: Ended, about: dict, outputs: Sequence[str]) -> str:
+def _badly_told(ended: Ended, about: dict[str, Any], outputs: Sequence[str]) -> str:
     """What is wrong with the way in which a failure was told; empty if nothing."""
     if about["fault"] == CTRL_C:
-        told = ended.code in _STOPPED and len(ended.err.splitlines()) == 1 and "stopped by the user" in ended.err
+        lines = ended.err.splitlines()
+        told = ended.code == _STOPPED and len(lines) == 1 and lines[0].startswith("stopped by the user")
         return "" if told else f"ctrl-c was told as {ended.code}: {ended.problem or ended.err[-300:]!r}"
     if ended.problem or ended.code != 2:
         return ended.problem or f"exit code {ended.code}"
-    path = Path(about["operation"][1])
-    names = {path.name, path.name.removesuffix(".partial"), *(o for o in outputs if o in path.name)}
-    if path.suffix == "" and path.name:  # a folder: any file in it will do
-        names.add(str(path) + "/")
-    if not any(name in ended.error for name in names):
-        return f"the line of error does not name {path}: {ended.error}"
-    return ""
+    name = Path(about["file"]).name
+    names = outputs if name.endswith(".partial") else (name,)  # a draft that only keeps the earlier content
+    return "" if any(part in ended.error for part in names) else f"the error does not name {name}: {ended.error}"

@@ -240,7 +240,7 @@ def _value(option: str, value: str, rng: Random) -> str:
     except ValueError:
         if "," in value and ":" not in value and not work:
             return numbers(value, rng)
-        return value if work else word(value, rng)
+        return value if work else word(value, rng).replace("\0", "")  # which no system passes on
     return str(number(plain, rng, work=work))
 
 

@@ -17,7 +17,7 @@ import builtins
 import io
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,6 +36,7 @@ class Operation(NamedTuple):
     call: str  # "write", "fsync", ...; "read" stands for an open that only reads
     path: str  # below the root
     size: int = 0  # bytes of a write
+    target: str = ""  # the new name of a file that is renamed
 
 
 class Kill(NamedTuple):
@@ -84,21 +85,24 @@ class Shim:
                 kind = "read"
             if name == "write":
                 half = args[0][: len(args[0]) // 2]
-                self.step(kind, path, len(args[0]), lambda: real(target, half))
-            else:
+                self.step(kind, path, len(args[0]), half=lambda: real(target, half))
+            elif name in ("rename", "replace"):
+                self.step("rename", path, target=_absolute(args[0], {}))
+            elif name != "unlink" or os.path.lexists(path):  # what is not there cannot be removed anyway
                 self.step(kind, path)
             return real(target, *args, **options)
 
         return call
 
-    def step(self, call: str, path: str, size: int = 0, half: Callable[[], Any] | None = None) -> None:
+    def step(
+        self, call: str, path: str, size: int = 0, target: str = "", half: Callable[[], Any] | None = None
+    ) -> None:
         """An operation is about to happen; may not return, or raise."""
-        try:
-            inside = str(Path(path).relative_to(self._root))
-        except ValueError:
+        inside = self._inside(path)
+        if inside is None:
             return
         self._count += 1
-        operation = Operation(call, inside, size)
+        operation = Operation(call, inside, size, self._inside(target) or "")
         action = self._decide(self._count, operation)
         if action is None:
             return
@@ -111,6 +115,12 @@ class Shim:
         else:
             name = () if call in WITHOUT_NAME else (path,)
             raise OSError(action.errno, os.strerror(action.errno), *name)
+
+    def _inside(self, path: str) -> str | None:
+        try:
+            return str(Path(path).relative_to(self._root))
+        except ValueError:
+            return None
 
     def _opened(
         self,
@@ -147,7 +157,7 @@ class _Watched(io.FileIO):
 
     def write(self, data: Any) -> int:
         half = bytes(data[: len(data) // 2])
-        self.shim.step("write", self.watched, len(data), lambda: super(_Watched, self).write(half))
+        self.shim.step("write", self.watched, len(data), half=lambda: super(_Watched, self).write(half))
         return super().write(data)
 
     def truncate(self, size: int | None = None) -> int:
@@ -182,4 +192,11 @@ class Recorder:
 def recorded(path: Path) -> list[Operation]:
     """What a recorder wrote."""
     lines = path.read_text(encoding="utf-8").splitlines()
-    return [Operation(call, name, int(size)) for call, name, size in (line.split("\t") for line in lines)]
+    rows = [line.split("\t") for line in lines]
+    return [Operation(call, path, int(size), target) for call, path, size, target in rows]
+
+
+def ends_as(operations: Sequence[Operation]) -> list[str]:
+    """Of each operation, the name that its file has in the end: drafts are renamed."""
+    renamed = {operation.path: operation.target for operation in operations if operation.call == "rename"}
+    return [renamed.get(operation.path, operation.path) for operation in operations]
