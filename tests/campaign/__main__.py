@@ -16,7 +16,7 @@ os.environ.pop("COLUMNS", None)
 from tests.campaign import cases, controls, corruption, faults, kills, kinds, mutation  # noqa: E402
 
 CAMPAIGNS = {module.NAME: module for module in (mutation, kills, corruption, faults)}
-SHORT_CASES = {"mutation": 250, "kills": 40, "corruption": 60, "faults": 60}
+SHORT_CASES = {"mutation": 120, "kills": 20, "corruption": 30, "faults": 30}
 
 
 def main() -> int:
@@ -37,13 +37,19 @@ def main() -> int:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.campaign", description=__doc__)
     parser.add_argument("--seed", type=int, default=0, help="of all cases (default: 0)")
-    parser.add_argument("--only", action="append", choices=list(CAMPAIGNS), help="this campaign; repeatable")
-    parser.add_argument("--kind", action="append", choices=list(kinds.KINDS), help="this kind of run; repeatable")
+    parser.add_argument(
+        "--only", action="append", choices=list(CAMPAIGNS), help="this campaign; repeatable"
+    )
+    parser.add_argument(
+        "--kind", action="append", choices=list(kinds.KINDS), help="this kind of run; repeatable"
+    )
     parser.add_argument("--cases", type=int, help="at most so many of each campaign, drawn at random")
     parser.add_argument("--short", action="store_true", help="the short form of `make test`")
     parser.add_argument("--controls", action="store_true", help="broken code that each campaign must catch")
     parser.add_argument("--replay", type=Path, metavar="FILE", help="run one failed case again")
-    parser.add_argument("--failed", type=Path, default=Path("build/campaign"), help="folder of failed cases")
+    parser.add_argument(
+        "--failed", type=Path, default=Path("build/campaign"), help="folder of failed cases"
+    )
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)), help="processes")
     return parser.parse_args()
 

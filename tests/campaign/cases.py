@@ -33,6 +33,8 @@ WALL_SECONDS = 300  # for those that wait for something without working
 MORE_MEMORY = 2 << 30  # bytes of address space beyond those of the warmed process
 TRACEBACK = 70  # exit code of a case that ended with an exception (EX_SOFTWARE)
 DOCUMENTED = (0, 1, 2, 130)  # exit codes of the command; 130 after Ctrl-C
+sabotage: Callable[[], None] | None = None  # called in every forked process (`controls`)
+_NEXT = "\x1e"  # between the outputs of two commands
 _WARNING = re.compile(r"\b[A-Z]\w*Warning: ")
 
 
@@ -127,6 +129,28 @@ def command(words: Sequence[str]) -> int:
     return 0
 
 
+def several(commands: Sequence[Sequence[str]], place: Path, before: Callable[[], None]) -> list[Ended]:
+    """Commands one after the other in one process, for those that change nothing."""
+
+    def work() -> int:
+        for words in commands:
+            try:
+                code = command(words)
+            except Exception:
+                sys.stderr.write(traceback.format_exc())
+                code = TRACEBACK
+            sys.stdout.write(f"{_NEXT}{code}{_NEXT}")
+            sys.stderr.write(_NEXT)
+        return 0
+
+    ended = in_child(work, place, before)
+    outs, errs = ended.out.split(_NEXT), ended.err.split(_NEXT)
+    found = [Ended(int(outs[n + 1]), None, outs[n], errs[n // 2], 0.0) for n in range(0, len(outs) - 1, 2)]
+    if len(found) < len(commands):  # the process did not survive the last one
+        found.append(ended._replace(out=outs[-1], err=errs[-1]))
+    return found
+
+
 def in_child(
     work: Callable[[], int],
     place: Path,
@@ -142,7 +166,9 @@ def in_child(
             _be_child(work, place, before, out.fileno(), err.fileno())
         handle = os.pidfd_open(child)
         try:
-            ended, _, _ = select.select([handle], [], [], WALL_SECONDS if kill_after is None else kill_after)
+            ended, _, _ = select.select(
+                [handle], [], [], WALL_SECONDS if kill_after is None else kill_after
+            )
             if not ended:
                 signal.pidfd_send_signal(handle, signal.SIGKILL)
         finally:
@@ -174,8 +200,9 @@ def _be_child(
         resource.setrlimit(resource.RLIMIT_AS, (memory + MORE_MEMORY,) * 2)
         for kind in (RuntimeWarning, UserWarning):  # as shown to users, whatever was shown before the fork
             warnings.simplefilter("always", kind)
-        if before is not None:
-            before()
+        for prepare in (sabotage, before):
+            if prepare is not None:
+                prepare()
         code = work()
     except BaseException:  # reported by the parent as what it is
         sys.stderr.write(traceback.format_exc())
@@ -240,9 +267,7 @@ def _one_line(text: str) -> str:
     return repr(text[-600:])[1:-1]
 
 
-def _judged(
-    pool: ProcessPoolExecutor, campaign: Campaign, workers: int
-) -> Iterator[tuple[Case, Verdict]]:
+def _judged(pool: ProcessPoolExecutor, campaign: Campaign, workers: int) -> Iterator[tuple[Case, Verdict]]:
     """Cases as they are done; only a few are in the pool at a time."""
     cases = iter(campaign.cases)
     running = {pool.submit(judged, campaign.judge, case): case for case in islice(cases, 4 * workers)}

@@ -73,7 +73,9 @@ def _economics() -> Iterator[Input]:
     for place, prior in enumerate(_PRIORS):
         words = ("quote", "sampling", "--prior", prior, *_S, "--save", "c.json")
         yield Input(f"quote sampling {place}", words, {}, weight=3)
-        yield Input(f"audit sampling {place}", ("audit", "sampling", "--prior", prior, *_S, "--points", "9"), {})
+        yield Input(
+            f"audit sampling {place}", ("audit", "sampling", "--prior", prior, *_S, "--points", "9"), {}
+        )
     for name, words, files in (
         ("past", ("--past-costs", "costs.csv", "--highest", "2"), costs),
         ("prior-free", ("--prior-free", "--highest", "2", "--reports", "costs.csv"), costs),
@@ -115,7 +117,9 @@ def _contracts() -> Iterator[Input]:
         words = ("settle", "contract.json", "--reports", "reports.csv", "--save", "terms.csv")
         yield Input(f"settle {kind}", words, files, ("contract.json",), 4)
         yield Input(f"settle reports {kind}", words, files, ("reports.csv",), 10)
-        yield Input(f"draw {kind}", ("settle", "contract.json", "--draw", "1"), files, ("contract.json",), 2)
+        yield Input(
+            f"draw {kind}", ("settle", "contract.json", "--draw", "1"), files, ("contract.json",), 2
+        )
     for name in ("sign", "nonce", "roster", "toss", "open", "keygen"):
         place = Path(tempfile.mkdtemp(prefix=f"{name}-"))
         JOBS[name].lay_out(place)
@@ -137,7 +141,9 @@ def _training() -> Iterator[Input]:
         }
         files["data.csv"] = data_csv(30).encode()
         mutable = tuple(name for name in files if name.endswith((".toml", ".csv", ".json")))
-        yield Input(f"train {kind.name}", tuple(kind.words()), files, ("config.toml", "config.toml", *mutable), 5)
+        yield Input(
+            f"train {kind.name}", tuple(kind.words()), files, ("config.toml", "config.toml", *mutable), 5
+        )
     files = {"config.toml": _DEMO.encode(), "data.csv": data_csv(30).encode()}
     yield Input("compare", ("compare", "config.toml"), files, ("config.toml",), 2)
 
@@ -148,7 +154,9 @@ def _about_runs() -> Iterator[Input]:
         yield Input(f"statement {kind}", ("statement", RUN, "--client", "0", "--csv", "s.csv"), files)
         yield Input(f"runs {kind}", ("runs", RUN, "--json"), files)
     files = dict(reference("sampling-coins").after)
-    yield Input("verify coins", ("verify", "--coins", RUN), files, (f"{RUN}/coins.json", f"{RUN}/agreement.json"), 3)
+    yield Input(
+        "verify coins", ("verify", "--coins", RUN), files, (f"{RUN}/coins.json", f"{RUN}/agreement.json"), 3
+    )
 
 
 def _advice() -> Iterator[Input]:

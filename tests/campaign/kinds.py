@@ -187,7 +187,9 @@ def add_posted_price() -> None:
         assert spec.loader is not None
         sys.modules[name] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(sys.modules[name])
-    entry = catalogue.Entry("posted-price", "posted_price", "posted_price.slice", "a posted price", None, "audit")
+    entry = catalogue.Entry(
+        "posted-price", "posted_price", "posted_price.slice", "a posted price", None, "audit"
+    )
     catalogue.CATALOGUE = {**catalogue.CATALOGUE, entry.name: entry}
 
 
@@ -233,7 +235,9 @@ def reference(name: str) -> Reference:
 def contents(place: Path) -> dict[str, bytes]:
     """All files of a case by their path: what was given, the run, and what lies beside it in private."""
     return {
-        str(path.relative_to(place)): path.read_bytes() for path in sorted(place.rglob("*")) if path.is_file()
+        str(path.relative_to(place)): path.read_bytes()
+        for path in sorted(place.rglob("*"))
+        if path.is_file()
     }
 
 

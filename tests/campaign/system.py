@@ -33,7 +33,7 @@ WITHOUT_NAME = ("write", "fsync", "fdatasync", "ftruncate", "truncate", "fchmod"
 class Operation(NamedTuple):
     """A system call on a file."""
 
-    call: str  # "write", "fsync", ...; "read" stands for an open that only reads
+    call: str  # "write", ...; an open that only reads is "read", one of a file that is there "reopen"
     path: str  # below the root
     size: int = 0  # bytes of a write
     target: str = ""  # the new name of a file that is renamed
@@ -83,13 +83,19 @@ class Shim:
             kind = name
             if name == "open" and not (args and args[0] & (os.O_WRONLY | os.O_RDWR)):
                 kind = "read"
+            elif (
+                name == "open"
+                and not args[0] & os.O_EXCL
+                and (os.path.lexists(path) or not args[0] & os.O_CREAT)
+            ):
+                kind = "reopen"
             if name == "write":
                 half = args[0][: len(args[0]) // 2]
                 self.step(kind, path, len(args[0]), half=lambda: real(target, half))
             elif name in ("rename", "replace"):
                 self.step("rename", path, target=_absolute(args[0], {}))
-            elif name != "unlink" or os.path.lexists(path):  # what is not there cannot be removed anyway
-                self.step(kind, path)
+            elif kind in ("mkdir", "open") or os.path.lexists(path):
+                self.step(kind, path)  # in all other cases the system says itself that it is not there
             return real(target, *args, **options)
 
         return call

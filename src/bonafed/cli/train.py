@@ -244,7 +244,8 @@ def _require_same_run(setting: Setting, place: Path) -> None:
     versions.require_same_config(setting.config, of_run(place))
     if not (_is_finished(place) and versions.needs_secret(setting.config)):  # which is erased by then
         noise = versions.source_of_noise(setting.config, place, resume=True)
-        versions.require_same_data(versions.published_digest(setting.digest, noise), place)
+        keyed = versions.needs_secret(setting.config)
+        versions.require_same_data(versions.published_digest(setting.digest, noise), place, keyed=keyed)
 
 
 def _resuming(place: Path) -> int:

@@ -521,8 +521,6 @@ def test_ctrl_c_is_told_in_any_command(bonafed, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("bonafed.cli.render.write_together", stop)
-    code, out, err = bonafed(
-        "quote", "sampling", "--prior", "uniform:0.5,1.5", *SMALL, "--save", "c.json"
-    )
+    code, out, err = bonafed("quote", "sampling", "--prior", "uniform:0.5,1.5", *SMALL, "--save", "c.json")
     assert (code, out, err) == (130, "", "stopped by the user\n")
     assert not Path("c.json").exists()
