@@ -63,7 +63,11 @@ def write_new(path: Path, data: bytes, name: str, rule: str) -> None:
         _create(path, data, _OWNER)
     except FileExistsError as error:
         raise InvalidValue(name, rule, path) from error
-    sync_folder(path.parent)
+    try:
+        sync_folder(path.parent)
+    except BaseException:  # Ctrl-C
+        path.unlink()
+        raise
 
 
 def write_secret(path: Path, data: bytes) -> None:

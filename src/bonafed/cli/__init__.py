@@ -4,8 +4,8 @@ Options are rendered in one place (`options`), nouns come from the catalogue (`n
 is printed or written goes through one place (`render`).
 
 An error is one line on standard error, `error: name rule, got value`, with exit code 2. A claim or check
-that fails gives exit code 1, a closed output pipe 141. A command that fails writes nothing, except for the
-folder of a training run that has completed a round: that run can be resumed.
+that fails gives exit code 1, a closed output pipe 141, Ctrl-C 130. A command that fails writes nothing,
+except for the folder of a training run that has completed a round: that run can be resumed.
 """
 
 from __future__ import annotations
@@ -42,6 +42,16 @@ class _Commands(CommandGroup):
     def list_commands(self, ctx: Any) -> list[str]:
         names = super().list_commands(ctx)
         return sorted(names, key=_ORDER.index)
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as stop:  # Typer would end without a word
+            raise _Stopped from stop
+
+
+class _Stopped(Exception):
+    """Ctrl-C, in a command that has no more to say about it."""
 
 
 app = typer.Typer(
@@ -85,6 +95,7 @@ def _options(
 
 
 _PIPE_CLOSED = 141  # what shells report for a program stopped this way; 1 would be a verdict
+_INTERRUPTED = 130  # likewise after Ctrl-C
 
 # packages that come with an extra of bonafed: what they are needed for, and the extra
 _EXTRAS = {
@@ -117,8 +128,9 @@ def main() -> None:
             raise
         what, extra = _EXTRAS[package]
         _fail(f"{what} needs: pip install 'bonafed[{extra}]'")
-    except (typer.Abort, KeyboardInterrupt):
-        _fail("stopped by the user; nothing was written")
+    except (typer.Abort, KeyboardInterrupt, _Stopped):
+        typer.echo("stopped by the user", err=True)
+        sys.exit(_INTERRUPTED)
     except SystemExit:  # Typer and Rich exit with 1 when their output pipe is closed
         sys.exit(_PIPE_CLOSED)
     except Exception as error:

@@ -55,7 +55,8 @@ def runs(
     for row, name in zip(rows, listing.distinct_names([Path(r["folder"]) for r in rows]), strict=True):
         row["name"] = name
     listing.mark_test_sets(rows)
-    outputs = render.figure_file(Document((), figure=lambda: _figure(rows)), plot)
+    figure = Document((), figure=lambda: _figure(rows))
+    outputs = render.figure_file(figure, plot if rows else None)  # none where no run can be read
     render.write_together(outputs)
     if as_json:
         render.say_json(rows)

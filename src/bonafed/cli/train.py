@@ -204,6 +204,7 @@ def _train(
     secret: bytes | None = None,
 ) -> None:
     _require_known_data(settings)
+    from bonafed.runs.folder import holds_run
     from bonafed.runs.setting import prepare
     from bonafed.runs.training import train as run_training
 
@@ -228,6 +229,8 @@ def _train(
                 setting, place, resume=resume, on_round=on_round, on_phase=on_progress, secret=secret
             )
     except KeyboardInterrupt:
+        if not holds_run(place):
+            raise  # it had not begun
         render.tell(f"stopped by the user; continue with: bonafed train --resume {place}", err=True)
         raise typer.Exit(_INTERRUPTED) from None
     _show(place, result.document(), "resumed and finished" if resume else "finished", as_json)
@@ -241,7 +244,8 @@ def _require_same_run(setting: Setting, place: Path) -> None:
     versions.require_same_config(setting.config, of_run(place))
     if not (_is_finished(place) and versions.needs_secret(setting.config)):  # which is erased by then
         noise = versions.source_of_noise(setting.config, place, resume=True)
-        versions.require_same_data(versions.published_digest(setting.digest, noise), place)
+        keyed = versions.needs_secret(setting.config)
+        versions.require_same_data(versions.published_digest(setting.digest, noise), place, keyed=keyed)
 
 
 def _resuming(place: Path) -> int:

@@ -8,15 +8,12 @@ with the file, the rule and, for text, the line.
 
 from __future__ import annotations
 
-import gzip
 import math
 import struct
-import tokenize
-import zipfile
-import zlib
 from array import array
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.errors import UnreadableFile
+from bonafed.learning.archives import Header, opened, read_arrays, read_bytes, read_up_to
 from bonafed.reports import cell_name, csv_rows, require_distinct
 from bonafed.spelling import numeral
 
@@ -40,11 +38,8 @@ CIFAR_FILES = (*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin")
 CIFAR_FOLDER = "cifar-10-batches-bin"  # what the official archive unpacks to
 SST_FILES = ("stsa.fine.train", "stsa.fine.test")
 ARRAYS = ("features", "labels", "test_features", "test_labels", "groups", "vocabulary")
-# what NumPy raises on damaged archives; the header of an array is parsed as Python text
-NPZ_ERRORS = (
-    OSError, ValueError, EOFError, RuntimeError, OverflowError, TypeError, SyntaxError, tokenize.TokenError,
-    zipfile.BadZipFile, zlib.error,
-)  # fmt: skip
+_LONGEST_NAME = 1_000  # characters, of an owner or a class
+_LONGEST_TEXT = 2**26  # bytes of sentences
 PADDING, UNKNOWN = 0, 1  # token numbers that stand for no word of the vocabulary
 
 
@@ -57,30 +52,28 @@ def locate(folder: Path, file: str) -> Path | None:
     return None
 
 
-def read_bytes(path: Path) -> bytes:
-    """The content of a file, decompressed if its name ends in .gz."""
-    try:
-        data = path.read_bytes()
-        return gzip.decompress(data) if path.suffix == ".gz" else data
-    except EOFError as error:
-        raise UnreadableFile(path, "compressed data end too early: the file is truncated") from error
-    except (OSError, zlib.error) as error:
-        raise UnreadableFile(path, getattr(error, "strerror", None) or str(error)) from error
+def read_idx(
+    path: Path, dimensions: int, require: Callable[[tuple[int, ...]], None] = lambda shape: None
+) -> Bytes:
+    """An array of bytes in the idx format: magic number 0x0000080d, d sizes (big-endian), the data.
 
-
-def read_idx(path: Path, dimensions: int) -> Bytes:
-    """An array of bytes in the idx format: magic number 0x0000080d, d sizes (big-endian), the data."""
-    data = read_bytes(path)
-    header, expected = 4 * (1 + dimensions), 0x0800 + dimensions
-    if len(data) < header:
-        raise UnreadableFile(path, f"an idx header must have {header} bytes, got {len(data)}")
-    magic, *shape = struct.unpack_from(f">{1 + dimensions}I", data)
-    if magic != expected:
-        raise UnreadableFile(path, f"idx magic number must be 0x{expected:08x}, got 0x{magic:08x}")
-    if len(data) - header != math.prod(shape):
+    The sizes are read first: `require` may refuse them, and no more data are read than they say.
+    """
+    length, expected = 4 * (1 + dimensions), 0x0800 + dimensions
+    with opened(path) as stream:
+        header = read_up_to(path, stream, length)
+        if len(header) < length:
+            raise UnreadableFile(path, f"an idx header must have {length} bytes, got {len(header)}")
+        magic, *shape = struct.unpack(f">{1 + dimensions}I", header)
+        if magic != expected:
+            raise UnreadableFile(path, f"idx magic number must be 0x{expected:08x}, got 0x{magic:08x}")
+        require(tuple(shape))
+        data = read_up_to(path, stream, math.prod(shape) + 1)
+    if len(data) != math.prod(shape):
         size = " x ".join(map(str, shape))
-        raise UnreadableFile(path, f"must hold {size} bytes after its header, got {len(data) - header}")
-    return np.frombuffer(data, np.uint8, offset=header).reshape(shape)
+        more = " or more" if len(data) > math.prod(shape) else ""
+        raise UnreadableFile(path, f"must hold {size} bytes after its header, got {len(data)}{more}")
+    return np.frombuffer(data, np.uint8).reshape(shape)
 
 
 def read_idx_images(files: Mapping[str, Path]) -> Arrays:
@@ -88,31 +81,33 @@ def read_idx_images(files: Mapping[str, Path]) -> Arrays:
     arrays: Arrays = {}
     for name, file in IDX_FILES.items():
         path = files[file]
-        content = read_idx(path, 3 if name.endswith("features") else 1)
         if name.endswith("features"):
-            if content.shape[1:] != (28, 28):
-                raise UnreadableFile(path, f"images must be 28 x 28, got {content.shape[1:]}")
-            arrays[name] = content[:, None]
+            arrays[name] = read_idx(path, 3, partial(_require_images, path))[:, None]
         else:
             images = len(arrays[name.replace("labels", "features")])
-            if len(content) != images:
-                raise UnreadableFile(
-                    path, f"must hold a label for each of {images} images, got {len(content)}"
-                )
-            _check_classes(path, content, 10)
-            arrays[name] = content
+            arrays[name] = read_idx(path, 1, partial(_require_a_label_each, path, images))
+            _check_classes(path, arrays[name], 10)
     return arrays
+
+
+def _require_images(path: Path, shape: tuple[int, ...]) -> None:
+    if shape[1:] != (28, 28):
+        raise UnreadableFile(path, f"images must be 28 x 28, got {shape[1:]}")
+
+
+def _require_a_label_each(path: Path, images: int, shape: tuple[int, ...]) -> None:
+    if shape != (images,):
+        raise UnreadableFile(path, f"must hold a label for each of {images} images, got {shape[0]}")
 
 
 def read_cifar(files: Mapping[str, Path], records: int = 10_000) -> Arrays:
     """CIFAR-10, binary version: per record a label 0..9, then 32 x 32 bytes each of red, green and blue."""
     images, labels = [], []
     for file in CIFAR_FILES:
-        data = np.frombuffer(read_bytes(files[file]), np.uint8)
+        data = np.frombuffer(read_bytes(files[file], records * 3073), np.uint8)
         if data.size != records * 3073:
-            raise UnreadableFile(
-                files[file], f"must hold {records} records of 3073 bytes, got {data.size} bytes"
-            )
+            size = "more" if data.size > records * 3073 else f"{data.size} bytes"
+            raise UnreadableFile(files[file], f"must hold {records} records of 3073 bytes, got {size}")
         table = data.reshape(records, 3073)
         _check_classes(files[file], table[:, 0], 10)
         labels.append(table[:, 0])
@@ -151,29 +146,35 @@ def read_sst(files: Mapping[str, Path], length: int = 56, minimum_count: int = 2
 
 def read_npz(path: Path) -> Arrays:
     """A NumPy archive with `features` and `labels`, perhaps the other `ARRAYS`, and nothing else."""
-    try:
-        with path.open("rb") as stream:
-            if stream.read(2) not in (b"PK", b"\x93N"):  # a zip file, a single array
-                raise UnreadableFile(path, "not a NumPy archive: must be written by numpy.savez")
-            stream.seek(0)
-            archive = np.load(stream, allow_pickle=False)
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise UnreadableFile(path, "must be an .npz archive, got a single array")
-            arrays = {name: archive[name] for name in archive.files}
-    except NPZ_ERRORS as error:
-        reason = getattr(error, "strerror", None) or f"not a NumPy archive of numbers: {error}"
-        raise UnreadableFile(path, reason) from error
-    for name, values in arrays.items():
-        if not isinstance(values, np.ndarray):  # a file in the archive that is not an array
-            raise UnreadableFile(path, f"must hold arrays only, got a file {name!r}")
+    return read_arrays(path, len(ARRAYS), lambda headers: _require_data_set(path, headers))
+
+
+def _require_data_set(path: Path, headers: Mapping[str, Header]) -> None:
+    """Refuse by their headers arrays that are no data set, before they are inflated."""
+    for name in headers:
         if name not in ARRAYS:
-            raise UnreadableFile(path, f"arrays must be among {', '.join(ARRAYS)}, got {name!r}")
+            raise UnreadableFile(path, f"arrays must be among {', '.join(ARRAYS)}, got {name[:60]!r}")
     for name in ("features", "labels"):
-        if name not in arrays:
-            raise UnreadableFile(path, f"must hold an array {name!r}, got {', '.join(arrays) or 'none'}")
-    if "vocabulary" in arrays and arrays["vocabulary"].size != 1:
-        raise UnreadableFile(path, f"vocabulary must be one number, got shape {arrays['vocabulary'].shape}")
-    return arrays
+        if name not in headers:
+            raise UnreadableFile(path, f"must hold an array {name!r}, got {', '.join(headers) or 'none'}")
+    for name, header in headers.items():
+        if header.dtype.kind in "US" and header.dtype.itemsize > 4 * _LONGEST_NAME:
+            rule = f"{name} must be numbers, or words of at most {_LONGEST_NAME:,} characters"
+            raise UnreadableFile(path, f"{rule}, got {header.dtype}")
+    for name in (name for name in ("features", "test_features") if name in headers):
+        header = headers[name]
+        if header.dtype.kind not in "iuf":
+            raise UnreadableFile(path, f"{name} must be an array of numbers, got type {header.dtype}")
+    if "vocabulary" in headers and math.prod(headers["vocabulary"].shape) != 1:
+        shape = headers["vocabulary"].shape
+        raise UnreadableFile(path, f"vocabulary must be one number, got shape {shape}")
+    rows = {"labels": "features", "groups": "features", "test_labels": "test_features"}
+    for name, other in rows.items():
+        if name in headers and other in headers:
+            samples = headers[other].shape[:1]
+            if headers[name].shape != samples:
+                rule = f"{name} must be one for each of {samples[0] if samples else 1} samples"
+                raise UnreadableFile(path, f"{rule}, got shape {headers[name].shape}")
 
 
 def read_csv(path: Path, *, labelled: bool = True) -> Arrays:
@@ -304,7 +305,10 @@ def _check_classes(path: Path, labels: Bytes, classes: int) -> None:
 
 def _read_sentences(path: Path) -> tuple[NDArray[np.int64], list[list[str]]]:
     try:
-        text = read_bytes(path).decode("utf-8")
+        whole = read_bytes(path, _LONGEST_TEXT)
+        if len(whole) > _LONGEST_TEXT:
+            raise UnreadableFile(path, f"must hold at most {_LONGEST_TEXT:,} bytes of text, got more")
+        text = whole.decode("utf-8")
     except UnicodeDecodeError as error:
         raise UnreadableFile(path, f"not UTF-8 text ({error})") from error
     labels, sentences = [], []

@@ -49,7 +49,11 @@ def restore(folder: Path) -> Coins:
     if transcript.secret is not None:  # the run stopped between opening the coins and writing its summary
         return transcript.coins()
     needed = "who is sampled in the rounds to come follows from it"
-    return transcript.coins(private.read_secret(folder, private.COINS, needed))
+    secret = private.read_secret(folder, private.COINS, needed)
+    try:
+        return transcript.coins(secret)
+    except InvalidValue as error:
+        raise error.renamed(str(private.private_folder(folder) / _SECRET_FILE)) from error
 
 
 def opened(coins: Coins) -> bytes:

@@ -51,7 +51,7 @@ from numpy.typing import NDArray
 
 from bonafed.errors import InvalidValue, UnreadableFile
 from bonafed.files import APPENDING, is_draft, named, remove_drafts, sync_folder, write_all, write_together
-from bonafed.learning.formats import NPZ_ERRORS
+from bonafed.learning.archives import NPZ_ERRORS
 from bonafed.runs import private, seals
 from bonafed.runs.seals import sha256
 
@@ -148,8 +148,13 @@ class Log:
         self._lines, self._length = hashlib.sha256(), 0  # of metrics.jsonl so far
         self._versions = b""  # the content of versions.json
         self._checkpoint: str | None = None  # the digest of checkpoint.npz
-        with named(folder / METRICS):
-            self._file = os.open(folder / METRICS, APPENDING, 0o666)
+        try:
+            with named(folder / METRICS):
+                self._file = os.open(folder / METRICS, APPENDING, 0o666)
+        except BaseException:
+            if self._made:
+                folder.rmdir()
+            raise
         try:
             self._lock()
             if new:
@@ -253,7 +258,8 @@ class Log:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._new and isinstance(error, Exception) and not (self._folder / CHECKPOINT).exists():
+        failed = isinstance(error, Exception) or (error is not None and not holds_run(self._folder))
+        if self._new and failed and not (self._folder / CHECKPOINT).exists():
             self._undo()
         os.close(self._file)
 

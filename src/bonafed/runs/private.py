@@ -68,7 +68,7 @@ def erase_secret(folder: Path, name: str) -> None:
     except FileNotFoundError:
         pass
     else:
-        with os.fdopen(handle, "wb") as file:
+        with suppress(OSError), os.fdopen(handle, "wb") as file:  # on a full disk it can still be removed
             file.write(bytes(os.fstat(file.fileno()).st_size))
             file.flush()
             os.fsync(file.fileno())

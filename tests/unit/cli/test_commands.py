@@ -531,3 +531,15 @@ def test_large_amounts_are_written_out(bonafed):
     assert code == 0
     assert "payment 20,000." in out
     assert "e+0" not in out
+
+
+def test_ctrl_c_is_told_in_any_command(bonafed, monkeypatch):
+    """Typer ends with 130 and without a word."""
+
+    def stop(outputs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("bonafed.cli.render.write_together", stop)
+    code, out, err = bonafed("quote", "sampling", "--prior", "uniform:0.5,1.5", *SMALL, "--save", "c.json")
+    assert (code, out, err) == (130, "", "stopped by the user\n")
+    assert not Path("c.json").exists()

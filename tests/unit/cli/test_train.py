@@ -490,3 +490,46 @@ def test_mechanisms_are_compared_on_one_federation(bonafed):
     said = json.loads(bonafed(*words[:-2], "--json")[1])
     assert [row["mechanism"] for row in said["mechanisms"]] == ["fedavg", "sampling"]
     assert not Path("runs").exists()  # nothing is kept unless a folder is named
+
+
+def test_ctrl_c_before_there_is_a_run_promises_none(bonafed, monkeypatch):
+    from bonafed.runs.folder import Log
+
+    def interrupted(self, *args):
+        raise KeyboardInterrupt
+
+    bonafed("train", "--write-example", "fedavg")
+    with monkeypatch.context() as patch:
+        patch.setattr(Log, "begin", interrupted)
+        assert bonafed("train", "fedavg.toml", *QUICK) == (130, "", "stopped by the user\n")
+    assert not Path("runs/fedavg").exists()
+
+
+def test_a_damaged_secret_of_the_noise_is_named(bonafed, monkeypatch):
+    from bonafed.mechanisms.averaging import Averaging
+
+    bonafed("train", "--write-example", "fedavg")
+    private = ["privacy.clip=1", "privacy.epsilon=2", "privacy.delta=1e-5"]
+    words = [word for change in private for word in ("--set", change)]
+    advance = Averaging.advance
+
+    def interrupted(self, state, federation):
+        if state.round_number == 1:
+            raise KeyboardInterrupt
+        return advance(self, state, federation)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Averaging, "advance", interrupted)
+        assert bonafed("train", "fedavg.toml", *QUICK, *words)[0] == 130
+    Path("runs/fedavg.private/noise.secret").write_bytes(bytes(32))
+    code, _, err = bonafed("train", "--resume", "runs/fedavg")
+    assert code == 2
+    assert "and noise.secret the run's own, got" in err
+
+
+def test_where_no_run_can_be_read_no_figure_is_drawn(trained):
+    for name in ("fedavg", "sampling"):
+        Path(f"runs/{name}/summary.json").write_text("{}")
+    code, _, err = trained("runs", "--plot", "figure.png")
+    assert (code, err.count("error: ")) == (2, 2)
+    assert not Path("figure.png").exists()

@@ -16,7 +16,7 @@ import pytest
 import requests
 
 from bonafed.errors import InvalidValue, UnreadableFile
-from bonafed.learning import datasets, formats
+from bonafed.learning import archives, datasets, formats
 from bonafed.learning.datasets import NAMES, from_arrays, load, synthetic
 
 PIXELS = np.arange(4 * 28 * 28).reshape(4, 28, 28) % 256
@@ -182,7 +182,7 @@ def serve(monkeypatch, name, files, checksums=None):
 
 def mnist_files(folder):
     write_mnist(folder)
-    read = {path.name.removesuffix(".gz"): formats.read_bytes(path) for path in folder.iterdir()}
+    read = {path.name.removesuffix(".gz"): archives.read_bytes(path, 2**24) for path in folder.iterdir()}
     return {f"{name}.gz": gzip.compress(data) for name, data in sorted(read.items())}
 
 

@@ -401,3 +401,12 @@ def test_cut_short_at_any_step_of_writing_it_ends_with_coins_that_verify(
         assert failing(place) == [], steps
         assert not (private_folder(place) / "coins.secret").exists()
     assert steps > 8
+
+
+def test_a_secret_that_is_another_one_is_named(make, small, tmp_path, changes, kill_in):
+    made = setting.prepare(make(*changes), dataset=small)
+    with pytest.raises(kill_in.error):
+        training.train(made, tmp_path / "run", on_round=kill_in(2), entropy=fixed())
+    (tmp_path / "run.private" / "coins.secret").write_bytes(bytes(32))
+    with pytest.raises(InvalidValue, match=r"^\S*run\.private/coins\.secret must be the one committed to"):
+        training.train(made, tmp_path / "run", resume=True)

@@ -46,7 +46,8 @@ def make_keys(path: Path) -> Path:
     try:
         write_together({beside: public})
     except BaseException:
-        path.unlink()
+        for place in (path, beside):  # neither without the other
+            place.unlink(missing_ok=True)
         raise
     return beside
 
