@@ -307,7 +307,9 @@ class JsamContract(Shown):
     def table(self) -> dict[str, Any]:
         """The table [jsam] of a run under this contract, from which the same contract follows."""
         caps, noise = self.max_epsilon, self.noise
+        drawn = {} if self.noise_at == "sum" else {"clients_per_round": self.clients_per_round}
         return {
+            **drawn,
             "prior": self.prior.to_json(),
             "clip": self.clip,
             "noise_scale": noise.to_json() if isinstance(noise, Ingredients) else noise,
@@ -316,7 +318,6 @@ class JsamContract(Shown):
             "budget": None,
             "expected_budget": self.expected_budget,
             "delta": self.delta,
-            "clients_per_round": self.clients_per_round,
             "scheme": self.scheme,
             "members": self.members,
             "max_epsilon": dict(caps) if isinstance(caps, Mapping) else caps,
