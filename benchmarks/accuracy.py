@@ -157,9 +157,11 @@ def _noise_on_sum() -> Iterator[Case]:
     sides = {"client": {}, "sum": {"privacy.noise_at": "sum"}}
     yield Case("digits-noise-on-sum", "42 -> 82 %, 10 clients, epsilon 1", base, sides)
     wide = {
-        "data.name": "mnist", "partition.clients": 50, "training.batch_size": 2000, "privacy.epsilon": 0.5,
+        "data.name": "mnist", "partition.clients": 50, "training.batch_size": 200, "privacy.epsilon": 0.5,
     }  # fmt: skip
     yield Case("mnist-noise-on-sum", "43 -> 83 %, 50 clients, epsilon 0.5", changed(base, wide), sides)
+    whole = changed(base, {**wide, "training.batch_size": 2000})  # all 1,200 records of a client in a step
+    yield Case("mnist-noise-on-sum-whole", "less to gain where noise is small anyway", whole, sides)
     bought = {
         "partition.kind": "label_count", "partition.k": 2, "training.rounds": 60,
         "jsam.prior": "uniform:0,1", "jsam.smoothness": 0.5, "jsam.clip": 1.0, "jsam.expected_budget": 20.0,
@@ -171,7 +173,7 @@ def _noise_on_sum() -> Iterator[Case]:
     sides = {"client": {}, "sum": {"jsam.noise_at": "sum"}}
     yield Case("digits-jsam-on-sum", stated, tables, sides, BOUGHT)
     wide = {
-        "data.name": "mnist", "partition.clients": 50, "training.batch_size": 2000,
+        "data.name": "mnist", "partition.clients": 50, "training.batch_size": 200,
         "jsam.expected_budget": 30.0,
     }  # fmt: skip
     yield Case("mnist-jsam-on-sum", stated, changed(tables, wide), sides, BOUGHT)
