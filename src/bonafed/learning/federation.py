@@ -5,8 +5,8 @@
     replies(tasks)          they work; the answer of each, or why there is none
 
 A mechanism declares whether it needs `total` or `replies` (`Mechanism.needs`); federations that add up in
-secret, or while answers arrive, offer only the first, and say so (`offers = ("total",)`). Nothing above this seam holds a record: clients are
-known through a `Roster`, their names and what they agreed to reveal.
+secret, or while answers arrive, offer only the first, and say so: `offers = ("total",)`. Nothing above this
+seam holds a record: clients are known through a `Roster`, their names and what they agreed to reveal.
 
 A task says what one client is sent and what to do with it. It has an identifier: asked again, a client
 gives the same answer; different work under the same identifier is refused. A client that fails, is late or

@@ -193,10 +193,8 @@ class Training(Section):
         if self.aggregation == "memory":
             if self.memory_weight is None:
                 object.__setattr__(self, "memory_weight", HALF)
-        elif self.memory_weight is not None:
-            rule = (
-                f'must not be given unless aggregation is "memory" (it is "{self.aggregation or "plain"}")'
-            )
+        elif self.memory_weight is not None and self.aggregation == "plain":
+            rule = 'must not be given unless aggregation is "memory" (it is "plain")'
             raise InvalidValue("memory_weight", rule, self.memory_weight)
         way = self.server_optimizer
         known = _OF_SERVER[way]

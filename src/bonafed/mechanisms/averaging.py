@@ -22,14 +22,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.checks import Floats, finite_or_none
 from bonafed.economics.claims import Statement
-from bonafed.errors import InvalidValue, MissingValue
+from bonafed.errors import InvalidValue
 from bonafed.learning.federation import Federation, Need, Question, Roster, Task, Total
 from bonafed.learning.participation import Participation, drawn_share, weighted_mean
 from bonafed.learning.privacy import (
@@ -41,15 +41,11 @@ from bonafed.learning.privacy import (
 )
 from bonafed.learning.rounds import failures, require_all, training_tasks
 from bonafed.learning.sections import (
-    BY_THEOREM,
-    PROPOSITION_1,
     NoiseAt,
     NoiseSource,
     Privacy,
-    Training,
 )
 from bonafed.learning.server import (
-    Aggregation,
     Server,
     ServerState,
     corrections,
@@ -60,6 +56,7 @@ from bonafed.learning.server import (
 )
 from bonafed.learning.sum_noise import SumNoise, require_one_step, round_noise
 from bonafed.learning.work import LocalTraining, record_steps, sampling_rate, step_count
+from bonafed.mechanisms.private_training import course_of, noise_note
 from bonafed.mechanisms.promises import (
     PROTECTS,
     Promise,
@@ -77,11 +74,12 @@ from bonafed.mechanisms.protocol import (
     Reports,
     Round,
 )
+from bonafed.mechanisms.rates import Rates, learning_rates
+from bonafed.mechanisms.server_rules import one_step
 from bonafed.randomness import Purpose, round_generator
 from bonafed.sections import named
 
 Ints = NDArray[np.int64]
-Rates = Callable[[int], Floats]  # of round 1, 2, ...: (1,) for all its local steps, or one for each
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -375,7 +373,23 @@ class Averaging(Answers):
     def warnings(self, agreement: Agreement) -> Sequence[str]:
         local, sizes = self.config.local, agreement.members.sizes
         told = [one_step(local.optimizer)] if max(map(local.local_steps, sizes.tolist())) == 1 else []
-        return [text for text in told if text]
+        return [text for text in (*told, self._noise_note(agreement)) if text]
+
+    def _noise_note(self, agreement: Agreement) -> str | None:
+        """What to say about the noise of a run of plain steps to which [privacy] promises something."""
+        promise = self.rules.promise(agreement)
+        if promise is None or promise.table != "privacy" or self.config.local.optimizer != "sgd":
+            return None
+        multipliers = self._noise_multipliers(agreement)
+        assert multipliers is not None  # something was promised
+        rounds = [
+            (self.rules.participation(agreement, number), self.local_training(number, agreement))
+            for number in range(1, self.rounds + 1)
+        ]
+        course = course_of(
+            rounds, agreement.members.sizes, multipliers, self.parameters, on_sum=self._on_sum(agreement)
+        )
+        return noise_note(course, float(promise.epsilon.max()), promise.delta, promise.clip)
 
     def _counted(
         self,
@@ -538,89 +552,8 @@ def _decay(model: NDArray[Any], who: Participation, spec: LocalTraining) -> Floa
 def remembered(state: AveragingState) -> str:
     """How much the server remembers."""
     there = [update for update in state.server.received if update is not None]
-    size = sum(update.nbytes for update in there)
+    megabytes = sum(update.nbytes for update in there) / 1e6
     return (
-        f"the server remembers the last update of {len(there):,} of {len(state.server.received):,} clients, "
-        f"{state.model.size:,} numbers each, {size / 1e6:,.3g} MB"
-    )
-
-
-def one_step(optimizer: str) -> str | None:
-    """What an optimizer that is made anew in every round comes to with one local step."""
-    comes_to = {
-        "momentum": "plain SGD",
-        "adam": "a step of the learning rate in the sign of every number of the gradient",
-    }
-    if optimizer not in comes_to:
-        return None
-    return (
-        f'training.optimizer = "{optimizer}" begins anew in every round: with one local step it is '
-        f"{comes_to[optimizer]}; training.server_optimizer keeps its state"
-    )
-
-
-def require_memory_possible(config: Config) -> Config:
-    """Refuse to remember updates where that would tell who failed; what is left open becomes "plain"."""
-    training = config.local
-    if training.aggregation is None:
-        return with_aggregation(config, "plain")
-    if training.aggregation == "memory" and (reason := against_memory(config)):
-        raise InvalidValue("training.aggregation", f"must be plain {reason}", repr(training.aggregation))
-    return config
-
-
-def against_memory(config: Config) -> str | None:
-    """Why updates cannot be remembered in such a run; None: they can."""
-    if config.noise_at == "sum":
-        return 'with noise_at = "sum": no single update is seen'
-    if config.noise is not None and config.local.on_bad_update == "skip":
-        return "in a private run that skips who fails: what is remembered would tell who did"
-    return None
-
-
-def with_aggregation(config: Config, aggregation: Aggregation) -> Config:
-    """The config with this aggregation."""
-    return replace(config, training=replace(config.local, aggregation=aggregation))
-
-
-def learning_rates(config: Config, members: Roster) -> tuple[Config, Rates]:
-    """The learning rates of every round, and the config with the constants they came from.
-
-    Proposition 1 is about clients that all make E local steps in a round. Where their numbers differ,
-    E is the largest: a round counts as E iterations, and clients that finish early rest.
-    """
-    training = config.local
-    if training.learning_rate in BY_THEOREM:
-        return _rates_by_theorem(config, training, members)
-    powers = np.power(training.learning_rate_decay, np.arange(training.rounds, dtype=np.float64))
-    rates = float(training.learning_rate) * powers[:, None]
-    if rates[-1, 0] <= 0:
-        rule = f"must leave a learning rate above 0 after {training.rounds} rounds"
-        raise InvalidValue("training.learning_rate_decay", rule, training.learning_rate_decay)
-    resolved = replace(training, weight_decay=training.weight_decay or 0.0)
-    return replace(config, training=resolved), lambda number: rates[number - 1]
-
-
-def _rates_by_theorem(config: Config, training: Training, members: Roster) -> tuple[Config, Rates]:
-    from bonafed.mechanisms.sampling.convergence import proposition_1_rates
-
-    rate = training.learning_rate
-    smooth = training.smoothness or members.smoothness
-    convex = training.strong_convexity or members.strong_convexity
-    for name, value in (("smoothness", smooth), ("strong_convexity", convex)):
-        if value is None:
-            rule = f"must be set for {rate}: no bound has been agreed on"
-            if config.noise is not None:
-                rule = f"must be set for {rate} in private training: one computed from the data leaks"
-            raise MissingValue(f"training.{name}", rule)
-    assert smooth is not None
-    assert convex is not None
-    decay = convex if training.weight_decay is None else training.weight_decay
-    resolved = replace(training, smoothness=smooth, strong_convexity=convex, weight_decay=decay)
-    variant: Literal["corrected", "printed"] = "corrected" if rate == PROPOSITION_1 else "printed"
-    steps = max(training.local_steps(int(size)) for size in members.sizes)
-    with named("training"):
-        proposition_1_rates(smooth, convex, steps, training.rounds)  # refuses bad constants
-    return replace(config, training=resolved), lambda number: proposition_1_rates(
-        smooth, convex, steps, number, variant
+        f"the server remembers the last update of {len(there):,} of {len(state.server.received):,} "
+        f"clients, {state.model.size:,} numbers each, {megabytes:,.3g} MB"
     )

@@ -26,8 +26,9 @@ from bonafed.learning.federation import (
     Task,
     Total,
 )
-from bonafed.mechanisms.averaging import Averaging, Unpaid, require_memory_possible
+from bonafed.mechanisms.averaging import Averaging, Unpaid
 from bonafed.mechanisms.protocol import Attack, Common, Config, Slice
+from bonafed.mechanisms.server_rules import require_memory_possible
 
 _FACTORS = (1.5, 2.0, 5.0)  # of an update that is overstated
 _CLIENTS = 3  # that are tried; all of them where there is time

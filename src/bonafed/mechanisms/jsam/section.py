@@ -15,10 +15,10 @@ from bonafed.economics.registry import prior as prior_rule
 from bonafed.errors import InvalidValue, MissingValue
 from bonafed.learning.federation import Roster
 from bonafed.learning.sections import NOISE_AT, NoiseAt, NoiseSource, Training
-from bonafed.mechanisms.averaging import require_memory_possible
 from bonafed.mechanisms.jsam.noise import Noise, noise_of
 from bonafed.mechanisms.jsam.schemes import LARGEST_LOSSES, OPTIMAL, PUBLISHED, WITH_MEMBERS, Scheme
 from bonafed.mechanisms.protocol import Config
+from bonafed.mechanisms.server_rules import require_memory_possible
 from bonafed.sections import Section, flag, key, one_of
 
 Cap = float | tuple[float, ...] | Mapping[str, float]  # for all, or one per client: in order, or by name

@@ -10,8 +10,8 @@ from bonafed.economics import registry
 from bonafed.economics.money import DECIMALS, decimals
 from bonafed.economics.priors import Prior
 from bonafed.errors import InvalidValue, MissingValue
-from bonafed.mechanisms.averaging import against_memory, require_memory_possible, with_aggregation
 from bonafed.mechanisms.protocol import Config
+from bonafed.mechanisms.server_rules import against_memory, require_memory_possible, with_aggregation
 from bonafed.sections import Section, key, one_of
 
 Scheme = Literal["optimal", "uniform", "complete information", "prior-free", "published"]
