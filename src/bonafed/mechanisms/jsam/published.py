@@ -159,8 +159,9 @@ class JsamContract(Shown):
             if self.coin_commitment is not None:
                 rule = 'must be left out with noise_at = "sum", where nobody is drawn'
                 raise InvalidValue("coins", rule, self.coin_commitment)
-            if self.max_epsilon is not None:
-                _ = self.rule.with_cap(1.0)  # refused where the plan is the optimum
+            if isinstance(self.max_epsilon, Mapping) and self.scheme == "jsam":
+                rule = 'must be one for all clients with noise_at = "sum"'
+                raise InvalidValue("max_epsilon", rule, len(self.max_epsilon))
         _ = self.rule, self.noise_scale
 
     @cached_property

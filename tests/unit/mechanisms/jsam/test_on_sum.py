@@ -42,10 +42,21 @@ def test_a_quote_shows_the_terms_of_the_theory_and_the_threat_model(bonafed):
     assert "weight" in shown
 
 
+@pytest.mark.parametrize("cap", [[], ["--max-epsilon", "0.8"]])
 @pytest.mark.parametrize("money", [["--budget", "2"], ["--expected-budget", "2"]])
-def test_a_quote_for_a_sum_of_money(bonafed, money):
-    said = json.loads(bonafed("quote", "jsam", *QUOTE, *money, "--json")[1])
+def test_a_quote_for_a_sum_of_money(bonafed, money, cap):
+    said = json.loads(bonafed("quote", "jsam", *QUOTE, *money, *cap, "--json")[1])
     assert 1 < said["payments"] < 3
+    if cap:
+        assert max(row["epsilon"] for row in said["terms"]) <= 0.8
+        assert said["lower_bound"] <= said["objective"] * (1 + 1e-12)
+
+
+def test_caps_of_each_client_are_refused_by_name(bonafed):
+    Path("caps.csv").write_text("max_epsilon\n" + "1\n" * 6)
+    code, _, err = bonafed("quote", "jsam", *QUOTE, "--eta", "1", "--max-epsilon", "caps.csv")
+    assert code == 2
+    assert "--max-epsilon must be one number with --noise-at sum" in err
 
 
 def test_a_contract_is_saved_verified_settled_and_trained_under(bonafed):
@@ -74,7 +85,7 @@ def test_a_contract_is_saved_verified_settled_and_trained_under(bonafed):
 @pytest.mark.parametrize(
     ("words", "name"),
     [
-        (["--max-epsilon", "1"], "--max-epsilon"), (["--fairness-floor", "0.01"], "--fairness-floor"),
+        (["--fairness-floor", "0.01"], "--fairness-floor"),
         (["--variant", "printed"], "--variant"),
     ],
 )  # fmt: skip
@@ -91,6 +102,7 @@ def test_quotes_that_are_not_offered_are_refused_by_name(bonafed, words, name):
         ["--variant", "usbm"],
         ["--variant", "fsbm"],
         ["--eta", "5"],
+        ["--max-epsilon", "0.2"],
         ["--variant", "usbm", "--max-epsilon", "0.3"],
         ["--prior", "exponential:1,0,2", "--noise-scale", "1"],
     ],
@@ -118,7 +130,7 @@ def test_variants_without_a_theory_are_refused(bonafed, variant):
 @pytest.mark.parametrize(
     "scheme",
     [
-        (), ("jsam.scheme=unbiased", "jsam.max_epsilon=5"), ("jsam.scheme=cheapest", "jsam.members=2"),
+        (), ("jsam.max_epsilon=5",), ("jsam.scheme=unbiased", "jsam.max_epsilon=5"), ("jsam.scheme=cheapest", "jsam.members=2"),
         ("jsam.scheme=complete information",),
         ("jsam.scheme=largest losses", "jsam.members=2", "jsam.clear_losses=true"),
     ],
@@ -151,8 +163,8 @@ def test_everybody_selected_is_in_every_round_and_nobody_gives_away_more_than_it
     ("changes", "error"),
     [
         (
-            ["jsam.max_epsilon=2"],
-            r'^jsam\.max_epsilon must not be given with noise_at = "sum" and scheme jsam',
+            ["jsam.max_epsilon=[1, 2, 3, 4]"],
+            r"^jsam\.max_epsilon must be one for all clients with noise_at = ",
         ),
         (["jsam.coins=verifiable"], r'^jsam\.coins must be "seed" with noise_at = "sum", where nobody'),
         (["training.steps=2"], r'^training\.steps must be 1 with noise_at = "sum"'),

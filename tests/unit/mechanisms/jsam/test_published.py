@@ -45,6 +45,7 @@ CAPPED = {
     "caps": {"max_epsilon": dict(zip(NAMES, (0.5, 0.8, 1.0, 0.7, 0.9, 0.6), strict=True))},
     "cap and budget": {"max_epsilon": 0.8, "budget": 1.0},
     "on sums, cap": {"noise_at": "sum", "max_epsilon": 0.3, "scheme": "unbiased"},
+    "on sums, best under a cap": {"noise_at": "sum", "max_epsilon": 0.3},
 }
 
 
