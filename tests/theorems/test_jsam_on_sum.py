@@ -180,8 +180,15 @@ def test_payments_are_the_integral(name):
         assert (width * epsilon[1:]).sum() - room <= rent <= (width * epsilon[:-1]).sum() + room
 
 
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("name", PRIORS)
+@pytest.mark.parametrize(
+    ("name", "rule"),
+    [
+        (name, rule)
+        for rule in RULES
+        for name in PRIORS
+        if "jsam" in rule or name in ("uniform", "discrete")
+    ],
+)
 def test_no_lie_pays(name, rule):
     prior = PRIORS[name]
     own = prior.sample(np.random.default_rng(3), 4)

@@ -130,7 +130,8 @@ def test_variants_without_a_theory_are_refused(bonafed, variant):
 @pytest.mark.parametrize(
     "scheme",
     [
-        (), ("jsam.max_epsilon=5",), ("jsam.scheme=unbiased", "jsam.max_epsilon=5"), ("jsam.scheme=cheapest", "jsam.members=2"),
+        (), ("jsam.max_epsilon=5",),
+        ("jsam.scheme=unbiased", "jsam.max_epsilon=5"), ("jsam.scheme=cheapest", "jsam.members=2"),
         ("jsam.scheme=complete information",),
         ("jsam.scheme=largest losses", "jsam.members=2", "jsam.clear_losses=true"),
     ],
