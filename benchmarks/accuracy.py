@@ -172,7 +172,7 @@ PRIVATE: Tables = {
     "training": {"rounds": 20, "epochs": 2, "batch_size": 16, "learning_rate": 0.2},
     "privacy": {"clip": 1.0, "delta": 1e-5, "noise": "reproducible"},
 }
-WHOLE: Changes = {"training.epochs": 1, "training.batch_size": 144, "training.learning_rate": 1.0}
+WHOLE: Changes = {"training.epochs": 1, "training.batch_size": 150, "training.learning_rate": 1.0}
 
 
 def _advice() -> Iterator[Case]:
