@@ -267,7 +267,7 @@ class Averaging(Answers):
         return AveragingState(
             agreement, self._noise_multipliers(agreement), int(arrays["round"]), arrays["model"],
             arrays["participations"], arrays["delivered"], arrays["releases"], float(arrays["spend"]),
-            ServerState.restore(arrays),
+            self.server.restore(arrays),
         )  # fmt: skip
 
     def advance(self, state: AveragingState, federation: Federation) -> tuple[AveragingState, Round]:

@@ -1,4 +1,4 @@
-"""How long to train in noise (theory P8): `bonafed advise private-training`, and a word before a run."""
+"""How long to train in noise (theory P9): `bonafed advise private-training`, and a word before a run."""
 
 from __future__ import annotations
 

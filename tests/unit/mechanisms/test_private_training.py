@@ -1,4 +1,4 @@
-"""How long to train in noise (theory P8): the arithmetic, the theorem behind it, the word before a run."""
+"""How long to train in noise (theory P9): the arithmetic, the theorem behind it, the word before a run."""
 
 import math
 
