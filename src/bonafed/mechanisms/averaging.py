@@ -283,7 +283,7 @@ class Averaging(Answers):
         return AveragingState(
             agreement, self._noise_multipliers(agreement), int(arrays["round"]), arrays["model"],
             arrays["participations"], arrays["delivered"], arrays["releases"], float(arrays["spend"]),
-            ServerState.restore(arrays),
+            self.server.restore(arrays),
             arrays["lost"] if self._on_sum(agreement) else None,
         )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""How long to train in noise (theory P8): `bonafed advise private-training`, and a word before a run."""
+"""How long to train in noise (theory P9): `bonafed advise private-training`, and a word before a run."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def advise(options: PrivateOptions) -> Document:
     plan = options.plan()
     plural = "round" if plan.rounds == 1 else "rounds"
     advice = (
-        f"Train {plan.rounds:,} {plural} at learning rate {plan.learning_rate:.3g} with batches of all "
-        f"{plan.batch_size:,} records, one pass a round."
+        f"Train {plan.rounds:,} {plural} at learning rate {plan.learning_rate:.3g}, one pass a round, with "
+        f"batches of all records: batch_size = {plan.batch_size}, or as many as any client has."
     )
     noise = (
         f"The noise of a round has norm {plan.noise:.3g}, where clipped gradients have {options.clip:g} at "
