@@ -103,7 +103,14 @@ def _sampling() -> Iterator[Case]:
     for budget, claim in stated.items():
         base = changed(DIGITS, {"contract.total_budget": budget})
         yield Case(f"digits-budget-{budget}", claim, base, {"plain": PLAIN, "memory": MEMORY}, PAID)
+    weights = {f"g = {g:g}": {**MEMORY, "training.memory_weight": g} for g in (0.0, 0.25, 0.5, 0.75, 1.0)}
+    for budget in (30, 60, 100, 300):
+        base = changed(DIGITS, {"contract.total_budget": budget})
+        yield Case(f"digits-g-budget-{budget}", "g = 1 fails at small q", base, weights, PAID)
 
+
+def _two_classes() -> Iterator[Case]:
+    """Many clients of whom each knows two digits; all of MNIST."""
     wide = {
         "data.name": "mnist", "partition.kind": "label_count", "partition.k": 2, "partition.beta": None,
         "partition.clients": 50, "training.batch_size": 64, "training.epochs": 1,
@@ -113,36 +120,50 @@ def _sampling() -> Iterator[Case]:
         "mnist-two-classes", "88.7 -> 89.8 % at budget 500", changed(DIGITS, wide),
         {"plain": PLAIN, "memory": MEMORY}, PAID,
     )  # fmt: skip
-    weights = {f"g = {g:g}": {**MEMORY, "training.memory_weight": g} for g in (0.0, 0.25, 0.5, 0.75, 1.0)}
-    for budget in (30, 60, 100, 300):
-        base = changed(DIGITS, {"contract.total_budget": budget})
-        yield Case(f"digits-g-budget-{budget}", "g = 1 fails at small q", base, weights, PAID)
+
+
+def _plain_averaging() -> Iterator[Case]:
+    """Memory where a share of the clients is drawn, and in noise."""
+    for kind, more in (
+        ("dirichlet", {}),
+        ("two-classes", {"partition.kind": "label_count", "partition.k": 2, "partition.beta": None}),
+        ("iid", {"partition.kind": "iid", "partition.beta": None}),
+        ("unequal", {"partition.kind": "quantity_dirichlet"}),
+    ):
+        base = changed(DIGITS, {"training.participation": 0.2, **more})
+        del base["contract"]
+        yield Case(f"fedavg-fifth-{kind}", "", base, {"plain": PLAIN, "memory": MEMORY})
+    for epsilon in (2.0, 8.0):
+        private = {
+            "privacy.epsilon": epsilon, "privacy.clip": 1.0, "privacy.delta": 1e-5,
+            "privacy.noise": "reproducible", "training.batch_size": 72, "training.epochs": 1,
+            "training.learning_rate": 0.5, "training.learning_rate_decay": 1.0,
+        }  # fmt: skip
+        sides = {"plain": PLAIN, "memory": MEMORY}
+        yield Case(f"digits-private-{epsilon:g}", "post-processing", changed(DIGITS, private), sides, PAID)
 
 
 def _server() -> Iterator[Case]:
     """One local step, so that optimizers made anew every round are SGD and a sign step."""
-    base = changed(
-        DIGITS,
-        {
-            "training.steps": 1,
-            "training.epochs": None,
-            "training.batch_size": 32,
-            "training.learning_rate": 0.3,
-        },
-    )
+    one = {
+        "training.steps": 1, "training.epochs": None, "training.batch_size": 32,
+        "training.learning_rate": 0.3,
+    }  # fmt: skip
+    momentum: Changes = {"training.server_optimizer": "momentum"}
+    adam: Changes = {"training.server_optimizer": "adam", "training.server_learning_rate": 0.1}
+    base = changed(DIGITS, one)
     del base["contract"]
-    yield Case(
-        "one-local-step",
-        "local momentum is SGD, local adam a sign step",
-        base,
-        {
-            "sgd": {},
-            "local momentum": {"training.optimizer": "momentum"},
-            "local adam": {"training.optimizer": "adam", "training.learning_rate": 0.01},
-            "server momentum": {"training.server_optimizer": "momentum"},
-            "server adam": {"training.server_optimizer": "adam", "training.server_learning_rate": 0.1},
-        },
-    )
+    sides = {
+        "sgd": {},
+        "local momentum": {"training.optimizer": "momentum"},
+        "local adam": {"training.optimizer": "adam", "training.learning_rate": 0.01},
+        "server momentum": momentum,
+        "server adam": adam,
+    }
+    stated = "with one local step momentum is SGD and adam a sign step"
+    yield Case("one-local-step", stated, base, sides)
+    paid = {"plain": PLAIN, "memory": MEMORY, "memory, adam": {**MEMORY, **adam}}
+    yield Case("one-local-step-budget-100", "", changed(DIGITS, one), paid, PAID)
 
 
 def _noise_on_sum() -> Iterator[Case]:
@@ -157,9 +178,11 @@ def _noise_on_sum() -> Iterator[Case]:
     sides = {"client": {}, "sum": {"privacy.noise_at": "sum"}}
     yield Case("digits-noise-on-sum", "42 -> 82 %, 10 clients, epsilon 1", base, sides)
     wide = {
-        "data.name": "mnist", "partition.clients": 50, "training.batch_size": 2000, "privacy.epsilon": 0.5,
+        "data.name": "mnist", "partition.clients": 50, "training.batch_size": 200, "privacy.epsilon": 0.5,
     }  # fmt: skip
     yield Case("mnist-noise-on-sum", "43 -> 83 %, 50 clients, epsilon 0.5", changed(base, wide), sides)
+    whole = changed(base, {**wide, "training.batch_size": 2000})  # all 1,200 records of a client in a step
+    yield Case("mnist-noise-on-sum-whole", "less to gain where noise is small anyway", whole, sides)
     bought = {
         "partition.kind": "label_count", "partition.k": 2, "training.rounds": 60,
         "jsam.prior": "uniform:0,1", "jsam.smoothness": 0.5, "jsam.clip": 1.0, "jsam.expected_budget": 20.0,
@@ -171,13 +194,58 @@ def _noise_on_sum() -> Iterator[Case]:
     sides = {"client": {}, "sum": {"jsam.noise_at": "sum"}}
     yield Case("digits-jsam-on-sum", stated, tables, sides, BOUGHT)
     wide = {
-        "data.name": "mnist", "partition.clients": 50, "training.batch_size": 2000,
+        "data.name": "mnist", "partition.clients": 50, "training.batch_size": 200,
         "jsam.expected_budget": 30.0,
     }  # fmt: skip
     yield Case("mnist-jsam-on-sum", stated, changed(tables, wide), sides, BOUGHT)
 
 
-CASES: tuple[Case, ...] = (*_sampling(), *_server(), *_noise_on_sum())
+PRIVATE: Tables = {
+    "data": {"name": "digits"},
+    "partition": {"kind": "iid", "clients": 10},
+    "model": {"name": "softmax"},
+    "training": {"rounds": 20, "epochs": 2, "batch_size": 16, "learning_rate": 0.2},
+    "privacy": {"clip": 1.0, "delta": 1e-5, "noise": "reproducible"},
+}
+WHOLE: Changes = {"training.epochs": 1, "training.batch_size": 150, "training.learning_rate": 1.0}
+
+
+def _advice() -> Iterator[Case]:
+    """A private run as the example has it, with whole batches, and as advised."""
+    from bonafed.learning.privacy.planning import planned
+
+    for epsilon in (0.5, 1.0, 2.0, 8.0):
+        plan = planned(144, 10, epsilon, 1e-5, 1.0, 650)
+        advised = {
+            **WHOLE, "training.rounds": plan.rounds, "training.learning_rate": plan.learning_rate,
+        }  # fmt: skip
+        yield Case(
+            f"advice-digits-{epsilon:g}", "", changed(PRIVATE, {"privacy.epsilon": epsilon}),
+            {"the example": {}, "all records, rate 1": WHOLE, "advised": advised},
+        )  # fmt: skip
+
+
+def _advice_mnist() -> Iterator[Case]:
+    """The same with MNIST."""
+    from bonafed.learning.privacy.planning import planned
+
+    plan = planned(1200, 50, 0.5, 1e-5, 1.0, 7850)
+    mnist = {"data.name": "mnist", "partition.clients": 50, "privacy.epsilon": 0.5}
+    advised = {"training.rounds": plan.rounds, "training.learning_rate": plan.learning_rate}
+    sides = {"all records, rate 1": {}, "advised": advised}
+    base = changed(PRIVATE, {**mnist, **WHOLE, "training.batch_size": 1200})
+    yield Case("advice-mnist-0.5", "", base, sides)
+
+
+CASES: tuple[Case, ...] = (  # the slow ones last
+    *_sampling(),
+    *_plain_averaging(),
+    *_server(),
+    *_advice(),
+    *_noise_on_sum(),
+    *_two_classes(),
+    *_advice_mnist(),
+)
 
 
 def measure(cell: Cell) -> Found:
@@ -210,10 +278,9 @@ def spread(values: Sequence[float], scale: float = 100.0, sign: str = "") -> str
 
 def table(cases: Sequence[Case], seeds: int, done: Mapping[str, Found]) -> str:
     """A line per side that was measured: means over seeds, differences seed by seed."""
-    lines = [
-        "| case | side | seeds | accuracy, % | against the first | last five rounds, % | money | epsilon |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+    head = ["case", "side", "seeds", "accuracy, %", "against the first", "last five rounds, %"]
+    head += ["money", "epsilon", "stated"]
+    lines = [_line(head), _line(["---"] * len(head))]
     for case in cases:
         first = next(iter(case.sides))
         before = {seed: done.get(Cell(case, first, seed).key) for seed in range(seeds)}
@@ -226,16 +293,27 @@ def table(cases: Sequence[Case], seeds: int, done: Mapping[str, Found]) -> str:
                 for seed, row in found.items()
                 if (other := before[seed])
             ]
-            rows = list(found.values())
+            rows, is_first = list(found.values()), side == first
             lines.append(
-                f"| {case.name if side == first else ''} | {side} | {len(rows)} "
-                f"| {spread([row['accuracy'] for row in rows])} "
-                f"| {spread(both, sign='+') if both and side != first else ''} "
-                f"| {spread([row['last'] for row in rows])} "
-                f"| {_mean(row['spend'] for row in rows)} | {_mean(row['epsilon'] for row in rows)} |"
+                _line(
+                    [
+                        case.name if is_first else "",
+                        side,
+                        str(len(rows)),
+                        spread([row["accuracy"] for row in rows]),
+                        spread(both, sign="+") if both and not is_first else "",
+                        spread([row["last"] for row in rows]),
+                        _mean(row["spend"] for row in rows),
+                        _mean(row["epsilon"] for row in rows),
+                        case.stated if is_first else "",
+                    ]
+                )
             )
-        lines.append(f"| | | | | | | | stated: {case.stated} |")
     return "\n".join(lines)
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def _mean(values: Iterator[float | None]) -> str:

@@ -25,12 +25,14 @@ def problem(p, epsilon, v, eta, q):
     return eta * (distance + np.sqrt(distance**2 + q * noise)) + sum(epsilon * v)
 
 
-def of_weights(p, v, eta, q):
+def of_weights(p, v, eta, q, cap=np.inf):
     """(J, theta) of given weights (..., n): epsilon is theta p, by Newton's method for theta."""
     p, v = np.asarray(p, float), np.asarray(v, float)
-    mean = p @ v
-    total, value = least(eta, np.abs(p - 1 / v.size).sum(-1), mean ** (2 / 3), q)
-    return value, total / mean
+    mean, distance = p @ v, np.abs(p - 1 / v.size).sum(-1)
+    total, value = least(eta, distance, mean ** (2 / 3), q)
+    level = np.minimum(total / mean, cap / p.max(-1))
+    there = eta * (distance + np.sqrt(distance**2 + q / level**2)) + level * mean
+    return np.where(level < total / mean, there, value), level
 
 
 def _shapes(n):
@@ -43,7 +45,7 @@ def _shapes(n):
                     yield leader, fair, between
 
 
-def everything(v, eta, q):
+def everything(v, eta, q, cap=np.inf):
     """(J, p, epsilon) of the best plan with one leader, one client in between, the others at 0 or 1/n."""
     v = np.asarray(v, float)
     n, best = v.size, (np.inf, None, None)
@@ -56,7 +58,7 @@ def everything(v, eta, q):
             if between is not None:
                 p[:, between] = share / n
             p[:, leader] = 1 - p.sum(1)
-            value, level = of_weights(p, v, eta, q)
+            value, level = of_weights(p, v, eta, q, cap)
             at = int(np.argmin(value))
             if value[at] < best[0]:
                 best = float(value[at]), p[at], level[at] * p[at]

@@ -38,6 +38,7 @@ PRIORS = {
 }
 RULES = {
     "jsam": Jsam(noise_at="sum"),
+    "jsam, capped": Jsam(0.2, "sum"),
     "everybody alike": unbiased(4).on_sum(),
     "the two cheapest": Cheapest(2).on_sum(),
     "the two cheapest, capped": Cheapest(2).on_sum().with_cap(0.3),
@@ -67,6 +68,24 @@ def test_no_leader_no_set_and_nobody_in_between_does_better(v, eta, q):
     )
     assert plan.selection.sum() == pytest.approx(1)
     assert plan.total == pytest.approx(float(plan.privacy @ np.array(v)))
+
+
+@given(costs(), powers_of_ten(-1, 2), powers_of_ten(-2, 2), powers_of_ten(-2, 1))
+@fewer(0.3)
+def test_under_a_cap_it_is_the_best_of_the_same_selections(v, eta, q, cap):
+    plan = allocate(v, eta, q, noise_at="sum", max_epsilon=cap)
+    value, _, _ = oracle.everything(v, eta, q, cap)
+    assert plan.objective == pytest.approx(value, rel=1e-8)
+    assert plan.objective <= value * (1 + 1e-12)
+    assert plan.privacy.max() <= cap
+    assert oracle.problem(plan.selection, plan.privacy, v, eta, q) == pytest.approx(
+        plan.objective, rel=1e-9
+    )
+    free = allocate(v, eta, q, noise_at="sum")
+    assert free.objective <= plan.objective * (1 + 1e-12)
+    if free.privacy.max() < cap * (1 - 1e-12):  # a cap that binds nobody changes nothing
+        assert np.array_equal(free.privacy, plan.privacy)
+        assert free.objective == plan.objective
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -99,12 +118,15 @@ def test_the_optimum_may_be_between_the_vertices():
     assert found >= 3
 
 
-@given(costs(2, 5), powers_of_ten(-1, 2), powers_of_ten(-2, 2), st.integers(0, 4))
-@fewer(0.3)
-def test_v_is_concave_and_its_slope_is_epsilon(v, eta, q, client):
+@given(
+    costs(2, 5), powers_of_ten(-1, 2), powers_of_ten(-2, 2), st.integers(0, 4),
+    st.none() | powers_of_ten(-2, 1),
+)  # fmt: skip
+@fewer(0.5)
+def test_v_is_concave_and_its_slope_is_epsilon(v, eta, q, client, cap):
     k = client % len(v)
     x = np.geomspace(1e-3, 1e2, 600)
-    own = SumLadder(np.array(v), eta, q).own(np.full(x.size, k), x)
+    own = SumLadder(np.array(v), eta, q, cap).own(np.full(x.size, k), x)
     slopes = np.diff(own.value) / np.diff(x)
     room = 1e-9 * own.value[:-1] / np.diff(x) + 1e-9
     assert np.all(own.privacy[1:] <= slopes + room)
@@ -124,6 +146,24 @@ def test_bounds_find_what_looking_at_everything_finds(n):
         assert np.array_equal(found.objective, everything.min(1))
 
 
+@pytest.mark.parametrize("cap", [0.001, 0.01, 0.1])
+def test_bounds_find_what_looking_at_everything_finds_under_a_cap(cap):
+    """Each client's own question in a long list, against a list of its own."""
+    rng = np.random.default_rng(5)
+    v = 10 ** rng.uniform(-2, 1, 40)
+    x = 10 ** rng.uniform(-2, 1, 300)
+    clients, at_cap = rng.integers(0, 40, 300), 0
+    found = SumLadder(v, 3.0, 2.0, cap).own(clients, x)
+    for k, own, value, epsilon in zip(clients, x, *found, strict=True):
+        moved = v.copy()
+        moved[k] = own
+        alone = SumLadder(moved, 3.0, 2.0, cap)
+        assert value == pytest.approx(alone.objective, rel=1e-13)
+        assert epsilon == pytest.approx(alone.privacy[k], rel=1e-9, abs=1e-12)
+        at_cap += alone.privacy.max() > 0.999 * cap
+    assert at_cap > (0 if cap < 0.1 else -1)
+
+
 @pytest.mark.parametrize("name", PRIORS)
 def test_payments_are_the_integral(name):
     """Between the sums from below and from above of epsilon, by brute force, over the own report."""
@@ -140,8 +180,15 @@ def test_payments_are_the_integral(name):
         assert (width * epsilon[1:]).sum() - room <= rent <= (width * epsilon[:-1]).sum() + room
 
 
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("name", PRIORS)
+@pytest.mark.parametrize(
+    ("name", "rule"),
+    [
+        (name, rule)
+        for rule in RULES
+        for name in PRIORS
+        if "jsam" in rule or name in ("uniform", "discrete")
+    ],
+)
 def test_no_lie_pays(name, rule):
     prior = PRIORS[name]
     own = prior.sample(np.random.default_rng(3), 4)
@@ -228,15 +275,25 @@ def test_ties_and_a_single_client():
 @pytest.mark.parametrize(
     ("call", "error"),
     [
-        (lambda: Jsam(0.5, "sum"), r'^max_epsilon must not be given with noise_at = "sum"'),
-        (lambda: RULES["jsam"].with_cap(0.5), r"^max_epsilon must not be given with noise_at"),
         (
-            lambda: allocate([1.0], 1, 1, max_epsilon=1, noise_at="sum"),
-            r"^max_epsilon must not be given with",
+            lambda: Jsam(np.array([0.5, 1]), "sum"),
+            r"^max_epsilon must be one for all clients with noise_at = ",
+        ),
+        (
+            lambda: RULES["jsam"].with_cap([0.5, 1]),
+            r"^max_epsilon must be one for all clients with noise_at",
+        ),
+        (
+            lambda: Jsam(np.array([0.5, 1])).on_sum(),
+            r"^max_epsilon must be one for all clients with noise_at",
+        ),
+        (
+            lambda: allocate([1, 2], 1, 1, max_epsilon=[1, 2], noise_at="sum"),
+            r"^max_epsilon must be one for",
         ),
         (
             lambda: allocate([1.0], 1, 1, "printed", noise_at="sum"),
-            r"^variant must not be given with noise_at",
+            r'^variant must be "exact" with noise_at',
         ),
         (lambda: allocate([1.0], 1, 1, noise_at="clients"), r"^noise_at must be"),
     ],

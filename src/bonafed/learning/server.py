@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.checks import Floats
-from bonafed.errors import BadModel
+from bonafed.errors import BadModel, InvalidValue
 from bonafed.learning.federation import Failure, Reply, Task, Total
 from bonafed.learning.participation import Participation
 
@@ -65,6 +65,24 @@ class Server:
             np.full(size, self.tau**2) if self.optimizer == "adam" else None,
         )
 
+    def restore(self, arrays: Mapping[str, NDArray[Any]]) -> ServerState:
+        """The state that was written as these arrays."""
+        kept = [
+            *(["received", "received_from"] if self.remembers else []),
+            *(["server_first"] if self.optimizer != "sgd" else []),
+            *(["server_second"] if self.optimizer == "adam" else []),
+        ]
+        for name in kept:
+            if name not in arrays:
+                rule = f"must hold {name}, of a server that goes on as it began"
+                raise InvalidValue("checkpoint", rule, ", ".join(arrays))
+        rows = iter(arrays["received"] if self.remembers else ())
+        received = tuple(
+            np.array(next(rows)) if there else None
+            for there in (arrays["received_from"] if self.remembers else ())
+        )
+        return ServerState(received, arrays.get("server_first"), arrays.get("server_second"))
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ServerState:
@@ -83,15 +101,6 @@ class ServerState:
             arrays["received_from"] = np.array([update is not None for update in self.received])
             arrays["received"] = np.stack(there) if there else np.zeros((0, 0))
         return arrays
-
-    @classmethod
-    def restore(cls, arrays: Mapping[str, NDArray[Any]]) -> ServerState:
-        """The state that was written as these arrays."""
-        rows = iter(arrays.get("received", ()))
-        received = tuple(
-            np.array(next(rows)) if there else None for there in arrays.get("received_from", np.empty(0))
-        )
-        return cls(received, arrays.get("server_first"), arrays.get("server_second"))
 
 
 def plain_change(who: Participation, total: Total, *, fill_in: bool) -> Floats:

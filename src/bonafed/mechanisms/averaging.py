@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -36,7 +35,6 @@ from bonafed.learning.privacy import (
     Adjacency,
     Batches,
     Calibration,
-    Ledger,
     Release,
 )
 from bonafed.learning.rounds import failures, require_all, training_tasks
@@ -55,15 +53,16 @@ from bonafed.learning.server import (
     stepped,
 )
 from bonafed.learning.sum_noise import SumNoise, require_one_step, round_noise
-from bonafed.learning.work import LocalTraining, record_steps, sampling_rate, step_count
-from bonafed.mechanisms.private_training import course_of, noise_note
-from bonafed.mechanisms.promises import (
-    PROTECTS,
-    Promise,
-    noise_multipliers,
-    privacy_notes,
-    sum_multipliers,
+from bonafed.learning.work import LocalTraining
+from bonafed.mechanisms.privacy_account import (
+    epsilon_of,
+    epsilons,
+    given_away,
+    largest_epsilon,
+    with_privacy,
 )
+from bonafed.mechanisms.private_training import course_of, noise_note
+from bonafed.mechanisms.promises import Promise, noise_multipliers, sum_multipliers
 from bonafed.mechanisms.protocol import (
     Agreement,
     Answers,
@@ -283,7 +282,7 @@ class Averaging(Answers):
         return AveragingState(
             agreement, self._noise_multipliers(agreement), int(arrays["round"]), arrays["model"],
             arrays["participations"], arrays["delivered"], arrays["releases"], float(arrays["spend"]),
-            ServerState.restore(arrays),
+            self.server.restore(arrays),
             arrays["lost"] if self._on_sum(agreement) else None,
         )  # fmt: skip
 
@@ -305,7 +304,14 @@ class Averaging(Answers):
             require_all(tasks, total, number)
         after, server = stepped(state.model, change, self.server, server, number)  # (3)
         spend = self.rules.spend(agreement, number, who)  # (4)
-        releases = noise.releases if noise else self._releases(state, who, spec, total.releases, federation)
+        multipliers, members = state.noise_multipliers, agreement.members
+        releases: Sequence[Release] = total.releases
+        if noise is not None:
+            releases = noise.releases
+        elif multipliers is not None:
+            releases = given_away(
+                total.releases, federation.vouched, members, multipliers, who, spec, number
+            )
         following = self._counted(
             replace(state, server=server), after, who, total.delivered, releases, spend
         )
@@ -343,33 +349,6 @@ class Averaging(Answers):
             rule = 'must be "plain": the expected weight of a client in a round is not known beforehand'
             raise InvalidValue("training.aggregation", rule, '"memory"')
 
-    def _releases(
-        self,
-        state: AveragingState,
-        who: Participation,
-        spec: LocalTraining,
-        reported: Sequence[Release],
-        federation: Federation,
-    ) -> Sequence[Release]:
-        """What was given away: as the federation counts it where it vouches for a client, else as asked.
-
-        Whoever says that it released nothing may have; the account is for its records, not for it.
-        """
-        multipliers, members = state.noise_multipliers, state.agreement.members
-        if multipliers is None or len(vouched := {*federation.vouched}) == len(members):
-            return reported
-        counted = [release for release in reported if members.names[release.client] in vouched]
-        assumed = [
-            Release(
-                client, state.round_number + 1, float(multipliers[client]),
-                record_steps(size := int(members.sizes[client]), spec), step_count(size, spec),
-                sampling_rate(size, spec),
-            )
-            for client in who.clients.tolist()
-            if members.names[client] not in vouched and multipliers[client] and members.sizes[client]
-        ]  # fmt: skip
-        return [*counted, *assumed]
-
     def warnings(self, agreement: Agreement) -> Sequence[str]:
         local, sizes = self.config.local, agreement.members.sizes
         told = [one_step(local.optimizer)] if max(map(local.local_steps, sizes.tolist())) == 1 else []
@@ -386,7 +365,9 @@ class Averaging(Answers):
             (self.rules.participation(agreement, number), self.local_training(number, agreement))
             for number in range(1, self.rounds + 1)
         ]
-        course = course_of(rounds, agreement.members.sizes, multipliers, self.parameters)
+        course = course_of(
+            rounds, agreement.members.sizes, multipliers, self.parameters, on_sum=self._on_sum(agreement)
+        )
         return noise_note(course, float(promise.epsilon.max()), promise.delta, promise.clip)
 
     def _counted(
@@ -434,24 +415,7 @@ class Averaging(Answers):
             statement = replace(statement, notes=(*statement.notes, remembered(state)))
         if promise is None or epsilon is None:
             return statement
-        facts = {
-            "delta": promise.delta, "adjacency": promise.adjacency, "noise": promise.noise,
-            "noise_at": promise.noise_at,
-        }  # fmt: skip
-        return replace(
-            statement,
-            columns={**statement.columns, "epsilon": epsilon.tolist()},
-            forms={"epsilon": ".4g", **statement.forms},
-            totals={
-                **statement.totals,
-                "largest_epsilon": float(epsilon.max()),
-                "delta": promise.delta,
-                "adjacency": promise.adjacency,
-                "protects_against": PROTECTS[promise.noise_at],
-            },
-            facts={**statement.facts, **facts},
-            notes=(*privacy_notes(promise, float(epsilon.max())), *statement.notes),
-        )
+        return with_privacy(statement, promise, epsilon)
 
     def local_training(self, number: int, agreement: Agreement) -> LocalTraining:
         """What clients do in round 1, 2, ..."""
@@ -499,18 +463,8 @@ class Averaging(Answers):
         multipliers, spec = state.noise_multipliers, self.local_training(1, state.agreement)
         assert multipliers is not None  # something was promised
         if state.lost is not None:
-            return np.array([_epsilon_of(lost, promise.delta) for lost in state.lost.tolist()])
-
-        @cache
-        def spent(multiplier: float, times: int, rate: float | None) -> float:  # many clients are alike
-            return Ledger((Release(0, 0, multiplier, times, rate=rate),)).epsilon(0, promise.delta)
-
-        return np.array([
-            spent(float(sigma), int(times), sampling_rate(int(size), spec)) if times else 0.0
-            for sigma, times, size in zip(
-                multipliers, state.releases, state.agreement.members.sizes, strict=True
-            )
-        ])  # fmt: skip
+            return np.array([epsilon_of(lost, promise.delta) for lost in state.lost.tolist()])
+        return epsilons(multipliers, state.releases, state.agreement.members.sizes, spec, promise.delta)
 
     def _largest_epsilon(self, state: AveragingState) -> float | None:
         """The largest loss of any client; with Poisson batches only where the model is evaluated, as their
@@ -519,23 +473,12 @@ class Averaging(Answers):
         if promise is None or state.noise_multipliers is None:
             return None
         if state.lost is not None:
-            return _epsilon_of(float(state.lost.max()), promise.delta)
+            return epsilon_of(float(state.lost.max()), promise.delta)
         every, number = self.config.run.evaluate_every, state.round_number
         if promise.batches == "poisson":
             looked = number % every == 0 or number == self.rounds
             return float(self._epsilons(state, promise).max()) if looked else None
-        released = np.flatnonzero(state.releases)
-        if not released.size:
-            return 0.0
-        lost = state.releases[released] / state.noise_multipliers[released] ** 2
-        worst = int(released[lost.argmax()])
-        sigma, times = float(state.noise_multipliers[worst]), int(state.releases[worst])
-        return Ledger((Release(0, 0, sigma, times),)).epsilon(0, promise.delta)
-
-
-def _epsilon_of(lost: float, delta: float) -> float:
-    """Of releases whose inverse squared multipliers add up to this."""
-    return Ledger((Release(0, 0, lost**-0.5, 1),)).epsilon(0, delta) if lost else 0.0
+        return largest_epsilon(state.noise_multipliers, state.releases, promise.delta)
 
 
 def _decay(model: NDArray[Any], who: Participation, spec: LocalTraining) -> Floats:

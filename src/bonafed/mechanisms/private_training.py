@@ -1,4 +1,4 @@
-"""How long to train in noise (theory P8): `bonafed advise private-training`, and a word before a run."""
+"""How long to train in noise (theory P9): `bonafed advise private-training`, and a word before a run."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from bonafed.checks import Floats
 from bonafed.learning.participation import Participation
 from bonafed.learning.privacy import REPLACE
 from bonafed.learning.privacy.planning import DWARFED, REACH, PrivatePlan, planned
+from bonafed.learning.sections import NOISE_AT, NoiseAt
+from bonafed.learning.sum_noise import round_noise
 from bonafed.learning.work import LocalTraining, sensitivity, step_count
 from bonafed.mechanisms.protocol import Command
-from bonafed.sections import Section, key
+from bonafed.sections import Section, key, one_of
 from bonafed.shown import Cell, Column, Document, Table
 
 _EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
@@ -33,10 +35,12 @@ class PrivateOptions(Section):
     epsilon: float = key(checks.positive, help="Largest privacy loss of a record over the whole run.")
     delta: float = key(checks.positive, 1e-5, help="Of differential privacy.")
     clip: float = key(checks.positive, 1.0, help="Largest norm of one record's gradient.")
+    noise_at: NoiseAt = key(one_of(NoiseAt), "client", help=NOISE_AT)
 
     def plan(self) -> PrivatePlan:
-        """What to do with this promise."""
-        return planned(self.records, self.clients, self.epsilon, self.delta, self.clip, self.parameters)
+        """What to do with this promise; noise on the sum of N is as small as that at N^2 clients."""
+        crowd = self.clients**2 if self.noise_at == "sum" else self.clients
+        return planned(self.records, crowd, self.epsilon, self.delta, self.clip, self.parameters)
 
 
 def advise(options: PrivateOptions) -> Document:
@@ -44,8 +48,8 @@ def advise(options: PrivateOptions) -> Document:
     plan = options.plan()
     plural = "round" if plan.rounds == 1 else "rounds"
     advice = (
-        f"Train {plan.rounds:,} {plural} at learning rate {plan.learning_rate:.3g} with batches of all "
-        f"{plan.batch_size:,} records, one pass a round."
+        f"Train {plan.rounds:,} {plural} at learning rate {plan.learning_rate:.3g}, one pass a round, with "
+        f"batches of all records: batch_size = {plan.batch_size}, or as many as any client has."
     )
     noise = (
         f"The noise of a round has norm {plan.noise:.3g}, where clipped gradients have {options.clip:g} at "
@@ -54,11 +58,13 @@ def advise(options: PrivateOptions) -> Document:
     )
     blocks = [advice, noise]
     if plan.dwarfed:
-        times = plan.share / DWARFED
+        times, on_sum = plan.share / DWARFED, options.noise_at == "sum"
+        more = math.ceil((times if on_sum else times**2) * options.clients)
+        instead = "" if on_sum else ", or noise once on the sum (noise_at), if the server may see updates"
         blocks.append(
             "That hides most of what could be learned. It takes about "
             f"{math.ceil(times * options.records):,} records for each client, or "
-            f"{math.ceil(times**2 * options.clients):,} clients, or a larger epsilon."
+            f"{more:,} clients, or a larger epsilon{instead}."
         )
     rows: list[tuple[Cell, ...]] = []
     for epsilon in sorted({*_EPSILONS, options.epsilon}):
@@ -93,6 +99,7 @@ class Course:
     furthest: float  # that clipped gradients can take the model
     time: float  # sum of the rates of all steps of the client that takes most
     whole: bool  # every batch holds all records of its client
+    noise_at: NoiseAt = "client"
 
     @property
     def share(self) -> float:
@@ -105,22 +112,27 @@ def course_of(
     sizes: NDArray[np.int64],
     multipliers: Floats,
     parameters: int,
+    *,
+    on_sum: bool = False,
 ) -> Course:
     """From who is in every round and what they do: neither depends on the data."""
     variance = furthest = time = 0.0
     for who, spec in rounds:
+        if on_sum:
+            variance += parameters * round_noise(who, multipliers, sizes, spec, np.zeros(1), 1).sd ** 2
         assert spec.clip is not None  # the run is private
         time += spec.learning_rate * max(step_count(size, spec) for size in sizes.tolist())
         for client, weight in zip(who.clients.tolist(), who.weights.tolist(), strict=True):
             size = int(sizes[client])
             steps, rate = step_count(size, spec), weight * spec.learning_rate
             scale = multipliers[client] * sensitivity(size, spec)
-            variance += steps * parameters * (rate * scale) ** 2
+            if not on_sum:
+                variance += steps * parameters * (rate * scale) ** 2
             furthest += steps * rate * spec.clip
     asked = sum(who.clients.size for who, _ in rounds) / len(rounds)
     return Course(
         max(1, round(float(sizes.mean()))), max(1, round(asked)), parameters, math.sqrt(variance), furthest,
-        time, rounds[0][1].batch_size >= int(sizes.max()),
+        time, rounds[0][1].batch_size >= int(sizes.max()), "sum" if on_sum else "client",
     )  # fmt: skip
 
 
@@ -130,8 +142,11 @@ def noise_note(course: Course, epsilon: float, delta: float, clip: float) -> str
         f"over the run, noise moves the model by {course.noise:.3g}, clipped gradients by "
         f"{course.furthest:.3g} at most"
     )
-    about = PrivateOptions(course.records, course.clients, course.parameters, epsilon, delta, clip)
-    flags = " ".join(f"--{name} {value!r}" for name, value in about.table().items())
+    about = PrivateOptions(
+        course.records, course.clients, course.parameters, epsilon, delta, clip, course.noise_at
+    )
+    stated = {name.replace("_", "-"): value for name, value in about.table().items() if value != "client"}
+    flags = " ".join(f"--{name} {value}" for name, value in stated.items())
     more = f"bonafed advise private-training {flags}"
     if course.share > DWARFED:
         larger = "" if course.whole else "; batches of all records need less"

@@ -6,12 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.oracles import server as twin
 
-from bonafed.errors import BadModel
+from bonafed.errors import BadModel, InvalidValue
 from bonafed.learning.federation import Failure, Reply, Task
 from bonafed.learning.participation import Participation
 from bonafed.learning.server import (
     Server,
-    ServerState,
     corrections,
     expected_change,
     remembering,
@@ -47,7 +46,7 @@ def run(server, history, start, cut=None):
                 change += weight * np.array(updates[client])
         model, state = stepped(model, change, server, state, number)
         if number == cut:
-            state = ServerState.restore({name: values.copy() for name, values in state.arrays().items()})
+            state = server.restore({name: values.copy() for name, values in state.arrays().items()})
         found.append(model)
     return np.array(found)
 
@@ -84,8 +83,22 @@ def test_only_clients_of_whom_something_was_received_take_room():
     assert state.arrays()["received"].shape == (1, 7)
     assert state.arrays()["received"].dtype == np.float32  # as the model is
     assert state.arrays()["received_from"].tolist() == [False, False, False, True, False]
-    assert ServerState.restore(state.arrays()).received[3].tolist() == [1.0] * 7
+    assert server.restore(state.arrays()).received[3].tolist() == [1.0] * 7
     assert not Server().begin(5, 7).arrays()
+
+
+@pytest.mark.parametrize(
+    ("server", "missing"),
+    [
+        (Server("memory"), "received"),
+        (Server(optimizer="momentum"), "server_first"),
+        (Server(optimizer="adam"), "server_second"),
+    ],
+)
+def test_a_checkpoint_of_another_server_is_refused(server, missing):
+    arrays = {name: values for name, values in server.begin(3, 2).arrays().items() if name != missing}
+    with pytest.raises(InvalidValue, match=f"^checkpoint must hold {missing}, of a server that goes on as"):
+        server.restore({"model": np.zeros(2), **arrays})
 
 
 def test_what_is_not_finite_is_no_model():

@@ -1,4 +1,4 @@
-"""Noise once on the sum: how much, for whom, and what a record can move (theory P8)."""
+"""Noise once on the sum: how much, for whom, and what a record can move (theory P9)."""
 
 import math
 
@@ -14,7 +14,7 @@ from bonafed.learning.federation import Roster, Task, Train
 from bonafed.learning.functions import FunctionFederation
 from bonafed.learning.local import EngineFederation
 from bonafed.learning.participation import Participation
-from bonafed.learning.privacy import Ledger, noise_multiplier, noise_share, variance_inflation
+from bonafed.learning.privacy import Ledger, noise_multiplier, sd_of_share, variance_inflation
 from bonafed.learning.sum_noise import reaches, require_one_step, round_noise, rounding, squared_turns
 from bonafed.learning.work import LocalTraining, sensitivity
 from bonafed.mechanisms.promises import Promise, sum_multipliers
@@ -163,14 +163,14 @@ def test_federations_refuse_what_they_cannot_hide(kind, work, error):
 class TestShares:
     @pytest.mark.parametrize(("n", "d", "c"), [(1, 0, 0), (5, 0, 0), (10, 3, 0), (10, 0, 4), (10, 3, 6)])
     def test_whoever_drops_out_or_tells_the_noise_that_is_left_is_enough(self, n, d, c):
-        share = noise_share(2.5, n, dropouts=d, colluders=c)
+        share = sd_of_share(2.5, n, dropouts=d, colluders=c)
         worst = (n - d - c) * share**2
         assert worst == pytest.approx(2.5**2)
         assert n * share**2 / 2.5**2 == pytest.approx(variance_inflation(n, dropouts=d, colluders=c))
 
     def test_by_simulation(self):
         rng, n, d, c = np.random.default_rng(0), 12, 3, 4
-        each = noise_share(1.0, n, dropouts=d, colluders=c) * rng.standard_normal((200_000, n))
+        each = sd_of_share(1.0, n, dropouts=d, colluders=c) * rng.standard_normal((200_000, n))
         unknown = each[:, d + c :].sum(1)  # d never arrive, c are subtracted
         assert unknown.std() == pytest.approx(1.0, rel=0.01)
         assert each.sum(1).var() == pytest.approx(12 / 5, rel=0.02)
@@ -178,4 +178,4 @@ class TestShares:
     @pytest.mark.parametrize(("n", "d", "c"), [(3, 3, 0), (3, 1, 2), (2, 0, 5)])
     def test_nobody_left_is_refused(self, n, d, c):
         with pytest.raises(InvalidValue, match=rf"^dropouts must leave one of {n} clients"):
-            noise_share(1.0, n, dropouts=d, colluders=c)
+            sd_of_share(1.0, n, dropouts=d, colluders=c)

@@ -12,7 +12,7 @@ from bonafed.learning.privacy.gaussian import Calibration, noise_multiplier, spe
 from bonafed.learning.privacy.ledger import ADD_OR_REMOVE, REPLACE, Adjacency, Batches, Ledger, Release
 from bonafed.learning.privacy.releases import Releases, released
 from bonafed.learning.privacy.sampled import SampledReleases, sampled_epsilon, sampled_multiplier
-from bonafed.learning.privacy.shares import noise_share, variance_inflation
+from bonafed.learning.privacy.shares import sd_of_share, variance_inflation
 
 __all__ = [
     "ADD_OR_REMOVE",
@@ -26,11 +26,11 @@ __all__ = [
     "SampledReleases",
     "covering",
     "noise_multiplier",
-    "noise_share",
     "released",
     "reserve",
     "sampled_epsilon",
     "sampled_multiplier",
+    "sd_of_share",
     "spent_epsilon",
     "variance_inflation",
 ]

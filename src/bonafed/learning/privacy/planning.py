@@ -5,13 +5,13 @@ that T releases need is sqrt(T) times that of one, so that of the mean of a roun
 
     T V,    sqrt(V) = C a,    a = 2 sigma_1 sqrt(P/N)/n,    sigma_1 = noise_multiplier(epsilon, delta).
 
-For a convex loss of smoothness L, at distance D from its minimum, and eta <= 1/(2L) (theory P8),
+For a convex loss of smoothness L, at distance D from its minimum, and eta <= 1/(2L) (theory P9),
 
     E[mean loss] - least loss <= D^2/tau + tau V,    tau = eta T:
 
 rounds and rate count through their product alone, which is best at D/sqrt(V). Batches of d < n have n/d
 for V, hence batches of all records. D and L are not known before the run; in units of the clip they are
-about D = 10/C and 1/(2L) = 2/C^2 (measured, theory P8).
+about D = 10/C and 1/(2L) = 2/C^2 (measured, theory P9).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Noise on a sum of which nobody knows all: every client adds a share of it (theory P8).
+"""Noise on a sum of which nobody knows all: every client adds a share of it (theory P9).
 
 Where a sum is computed without showing single answers, nobody is there to add the noise, and each of n
 clients adds normal noise of its own. Independent variances add up. Up to d clients may drop out before the
@@ -19,10 +19,10 @@ from bonafed import checks
 from bonafed.errors import InvalidValue
 
 
-def noise_share(sd: float, clients: int, *, dropouts: int = 0, colluders: int = 0) -> float:
+def sd_of_share(sd: float, clients: int, *, dropouts: int = 0, colluders: int = 0) -> float:
     """Standard deviation of the noise that each of so many clients adds, for sd on the sum at least.
 
-    >>> noise_share(6.0, 12, dropouts=2, colluders=1)
+    >>> sd_of_share(6.0, 12, dropouts=2, colluders=1)
     2.0
     """
     return checks.positive("sd", sd) / math.sqrt(_certain(clients, dropouts, colluders))

@@ -69,14 +69,7 @@ def allocate(
     v, weight, scale = checked(virtual_costs, eta, noise_scale)
     checks.literal("variant", variant, Variant)
     if checks.literal("noise_at", noise_at, NoiseAt) == "sum":
-        for name, value in (
-            ("variant", None if variant == "exact" else variant),
-            ("max_epsilon", max_epsilon),
-        ):
-            if value is not None:
-                raise InvalidValue(name, 'must not be given with noise_at = "sum"', value)
-        on_sum = SumLadder(v, weight, scale)
-        return bought(on_sum.selection, on_sum.privacy, v, on_sum.objective, on_sum.distance, weight, scale)
+        return _on_sum(v, weight, scale, variant, max_epsilon)
     if max_epsilon is not None:
         if variant == "printed":
             raise InvalidValue("max_epsilon", "must not be given for the printed variant", max_epsilon)
@@ -87,6 +80,19 @@ def allocate(
         return algorithm_1(v, weight, scale, grid)
     h, _, _ = best_threshold(np.sort(v), weight, scale)
     return threshold_plan(v, h, weight, scale)
+
+
+def _on_sum(
+    v: Floats, eta: float, noise_scale: float, variant: Variant, max_epsilon: ArrayLike | None
+) -> Plan:
+    if variant != "exact":
+        raise InvalidValue("variant", 'must be "exact" with noise_at = "sum"', repr(variant))
+    cap = None if max_epsilon is None else checked_cap(max_epsilon, v.size)
+    if not (cap is None or isinstance(cap, float)):
+        rule = 'must be one for all clients with noise_at = "sum"'
+        raise InvalidValue("max_epsilon", rule, f"{cap.size}")
+    best = SumLadder(v, eta, noise_scale, cap)
+    return bought(best.selection, best.privacy, v, best.objective, best.distance, eta, noise_scale)
 
 
 def checked(virtual_costs: ArrayLike, eta: float, noise_scale: float) -> tuple[Floats, float, float]:

@@ -100,9 +100,9 @@ class AuditOptions(NoiseOptions):
         if self.noise_at == "sum":
             if self.variant not in _ON_SUM:
                 raise InvalidValue("--variant", "must not be given with --noise-at sum", self.variant)
-            if self.max_epsilon is not None and self.variant == "corrected":
-                rule = "must not be given with --noise-at sum"
-                raise InvalidValue("--max-epsilon", rule, as_typed(self.max_epsilon))
+            if isinstance(self.max_epsilon, Path) and self.variant == "corrected":
+                rule = "must be one number with --noise-at sum"
+                raise InvalidValue("--max-epsilon", rule, self.max_epsilon)
         if self.members is not None and self.variant != "fsbm":
             raise InvalidValue("--members", "must not be given without --variant fsbm", self.members)
         if self.grid is not None and not self.variant.startswith("printed"):

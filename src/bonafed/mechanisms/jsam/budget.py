@@ -225,7 +225,12 @@ def known_expected_weight(
 
     def expected(eta: float) -> float:
         return float(
-            np.mean([allocate(c, eta, noise_scale, max_epsilon=max_epsilon).total for c in profiles])
+            np.mean(
+                [
+                    allocate(c, eta, noise_scale, max_epsilon=max_epsilon, noise_at=noise_at).total
+                    for c in profiles
+                ]
+            )
         )
 
     return _average_weight(expected, money)

@@ -15,6 +15,10 @@ noise that any of them needs. So the noise term of Problem 3 has a maximum in th
     (4)  l falls and U rises with h, so J on all segments from a to b is at least J(l_b, U_a).
 
 Unlike with noise at every client, an optimum may have p_h inside (0, 1/N): (3) has a point there.
+
+(5) Under a cap E for all, theta p_k <= E, the plan is the best of those of form (2), a set that no report
+changes. For a given l the objective is convex in theta, so either a point of (3) is within the cap, or
+theta = E/p_1 and what is left is convex in l:  eta (l + sqrt(l^2 + Q p_1^2/E^2)) + E U/p_1.
 """
 
 from __future__ import annotations
@@ -32,6 +36,7 @@ from bonafed.mechanisms.jsam.ladder import Ints, Ladder, Moved, Own, distance_of
 _CHUNK = 1 << 13  # questions answered together
 _FEW, _LITTLE = 16, 1 << 13  # clients, and segments in all, up to which looking at each is quicker
 _STEPS = 60  # of Newton, at most; near rho = 1/2 each only halves the error
+_HALVINGS = 60  # of a segment
 _FLAT = 27 / 16  # kappa^2 beyond which a segment has no stationary point
 
 
@@ -98,24 +103,75 @@ def _rho(square: Floats) -> Floats:
     return rho
 
 
-def best_points(segments: Segments, eta: float, noise_scale: float, questions: int) -> Point:
-    """The least J over all segments for every question, exact, by (4)."""
+def best_points(
+    segments: Segments, eta: float, noise_scale: float, questions: int, cap: float | None = None
+) -> Point:
+    """The least J over all segments for every question, exact, by (4); under a cap by (5)."""
     n = segments.clients
+    at_cap = None if cap is None else capped_best(segments, eta, noise_scale, questions, cap)
     if n <= _FEW or n * questions <= _LITTLE:
         each, h = np.repeat(np.arange(questions), n), np.tile(np.arange(1, n + 1), questions)
-        points = segment_best(segments, eta, noise_scale, each, h)
-        at = points.objective.reshape(questions, n).argmin(1) + n * np.arange(questions)
-        return points.at(at)
-    return _search(segments, eta, noise_scale, questions)
+        points = within(segment_best(segments, eta, noise_scale, each, h), n, cap)
+        found = points.at(points.objective.reshape(questions, n).argmin(1) + n * np.arange(questions))
+    else:
+        bound = np.full(questions, np.inf) if at_cap is None else at_cap.objective.copy()
+        found = _search(segments, eta, noise_scale, bound, cap)
+    if at_cap is None:
+        return found
+    full = at_cap.objective < found.objective
+    return Point(*(np.where(full, held, free) for held, free in zip(at_cap, found, strict=True)))
 
 
-def _search(segments: Segments, eta: float, noise_scale: float, questions: int) -> Point:
-    n, root = segments.clients, math.sqrt(noise_scale)
-    best = np.full(questions, np.inf)
+def within(points: Point, clients: int, cap: float | None) -> Point:
+    """The points with an objective of infinity where somebody would sell more than the cap."""
+    if cap is None:
+        return points
+    over = points.level * (1 / clients + points.distance / 2) > cap
+    return points._replace(objective=np.where(over, np.inf, points.objective))
+
+
+def capped_best(segments: Segments, eta: float, noise_scale: float, questions: int, cap: float) -> Point:
+    """(5) with the leader at the cap: the least over all l, by halving, first over h and then over l."""
+    n, question = segments.clients, np.arange(questions)
+    scale = math.sqrt(noise_scale) / cap
+
+    def slope(h: Ints, distance: Floats) -> Floats:
+        """Of the objective in l, on the segment of h."""
+        lead, fall, mean = line(h, distance)
+        noise = scale * lead
+        bias = 1 + (distance + scale * noise / 2) / np.hypot(distance, noise)
+        return np.asarray(eta * bias - cap * (fall / lead + mean / (2 * lead**2)))
+
+    def line(h: Ints, distance: Floats) -> tuple[Floats, Floats, Floats]:
+        """p_1, b and U at l on the segment of h."""
+        fall = (segments.at(question, h) - segments.first(question)) / 2
+        mean = segments.mean(question, h) - fall * (distance - distance_of(n, h))
+        return 1 / n + distance / 2, fall, mean
+
+    # the smallest l is that of h = n; the segment of h > 1 reaches up to that of h - 1
+    low, high = np.ones(questions, dtype=np.int64), np.full(questions, n, dtype=np.int64)
+    while (low < high).any():  # the largest h whose segment rises at its far end
+        h = (low + high + 1) // 2
+        rises = slope(h, distance_of(n, h - 1)) >= 0
+        low, high = np.where(rises, h, low), np.where(rises, high, np.maximum(h - 1, low))
+    h = low
+    near, far = distance_of(n, h), distance_of(n, np.maximum(h - 1, 1))
+    for _ in range(_HALVINGS):
+        middle = (near + far) / 2
+        rises = slope(h, middle) >= 0
+        near, far = np.where(rises, near, middle), np.where(rises, middle, far)
+    lead, _, mean = line(h, near)
+    value = eta * (near + np.hypot(near, scale * lead)) + cap * mean / lead
+    return Point(value, h, near, cap / lead)
+
+
+def _search(segments: Segments, eta: float, noise_scale: float, best: Floats, cap: float | None) -> Point:
+    """The least J of all segments; where it is not below `best`, any point, with that objective or more."""
+    n, root, questions = segments.clients, math.sqrt(noise_scale), best.size
     at = np.full(questions, n, dtype=np.int64)
 
     def look(question: Ints, h: Ints) -> None:
-        value = segment_best(segments, eta, noise_scale, question, h).objective
+        value = within(segment_best(segments, eta, noise_scale, question, h), n, cap).objective
         order = np.lexsort((h, value, question))
         first = order[np.concatenate([[True], np.diff(question[order]) > 0])]
         better = first[value[first] < best[question[first]]]
@@ -130,7 +186,7 @@ def _search(segments: Segments, eta: float, noise_scale: float, questions: int) 
         keep = (b - a > 1) & (bound <= best[question])
         question, a, b = question[keep], a[keep], b[keep]
         if not question.size:
-            return segment_best(segments, eta, noise_scale, np.arange(questions), at)
+            return within(segment_best(segments, eta, noise_scale, np.arange(questions), at), n, cap)
         middle = (a + b) // 2
         look(question, middle)
         question = np.concatenate([question, question])
@@ -160,14 +216,15 @@ def sorted_segments(sorted_costs: Floats) -> Segments:
 class SumLadder:
     """The best plan with noise on the sum, also if one client reports otherwise; the twin of `Ladder`."""
 
-    def __init__(self, virtual_costs: Floats, eta: float, noise_scale: float) -> None:
-        self._eta, self._scale = eta, noise_scale
+    def __init__(
+        self, virtual_costs: Floats, eta: float, noise_scale: float, cap: float | None = None
+    ) -> None:
+        self._eta, self._scale, self._cap = eta, noise_scale, cap
         self._base: Ladder = ladder(virtual_costs, eta, noise_scale)
-        now = best_points(sorted_segments(self._base.sorted_costs[None]), eta, noise_scale, 1)
-        self._now = now
+        now = best_points(sorted_segments(self._base.sorted_costs[None]), eta, noise_scale, 1, cap)
         self.objective, self.distance = float(now.objective[0]), float(now.distance[0])
         self.selection = weight_of(self._base.rank, now, virtual_costs.size)
-        self.privacy = now.level * self.selection
+        self.privacy = self._within(now.level * self.selection)
 
     def own(self, clients: Ints, x: Floats) -> Own:
         """V_k(x) and epsilon_k(x) for pairs (k, x), (m,) each; the others as they are."""
@@ -187,8 +244,12 @@ class SumLadder:
             moved.cost_at,
             moved.cost_of_first,
         )
-        best = best_points(segments, self._eta, self._scale, clients.size)
-        return Own(best.objective, best.level * weight_of(moved.place, best, n))
+        best = best_points(segments, self._eta, self._scale, clients.size, self._cap)
+        return Own(best.objective, self._within(best.level * weight_of(moved.place, best, n)))
+
+    def _within(self, privacy: Floats) -> Floats:
+        """Not above the cap, not even by rounding."""
+        return privacy if self._cap is None else np.minimum(privacy, self._cap)
 
 
 def fixed_level(

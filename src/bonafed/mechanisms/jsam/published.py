@@ -159,8 +159,9 @@ class JsamContract(Shown):
             if self.coin_commitment is not None:
                 rule = 'must be left out with noise_at = "sum", where nobody is drawn'
                 raise InvalidValue("coins", rule, self.coin_commitment)
-            if self.max_epsilon is not None:
-                _ = self.rule.with_cap(1.0)  # refused where the plan is the optimum
+            if isinstance(self.max_epsilon, Mapping) and self.scheme == "jsam":
+                rule = 'must be one for all clients with noise_at = "sum"'
+                raise InvalidValue("max_epsilon", rule, len(self.max_epsilon))
         _ = self.rule, self.noise_scale
 
     @cached_property
@@ -308,7 +309,9 @@ class JsamContract(Shown):
     def table(self) -> dict[str, Any]:
         """The table [jsam] of a run under this contract, from which the same contract follows."""
         caps, noise = self.max_epsilon, self.noise
+        drawn = {} if self.noise_at == "sum" else {"clients_per_round": self.clients_per_round}
         return {
+            **drawn,
             "prior": self.prior.to_json(),
             "clip": self.clip,
             "noise_scale": noise.to_json() if isinstance(noise, Ingredients) else noise,
@@ -317,7 +320,6 @@ class JsamContract(Shown):
             "budget": None,
             "expected_budget": self.expected_budget,
             "delta": self.delta,
-            "clients_per_round": self.clients_per_round,
             "scheme": self.scheme,
             "members": self.members,
             "max_epsilon": dict(caps) if isinstance(caps, Mapping) else caps,

@@ -118,12 +118,15 @@ class QuoteOptions(NoiseOptions):
         self._agree_on_a_contract()
         if self.noise_at == "sum":
             refused = {
-                "--max-epsilon": as_typed(self.max_epsilon), "--shares": self.shares,
+                "--shares": self.shares,
                 "--fairness-floor": self.fairness_floor, "--variant": printed, "--coins": self.coins,
             }  # fmt: skip
             for name, value in refused.items():
                 if value is not None:
                     raise InvalidValue(name, "must not be given with --noise-at sum", value)
+            if isinstance(self.max_epsilon, Path):
+                rule = "must be one number with --noise-at sum"
+                raise InvalidValue("--max-epsilon", rule, self.max_epsilon)
 
     def _agree_on_a_contract(self) -> None:
         if self.clip is None:

@@ -209,7 +209,11 @@ def _under_cap(request: Quote, eta: float, plan: Plan) -> JSONObject:
     caps = request.caps_admitted
     if caps is None:
         return {"max_epsilon": None}
-    least = least_objective(request.group.virtual_costs, eta, request.noise_scale, caps)
+    v, scale = request.group.virtual_costs, request.noise_scale
+    if request.noise_at == "sum":
+        least = allocate(v, eta, scale, noise_at="sum").objective  # without the cap
+    else:
+        least = least_objective(v, eta, scale, caps)
     each = request.max_epsilon
     limits = each if isinstance(each, float) else np.asarray(each).tolist()
     gap = max(0.0, 1 - least / plan.objective)

@@ -82,14 +82,19 @@ class Jsam(Rule):
         if self.max_epsilon is not None:
             object.__setattr__(self, "max_epsilon", checked_cap(self.max_epsilon))
             if self.noise_at == "sum":
-                rule = 'must not be given with noise_at = "sum", unless who is selected is fixed'
-                raise InvalidValue("max_epsilon", rule, repr(self.max_epsilon)[:60])
+                _one_cap(self.max_epsilon, 'noise_at = "sum"')
 
     def with_cap(self, max_epsilon: ArrayLike) -> Jsam:
         return replace(self, max_epsilon=checked_cap(max_epsilon))
 
     def on_sum(self) -> Jsam:
         return replace(self, noise_at="sum")
+
+    @property
+    def _cap(self) -> float | None:
+        """One for all."""
+        assert self.max_epsilon is None or isinstance(self.max_epsilon, float)  # where noise is on the sum
+        return self.max_epsilon
 
     def among(self, admitted: NDArray[np.bool_]) -> Jsam:
         return replace(self, max_epsilon=_caps_among(self.max_epsilon, admitted))
@@ -101,7 +106,7 @@ class Jsam(Rule):
 
     def own(self, virtual_costs: Floats, eta: float, noise_scale: float, clients: Ints, x: Floats) -> Own:
         if self.noise_at == "sum":
-            return SumLadder(virtual_costs, eta, noise_scale).own(clients, x)
+            return SumLadder(virtual_costs, eta, noise_scale, self._cap).own(clients, x)
         if self.max_epsilon is None:
             return ladder(virtual_costs, eta, noise_scale).own(clients, x)
         return CappedLadder(virtual_costs, eta, noise_scale, self.max_epsilon).own(clients, x)
@@ -314,11 +319,11 @@ class Cheapest(Rule):
         return _bought(eta, self._distance(n), spread, noise_scale, p, x)
 
 
-def _one_cap(max_epsilon: ArrayLike) -> float:
-    """A cap for all: with different ones the cheapest need not be the best M."""
+def _one_cap(max_epsilon: ArrayLike, where: str = "the M cheapest") -> float:
+    """A cap for all: with different ones the cheapest need not be the best M, nor lead."""
     cap = checked_cap(max_epsilon)
     if not isinstance(cap, float):
-        raise InvalidValue("max_epsilon", "must be one for all clients with the M cheapest", f"{cap.size}")
+        raise InvalidValue("max_epsilon", f"must be one for all clients with {where}", f"{cap.size}")
     return cap
 
 

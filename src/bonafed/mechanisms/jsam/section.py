@@ -139,9 +139,9 @@ class JsamSection(Section):
         if self.coins == VERIFIABLE:
             rule = 'must be "seed" with noise_at = "sum", where nobody is drawn'
             raise InvalidValue("coins", rule, repr(self.coins))
-        if self.max_epsilon is not None and self.scheme in OPTIMAL:
-            rule = f'must not be given with noise_at = "sum" and scheme {self.scheme}'
-            raise InvalidValue("max_epsilon", rule, repr(self.max_epsilon)[:60])
+        if isinstance(self.max_epsilon, tuple | Mapping) and self.scheme in OPTIMAL:
+            rule = f'must be one for all clients with noise_at = "sum" and scheme {self.scheme}'
+            raise InvalidValue("max_epsilon", rule, len(self.max_epsilon))
 
     def caps(self, members: Roster) -> float | Floats | None:
         """Most that is bought from each client of a roster."""
