@@ -106,6 +106,19 @@ def _sampling() -> Iterator[Case]:
     for budget in (30, 60, 100, 300):
         base = changed(DIGITS, {"contract.total_budget": budget})
         yield Case(f"digits-g-budget-{budget}", "g = 1 fails at small q", base, weights, PAID)
+    for budget in (50, 75, 100, 150):  # a third, half, two thirds and all of what pays one a round for sure
+        base = changed(DIGITS, {"contract.total_budget": budget, "training.rounds": 100})
+        yield Case(f"digits-g-budget-{budget}-rounds-100", "g = 1 fails at small q", base, weights, PAID)
+    two = {"partition.kind": "label_count", "partition.k": 2, "partition.beta": None}
+    hot = {"training.learning_rate": 0.3, "training.epochs": 5}
+    for name, changes in (  # the money of a round pays just one client of the highest cost
+        ("dirichlet-hot", hot),
+        ("two-classes-hot", {**two, **hot}),
+        ("50-clients", {"partition.clients": 50}),
+        ("5-clients", {"partition.clients": 5}),
+    ):
+        base = changed(DIGITS, {"contract.total_budget": 45, **changes})
+        yield Case(f"one-a-round-{name}", "", base, {"plain": PLAIN, "memory": MEMORY}, PAID)
 
 
 def _two_classes() -> Iterator[Case]:

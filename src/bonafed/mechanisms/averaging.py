@@ -67,7 +67,7 @@ from bonafed.mechanisms.protocol import (
     Round,
 )
 from bonafed.mechanisms.rates import Rates, learning_rates
-from bonafed.mechanisms.server_rules import one_step
+from bonafed.mechanisms.server_rules import one_step, too_old
 from bonafed.randomness import Purpose, round_generator
 from bonafed.sections import named
 
@@ -347,6 +347,9 @@ class Averaging(Answers):
     def warnings(self, agreement: Agreement) -> Sequence[str]:
         local, sizes = self.config.local, agreement.members.sizes
         told = [one_step(local.optimizer)] if max(map(local.local_steps, sizes.tolist())) == 1 else []
+        if self.server.remembers:
+            turns = sum(self.rules.participation(agreement, r + 1).clients.size for r in range(self.rounds))
+            told.append(too_old(turns / self.rounds))
         return [text for text in (*told, self._noise_note(agreement)) if text]
 
     def _noise_note(self, agreement: Agreement) -> str | None:
