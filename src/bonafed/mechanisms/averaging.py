@@ -404,8 +404,9 @@ class Averaging(Answers):
             state.agreement, state.round_number, state.participations, state.delivered, state.spend, epsilon
         )
         statement = self.rules.settle(account)
-        if self.server.remembers:
-            statement = replace(statement, notes=(*statement.notes, remembered(state)))
+        told = [remembered(state)] if self.server.remembers else []
+        notes = (*statement.notes, *self.warnings(state.agreement), *told)
+        statement = replace(statement, notes=notes)
         if promise is None or epsilon is None:
             return statement
         facts = {"delta": promise.delta, "adjacency": promise.adjacency, "noise": promise.noise}

@@ -59,6 +59,7 @@ BLIND = ["contract.scheme=prior-free", "contract.highest=2", *PAID[1:]]
         ([*PAID, "contract.total_budget=7.4"], "plain", None),  # does not pay 1.5 in each of five rounds
         ([*PAID, "contract.total_budget=7.5"], "memory", 0.5),
         ([*PAID, "contract.total_budget=7.4", "training.aggregation=memory"], "memory", 0.5),
+        ([*PAID, "training.learning_rate=proposition-1"], "plain", None),
         (BLIND, "memory", 0.5),
         ([*BLIND, "contract.highest=2.1"], "plain", None),
         ([*PAID, *PRIVATE, "training.on_bad_update=skip"], "plain", None),

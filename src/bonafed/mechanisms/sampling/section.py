@@ -10,6 +10,7 @@ from bonafed.economics import registry
 from bonafed.economics.money import DECIMALS, decimals
 from bonafed.economics.priors import Prior
 from bonafed.errors import InvalidValue, MissingValue
+from bonafed.learning.sections import BY_THEOREM
 from bonafed.mechanisms.protocol import Config
 from bonafed.mechanisms.server_rules import against_memory, require_memory_possible, with_aggregation
 from bonafed.sections import Section, key, one_of
@@ -78,9 +79,16 @@ def check(config: Config) -> Config:
     if training.participation != 1:
         rule = "must be left to the contract"
         raise InvalidValue("training.participation", rule, training.participation)
-    if training.aggregation is None and pays_one_a_round(config) and against_memory(config) is None:
+    if training.aggregation is None and _memory_is_better(config):
         return with_aggregation(config, "memory")
     return require_memory_possible(config)
+
+
+def _memory_is_better(config: Config) -> bool:
+    """Whether updates are remembered if nobody says; runs that follow a theorem train as it does."""
+    if config.local.learning_rate in BY_THEOREM or against_memory(config) is not None:
+        return False
+    return pays_one_a_round(config)
 
 
 def pays_one_a_round(config: Config) -> bool:
