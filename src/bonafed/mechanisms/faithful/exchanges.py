@@ -122,17 +122,18 @@ class Exchanges:
         try:
             if at.search is None or not self._trained(at):
                 return self._train(at)
-            at = at if at.payments else self._open_payments(at)
-            if self._open(at).size:
-                return self._search_payments(at)
-            return self._look_along(at)
-        except BadReport as bad:  # in payments or on the way
-            return self._without(replace(at, exchanges=at.exchanges + 1), [bad])
+            return self._pay(at if at.payments else self._open_payments(at))
         except AskFailed as failed:
             without = tuple(bad.agent for bad in at.bad_reports)
             raise AskFailed(
-                failed.reason, failed.where, failed.model, failed.steps, without
+                failed.reason, failed.where, failed.model, failed.steps, without, at, "exchanges"
             ) from failed.__cause__
+
+    def _pay(self, at: Standing) -> Standing:
+        try:
+            return self._search_payments(at) if self._open(at).size else self._look_along(at)
+        except BadReport as bad:
+            return self._without(replace(at, exchanges=at.exchanges + 1), [bad])
 
     def describe(self, at: Standing) -> str:
         """What is being done, and how far it has come against where it ends."""
