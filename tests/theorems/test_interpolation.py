@@ -64,7 +64,7 @@ def test_a_field_that_turns_passes_in_pairs_and_not_in_cycles():
         assert (
             np.linalg.norm(off, axis=1) <= 0.45 * np.linalg.norm(models[i] - models, axis=1) + 1e-12
         ).all()
-    assert contradiction(models, reports, mu, smooth, np.full(6, 1e-9)) > 0.1
+    assert contradiction(models, reports, mu, smooth, np.full(6, 1e-9)) > 0.01
     assert contradiction(models, models * 0.55, mu, smooth, np.full(6, 1e-9)) == 0
 
 

@@ -283,7 +283,7 @@ def test_a_search_that_does_not_progress_names_whose_reports_are_gradients_of_no
 
 
 def test_where_nobody_can_be_named_plain_steps_lead_to_the_end(monkeypatch):
-    """The same field, not looked at in cycles: plain steps beside the others, until the residual is small."""
+    """The same field, not looked at in cycles: plain steps beside the others, until it is small."""
     monkeypatch.setattr("bonafed.mechanisms.faithful.exchanges.contradiction", lambda *_: 0.0)
     problem, federation = turning(0, 0.01)
     done = faithful(problem, federation, epsilon=1e-4)
