@@ -2,6 +2,8 @@
 
 Whoever lies is not vouched for. A lie sees what the protocol sends the client and its own true gradient
 (`agents`); about losses, and when it trains for itself, a client that lies has no reason to deceive itself.
+Asked for slopes, it answers those of what it would report at the nodes, unless its lie has a method
+`slopes(models, nodes, truth)` of its own.
 """
 
 from __future__ import annotations
@@ -95,7 +97,12 @@ class Deviating:
         try:
             answer: object
             if isinstance(task.work, Slopes):
-                answer = self._slopes(task, task.work, agent)
+                aimed = getattr(agent, "slopes", None)  # a lie of its own about slopes
+                answer = (
+                    self._slopes(task, task.work, agent)
+                    if aimed is None
+                    else aimed(task.models.copy(), np.asarray(task.work.nodes), truth.values)
+                )
             else:
                 answer = agent(task.models.copy(), truth.values)
         except OSError as error:  # no answer in time, say: treated like any answer that is not a gradient
