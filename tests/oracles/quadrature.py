@@ -66,7 +66,7 @@ def random_exponentials(rng: np.random.Generator) -> Exponentials:
 def moments_along(
     x: np.ndarray, shares: np.ndarray, start: np.ndarray, way: np.ndarray, classes: int, t: float
 ) -> tuple[float, float]:
-    """phi', phi'' at t of the shares times the cross-entropies, sample by sample: variance, third moment."""
+    """phi' and phi'' at t of weighted cross-entropies, sample by sample: variance and third moment."""
     second = third = 0.0
     for row, share in zip(x, shares, strict=True):
         w = (start + t * way).reshape(-1, classes)

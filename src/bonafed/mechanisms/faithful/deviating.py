@@ -26,7 +26,7 @@ from bonafed.learning.federation import (
     Total,
 )
 from bonafed.learning.functions import usable_answer
-from bonafed.mechanisms.faithful.agents import Agent
+from bonafed.mechanisms.faithful.agents import Agent, OnTheWay
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,14 +96,16 @@ class Deviating:
             answer: object
             if isinstance(task.work, Slopes):
                 answer = self._slopes(task, task.work, agent)
+                if isinstance(answer, Failure):
+                    return answer
             else:
                 answer = agent(task.models.copy(), truth.values)
         except OSError as error:  # no answer in time, say: treated like any answer that is not a gradient
             answer = error
         return usable_answer(answer, truth.values.shape, task.models.dtype)
 
-    def _slopes(self, task: Task, work: Slopes, agent: Agent) -> object:
-        """The slopes of what the agent would report at the nodes."""
+    def _slopes(self, task: Task, work: Slopes, agent: Agent) -> Floats | Failure:
+        """The slopes of what the agent would report at the nodes, or what it makes of them."""
         ways = task.models[-1] - task.models[:-1]
         models = (task.models[:-1, None] + np.asarray(work.nodes)[:, None] * ways[:, None]).reshape(
             -1, task.models.shape[1]
@@ -116,4 +118,5 @@ class Deviating:
         if isinstance(lie, Failure):
             return lie
         reports = lie.values.reshape(len(ways), -1, ways.shape[1])
-        return (reports * ways[:, None]).sum(2)
+        slopes = np.asarray((reports * ways[:, None]).sum(2))
+        return agent.lie(np.asarray(work.nodes), slopes) if isinstance(agent, OnTheWay) else slopes
