@@ -91,7 +91,7 @@ class Problem(Agreed):
         """(P,) the same times a vector, without forming it."""
 
     def slopes(self, starts: Floats, end: Floats, nodes: Floats, agent: int) -> Floats:
-        """(m, t) grad F_agent(W + t d)·d at the nodes t, on the ways d = end - W from the starts W (m, P)."""
+        """(m, t) grad F_agent(W + t d)·d at the nodes t, on the ways d = end - W from starts W (m, P)."""
         ways = end - starts
         rows = []
         for start, way in zip(starts, ways, strict=True):
@@ -305,13 +305,20 @@ class SoftmaxRegression(Problem):
         total, (stacked, along) = np.zeros((len(starts), nodes.size)), map(self._stacked, (starts, ways))
         for tile in self._tiles(len(starts)):
             some = rows[tile]
-            first, change = self._logits(stacked, some), self._logits(along, some)  # (n, C, m)
-            change -= change[np.arange(some.size), self._labels[some]][:, None]
+            own = np.arange(some.size), self._labels[some]
+            first, change = (
+                (logits - logits[own][:, None]).transpose(1, 0, 2).copy()  # (C, n, m), 0 for the label
+                for logits in (self._logits(stacked, some), self._logits(along, some))
+            )
+            z = np.empty_like(first)
             for at, t in enumerate(nodes.tolist()):
-                z = first + t * change
-                z -= z.max(1, keepdims=True)
+                np.multiply(change, t, out=z)
+                z += first
+                z -= z.max(0)
                 np.exp(z, out=z)
-                total[:, at] += ((z * change).sum(1) / z.sum(1)).sum(0)
+                sums = z.sum(0)
+                z *= change
+                total[:, at] += (z.sum(0) / sums).sum(0)
         regular = (starts * ways).sum(1)[:, None] + nodes * (ways**2).sum(1)[:, None]
         return np.asarray(total / rows.size + self.regulariser * regular)
 

@@ -21,9 +21,10 @@ from bonafed.learning.federation import Federation
 from bonafed.mechanisms.faithful.agents import Agent, agent_kind, amplify
 from bonafed.mechanisms.faithful.cheating import FACTORS
 from bonafed.mechanisms.faithful.deviating import Deviating
-from bonafed.mechanisms.faithful.mechanism import FaithfulLearning, FaithfulState, lying
+from bonafed.mechanisms.faithful.mechanism import FaithfulLearning, lying
 from bonafed.mechanisms.faithful.outcome import Outcome
 from bonafed.mechanisms.faithful.section import own_section
+from bonafed.mechanisms.faithful.state import FaithfulState
 from bonafed.mechanisms.protocol import Attack
 
 _CLAIM = "faithfulness"

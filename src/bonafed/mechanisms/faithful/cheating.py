@@ -54,8 +54,8 @@ from bonafed.errors import Diverged, InvalidValue
 from bonafed.learning.problems.convex import Ints, Problem, RidgeRegression, SoftmaxRegression
 from bonafed.mechanisms.faithful import agents as cheats
 from bonafed.mechanisms.faithful.agents import Agent
-from bonafed.mechanisms.faithful.clusters import Clusters, cluster_payments
 from bonafed.mechanisms.faithful.asking import Aggregation, federation_of
+from bonafed.mechanisms.faithful.clusters import Clusters, cluster_payments
 from bonafed.mechanisms.faithful.exchanges import Exchanges
 from bonafed.mechanisms.faithful.outcome import Outcome
 from bonafed.mechanisms.faithful.playing import play

@@ -28,8 +28,8 @@ from bonafed.learning.problems.convex import Problem
 from bonafed.mechanisms.faithful import agents as cheats
 from bonafed.mechanisms.faithful.cheating import CLOSE, Attempt, Case
 from bonafed.mechanisms.faithful.clusters import cluster_of
-from bonafed.mechanisms.faithful.stepwise import train
 from bonafed.mechanisms.faithful.reports import Watch
+from bonafed.mechanisms.faithful.stepwise import train
 from bonafed.mechanisms.faithful.vcg import minima, minimise
 
 _PAIR_FACTORS = (1.0, 2.0)  # of the joint gradient

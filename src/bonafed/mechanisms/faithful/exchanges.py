@@ -106,9 +106,7 @@ class Exchanges:
     def begin(self, start: Floats | None = None) -> Standing:
         """Before the first exchange."""
         require_others(self.problem)
-        return Standing(
-            np.zeros(self.problem.size) if start is None else np.array(start, dtype=np.float64)
-        )
+        return Standing(np.zeros(self.problem.size) if start is None else np.array(start, dtype=np.float64))
 
     def members(self, at: Standing) -> list[int]:
         """Who is left."""
@@ -163,7 +161,9 @@ class Exchanges:
         weights[members] = self._part(members).weights
         return weights
 
-    def _reports(self, at: Standing, part: Agreed, known: dict[int, Known]) -> tuple[Aggregation, Testimony]:
+    def _reports(
+        self, at: Standing, part: Agreed, known: dict[int, Known]
+    ) -> tuple[Aggregation, Testimony]:
         heard = Testimony(self.problem, self.check_reports, known)
         reports = Aggregation(part, None, heard, federation=self.federation, objective=self.objective)
         reports.send(at.model, at.exchanges)
@@ -275,10 +275,13 @@ class Exchanges:
     def _look_along(self, at: Standing) -> Standing:
         members, where = self.members(at), f"exchange {at.exchanges + 1} (the way)"
         part = self._part(members)
-        assert at.log is not None and at.search is not None and at.said is not None
+        assert at.log is not None  # training has ended,
+        assert at.said is not None  # and so have the payments' searches
         place, p = at.log.place(at.model), part.weights
         bills, shares = self._bills(at, members)
-        starts = np.stack([*(search.best_model for search in at.payments), *(b.model for b in at.bad_reports)])
+        starts = np.stack(
+            [*(search.best_model for search in at.payments), *(b.model for b in at.bad_reports)]
+        )
         mixes = np.concatenate([part.without_each(), bills])
         ways = at.model - starts
         bend = part.third_derivative(ways)
@@ -308,7 +311,8 @@ class Exchanges:
         bend: Floats, rows: Ints,
     ) -> Way:  # fmt: skip
         """What is known of a member's slopes."""
-        assert at.log is not None and at.said is not None
+        assert at.log is not None  # as `_look_along` knows
+        assert at.said is not None
         agent, count = members[k], len(members)
         norms = np.maximum(np.linalg.norm(starts, axis=1), np.linalg.norm(at.model))
         scale = heard.scale(at.log.models[0], at.log.reports[0, agent], norms)
@@ -319,7 +323,7 @@ class Exchanges:
         return Way((ways**2).sum(1), bend, scale, begins, ends)
 
     def _bills(self, at: Standing, members: list[int]) -> tuple[Floats, Floats]:
-        """(b, members) mixes and (b,) weights of those left out, each as the only one beside the members."""
+        """(b, members) mixes and (b,) weights of those left out, each beside the members alone."""
         mixes, shares = np.zeros((len(at.bad_reports), len(members))), np.zeros(len(at.bad_reports))
         for row, bad in enumerate(at.bad_reports):
             with_it = sorted([*members, bad.agent])
@@ -336,9 +340,7 @@ class Exchanges:
         values, gauss = nodes.trapezoid(slopes) / owing, nodes.gauss(slopes) / owing
         error = nodes.error(slopes, bend) / owing
         models = np.stack([search.best_model for search in at.payments])
-        payments = Payments(
-            values[:count], self._residuals(at, part), models, at.exchanges - at.training
-        )
+        payments = Payments(values[:count], self._residuals(at, part), models, at.exchanges - at.training)
         if at.bad_reports:
             payments = for_all(payments, members, self.problem.agents, nothing=0.0)
         left_out = tuple(
@@ -365,8 +367,8 @@ class Exchanges:
     def _stuck(self, what: str, at: Standing) -> str:
         believed = self.check_reports == "gradients"
         return (
-            f"{what} does not converge after {at.exchanges} exchanges: true gradients, and all that pass the "
-            "checks, halve their norm sooner; "
+            f"{what} does not converge after {at.exchanges} exchanges: true gradients, and all that pass "
+            "the checks, halve their norm sooner; "
             + (
                 "nobody can be named: within the agreed precision all reports are gradients of some loss"
                 if believed

@@ -38,6 +38,7 @@ from bonafed.learning.federation import (
 from bonafed.learning.problems.agreed import FederatedProblem
 from bonafed.learning.problems.convex import Problem
 from bonafed.mechanisms.faithful.agents import agent_kind, agents_from
+from bonafed.mechanisms.faithful.asking import deviating
 from bonafed.mechanisms.faithful.clusters import cluster_payments, random_clusters
 from bonafed.mechanisms.faithful.common import (
     DECIMALS,
@@ -48,7 +49,6 @@ from bonafed.mechanisms.faithful.common import (
     linear_model,
     weights_of,
 )
-from bonafed.mechanisms.faithful.asking import deviating
 from bonafed.mechanisms.faithful.exchanges import Exchanges, Standing
 from bonafed.mechanisms.faithful.outcome import BadReportPolicy, Outcome
 from bonafed.mechanisms.faithful.private_mechanism import PrivateLearning
@@ -77,6 +77,7 @@ from bonafed.shown import Cell
 if TYPE_CHECKING:
     from bonafed.learning.engine.jobs import Samples
     from bonafed.learning.engine.programs import Program
+
 
 def make(config: Config, members: Roster, parameters: int) -> FaithfulLearning | PrivateLearning:
     """The mechanism of a config, for the clients of a roster and a model of so many parameters."""

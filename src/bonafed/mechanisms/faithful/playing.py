@@ -1,4 +1,4 @@
-"""One agent against the protocol by exchanges: what it ends with, and whether certificates hold (theory C9).
+"""One agent against the protocol by exchanges: what it ends with, and do certificates hold?
 
 What the liar ends with is the best that is left to it:
 
@@ -45,7 +45,7 @@ def play(problem: Problem, agent: int, course: Exchanges, loss: float | None) ->
     """Run the protocol; `loss` is the multiple of its loss that the agent's gradients belong to, if any."""
     at = course.begin()
     try:
-        while not course.finished(at):
+        while not at.done:
             at = course.advance(at)
     except Diverged as error:
         stopped = f"the run stops in exchange {at.exchanges + 1}: {str(error).partition(':')[0]}"

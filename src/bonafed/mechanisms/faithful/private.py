@@ -57,8 +57,8 @@ from bonafed.learning.privacy.arithmetic import largest_covered
 from bonafed.learning.problems.convex import SoftmaxRegression
 from bonafed.learning.problems.federation import ProblemFederation
 from bonafed.mechanisms.faithful.agents import Agent
-from bonafed.mechanisms.faithful.clusters import Clusters, cluster_of
 from bonafed.mechanisms.faithful.asking import deviating
+from bonafed.mechanisms.faithful.clusters import Clusters, cluster_of
 from bonafed.mechanisms.faithful.stepwise import OnStep
 
 PrivateCalibration = Literal["exact", "zcdp", "printed"]

@@ -12,7 +12,7 @@ Three variants of one protocol, which trains a shared model w* and computes what
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 
@@ -42,11 +42,11 @@ def variant_for(variant: str | None, strongly_convex: bool) -> ProtocolVariant:
     """The variant that was asked for, or the default."""
     if variant is None:
         return "exchanges" if strongly_convex else "stepwise"
-    chosen: ProtocolVariant = checks.literal("variant", variant, ProtocolVariant)
-    if chosen == "exchanges" and not strongly_convex:
+    checks.literal("variant", variant, ProtocolVariant)
+    if variant == "exchanges" and not strongly_convex:
         rule = "must be stepwise or printed where the loss is not strongly convex"
         raise InvalidValue("variant", rule, repr(variant))
-    return chosen
+    return cast(ProtocolVariant, variant)
 
 
 def require_stepwise(name: str, value: object) -> None:
@@ -99,7 +99,9 @@ def faithful(
         accuracy = checks.positive("epsilon", epsilon)
         course = Exchanges(problem, clients, accuracy, None, on_bad_report, check_reports)
         return _by_exchanges(course, start, on_step, on_left_out)
-    values = {name: default if given[name] is None else given[name] for name, default in STEPWISE.items()}
+    values: dict[str, Any] = {
+        name: default if given[name] is None else given[name] for name, default in STEPWISE.items()
+    }
     turns = checks.whole("training_steps", values.pop("training_steps"), 0)
     steps = Course(
         problem, clients, turns, Terms(**values, epsilon=epsilon, variant=chosen), None, on_bad_report,
@@ -140,7 +142,7 @@ def _by_steps(
 def _losses(problem: Agreed, model: Floats) -> Floats:
     """(K,) where the samples are here; NaN where losses stay with the agents."""
     if isinstance(problem, Problem):
-        return problem.losses(model[None])[0]
+        return np.asarray(problem.losses(model[None])[0])
     return np.full(problem.agents, np.nan)
 
 

@@ -220,7 +220,10 @@ class Testimony(_Checks):
             scale *= 2 * self._problem.precision
             for i in range(len(before.models), len(all_models)):
                 self._require_consistent(
-                    agent, all_models[i] - all_models[:i], all_values[i] - all_values[:i], scale[i] + scale[:i]
+                    agent,
+                    all_models[i] - all_models[:i],
+                    all_values[i] - all_values[:i],
+                    scale[i] + scale[:i],
                 )
         self.heard[agent] = rows, values
         return values

@@ -12,11 +12,11 @@ from bonafed.errors import InvalidValue
 from bonafed.learning.sections import NoiseSource, Run
 from bonafed.mechanisms.deviations import deviations
 from bonafed.mechanisms.faithful.agents import agent_kind
-from bonafed.mechanisms.faithful.private import PrivateCalibration
 from bonafed.mechanisms.faithful.outcome import BadReportPolicy
+from bonafed.mechanisms.faithful.private import PrivateCalibration
 from bonafed.mechanisms.faithful.protocol import ProtocolVariant
-from bonafed.mechanisms.faithful.stepwise import PaymentRule
 from bonafed.mechanisms.faithful.reports import ReportCheck
+from bonafed.mechanisms.faithful.stepwise import PaymentRule
 from bonafed.mechanisms.protocol import Config
 from bonafed.sections import Section, key, natural, one_of
 
@@ -98,7 +98,7 @@ class Faithful(Section):
                 if getattr(self, name) != default:
                     rule = f'must not be given with payments = "{self.payments}", which asks for no reports'
                     raise InvalidValue(name, rule, repr(getattr(self, name)))
-        if "printed" == self.variant and (self.payments != "gradients" or self.clusters is not None):
+        if self.variant == "printed" and (self.payments != "gradients" or self.clusters is not None):
             other = "clusters" if self.clusters is not None else f'payments = "{self.payments}"'
             raise InvalidValue("variant", f"must not be given with {other}", repr(self.variant))
         if self.clusters is not None:

@@ -81,7 +81,7 @@ def quadrature_bound(pieces: int, rise: Floats, bend: Floats) -> Floats:
 
 def nodes_for(rise: Floats, bend: Floats, allowed: Floats) -> Nodes:
     """As many pieces as bring the bound of the lemma down to what is allowed (m,), if not too many."""
-    with np.errstate(invalid="ignore"):  # without a rise and with R unknown, 0 times inf: one piece is enough
+    with np.errstate(invalid="ignore"):  # no rise and R unknown is 0 times inf: one piece is enough
         by_bend = np.sqrt(np.maximum(rise, 0.0) * bend / (12 * allowed))
         by_rise = np.maximum(rise, 0.0) / (2 * allowed)
     needed = float(np.max(np.fmin(by_bend, by_rise), initial=0.0))
@@ -113,7 +113,7 @@ def require_slopes(problem: Agreed, agent: int, way: Way, nodes: Floats, slopes:
     least = problem.regulariser * way.squares[:, None] * steps - 2 * allowed[:, None]
     most = problem.smoothness * way.squares[:, None] * steps + 2 * allowed[:, None]
     if (rises < least).any() or (rises > most).any():
-        i, at = np.unravel_index(np.argmax(np.maximum(least - rises, rises - most)), rises.shape)
+        i, at = _worst(np.maximum(least - rises, rises - most))
         text = (
             f"slopes that change by {rises[i, at]:.3g} from t = {nodes[at]:.4g} to {nodes[at + 1]:.4g}, "
             f"where at least {least[i, at]:.3g} and at most {most[i, at]:.3g} is possible"
@@ -136,9 +136,14 @@ def _require_smooth(
     for one, other in ((slice(None, -1), slice(1, None)), (slice(1, None), slice(None, -1))):
         most = factor * np.maximum(slope[:, other] + doubt[:, other], 0.0) + doubt[:, one]
         if (slope[:, one] > most).any():
-            i, at = np.unravel_index(np.argmax(slope[:, one] - most), most.shape)
+            i, at = _worst(slope[:, one] - most)
             text = (
                 f"slopes that bend near t = {nodes[at + 1]:.4g} from {slope[i, at]:.3g} to "
                 f"{slope[i, at + 1]:.3g}, faster than its loss can"
             )
             raise UnusableReport(agent, text)
+
+
+def _worst(excess: Floats) -> tuple[int, int]:
+    i, at = np.unravel_index(np.argmax(excess), excess.shape)
+    return int(i), int(at)

@@ -49,7 +49,11 @@ class FaithfulState:
         if not self.resumable:
             return {}
         at = self.progress
-        arrays: _Written = {"start": self.start, "model": at.model, **_bad_reports(at.bad_reports, at.model)}
+        arrays: _Written = {
+            "start": self.start,
+            "model": at.model,
+            **_bad_reports(at.bad_reports, at.model),
+        }
         arrays |= _of_standing(at) if isinstance(at, Standing) else _of_progress(at)
         if at.ending is not None:
             end = at.ending
@@ -122,7 +126,7 @@ def _searches(arrays: Arrays, name: str) -> list[Search]:
     if f"{name}_pairs" not in arrays:
         return []
     ends = np.cumsum(arrays[f"{name}_pairs"])[:-1]
-    columns = [arrays[f"{name}_{part}"] for part in _VECTORS]
+    columns: list[Any] = [arrays[f"{name}_{part}"] for part in _VECTORS]
     columns += [np.split(arrays[f"{name}_{part}"], ends) for part in _PAIRS]
     marks, since = arrays[f"{name}_mark"].tolist(), arrays[f"{name}_since"].tolist()
     return [Search(*parts) for parts in zip(*columns, marks, since, strict=True)]

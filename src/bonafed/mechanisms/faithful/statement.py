@@ -42,9 +42,9 @@ from bonafed.economics.claims import Finding
 from bonafed.learning.problems.agreed import Agreed
 from bonafed.learning.problems.convex import Problem, SoftmaxRegression
 from bonafed.learning.problems.minima import models_alone
+from bonafed.mechanisms.faithful.outcome import Outcome
 from bonafed.mechanisms.faithful.private import PrivateOutcome, PublicFacts
 from bonafed.mechanisms.faithful.private_plan import training_gap
-from bonafed.mechanisms.faithful.outcome import Outcome
 
 FreshLosses = Callable[[Floats], Floats]  # models (m, P) -> (m, K) every agent's loss on fresh samples
 
