@@ -42,7 +42,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from typing import Literal, NamedTuple, cast
 
@@ -230,6 +230,8 @@ class Attempt:
     end: str = ""  # what happened, if training did not come to its regular end
     outside: float = -math.inf  # how far a payment is outside its certificate; negative: inside
     exchanges: int | None = None  # where the protocol counts them
+    where: str = ""  # the protocol recognised it there, and went on without the agent
+    believed: bool = False  # recognised by the protocol, and tried once more as if it were not
 
     @property
     def pays(self) -> bool:
@@ -337,9 +339,17 @@ def attempts(case: Case, agent: int, tricks: Sequence[Trick]) -> list[Attempt]:
                 Attempt(
                     agent, deviation.name, deviation.factor, loss, charge.amount, gain, unpaid,
                     2 * case.terms.epsilon + max(0.0, honest.above + charge.below), text,
+                    -math.inf if text else _outside(case, agent, end.model, charge),
                 )
             )  # fmt: skip
     return outcomes
+
+
+def _outside(case: Case, agent: int, model: Floats, charge: Charge) -> float:
+    """How far a payment by plain steps is outside its certificate; negative: inside."""
+    exact = case.difference(agent, model, case.without[agent])
+    above, below = charge.amount - exact, exact - charge.amount
+    return max(above - charge.above, below - charge.below - case.terms.epsilon)
 
 
 def _by_exchanges(case: Case, truth: Outcome, agent: int, trick: Trick) -> list[Attempt]:
@@ -348,10 +358,8 @@ def _by_exchanges(case: Case, truth: Outcome, agent: int, trick: Trick) -> list[
     for check, remark in (("gradients", ""), ("numbers", ", believed")):
         course = case.course({agent: trick.make()}, cast(ReportCheck, check))
         played = play(case.problem, agent, course, trick.loss if not remark else None)
-        gain, unpaid = (
-            float(truth.overall[agent]) - played.loss - played.payment,
-            (float(truth.losses[agent]) - played.loss),
-        )
+        gain = float(truth.overall[agent]) - played.loss - played.payment
+        unpaid = float(truth.losses[agent]) - played.loss
         if math.isnan(played.loss):
             gain = unpaid = -math.inf
         allowed = truth.training_error / float(case.problem.weights[agent])
@@ -359,12 +367,13 @@ def _by_exchanges(case: Case, truth: Outcome, agent: int, trick: Trick) -> list[
             Attempt(
                 agent, trick.name + remark, trick.factor, played.loss, played.payment, gain, unpaid,
                 allowed + truth.integration_error + played.doubt, played.end, played.outside,
-                played.exchanges,
+                played.exchanges, played.where, bool(remark),
             )
         )  # fmt: skip
-        if not played.named:
+        if not played.where:
             break
-    return tried
+    # under plain averaging nobody would have recognised it
+    return [replace(tried[0], gain_unpaid=tried[-1].gain_unpaid), *tried[1:]]
 
 
 def _settle(case: Case, agent: int, end: RunEnd) -> tuple[float, Charge, str]:

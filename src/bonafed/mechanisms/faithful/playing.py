@@ -38,7 +38,15 @@ class Played(NamedTuple):
     outside: float  # how far some payment is outside its certificate; negative: inside, by so much
     exchanges: int
     end: str = ""  # what happened, if it did not come to its regular end
-    named: bool = False  # whether the agent was recognised
+    where: str = ""  # the agent was recognised there
+
+
+def run_out(problem: Problem, course: Exchanges) -> Outcome:
+    """The protocol to its end."""
+    at = course.begin()
+    while not at.done:
+        at = course.advance(at)
+    return outcome_of(at, problem.losses(at.model[None])[0])
 
 
 def play(problem: Problem, agent: int, course: Exchanges, loss: float | None) -> Played:
@@ -67,9 +75,9 @@ def _left_out(problem: Problem, outcome: Outcome, bad: BadReport, outside: float
     text = f"in {bad.where} it sends {bad.problem}; it is left out"
     if kept + out.due < free:
         text += f", and does best to keep the last model it was sent, for {out.due:.4f}"
-        return Played(kept, out.due, 0.0, outside, exchanges, text, named=True)
+        return Played(kept, out.due, 0.0, outside, exchanges, text, bad.where)
     text += ", has the others' model and owes nothing"
-    return Played(free, 0.0, 0.0, outside, exchanges, text, named=True)
+    return Played(free, 0.0, 0.0, outside, exchanges, text, bad.where)
 
 
 def lost_by_others(problem: Problem, reported: Floats, model: Floats, agents: Ints) -> Floats:

@@ -6,7 +6,7 @@ What an agent may aim at when payments are made in few exchanges:
                     message, a sign that changes at every request so that no step is accepted, a field that
                     passes all checks and is the gradient of nothing
     the phases      one thing in training and another in the payments: another multiple, another's data
-    the segment     slopes inflated, not monotone, of another loss, shifted at their ends only
+    the segment     slopes inflated, not monotone, shifted, or those of another loss with the same ends
 
 `Trick.loss` says whose gradients an agent's *reports* are, where they are somebody's: the payments of the
 others can then be compared with exact ones.
@@ -43,7 +43,6 @@ class Trick(NamedTuple):
 def aimed(problem: Agreed, training: int, seed: int) -> list[Trick]:
     """Tricks against the protocol by exchanges, whose training takes so many with the truth."""
     steep, third = problem.smoothness - problem.regulariser, max(1, training // 3)
-    noisy = lambda: cheats.add_noise(0.5, np.random.default_rng(seed))  # noqa: E731
     return [
         Trick("a curvature of 1000 L_g", partial(cheats.bend, 1000 * problem.smoothness)),
         Trick("a curvature of L_g more", partial(cheats.bend, steep)),
@@ -52,17 +51,28 @@ def aimed(problem: Agreed, training: int, seed: int) -> list[Trick]:
         Trick("a strong field that is no gradient", partial(cheats.circulate, 10 * steep)),
         Trick("3 x at all trials but the first", partial(cheats.per_trial, 3.0)),
         Trick("its sign changes at every request", partial(cheats.alternate, -1.0)),
-        Trick("noise from the third exchange on", lambda: later(truthful, noisy(), 2)),
+        Trick("noise from the third exchange on", lambda: later(truthful, _noisy(seed), 2)),
         Trick("1, then 2 x in training", lambda: later(truthful, cheats.amplify(2.0), third)),
         Trick("3 x in training, 1 x later", lambda: later(cheats.amplify(3.0), truthful, training)),
         Trick("1 x in training, 3 x later", lambda: later(truthful, cheats.amplify(3.0), training)),
         Trick("silent on the way", partial(_on_the_way, lambda _t, s: s * np.nan), honest_reports=True),
         *(Trick(name, partial(_on_the_way, lie), honest_reports=True) for name, lie in _SLOPES.items()),
+        Trick("slopes of another loss", partial(_on_the_way, _straighter)),  # not its own: it passes
     ]
+
+
+def _noisy(seed: int) -> Agent:
+    return cheats.add_noise(0.5, np.random.default_rng(seed))
 
 
 def _on_the_way(lie: Callable[[Floats, Floats], Floats]) -> Agent:
     return OnTheWay(truthful, lie)
+
+
+def _straighter(nodes: Floats, slopes: Floats) -> Floats:
+    """Half-way to the straight line between the ends: those of a loss as agreed on, but not of its own."""
+    line = slopes[:, :1] + (slopes[:, -1:] - slopes[:, :1]) * nodes
+    return np.asarray((slopes + line) / 2)
 
 
 def _inner(nodes: Floats) -> Floats:
