@@ -86,7 +86,7 @@ def test_what_was_promised_can_be_found_broken(name):
     made = worlds.setting(name)
     federation, mechanism = worlds.clients_of(made), made.mechanism
     state = mechanism.begin(made.agreement, made.start)
-    while state.round_number < mechanism.rounds:
+    while not mechanism.finished(state):
         state, _ = mechanism.advance(state, federation)
     statement = mechanism.settle(state, federation)
     protocol.findings_can_fail(mechanism, state, federation, statement)

@@ -146,7 +146,7 @@ CHEATS = {
 @pytest.mark.parametrize("name", CHEATS)
 def test_cheating_does_not_pay_under_the_protocol(name):
     problem = ridge_problem(3)
-    honest = faithful(problem, training_steps=300, epsilon=1e-6)
+    honest = faithful(problem, variant="stepwise", training_steps=300, epsilon=1e-6)
     # a report that is no gradient of any loss may keep phase II from converging; then nobody is paid
     lying = train(problem, CHEATS[name](problem), 300, watch=Watch(problem, "numbers"))[0]
     reports = Aggregation(problem)  # the payment the cheat cannot influence: that of the others' reports
@@ -165,9 +165,11 @@ def test_under_plain_averaging_amplifying_pays():
 
 def test_two_that_collude_gain_together_but_pay_for_it():
     problem = ridge_problem(5)
-    honest = faithful(problem, training_steps=300, epsilon=1e-7)
+    honest = faithful(problem, variant="stepwise", training_steps=300, epsilon=1e-7)
     pair = cheats.collude(problem, 0, 1, factor=3.0)
-    both = faithful(problem, agents=pair, training_steps=300, epsilon=1e-7, check_reports="numbers")
+    both = faithful(
+        problem, agents=pair, variant="stepwise", training_steps=300, epsilon=1e-7, check_reports="numbers"
+    )
     assert both.losses[:2].sum() < honest.losses[:2].sum()  # the model leans towards them
     assert both.payments.amount[2:].sum() != pytest.approx(honest.payments.amount[2:].sum(), rel=1e-3)
 
@@ -201,9 +203,9 @@ def test_bad_reports_are_named():
     }
     for what, agent in bad.items():
         with pytest.raises(BadReport, match=f"report of agent 2 in training step 1 .* got {what}"):
-            faithful(problem, agents={2: agent}, training_steps=3)
+            faithful(problem, agents={2: agent}, variant="stepwise", training_steps=3)
     with pytest.raises(BadReport, match="agent 1 in training step 5"):
-        faithful(problem, agents={1: cheats.drop_out(4)}, training_steps=9)
+        faithful(problem, agents={1: cheats.drop_out(4)}, variant="stepwise", training_steps=9)
 
 
 def test_divergence_is_reported():
@@ -223,11 +225,17 @@ def test_bad_input_is_refused_by_name():
         ("labels", lambda: SoftmaxRegression(x, [0, 1, 2, 0], [0, 0, 1, 1], 2, 0.1)),
         ("regulariser", lambda: SoftmaxRegression(x, [0] * 4, [0, 0, 1, 1], 2, 0.0)),
         ("weights", lambda: RidgeRegression(x, [0.0] * 4, [0, 0, 1, 1], 0.1, weights=[0.5, 0.6])),
-        ("epsilon", lambda: faithful(problem, training_steps=1, epsilon=0)),
-        ("step_share", lambda: faithful(problem, training_steps=1, step_share=1.5)),
-        ("rule", lambda: faithful(problem, training_steps=1, rule="simpson")),
-        ("check_reports", lambda: faithful(problem, training_steps=1, check_reports="nothing")),
-        ("agents", lambda: faithful(problem, agents={9: cheats.free_ride()}, training_steps=1)),
+        ("epsilon", lambda: faithful(problem, variant="stepwise", training_steps=1, epsilon=0)),
+        ("step_share", lambda: faithful(problem, variant="stepwise", training_steps=1, step_share=1.5)),
+        ("rule", lambda: faithful(problem, variant="stepwise", training_steps=1, rule="simpson")),
+        (
+            "check_reports",
+            lambda: faithful(problem, variant="stepwise", training_steps=1, check_reports="nothing"),
+        ),
+        (
+            "agents",
+            lambda: faithful(problem, agents={9: cheats.free_ride()}, variant="stepwise", training_steps=1),
+        ),
         ("payers", lambda: pay(problem, np.zeros(9), Aggregation(problem), payers=[7])),
         ("clusters", lambda: random_clusters(3, 4, np.random.default_rng(0))),
         ("clusters", lambda: cluster_payments(problem, np.zeros(9), [np.array([0, 1])])),
@@ -264,10 +272,17 @@ def test_payments_that_diverge_say_so_before_numbers_overflow():
     problem = softmax_problem(0)
     pair = cheats.collude(problem, 1, 2, factor=-1e6)
     with pytest.raises(Diverged, match=r"lead astray in payment step .* too large to compute with"):
-        faithful(problem, agents=pair, training_steps=0, check_reports="numbers")
+        faithful(problem, agents=pair, variant="stepwise", training_steps=0, check_reports="numbers")
     noise = cheats.add_noise(0.5, np.random.default_rng(0))
     with pytest.raises(Diverged, match=r"payments do not converge to epsilon = 1e-08: .* such as noise"):
-        faithful(problem, agents={1: noise}, training_steps=100, epsilon=1e-8, check_reports="numbers")
+        faithful(
+            problem,
+            agents={1: noise},
+            variant="stepwise",
+            training_steps=100,
+            epsilon=1e-8,
+            check_reports="numbers",
+        )
 
 
 @pytest.mark.parametrize(("agents", "later"), [(5, 2), (4, 3)])
@@ -275,7 +290,7 @@ def test_whoever_falls_silent_when_another_is_billed_is_left_out_by_its_own_numb
     """Agent `later` answers all of training and payments, and not when the last model of agent 0 is."""
     outcome = faithful(
         softmax_problem(1, agents), agents={0: cheats.drop_out(0), later: cheats.drop_out(35)},
-        training_steps=10, payment_steps=20, epsilon=1e9, on_bad_report="leave out",
+        variant="stepwise", training_steps=10, payment_steps=20, epsilon=1e9, on_bad_report="leave out",
     )  # fmt: skip
     assert [out.agent for out in outcome.left_out] == [0, later]
     assert np.flatnonzero(outcome.payments.amount == 0).tolist() == [0, later]
@@ -286,13 +301,19 @@ def test_the_last_but_one_agent_cannot_be_left_out():
     with pytest.raises(
         BadReport, match=r"^report of agent 2 in .* \(leaving it out would leave one agent alone"
     ):
-        faithful(softmax_problem(1, 3), agents=bad, training_steps=10, on_bad_report="leave out")
+        faithful(
+            softmax_problem(1, 3),
+            agents=bad,
+            variant="stepwise",
+            training_steps=10,
+            on_bad_report="leave out",
+        )
 
 
 def test_payments_that_have_arrived_are_not_taken_for_lies():
     """After a few steps the residual is rounding, and cannot halve; the least number of steps goes on."""
     problem = softmax_problem(0, mu=10.0)
-    found = faithful(problem, training_steps=50, payment_steps=60).payments
+    found = faithful(problem, variant="stepwise", training_steps=50, payment_steps=60).payments
     assert found.steps == 60
     assert found.amount == pytest.approx(vcg_payments(problem, minimise(problem, problem.weights)).amount)
 

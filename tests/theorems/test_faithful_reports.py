@@ -101,7 +101,7 @@ def test_nobody_honest_is_ever_named(kind, how, seed, scale, mu, length, near):
 @given(seed=seeds)
 def test_an_honest_federation_is_not_disturbed(kind, how, seed):
     problem = PROBLEMS[kind](seed)
-    terms = {"training_steps": 60, "payment_steps": 5}
+    terms = {"variant": "stepwise", "training_steps": 60, "payment_steps": 5}
     done, held = faithful(*ASKED[how](problem), **terms), faithful(problem, **terms)
     close = 1e-3 if "single" in how else 1e-9
     assert done.left_out == ()
@@ -165,7 +165,13 @@ def test_if_all_pass_the_sum_of_reports_shrinks_as_if_they_were_true(kind, seed,
         norms.append(norm)
 
     rate, smooth = 1 - problem.regulariser / problem.smoothness, problem.smoothness
-    terms = {"training_steps": 40, "payment_steps": 20, "epsilon": 1e-3, "on_step": on_step}
+    terms = {
+        "variant": "stepwise",
+        "training_steps": 40,
+        "payment_steps": 20,
+        "epsilon": 1e-3,
+        "on_step": on_step,
+    }
     done = ending(problem, agents=agents, **terms)
     if isinstance(done, BadReport):  # in its corner: named, it alone, and only then
         assert done.agent < liars
@@ -201,7 +207,9 @@ def test_the_edge_is_reached_and_not_crossed():
 def test_a_multiple_is_named_only_if_no_loss_as_agreed_on_has_it(seed, gamma):
     """gamma F_k is a lie that payments answer, as long as it is as smooth and as convex as agreed."""
     problem = ridge(seed)
-    done = ending(problem, agents={1: cheats.amplify(gamma)}, training_steps=30, epsilon=1e-3)
+    done = ending(
+        problem, agents={1: cheats.amplify(gamma)}, variant="stepwise", training_steps=30, epsilon=1e-3
+    )
     bend = gamma * np.linalg.eigvalsh(problem.second[1])
     first = gamma * np.linalg.norm(own(problem, 1, np.zeros((1, problem.size))))
     possible = bend.min() >= problem.regulariser and bend.max() <= problem.smoothness
@@ -219,7 +227,7 @@ def test_in_one_dimension_the_multiples_that_pass_are_those_between_the_curvatur
         return {k: (gamma if k == 1 else 1.0) * 2 * (w - goals[k]) for k, w in sent.items()}
 
     agreed = {"size": 1, "regulariser": 1.0, "smoothness": 4.0, "gradient_bound": 100.0}
-    done = ending(*asked_problem(ask, np.full(3, 1 / 3), **agreed), training_steps=20)
+    done = ending(*asked_problem(ask, np.full(3, 1 / 3), **agreed), variant="stepwise", training_steps=20)
     assert isinstance(done, BadReport) == named
     assert not named or done.agent == 1
 

@@ -30,11 +30,11 @@ def problem():
 
 @pytest.fixture(scope="module")
 def truth(problem):
-    return faithful(problem, training_steps=STEPS)
+    return faithful(problem, variant="stepwise", training_steps=STEPS)
 
 
 def test_an_agent_with_a_bad_report_is_left_out_and_the_others_go_on(problem):
-    settings = {"training_steps": 300, "epsilon": 1e-2}
+    settings = {"variant": "stepwise", "training_steps": 300, "epsilon": 1e-2}
     agents = {3: drop_out(after=7), 6: lambda _models, gradients: gradients * np.nan, 8: amplify(2.0)}
     outcome = faithful(problem, agents=agents, on_bad_report="leave out", **settings)
     assert [(out.agent, out.where, out.problem) for out in outcome.left_out] == [
@@ -51,7 +51,7 @@ def test_an_agent_with_a_bad_report_is_left_out_and_the_others_go_on(problem):
 
 def test_falling_silent_does_not_pay(problem, truth):
     """Those left out owe nothing for the others' model (fact 5), and what is due for the last they saw."""
-    settings = {"training_steps": STEPS, "on_bad_report": "leave out"}
+    settings = {"variant": "stepwise", "training_steps": STEPS, "on_bad_report": "leave out"}
     for moment in (0, STEPS + 5):  # at once, and in phase II
         silent = faithful(problem, agents={3: drop_out(after=moment)}, **settings)
         assert [out.agent for out in silent.left_out] == [3]
@@ -66,7 +66,7 @@ def test_falling_silent_does_not_pay(problem, truth):
 
 def test_two_agents_are_needed_to_go_on(problem):
     two = Coalition(problem, [0, 1])
-    with pytest.raises(BadReport, match="agent 1 in training step 1"):
+    with pytest.raises(BadReport, match=r"agent 1 in exchange 1 \(training\)"):
         faithful(two, agents={1: drop_out(after=0)}, on_bad_report="leave out")
 
 
@@ -86,7 +86,7 @@ def test_the_statement_checks_the_promises(problem, truth):
 
 
 def test_the_statement_names_broken_promises(problem, truth):
-    hasty = faithful(problem, training_steps=40)
+    hasty = faithful(problem, variant="stepwise", training_steps=40)
     found = {check.claim: check for check in statement(problem, hasty, epsilon=1e-3).checks}
     assert [found[name].holds for name in ("efficiency", "faithfulness", "participation")] == [False] * 3
     assert "too few steps" in found["efficiency"].text
@@ -114,7 +114,9 @@ def test_no_lie_gains_more_than_the_statement_says(problem, truth):
 
 
 def test_a_cheat_costs_efficiency_and_is_promised_nothing(problem):
-    outcome = faithful(problem, agents={3: amplify(4.0)}, training_steps=STEPS, check_reports="numbers")
+    outcome = faithful(
+        problem, agents={3: amplify(4.0)}, variant="stepwise", training_steps=STEPS, check_reports="numbers"
+    )
     assert outcome.training_error < 1e-3  # by what was reported
     found = {c.claim: c for c in statement(problem, outcome, epsilon=1e-3, cheating=[3]).checks}
     assert found["efficiency"].holds is False

@@ -394,7 +394,7 @@ def test_the_best_factor_on_a_fine_grid(delta):
 def test_end_to_end_by_gradients():
     expected = DATA["end_to_end_GD"]
     problem = digits_problem(expected["Delta"])
-    done = faithful(problem, training_steps=expected["T1"], epsilon=expected["eps"])
+    done = faithful(problem, variant="stepwise", training_steps=expected["T1"], epsilon=expected["eps"])
     assert done.payments.amount == near(expected["all_payments_truthful"], rel=1e-6)
     assert done.payments.total == near(expected["sum_payments"], rel=1e-6)
     error = np.abs(done.payments.amount - expected["VCG"]).max()

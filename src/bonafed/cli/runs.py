@@ -89,7 +89,8 @@ def _mechanism(row: dict[str, Any]) -> str:
 
 
 def _rounds(row: dict[str, Any]) -> str:
-    return f"{row['rounds']}/{row['planned_rounds']}" + ("" if row["finished"] else " (open)")
+    planned = "" if row["planned_rounds"] is None else f"/{row['planned_rounds']}"  # some end by themselves
+    return f"{row['rounds']}{planned}" + ("" if row["finished"] else " (open)")
 
 
 def _loss(value: float | None) -> str | None:

@@ -299,14 +299,9 @@ def _progress(
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (
-        TextColumn("round"),
-        MofNCompleteColumn(),
-        BarColumn(),
-        TextColumn("{task.fields[state]}"),
-        TimeRemainingColumn(),
-        TextColumn("left"),
-    )
+    known = (MofNCompleteColumn(), BarColumn()) if rounds is not None else (TextColumn("{task.completed}"),)
+    left = (TimeRemainingColumn(), TextColumn("left")) if rounds is not None else ()
+    columns = (TextColumn("round"), *known, TextColumn("{task.fields[state]}"), *left)
     with Progress(*columns, console=terminal) as bar:
         task = bar.add_task("", total=rounds, completed=rounds_before, state="")
         parts = {"phase": "", "doing": "", "loss": "", "accuracy": ""}

@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import math
 import secrets
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -43,6 +42,7 @@ from bonafed.shown import Document, Shown
 
 OnPhase = Callable[[str], None]
 Entropy = Callable[[int], bytes]
+_NEVER = 10**15  # rounds
 _SIMULATED = "what clients know about themselves: drawn by the simulation, told to nobody"
 
 
@@ -83,7 +83,7 @@ def train(
     """
     if folder is None:
         with tempfile.TemporaryDirectory(prefix="bonafed-") as place:
-            never = replace(setting.config.run, checkpoint_every=sys.maxsize)  # but for the last round
+            never = replace(setting.config.run, checkpoint_every=_NEVER)  # but for the last round
             short = replace(setting, config=replace(setting.config, run=never))
             result = train(
                 short,

@@ -217,7 +217,7 @@ def test_the_largest_seed_trains(bonafed, name):
     seeds = [f"run.seed={2**64 - 1}"]
     if name in ("jsam", "sampling"):
         seeds.append(f"{'jsam' if name == 'jsam' else 'contract'}.cost_seed={2**64 - 1}")
-    short = "faithful.training_steps=2" if name == "faithful" else "training.rounds=2"
+    short = "faithful.epsilon=0.1" if name == "faithful" else "training.rounds=2"
     synthetic = [] if name == "faithful" else ["data.name=synthetic"]
     changes = [word for change in [short, *synthetic, *seeds] for word in ("--set", change)]
     code, _, err = bonafed("train", f"{name}.toml", *changes)
@@ -245,7 +245,9 @@ def test_the_progress_bar_tells_rounds_loss_accuracy():
     terminal = Console(file=stream, force_terminal=True, width=100)
     with _progress(4, 2, terminal) as on_round:
         on_round(
-            SimpleNamespace(round=3, phase="baseline", train_loss=0.51, test_loss=0.62, test_accuracy=0.9)
+            SimpleNamespace(
+                round=3, phase="baseline", doing="", train_loss=0.51, test_loss=0.62, test_accuracy=0.9
+            )
         )
     shown = stream.getvalue()
     for text in ("3/4", "baseline", "loss 0.5100", "accuracy 90.00%", "left"):
@@ -253,8 +255,22 @@ def test_the_progress_bar_tells_rounds_loss_accuracy():
     assert "test loss" not in shown
     private = io.StringIO()
     with _progress(4, 2, Console(file=private, force_terminal=True, width=100)) as on_round:
-        on_round(SimpleNamespace(round=3, phase="", train_loss=None, test_loss=0.62, test_accuracy=0.9))
+        on_round(
+            SimpleNamespace(round=3, phase="", doing="", train_loss=None, test_loss=0.62, test_accuracy=0.9)
+        )
     assert "test loss 0.6200  accuracy 90.00%" in private.getvalue()
+    unknown = io.StringIO()
+    with _progress(None, 2, Console(file=unknown, force_terminal=True, width=100)) as on_round:
+        doing = "training: error 0.02, ends at 0.001"
+        on_round(
+            SimpleNamespace(
+                round=3, phase="", doing=doing, train_loss=0.5, test_loss=0.6, test_accuracy=0.9
+            )
+        )
+    for text in ("round", "3", doing, "loss 0.5000"):
+        assert text in unknown.getvalue()
+    assert "None" not in unknown.getvalue()
+    assert "left" not in unknown.getvalue()
     with _progress(4, 2, Console(file=stream, force_terminal=False)) as on_round:
         assert on_round is None
     assert stream.getvalue() == shown
@@ -341,12 +357,8 @@ def test_a_private_statement_tells_payments_and_no_loss(bonafed):
 
 def test_who_was_left_out_is_said_with_where_and_why(bonafed):
     bonafed("train", "--write-example", "faithful")
-    asked = (
-        "--set",
-        "faithful.training_steps=5",
-        "--set",
-        'faithful.agents=["3 alternate 3", "5 huge 1e90"]',
-    )
+    cheats = ("--set", 'faithful.agents=["3 alternate 3", "5 huge 1e90"]')
+    asked = ("--set", "faithful.variant=stepwise", "--set", "faithful.training_steps=5", *cheats)
     code, _, err = bonafed("train", "faithful.toml", *asked)
     assert code == 2
     assert err.startswith(
@@ -357,6 +369,10 @@ def test_who_was_left_out_is_said_with_where_and_why(bonafed):
     assert code == 0
     assert "note: agent 5 was left out: in training step 1 it reported a gradient of norm " in out
     assert "note: agent 3 was left out: in training step 1 it reported gradients that differ by " in out
+    code, out, _ = bonafed("train", "faithful.toml", *cheats, *policy, "--folder", "runs/exchanges")
+    assert code == 0
+    assert "note: agent 5 was left out: in exchange 1 (training) it reported a gradient of norm " in out
+    assert "note: agent 3 was left out: in exchange 2 (training) it reported gradients that differ" in out
 
 
 PUBLISHED = ["--prior", "uniform:0.5,1.5", "--clients", "10", "--rounds", "2", "--budget", "10"]

@@ -44,7 +44,13 @@ def test_lies_are_looked_for_under_all_of_them(comparison):
 
 
 def test_the_lie_that_is_shown_agrees_with_the_statement_of_the_run(comparison):
-    """Twelve steps are too few for faithful learning: a lie pays, and nobody may say otherwise."""
+    """Twelve plain steps are too few for faithful learning: a lie pays, and nobody may say otherwise."""
+    entrant = comparison["faithful"]
+    (promise,) = [f for f in entrant.result.statement.findings if f.claim == entrant.lie.claim]
+    assert promise.holds is entrant.lie.holds is True
+    assert entrant.gain <= entrant.lie.allowed
+    few = {"regulariser": 0.003, "variant": "stepwise", "training_steps": 12}
+    comparison = compare({**FEDERATION, "faithful": few, "compare": MONEY})
     entrant = comparison["faithful"]
     (promise,) = [f for f in entrant.result.statement.findings if f.claim == entrant.lie.claim]
     assert promise.holds is entrant.lie.holds is False

@@ -273,7 +273,7 @@ class FaithfulLearning(Answers):
         names = self.members.names
         failed = [names[k] for k in asked if k not in course.members(following)]
         return after, Round(
-            [names[k] for k in asked], failed, steps=len(asked),
+            [names[k] for k in asked], failed, steps=len(asked) if following.training > at.training else 0,
             train_loss=self._train_loss(after, federation), doing=course.describe(following),
         )  # fmt: skip
 

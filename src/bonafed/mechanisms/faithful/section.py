@@ -23,7 +23,7 @@ from bonafed.sections import Section, key, natural, one_of
 PaymentMethod = Literal["gradients", "newton", "exact"]
 WeightRule = Literal["equal", "samples"]
 _OF_REPORTS = (
-    ("rule", None),
+    ("rule", "trapezoid"),
     ("agents", ()),
     ("check_reports", "gradients"),
 )  # keys that apply only where payments come from reports, with their defaults
@@ -95,7 +95,7 @@ class Faithful(Section):
     def _agree(self) -> None:
         if self.payments != "gradients":
             for name, default in _OF_REPORTS:
-                if getattr(self, name) != default:
+                if getattr(self, name) not in (None, default):
                     rule = f'must not be given with payments = "{self.payments}", which asks for no reports'
                     raise InvalidValue(name, rule, repr(getattr(self, name)))
         if self.variant == "printed" and (self.payments != "gradients" or self.clusters is not None):
@@ -103,7 +103,7 @@ class Faithful(Section):
             raise InvalidValue("variant", f"must not be given with {other}", repr(self.variant))
         if self.clusters is not None:
             for name, default in (("payments", "gradients"), *_OF_REPORTS):
-                if getattr(self, name) != default:
+                if getattr(self, name) not in (None, default):
                     raise InvalidValue(name, "must not be given with clusters", repr(getattr(self, name)))
 
     def table(self) -> dict[str, Any]:
@@ -163,14 +163,14 @@ def check(config: Config) -> Config:
     if config.model.name != "softmax":
         raise InvalidValue("model.name", "must be softmax in a private run", repr(config.model.name))
     for name, default in (
-        ("payments", "gradients"), ("rule", None), ("agents", ()), ("step_share", None),
+        ("payments", "gradients"), ("rule", "trapezoid"), ("agents", ()), ("step_share", 1.0),
         ("on_bad_report", "raise"), ("check_reports", "gradients"),
     ):  # fmt: skip
-        if getattr(section, name) != default:
+        if getattr(section, name) not in (None, default):
             rule = "must not be given in a private run, whose payments are noisy loss differences"
             raise InvalidValue(f"faithful.{name}", rule, repr(section.table()[name]))
-    if section.variant in ("exchanges", "stepwise"):
-        rule = 'must be left out or "printed" in a private run, which takes few and planned steps'
+    if section.variant == "exchanges":
+        rule = "must be stepwise or printed in a private run: its noise would ruin what exchanges learn"
         raise InvalidValue("faithful.variant", rule, repr(section.variant))
     if section.payment_steps == 0:
         raise InvalidValue("faithful.payment_steps", "must be at least 1 in a private run", 0)

@@ -17,7 +17,7 @@ from bonafed.mechanisms.faithful import agents as cheats
 
 AGENTS, CLASSES, MU = 4, 3, 0.1
 WEIGHTS = np.array([0.1, 0.2, 0.3, 0.4])
-RULES = {"training_steps": 60, "payment_steps": 10, "epsilon": 1e-6}
+RULES = {"variant": "stepwise", "training_steps": 60, "payment_steps": 10, "epsilon": 1e-6}
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from bonafed.mechanisms.faithful import agents as cheats
 from bonafed.mechanisms.faithful.statement import statement
 
 AGENTS, MU = 4, 0.1
-RULES = {"training_steps": 60, "payment_steps": 10, "epsilon": 1e-5}
+RULES = {"variant": "stepwise", "training_steps": 60, "payment_steps": 10, "epsilon": 1e-5}
 GOING_ON = {**RULES, "on_bad_report": "leave out"}
 
 
@@ -294,13 +294,25 @@ def network():
 
 @pytest.mark.parametrize("size", [1e200, 1e90])
 def test_without_convexity_what_cannot_be_computed_is_still_named(network, size):
-    rules = {"training_steps": 10, "payment_steps": 2, "start": network.start, "on_bad_report": "leave out"}
+    rules = {
+        "variant": "stepwise",
+        "training_steps": 10,
+        "payment_steps": 2,
+        "start": network.start,
+        "on_bad_report": "leave out",
+    }
     done = faithful(network, agents={1: cheats.huge(size)}, **rules)
     assert [(out.agent, out.where) for out in done.left_out] == [(1, "training step 1")]
 
 
 def test_without_convexity_any_gradient_may_be_honest_and_the_error_says_so(network):
-    rules = {"training_steps": 50, "payment_steps": 2, "start": network.start, "on_bad_report": "leave out"}
+    rules = {
+        "variant": "stepwise",
+        "training_steps": 50,
+        "payment_steps": 2,
+        "start": network.start,
+        "on_bad_report": "leave out",
+    }
     done = faithful(network, agents={1: cheats.alternate(3.0)}, **rules)
     assert done.left_out == ()
     driver = {1: lambda w, _g: -1e3 * w}

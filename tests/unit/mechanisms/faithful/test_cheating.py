@@ -218,7 +218,11 @@ def test_who_falls_silent_never_pays_and_has_the_others_model():
     assert (tried.payment, tried.pays) == (0.0, False)
     assert "training step 8;" in tried.end
     outcome = faithful(
-        case.problem, agents={2: cheats.drop_out(7)}, training_steps=3000, on_bad_report="leave out"
+        case.problem,
+        agents={2: cheats.drop_out(7)},
+        variant="stepwise",
+        training_steps=3000,
+        on_bad_report="leave out",
     )
     assert outcome.payments.amount[2] == 0
     assert tried.loss == pytest.approx(outcome.losses[2], abs=1e-6)
@@ -240,7 +244,12 @@ def test_a_pair_gains_what_two_runs_of_the_protocol_say(kind):
     case = prepare(held, Terms(epsilon=1e-6))
     pair = collusion(case, 0)
     k, j = pair.agents
-    options = {"training_steps": case.steps, "epsilon": 1e-6, "check_reports": "numbers"}
+    options = {
+        "variant": "stepwise",
+        "training_steps": case.steps,
+        "epsilon": 1e-6,
+        "check_reports": "numbers",
+    }
     honest = faithful(case.problem, **options)
     both = faithful(case.problem, agents=cheats.collude(case.problem, k, j, pair.factor), **options)
     assert pair.gain == pytest.approx((honest.overall - both.overall)[[k, j]].sum(), abs=1e-8)

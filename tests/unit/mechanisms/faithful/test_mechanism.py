@@ -27,7 +27,7 @@ TABLES = {
     "data": {"name": "small"},
     "partition": {"kind": "iid", "clients": 4},
     "model": {"name": "softmax"},
-    "faithful": {"regulariser": 0.05, "training_steps": 200, "epsilon": 1e-4},
+    "faithful": {"regulariser": 0.05, "variant": "stepwise", "training_steps": 200, "epsilon": 1e-4},
     "run": {"seed": 3, "cores": 1},
 }
 
@@ -62,7 +62,7 @@ def run(make, small, tmp_path):
 def test_the_statement_is_that_of_the_protocol(make, small, tmp_path):
     setting = prepare(make(), dataset=small)
     said = said_by(setting, str(tmp_path / "run"))  # or a Path
-    outcome = faithful(oracle(setting), training_steps=200, epsilon=1e-4)
+    outcome = faithful(oracle(setting), variant="stepwise", training_steps=200, epsilon=1e-4)
     assert [row["payment"] for row in said["agents"]] == outcome.payments.amount.tolist()
     assert [row["loss"] for row in said["agents"]] == outcome.losses.tolist()
     assert said["totals"]["payments in all"] == outcome.payments.total

@@ -59,7 +59,7 @@ def test_chunks_change_nothing(monkeypatch):
 
 def test_payments_of_a_linear_module_are_certified():
     problem = linear_problem()
-    outcome = faithful(problem, training_steps=400, epsilon=1e-4)
+    outcome = faithful(problem, variant="stepwise", training_steps=400, epsilon=1e-4)
     exact = vcg_payments(problem, outcome.model)
     assert (outcome.payments.error <= 1e-4).all()
     slack = outcome.integration_error + 1e-6
@@ -73,7 +73,9 @@ def test_a_network_is_paid_by_gradients_without_a_certificate():
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(D, 6), nn.Tanh(), nn.Linear(6, CLASSES))
     problem = ModuleProblem(module, SAMPLES, OWNER, MU, smoothness=2.0)
-    outcome = faithful(problem, training_steps=30, payment_steps=25, start=problem.start)
+    outcome = faithful(
+        problem, variant="stepwise", training_steps=30, payment_steps=25, start=problem.start
+    )
     assert outcome.payments.steps == 25
     assert np.isnan(outcome.payments.error).all()
     assert np.isnan(outcome.training_error)
@@ -88,7 +90,12 @@ def test_a_regulariser_above_the_stated_smoothness_is_paid_by_steps():
     """What is not convex may state any smoothness; the number of steps decides, not convergence."""
     module = nn.Sequential(nn.Linear(D, 6), nn.Tanh(), nn.Linear(6, CLASSES))
     problem = ModuleProblem(module, SAMPLES, OWNER, 2.0, smoothness=2.0)
-    assert faithful(problem, training_steps=3, payment_steps=4, start=problem.start).payments.steps == 4
+    assert (
+        faithful(
+            problem, variant="stepwise", training_steps=3, payment_steps=4, start=problem.start
+        ).payments.steps
+        == 4
+    )
 
 
 def test_a_coalition_is_the_problem_of_its_members_alone():
