@@ -145,8 +145,9 @@ class UnusableReport(BonafedError):
 class AskFailed(BonafedError):
     """`ask` failed as a whole, which says nothing about any agent; keeps what was reached.
 
-    `faithful(..., start=error.model, training_steps=those left)` goes on where this ended, of a problem
-    without the agents of `left_out`, if any.
+    By exchanges `faithful(..., resume=error.standing)` goes on where this ended; by steps
+    `faithful(..., start=error.model, training_steps=those left)` does, of a problem without the agents of
+    `left_out`, if any.
     """
 
     def __init__(
@@ -156,12 +157,15 @@ class AskFailed(BonafedError):
         model: NDArray[np.float64] | None = None,
         steps: int = 0,
         left_out: tuple[int, ...] = (),
+        standing: object = None,
+        unit: str = "steps of training",
     ) -> None:
         self.reason, self.where = reason, where
         self.model = model  # (P,) the last training model that was sent out
         self.steps = steps  # training steps that led to it
         self.left_out = left_out  # agents that this training left out
-        place = f" in {where}, after {steps:,} steps of training" if where else ""
+        self.standing = standing  # all that was reached by exchanges
+        place = f" in {where}, after {steps:,} {unit}" if where else ""
         super().__init__(f"asking the agents failed{place}: {reason}")
 
 

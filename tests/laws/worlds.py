@@ -33,7 +33,7 @@ POSTED_PRICE = catalogue.Entry(
 
 
 # what a miniature needs beside fewer rounds: nothing, for most
-QUICKER = {"faithful": [("faithful", "regulariser", 0.3)]}
+QUICKER = {"faithful": [("faithful", "regulariser", 0.3), ("faithful", "epsilon", 1e-6)]}
 # what makes a contract state numbers that follow from each other, where its example does not
 REDUNDANT = {"jsam": [("jsam", "eta", None), ("jsam", "expected_budget", 5.0)]}
 

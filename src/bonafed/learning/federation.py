@@ -226,6 +226,20 @@ class Federation(Protocol):
         ...
 
 
+def slopes_from(gradient: Callable[[Models], Models], task: Task) -> Floats:
+    """The answer to a task of `Slopes` by a client that computes gradients: at all nodes, times the way.
+
+    >>> work = Slopes(Objective(1.0), nodes=(0.0, 0.5, 1.0))
+    >>> task = Task("1", "ada", np.array([[0.0], [2.0]]), work)  # from 0 to 2, where F(w) = w^2/2
+    >>> slopes_from(lambda models: models, task)
+    array([[0., 2., 4.]])
+    """
+    assert isinstance(task.work, Slopes)
+    nodes, end = np.asarray(task.work.nodes)[:, None], np.asarray(task.models[-1])
+    answers = [gradient(start + nodes * (end - start)) * (end - start) for start in task.models[:-1]]
+    return np.array([answer.sum(1) for answer in answers]).reshape(len(answers), nodes.size)
+
+
 def checked_shares(tasks: Sequence[Task], shares: ArrayLike) -> Floats:
     """Shares in a sum of answers: (tasks,), or (tasks, m) with one per model."""
     parts = np.asarray(shares, dtype=np.float64)

@@ -174,11 +174,15 @@ class OnTheWay:
     """Reports as another agent does, and makes something else of its slopes along a way."""
 
     agent: Agent
-    lie: Callable[[Floats, Floats], Floats]  # nodes (t,), slopes (m, t) -> what it answers instead
+    lie: Callable[[Floats, Floats], Floats]  # nodes (t,), true slopes (m, t) -> what it answers instead
 
     def __call__(self, models: Floats, gradients: Floats) -> Floats | None:
         """What the other reports."""
         return self.agent(models, gradients)
+
+    def slopes(self, _models: Floats, nodes: Floats, truth: Floats) -> Floats:
+        """What it answers along the ways."""
+        return self.lie(nodes, truth)
 
 
 def inflate_slopes(factor: float) -> Agent:

@@ -107,14 +107,15 @@ class Aggregation:
             self._work, mix, where, lambda rows: request.models[rows], accept, self._problem.size
         )
 
-    def each(self, models: Floats, where: str) -> Floats:
-        """(m, K, P) report_j(models_i), of everybody; for what no sum can tell."""
+    def each(self, models: Floats, where: str) -> tuple[Floats, list[BadReport]]:
+        """(m, K, P) report_j(models_i) of everybody, for what no sum can tell; 0 and a `BadReport` of those
+        whose reports are no gradients."""
         request, rows = Request.at(models), np.arange(len(models))
-        out = np.empty((len(models), len(self._names), self._problem.size))
+        out = np.zeros((len(models), len(self._names), self._problem.size))
         with self._asking(where):
             tasks = [self._task(k, request.models, where, self._work) for k in range(len(self._names))]
             answers = self._federation.replies(tasks)
-        doubt: UnusableReport | None = None
+        bad_reports, doubt = list[BadReport](), None
         for k, task in enumerate(tasks):
             reply = answers[task.identifier]
             try:
@@ -124,11 +125,12 @@ class Aggregation:
                     out[:, k] = self._watch.accept(int(self._numbers[k]), reply, request, rows)
             except UnusableReport as bad:
                 if bad.certain:
-                    raise self._bad(k, where, bad.problem) from bad
-                doubt = bad
-        if doubt is not None:
+                    bad_reports.append(self._bad(k, where, bad.problem))
+                else:
+                    doubt = bad
+        if doubt is not None and not bad_reports:
             raise _led_astray(where, doubt) from doubt
-        return out
+        return out, bad_reports
 
     def slopes(
         self, starts: Floats, end: Floats, nodes: Floats, mix: Floats, where: str, check: CheckSlopes

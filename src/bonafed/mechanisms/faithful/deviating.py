@@ -2,6 +2,8 @@
 
 Whoever lies is not vouched for. A lie sees what the protocol sends the client and its own true gradient
 (`agents`); about losses, and when it trains for itself, a client that lies has no reason to deceive itself.
+Asked for slopes, it answers those of what it would report at the nodes, unless its lie has a method
+`slopes(models, nodes, truth)` of its own.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from bonafed.learning.federation import (
     Total,
 )
 from bonafed.learning.functions import usable_answer
-from bonafed.mechanisms.faithful.agents import Agent, OnTheWay
+from bonafed.mechanisms.faithful.agents import Agent
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,7 +97,12 @@ class Deviating:
         try:
             answer: object
             if isinstance(task.work, Slopes):
-                answer = self._slopes(task, task.work, agent)
+                aimed = getattr(agent, "slopes", None)  # a lie of its own about slopes
+                answer = (
+                    self._slopes(task, task.work, agent)
+                    if aimed is None
+                    else aimed(task.models.copy(), np.asarray(task.work.nodes), truth.values)
+                )
                 if isinstance(answer, Failure):
                     return answer
             else:
@@ -105,7 +112,7 @@ class Deviating:
         return usable_answer(answer, truth.values.shape, task.models.dtype)
 
     def _slopes(self, task: Task, work: Slopes, agent: Agent) -> Floats | Failure:
-        """The slopes of what the agent would report at the nodes, or what it makes of them."""
+        """The slopes of what the agent would report at the nodes."""
         ways = task.models[-1] - task.models[:-1]
         models = (task.models[:-1, None] + np.asarray(work.nodes)[:, None] * ways[:, None]).reshape(
             -1, task.models.shape[1]
@@ -118,5 +125,4 @@ class Deviating:
         if isinstance(lie, Failure):
             return lie
         reports = lie.values.reshape(len(ways), -1, ways.shape[1])
-        slopes = np.asarray((reports * ways[:, None]).sum(2))
-        return agent.lie(np.asarray(work.nodes), slopes) if isinstance(agent, OnTheWay) else slopes
+        return np.asarray((reports * ways[:, None]).sum(2))

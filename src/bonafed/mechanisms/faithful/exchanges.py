@@ -122,21 +122,18 @@ class Exchanges:
         try:
             if at.search is None or not self._trained(at):
                 return self._train(at)
-            at = at if at.payments else self._open_payments(at)
-            if self._open(at).size:
-                return self._search_payments(at)
-            return self._look_along(at)
-        except BadReport as bad:
-            if self.on_bad_report == "raise":
-                raise
-            if len(self.members(at)) <= 2:
-                raise bad.advised("leaving it out would leave one agent alone") from bad
-            return self._without(at, bad)
+            return self._pay(at if at.payments else self._open_payments(at))
         except AskFailed as failed:
             without = tuple(bad.agent for bad in at.bad_reports)
             raise AskFailed(
-                failed.reason, failed.where, failed.model, failed.steps, without
+                failed.reason, failed.where, failed.model, failed.steps, without, at, "exchanges"
             ) from failed.__cause__
+
+    def _pay(self, at: Standing) -> Standing:
+        try:
+            return self._search_payments(at) if self._open(at).size else self._look_along(at)
+        except BadReport as bad:
+            return self._without(replace(at, exchanges=at.exchanges + 1), [bad])
 
     def describe(self, at: Standing) -> str:
         """What is being done, and how far it has come against where it ends."""
@@ -189,20 +186,27 @@ class Exchanges:
         reports, _ = self._reports(at, part, self._known(at, members))
         reports.send(trials[0], at.exchanges)
         answers = np.zeros((len(trials), self.problem.agents, self.problem.size))
-        answers[:, members] = reports.each(trials, where)
-        at = replace(at, exchanges=at.exchanges + 1, training=at.training + 1)
+        answers[:, members], bad_reports = reports.each(trials, where)
+        following = self._trained_on(at, trials, answers)
+        return self._without(following, bad_reports) if bad_reports else following
+
+    def _trained_on(self, at: Standing, trials: Floats, answers: Floats) -> Standing:
+        """After an answer (t, K, P) to the trials."""
         gradients = _mixed(self._weights(at), answers)
         if at.search is None or at.log is None:
-            log = Log(trials, answers, np.array([-1]))
-            return replace(at, log=log, search=Search.at(trials[0], gradients[0]))
-        search, pairs = at.search.after(trials, gradients, self._goal(at))
-        origins = np.full(len(trials), -1)
-        origins[list(pairs)] = at.log.place(at.search.model)
-        log = Log(
-            np.concatenate([at.log.models, trials]), np.concatenate([at.log.reports, answers]),
-            np.concatenate([at.log.origins, origins]),
+            log, search = Log(trials, answers, np.array([-1])), Search.at(trials[0], gradients[0])
+        else:
+            search, pairs = at.search.after(trials, gradients, self._goal(at))
+            origins = np.full(len(trials), -1)
+            origins[list(pairs)] = at.log.place(at.search.model)
+            log = Log(
+                np.concatenate([at.log.models, trials]), np.concatenate([at.log.reports, answers]),
+                np.concatenate([at.log.origins, origins]),
+            )  # fmt: skip
+        return replace(
+            at, exchanges=at.exchanges + 1, training=at.training + 1, log=log, search=search,
+            model=search.best_model,
         )  # fmt: skip
-        return replace(at, log=log, search=search, model=search.best_model)
 
     def _known(self, at: Standing, members: Sequence[int]) -> dict[int, Known]:
         """What everybody has said in training, and at the best models of payments."""
@@ -354,13 +358,14 @@ class Exchanges:
 
     # those who are left out -------------------------------------------------------------------------------
 
-    def _without(self, at: Standing, bad: BadReport) -> Standing:
-        """Without the agent of a bad report; what the others said in training stands."""
-        at = replace(
-            at, exchanges=at.exchanges + 1, payments=(), said=None, bad_reports=(*at.bad_reports, bad)
-        )
-        if at.log is None:
-            return at
+    def _without(self, at: Standing, bad_reports: Sequence[BadReport]) -> Standing:
+        """Without those whose reports are no gradients; what the others said in training stands."""
+        if self.on_bad_report == "raise":
+            raise bad_reports[0]
+        at = replace(at, payments=(), said=None, bad_reports=(*at.bad_reports, *bad_reports))
+        if len(self.members(at)) < 2:
+            raise bad_reports[0].advised("leaving it out would leave one agent alone")
+        assert at.log is not None  # there was an exchange
         search = at.log.search(self._weights(at))
         return replace(at, search=search, model=search.best_model)
 

@@ -68,6 +68,7 @@ def faithful(
     step_share: float | None = None,
     rule: PaymentRule | None = None,
     start: Floats | None = None,
+    resume: Standing | None = None,
     on_bad_report: BadReportPolicy = "raise",
     check_reports: ReportCheck = "gradients",
     on_step: OnStep | None = None,
@@ -78,7 +79,8 @@ def faithful(
     The reports are those of a `federation`, whose clients agreed on what `problem` says of their losses, or
     of the problem's own samples. `agents` holds those who deviate, by number. `epsilon` is the certified
     error of a payment in units of loss. `on_step` is called after every exchange, or step of phase I, and
-    `on_left_out` once an agent is left out.
+    `on_left_out` once an agent is left out. Exchanges that were interrupted (`AskFailed.standing`) can be
+    resumed, and end with the same bits.
 
     Of the stepwise variants `training_steps` is T_1 (1500), `payment_steps` T_2, a minimum (20),
     `step_share` theta in (0, 1] of the largest safe step (1) and `rule` how payments are integrated
@@ -98,7 +100,12 @@ def faithful(
             require_stepwise(name, value)
         accuracy = checks.positive("epsilon", epsilon)
         course = Exchanges(problem, clients, accuracy, None, on_bad_report, check_reports)
-        return _by_exchanges(course, start, on_step, on_left_out)
+        return _by_exchanges(
+            course, course.begin(start) if resume is None else resume, on_step, on_left_out
+        )
+    if resume is not None:
+        reason = f'must not be given with variant = "{chosen}", whose steps go on from start'
+        raise InvalidValue("resume", reason, "a standing")
     values: dict[str, Any] = {
         name: default if given[name] is None else given[name] for name, default in STEPWISE.items()
     }
@@ -111,15 +118,14 @@ def faithful(
 
 
 def _by_exchanges(
-    course: Exchanges, start: Floats | None, on_step: OnStep | None, on_left_out: OnLeftOut | None
+    course: Exchanges, at: Standing, on_step: OnStep | None, on_left_out: OnLeftOut | None
 ) -> Outcome:
-    at = course.begin(start)
     while not at.done:
         before, at = at, course.advance(at)
-        if len(at.bad_reports) > len(before.bad_reports):
+        for bad in at.bad_reports[len(before.bad_reports) :]:
             if on_left_out is not None:
-                on_left_out(at.bad_reports[-1])
-        elif on_step is not None:
+                on_left_out(bad)
+        if on_step is not None:
             assert at.search is not None  # there was an exchange
             on_step(at.exchanges, at.model, at.search.norm)
     return outcome_of(at, _losses(course.problem, at.model))
