@@ -20,7 +20,7 @@ from bonafed.learning.problems.convex import Ints, Problem
 from bonafed.learning.problems.federation import ProblemFederation
 from bonafed.mechanisms.faithful.agents import Agent
 from bonafed.mechanisms.faithful.deviating import Deviating
-from bonafed.mechanisms.faithful.reports import Request, Testimony, Watch
+from bonafed.mechanisms.faithful.reports import Hearing, Request, Watch
 
 CheckSlopes = Callable[[int, Ints, Floats], None]  # agent, its rows, its answer: refuses it, or not
 
@@ -58,7 +58,7 @@ class Aggregation:
         self,
         problem: Agreed,
         agents: Mapping[int, Agent] | None = None,
-        watch: Watch | Testimony | None = None,
+        watch: Watch | Hearing | None = None,
         *,
         federation: Federation | None = None,
         objective: Objective | None = None,

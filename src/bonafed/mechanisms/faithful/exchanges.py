@@ -14,7 +14,7 @@ An exchange is one message to every agent and its answer.
 So P_k is within [VCG - epsilon, VCG + epsilon/2], and what k's reports of the training can change besides
 w, where the others' searches begin and which pairs they know, is inside of that.
 
-Reports are held against all that is kept of the same agent's (`reports.Testimony`). Whoever contradicts
+Reports are held against all that is kept of the same agent's (`reports.Hearing`). Whoever contradicts
 what was agreed on stops the protocol or is left out: the others' reports of the training stand, and the
 search goes on from the best of their models, with their weights. If all pass, nobody can keep a search
 from its end (`quasi_newton`, theory C3.6). What an agent left out owes if it keeps the last model it was
@@ -38,9 +38,10 @@ from bonafed.learning.federation import Federation, Objective
 from bonafed.learning.problems.agreed import Agreed, Members, require_others
 from bonafed.learning.problems.convex import Ints
 from bonafed.mechanisms.faithful.asking import Aggregation
+from bonafed.mechanisms.faithful.interpolation import contradiction
 from bonafed.mechanisms.faithful.outcome import BadReportPolicy, Ending, LeftOut, for_all
 from bonafed.mechanisms.faithful.quasi_newton import Curvature, Search
-from bonafed.mechanisms.faithful.reports import Known, ReportCheck, Testimony
+from bonafed.mechanisms.faithful.reports import Hearing, Known, ReportCheck
 from bonafed.mechanisms.faithful.segment import Nodes, Way, nodes_for, require_slopes
 from bonafed.mechanisms.faithful.vcg import Payments
 
@@ -115,7 +116,7 @@ class Exchanges:
 
     def advance(self, at: Standing) -> Standing:
         """One exchange; if somebody is left out, the others' reports of the training stand."""
-        at = self._exchange(at)
+        at = self._judged(self._exchange(at))
         return replace(at, done=at.ending is not None or (not self.pays and self._trained(at)))
 
     def _exchange(self, at: Standing) -> Standing:
@@ -158,10 +159,8 @@ class Exchanges:
         weights[members] = self._part(members).weights
         return weights
 
-    def _reports(
-        self, at: Standing, part: Agreed, known: dict[int, Known]
-    ) -> tuple[Aggregation, Testimony]:
-        heard = Testimony(self.problem, self.check_reports, known)
+    def _reports(self, at: Standing, part: Agreed, known: dict[int, Known]) -> tuple[Aggregation, Hearing]:
+        heard = Hearing(self.problem, self.check_reports, known)
         reports = Aggregation(part, None, heard, federation=self.federation, objective=self.objective)
         reports.send(at.model, at.exchanges)
         return reports, heard
@@ -180,8 +179,6 @@ class Exchanges:
         members, where = self.members(at), f"exchange {at.exchanges + 1} (training)"
         part = self._part(members)
         curvature = Curvature(part.regulariser, part.smoothness)
-        if at.search is not None and at.search.stuck(curvature):
-            raise Diverged(self._stuck("training", at))
         trials = at.model[None] if at.search is None else at.search.trials(curvature)
         reports, _ = self._reports(at, part, self._known(at, members))
         reports.send(trials[0], at.exchanges)
@@ -255,8 +252,6 @@ class Exchanges:
         trials, rows = list[Floats](), list[int]()
         for i in open_ones.tolist():
             curvature = Curvature((1 - p[i]) * part.regulariser, (1 - p[i]) * part.smoothness)
-            if at.payments[i].stuck(curvature):
-                raise Diverged(self._stuck("payments", at))
             trials.append(at.payments[i].trials(curvature))
             rows += [i] * len(trials[-1])
         models, runs = np.concatenate(trials), np.array(rows)
@@ -311,7 +306,7 @@ class Exchanges:
         )  # fmt: skip
 
     def _way(
-        self, at: Standing, heard: Testimony, members: list[int], k: int, starts: Floats, ways: Floats,
+        self, at: Standing, heard: Hearing, members: list[int], k: int, starts: Floats, ways: Floats,
         bend: Floats, rows: Ints,
     ) -> Way:  # fmt: skip
         """What is known of a member's slopes."""
@@ -369,16 +364,47 @@ class Exchanges:
         search = at.log.search(self._weights(at))
         return replace(at, search=search, model=search.best_model)
 
-    def _stuck(self, what: str, at: Standing) -> str:
-        believed = self.check_reports == "gradients"
-        return (
-            f"{what} does not converge after {at.exchanges} exchanges: true gradients, and all that pass "
-            "the checks, halve their norm sooner; "
-            + (
-                "nobody can be named: within the agreed precision all reports are gradients of some loss"
-                if believed
-                else 'nobody is named, as reports are believed: check_reports = "gradients" does'
+    def _judged(self, at: Standing) -> Standing:
+        """Where a search does not progress, look for who contradicts itself in more than two reports."""
+        part = self._part(self.members(at))
+        mu, smooth, p = part.regulariser, part.smoothness, part.weights
+        searches = [(at.search, 1.0)] if not at.payments else list(zip(at.payments, 1 - p, strict=True))
+        slow = [(search, share) for search, share in searches if search is not None and search.careful]
+        if not slow or at.ending is not None:
+            return at
+        what = "payments" if at.payments else "training"
+        if self.check_reports == "gradients" and (bad := self._contradictions(at, part, what)):
+            return self._without(at, bad)
+        if any(search.stuck(Curvature(share * mu, share * smooth)) for search, share in slow):
+            raise Diverged(self._why_stuck(what, at))
+        return at
+
+    def _contradictions(self, at: Standing, part: Agreed, what: str) -> list[BadReport]:
+        """The members whose reports are gradients of no loss as agreed on, though any two could be."""
+        members, names = self.members(at), self.federation.members.names
+        checks, bad_reports = Hearing(self.problem, self.check_reports), list[BadReport]()
+        known = self._known(at, members)
+        for k in members:
+            if names[k] in self.federation.vouched:
+                continue
+            models, reports = known[k]
+            scale = checks.scale(models[0], reports[0], np.linalg.norm(models, axis=1))
+            excess = contradiction(
+                models, reports, part.regulariser, part.smoothness, part.precision * scale
             )
+            if excess > 0:
+                text = f"gradients of no one loss: going around some of its models gains {excess:.3g}"
+                where = f"exchange {at.exchanges} ({what})"
+                bad_reports.append(BadReport(k, where, text, at.model, name=names[k]))
+        return bad_reports
+
+    def _why_stuck(self, what: str, at: Standing) -> str:
+        why = "nobody can be named: within the agreed precision all reports are gradients of some loss"
+        if self.check_reports != "gradients":
+            why = 'nobody is named, as reports are believed: check_reports = "gradients" does'
+        return (
+            f"{what} does not converge to epsilon = {self.epsilon:g} in {at.exchanges} exchanges: true "
+            f"gradients, and all that pass the checks, halve their norm sooner; {why}"
         )
 
 
@@ -395,7 +421,7 @@ def _mixed_rows(mixes: Floats, reports: Floats) -> Floats:
     return np.stack([_mixed(mix, reports[None])[0] for mix in mixes])
 
 
-def _remember(said: Floats, heard: Testimony, row: int) -> None:
+def _remember(said: Floats, heard: Hearing, row: int) -> None:
     """Keep what agents that are not vouched for reported for a row of the request."""
     for agent, (rows, values) in heard.heard.items():
         at = np.flatnonzero(rows == row)

@@ -362,6 +362,19 @@ class FaithfulLearning(Answers):
         totals: dict[str, Cell] = {"payments in all": float(settlement.payment.sum())}
         if error is not None:
             totals["payments below VCG by at most"] = error
+        facts: dict[str, Any] = {}
+        if outcome.exchanges is not None:
+            residual = float(outcome.payments.error.max())
+            totals |= {
+                "of this left of the models without each": residual,
+                "of this integration": outcome.integration_error,
+                "distance to Gauss-Legendre": outcome.gauss_distance,
+                "exchanges": outcome.exchanges,
+            }
+            facts = {
+                "exchanges": outcome.exchanges, "training_exchanges": outcome.training_steps,
+                "residual_error": residual, "gauss_distance": outcome.gauss_distance,
+            }  # fmt: skip
         return Statement(
             "faithful", names, charged(settlement.payment, DECIMALS), unit="loss", decimals=DECIMALS,
             columns=columns_of(settlement, self.problem.weights), forms=FORMS, totals=totals,
@@ -369,7 +382,7 @@ class FaithfulLearning(Answers):
             facts={
                 "payments": settlement.payment.tolist(), "payment_steps": outcome.payments.steps,
                 "certified_error": error, "integration_error": outcome.integration_error,
-                "training_error": finite_or_none(outcome.training_error), "left_out": left_out,
+                "training_error": finite_or_none(outcome.training_error), "left_out": left_out, **facts,
             },
         )  # fmt: skip
 

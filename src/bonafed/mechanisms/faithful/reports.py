@@ -191,7 +191,7 @@ class Known(NamedTuple):
     reports: Floats  # (n, P)
 
 
-class Testimony(_Checks):
+class Hearing(_Checks):
     """Checks every report of an exchange against all that is kept of what the same agent said before.
 
     Where exchanges are few, the reports of the whole training are kept, as the payments begin with them. So

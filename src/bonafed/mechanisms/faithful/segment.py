@@ -84,8 +84,9 @@ def nodes_for(rise: Floats, bend: Floats, allowed: Floats) -> Nodes:
     with np.errstate(invalid="ignore"):  # no rise and R unknown is 0 times inf: one piece is enough
         by_bend = np.sqrt(np.maximum(rise, 0.0) * bend / (12 * allowed))
         by_rise = np.maximum(rise, 0.0) / (2 * allowed)
-    needed = float(np.max(np.fmin(by_bend, by_rise), initial=0.0))
-    return Nodes(max(1, math.ceil(min(needed * (1 + 1e-9), MOST_PIECES))))
+    needed = math.ceil(min(float(np.max(np.fmin(by_bend, by_rise), initial=1.0)), MOST_PIECES))
+    short = bool((quadrature_bound(needed, rise, bend) > allowed).any())  # by rounding
+    return Nodes(needed + 1 if short and needed < MOST_PIECES else needed)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

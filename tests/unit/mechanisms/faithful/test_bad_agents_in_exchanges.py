@@ -252,3 +252,41 @@ def test_an_ask_that_fails_says_who_was_left_out_before(held):
     done = faithful(*problem, **GOING_ON, resume=failed.value.standing)
     assert [out.agent for out in done.left_out] == [1]
     within_certificate(held, done, [0, 2, 3])
+
+
+def turning(seed, mu, size=40):
+    """Three agents; the last reports a field that turns: any two of its reports are consistent."""
+    rng = np.random.default_rng(seed)
+    basis, planes = np.linalg.qr(rng.standard_normal((size, size)))[0], np.zeros((size, size))
+    for i, angle in enumerate(rng.uniform(0, np.pi, size // 2)):
+        cos, sin = np.cos(angle), np.sin(angle)
+        planes[2 * i : 2 * i + 2, 2 * i : 2 * i + 2] = [[cos, -sin], [sin, cos]]
+    field = (1 + mu) / 2 * np.eye(size) + 0.99 * (1 - mu) / 2 * basis @ planes @ basis.T
+    linear, bends = rng.standard_normal((3, size)), mu + 0.5 * rng.uniform(0, 1, (3, size))
+
+    def ask(sent):
+        return {k: (w @ field.T if k == 2 else w * bends[k]) - linear[k] for k, w in sent.items()}
+
+    agreed = {"size": size, "regulariser": mu, "smoothness": 1.0, "precision": 1e-9, "gradient_bound": 20.0}
+    return asked_problem(ask, [0.05, 0.05, 0.9], **agreed)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("mu", [0.01, 0.001])
+def test_a_search_that_does_not_progress_names_whose_reports_are_gradients_of_no_loss(seed, mu):
+    problem, federation = turning(seed, mu)
+    with pytest.raises(BadReport, match=r"agent 2 in .* got gradients of no one loss"):
+        faithful(problem, federation, epsilon=1e-4)
+    done = faithful(problem, federation, epsilon=1e-4, on_bad_report="leave out")
+    assert [out.agent for out in done.left_out] == [2]
+    assert done.payments.error.max() <= 1e-4
+
+
+def test_where_nobody_can_be_named_plain_steps_lead_to_the_end(monkeypatch):
+    """The same field, not looked at in cycles: plain steps beside the others, until it is small."""
+    monkeypatch.setattr("bonafed.mechanisms.faithful.exchanges.contradiction", lambda *_: 0.0)
+    problem, federation = turning(0, 0.01)
+    done = faithful(problem, federation, epsilon=1e-4)
+    assert done.left_out == ()
+    assert done.payments.error.max() <= 0.5e-4
+    assert done.training_error <= 1e-4 * 0.05
