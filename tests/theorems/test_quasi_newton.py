@@ -79,7 +79,7 @@ def test_careful_requests_hold_the_plain_step_from_the_best_model():
     assert search.model.tolist() == [0.0, 0.0]  # back at the model of the smallest gradient
     assert search.trials(curvature)[1].tolist() == [-0.5, 0.0]
     better, _ = search.after(search.trials(curvature), np.array([[9.0, 9.0], [0.4, 0.0]]), 1e-3)
-    assert better.model.tolist() == [-0.5, 0.0]
+    assert better.best_model.tolist() == [-0.5, 0.0]
     assert not better.careful  # the gradient has halved
 
 

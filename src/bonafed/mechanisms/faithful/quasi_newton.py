@@ -9,14 +9,14 @@ of the Hessian (Nocedal 1980), and the next model is x - H g. There are no value
                  the model where it is, but its pair (s, y) is known now, and the next one differs
     first        without a pair the scale is unknown: plain steps 1/L, 4/L, 16/L and 64/L in one request
     near         no step is longer than |g|/mu: the minimum is not farther away
-    careful      if |g| has not halved in twelve requests, the search goes back to the model of its smallest
-                 |g|, every request holds the plain step x - g/L as well, and the smaller |g| of both is
-                 kept if it is smaller than before
+    careful      if |g| has not halved in twelve requests, every further one holds, until it has, the plain
+                 step x - g/L from the model of the smallest |g| so far as well, and every twelve requests
+                 the search goes back to that model
 
 A plain step shrinks |g| by 1 - mu/L at least, even if the answers are sums of reports that are gradients of
 nothing but pass the checks of theory C3.4 (C3.6). So a search of which nothing can be said falls back to
-plain steps by itself, and whoever answers consistently cannot keep it from its end: |g| halves within
-12 + ln 2 L/mu requests. If it does not in twice that, `stuck` says so.
+plain steps by itself, and whoever answers consistently cannot keep it from its end: the smallest |g| halves
+within 12 + ln 2 L/mu requests. If it does not in twice that, the search is `stuck`.
 
 A search is a frozen value; `trials` are the models of the next request and `after` the search that follows.
 """
@@ -74,7 +74,7 @@ class Search:
 
     @property
     def careful(self) -> bool:
-        """Whether requests hold the plain step as well."""
+        """Whether requests hold a plain step as well."""
         return self.since >= PATIENCE
 
     def stuck(self, curvature: Curvature) -> bool:
@@ -83,13 +83,16 @@ class Search:
 
     def trials(self, curvature: Curvature) -> Floats:
         """(t, P) the models of the next request."""
-        plain = -self.gradient / curvature.smoothness
         if not len(self.steps):
+            plain = -self.gradient / curvature.smoothness
             return np.stack([self.model + length * plain for length in FIRST])
         step = _direction(self.gradient, self.steps, self.changes)
         most = norm(self.gradient) / curvature.convexity
-        trial = self.model + step * min(1.0, most / max(norm(step), math.ulp(0.0)))
-        return np.stack([trial, self.model + plain] if self.careful else [trial])
+        step = step * min(1.0, most / max(norm(step), math.ulp(0.0)))
+        trials = [self.model + step]
+        if self.careful:
+            trials.append(self.best_model - self.best_gradient / curvature.smoothness)
+        return np.stack(trials)
 
     def after(self, models: Floats, gradients: Floats, target: float) -> tuple[Search, Sequence[int]]:
         """The search after an answer, and which trials make pairs with the model they began at.
@@ -101,28 +104,27 @@ class Search:
         known = self
         if norms[least] < self.norm:
             known = replace(known, best_model=models[least], best_gradient=gradients[least])
-        chosen, accepted = self._choose(models, gradients, norms, target)
-        rows = range(len(models)) if len(self.steps) else [chosen]  # the first ones are on one line
-        steps = np.concatenate([self.steps, *(models[[i]] - self.model for i in rows)])
-        changes = np.concatenate([self.changes, *(gradients[[i]] - self.gradient for i in rows)])
-        known = replace(known, steps=steps[-MEMORY:], changes=changes[-MEMORY:])
+        own = len(models) - self.careful  # the last one is the plain step from elsewhere
+        chosen, accepted = self._choose(models[:own], gradients[:own], target)
+        known = replace(
+            known, steps=np.concatenate([self.steps, models[[chosen]] - self.model])[-MEMORY:],
+            changes=np.concatenate([self.changes, gradients[[chosen]] - self.gradient])[-MEMORY:],
+        )  # fmt: skip
         if accepted:
             known = replace(known, model=models[chosen], gradient=gradients[chosen])
         halved = known.norm <= self.mark / 2
-        known = replace(
-            known, mark=known.norm if halved else self.mark, since=0 if halved else self.since + 1
-        )
-        if known.careful:
+        since = 0 if halved else self.since + 1
+        known = replace(known, mark=known.norm if halved else self.mark, since=since)
+        if since and since % PATIENCE == 0:
             known = replace(known, model=known.best_model, gradient=known.best_gradient)
-        return known, rows
+        return known, [chosen]
 
-    def _choose(
-        self, models: Floats, gradients: Floats, norms: list[float], target: float
-    ) -> tuple[int, bool]:
+    def _choose(self, models: Floats, gradients: Floats, target: float) -> tuple[int, bool]:
         """Which trial to go on with, and whether it is accepted as the next model."""
+        norms = [norm(g) for g in gradients]
         least = int(np.argmin(norms))
-        if norms[least] <= target or self.careful:
-            return least, norms[least] < norm(self.gradient)
+        if norms[least] <= target:
+            return least, True
         ways = models - self.model
         ends, begins = (gradients * ways).sum(1), (ways * self.gradient).sum(1)
         kept = np.abs(ends) / np.maximum(np.linalg.norm(ways, axis=1), math.ulp(0.0))
