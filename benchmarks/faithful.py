@@ -77,7 +77,7 @@ class Others:
     def __call__(self, flat: Floats) -> tuple[float, Floats]:
         """Value and gradient, one pass each way."""
         rows = np.arange(self.y.size)
-        z = self.x @ flat.reshape(FEATURES, CLASSES)
+        z = self.x @ flat.reshape(self.x.shape[1], CLASSES)
         z -= z.max(1, keepdims=True)
         right = z[rows, self.y]
         np.exp(z, out=z)

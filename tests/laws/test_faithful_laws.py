@@ -11,8 +11,11 @@ import pytest
 from bonafed.mechanisms.faithful import random_clusters
 from bonafed.mechanisms.faithful.cheating import AgentData, Case, Charge, Terms, attack, prepare
 from bonafed.mechanisms.faithful.cheating_claims import verdicts
+from bonafed.mechanisms.faithful.exchanges import Exchanges
+from bonafed.mechanisms.faithful.playing import run_out
 
 FAITHFUL, EFFICIENT, JOINING, BALANCED = "faithfulness", "efficiency", "participation", "budget balance"
+CERTIFIED = "certificates"
 ALL = (FAITHFUL, EFFICIENT, JOINING, BALANCED)
 AGENTS = 5
 
@@ -43,8 +46,9 @@ PROBLEMS = {
     "ridge, unequal weights": lambda: holdings("ridge", np.array([0.3, 0.25, 0.2, 0.15, 0.1])),
 }
 CLAIMS = {
-    "corrected": ALL,
-    "left": ALL,
+    "exchanges": (*ALL, CERTIFIED),
+    "stepwise": (*ALL, CERTIFIED),
+    "left": (*ALL, CERTIFIED),
     "clusters": (FAITHFUL, EFFICIENT, JOINING),  # not balanced (F-D11)
     "printed": (EFFICIENT, JOINING, BALANCED),  # not faithful (F-E3)
     "fedavg": (EFFICIENT, JOINING, BALANCED),  # not faithful: that is where the paper begins
@@ -60,7 +64,7 @@ def judged(case, agents=(0, 3)):
 @pytest.mark.parametrize("variant", CLAIMS)
 def test_no_claim_is_found_violated(variant, problem):
     found = judged(prepare(PROBLEMS[problem](), terms(variant)))
-    assert set(found) == set(ALL)
+    assert set(found) == {*ALL, *CLAIMS[variant]}
     for claim in CLAIMS[variant]:
         assert found[claim].holds, found[claim]
         assert found[claim].tries > 0
@@ -84,13 +88,57 @@ class Refund(Case):
 
 
 def changed(kind):
-    """A case of the corrected variant as another class."""
-    case = prepare(holdings("softmax"), terms("corrected"))
+    """A case of the stepwise variant as another class."""
+    case = prepare(holdings("softmax"), terms("stepwise"))
     return kind(**{name: getattr(case, name) for name in case.__dataclass_fields__})
 
 
+class Hasty(Exchanges):
+    """Searches for the models without each agent for one exchange, and certifies what it has promised."""
+
+    def _open(self, at):
+        searched = at.exchanges > at.training
+        return np.arange(0) if searched else super()._open(at)
+
+    def _residuals(self, at, part):
+        return np.minimum(super()._residuals(at, part), self.epsilon / 2)
+
+
+class Idle(Hasty):
+    """Does not search for them at all."""
+
+    def _open(self, at):
+        return np.arange(0)
+
+
+def impatient(kind, course):
+    """A protocol by exchanges that stops its searches for payments early."""
+
+    class Early(Case):
+        def course(self, agents, check="gradients"):
+            whole = super().course(agents, check)
+            return course(**{name: getattr(whole, name) for name in whole.__dataclass_fields__})
+
+    case = prepare(holdings(kind), terms("exchanges"))
+    fields = {name: getattr(case, name) for name in case.__dataclass_fields__}
+    early = Early(**fields)
+    return replace(early, truth=run_out(case.problem, early.course({})))
+
+
+class Credulous(Case):
+    """Believes whatever it is answered, slopes as well."""
+
+    def course(self, agents, check="gradients"):
+        return super().course(agents, "numbers")
+
+
+def credulous(kind):
+    case = prepare(holdings(kind), terms("exchanges"))
+    return Credulous(**{name: getattr(case, name) for name in case.__dataclass_fields__})
+
+
 def undertrained():
-    case = prepare(holdings("softmax"), terms("corrected"))
+    case = prepare(holdings("softmax"), terms("stepwise"))
     return replace(case, model=0.9 * case.model, losses=case.problem.losses(0.9 * case.model[None])[0])
 
 
@@ -104,6 +152,12 @@ CONTROLS = {
     "refunds": (BALANCED, lambda: changed(Refund)),
     "clusters": (BALANCED, lambda: prepare(holdings("softmax"), terms("clusters"))),
     "not trained to the end": (EFFICIENT, undertrained),
+    "no searches for payments": (FAITHFUL, lambda: impatient("softmax", Idle)),
+    "no searches for payments, ridge": (FAITHFUL, lambda: impatient("ridge", Idle)),
+    "one exchange for payments": (CERTIFIED, lambda: impatient("softmax", Hasty)),
+    "one exchange for payments, ridge": (CERTIFIED, lambda: impatient("ridge", Hasty)),
+    "slopes are believed": (CERTIFIED, lambda: credulous("softmax")),
+    "slopes are believed, ridge": (CERTIFIED, lambda: credulous("ridge")),
 }
 
 

@@ -117,7 +117,7 @@ def slow_exchanges(problem, epsilon, bend):
     for k, search in enumerate(walks):
         d = w - search.best[0]
         rise = sum(p[j] * (report(j, w) - report(j, search.best[0])) @ d for j in agents if j != k)
-        while max(rise, 0) / pieces * min(bend(d) / pieces / 8, 0.5) > epsilon / 2 * p[k]:
+        while max(rise, 0) / pieces * min(bend(d) / pieces / 12, 0.5) > epsilon / 2 * p[k]:
             pieces += 1
     payments, errors = np.zeros(len(walks)), np.zeros(len(walks))
     for k, search in enumerate(walks):
@@ -128,5 +128,5 @@ def slow_exchanges(problem, epsilon, bend):
         ]
         for a, b in pairwise(phi):
             payments[k] += (a + b) / 2 / pieces / p[k]
-            errors[k] += (b - a) / pieces * min(bend(d) / pieces / 8, 0.5) / p[k]
+            errors[k] += (b - a) / pieces * min(bend(d) / pieces / 12, 0.5) / p[k]
     return w, payments, residuals, errors, exchanges

@@ -24,12 +24,12 @@ def findings(out):
     return {finding["claim"]: finding for finding in json.loads(out)["findings"]}
 
 
-def test_no_deviation_pays_and_under_averaging_many_do(audit):
-    code, out, err = audit(*SMALL, "--json")
+def test_no_deviation_pays_by_plain_steps_and_under_averaging_many_do(audit):
+    code, out, err = audit(*SMALL, "--variant", "stepwise", "--json")
     assert (code, err) == (0, "")
     said = json.loads(out)
     assert said["passed"]
-    assert [*findings(out)] == CLAIMS
+    assert [*findings(out)] == [*CLAIMS, "certificates"]
     assert said["agents"] == 4
     tried = {deviation["name"]: deviation for deviation in said["deviations"]}
     wanted = {
@@ -51,12 +51,52 @@ def test_no_deviation_pays_and_under_averaging_many_do(audit):
     assert pair["gain"] > 0  # shown, and no violation
 
 
-def test_the_tables_say_what_pays_and_what_does_not(audit):
+def test_no_deviation_pays_by_exchanges_and_who_is_recognised_is_told(audit):
+    code, out, err = audit(*SMALL, "--json")
+    assert (code, err) == (0, "")
+    said = json.loads(out)
+    assert said["passed"]
+    assert [*findings(out)] == [*CLAIMS, "certificates"]
+    assert said["training_steps"] < said["exchanges"] <= 30
+    truth = said["truth"][3]
+    for deviation in said["deviations"]:
+        assert not deviation["pays"]
+        assert deviation["allowed"] <= 2.5e-4
+        if deviation["loss"] is not None:
+            gain = truth["loss"] + truth["payment"] - deviation["loss"] - deviation["payment"]
+            assert deviation["gain"] == pytest.approx(gain, abs=1e-12)
+    tried = {deviation["name"]: deviation for deviation in said["deviations"]}
+    assert tried["zeros"]["recognised_in"] == "exchange 2 (training)"
+    assert tried["slopes times 3"]["recognised_in"] == f"exchange {said['exchanges']} (the way)"
+    assert tried["slopes times 3, believed"]["believed"]
+    assert tried["1.5 x its gradient"]["recognised_in"] is None
+    assert tried["3 x its gradient"]["pays_under_fedavg"]
+    assert tried["zeros"]["gain_under_fedavg"] < 0
+
+
+def test_the_tables_of_exchanges_say_who_is_recognised(audit):
     code, out, err = audit(*SMALL)
     assert (code, err) == (0, "")
     text = " ".join(out.replace("\u2502", " ").split())
     for part in (
-        "Audit of faithful learning (corrected)",
+        "Audit of faithful learning (exchanges)",
+        "A gain counts above the certified errors of both runs, 2.5 epsilon = 0.00025 at most",
+        "payments are within their certificates of exact ones",
+        "Lies that are recognised; the protocol goes on without the agent",
+        "zeros exchange 2 (training) the others' model",
+        "Had they been believed, the best of them would have gained",
+    ):
+        assert part in text
+    assert "VIOLATED" not in out
+    assert ", believed" not in out
+
+
+def test_the_tables_say_what_pays_and_what_does_not(audit):
+    code, out, err = audit(*SMALL, "--variant", "stepwise")
+    assert (code, err) == (0, "")
+    text = " ".join(out.replace("\u2502", " ").split())
+    for part in (
+        "Audit of faithful learning (stepwise)",
         "4 agents, 150 samples of synthetic",
         "A gain counts above 2 epsilon = 0.0002 and the integration error",
         "What agent 3 reports",
@@ -130,7 +170,7 @@ def test_named_owners_and_ridge_regression(audit):
     said = json.loads(out)
     assert said["agents"] == 20
     diverged = [deviation for deviation in said["deviations"] if deviation["loss"] is None]
-    assert all("diverges" in deviation["end"] and deviation["gain"] is None for deviation in diverged)
+    assert all("the run stops" in deviation["end"] and deviation["gain"] is None for deviation in diverged)
 
 
 def test_own_data_from_a_file(audit):
@@ -149,7 +189,7 @@ def test_images_are_pooled_and_digits_need_ten_agents(audit):
     assert "10 agents, 300 samples of digits, 50 parameters" in out.replace("\n", " ")
 
 
-@pytest.mark.parametrize("variant", ["corrected", "fedavg"])
+@pytest.mark.parametrize("variant", ["exchanges", "stepwise", "fedavg"])
 def test_a_plot_of_the_gains(audit, variant):
     audit(*FEW, "--variant", variant, "--plot", "gains.png")
     assert Path("gains.png").read_bytes().startswith(b"\x89PNG")
@@ -233,7 +273,10 @@ BAD = [
         ["--variant", "clusters", "--clusters", "1"],
         "clusters must be at least 2: without everybody",
     ),
-    (["--variant", "vcg"], "variant must be one of corrected, left, printed, fedavg, clusters, private"),
+    (
+        ["--variant", "vcg"],
+        "variant must be one of exchanges, stepwise, left, printed, fedavg, clusters, private",
+    ),
     (["--plot", "no/x.png"], "output must be in an existing folder, got no/x.png"),
 ]
 

@@ -3,12 +3,14 @@
 An agent is a function (models (m, P), true gradients (m, P)) -> reports (m, P), or None for no report: it
 sees what the protocol sends it and its own data, nothing else. Each function below makes one; `collude`
 makes two that act together. They fit `faithful(..., agents={number: agent})`, and any mechanism that asks
-for gradients.
+for gradients. Asked for slopes, an agent answers those of what it would report there; `OnTheWay` answers
+something else.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -128,6 +130,67 @@ def drop_out(after: int) -> Agent:
     return _DropOut(checks.whole("after", after, at_least=0))
 
 
+class _Later:
+    def __init__(self, first: Agent, then: Agent, after: int) -> None:
+        self._first, self._then, self._left = first, then, after
+
+    def __call__(self, models: Floats, gradients: Floats) -> Floats | None:
+        self._left -= 1
+        return (self._first if self._left >= 0 else self._then)(models, gradients)
+
+
+def later(first: Agent, then: Agent, after: int) -> Agent:
+    """Does one thing for so many requests, another from then on."""
+    return _Later(first, then, checks.whole("after", after, at_least=0))
+
+
+def bend(curvature: float) -> Agent:
+    """Adds the gradient of curvature/2 |w|^2: its loss seems to bend that much more than it does."""
+    size = checks.number("curvature", curvature)
+    return lambda models, gradients: gradients + size * models
+
+
+def per_trial(factor: float) -> Agent:
+    """Reports its gradient at the first model of every message, and this multiple at the others."""
+    gamma = checks.number("factor", factor)
+    return lambda _models, gradients: np.concatenate([gradients[:1], gamma * gradients[1:]])
+
+
+def circulate(speed: float) -> Agent:
+    """Adds a field that is the gradient of nothing: it turns models round, pair by pair of parameters."""
+    size = checks.number("speed", speed)
+
+    def report(models: Floats, gradients: Floats) -> Floats:
+        pairs = models.shape[1] // 2 * 2
+        turned = np.zeros_like(models)
+        turned[:, 0:pairs:2], turned[:, 1:pairs:2] = models[:, 1:pairs:2], -models[:, 0:pairs:2]
+        return np.asarray(gradients + size * turned)
+
+    return report
+
+
+@dataclass(frozen=True, slots=True)
+class OnTheWay:
+    """Reports as another agent does, and makes something else of its slopes along a way."""
+
+    agent: Agent
+    lie: Callable[[Floats, Floats], Floats]  # nodes (t,), true slopes (m, t) -> what it answers instead
+
+    def __call__(self, models: Floats, gradients: Floats) -> Floats | None:
+        """What the other reports."""
+        return self.agent(models, gradients)
+
+    def slopes(self, _models: Floats, nodes: Floats, truth: Floats) -> Floats:
+        """What it answers along the ways."""
+        return self.lie(nodes, truth)
+
+
+def inflate_slopes(factor: float) -> Agent:
+    """Reports its gradient, and its slopes times a factor."""
+    gamma = checks.number("factor", factor)
+    return OnTheWay(truthful, lambda _nodes, slopes: gamma * slopes)
+
+
 def collude(problem: Problem, first: int, second: int, factor: float = 1.0) -> dict[int, Agent]:
     """Two agents that both report the gradient of their joint loss, times a factor."""
     if first == second:
@@ -187,6 +250,10 @@ _KINDS: dict[str, tuple[str, Callable[[float, Problem, np.random.Generator], Age
     "alternate": ("FACTOR", lambda x, _problem, _rng: alternate(x)),
     "huge": ("SIZE", lambda x, _problem, _rng: huge(x)),
     "random": ("SCALE", lambda x, _problem, rng: random_numbers(x, rng)),
+    "bend": ("CURVATURE", lambda x, _problem, _rng: bend(x)),
+    "per-trial": ("FACTOR", lambda x, _problem, _rng: per_trial(x)),
+    "circulate": ("SPEED", lambda x, _problem, _rng: circulate(x)),
+    "inflate-slopes": ("FACTOR", lambda x, _problem, _rng: inflate_slopes(x)),
     "copy": ("AGENT", lambda x, problem, _rng: copy_of(problem, checks.whole("agent", x, at_least=0))),
     "drop-out": ("REQUESTS", lambda x, _problem, _rng: drop_out(checks.whole("requests", x, at_least=0))),
 }  # what follows the kind, and its maker

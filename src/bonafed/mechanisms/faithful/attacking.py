@@ -1,18 +1,26 @@
-"""An audit of a run: what would one of its agents have gained by reporting a multiple of its gradient?
+"""An audit of a run: what would one of its agents have gained by reporting something else?
+
+Multiples of its gradient; and in a run by exchanges, where there is time, lies that aim at the searches and
+at the segment (`tricks`).
 
 The run itself is made again from the same start, once with the truth and once for every lie, with as many
 steps and the same payments. Compared is what the agent minimises, J_k = F_k(w) + P_k with its true loss. A
 run whose training stopped too early is attacked as it is: there a lie may pay, and the search shows it.
 
 A gain counts above 2 epsilon, for training and for payments; where the run's statement certifies
-faithfulness, the error of the integration is allowed on both sides as well. Where it does not, the audit
-never says that the claim holds. A lie that the protocol recognises gains nothing by it: either the run
-stops, or it goes on without the agent, which is then left with the others' model and owes nothing.
+faithfulness, the error of the integration is allowed on both sides as well. By exchanges it counts above
+what (C9.7) says of the run: its training error over the agent's weight, the error of its integration, and
+epsilon, as residual and integration of any lie are half of that at most. Where the statement certifies
+nothing, the audit never says that the claim holds. A lie that the protocol recognises gains nothing by it:
+either the run stops, or it goes on without the agent, which is then left with the others' model and owes
+nothing.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from bonafed.economics.claims import Finding, Witness
@@ -25,6 +33,7 @@ from bonafed.mechanisms.faithful.mechanism import FaithfulLearning, lying
 from bonafed.mechanisms.faithful.outcome import Outcome
 from bonafed.mechanisms.faithful.section import own_section
 from bonafed.mechanisms.faithful.state import FaithfulState
+from bonafed.mechanisms.faithful.tricks import Trick, aimed
 from bonafed.mechanisms.protocol import Attack
 
 _CLAIM = "faithfulness"
@@ -39,43 +48,61 @@ def audit_run(attack: Attack) -> Sequence[Finding]:
     if reason:
         return [Finding(_CLAIM, None, f"not searched: {reason}")]
     truth, promised = _honest_run(attack)
-    liars, factors = (honest[:1], _QUICK) if attack.quick else (honest, FACTORS)
     lies, refused = [], 0
-    for agent in liars:
-        for factor in factors:
-            gain = _gain(attack, truth, agent, factor)
+    for agent in honest[:1] if attack.quick else honest:
+        for trick in _tricks(attack, truth):
+            gain = _gain(attack, truth, agent, trick)
             if gain is None:
                 refused += 1
             else:
-                lies.append(_Lie(gain, factor, agent))
-    allowed = 2 * own_section(attack.config).epsilon + (2 * truth.integration_error if promised else 0.0)
-    name = "" if not lies else attack.federation.members.names[max(lies).agent]
-    return [_finding(lies, name, refused, allowed, promised)]
+                lies.append(_Lie(gain, agent, trick))
+    best = max(lies, key=lambda lie: lie.gain, default=None)
+    name = "" if best is None else attack.federation.members.names[best.agent]
+    return [_finding(best, name, len(lies), refused, _allowed(attack, truth, promised), promised)]
 
 
 class _Lie(NamedTuple):
-    """A multiple of its gradient that an agent reported."""
+    """What an agent tried."""
 
     gain: float  # over the truth, in units of loss
-    factor: float
     agent: int
+    trick: Trick
 
 
-def _finding(lies: Sequence[_Lie], name: str, refused: int, allowed: float, promised: bool) -> Finding:
+def _tricks(attack: Attack, truth: Outcome) -> list[Trick]:
+    """What every agent tries."""
+    factors = _QUICK if attack.quick else FACTORS
+    tricks = [Trick(f"{f:g} times its gradient", partial(amplify, f), f) for f in factors]
+    if attack.quick or truth.exchanges is None:
+        return tricks
+    return [*tricks, *aimed(attack.mechanism.problem, truth.training_steps, attack.config.run.seed)]
+
+
+def _allowed(attack: Attack, truth: Outcome, promised: bool) -> float:
+    """Above what a gain counts."""
+    epsilon, weights = own_section(attack.config).epsilon, attack.mechanism.problem.weights
+    if truth.exchanges is not None and promised:
+        return truth.training_error / float(weights.min()) + epsilon + truth.integration_error
+    return 2 * epsilon + (2 * truth.integration_error if promised else 0.0)
+
+
+def _finding(
+    best: _Lie | None, name: str, played: int, refused: int, allowed: float, promised: bool
+) -> Finding:
     """Of these lies, the best of which is told by the agent of that name."""
-    tries = len(lies) + refused
+    tries, gain = played + refused, 0.0 if best is None else best.gain
     stopped = f"; {refused} of them stopped the run" if refused else ""
-    best = max(lies, default=_Lie(0.0, 1.0, 0))
-    if best.gain > allowed:
-        case = f"agent {name} gains {best.gain:.4g} by reporting {best.factor:g} times its gradient"
-        witness = Witness(case, report=best.factor, gain=best.gain, client=best.agent)
+    if best is not None and gain > allowed:
+        case = f"agent {name} gains {gain:.4g} by reporting {best.trick.name}"
+        factor = math.nan if best.trick.factor is None else best.trick.factor
+        witness = Witness(case, report=factor, gain=gain, client=best.agent)
         text = f"VIOLATED, {case} (allowed {allowed:.2g})"
-        return Finding(_CLAIM, False, text, best.gain, witness, tries, allowed)
-    largest = f"largest gain {max(best.gain, 0.0):.2g}"
-    text = f"no multiple of its gradient pays in {tries} tries, {largest}{stopped}"
+        return Finding(_CLAIM, False, text, gain, witness, tries, allowed)
+    largest = f"largest gain {max(gain, 0.0):.2g}"
+    text = f"no false report pays in {tries} tries, {largest}{stopped}"
     if not promised:
         text = f"the statement does not certify it; {text}"
-    return Finding(_CLAIM, True if promised else None, text, best.gain, tries=tries, allowed=allowed)
+    return Finding(_CLAIM, True if promised else None, text, gain, tries=tries, allowed=allowed)
 
 
 def _why_not(attack: Attack) -> str:
@@ -89,11 +116,11 @@ def _why_not(attack: Attack) -> str:
     return ""
 
 
-def _gain(attack: Attack, truth: Outcome, agent: int, factor: float) -> float | None:
+def _gain(attack: Attack, truth: Outcome, agent: int, trick: Trick) -> float | None:
     """What the agent gains by the lie, in units of loss; None: the protocol stopped the run."""
     name = attack.federation.members.names[agent]
     try:
-        lie = attack.mechanism.outcome(*_trained(attack, {name: amplify(factor)}))
+        lie = attack.mechanism.outcome(*_trained(attack, {name: trick.make()}))
     except (BadReport, Diverged):
         return None
     return float(truth.overall[agent] - lie.overall[agent])

@@ -22,8 +22,18 @@ integral of t(1 - t)/2 times the third derivative, hence
 
 s_0 the first step: gradients do not grow on the way down. For quadratics I = 0.
 
+That is for payments by plain steps ("stepwise", "left"). By exchanges the certificates are those of the run
+itself, and a gain is a violation above
+
+    training_error/p_k + g + r' + g',
+
+g the certified error of the integration, r' and g' residual and error where k lies (theory C9.7; 2.5
+epsilon at most). There the protocol itself is run for every lie (`playing`), with more of them: agents that
+aim at the searches and at the segment (`tricks`). Whoever is recognised is tried once more with every
+number believed.
+
 Deviations that reach a fixed point may be studied at that fixed point (`response`); `attack` goes through
-the gradient protocol, several deviations of an agent side by side, and believes every number it is sent:
+the gradient protocol, by plain steps several deviations of an agent side by side, believing every number:
 what the protocol would name (`reports`) must not gain anything either. `cheating_claims` judges the
 outcome and looks at pairs.
 """
@@ -31,10 +41,10 @@ outcome and looks at pairs.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast
 
 import numpy as np
 
@@ -44,13 +54,18 @@ from bonafed.errors import Diverged, InvalidValue
 from bonafed.learning.problems.convex import Ints, Problem, RidgeRegression, SoftmaxRegression
 from bonafed.mechanisms.faithful import agents as cheats
 from bonafed.mechanisms.faithful.agents import Agent
-from bonafed.mechanisms.faithful.asking import Aggregation
+from bonafed.mechanisms.faithful.asking import Aggregation, federation_of
 from bonafed.mechanisms.faithful.clusters import Clusters, cluster_payments
-from bonafed.mechanisms.faithful.reports import GROWTH
+from bonafed.mechanisms.faithful.exchanges import Exchanges
+from bonafed.mechanisms.faithful.outcome import Outcome
+from bonafed.mechanisms.faithful.playing import play
+from bonafed.mechanisms.faithful.protocol import faithful
+from bonafed.mechanisms.faithful.reports import GROWTH, ReportCheck
 from bonafed.mechanisms.faithful.stepwise import pay, train
+from bonafed.mechanisms.faithful.tricks import Trick, aimed
 from bonafed.mechanisms.faithful.vcg import minima, minimise
 
-Variant = Literal["corrected", "left", "printed", "fedavg", "clusters"]
+Variant = Literal["exchanges", "stepwise", "left", "printed", "fedavg", "clusters"]
 FACTORS = (0.25, 0.5, 1.5, 2.0, 3.0, 5.0, 10.0)  # of the gradient, those that keep training stable
 _AT_ONCE = 4  # deviations trained in one batch: more would not fit the processor's cache
 _LOOK = 10  # steps of the truthful training between two looks at its residual
@@ -98,7 +113,7 @@ class AgentData:
 class Terms:
     """The mechanism under attack."""
 
-    variant: Variant = "corrected"
+    variant: Variant = "exchanges"
     epsilon: float = 1e-3  # certified error of training and of payments, each, in units of loss
     payment_steps: int = 20  # T_2: the least number of payment steps; for "printed" the number
     clusters: Clusters = ()  # for "clusters" only
@@ -126,11 +141,17 @@ class Case:
     holdings: AgentData
     terms: Terms
     problem: Problem
-    steps: int  # T_1: training steps until the residual test holds; deviating runs get as many
+    steps: int  # of training until the residual test holds; T_1 of deviating runs, or exchanges
     model: Floats  # (P,) w*, trained by truthful reports
     losses: Floats  # (K,) F_k(w*)
     without: Floats  # (K, P) the minimisers of f_-k
     pivots: Floats  # (K, P) what payments are measured against: `without`, or the models without a cluster
+    truth: Outcome | None = None  # of the protocol by exchanges
+
+    def course(self, agents: Mapping[int, Agent], check: ReportCheck = "gradients") -> Exchanges:
+        """The protocol by exchanges with agents that deviate; whoever is recognised is left out."""
+        clients = federation_of(self.problem, agents)
+        return Exchanges(self.problem, clients, self.terms.epsilon, None, "leave out", check)
 
     def charge(self, agent: int, model: Floats, reports: Aggregation | None = None) -> Charge:
         """What an agent owes for a model, if the others report what `reports` says (None: the truth)."""
@@ -139,7 +160,7 @@ class Case:
             return Charge(0.0, 0.0, 0.0)
         if variant == "clusters":
             return Charge(self.difference(agent, model, self.pivots[agent]), 0.0, 0.0)
-        rule: Literal["trapezoid", "left"] = "trapezoid" if variant == "corrected" else "left"
+        rule: Literal["trapezoid", "left"] = "trapezoid" if variant == "stepwise" else "left"
         payments, gap = pay(
             self.problem, model, reports or Aggregation(self.problem),
             payment_steps=self.terms.payment_steps, epsilon=self.terms.epsilon, rule=rule,
@@ -156,6 +177,9 @@ class Case:
     @cached_property
     def honest(self) -> tuple[Charge, ...]:
         """(K,) what everybody owes for the model of truthful training."""
+        if self.truth is not None:
+            error = self.truth.integration_error
+            return tuple(Charge(float(x), error, error) for x in self.truth.payments.amount)
         return tuple(self.charge(k, self.model) for k in range(self.problem.agents))
 
     def difference(self, agent: int, model: Floats, other: Floats) -> float:
@@ -169,6 +193,8 @@ def prepare(holdings: AgentData, terms: Terms) -> Case:
     problem = holdings.problem()
     if problem.agents < 2:
         raise InvalidValue("agents", "must be at least 2", problem.agents)
+    if terms.variant == "exchanges":
+        return _prepare_exchanges(holdings, terms, problem)
     limit = 2 * problem.regulariser * float(problem.weights.min()) * terms.epsilon
     w, steps = np.zeros(problem.size), 0
     while float((problem.gradient(w[None], problem.weights[None]) ** 2).sum()) > limit:
@@ -179,6 +205,14 @@ def prepare(holdings: AgentData, terms: Terms) -> Case:
     if terms.variant == "clusters":
         pivots = cluster_payments(problem, w, terms.clusters).models
     return Case(holdings, terms, problem, steps, w, problem.losses(w[None])[0], without, pivots)
+
+
+def _prepare_exchanges(holdings: AgentData, terms: Terms, problem: Problem) -> Case:
+    truth = faithful(problem, epsilon=terms.epsilon, variant="exchanges")
+    without = minima(problem, problem.without_each(), truth.model)
+    return Case(
+        holdings, terms, problem, truth.training_steps, truth.model, truth.losses, without, without, truth
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,19 +228,15 @@ class Attempt:
     gain_unpaid: float  # what F_k falls by: the gain if nobody paid
     allowed: float  # what the certificate allows a gain to be
     end: str = ""  # what happened, if training did not come to its regular end
+    outside: float = -math.inf  # how far a payment is outside its certificate; negative: inside
+    exchanges: int | None = None  # where the protocol counts them
+    where: str = ""  # the protocol recognised it there, and went on without the agent
+    believed: bool = False  # recognised by the protocol, and tried once more as if it were not
 
     @property
     def pays(self) -> bool:
         """Whether it is a violation."""
         return self.gain > self.allowed
-
-
-class Trick(NamedTuple):
-    """A way to cheat, before it is tried."""
-
-    name: str
-    make: Callable[[], Agent]  # a fresh agent: some remember
-    factor: float | None = None
 
 
 def safe_factor(problem: Problem, agent: int) -> float:
@@ -219,6 +249,7 @@ def deviations(case: Case, agent: int, seed: int = 0) -> list[Trick]:
     limit, data = safe_factor(case.problem, agent), case.holdings
     other = (agent + 1) % case.problem.agents
     factors = [f for f in FACTORS if f <= limit] + [3 * limit]
+    special = aimed(case.problem, case.steps, seed) if case.terms.variant == "exchanges" else []
     flipped_data, other_data = data.of(agent, tampered=True), data.of(other)
     return [
         *(Trick(f"{f:g} x its gradient", partial(cheats.amplify, f), f) for f in factors),
@@ -231,14 +262,15 @@ def deviations(case: Case, agent: int, seed: int = 0) -> list[Trick]:
         Trick("flipped labels", lambda: cheats.on_other_data(flipped_data, 0)),
         Trick(f"agent {other}'s gradient", lambda: cheats.on_other_data(other_data, 0)),
         Trick("silent half-way on", lambda: cheats.drop_out(case.steps // 2)),
+        *special,
     ]
 
 
 def response(case: Case, agent: int) -> Callable[[float], tuple[float, float]]:
     """factor -> (J_k, F_k) when the agent multiplies its gradient, at the fixed point of training.
 
-    The fixed point minimises the reported mix of losses. Payments are those of the variant; for the
-    corrected one the exact VCG payment, which the protocol's is within epsilon of.
+    The fixed point minimises the reported mix of losses. Payments are those of the variant; where that
+    certifies them the exact VCG payment, which the protocol's is within epsilon of.
     """
     problem = case.problem
 
@@ -248,7 +280,7 @@ def response(case: Case, agent: int) -> Callable[[float], tuple[float, float]]:
         mix[agent] *= factor
         model = minimise(problem, mix, case.model, CLOSE)
         own = problem.value(model, problem.one(agent))
-        if case.terms.variant == "corrected":
+        if case.terms.variant in ("exchanges", "stepwise"):
             return own + case.difference(agent, model, case.without[agent]), own
         return own + case.charge(agent, model).amount, own
 
@@ -292,6 +324,8 @@ def attack(case: Case, agent: int, seed: int = 0) -> list[Attempt]:
 
 def attempts(case: Case, agent: int, tricks: Sequence[Trick]) -> list[Attempt]:
     """The outcomes of these deviations of one agent, with the others truthful."""
+    if case.truth is not None:
+        return [tried for trick in tricks for tried in _by_exchanges(case, case.truth, agent, trick)]
     honest, own = case.honest[agent], float(case.losses[agent])
     outcomes = []
     for start in range(0, len(tricks), _AT_ONCE):
@@ -305,9 +339,41 @@ def attempts(case: Case, agent: int, tricks: Sequence[Trick]) -> list[Attempt]:
                 Attempt(
                     agent, deviation.name, deviation.factor, loss, charge.amount, gain, unpaid,
                     2 * case.terms.epsilon + max(0.0, honest.above + charge.below), text,
+                    -math.inf if text else _outside(case, agent, end.model, charge),
                 )
             )  # fmt: skip
     return outcomes
+
+
+def _outside(case: Case, agent: int, model: Floats, charge: Charge) -> float:
+    """How far a payment by plain steps is outside its certificate; negative: inside."""
+    exact = case.difference(agent, model, case.without[agent])
+    above, below = charge.amount - exact, exact - charge.amount
+    return max(above - charge.above, below - charge.below - case.terms.epsilon)
+
+
+def _by_exchanges(case: Case, truth: Outcome, agent: int, trick: Trick) -> list[Attempt]:
+    """The protocol with this agent; if it is recognised, once more with everything believed."""
+    tried = []
+    for check, remark in (("gradients", ""), ("numbers", ", believed")):
+        course = case.course({agent: trick.make()}, cast(ReportCheck, check))
+        played = play(case.problem, agent, course, trick.loss if not remark else None)
+        gain = float(truth.overall[agent]) - played.loss - played.payment
+        unpaid = float(truth.losses[agent]) - played.loss
+        if math.isnan(played.loss):
+            gain = unpaid = -math.inf
+        allowed = truth.training_error / float(case.problem.weights[agent])
+        tried.append(
+            Attempt(
+                agent, trick.name + remark, trick.factor, played.loss, played.payment, gain, unpaid,
+                allowed + truth.integration_error + played.doubt, played.end, played.outside,
+                played.exchanges, played.where, bool(remark),
+            )
+        )  # fmt: skip
+        if not played.where:
+            break
+    # under plain averaging nobody would have recognised it
+    return [replace(tried[0], gain_unpaid=tried[-1].gain_unpaid), *tried[1:]]
 
 
 def _settle(case: Case, agent: int, end: RunEnd) -> tuple[float, Charge, str]:

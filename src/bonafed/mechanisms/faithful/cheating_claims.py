@@ -5,6 +5,8 @@
     participation   J_k <= F_k(w_-k): joining is not worse than using the others' model (theory C1.4)
     budget balance  sum P_k >= 0; with one leave-one-out model per agent every P_k >= 0. Clusters lose it
                     (erratum F-D11)
+    certificates    whatever an agent does, every payment that can be compared with an exact one is as close
+                    to it as it is certified to be (theory C9.6); only where payments are certified
 
 A limit of all of them (theory C1.5): J_k >= F_k(w*) >= F_k(alone), so on its
 own samples nobody ever gains against learning alone.
@@ -26,25 +28,29 @@ from bonafed.checks import Floats
 from bonafed.economics.claims import Finding
 from bonafed.learning.problems.convex import Problem
 from bonafed.mechanisms.faithful import agents as cheats
+from bonafed.mechanisms.faithful.agents import Agent
 from bonafed.mechanisms.faithful.cheating import CLOSE, Attempt, Case
 from bonafed.mechanisms.faithful.clusters import cluster_of
+from bonafed.mechanisms.faithful.playing import run_out
 from bonafed.mechanisms.faithful.reports import Watch
 from bonafed.mechanisms.faithful.stepwise import train
 from bonafed.mechanisms.faithful.vcg import minima, minimise
 
 _PAIR_FACTORS = (1.0, 2.0)  # of the joint gradient
 _ROUNDING = 1e-9
+_CERTIFIED = ("exchanges", "stepwise", "left")
 
 
 def verdicts(case: Case, attempts: Sequence[Attempt]) -> list[Finding]:
     """The four properties: of the attempts, and of the truthful run for all agents."""
     payments = np.array([charge.amount for charge in case.honest])
-    return [
+    findings = [
         _faithful(attempts),
         _efficient(case),
         _participation(case, payments, max(charge.above for charge in case.honest)),
         _budget(case, payments),
     ]
+    return [*findings, _certified(attempts)] if case.terms.variant in _CERTIFIED else findings
 
 
 def _faithful(attempts: Sequence[Attempt]) -> Finding:
@@ -57,6 +63,17 @@ def _faithful(attempts: Sequence[Attempt]) -> Finding:
         most = max(0.0, best.gain)
         text = f"no deviation pays in {len(attempts)} tries, largest gain {most:.2g} {allowed}"
     return Finding("faithfulness", not caught, text, best.gain, tries=len(attempts), allowed=best.allowed)
+
+
+def _certified(attempts: Sequence[Attempt]) -> Finding:
+    worst = max(attempts, key=lambda attempt: attempt.outside)
+    holds = worst.outside <= _ROUNDING
+    text = f"payments are within their certificates of exact ones in {len(attempts)} runs"
+    if not holds:
+        text = (
+            f"a payment is {worst.outside:.4g} outside its certificate; agent {worst.agent}: {worst.name}"
+        )
+    return Finding("certificates", holds, text, worst.outside, tries=len(attempts), allowed=_ROUNDING)
 
 
 def _efficient(case: Case) -> Finding:
@@ -125,17 +142,23 @@ def collusion(case: Case, agent: int) -> Collusion:
     factor = min(factors(other), key=lambda f: change(other, f))
     joint = cheats.collude(case.holdings.of(agent, other), 0, 1, factor)
     both, reporting = (agent, other), {agent: joint[0], other: joint[1]}
-    watch = Watch(case.problem, "numbers")  # whatever they say: what would that gain them?
-    model, reports = train(case.problem, reporting, case.steps, watch=watch)
     honest = tuple(case.honest[k].amount for k in both)
-    if case.terms.variant == "clusters":
-        mixes = _joint_mixes(case, agent, other, factor)
-        payments = tuple(_exact_payment(case, k, model, mixes) for k in both)
-    else:
-        payments = tuple(case.charge(k, model, reports).amount for k in both)
+    model, payments = _settled(case, reporting, _joint_mixes(case, agent, other, factor))
     lighter = float((case.losses - case.problem.losses(model[None])[0])[list(both)].sum())
     gain = lighter + sum(honest) - sum(payments)
     return Collusion(both, factor, gain, lighter, (payments[0], payments[1]), (honest[0], honest[1]))
+
+
+def _settled(case: Case, reporting: dict[int, Agent], mixes: Floats) -> tuple[Floats, tuple[float, ...]]:
+    """The model that such reports lead to, and what the reporting agents owe for it, all being believed."""
+    if case.truth is not None:
+        outcome = run_out(case.problem, case.course(reporting, "numbers"))
+        return outcome.model, tuple(float(outcome.payments.amount[k]) for k in reporting)
+    watch = Watch(case.problem, "numbers")
+    model, reports = train(case.problem, reporting, case.steps, watch=watch)
+    if case.terms.variant == "clusters":
+        return model, tuple(_exact_payment(case, k, model, mixes) for k in reporting)
+    return model, tuple(case.charge(k, model, reports).amount for k in reporting)
 
 
 def _stable(problem: Problem, first: int, second: int, factor: float) -> bool:

@@ -103,13 +103,15 @@ class Deviating:
                     if aimed is None
                     else aimed(task.models.copy(), np.asarray(task.work.nodes), truth.values)
                 )
+                if isinstance(answer, Failure):
+                    return answer
             else:
                 answer = agent(task.models.copy(), truth.values)
         except OSError as error:  # no answer in time, say: treated like any answer that is not a gradient
             answer = error
         return usable_answer(answer, truth.values.shape, task.models.dtype)
 
-    def _slopes(self, task: Task, work: Slopes, agent: Agent) -> object:
+    def _slopes(self, task: Task, work: Slopes, agent: Agent) -> Floats | Failure:
         """The slopes of what the agent would report at the nodes."""
         ways = task.models[-1] - task.models[:-1]
         models = (task.models[:-1, None] + np.asarray(work.nodes)[:, None] * ways[:, None]).reshape(
@@ -123,4 +125,4 @@ class Deviating:
         if isinstance(lie, Failure):
             return lie
         reports = lie.values.reshape(len(ways), -1, ways.shape[1])
-        return (reports * ways[:, None]).sum(2)
+        return np.asarray((reports * ways[:, None]).sum(2))

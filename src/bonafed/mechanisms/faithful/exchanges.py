@@ -19,7 +19,7 @@ what was agreed on stops the protocol or is left out: the others' reports of the
 search goes on from the best of their models, with their weights. If all pass, nobody can keep a search
 from its end (`quasi_newton`, theory C3.6). What an agent left out owes if it keeps the last model it was
 sent, w', is f_-k(w') - f_-k(w) over its weight, as the model of those who are left, w, is W_k for it: one
-more way of the last exchange.
+more way of the last exchange. It is rounded up by its certified error.
 
 Single reports are seen, also of agents that are vouched for, as no sum tells the gradients of all f_-k; in
 payments and on the way only sums of theirs are.
@@ -291,7 +291,7 @@ class Exchanges:
         rise = part.smoothness * mixes.sum(1) * squares
         rise[: len(members)] = ((at_model[: len(members)] - begins) * ways[: len(members)]).sum(1)
         owing = np.concatenate([p, shares])
-        nodes = nodes_for(rise[: len(members)], bend[: len(members)], self.epsilon * p / 2)
+        nodes = nodes_for(rise, bend, self.epsilon * owing / 2)
         reports, heard = self._reports(at, part, {})
 
         def check(k: int, rows: Ints, values: Floats) -> None:
@@ -339,15 +339,19 @@ class Exchanges:
         values, gauss = nodes.trapezoid(slopes) / owing, nodes.gauss(slopes) / owing
         error = nodes.error(slopes, bend) / owing
         models = np.stack([search.best_model for search in at.payments])
-        payments = Payments(values[:count], self._residuals(at, part), models, at.exchanges - at.training)
+        amount = np.maximum(values[:count], 0.0)  # as no exact payment is negative
+        payments = Payments(amount, self._residuals(at, part), models, at.exchanges - at.training)
         if at.bad_reports:
             payments = for_all(payments, members, self.problem.agents, nothing=0.0)
+        training_error = at.search.norm**2 / (2 * part.regulariser)
+        # not less than the exact payment for the model that was sent: to keep it must not pay
+        due = error[count:] - values[count:] + (1 / owing[count:] - 1) * training_error
         left_out = tuple(
-            LeftOut(bad.agent, bad.where, bad.problem, -float(due))
-            for bad, due in zip(at.bad_reports, values[count:], strict=True)
+            LeftOut(bad.agent, bad.where, bad.problem, owed)
+            for bad, owed in zip(at.bad_reports, due.tolist(), strict=True)
         )
         return Ending(
-            payments, float(error[:count].max()), at.search.norm**2 / (2 * part.regulariser), left_out,
+            payments, float(error[:count].max()), training_error, left_out,
             float(np.abs(values - gauss)[:count].max()),
         )  # fmt: skip
 

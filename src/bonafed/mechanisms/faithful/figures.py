@@ -22,11 +22,12 @@ def cheating_figure(curve: Curve, attempts: Sequence[Attempt], title: str) -> Fi
 
     Lines are fixed points of training (`curve`), dots runs of the gradient protocol (`attempts`).
     """
-    figure = sheet(10, 4.2)
+    others = [a for a in attempts if not _has_place(a, curve)]
+    figure = sheet(10, max(4.2, 0.9 + 0.28 * len(others)))
     left, right = figure.subplots(1, 2, width_ratios=(1.15, 1))
     figure.suptitle(title, fontsize=11)
     _draw_factors(left, curve, attempts)
-    _draw_others(right, [a for a in attempts if not _has_place(a, curve)])
+    _draw_others(right, others)
     return figure
 
 

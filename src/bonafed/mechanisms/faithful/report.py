@@ -30,8 +30,9 @@ if TYPE_CHECKING:  # the mechanism and the data sets are loaded when the command
     from bonafed.mechanisms.faithful.private_plan import PrivatePlan
 
 Variant = Literal[
-    "corrected", "left", "printed", "fedavg", "clusters", "private", "private-continued", "private-printed"
-]
+    "exchanges", "stepwise", "left", "printed", "fedavg", "clusters", "private", "private-continued",
+    "private-printed",
+]  # fmt: skip
 PRIVATE: Mapping[str, PrivateVariant] = {
     "private": "corrected",
     "private-continued": "continued",
@@ -96,8 +97,9 @@ class AuditOptions(Section):
     )
     variant: Variant = key(
         one_of(Variant),
-        "corrected",
-        help="The mechanism to attack: corrected; left (payments by the left rule); printed (the paper's "
+        "exchanges",
+        help="The mechanism to attack: exchanges (the default of training); stepwise (plain gradient "
+        "steps); left (those, and payments by the left rule); printed (the paper's "
         "step and number of payment steps) and fedavg (no payments), which can be gamed; clusters (fewer "
         "leave-one-out models; the budget may not balance); private (with noise); or private-continued and "
         "private-printed (payments measured from the shared model), which can be gamed.",
@@ -206,12 +208,12 @@ def _plain(options: AuditOptions, agent_data: AgentData, who: Sequence[int]) -> 
     blocks: list[Block] = [
         _claims(subject, findings),
         f"{case.problem.agents} agents, {agent_data.owner.size:,} samples of {options.data}, "
-        f"{case.problem.size} parameters; {case.steps} training steps. Losses and payments are in units of "
-        f"loss. A gain counts above 2 epsilon = {2 * options.epsilon:g} and the integration error of the "
-        "payments.",
+        f"{case.problem.size} parameters; {_length(case)}. Losses and payments are in units of loss. "
+        f"{_limit(case)}",
     ]
     if len(pairs) == 1:
-        blocks += [_attempts_table(case, attempts), _pair_text(pairs[0], options.variant)]
+        blocks += [_attempts_table(case, attempts), *_recognised(attempts)]
+        blocks.append(_pair_text(pairs[0], options.variant))
     else:
         blocks.append(_best_table(attempts, pairs))
     return Document(
@@ -233,6 +235,39 @@ def _claims(subject: str, findings: Sequence[Finding]) -> Table:
     )
 
 
+def _length(case: Case) -> str:
+    if case.truth is None:
+        return f"{case.steps} training steps"
+    return f"{case.truth.exchanges} exchanges, {case.steps} of them for training"
+
+
+def _limit(case: Case) -> str:
+    """Above what a gain counts."""
+    epsilon = case.terms.epsilon
+    if case.truth is None:
+        return f"A gain counts above 2 epsilon = {2 * epsilon:g} and the integration error of the payments."
+    return (
+        f"A gain counts above the certified errors of both runs, 2.5 epsilon = {2.5 * epsilon:g} at most."
+    )
+
+
+def _recognised(attempts: Sequence[Attempt]) -> list[Block]:
+    """Which lies the protocol by exchanges recognised, and what they would bring if it did not."""
+    named, believed = (
+        [a for a in attempts if a.where and not a.believed],
+        [a for a in attempts if a.believed],
+    )
+    if not named:
+        return []
+    columns = (Column("", left=True), Column("recognised in", left=True), Column("left with", left=True))
+    rows = tuple((a.name, a.where, "the last model" if a.payment else "the others' model") for a in named)
+    most = max(0.0, *(a.gain for a in believed))
+    return [
+        Table("Lies that are recognised; the protocol goes on without the agent", columns, rows),
+        f"Had they been believed, the best of them would have gained {most:.2g}.",
+    ]
+
+
 def _attempts_table(case: Case, attempts: Sequence[Attempt]) -> Table:
     agent = attempts[0].agent
     columns = (
@@ -242,12 +277,15 @@ def _attempts_table(case: Case, attempts: Sequence[Attempt]) -> Table:
     truth = ("the truth", float(case.losses[agent]), case.honest[agent].amount, None, None, None, None)
     rows: list[tuple[Cell, ...]] = [truth]
     for a in attempts:
+        if a.believed:
+            continue
         if math.isnan(a.loss):
             rows.append((a.name, "none", "none", None, "no", None, "no"))
             continue
         unpaid = a.gain_unpaid > case.terms.epsilon
         rows.append((
-            a.name, a.loss, a.payment, _signed(a.gain), _yes(a.pays), _signed(a.gain_unpaid), _yes(unpaid),
+            a.name, a.loss, a.payment, _signed(a.gain), _yes(a.pays),
+            _signed(a.gain_unpaid) if math.isfinite(a.gain_unpaid) else None, _yes(unpaid),
         ))  # fmt: skip
     return Table(f"What agent {agent} reports", columns, tuple(rows))
 
@@ -260,7 +298,7 @@ def _best_table(attempts: Sequence[Attempt], pairs: Sequence[Collusion]) -> Tabl
     rows: list[tuple[Cell, ...]] = []
     for pair in pairs:
         k = pair.agents[0]
-        mine = [a for a in attempts if a.agent == k]
+        mine = [a for a in attempts if a.agent == k and not a.believed]
         here, there = max(mine, key=lambda a: a.gain), max(mine, key=lambda a: a.gain_unpaid)
         rows.append((
             k, here.name, _signed(here.gain), here.allowed, there.name, _signed(there.gain_unpaid),
@@ -288,7 +326,8 @@ def _notes(case: Case, attempts: Sequence[Attempt]) -> list[str]:
     from bonafed.mechanisms.faithful.cheating_claims import alone
 
     notes = [_NOTES[case.terms.variant]] if case.terms.variant in _NOTES else []
-    notes += [f"Agent {a.agent}, {a.name}: {a.end}." for a in attempts if a.end]
+    if case.truth is None:  # else there is a table of them
+        notes += [f"Agent {a.agent}, {a.name}: {a.end}." for a in attempts if a.end]
     notes += _within_error(case, sorted({a.agent for a in attempts}))
     if case.terms.variant != "fedavg":
         notes.append(_SILENCE)
@@ -327,7 +366,7 @@ def _figure(case: Case, attempts: Sequence[Attempt], variant: str) -> Figure:
     agent = max(attempts, key=lambda attempt: attempt.gain).agent
     high = min(FACTORS[-1], safe_factor(case.problem, agent))
     factors = np.unique(np.append(np.geomspace(FACTORS[0], high, 25), 1.0))
-    own = [attempt for attempt in attempts if attempt.agent == agent]
+    own = [attempt for attempt in attempts if attempt.agent == agent and not attempt.believed]
     title = f"Faithful learning ({variant}), agent {agent}"
     return cheating_figure(gain_curve(case, agent, list(factors)), own, title)
 
@@ -347,6 +386,7 @@ def _data(
         "samples": int(case.holdings.owner.size),
         "parameters": case.problem.size,
         "training_steps": case.steps,
+        "exchanges": None if case.truth is None else case.truth.exchanges,
         "epsilon": case.terms.epsilon,
         "findings": [finding.to_json() for finding in findings],
         "truth": [
@@ -359,6 +399,7 @@ def _data(
                 "payment": finite_or_none(a.payment), "gain": finite_or_none(a.gain), "allowed": a.allowed,
                 "pays": a.pays, "gain_under_fedavg": finite_or_none(a.gain_unpaid),
                 "pays_under_fedavg": a.gain_unpaid > case.terms.epsilon, "end": a.end or None,
+                "recognised_in": a.where or None, "believed": a.believed, "exchanges": a.exchanges,
             }
             for a in attempts
         ],

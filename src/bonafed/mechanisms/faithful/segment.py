@@ -1,10 +1,10 @@
-"""What a function has changed on the way between two models, from slopes at nodes (theory C3, the segment).
+"""What a function has changed on the way between two models, from slopes at nodes (theory C9).
 
 With d = w - W and phi(t) = grad f(W + t d)·d, f(w) - f(W) is the integral of phi over [0, 1]. An agent is
 sent W, w and nodes t and answers the numbers phi_j(t); a payment is made of their sum over j != k.
 
 **Lemma.** Let phi increase and |phi''| <= R phi'. On a piece of length h in which phi rises by D, the
-trapezoid rule errs by at most D h min(R h/8, 1/2).
+trapezoid rule errs by at most D h min(R h/12, 1/2) (theory C9.4).
 
 Of equal pieces, N times that is known before anybody is asked, as phi(0) and phi(1) follow from gradients
 that were reported: so one request with enough nodes suffices. Eight further nodes are those of Gauss and
@@ -76,15 +76,13 @@ class Nodes:
 def quadrature_bound(pieces: int, rise: Floats, bend: Floats) -> Floats:
     """(m,) the lemma for equal pieces, where phi rises by so much in all."""
     h = 1 / pieces
-    return np.asarray(np.maximum(rise, 0.0) * h * np.minimum(bend * h / 8, 0.5))
+    return np.asarray(np.maximum(rise, 0.0) * h * np.minimum(bend * h / 12, 0.5))
 
 
 def nodes_for(rise: Floats, bend: Floats, allowed: Floats) -> Nodes:
     """As many pieces as bring the bound of the lemma down to what is allowed (m,), if not too many."""
-    with np.errstate(
-        invalid="ignore"
-    ):  # without a rise and with R unknown, 0 times inf: one piece is enough
-        by_bend = np.sqrt(np.maximum(rise, 0.0) * bend / (8 * allowed))
+    with np.errstate(invalid="ignore"):  # no rise and R unknown is 0 times inf: one piece is enough
+        by_bend = np.sqrt(np.maximum(rise, 0.0) * bend / (12 * allowed))
         by_rise = np.maximum(rise, 0.0) / (2 * allowed)
     needed = math.ceil(min(float(np.max(np.fmin(by_bend, by_rise), initial=1.0)), MOST_PIECES))
     short = bool((quadrature_bound(needed, rise, bend) > allowed).any())  # by rounding

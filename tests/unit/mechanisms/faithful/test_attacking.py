@@ -9,6 +9,7 @@ from torch import nn
 
 from bonafed.mechanisms.faithful import attacking
 from bonafed.mechanisms.faithful.cheating import FACTORS
+from bonafed.mechanisms.faithful.exchanges import Exchanges
 from bonafed.mechanisms.faithful.slice import SLICE
 from bonafed.mechanisms.protocol import Attack, Common
 from bonafed.runs.setting import prepare
@@ -67,6 +68,36 @@ def test_all_agents_are_searched_where_there_is_time(attack):
     finding = only(SLICE.audit(attack(*ENOUGH, quick=False)))
     assert finding.holds is True
     assert finding.tries == 3 * len(FACTORS)
+
+
+EXCHANGES = ("faithful.variant=exchanges", "faithful.training_steps=")
+
+
+def test_no_lie_pays_in_a_run_by_exchanges(attack):
+    finding = only(SLICE.audit(attack(*EXCHANGES)))
+    assert finding.holds is True
+    assert finding.tries == 4
+    assert finding.number <= finding.allowed <= 2.5e-4
+
+
+def test_a_run_by_exchanges_is_attacked_at_its_searches_and_its_segment(attack):
+    leaving_out = (*EXCHANGES, "faithful.on_bad_report=leave out")
+    finding = only(SLICE.audit(attack(*leaving_out, quick=False)))
+    assert finding.holds is True
+    assert finding.tries > 3 * (len(FACTORS) + 20)
+    assert "stopped the run" not in finding.text
+    assert 0 <= finding.number <= finding.allowed <= 2.5e-4
+    stopping = only(SLICE.audit(attack(*EXCHANGES, quick=False)))
+    assert stopping.holds is True
+    assert "of them stopped the run" in stopping.text
+
+
+def test_a_run_by_exchanges_whose_payments_end_early_is_caught(attack, monkeypatch):
+    """The control: no searches without an agent, so that everybody has the shared model for nothing."""
+    monkeypatch.setattr(Exchanges, "_open", lambda _self, _at: np.arange(0))
+    finding = only(SLICE.audit(attack(*EXCHANGES)))
+    assert finding.holds is False
+    assert finding.witness.report > 1
 
 
 def test_a_lie_that_pays_is_one_that_a_run_with_it_confirms(attack, make, small):
@@ -140,9 +171,7 @@ def test_nothing_is_promised_for_a_module_of_the_users_own(attack):
     few = ("faithful.learning_rate=0.1", "faithful.epsilon=10")
     finding = only(SLICE.audit(attack(*few, module=module)))
     assert finding.holds is None
-    assert finding.text.startswith(
-        "the statement does not certify it; no multiple of its gradient pays in 4 tries"
-    )
+    assert finding.text.startswith("the statement does not certify it; no false report pays in 4 tries")
     assert np.isfinite(finding.number)
 
 
