@@ -103,10 +103,26 @@ def _sampling() -> Iterator[Case]:
     for budget, claim in stated.items():
         base = changed(DIGITS, {"contract.total_budget": budget})
         yield Case(f"digits-budget-{budget}", claim, base, {"plain": PLAIN, "memory": MEMORY}, PAID)
+    two = {"partition.kind": "label_count", "partition.k": 2, "partition.beta": None}
+    for name, changes in (("iid", {"partition.kind": "iid", "partition.beta": None}), ("two-classes", two)):
+        base = changed(DIGITS, changes)
+        yield Case(f"digits-{name}-budget-100", "", base, {"plain": PLAIN, "memory": MEMORY}, PAID)
     weights = {f"g = {g:g}": {**MEMORY, "training.memory_weight": g} for g in (0.0, 0.25, 0.5, 0.75, 1.0)}
     for budget in (30, 60, 100, 300):
         base = changed(DIGITS, {"contract.total_budget": budget})
         yield Case(f"digits-g-budget-{budget}", "g = 1 fails at small q", base, weights, PAID)
+    for budget in (50, 75, 100, 150):  # a third, half, two thirds and all of what pays one a round for sure
+        base = changed(DIGITS, {"contract.total_budget": budget, "training.rounds": 100})
+        yield Case(f"digits-g-budget-{budget}-rounds-100", "g = 1 fails at small q", base, weights, PAID)
+    hot = {"training.learning_rate": 0.3, "training.epochs": 5}
+    for name, changes in (  # the money of a round pays just one client of the highest cost
+        ("dirichlet-hot", hot),
+        ("two-classes-hot", {**two, **hot}),
+        ("50-clients", {"partition.clients": 50}),
+        ("5-clients", {"partition.clients": 5}),
+    ):
+        base = changed(DIGITS, {"contract.total_budget": 45, **changes})
+        yield Case(f"one-a-round-{name}", "", base, {"plain": PLAIN, "memory": MEMORY}, PAID)
 
 
 def _two_classes() -> Iterator[Case]:

@@ -74,7 +74,7 @@ from bonafed.mechanisms.protocol import (
     Round,
 )
 from bonafed.mechanisms.rates import Rates, learning_rates
-from bonafed.mechanisms.server_rules import one_step
+from bonafed.mechanisms.server_rules import one_step, too_old
 from bonafed.randomness import Purpose, round_generator
 from bonafed.sections import named
 
@@ -352,6 +352,9 @@ class Averaging(Answers):
     def warnings(self, agreement: Agreement) -> Sequence[str]:
         local, sizes = self.config.local, agreement.members.sizes
         told = [one_step(local.optimizer)] if max(map(local.local_steps, sizes.tolist())) == 1 else []
+        if self.server.remembers:
+            turns = sum(self.rules.participation(agreement, r + 1).clients.size for r in range(self.rounds))
+            told.append(too_old(turns / self.rounds))
         return [text for text in (*told, self._noise_note(agreement)) if text]
 
     def _noise_note(self, agreement: Agreement) -> str | None:
@@ -411,8 +414,9 @@ class Averaging(Answers):
             state.agreement, state.round_number, state.participations, state.delivered, state.spend, epsilon
         )
         statement = self.rules.settle(account)
-        if self.server.remembers:
-            statement = replace(statement, notes=(*statement.notes, remembered(state)))
+        told = [remembered(state)] if self.server.remembers else []
+        notes = (*statement.notes, *self.warnings(state.agreement), *told)
+        statement = replace(statement, notes=notes)
         if promise is None or epsilon is None:
             return statement
         return with_privacy(statement, promise, epsilon)

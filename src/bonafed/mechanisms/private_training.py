@@ -116,23 +116,23 @@ def course_of(
     on_sum: bool = False,
 ) -> Course:
     """From who is in every round and what they do: neither depends on the data."""
+    spec = rounds[0][1]  # but for its rate that of all rounds
+    assert spec.clip is not None  # the run is private
+    steps = np.array([step_count(size, spec) for size in sizes.tolist()])
+    scale = multipliers * np.array([sensitivity(size, spec) for size in sizes.tolist()])
     variance = furthest = time = 0.0
-    for who, spec in rounds:
+    for who, now in rounds:
+        rates = who.weights * now.learning_rate
         if on_sum:
-            variance += parameters * round_noise(who, multipliers, sizes, spec, np.zeros(1), 1).sd ** 2
-        assert spec.clip is not None  # the run is private
-        time += spec.learning_rate * max(step_count(size, spec) for size in sizes.tolist())
-        for client, weight in zip(who.clients.tolist(), who.weights.tolist(), strict=True):
-            size = int(sizes[client])
-            steps, rate = step_count(size, spec), weight * spec.learning_rate
-            scale = multipliers[client] * sensitivity(size, spec)
-            if not on_sum:
-                variance += steps * parameters * (rate * scale) ** 2
-            furthest += steps * rate * spec.clip
+            variance += parameters * round_noise(who, multipliers, sizes, now, np.zeros(1), 1).sd ** 2
+        else:
+            variance += parameters * float(steps[who.clients] @ (rates * scale[who.clients]) ** 2)
+        furthest += spec.clip * float(steps[who.clients] @ rates)
+        time += now.learning_rate * int(steps.max())
     asked = sum(who.clients.size for who, _ in rounds) / len(rounds)
     return Course(
         max(1, round(float(sizes.mean()))), max(1, round(asked)), parameters, math.sqrt(variance), furthest,
-        time, rounds[0][1].batch_size >= int(sizes.max()), "sum" if on_sum else "client",
+        time, spec.batch_size >= int(sizes.max()), "sum" if on_sum else "client",
     )  # fmt: skip
 
 

@@ -24,6 +24,16 @@ def one_step(optimizer: str) -> str | None:
     )
 
 
+def too_old(clients: float) -> str | None:
+    """What to say of memory where so many clients are in a round on average."""
+    if clients >= 1:
+        return None
+    return (
+        f"{clients:.2g} clients are in a round on average: what is remembered of them is old by the time "
+        'it counts, and does more harm than good; training.aggregation = "plain" does without'
+    )
+
+
 def require_memory_possible(config: Config) -> Config:
     """Refuse to remember updates where that would tell who failed; what is left open becomes "plain"."""
     training = config.local

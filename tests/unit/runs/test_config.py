@@ -42,7 +42,8 @@ def test_defaults_are_filled_in():
     assert made.mechanism == "fedavg"
 
 
-PAID = ["contract.prior=uniform:0.5,1.5", "contract.total_budget=10"]
+PAID = ["contract.prior=uniform:0.5,1.5", "contract.total_budget=10", "training.rounds=5"]
+BLIND = ["contract.scheme=prior-free", "contract.highest=2", *PAID[1:]]
 
 
 @pytest.mark.parametrize(
@@ -55,10 +56,16 @@ PAID = ["contract.prior=uniform:0.5,1.5", "contract.total_budget=10"]
         ([*PAID, "training.memory_weight=0.25"], "memory", 0.25),
         ([*PAID, *PRIVATE], "memory", 0.5),
         ([*PAID, "training.aggregation=plain"], "plain", None),
+        ([*PAID, "contract.total_budget=7.4"], "plain", None),  # does not pay 1.5 in each of five rounds
+        ([*PAID, "contract.total_budget=7.5"], "memory", 0.5),
+        ([*PAID, "contract.total_budget=7.4", "training.aggregation=memory"], "memory", 0.5),
+        ([*PAID, "training.learning_rate=proposition-1"], "plain", None),
+        (BLIND, "memory", 0.5),
+        ([*BLIND, "contract.highest=2.1"], "plain", None),
         ([*PAID, *PRIVATE, "training.on_bad_update=skip"], "plain", None),
     ],
 )
-def test_updates_are_remembered_under_a_contract_wherever_they_can_be(changes, aggregation, weight):
+def test_updates_are_remembered_under_a_contract_where_that_is_for_the_better(changes, aggregation, weight):
     made = changed(*changes)
     assert (made.training.aggregation, made.training.memory_weight) == (aggregation, weight)
     assert f'aggregation = "{aggregation}"' in config.to_toml(made)

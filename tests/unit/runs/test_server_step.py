@@ -203,6 +203,16 @@ def test_a_round_without_anybody_repeats_half_of_what_is_remembered(make, small)
     )  # what was received stays
 
 
+def test_memory_where_hardly_anybody_is_in_is_warned_of(make, small):
+    paid = ("contract.prior=uniform:0.5,1.5", "training.aggregation=memory")
+    few = setting.prepare(make(*paid, "contract.total_budget=10", "training.rounds=20"), dataset=small)
+    (warning,) = few.warnings
+    turns = sum(len(record["participants"]) for record in training.train(few).metrics)
+    assert 0 < turns < 20
+    assert warning.startswith(f"{turns / 20:.2g} clients are in a round on average: what is remembered of")
+    assert list(setting.prepare(make(*paid, "contract.total_budget=15"), dataset=small).warnings) == []
+
+
 @pytest.mark.parametrize(("way", "is_like"), [("momentum", "plain SGD"), ("adam", "in the sign of every")])
 def test_local_optimizers_with_one_local_step_are_told_for_what_they_are(make, small, way, is_like):
     one = ("training.steps=1", f"training.optimizer={way}")
