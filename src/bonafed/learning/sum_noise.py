@@ -1,4 +1,4 @@
-"""Noise once on the sum of a round, instead of on every client's gradients (theory P9).
+"""Noise once on the sum of a round, instead of on every client's gradients (theory P8).
 
 Every client takes one step, clipped, and the sum of the changes times their weights is all that anybody is
 shown. A record of client k moves it by

@@ -1,7 +1,7 @@
 """What private rounds gave away, and what that comes to: from releases to the epsilon of a statement.
 
 Where every client adds its own noise, all its releases have one multiplier, and their number says all.
-Noise on sums has another multiplier for everybody in every round (theory P9); then the inverse squares are
+Noise on sums has another multiplier for everybody in every round (theory P8); then the inverse squares are
 added up as they come.
 """
 

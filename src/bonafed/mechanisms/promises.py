@@ -28,7 +28,7 @@ from bonafed.learning.sections import REPRODUCIBLE, NoiseAt, NoiseSource
 from bonafed.learning.sum_noise import reaches, rounds_in, squared_turns
 from bonafed.learning.work import LocalTraining, largest_sum, record_steps, sampling_rate
 
-# whom the epsilon holds against, by where noise is added (theory P9)
+# whom the epsilon holds against, by where noise is added (theory P8)
 PROTECTS = {
     "client": "whoever sees models or single updates, the server included",
     "sum": "whoever sees models or sums of rounds, not a server that sees single updates",
@@ -85,7 +85,7 @@ def sum_multipliers(
     """(N,) the multiplier of each client with which noise on the sums of all rounds keeps its promise.
 
     A client that is drawn c times for a round moves its sum c times as far, which counts c squared (theory
-    P9). Arithmetic has a share of the promise as in `noise_multipliers`.
+    P8). Arithmetic has a share of the promise as in `noise_multipliers`.
     """
     turns, count = squared_turns(rounds, sizes.size), rounds_in(rounds, sizes.size)
     turns[sizes == 0] = 0

@@ -1,4 +1,4 @@
-"""Noise once on the sum: how much, for whom, and what a record can move (theory P9)."""
+"""Noise once on the sum: how much, for whom, and what a record can move (theory P8)."""
 
 import math
 

@@ -66,7 +66,7 @@ def test_plans_balance_progress_and_noise(records, clients, eps, size, clip):
     per_weight = plan.noise_multiplier * 2 * clip / records / math.sqrt(clients)
     assert plan.noise == pytest.approx(per_weight * math.sqrt(size), rel=1e-9)
     assert 1 <= plan.rounds <= MOST_ROUNDS
-    assert 0 < plan.learning_rate * clip**2 <= 2
+    assert 0 < plan.learning_rate * clip**2 <= 1 + 1e-12
     assert plan.batch_size == records
     time = plan.rounds * plan.learning_rate
     if plan.rounds < MOST_ROUNDS:  # tau = D/sqrt(V), D = 10/C
@@ -85,7 +85,9 @@ def test_more_records_clients_and_epsilon_leave_less_noise_and_smaller_batches_m
 
 def test_what_is_said():
     document = advise(PrivateOptions(**DIGITS))
-    assert str(document).startswith("Train 12 rounds at learning rate 1.99, one pass a round, with batches")
+    assert str(document).startswith(
+        "Train 24 rounds at learning rate 0.997, one pass a round, with batches"
+    )
     assert "It takes about 181 records for each client, or 16 clients, or a larger epsilon." in str(
         document
     )

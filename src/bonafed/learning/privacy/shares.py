@@ -1,4 +1,4 @@
-"""Noise on a sum of which nobody knows all: every client adds a share of it (theory P9).
+"""Noise on a sum of which nobody knows all: every client adds a share of it (theory P8).
 
 Where a sum is computed without showing single answers, nobody is there to add the noise, and each of n
 clients adds normal noise of its own. Independent variances add up. Up to d clients may drop out before the
