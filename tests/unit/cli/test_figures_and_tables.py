@@ -351,8 +351,9 @@ class TestAdvice:
     def test_manipulation(self, said):
         shown = said("advise manipulation")
         (axes,) = shown.figure.axes
-        (mark,) = [one for one in axes.get_lines() if len(one.get_xdata()) == 2]
+        (mark,) = [one for one in axes.get_lines() if one.get_label().startswith("best factor")]
         assert shown.column("best factor")[0] == f"{mark.get_xdata()[0]:.4g}"
+        assert mark.get_label() == f"best factor, {shown.column('best factor')[0]}"
         x, y = line(axes, "plain averaging")
         assert float(shown.column("risk bound, honest")[0]) == pytest.approx(np.interp(1, x, y), rel=2e-3)
         assert float(shown.column("manipulated")[0]) == pytest.approx(y.min(), rel=2e-3)

@@ -49,6 +49,7 @@ def test_a_run_folder_holds_what_it_says(make, small, tmp_path):
         "seed",
         "rounds",
         "data",
+        "test",
         "model",
         "files",
     } == set(found)

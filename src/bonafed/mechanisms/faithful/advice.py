@@ -284,7 +284,8 @@ def manipulation(options: AgentOptions) -> Document:
         lines = {"plain averaging": y, "alone": np.full(x.size, float(alone[k]))}
         title = f"What agent {k} gains by exaggerating"
         labels = ("factor of the reported gradient", "risk bound (loss)")
-        return curve_figure(title, x, lines, labels, None if math.isinf(mine) else mine, log_x=True)
+        at = None if math.isinf(mine) else mine
+        return curve_figure(title, x, lines, labels, at, mark="best factor", log_x=True)
 
     return Document((advice, table), data, draw)
 
@@ -337,8 +338,9 @@ def clusters(options: ClusterOptions) -> Document:
         y = np.array([count(float(epsilon)) for epsilon in x], dtype=np.float64)
         labels = ("distance from VCG payments (loss)", "clusters")
         return curve_figure(
-            "Clusters that payments need", x, {"clusters": y}, labels, options.epsilon, log_x=True
-        )
+            "Clusters that payments need", x, {"clusters": y}, labels, options.epsilon, mark="epsilon",
+            log_x=True,
+        )  # fmt: skip
 
     return Document((advice, table), data, draw)
 
@@ -419,7 +421,8 @@ def privacy_tradeoff(options: PrivacyOptions) -> Document:
         }
         labels = ("epsilon", "off by (loss)")
         return curve_figure(
-            "What privacy costs", np.array(epsilons), lines, labels, options.epsilon, log_x=True, log_y=True
-        )
+            "What privacy costs", np.array(epsilons), lines, labels, options.epsilon, mark="epsilon",
+            log_x=True, log_y=True,
+        )  # fmt: skip
 
     return Document((advice, table), data, draw)

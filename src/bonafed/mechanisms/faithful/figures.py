@@ -113,18 +113,19 @@ def choices_figure(title: str, choices: dict[str, float], label: str) -> Figure:
 
 def curve_figure(
     title: str, x: Floats, lines: dict[str, Floats], labels: tuple[str, str], at: float | None = None,
-    *, log_x: bool = False, log_y: bool = False,
+    *, mark: str, log_x: bool = False, log_y: bool = False,
 ) -> Figure:  # fmt: skip
-    """Lines over a choice, which is marked."""
+    """Lines over a choice, which is marked, and what the mark is."""
     figure = sheet(6.4, 4.0)
     axes = figure.subplots()
     for (name, y), colour in zip(lines.items(), (BLUE, RED, GREY), strict=False):
         axes.plot(x, y, color=colour, lw=2, label=name)
     if at is not None:
-        axes.axvline(at, color=GREY, lw=0.8, ls=":")
+        axes.axvline(at, color="black", lw=0.8, ls=":", label=f"{mark}, {at:.4g}")
     axes.set(xlabel=labels[0], ylabel=labels[1], title=title)
     if log_x:
         axes.set_xscale("log")
+        axes.xaxis.set_major_formatter("{x:g}")
     if log_y:
         axes.set_yscale("log")
     axes.legend(frameon=False, fontsize=8)

@@ -79,7 +79,9 @@ def _draw_ceilings(axes: Axes, game: Game, rule: Rule, prediction: Prediction) -
     axes.axhline(float(game.standalone.sum()), color="black", ls=":", lw=1, label="all alone")
     axes.set(xlabel="ceiling", ylabel="total contribution", title="How high a ceiling?")
     axes.set_ylim(0, 1.3 * axes.get_ylim()[1])
-    axes.legend(frameon=False, fontsize=8, ncols=2, loc="upper center")
+    axes.legend(
+        edgecolor="none", framealpha=1.0, fontsize=8, ncols=2, loc="upper center"
+    )  # above the lines
 
 
 def advice_figure(advice: Recommendation) -> Figure:
