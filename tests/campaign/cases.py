@@ -157,7 +157,7 @@ def in_child(
     before: Callable[[], None] | None = None,
     kill_after: float | None = None,
 ) -> Ended:
-    """Run `work` in a forked process inside a folder; SIGKILL comes after `kill_after` seconds, if given."""
+    """Run `work` in a forked process in a folder; SIGKILL comes after `kill_after` seconds, if given."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         sys.stdout.flush()
         sys.stderr.flush()

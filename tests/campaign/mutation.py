@@ -1,9 +1,10 @@
-"""Mutated contracts, CSVs, configs and options, for every command: most still valid, so that deep paths are
-reached. Whatever comes in, a command ends within its CPU time with a documented exit code and, if it refuses,
-one line of error; and of what it accepts some promises are checked again by other means:
+"""Mutated contracts, CSVs, configs and options, for every command: most still valid, to reach deep paths.
+
+Whatever comes in, a command ends within its CPU time with a documented exit code and, if it refuses, one
+line of error; and of what it accepts some promises are checked again by other means:
 
     quote      a contract that is written verifies, and settles
-    verify     of an edited contract: what is certified pays everybody's cost, and spends no more than it says
+    verify     of an edited contract: what is certified settles, and pays everybody's cost
     settle     nobody is paid less than the stated cost
     train      the statement agrees with itself, and amounts stay within the budget that is promised
     any        --json prints JSON; a command that refuses changes no file
@@ -141,7 +142,8 @@ def _promises(verb: str, about: dict[str, Any], ended: Ended, place: Path) -> st
 def _verifies(contract: str, place: Path) -> str:
     ended = run(["verify", contract], place)
     if ended.problem or ended.code != 0:
-        return f"the contract that was written does not verify: {ended.code}, {ended.problem or ended.out[-600:]}"
+        found = ended.problem or ended.out[-600:]
+        return f"the contract that was written does not verify: {ended.code}, {found}"
     return _settles(contract, place)
 
 
