@@ -141,7 +141,7 @@ def toml_file(content: bytes, rng: Random) -> bytes:
         data = changed if isinstance(changed, dict) else data
     try:
         text = tomli_w.dumps(data).encode()
-    except (TypeError, ValueError):  # TOML has no null
+    except (TypeError, ValueError, RecursionError):  # TOML has no null, and its writer no depth
         text = content
     return text_file(text, rng) if rng.random() < 0.08 else text
 
