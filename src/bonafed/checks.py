@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, TypeVar, get_args
 
 import numpy as np
@@ -20,7 +20,31 @@ Floats = NDArray[np.float64]
 T = TypeVar("T", bound=str)
 _LARGER = "a larger integer"  # it may have thousands of digits
 LONGEST_NAME = 200  # characters
+_DEEPEST = 16  # levels of lists and tables in a config or a contract
 _MOST = 10**17  # of anything counted; whether it fits into memory is decided where it is allocated
+
+
+def shallow(value: object) -> bool:
+    """Whether lists and tables are nested no deeper than anything here is: what is cannot even be shown.
+
+    >>> deep: object = 1
+    >>> for _ in range(3000):
+    ...     deep = [deep]
+    >>> shallow(deep), shallow([[1.0], {"a": 2}])
+    (False, True)
+    """
+    level: list[object] = [value]
+    for _ in range(_DEEPEST):
+        inner: list[object] = []
+        for part in level:
+            if isinstance(part, Mapping):
+                inner.extend(part.values())
+            elif isinstance(part, (list, tuple)):
+                inner.extend(part)
+        if not inner:
+            return True
+        level = inner
+    return False
 
 
 def number(name: str, value: object) -> float:

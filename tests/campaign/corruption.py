@@ -141,7 +141,9 @@ def _badly_refused(ended: Ended, file: str) -> str:
         return ""
     if ended.code != 2:
         return f"something else was printed without a word: exit code {ended.code}, {ended.out[-300:]!r}"
-    names = (Path(file).name, f"{RUN}: ", f"{RUN} ") if file.endswith("config.toml") else (Path(file).name,)
+    names = [Path(file).name]
+    if file == f"{RUN}/config.toml":  # without which the folder holds no run
+        names.append("must hold a run")
     return (
         "" if any(name in ended.error for name in names) else f"the error does not name it: {ended.error}"
     )

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import io
 import sys
+import traceback
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -28,6 +29,7 @@ from bonafed.cli.statement import statement
 from bonafed.cli.train import train
 from bonafed.cli.verify import verify
 from bonafed.errors import BonafedError
+from bonafed.extras import explained
 from bonafed.spelling import printable
 
 _ORDER = (
@@ -94,16 +96,9 @@ def _options(
     """Contracts for federated learning under which honesty is every participant's best choice."""
 
 
+_PRINTERS = ("rich", "typer", "click")  # packages that print
 _PIPE_CLOSED = 141  # what shells report for a program stopped this way; 1 would be a verdict
 _INTERRUPTED = 130  # likewise after Ctrl-C
-
-# packages that come with an extra of bonafed: what they are needed for, and the extra
-_EXTRAS = {
-    "torch": ("training", "train"),
-    "sklearn": ("training", "train"),
-    "pooch": ("training", "train"),
-    "flwr": ("a Flower federation", "flower"),
-}
 
 # The root of the errors Typer reports; newer versions of Typer carry their own copy of Click.
 _UsageProblem = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
@@ -115,19 +110,14 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):  # names may contain letters that the terminal cannot show
             stream.reconfigure(errors="backslashreplace")
     try:
-        code = app(prog_name="bonafed", standalone_mode=False)
+        with explained():
+            code = app(prog_name="bonafed", standalone_mode=False)
     except BonafedError as error:
         _fail(str(error))
     except OSError as error:
-        _fail(f"{error.filename or 'file'}: {error.strerror or error}")
+        _fail(f"{error.filename or _unnamed(error)}: {error.strerror or error}")
     except MemoryError:
         _fail("this does not fit into memory; ask for fewer clients, rounds or points")
-    except ModuleNotFoundError as error:
-        package = (error.name or "").partition(".")[0]
-        if package not in _EXTRAS:
-            raise
-        what, extra = _EXTRAS[package]
-        _fail(f"{what} needs: pip install 'bonafed[{extra}]'")
     except (typer.Abort, KeyboardInterrupt, _Stopped):
         typer.echo("stopped by the user", err=True)
         sys.exit(_INTERRUPTED)
@@ -139,6 +129,13 @@ def main() -> None:
         _usage_problem(error)
     else:
         sys.exit(code if isinstance(code, int) else 0)
+
+
+def _unnamed(error: OSError) -> str:
+    """What an error of the system that names no file is about: all files that are written are named."""
+    innermost = [frame for frame, _ in traceback.walk_tb(error.__traceback__)][-1]
+    package = str(innermost.f_globals.get("__name__", "")).partition(".")[0]
+    return "standard output" if package in _PRINTERS else "file"
 
 
 def _usage_problem(error: Any) -> NoReturn:

@@ -255,11 +255,13 @@ class TruncatedExponential(ContinuousPrior):
         object.__setattr__(self, "low", low)
         object.__setattr__(self, "high", high)
 
+    @np.errstate(over="ignore")  # so far out that nothing is there
     def pdf(self, c: ArrayLike) -> Floats:
         cost = np.asarray(c, dtype=np.float64)
         inside = self.rate * np.exp(-self.rate * np.maximum(cost - self.low, 0.0)) / self._mass
         return _between_ends(cost, self.low, self.high, inside)
 
+    @np.errstate(over="ignore")  # so far out that all is below
     def cdf(self, c: ArrayLike) -> Floats:
         cost = np.clip(np.asarray(c, dtype=np.float64), self.low, self.high)
         return np.clip(-np.expm1(-self.rate * (cost - self.low)) / self._mass, 0.0, 1.0)

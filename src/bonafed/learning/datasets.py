@@ -28,6 +28,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bonafed import checks, files
 from bonafed.errors import InvalidValue, MissingValue, UnreadableFile
+from bonafed.extras import explained
 from bonafed.learning import formats
 from bonafed.learning.arrays import (
     NAMED,
@@ -50,7 +51,7 @@ from bonafed.spelling import printable
 Progress = Callable[[str], None]
 
 STALLED = 10.0  # seconds without an answer after which a download is abandoned
-_BROKEN = (OSError, ValueError, ImportError)  # what a failed download raises; pooch may be missing
+_BROKEN = (OSError, ValueError)  # what a failed download raises
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -320,7 +321,8 @@ def synthetic(
 
 def _digits() -> Dataset:
     """The digits of scikit-learn; every fifth sample of a class, in their order, is for testing."""
-    from sklearn.datasets import load_digits  # heavy, only needed here
+    with explained():
+        from sklearn.datasets import load_digits  # heavy, only needed here
 
     pixels, labels = load_digits(return_X_y=True)
     images = (pixels / 16).astype(np.float32).reshape(-1, 1, 8, 8)
@@ -399,7 +401,8 @@ def _checked(name: str, path: Path, arrays: Arrays, classes: int | None = None) 
 
 def _download(name: str, source: _Source, cache: Path, say: Progress) -> Arrays:
     """Fetch a data set from its home and save it to the cache, completely or not at all."""
-    import pooch
+    with explained():
+        import pooch
 
     pooch.get_logger().setLevel(logging.WARNING)  # `say` reports progress
     cache.mkdir(parents=True, exist_ok=True)

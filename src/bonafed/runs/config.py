@@ -17,11 +17,11 @@ and impossible values are refused by their dotted name, `training.rounds must be
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bonafed import checks
 from bonafed.errors import InvalidValue, UnreadableFile
 from bonafed.learning.datasets import is_own_file
 from bonafed.learning.sections import Data, Model, Partition
@@ -44,10 +44,10 @@ def read(path: Path, changes: Sequence[str] = ()) -> Config:
 def read_tables(path: Path, changes: Sequence[str] = ()) -> dict[str, Any]:
     """The tables of a file as they stand, with changes `section.key=value`."""
     try:
-        tables: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+        tables = toml.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UnreadableFile(path, error.strerror or str(error)) from error
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except ValueError as error:
         raise UnreadableFile(path, f"not TOML: {error}") from error
     for change in changes:
         tables = toml.override(tables, change)
@@ -66,6 +66,9 @@ def from_tables(tables: Mapping[str, Any]) -> Config:
     """The config of plain data."""
     if not isinstance(tables, Mapping):
         raise InvalidValue("config", "must be tables by name, such as {'data': {...}}", repr(tables)[:60])
+    for name, value in tables.items():
+        if not checks.shallow(value):
+            raise InvalidValue(str(name), "must not be nested too deeply", "lists in lists")
     entry = catalogue.of_table(tables)
     part = entry.load()
     kinds = _tables_of(part)

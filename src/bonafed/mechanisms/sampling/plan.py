@@ -325,6 +325,7 @@ def _largest_safe(at: Callable[[float], SamplingPlan], money: float, allowed: fl
     return safe
 
 
+@np.errstate(over="ignore", divide="ignore")  # money too little to divide buys nothing
 def benchmarks(contract: SamplingPlan, model: ConvergenceModel | None = None) -> list[Benchmark]:
     """What the same money buys: this contract, uniform sampling, complete information.
 
