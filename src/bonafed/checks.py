@@ -124,6 +124,7 @@ def called(name: str, value: object) -> str:
     """
     if not isinstance(value, str):
         raise InvalidValue(name, "must be text", repr(value)[:60])
+    value = str(value)  # of NumPy's kind of text, too
     if not value.isprintable() or not 0 < len(value) <= LONGEST_NAME or not alike(value):
         raise InvalidValue(name, f"must be 1 to {LONGEST_NAME} printable characters", repr(value)[:60])
     if value != value.strip(" "):
@@ -180,6 +181,8 @@ def vector(
     length: int | None = None,
 ) -> Floats:
     """A non-empty one-dimensional array of finite numbers, copied and read-only."""
+    if _has_text(values):  # which NumPy would read as Python does, 0_1 as 1
+        raise InvalidValue(name, "must be a list of numbers", repr(values)[:60])
     try:
         result = np.array(values, dtype=np.float64)
     except OverflowError as error:
@@ -202,6 +205,20 @@ def vector(
             raise InvalidValue(name, rule, _first(result, bad))
     result.setflags(write=False)
     return result
+
+
+def _has_text(values: object) -> bool:
+    """Whether there is text among the values, however deep."""
+    waiting = [values]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, str | bytes):
+            return True
+        if isinstance(value, list | tuple):
+            waiting.extend(value)
+        elif isinstance(value, np.ndarray) and value.dtype.kind in "USO":
+            waiting.extend(value.ravel().tolist())
+    return False
 
 
 def shares(name: str, values: ArrayLike, *, length: int | None = None) -> Floats:

@@ -34,7 +34,8 @@ class BonafedError(Exception):
     """Root of every error bonafed raises on purpose; its message is one printable line."""
 
     def __str__(self) -> str:
-        return printable(super().__str__())
+        # what a library says of its own errors may go over several lines
+        return printable(" ".join(line.strip(" \r") for line in super().__str__().split("\n")))
 
 
 class InvalidValue(BonafedError, ValueError):

@@ -166,15 +166,13 @@ def _column(path: Path, first: Row, what: str) -> tuple[int, int]:
 
 
 def read_matrix(path: Path) -> Floats:
-    """The numbers of a CSV file without a header, row by row, all finite."""
+    """The numbers of a CSV file without a header, row by row."""
     rows = []
     for line, row in _rows(path):
         try:
             rows.append([numeral(cell) for cell in row])
         except ValueError as error:
             raise UnreadableFile(path, f"must be rows of numbers ({error})", line) from None
-        if not np.isfinite(rows[-1]).all():
-            raise UnreadableFile(path, "must be rows of finite numbers, got NaN or infinity", line)
     return np.array(rows, ndmin=2)
 
 

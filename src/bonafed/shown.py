@@ -67,7 +67,7 @@ class Table:
 
     def __post_init__(self) -> None:
         for name in ("title", "caption"):
-            object.__setattr__(self, name, printable(getattr(self, name), lines=True))
+            object.__setattr__(self, name, printable(getattr(self, name)))
 
     @property
     def cells(self) -> list[list[str]]:
@@ -159,9 +159,7 @@ class Document:
     holds: bool = True  # whether every claim and check in it holds: the exit code
 
     def __post_init__(self) -> None:
-        blocks = (
-            printable(block, lines=True) if isinstance(block, str) else block for block in self.blocks
-        )
+        blocks = (printable(block) if isinstance(block, str) else block for block in self.blocks)
         object.__setattr__(self, "blocks", tuple(blocks))
 
     def __str__(self) -> str:

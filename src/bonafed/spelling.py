@@ -65,18 +65,16 @@ def whole_numeral(text: str) -> int:
     return int(text)
 
 
-def printable(text: str, *, lines: bool = False) -> str:
-    r"""The text with every character that is not drawn spelled out; line breaks are kept with `lines`.
+def printable(text: str) -> str:
+    r"""The text with every character that is not drawn spelled out, line breaks too.
 
     >>> print(printable("ada\x1b[31m\u202e"))
     ada\x1b[31m\u202e
     """
     if text.isprintable():
         return text
-    kept = "\n" if lines else ""
     return "".join(
-        letter if letter.isprintable() or letter in kept else letter.encode("unicode_escape").decode()
-        for letter in text
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text
     )
 
 

@@ -118,7 +118,6 @@ def test_rows_of_numbers(file):
         refused(read_matrix, file("0.5,0.5\n1_0,0\n"))
         == ", line 2: must be rows of numbers (not a number: '1_0')"
     )
-    assert refused(read_matrix, file("0.5,nan\n")).startswith(", line 1: must be rows of finite numbers")
     assert (
         refused(read_matrix, file("1,0\n1\n"))
         == ", line 2: a row must have 2 cells separated by commas, got 1"

@@ -161,7 +161,7 @@ def _value(flag: str, value: Any, hint: Any) -> Any:
     """The value as the key holds it: a tuple of a list, a number where numbers and text may be."""
     if isinstance(value, list):
         kind, _ = _shape(hint)
-        return tuple(_entry(flag, word.strip(), kind) for text in value for word in text.split(","))
+        return tuple(_entry(flag, word.strip(" "), kind) for text in value for word in text.split(","))
     if isinstance(value, str) and float in get_args(hint):
         try:
             return numeral(value)

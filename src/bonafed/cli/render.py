@@ -72,7 +72,7 @@ def say(text: str) -> None:
 
 def tell(text: str, *, err: bool = False) -> None:
     """Print a line as it is, whatever the width of the terminal."""
-    typer.echo(printable(text, lines=True), err=err)
+    typer.echo(printable(text), err=err)
 
 
 def say_json(value: object) -> None:
@@ -166,7 +166,7 @@ def _print(console: Console, block: Table | Sketch | str) -> None:
         if console.encoding.lower().startswith("utf"):  # others lack these characters
             console.print(_coloured(block))
     else:
-        console.print(Text(printable(block, lines=True)), soft_wrap=free)
+        console.print(Text(printable(block)), soft_wrap=free)
 
 
 def _coloured(sketch: Sketch) -> Any:

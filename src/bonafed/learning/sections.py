@@ -33,7 +33,7 @@ def _classes(name: str, value: object) -> int | tuple[str, ...]:
         return checks.whole(name, value)
     if not value:
         raise InvalidValue(name, "must name a class", "an empty list")
-    return checks.names(name, value, one="name of a class")
+    return checks.names(name, value, one=name)
 
 
 @dataclass(frozen=True)

@@ -1,3 +1,4 @@
+# ruff: noqa: RUF001  (digits at full width are meant)
 """Files from outside: read as published, refused with file, rule and line when broken."""
 
 import gzip
@@ -224,6 +225,16 @@ def test_clients_that_are_numbers_are_ordered_as_numbers(tmp_path):
     assert read_file(path).groups.tolist() == [1, 0, 1]
 
 
+def test_labels_may_be_names(tmp_path):
+    path = tmp_path / "own.csv"
+    path.write_text("weight,label,test\n4,cat,0\n30, dog,0\n5,cat ,1\n6,cat,0\n")
+    data = read_file(path)
+    assert (data.class_names, data.classes, data.classes_stated) == (("cat", "dog"), 2, False)
+    assert (data.labels.tolist(), data.test_labels.tolist()) == ([0, 1, 0], [0])
+    assert data.columns == ("weight",)
+    assert str(data) == "<Dataset own: 3 samples of shape (1,), 1 for testing, 2 classes (cat, dog)>"
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
@@ -250,6 +261,30 @@ def test_clients_that_are_numbers_are_ordered_as_numbers(tmp_path):
         ('a,label\n"1,0\n', ", line 2: not a table: unexpected end of data"),
         ("a,label\n1,123456\n", ": labels must be in 0..99999, got 123456 in sample 0"),
         ("a,label,test\n1,0,0\n1,2,1\n", ": test_labels must be in 0..0, got 2 in sample 0"),
+        ("a,label\n０,0\n", ", line 2: a must be a finite number, got '０'"),
+        ("a,label\n1,１\n", ", line 2: label must be a whole number from 0, or a name, got '１'"),
+        ("a,label\n1,1_0\n", ", line 2: label must be a whole number from 0, or a name, got '1_0'"),
+        ("a,label\n1,nan\n", ", line 2: label must be a whole number from 0, or a name, got 'nan'"),
+        ("a,label\n1,0\n1,O\n", ", line 3: label must be a whole number from 0 as in line 2, got 'O'"),
+        ("a,label\n1,cat\n1,0\n", ", line 3: label must be a name as in line 2, got '0'"),
+        (
+            "a,label\n1,cat\n1,dog\n1,Cat\n",
+            ", line 4: label must differ from 'cat' in line 2 by more than case, width or spaces, "
+            "got 'Cat'",
+        ),
+        ("a,label\n1,c\x1bt\n", ", line 2: label must be 1 to 200 printable characters, got 'c\\x1bt'"),
+        ("a,label,test\n1,cat,0\n1,dog,1\n", ": test_labels must be classes by name: 'cat', got 'dog'"),
+        ("a\x00,label\n1,0\n", ", line 1: column must be 1 to 200 printable characters, got 'a\\x00'"),
+        (
+            "a,label,client\n1,0,Ann\n1,0,ann\n",
+            ", line 3: client must differ from 'Ann' in line 2 by more than case, width or spaces, "
+            "got 'ann'",
+        ),
+        (
+            "a,label,client\n1,0,a\x00\n1,0,a\n",
+            ", line 2: client must be 1 to 200 printable characters, got 'a\\x00'",
+        ),
+        ("0.5,0\n0.6,1\n", ", line 1: header must have a column 'label', got 0.5, 0"),
         (
             "a,label,test\n1,0,1\n",
             ": features must hold samples of at least one number each, got shape (0, 1)",

@@ -137,7 +137,7 @@ def _agents(agent: str | None, count: int) -> list[int]:
         return [min(_AGENT, count - 1)]
     if agent == "all":
         return list(range(count))
-    if not agent.isdecimal() or int(agent) >= count:
+    if not (agent.isascii() and agent.isdecimal() and len(agent) < 10) or int(agent) >= count:
         raise InvalidValue("agent", f"must be in 0..{count - 1}, or all", agent)
     return [int(agent)]
 

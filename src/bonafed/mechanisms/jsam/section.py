@@ -29,7 +29,7 @@ def cap(name: str, value: object) -> Cap:
     if isinstance(value, Mapping):
         if not value:
             raise InvalidValue(name, "must name a client", "an empty table")
-        checks.names(f"names in {name}", value)
+        checks.names(name, value, one=name)
         return {client: checks.positive(f"{name}.{client}", most) for client, most in value.items()}
     if isinstance(value, list | tuple):
         return tuple(checks.vector(name, value, sign="positive").tolist())

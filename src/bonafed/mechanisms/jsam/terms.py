@@ -151,11 +151,12 @@ class JsamTerms(Shown):
         }
 
     def to_csv(self) -> bytes:
-        """A row per client, all digits."""
+        """A row per client, all digits; reads back as reports, in the column that they come in."""
         rows = self.rows()
         for row, amount in zip(rows, self.amounts(), strict=True):
             row["amount"] = _written(amount, self.decimals)
-        return csv_bytes([list(rows[0]), *(list(row.values()) for row in rows)])
+        header = ["cost" if name == "report" else name for name in rows[0]]
+        return csv_bytes([header, *(list(row.values()) for row in rows)])
 
     def document(self) -> Document:
         columns = (
