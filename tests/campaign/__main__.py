@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import resource
 import sys
 import tempfile
 import time
@@ -65,7 +66,9 @@ def _all(asked: argparse.Namespace) -> int:
     for tally in tallies:
         for failure in tally.failures:
             _tell(f"{tally.campaign}: {failure}")
-    _tell(f"seed {asked.seed}, {asked.workers} processes, {time.monotonic() - begun:.0f} s")
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = f"{used.ru_utime + used.ru_stime:.0f} s of CPU"
+    _tell(f"seed {asked.seed}, {asked.workers} processes, {time.monotonic() - begun:.0f} s, {cpu}")
     for tally in tallies:
         _tell(tally.line())
     return int(any(tally.failures for tally in tallies))

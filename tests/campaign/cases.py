@@ -157,7 +157,7 @@ def in_child(
     before: Callable[[], None] | None = None,
     kill_after: float | None = None,
 ) -> Ended:
-    """Run `work` in a forked process inside a folder; SIGKILL comes after `kill_after` seconds, if given."""
+    """Run `work` in a forked process in a folder; SIGKILL comes after `kill_after` seconds, if given."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         sys.stdout.flush()
         sys.stderr.flush()
@@ -235,7 +235,8 @@ class Campaign:
     name: str
     cases: Iterable[Case]
     judge: Callable[[Case, Path], Verdict]  # of a case, in a new empty folder
-    total: int | None = None  # how many cases there are, where that is known
+    total: int  # how many cases there are
+    check: Callable[[Tally], str] = lambda _tally: ""  # what is wrong with the figures, if anything
 
 
 def carry_out(campaign: Campaign, failed: Path, workers: int, tell: Callable[[str], None]) -> Tally:
@@ -253,11 +254,12 @@ def carry_out(campaign: Campaign, failed: Path, workers: int, tell: Callable[[st
                 tell(f"  replay: python -m tests.campaign --replay {path}")
             if time.monotonic() - told > 10:
                 told = time.monotonic()
-                of = "" if campaign.total is None else f" of {campaign.total:,}"
                 tell(
-                    f"{campaign.name}: {tally.cases:,}{of} cases, {len(tally.failures)} failures, "
-                    f"{told - begun:.0f} s"
+                    f"{campaign.name}: {tally.cases:,} of {campaign.total:,} cases, "
+                    f"{len(tally.failures)} failures, {told - begun:.0f} s"
                 )
+    if problem := campaign.check(tally):
+        tally.failures.append(problem)
     tally.seconds = time.monotonic() - begun
     return tally
 

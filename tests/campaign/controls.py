@@ -182,8 +182,7 @@ def main(tell: Callable[[str], None]) -> int:
         cases.sabotage = None
         caught = bool(failure) and control.says in failure and "campaign itself" not in failure
         missed += not caught
-        tell(
-            f"{control.campaign}, {control.name}: {'caught' if caught else 'NOT CAUGHT'} ({failure[-160:]!r})"
-        )
+        verdict = "caught" if caught else "NOT CAUGHT"
+        tell(f"{control.campaign}, {control.name}: {verdict} ({failure[-160:]!r})")
     tell(f"controls: {len(CONTROLS) - missed} of {len(CONTROLS)} caught")
     return int(missed > 0)

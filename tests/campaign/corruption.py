@@ -1,7 +1,7 @@
 """Every file of a run folder, damaged in a hundred ways: refused by name, or the same result to the bit.
 
-Of every kind of run, finished and interrupted, each file in turn gets flipped bits, changed digits, cuts, lost,
-doubled and swapped lines, other runs' contents; then everything that reads the folder is tried:
+Of every kind of run, finished and interrupted, each file in turn gets flipped bits, changed digits, cuts,
+lost, doubled and swapped lines, other runs' contents; then everything that reads the folder is tried:
 
     runs --check    says so, unless what is left of the file means the same
     runs, statement refuse in one line that names the file, or print what they would have printed
@@ -58,7 +58,7 @@ def _files(place: Path) -> list[str]:
 
 @cache
 def state_of(kind: str, state: str) -> Path:
-    """A case folder with a run that is finished, or was killed after its second checkpoint, or the first."""
+    """A case folder with a run that is finished, or was killed soon after its second checkpoint."""
     whole, place = reference(kind), Path(tempfile.mkdtemp(prefix=f"{kind}-{state}-"))
     if state == FINISHED:
         for name, content in whole.after.items():
@@ -141,7 +141,9 @@ def _badly_refused(ended: Ended, file: str) -> str:
         return ""
     if ended.code != 2:
         return f"something else was printed without a word: exit code {ended.code}, {ended.out[-300:]!r}"
-    names = (Path(file).name, f"{RUN}: ", f"{RUN} ") if file.endswith("config.toml") else (Path(file).name,)
+    names = [Path(file).name]
+    if file == f"{RUN}/config.toml":  # without which the folder holds no run
+        names.append("must hold a run")
     return (
         "" if any(name in ended.error for name in names) else f"the error does not name it: {ended.error}"
     )

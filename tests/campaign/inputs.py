@@ -95,11 +95,22 @@ def _economics() -> Iterator[Input]:
     ):
         prior = ("--noise-scale", "1", "--prior", "uniform:0,2")
         yield Input(f"quote jsam {name}", ("quote", "jsam", *prior, *words), costs, ("costs.csv",), 3)
-    yield Input("quote jsam published", ("quote", "jsam", *_J, "--clients", "4", "--eta", "5", *_PUBLISHED,
-                                         "--max-epsilon", "3", "--save", "c.json"), {}, weight=6)  # fmt: skip
-    yield Input("quote jsam parts", ("quote", "jsam", "--prior", "uniform:0,1", "--clients", "4", "--eta", "5",
-                                     "--delta", "1e-5", "--dimension", "12", "--rounds", "3", "--smoothness",
-                                     "0.5", "--records", "6"), {}, weight=2)  # fmt: skip
+    few = ("quote", "jsam", "--clients", "4", "--eta", "5")
+    more = ("--max-epsilon", "3", "--save", "c.json")
+    yield Input("quote jsam published", (*few, *_J, *_PUBLISHED, *more), {}, weight=6)
+    parts = [
+        "--delta",
+        "1e-5",
+        "--dimension",
+        "12",
+        "--rounds",
+        "3",
+        "--smoothness",
+        "0.5",
+        "--records",
+        "6",
+    ]
+    yield Input("quote jsam parts", (*few, "--prior", "uniform:0,1", *parts), {}, weight=2)
     yield Input("audit jsam", ("audit", "jsam", *_J, "--clients", "3", "--profiles", "1", "--points", "7",
                                "--eta", "5"), {}, weight=3)  # fmt: skip
     yield Input("audit faithful", ("audit", "faithful", "--data", "data.csv", "--samples", "40", "--agents",
@@ -127,8 +138,8 @@ def _contracts() -> Iterator[Input]:
         mutable = tuple(file for file in files if file.endswith((".json", ".csv")))
         yield Input(f"coins {name}", JOBS[name].words, files, mutable, 4)
         if name == "open":
-            yield Input("coins reveal", ("coins", "reveal", "contract.json", "--roster", "roster.json", "--client",
-                                         "ada", "--nonce", "ada", "--cost", "0.7"), files, mutable, 4)  # fmt: skip
+            words = "coins reveal contract.json --roster roster.json --client ada --nonce ada --cost 0.7"
+            yield Input("coins reveal", tuple(words.split()), files, mutable, 4)
 
 
 def _training() -> Iterator[Input]:

@@ -1,7 +1,7 @@
-"""Every kind of run there is, as small as it gets: what `bonafed train` is given, and what it leaves behind.
+"""Every kind of run there is, as small as it gets: what `bonafed train` is given, and what it leaves.
 
-A new kind is one entry of `KINDS`. Runs are repeatable to the bit: secrets are fixed (`repeatable`), and time
-stands still, so that whole folders can be compared, every file byte for byte.
+A new kind is one entry of `KINDS`. Runs are repeatable to the bit: secrets are fixed (`repeatable`), and
+time stands still, so that whole folders can be compared, every file byte for byte.
 """
 
 from __future__ import annotations
@@ -176,7 +176,6 @@ def add_posted_price() -> None:
     import importlib.util
     import sys
 
-    import bonafed.mechanisms
     from bonafed.mechanisms import catalogue
 
     package = "bonafed.mechanisms.posted_price"

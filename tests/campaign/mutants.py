@@ -1,9 +1,9 @@
 """Structure-aware mutations of JSON, TOML, CSV and options: most leave something valid, or nearly so.
 
-Numbers are mostly nudged, sometimes driven to an edge; keys, rows and options are swapped, doubled, dropped,
-reordered and renamed; types change; texts get letters of other scripts, control characters, or too many. What
-decides how long a command works (`WORK`) never grows beyond what a case may take: to ask for more work is
-no error.
+Numbers are mostly nudged, sometimes driven to an edge; keys, rows and options are swapped, doubled,
+dropped, reordered and renamed; types change; texts get letters of other scripts, control characters, or too
+many. What decides how long a command works (`WORK`) never grows beyond what a case may take: to ask for
+more work is no error.
 """
 
 from __future__ import annotations
@@ -17,19 +17,22 @@ from typing import Any
 import tomli_w
 
 WORK = {
-    "rounds", "clients", "steps", "epochs", "training_steps", "payment_steps", "points", "profiles", "draws",
-    "samples", "agents", "trials", "cores", "shapley_orders", "side", "members", "cheaters", "seeds",
-    "clusters", "payment-steps", "training-steps", "counts", "parameters", "dimension", "records", "classes",
-    "clients_per_round", "clients-per-round", "checkpoint_every", "evaluate_every", "grid", "batch_size",
+    "agents", "batch_size", "cheaters", "checkpoint_every", "classes", "clients", "clients-per-round",
+    "clients_per_round", "clusters", "cores", "counts", "dimension", "draws", "epochs", "evaluate_every",
+    "grid", "members", "parameters", "payment-steps", "payment_steps", "points", "profiles", "records",
+    "rounds", "samples", "seeds", "shapley_orders", "side", "steps", "training-steps", "training_steps",
+    "trials",
 }  # fmt: skip
 _EDGES = (
     0, -1, 1, 2, 0.0, -0.0, 0.5, 1.0, 1 - 2**-53, 1 + 2**-52, -1e-9, 1e-9, 1e-17, 5e-324, 2.2e-308, 1e-300,
-    1e17, 1e300, 1.7e308, -1e300, float("nan"), float("inf"), float("-inf"), 2**31, 2**53 + 1, 2**63, 10**30,
+    1e17, 1e300, 1.7e308, -1e300, float("nan"), float("inf"), float("-inf"), 2**31, 2**53 + 1, 2**63,
+    10**30,
 )  # fmt: skip
 _WORDS = (
-    "", " ", "a", "A", "é", "e\u0301", "ａ", "\u202eabc", "\u200b", "名前", "\N{GRINNING FACE}", "a\nb", "a\tb",
-    "\x1b[31mred", "=1+1", "@SUM(1)", "-1", "0x10", "1_000", "１２", "٣", "nan", "NaN", "inf", "1e3", "true", "null",
-    "../x", "/", ".", "a" * 3000, "%s", "{}", "'", '"', "\x00", "O.6",
+    "", " ", "a", "A", "\u00e9", "e\u0301", "\uff41", "\u202eabc", "\u200b", "\u540d\u524d", "\U0001f600",
+    "a\nb", "a\tb", "\x1b[31mred", "=1+1", "@SUM(1)", "-1", "0x10", "1_000", "\uff11\uff12", "\u0663",
+    "nan", "NaN", "inf", "1e3", "true", "null", "../x", "/", ".", "a" * 3000, "%s", "{}", "'", '"', "\x00",
+    "O.6",
 )  # fmt: skip
 
 
@@ -138,7 +141,7 @@ def toml_file(content: bytes, rng: Random) -> bytes:
         data = changed if isinstance(changed, dict) else data
     try:
         text = tomli_w.dumps(data).encode()
-    except (TypeError, ValueError):  # TOML has no null
+    except (TypeError, ValueError, RecursionError):  # TOML has no null, and its writer no depth
         text = content
     return text_file(text, rng) if rng.random() < 0.08 else text
 

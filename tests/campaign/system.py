@@ -1,8 +1,8 @@
-"""What a command asks of the file system, one operation at a time: recorded, failed, or cut short by a kill.
+"""What a command asks of the file system, one operation at a time: recorded, failed, or cut short.
 
-`Shim(root, decide)` stands, in a forked process, between Python and the system calls that open, write, force
-to disk, rename, create and remove what lies below `root`. Before each it asks `decide(n, operation)` and does
-what that answers: nothing special (None), or one of
+`Shim(root, decide)` stands, in a forked process, between Python and the system calls that open, write,
+force to disk, rename, create and remove what lies below `root`. Before each it asks `decide(n, operation)`
+and does what that answers: nothing special (None), or one of
 
     Kill()            SIGKILL now                Kill(halfway=True)    after half of the bytes are written
     Fail(errno)       the error of a system      Fail(e, halfway=True) likewise: a disk that gets full
@@ -173,7 +173,7 @@ class _Watched(io.FileIO):
 
 def _of_descriptor(descriptor: int) -> str:
     try:
-        return os.readlink(f"/proc/self/fd/{descriptor}").removesuffix(" (deleted)")
+        return str(Path(f"/proc/self/fd/{descriptor}").readlink()).removesuffix(" (deleted)")
     except OSError:
         return ""
 
