@@ -120,9 +120,8 @@ def read_constants(path: Path, columns: Sequence[str], count: int) -> Scaling:
     header = [cell.strip(" ").lower() for cell in cells]
     needed = ("feature", "mean", "scale") if columns else ("mean", "scale")
     if sorted(header) != sorted(needed):
-        raise UnreadableFile(
-            path, f"must have the columns {', '.join(needed)}, got {', '.join(header)}", first
-        )
+        got = ", ".join(header)[:200] or "none"
+        raise UnreadableFile(path, f"must have the columns {', '.join(needed)}, got {got}", first)
     lines, names, numbers = [], list[str](), dict[str, list[float]]({"mean": [], "scale": []})
     for line, row in rows:
         if len(row) != len(header):

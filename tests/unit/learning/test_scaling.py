@@ -115,7 +115,7 @@ class TestConstantsInAFile:
     @pytest.mark.parametrize(
         ("text", "said"),
         [
-            ("", ", line 1: must have the columns feature, mean, scale, got "),
+            ("", ", line 1: must have the columns feature, mean, scale, got none"),
             ("mean,scale\n1,2\n", ", line 1: must have the columns feature, mean, scale, got mean, scale"),
             ("feature,mean,scale\na,1,2\n", ": must have every feature of the data, also 'b', got none"),
             (
