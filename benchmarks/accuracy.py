@@ -199,6 +199,9 @@ def _noise_on_sum() -> Iterator[Case]:
     yield Case("mnist-noise-on-sum", "43 -> 83 %, 50 clients, epsilon 0.5", changed(base, wide), sides)
     whole = changed(base, {**wide, "training.batch_size": 2000})  # all 1,200 records of a client in a step
     yield Case("mnist-noise-on-sum-whole", "less to gain where noise is small anyway", whole, sides)
+    two = {"partition.kind": "label_count", "partition.k": 2, "training.rounds": 60, "privacy.epsilon": 1.9}
+    stated = "the clients of the next case, at the epsilon that is bought there"
+    yield Case("digits-two-classes-noise-on-sum", stated, changed(base, two), sides)
     bought = {
         "partition.kind": "label_count", "partition.k": 2, "training.rounds": 60,
         "jsam.prior": "uniform:0,1", "jsam.smoothness": 0.5, "jsam.clip": 1.0, "jsam.expected_budget": 20.0,
