@@ -199,6 +199,9 @@ def _noise_on_sum() -> Iterator[Case]:
     yield Case("mnist-noise-on-sum", "43 -> 83 %, 50 clients, epsilon 0.5", changed(base, wide), sides)
     whole = changed(base, {**wide, "training.batch_size": 2000})  # all 1,200 records of a client in a step
     yield Case("mnist-noise-on-sum-whole", "less to gain where noise is small anyway", whole, sides)
+    two = {"partition.kind": "label_count", "partition.k": 2, "training.rounds": 60, "privacy.epsilon": 1.9}
+    stated = "the clients of the next case, at the epsilon that is bought there"
+    yield Case("digits-two-classes-noise-on-sum", stated, changed(base, two), sides)
     bought = {
         "partition.kind": "label_count", "partition.k": 2, "training.rounds": 60,
         "jsam.prior": "uniform:0,1", "jsam.smoothness": 0.5, "jsam.clip": 1.0, "jsam.expected_budget": 20.0,
@@ -242,15 +245,16 @@ def _advice() -> Iterator[Case]:
 
 
 def _advice_mnist() -> Iterator[Case]:
-    """The same with MNIST."""
+    """The same with MNIST, and with data on which nothing was chosen."""
     from bonafed.learning.privacy.planning import planned
 
-    plan = planned(1200, 50, 0.5, 1e-5, 1.0, 7850)
-    mnist = {"data.name": "mnist", "partition.clients": 50, "privacy.epsilon": 0.5}
-    advised = {"training.rounds": plan.rounds, "training.learning_rate": plan.learning_rate}
-    sides = {"all records, rate 1": {}, "advised": advised}
-    base = changed(PRIVATE, {**mnist, **WHOLE, "training.batch_size": 1200})
-    yield Case("advice-mnist-0.5", "", base, sides)
+    for data, epsilon in (("mnist", 0.5), ("fashion-mnist", 0.5), ("fashion-mnist", 2.0)):
+        plan = planned(1200, 50, epsilon, 1e-5, 1.0, 7850)
+        wide = {"data.name": data, "partition.clients": 50, "privacy.epsilon": epsilon}
+        advised = {"training.rounds": plan.rounds, "training.learning_rate": plan.learning_rate}
+        base = changed(PRIVATE, {**wide, **WHOLE, "training.batch_size": 1200})
+        sides = {"all records, rate 1": {}, "advised": advised}
+        yield Case(f"advice-{data}-{epsilon:g}", "", base, sides)
 
 
 CASES: tuple[Case, ...] = (  # the slow ones last

@@ -60,11 +60,13 @@ def advise(options: PrivateOptions) -> Document:
     if plan.dwarfed:
         times, on_sum = plan.share / DWARFED, options.noise_at == "sum"
         more = math.ceil((times if on_sum else times**2) * options.clients)
-        instead = "" if on_sum else ", or noise once on the sum (noise_at), if the server may see updates"
+        instead = (
+            "" if on_sum else " Or noise once on the sum (noise_at), if the server may see single updates."
+        )
         blocks.append(
             "That hides most of what could be learned. It takes about "
             f"{math.ceil(times * options.records):,} records for each client, or "
-            f"{more:,} clients, or a larger epsilon{instead}."
+            f"{more:,} clients, or a larger epsilon.{instead}"
         )
     rows: list[tuple[Cell, ...]] = []
     for epsilon in sorted({*_EPSILONS, options.epsilon}):
