@@ -10,7 +10,7 @@
     ├── BadReport, UnusableReport          an agent's report is not a gradient: whose, when and why
     ├── AskFailed                          no reports at all came in: when, and the model reached
     ├── MemberLost, CrewNotStarted         a training process was killed, or could not be started
-    └── MissingExtra (also ImportError)    a package is not installed: what for, and how to install it
+    └── MissingExtra                       a package is not installed: what for, and how to install it
 
 The message always says the name, the rule and the value, on one line:
 

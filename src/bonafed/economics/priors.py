@@ -332,7 +332,8 @@ class ScaledBeta(ContinuousPrior):
         # G/g = width x (1-x)/alpha 2F1(alpha+beta, 1; alpha+1; x): no underflow where G does.
         start = np.minimum(x, 0.25)
         series = scipy.special.hyp2f1(self.alpha + self.beta, 1.0, self.alpha + 1, start)
-        near = self._width * start * (1 - start) / self.alpha * series
+        with np.errstate(over="ignore", invalid="ignore"):  # almost all mass at the lower end
+            near = self._width * start * (1 - start) / self.alpha * series
         # Named, not super(): slots=True builds the class anew, and the empty cell of super() breaks.
         return np.where(x <= 0.25, near, ContinuousPrior.hazard_term(self, cost))
 
