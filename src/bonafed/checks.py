@@ -75,6 +75,17 @@ def positive(name: str, value: object) -> float:
     return result
 
 
+def moderate(name: str, value: object) -> float:
+    """A positive number whose square, and the square of its inverse, are still numbers.
+
+    >>> moderate("regulariser", 1e300)
+    Traceback (most recent call last):
+        ...
+    bonafed.errors.InvalidValue: regulariser must be between 1e-100 and 1e+100, got 1e+300
+    """
+    return between(name, positive(name, value), 1e-100, 1e100)
+
+
 def non_negative(name: str, value: object) -> float:
     """A finite number not below 0."""
     result = number(name, value)

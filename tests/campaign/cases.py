@@ -66,8 +66,12 @@ class Ended(NamedTuple):
 
     @property
     def _refused_in_one_line(self) -> bool:
-        lines = [line for line in self.err.splitlines() if not line.startswith(("warning: ", "note: "))]
-        return len(lines) == 1 and re.fullmatch(r"error: .*\S.*", lines[0]) is not None
+        return len(self.told) == 1 and re.fullmatch(r"error: .*\S.*", self.told[0]) is not None
+
+    @property
+    def told(self) -> list[str]:
+        """The lines on standard error that are no warnings or notes."""
+        return [line for line in self.err.splitlines() if not line.startswith(("warning: ", "note: "))]
 
     @property
     def error(self) -> str:

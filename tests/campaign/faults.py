@@ -254,7 +254,7 @@ def _badly_told(
 ) -> str:
     """What is wrong with the way in which a failure was told; empty if nothing."""
     if about["fault"] == CTRL_C:
-        lines = ended.err.splitlines()
+        lines = ended.told
         told = ended.code == _STOPPED and len(lines) == 1 and lines[0].startswith("stopped by the user")
         return "" if told else f"ctrl-c was told as {ended.code}: {ended.problem or ended.err[-300:]!r}"
     if ended.problem or ended.code != 2:

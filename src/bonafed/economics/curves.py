@@ -73,7 +73,8 @@ class UniformVirtualCurve(SmoothCurve):
     b: float
 
     def cutoff(self, scale: Floats) -> Floats:
-        return np.clip((scale * scale + self.a) / 2, self.a, self.b)
+        with np.errstate(over="ignore"):  # a scale beyond all costs: the cut-off is b
+            return np.clip((scale * scale + self.a) / 2, self.a, self.b)
 
     def head(self, x: Floats) -> Floats:
         return np.asarray(x * ((x - self.a) / (self.b - self.a)))

@@ -543,3 +543,26 @@ def test_ctrl_c_is_told_in_any_command(bonafed, monkeypatch):
     code, out, err = bonafed("quote", "sampling", "--prior", "uniform:0.5,1.5", *SMALL, "--save", "c.json")
     assert (code, out, err) == (130, "", "stopped by the user\n")
     assert not Path("c.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (("advise", "clusters", "--agents", "10", "--epsilon", "2.2e-308"), "epsilon"),
+        (("advise", "clusters", "--agents", "10", "--regulariser", "1e-300"), "regulariser"),
+        (("audit", "faithful", "--regulariser", "1.7e308"), "regulariser"),
+    ],
+)
+def test_numbers_whose_squares_are_none_are_refused_by_name(bonafed, words, name):
+    code, _, err = bonafed(*words)
+    assert code == 2
+    assert err.startswith(f"error: {name} must be between 1e-100 and 1e+100, got ")
+    assert err.count("\n") == 1
+
+
+def test_an_absurd_scale_is_refused_without_warnings(bonafed):
+    assert bonafed("quote", "sampling", "--prior", "uniform:0.5,1.5", *SMALL, "--save", "c.json")[0] == 0
+    data = json.loads(Path("c.json").read_text())
+    Path("c.json").write_text(json.dumps({**data, "scale": 1.7e308}))
+    code, _, err = bonafed("verify", "c.json")
+    assert (code, err.count("\n")) == (2, 1)

@@ -89,7 +89,7 @@ class PopulationOptions(Section):
         help="Instead of --delta: the share of every class, one row per agent.",
     )
     parameters: int = key(checks.whole, 10, help="Of the model.")
-    regulariser: float = key(checks.positive, 0.1, metavar="MU", help="Strong convexity of the losses.")
+    regulariser: float = key(checks.moderate, 0.1, metavar="MU", help="Strong convexity of the losses.")
     lipschitz: float = key(
         checks.positive, math.sqrt(2.0), help="Largest norm of a sample's gradient; 1.414 for softmax."
     )
@@ -295,8 +295,8 @@ class ClusterOptions(Section):
     """A federation whose payments are to be approximated."""
 
     agents: int = key(_two_or_more, metavar="K", help="How many.")
-    epsilon: float = key(checks.positive, 0.01, help="Payments may be this far from VCG, in units of loss.")
-    regulariser: float = key(checks.positive, 0.1, metavar="MU", help="Strong convexity of the losses.")
+    epsilon: float = key(checks.moderate, 0.01, help="Payments may be this far from VCG, in units of loss.")
+    regulariser: float = key(checks.moderate, 0.1, metavar="MU", help="Strong convexity of the losses.")
     smoothness: float | None = key(
         checks.positive, None, help="L_g; if left out mu + 1/2, that of softmax."
     )
@@ -354,7 +354,7 @@ class PrivacyOptions(Section):
     parameters: int = key(checks.whole, 170, help="Of the softmax model, constants included.")
     classes: int = key(_two_or_more, 10, help="Of the labels.")
     regulariser: float = key(
-        checks.positive, 0.003, metavar="MU", help="mu/2 |w|^2 is added to every loss."
+        checks.moderate, 0.003, metavar="MU", help="mu/2 |w|^2 is added to every loss."
     )
     epsilon: float = key(checks.positive, 10.0, help="Privacy loss allowed per record over the whole run.")
     delta: float = key(_open_unit, 1e-5, help="Of differential privacy.")

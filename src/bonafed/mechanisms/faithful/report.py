@@ -87,7 +87,7 @@ class AuditOptions(Section):
         _unit, None, help="How much their data differ: 0 not at all, 1 a label each (0.5)."
     )
     regulariser: float = key(
-        checks.positive, 0.003, metavar="MU", help="mu/2 |w|^2 is added to every loss."
+        checks.moderate, 0.003, metavar="MU", help="mu/2 |w|^2 is added to every loss."
     )
     agent: str | None = key(
         word, None, metavar="N", help="The agent that cheats, or all, one at a time (3)."

@@ -49,7 +49,7 @@ def _part(name: str, value: object) -> float:
 class Faithful(Section):
     """How the shared model is trained and what is owed for it."""
 
-    regulariser: float = key(checks.positive, help="mu: adds mu/2 |w|^2 to every agent's loss.")
+    regulariser: float = key(checks.moderate, help="mu: adds mu/2 |w|^2 to every agent's loss.")
     training_steps: int | None = key(
         checks.whole, None, help="T_1 of the stepwise variants (1500; in a private run, as planned)."
     )
