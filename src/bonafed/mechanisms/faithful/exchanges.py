@@ -279,25 +279,17 @@ class Exchanges:
 
     def _look_along(self, at: Standing) -> Standing:
         members, where = self.members(at), f"exchange {at.exchanges + 1} (the way)"
-        part = self._part(members)
-        assert at.log is not None  # training has ended,
-        assert at.said is not None  # and so have the payments' searches
-        place, p = at.log.place(at.model), part.weights
+        part, count = self._part(members), len(members)
         bills, shares = self._bills(at, members)
-        starts = np.stack(
-            [*(search.best_model for search in at.payments), *(b.model for b in at.bad_reports)]
-        )
-        mixes = np.concatenate([part.without_each(), bills])
+        starts = np.stack([
+            *(search.best_model for search in at.payments), *(bad.model for bad in at.bad_reports)
+        ])  # fmt: skip
+        mixes, owing = np.concatenate([part.without_each(), bills]), np.concatenate([part.weights, shares])
         ways = at.model - starts
         bend = part.third_derivative(ways)
-        squares = (ways**2).sum(1)
-        # what phi rises by: known of payments, bounded for those left out
-        at_model = _mixed_rows(mixes, at.log.reports[place][members])
-        begins = np.stack([search.best_gradient for search in at.payments])
-        rise = part.smoothness * mixes.sum(1) * squares
-        rise[: len(members)] = ((at_model[: len(members)] - begins) * ways[: len(members)]).sum(1)
-        owing = np.concatenate([p, shares])
-        nodes = nodes_for(rise[: len(members)], bend[: len(members)], self.epsilon * p / 2)
+        nodes = nodes_for(
+            self._rises(at, members, ways[:count]), bend[:count], self.epsilon * part.weights / 2
+        )
         reports, heard = self._reports(at, part, {})
 
         def check(k: int, rows: Ints, values: Floats) -> None:
@@ -306,10 +298,19 @@ class Exchanges:
                 require_slopes(part, members[k], way, nodes.all, values)
 
         slopes = reports.slopes(starts, at.model, nodes.all, mixes, where, check)
-        return replace(
-            at, exchanges=at.exchanges + 1,
-            ending=self._end(at, part, nodes, slopes, bend, owing),
-        )  # fmt: skip
+        ending = self._end(at, part, nodes, slopes, bend, owing)
+        return replace(at, exchanges=at.exchanges + 1, ending=ending)
+
+    def _rises(self, at: Standing, members: list[int], ways: Floats) -> Floats:
+        """(k,) by how much phi rises on the ways of the payments: known from gradients at both ends."""
+        assert at.log is not None  # training has ended
+        here, weights = at.log.reports[[at.log.place(at.model)]], self._weights(at)
+        rises = np.zeros(len(members))
+        for i, k in enumerate(members):
+            mix = weights.copy()
+            mix[k] = 0.0
+            rises[i] = ((_mixed(mix, here)[0] - at.payments[i].best_gradient) * ways[i]).sum()
+        return rises
 
     def _way(
         self, at: Standing, heard: Hearing, members: list[int], k: int, starts: Floats, ways: Floats,
@@ -420,11 +421,6 @@ def _mixed(mix: Floats, reports: Floats) -> Floats:
     for k in np.flatnonzero(mix):
         total += mix[k] * reports[:, k]
     return total
-
-
-def _mixed_rows(mixes: Floats, reports: Floats) -> Floats:
-    """(m, P) sum_j mixes_ij reports_j of reports (K, P)."""
-    return np.stack([_mixed(mix, reports[None])[0] for mix in mixes])
 
 
 def _remember(said: Floats, heard: Hearing, row: int) -> None:
