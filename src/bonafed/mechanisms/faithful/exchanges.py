@@ -40,10 +40,12 @@ from bonafed.learning.problems.convex import Ints
 from bonafed.mechanisms.faithful.asking import Aggregation
 from bonafed.mechanisms.faithful.interpolation import contradiction
 from bonafed.mechanisms.faithful.outcome import BadReportPolicy, Ending, LeftOut, for_all
-from bonafed.mechanisms.faithful.quasi_newton import Curvature, Search
+from bonafed.mechanisms.faithful.quasi_newton import MEMORY, PATIENCE, Curvature, Search
 from bonafed.mechanisms.faithful.reports import Hearing, Known, ReportCheck
 from bonafed.mechanisms.faithful.segment import Nodes, Way, nodes_for, require_slopes
 from bonafed.mechanisms.faithful.vcg import Payments
+
+_LONG = 4 * MEMORY  # models of the training whose reports are kept
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,6 +59,17 @@ class Log:
     def place(self, model: Floats) -> int:
         """The row of a model."""
         return int(np.flatnonzero((self.models == model).all(1))[0])
+
+    def trimmed(self, needed: Sequence[int]) -> Log:
+        """Of a long training the first row, those that are needed, the last ones and their origins."""
+        if len(self.models) <= _LONG:
+            return self
+        last = np.arange(len(self.models) - _LONG // 2, len(self.models))
+        rows = np.union1d(np.union1d(last, self.origins[last][self.origins[last] >= 0]), [0, *needed])
+        places = np.full(len(self.models), -1)
+        places[rows] = np.arange(rows.size)
+        origins = self.origins[rows]
+        return Log(self.models[rows], self.reports[rows], np.where(origins >= 0, places[origins], -1))
 
     def search(self, mix: Floats, place: int | None = None) -> Search:
         """For the minimum of sum_j mix_j F_j, warm; from the model of a row, by default of the best."""
@@ -201,6 +214,7 @@ class Exchanges:
                 np.concatenate([at.log.models, trials]), np.concatenate([at.log.reports, answers]),
                 np.concatenate([at.log.origins, origins]),
             )  # fmt: skip
+            log = log.trimmed([log.place(search.model), log.place(search.best_model)])
         return replace(
             at, exchanges=at.exchanges + 1, training=at.training + 1, log=log, search=search,
             model=search.best_model,
@@ -380,7 +394,8 @@ class Exchanges:
         if not slow or at.ending is not None:
             return at
         what = "payments" if at.payments else "training"
-        if self.check_reports == "gradients" and (bad := self._contradictions(at, part, what)):
+        due = any(search.since % PATIENCE == 0 for search, _ in slow)
+        if due and self.check_reports == "gradients" and (bad := self._contradictions(at, part, what)):
             return self._without(at, bad)
         if any(search.stuck(Curvature(share * mu, share * smooth)) for search, share in slow):
             raise Diverged(self._why_stuck(what, at))
