@@ -251,3 +251,32 @@ def test_what_agents_agree_on_is_checked():
         with pytest.raises(InvalidValue) as caught:
             remote(softmax(0), **{name: change})
         assert caught.value.name == name
+
+
+@kinds
+@pytest.mark.parametrize("how", ASKED)
+@settings(max_examples=10)
+@given(seed=seeds, mu=st.floats(-2, 0).map(lambda x: 10.0**x))
+def test_an_honest_federation_is_not_disturbed_in_exchanges(kind, how, seed, mu):
+    problem = PROBLEMS[kind](seed, 0.5, mu)
+    done, held = faithful(*ASKED[how](problem), epsilon=1e-2), faithful(problem, epsilon=1e-2)
+    assert done.left_out == ()
+    both = done.payments.error + held.payments.error + done.integration_error + held.integration_error
+    near = 1e-3 if "single" in how else 1e-6
+    assert done.exchanges <= held.exchanges + 2
+    np.testing.assert_allclose(done.model, held.model, atol=near)
+    assert (np.abs(done.payments.amount - held.payments.amount) <= both + near).all()
+
+
+@kinds
+@settings(max_examples=15)
+@given(seed=seeds)
+def test_whatever_passes_exchanges_end_and_nobody_honest_is_named(kind, seed):
+    """Reports on the edge of what two of them allow: they end the protocol, or name whoever sends them."""
+    problem = PROBLEMS[kind](seed)
+    liar = AsFarAsAllowed(problem, seed)
+    found = ending(problem, agents={1: liar}, epsilon=1e-3)
+    if isinstance(found, BadReport):
+        assert found.agent == 1
+    else:
+        assert found.payments.error.max() <= 0.5e-3

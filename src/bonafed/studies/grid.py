@@ -161,12 +161,13 @@ def train(
     dataset = None if cell.dataset is None else cell.dataset()
     ready = setting.prepare(config.from_tables(cell.tables), dataset=dataset, on_progress=tell)
     rounds, last = ready.mechanism.rounds, clock()
+    of = "" if rounds is None else f" of {rounds}"
 
     def on_round(record: RoundRecord) -> None:
         nonlocal last
         if clock() - last >= _SILENCE:
             last = clock()
-            tell(f"{cell.name}: round {record.round} of {rounds}")
+            tell(f"{cell.name}: round {record.round}{of}")
 
     resume = folders.holds_run(folder)
     return training.train(ready, folder, resume=resume, on_round=on_round).summary

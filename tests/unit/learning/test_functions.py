@@ -19,8 +19,10 @@ from bonafed.learning.federation import (
     Question,
     Reply,
     Roster,
+    Slopes,
     Task,
     Train,
+    slopes_from,
 )
 from bonafed.learning.functions import FunctionFederation
 from bonafed.learning.local import EngineFederation
@@ -64,8 +66,10 @@ def relayed(engine):
 @pytest.mark.parametrize("shares", [[0.2, 0.3, 0.5], [[0.0, 0.3], [0.5, 0.2], [0.5, 0.5]]])
 def test_sums_are_those_of_replies_whoever_adds_them(engine, objective, shares):
     models, parts = np.random.default_rng(0).standard_normal((2, 15)), np.array(shares)
-    for work in (Gradients(objective), Losses(objective)):
-        asked = tasks(work, models)
+    ways = np.vstack([models, models[:1] - 1])  # two ways to the last of three models
+    slopes = Slopes(objective, (0.0, 0.25, 1.0))
+    for work, sent in ((Gradients(objective), models), (Losses(objective), models), (slopes, ways)):
+        asked = tasks(work, sent)
         one, other = engine.total(asked, parts), relayed(engine).total(asked, parts)
         assert one.values == pytest.approx(other.values, abs=1e-12)
         assert one.delivered == other.delivered == (True,) * 3
@@ -82,6 +86,27 @@ def test_replies_are_the_parts_of_the_total_over_shared_models(engine, objective
     moved = [task._replace(models=models + place) for place, task in enumerate(request)]
     each = [reply.values for reply in engine.replies(moved).values()]
     assert engine.total(moved, np.ones(3)).values == pytest.approx(sum(each), abs=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["linear", "module"])
+def test_slopes_are_those_of_gradients_whoever_computes_them(engine, objective, kind):
+    models, work = np.random.default_rng(2).standard_normal((3, 15)), replace(objective, kind=kind)
+    asked = tasks(Slopes(work, (0.0, 0.4, 1.0)), models)
+
+    def by_gradients(task):
+        def gradient(at):
+            return engine.replies([task._replace(models=at, work=Gradients(work))])[task.identifier].values
+
+        return slopes_from(gradient, task)
+
+    own = FunctionFederation(engine.members, lambda some: {t.identifier: by_gradients(t) for t in some})
+    found, other = engine.replies(asked), own.replies(asked)
+    for task in asked:
+        assert found[task.identifier].values.shape == (2, 3)
+        near = 1e-12 if kind == "linear" else 1e-5
+        assert found[task.identifier].values == pytest.approx(other[task.identifier].values, abs=near)
+    short = FunctionFederation(engine.members, lambda some: {t.identifier: np.zeros((3, 3)) for t in some})
+    assert short.replies(asked)[asked[0].identifier].reason == "shape (3, 3) instead of (2, 3)"
 
 
 @pytest.mark.parametrize("clip", [None, 0.5])

@@ -40,10 +40,12 @@ from bonafed.learning.problems.convex import Ints
 from bonafed.mechanisms.faithful.asking import Aggregation
 from bonafed.mechanisms.faithful.interpolation import contradiction
 from bonafed.mechanisms.faithful.outcome import BadReportPolicy, Ending, LeftOut, for_all
-from bonafed.mechanisms.faithful.quasi_newton import Curvature, Search
+from bonafed.mechanisms.faithful.quasi_newton import MEMORY, PATIENCE, Curvature, Search
 from bonafed.mechanisms.faithful.reports import Hearing, Known, ReportCheck
 from bonafed.mechanisms.faithful.segment import Nodes, Way, nodes_for, require_slopes
 from bonafed.mechanisms.faithful.vcg import Payments
+
+_LONG = 4 * MEMORY  # models of the training whose reports are kept
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,6 +59,17 @@ class Log:
     def place(self, model: Floats) -> int:
         """The row of a model."""
         return int(np.flatnonzero((self.models == model).all(1))[0])
+
+    def trimmed(self, needed: Sequence[int]) -> Log:
+        """Of a long training the first row, those that are needed, the last ones and their origins."""
+        if len(self.models) <= _LONG:
+            return self
+        last = np.arange(len(self.models) - _LONG // 2, len(self.models))
+        rows = np.union1d(np.union1d(last, self.origins[last][self.origins[last] >= 0]), [0, *needed])
+        places = np.full(len(self.models), -1)
+        places[rows] = np.arange(rows.size)
+        origins = self.origins[rows]
+        return Log(self.models[rows], self.reports[rows], np.where(origins >= 0, places[origins], -1))
 
     def search(self, mix: Floats, place: int | None = None) -> Search:
         """For the minimum of sum_j mix_j F_j, warm; from the model of a row, by default of the best."""
@@ -201,6 +214,7 @@ class Exchanges:
                 np.concatenate([at.log.models, trials]), np.concatenate([at.log.reports, answers]),
                 np.concatenate([at.log.origins, origins]),
             )  # fmt: skip
+            log = log.trimmed([log.place(search.model), log.place(search.best_model)])
         return replace(
             at, exchanges=at.exchanges + 1, training=at.training + 1, log=log, search=search,
             model=search.best_model,
@@ -279,25 +293,18 @@ class Exchanges:
 
     def _look_along(self, at: Standing) -> Standing:
         members, where = self.members(at), f"exchange {at.exchanges + 1} (the way)"
-        part = self._part(members)
-        assert at.log is not None  # training has ended,
-        assert at.said is not None  # and so have the payments' searches
-        place, p = at.log.place(at.model), part.weights
+        part, count = self._part(members), len(members)
         bills, shares = self._bills(at, members)
-        starts = np.stack(
-            [*(search.best_model for search in at.payments), *(b.model for b in at.bad_reports)]
-        )
-        mixes = np.concatenate([part.without_each(), bills])
+        starts = np.stack([
+            *(search.best_model for search in at.payments), *(bad.model for bad in at.bad_reports)
+        ])  # fmt: skip
+        mixes, owing = np.concatenate([part.without_each(), bills]), np.concatenate([part.weights, shares])
         ways = at.model - starts
         bend = part.third_derivative(ways)
-        squares = (ways**2).sum(1)
-        # what phi rises by: known of payments, bounded for those left out
-        at_model = _mixed_rows(mixes, at.log.reports[place][members])
-        begins = np.stack([search.best_gradient for search in at.payments])
-        rise = part.smoothness * mixes.sum(1) * squares
-        rise[: len(members)] = ((at_model[: len(members)] - begins) * ways[: len(members)]).sum(1)
-        owing = np.concatenate([p, shares])
-        nodes = nodes_for(rise, bend, self.epsilon * owing / 2)
+        # what phi rises by: known on the ways of payments, bounded on those of agents left out
+        steepest = part.smoothness * mixes[count:].sum(1) * (ways[count:] ** 2).sum(1)
+        rises = np.concatenate([self._rises(at, members, ways[:count]), steepest])
+        nodes = nodes_for(rises, bend, self.epsilon * owing / 2)
         reports, heard = self._reports(at, part, {})
 
         def check(k: int, rows: Ints, values: Floats) -> None:
@@ -306,10 +313,19 @@ class Exchanges:
                 require_slopes(part, members[k], way, nodes.all, values)
 
         slopes = reports.slopes(starts, at.model, nodes.all, mixes, where, check)
-        return replace(
-            at, exchanges=at.exchanges + 1,
-            ending=self._end(at, part, nodes, slopes, bend, owing),
-        )  # fmt: skip
+        ending = self._end(at, part, nodes, slopes, bend, owing)
+        return replace(at, exchanges=at.exchanges + 1, ending=ending)
+
+    def _rises(self, at: Standing, members: list[int], ways: Floats) -> Floats:
+        """(k,) by how much phi rises on the ways of the payments: known from gradients at both ends."""
+        assert at.log is not None  # training has ended
+        here, weights = at.log.reports[[at.log.place(at.model)]], self._weights(at)
+        rises = np.zeros(len(members))
+        for i, k in enumerate(members):
+            mix = weights.copy()
+            mix[k] = 0.0
+            rises[i] = ((_mixed(mix, here)[0] - at.payments[i].best_gradient) * ways[i]).sum()
+        return rises
 
     def _way(
         self, at: Standing, heard: Hearing, members: list[int], k: int, starts: Floats, ways: Floats,
@@ -383,7 +399,8 @@ class Exchanges:
         if not slow or at.ending is not None:
             return at
         what = "payments" if at.payments else "training"
-        if self.check_reports == "gradients" and (bad := self._contradictions(at, part, what)):
+        due = any(search.since % PATIENCE == 0 for search, _ in slow)
+        if due and self.check_reports == "gradients" and (bad := self._contradictions(at, part, what)):
             return self._without(at, bad)
         if any(search.stuck(Curvature(share * mu, share * smooth)) for search, share in slow):
             raise Diverged(self._why_stuck(what, at))
@@ -424,11 +441,6 @@ def _mixed(mix: Floats, reports: Floats) -> Floats:
     for k in np.flatnonzero(mix):
         total += mix[k] * reports[:, k]
     return total
-
-
-def _mixed_rows(mixes: Floats, reports: Floats) -> Floats:
-    """(m, P) sum_j mixes_ij reports_j of reports (K, P)."""
-    return np.stack([_mixed(mix, reports[None])[0] for mix in mixes])
 
 
 def _remember(said: Floats, heard: Hearing, row: int) -> None:

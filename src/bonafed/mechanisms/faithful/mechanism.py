@@ -1,13 +1,16 @@
-"""Faithful learning as a mechanism: rounds are training steps, the statement is what everybody owes.
+"""Faithful learning as a mechanism: rounds are exchanges, the statement is what everybody owes.
 
 Above the seam the server knows names, numbers of samples, and what was agreed on: a bound on the length of
-features, from which the smoothness follows (theory C0), and the regulariser. It asks for gradients, and
-after the last step, in the same round, for those that payments are made of. If an agent reports something
-that is not a gradient and is left out, the run starts over without it: the state's round goes back.
+features, from which the smoothness follows (theory C0), and the regulariser. It asks for gradients and, in
+the last exchange, for slopes; if an agent contradicts itself and is left out, exchanges go on without it.
+Their number is not known beforehand: the state says when there is nothing left to ask.
 
-A state can be saved after every step, and noise is keyed by what is asked, so a run that was killed resumes
-bit for bit. Simulated agents that cheat have a memory that no state holds: their runs cannot be saved
-before they end, and start over.
+By steps rounds are training steps; after the last, in the same round, payments are asked for, and if
+somebody is left out the run starts over: the state's round goes back.
+
+A state can be saved after every round, and noise is keyed by what is asked, so a run that was killed
+resumes bit for bit. Simulated agents that cheat have a memory that no state holds: their runs cannot be
+saved before they end, and start over.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ class LeftOut:
     agent: int
     where: str  # the step of its bad report
     problem: str
-    due: float  # what it owes instead if it keeps the last model it was sent
+    due: float  # what it owes instead if it keeps the last model it was sent, the first of its message
 
 
 @dataclass(frozen=True, slots=True, eq=False)

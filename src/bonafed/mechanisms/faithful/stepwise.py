@@ -1,4 +1,4 @@
-"""Faithful federated learning: training and payments by gradient reports alone (Algorithm 1, theory C3).
+"""Faithful learning by plain gradient steps, one message each (Algorithm 1, theory C3).
 
     phase I    w <- w - eta_1 sum_k p_k report_k(w), the shared model w*
     phase II   for every k at once, from W = w*:  W <- W - eta_2 G,  G = sum_{j != k} p_j report_j(W),

@@ -8,6 +8,7 @@ from tests.oracles.coalition import Coalition
 from bonafed.errors import AskFailed, BadReport, Diverged
 from bonafed.mechanisms.faithful import SoftmaxRegression, faithful, vcg_payments
 from bonafed.mechanisms.faithful import agents as cheats
+from bonafed.mechanisms.faithful.exchanges import Exchanges
 from bonafed.mechanisms.faithful.statement import statement
 
 AGENTS, MU, EPSILON = 4, 0.1, 1e-5
@@ -290,3 +291,21 @@ def test_where_nobody_can_be_named_plain_steps_lead_to_the_end(monkeypatch):
     assert done.left_out == ()
     assert done.payments.error.max() <= 0.5e-4
     assert done.training_error <= 1e-4 * 0.05
+
+
+def test_the_reports_of_a_long_training_are_kept_up_to_a_number(monkeypatch):
+    """The field again, not looked at in cycles, and flat: many exchanges."""
+    monkeypatch.setattr("bonafed.mechanisms.faithful.exchanges.contradiction", lambda *_: 0.0)
+    monkeypatch.setattr("bonafed.mechanisms.faithful.exchanges._LONG", 40)
+    course = Exchanges(*turning(1, 0.002), 1e-5)
+    at, sizes = course.begin(), []
+    while not at.done:
+        at = course.advance(at)
+        sizes.append(len(at.log.models))
+        if not at.payments:  # what is kept is what the search is at, and where its pairs began
+            assert (at.log.models == at.search.model).all(1).any()
+            assert (at.log.models == at.search.best_model).all(1).any()
+            assert (at.log.origins < len(at.log.models)).all()
+    assert max(sizes) <= 43
+    assert at.training > 60  # it was long enough to be cut
+    assert at.ending.payments.error.max() <= 0.5e-5
