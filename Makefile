@@ -9,7 +9,7 @@ DEMO := build/demo
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: demo test lint types rooms pytest deep docs benchmarks clean
+.PHONY: demo test lint types rooms pytest deep campaign docs benchmarks clean
 
 # The walk of the README: a contract is published, verified, settled, trained under and accounted for.
 demo: $(READY)
@@ -48,6 +48,10 @@ pytest: $(READY)
 # The same tests with far more random examples.
 deep: $(READY)
 	HYPOTHESIS_PROFILE=deep $(BIN)/pytest -q -n 2
+
+# Mutated input, kills, damaged files and failing disks, as docs/reliability.md says: 40 minutes on two cores.
+campaign: $(READY)
+	$(BIN)/python -m tests.campaign
 
 # Rewrite what the code generates into the documentation: the command-line page and the pictures.
 docs: $(READY)

@@ -6,18 +6,45 @@ Inside the package code trusts its types: nothing here is called twice for the s
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bonafed.errors import InvalidValue
+from bonafed.spelling import alike
 
 Floats = NDArray[np.float64]
 T = TypeVar("T", bound=str)
 _LARGER = "a larger integer"  # it may have thousands of digits
+LONGEST_NAME = 200  # characters
+_DEEPEST = 16  # levels of lists and tables in a config or a contract
 _MOST = 10**17  # of anything counted; whether it fits into memory is decided where it is allocated
+
+
+def shallow(value: object) -> bool:
+    """Whether lists and tables are nested no deeper than anything here is: what is cannot even be shown.
+
+    >>> deep: object = 1
+    >>> for _ in range(3000):
+    ...     deep = [deep]
+    >>> shallow(deep), shallow([[1.0], {"a": 2}])
+    (False, True)
+    """
+    level: list[object] = [value]
+    for _ in range(_DEEPEST):
+        inner: list[object] = []
+        for part in level:
+            if isinstance(part, Mapping):
+                inner.extend(part.values())
+            elif isinstance(part, (list, tuple)):
+                inner.extend(part)
+        if not inner:
+            return True
+        level = inner
+    return False
 
 
 def number(name: str, value: object) -> float:
@@ -89,6 +116,47 @@ def one_of(name: str, value: object, allowed: Sequence[T]) -> T:
     raise InvalidValue(name, "must be one of " + ", ".join(allowed), repr(value))
 
 
+def called(name: str, value: object) -> str:
+    """The name of a client, or of a class: one rule wherever names enter, so that no two places disagree.
+
+    It is on one line, drawn as it is spelled (no control characters, none that reverse or hide others), and
+    in Unicode form NFC, so that equal names have equal bytes, in files and under signatures.
+    """
+    if not isinstance(value, str):
+        raise InvalidValue(name, "must be text", repr(value)[:60])
+    value = str(value)  # of NumPy's kind of text, too
+    if not value.isprintable() or not 0 < len(value) <= LONGEST_NAME or not alike(value):
+        raise InvalidValue(name, f"must be 1 to {LONGEST_NAME} printable characters", repr(value)[:60])
+    if value != value.strip(" "):
+        raise InvalidValue(name, "must not begin or end with a space", repr(value))
+    if not unicodedata.is_normalized("NFC", value):
+        raise InvalidValue(name, "must be in Unicode form NFC", ascii(value)[:60])
+    return value
+
+
+def twins(names: Iterable[str]) -> tuple[int, int] | None:
+    """The places of the first two names that people cannot tell apart; None: all differ."""
+    seen: dict[str, int] = {}
+    for place, name in enumerate(names):
+        first = seen.setdefault(alike(name), place)
+        if first != place:
+            return first, place
+    return None
+
+
+def names(name: str, values: Iterable[object], one: str = "name of a client") -> tuple[str, ...]:
+    """Names by the rule of `called`, no two of which people would take for the same."""
+    result = tuple(called(one, value) for value in values)
+    pair = twins(result)
+    if pair is not None:
+        first, other = (result[place] for place in pair)
+        if first == other:
+            raise InvalidValue(name, "must be all different", f"{first!r} twice")
+        rule = "must be all different, by more than case, width or spaces"
+        raise InvalidValue(name, rule, f"{first!r} and {other!r}")
+    return result
+
+
 def literal(name: str, value: object, kind: object) -> str:
     """One of the words of a `Literal` type."""
     options: tuple[str, ...] = get_args(kind)
@@ -113,6 +181,8 @@ def vector(
     length: int | None = None,
 ) -> Floats:
     """A non-empty one-dimensional array of finite numbers, copied and read-only."""
+    if _has_text(values):  # which NumPy would read as Python does, 0_1 as 1
+        raise InvalidValue(name, "must be a list of numbers", repr(values)[:60])
     try:
         result = np.array(values, dtype=np.float64)
     except OverflowError as error:
@@ -135,6 +205,20 @@ def vector(
             raise InvalidValue(name, rule, _first(result, bad))
     result.setflags(write=False)
     return result
+
+
+def _has_text(values: object) -> bool:
+    """Whether there is text among the values, however deep."""
+    waiting = [values]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, str | bytes):
+            return True
+        if isinstance(value, list | tuple):
+            waiting.extend(value)
+        elif isinstance(value, np.ndarray) and value.dtype.kind in "USO":
+            waiting.extend(value.ravel().tolist())
+    return False
 
 
 def shares(name: str, values: ArrayLike, *, length: int | None = None) -> Floats:

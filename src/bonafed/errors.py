@@ -9,7 +9,8 @@
     ├── BadUpdate, BadModel, Diverged      training gave NaN or infinity: who, in which round
     ├── BadReport, UnusableReport          an agent's report is not a gradient: whose, when and why
     ├── AskFailed                          no reports at all came in: when, and the model reached
-    └── MemberLost, CrewNotStarted         a training process was killed, or could not be started
+    ├── MemberLost, CrewNotStarted         a training process was killed, or could not be started
+    └── MissingExtra                       a package is not installed: what for, and how to install it
 
 The message always says the name, the rule and the value, on one line:
 
@@ -26,9 +27,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from bonafed.spelling import printable
+
 
 class BonafedError(Exception):
-    """Root of every error bonafed raises on purpose."""
+    """Root of every error bonafed raises on purpose; its message is one printable line."""
+
+    def __str__(self) -> str:
+        # what a library says of its own errors may go over several lines
+        return printable(" ".join(line.strip(" \r") for line in super().__str__().split("\n")))
 
 
 class InvalidValue(BonafedError, ValueError):
@@ -75,6 +82,20 @@ class UnreadableFile(BonafedError):
         self.path, self.reason, self.line = path, reason, line
         place = f"{path}, line {line}" if line is not None else f"{path}"
         super().__init__(f"{place}: {reason}")
+
+
+class MissingExtra(BonafedError, ImportError):
+    """A package that comes with an extra of bonafed is not installed.
+
+    >>> raise MissingExtra("training", "train")
+    Traceback (most recent call last):
+        ...
+    bonafed.errors.MissingExtra: training needs: pip install 'bonafed[train]'
+    """
+
+    def __init__(self, what: str, extra: str) -> None:
+        self.what, self.extra = what, extra
+        super().__init__(f"{what} needs: pip install 'bonafed[{extra}]'")
 
 
 class NoSolution(BonafedError):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bonafed.economics.claims import Finding
 from bonafed.errors import InvalidValue
+from bonafed.extras import explained
 from bonafed.mechanisms.contracts.files import read_contract
 from bonafed.mechanisms.protocol import Config, Contract
 
@@ -24,6 +24,7 @@ ConfigLike = Config | Mapping[str, Any] | str | Path  # tables by name, TOML tex
 __all__ = ["compare", "read_contract", "train", "verify"]
 
 
+@explained()
 def train(
     config: ConfigLike,
     *,
@@ -56,6 +57,7 @@ def train(
     return training.train(prepared, folder, resume=resume)
 
 
+@explained()
 def compare(
     config: Mapping[str, Any] | str | Path,
     *,
@@ -78,13 +80,14 @@ def verify(contract: Contract | Path | str) -> Sequence[Finding]:
 
 def _tables(config: Mapping[str, Any] | str | Path) -> Mapping[str, Any]:
     """Tables by name; text of several lines is TOML, other text is a path."""
+    from bonafed.runs import toml
     from bonafed.runs.config import read_tables
 
     if isinstance(config, Mapping):
         return config
     if isinstance(config, str) and "\n" in config:
         try:
-            return tomllib.loads(config)
-        except tomllib.TOMLDecodeError as error:
+            return toml.loads(config)
+        except ValueError as error:
             raise InvalidValue("config", f"must be TOML ({error})", "text") from error
     return read_tables(Path(config))

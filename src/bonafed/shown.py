@@ -2,7 +2,8 @@
 
 A `Document` is what a command says or a value shows of itself: blocks of tables and sentences, the same
 numbers as plain data for programs, and a figure. Nothing here knows a terminal: `bonafed.cli` renders a
-document in colour, `str()` as plain text, a notebook as HTML.
+document in colour, `str()` as plain text, a notebook as HTML. Whatever it says is printable, wherever its
+names came from; the plain data hold them as they are.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from bonafed.spelling import printable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure  # heavy: drawn only on request
@@ -31,6 +34,9 @@ class Column:
     form: str = ""  # a format such as ".4f" or ",.2f"; empty: as it is
     left: bool = False  # words are aligned left, numbers right
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", printable(self.name))
+
     def text(self, cell: Cell) -> str:
         """A cell as it is shown; nothing for None, yes and no for truth values."""
         if cell is None:
@@ -38,7 +44,7 @@ class Column:
         if isinstance(cell, bool):
             return "yes" if cell else "no"
         if isinstance(cell, str):
-            return cell
+            return printable(cell)
         if not math.isfinite(cell):
             return "not finite"
         return format(cell, self.form) if self.form else str(cell)
@@ -58,6 +64,10 @@ class Table:
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
     caption: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("title", "caption"):
+            object.__setattr__(self, name, printable(getattr(self, name)))
 
     @property
     def cells(self) -> list[list[str]]:
@@ -96,13 +106,13 @@ class Table:
         return f"<table>{caption}{head}{body}</table>{below}"
 
 
-def counted(number: int, what: str) -> str:
-    """So many of something whose plural ends in s.
+def counted(number: int, what: str, several: str = "") -> str:
+    """So many of something, whose plural ends in s unless it is given.
 
-    >>> counted(1, "client"), counted(1000, "more client")
-    ('1 client', '1,000 more clients')
+    >>> counted(1, "client"), counted(1000, "more client"), counted(2, "class", "classes")
+    ('1 client', '1,000 more clients', '2 classes')
     """
-    return f"{number:,} {what}" + ("" if number == 1 else "s")
+    return f"{number:,} " + (what if number == 1 else several or f"{what}s")
 
 
 def pairs(title: str, rows: Sequence[tuple[str, Cell]], caption: str = "") -> Table:
@@ -147,6 +157,10 @@ class Document:
     files: Mapping[str, bytes] = field(default_factory=dict)  # what can be saved, by what it is
     lacking: Mapping[str, str] = field(default_factory=dict)  # why there is no such file: what it needs
     holds: bool = True  # whether every claim and check in it holds: the exit code
+
+    def __post_init__(self) -> None:
+        blocks = (printable(block) if isinstance(block, str) else block for block in self.blocks)
+        object.__setattr__(self, "blocks", tuple(blocks))
 
     def __str__(self) -> str:
         return "\n\n".join(str(block) for block in self.blocks)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bonafed.shown import counted
-from bonafed.style import BLUE, RED, sheet
+from bonafed.spelling import printable
+from bonafed.style import BLUE, RED, name_clients, sheet
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from bonafed.economics.claims import Statement
-
-_NAMED = 40  # clients that can have their name under a bar
 
 
 def statement_figure(statement: Statement) -> Figure:
@@ -26,13 +24,10 @@ def statement_figure(statement: Statement) -> Figure:
         label = statement.figure_column.replace("_", " ")
     figure = sheet(min(12.0, 4.0 + 0.15 * len(heights)), 3.6)
     axes = figure.subplots()
-    places = range(len(heights))
-    axes.bar(places, heights, color=[RED if height < 0 else BLUE for height in heights])
+    axes.bar(range(len(heights)), heights, color=[RED if height < 0 else BLUE for height in heights])
     axes.axhline(0.0, color="black", linewidth=0.6)
     axes.set_ylabel(label)
-    axes.set_title(f"Statement of {statement.run or statement.mechanism}", loc="left")
-    if len(heights) <= _NAMED:
-        axes.set_xticks(list(places), statement.clients, rotation=60, ha="right")
-    else:
-        axes.set_xlabel(counted(len(heights), "client"))
+    title = printable(f"Statement of {statement.run or statement.mechanism}")
+    axes.set_title(title, loc="left", parse_math=False)
+    name_clients(axes, statement.clients)
     return figure

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from bonafed.errors import InvalidValue
 from bonafed.files import PICTURES
+from bonafed.spelling import printable
 
 BLUE, RED, GREY, GREEN = "#1f6f8b", "#c8553d", "#8a8a8a", "#4a7c59"
 COLOURS = (BLUE, RED, GREEN, "#8e6c8a", "#d49a3a", GREY)
 STYLES = ("-", "--", ":", "-.")
+_NAMED, _SOME = 30, 12  # clients that can all have their name under a bar; of more, how many have
+_LETTERS = 20  # of a name in a figure, at most
+_LONG = 2  # letters of a name that stand side by side
 
 
 def sheet(width: float, height: float) -> Figure:
@@ -21,6 +28,31 @@ def sheet(width: float, height: float) -> Figure:
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
+
+
+def name_clients(axes: Axes, names: Sequence[str], order: str = "") -> None:
+    """Under the bars 0, 1, ... the clients' names, as tables have them; of many clients, of evenly spread
+    ones. A place in the figure is nobody's name, so no other number stands there."""
+    places, who = list(range(len(names))), "client"
+    if len(names) > _NAMED:
+        places = np.unique(np.linspace(0, len(names) - 1, _SOME).round().astype(int)).tolist()
+        who = f"{len(names):,} clients"
+    shown = [_short(printable(names[place])) for place in places]
+    slanted = max(map(len, shown), default=0) > _LONG
+    axes.set_xlabel(", ".join(filter(None, (who, order))))
+    axes.set_xticks(
+        places, shown, rotation=60 if slanted else 0, ha="right" if slanted else "center",
+        rotation_mode="anchor" if slanted else "default", fontsize=8, parse_math=False,
+    )  # fmt: skip
+
+
+def _short(name: str) -> str:
+    """Both ends of a long name.
+
+    >>> _short("hospital of the holy spirit, ward 17")
+    'hospital of...ard 17'
+    """
+    return name if len(name) <= _LETTERS else f"{name[: _LETTERS - 9]}...{name[-6:]}"
 
 
 def render(figure: Figure, path: Path) -> bytes:

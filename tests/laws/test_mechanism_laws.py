@@ -23,7 +23,7 @@ from bonafed.economics import (
     from_scipy,
 )
 from bonafed.economics.audit import CLAIMS
-from bonafed.mechanisms.jsam import Cheapest, JsamMechanism, largest_losses, unbiased
+from bonafed.mechanisms.jsam import Cheapest, Jsam, JsamMechanism, largest_losses, unbiased
 from bonafed.mechanisms.jsam import allocate as jsam_plan
 from bonafed.mechanisms.jsam.controls import ClippedMechanism
 from bonafed.mechanisms.jsam.controls import PayAsBid as PayPrivacyAsBid
@@ -146,6 +146,13 @@ SUBJECTS = {
         if not isinstance(rule, Cheapest)
     },
     "JSAM, exponential, large eta": lambda: jsam_subject("exponential", eta=8.0),
+    **{
+        f"{name} with noise on the sum, {prior}": lambda prior=prior, rule=rule: jsam_subject(
+            prior, rule=(rule or Jsam()).on_sum()
+        )
+        for name, rule in JSAM_RULES.items()
+        for prior in (JSAM_PRIORS if rule is None else ("uniform", "exponential"))
+    },
     **{
         f"{name}, a prior for each client": lambda rule=rule: jsam_subject(
             "uniform", "exponential", "discrete", "mixture", rule=rule, clients=(0, 1, 3)

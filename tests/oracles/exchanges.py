@@ -102,7 +102,7 @@ def slow_exchanges(problem, epsilon, bend):
         goal = math.sqrt(epsilon * rest * mu * p[k])
         search = _Walk(w, known[w.tobytes()], rest * mu, rest * smooth, goal, pairs)
         length = 0
-        while not search.done:
+        while length == 0 or not search.done:
             models = search.trials()
             search.hear(models, [without({j: report(j, v) for j in others}) for v in models])
             length += 1

@@ -12,7 +12,7 @@ records are chosen so that nothing of theirs varies along it but the noise.
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from unittest import mock
 
@@ -25,6 +25,8 @@ from bonafed.learning.engine.jobs import Job, Samples, batches, job_rng
 from bonafed.learning.engine.programs import program_for
 from bonafed.learning.engine.running import run_jobs
 from bonafed.learning.noise import Reproducible, Secret
+from bonafed.learning.participation import Participation
+from bonafed.learning.privacy import Ledger
 from bonafed.learning.problems.convex import SoftmaxRegression
 from bonafed.learning.work import LocalTraining
 from bonafed.mechanisms.faithful import private
@@ -148,6 +150,59 @@ def whole_runs(setting, repetitions, *, seed, noise=1.0):
             models.append(state.model)
         rows.append(np.diff(np.stack(models), axis=0) @ direction)
     return np.stack(rows)
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """Rules under which clients are in a round as often as is written down; each draw has equal weight."""
+
+    rules: object
+    drawn: tuple  # of rounds: how often each client is in it
+
+    def participation(self, agreement, number):
+        clients = np.repeat(np.arange(len(self.drawn[number - 1])), self.drawn[number - 1])
+        return Participation(clients, np.full(clients.size, 1 / clients.size), is_mean=True)
+
+    def __getattr__(self, name):
+        return getattr(self.rules, name)
+
+
+def drawing(setting, drawn):
+    """The same run, under these rules."""
+    rules = Drawing(setting.mechanism.rules, tuple(drawn))
+    return replace(setting, mechanism=replace(setting.mechanism, rules=rules))
+
+
+def spent_on_sums(setting):
+    """The epsilon of the client with the canary in the ledger of a whole run."""
+    federation, mechanism = setting.federation(Secret.fresh()), setting.mechanism
+    state, ledger = mechanism.begin(setting.agreement, setting.start), Ledger()
+    for _ in range(mechanism.rounds):
+        state, row = mechanism.advance(state, federation)
+        ledger = ledger.add(row.releases)
+    return ledger.epsilon(0, mechanism.rules.promise(setting.agreement).delta)
+
+
+def single_update(setting):
+    """(P,) what the client with the canary sends in the first round, if somebody saw it."""
+    seen = []
+
+    class Watched:
+        """A server that looks at single updates before it adds them up."""
+
+        def __init__(self, honest):
+            self.honest = honest
+
+        def total(self, tasks, shares, noise=0.0):
+            seen.append(self.honest.replies(tasks)[tasks[0].identifier].values[0])
+            return self.honest.total(tasks, shares, noise)
+
+        def __getattr__(self, name):
+            return getattr(self.honest, name)
+
+    state = setting.mechanism.begin(setting.agreement, setting.start)
+    setting.mechanism.advance(state, Watched(setting.federation(Secret.fresh())))
+    return seen[0]
 
 
 def drawn_by_coins(pull, repetitions, *, multiplier, steps, seed):

@@ -12,7 +12,8 @@ from bonafed.learning.engine.jobs import Job
 from bonafed.learning.federation import Roster
 from bonafed.learning.local import EngineFederation
 from bonafed.learning.noise import Secret
-from bonafed.learning.rounds import averaged, failures, require_all, training_tasks
+from bonafed.learning.rounds import failures, require_all, training_tasks
+from bonafed.learning.server import Server, plain_change, stepped
 
 
 def make_jobs(parts, clients, noise=None):
@@ -60,7 +61,8 @@ def run_round(
         total = federation.total(tasks, who.weights)
         if on_bad_update == "raise":
             require_all(tasks, total, round_number)
-        after = averaged(before, who, total, round_number, fill_in=on_bad_update != "zero")
+        change, server = plain_change(who, total, fill_in=on_bad_update != "zero"), Server()
+        after, _ = stepped(before, change, server, server.begin(len(parts), before.size), round_number)
     return RoundResult(
         torch.from_numpy(after), total.loss, total.steps, tuple(failures(who, total)), total.releases,
         dict(total.failures),

@@ -85,7 +85,8 @@ epsilons = st.floats(-6, -2).map(lambda x: 10.0**x)
 def within_certificate(problem, done, epsilon):
     exact = vcg_payments(problem, done.model).amount
     short = exact - done.payments.amount
-    rounding = 1e-12 * (1 + np.abs(exact))
+    largest = np.abs(problem.losses(done.payments.models)).max()
+    rounding = 1e-14 * (1 + largest) / problem.weights  # of the exact payments: differences of losses
     assert (short >= -done.integration_error - rounding).all()
     assert (short <= done.payments.error + done.integration_error + rounding).all()
     assert done.payments.error.max() <= epsilon / 2

@@ -135,3 +135,12 @@ def test_shares():
     assert message(lambda: checks.shares("w", [1.0, 0.0])) == "w must be positive, got 0 at position 1"
     assert checks.shares("w", [0.3, 0.7 + 1e-10]).sum() == pytest.approx(1.0, abs=1e-15)
     assert not checks.shares("w", [1.0]).flags.writeable
+
+
+@pytest.mark.parametrize(
+    "values",
+    [["0_1", "1"], [1, "2"], "1", ("1",), np.array(["1"]), np.array([1, "2"], dtype=object), [[1], ["2"]]],
+)
+def test_text_is_no_list_of_numbers(values):
+    said = message(lambda: checks.vector("x", values))
+    assert said.startswith("x must be a list of numbers, got ")

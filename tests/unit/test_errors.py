@@ -5,7 +5,14 @@ from pathlib import Path
 import pytest
 
 from bonafed import errors
-from bonafed.errors import BonafedError, InvalidValue, NoSolution, ReportRefused, UnreadableFile
+from bonafed.errors import (
+    BonafedError,
+    InvalidValue,
+    MissingValue,
+    NoSolution,
+    ReportRefused,
+    UnreadableFile,
+)
 
 
 def test_the_tree_is_the_one_drawn_in_the_docstring():
@@ -44,3 +51,17 @@ def test_all_can_be_caught_at_once():
     ):
         with pytest.raises(BonafedError):
             raise error
+
+
+def test_a_message_is_one_printable_line():
+    """Whatever name or path it is about, and however many lines a library needed to say what is wrong."""
+    assert str(InvalidValue("model", "must run", "mat1 and mat2\n  do not fit")) == (
+        "model must run, got mat1 and mat2 do not fit"
+    )
+    for error in (
+        InvalidValue("report of \x1b[2J", "must be a number", "\u202e"),
+        UnreadableFile("\x07.csv", "no \x00", 3),
+        MissingValue("\x9b"),
+    ):
+        assert str(error).isprintable()
+        assert "\\x" in str(error)

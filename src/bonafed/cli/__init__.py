@@ -4,14 +4,15 @@ Options are rendered in one place (`options`), nouns come from the catalogue (`n
 is printed or written goes through one place (`render`).
 
 An error is one line on standard error, `error: name rule, got value`, with exit code 2. A claim or check
-that fails gives exit code 1, a closed output pipe 141. A command that fails writes nothing, except for the
-folder of a training run that has completed a round: that run can be resumed.
+that fails gives exit code 1, a closed output pipe 141, Ctrl-C 130. A command that fails writes nothing,
+except for the folder of a training run that has completed a round: that run can be resumed.
 """
 
 from __future__ import annotations
 
 import io
 import sys
+import traceback
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -28,6 +29,8 @@ from bonafed.cli.statement import statement
 from bonafed.cli.train import train
 from bonafed.cli.verify import verify
 from bonafed.errors import BonafedError
+from bonafed.extras import explained
+from bonafed.spelling import printable
 
 _ORDER = (
     "advise", "quote", "audit", "keygen", "sign", "verify", "settle", "coins", "train", "statement", "runs",
@@ -41,6 +44,16 @@ class _Commands(CommandGroup):
     def list_commands(self, ctx: Any) -> list[str]:
         names = super().list_commands(ctx)
         return sorted(names, key=_ORDER.index)
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as stop:  # Typer would end without a word
+            raise _Stopped from stop
+
+
+class _Stopped(Exception):
+    """Ctrl-C, in a command that has no more to say about it."""
 
 
 app = typer.Typer(
@@ -83,15 +96,9 @@ def _options(
     """Contracts for federated learning under which honesty is every participant's best choice."""
 
 
+_PRINTERS = ("rich", "typer", "click")  # packages that print
 _PIPE_CLOSED = 141  # what shells report for a program stopped this way; 1 would be a verdict
-
-# packages that come with an extra of bonafed: what they are needed for, and the extra
-_EXTRAS = {
-    "torch": ("training", "train"),
-    "sklearn": ("training", "train"),
-    "pooch": ("training", "train"),
-    "flwr": ("a Flower federation", "flower"),
-}
+_INTERRUPTED = 130  # likewise after Ctrl-C
 
 # The root of the errors Typer reports; newer versions of Typer carry their own copy of Click.
 _UsageProblem = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
@@ -103,21 +110,17 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):  # names may contain letters that the terminal cannot show
             stream.reconfigure(errors="backslashreplace")
     try:
-        code = app(prog_name="bonafed", standalone_mode=False)
+        with explained():
+            code = app(prog_name="bonafed", standalone_mode=False)
     except BonafedError as error:
         _fail(str(error))
     except OSError as error:
-        _fail(f"{error.filename or 'file'}: {error.strerror or error}")
+        _fail(f"{error.filename or _unnamed(error)}: {error.strerror or error}")
     except MemoryError:
         _fail("this does not fit into memory; ask for fewer clients, rounds or points")
-    except ModuleNotFoundError as error:
-        package = (error.name or "").partition(".")[0]
-        if package not in _EXTRAS:
-            raise
-        what, extra = _EXTRAS[package]
-        _fail(f"{what} needs: pip install 'bonafed[{extra}]'")
-    except (typer.Abort, KeyboardInterrupt):
-        _fail("stopped by the user; nothing was written")
+    except (typer.Abort, KeyboardInterrupt, _Stopped):
+        typer.echo("stopped by the user", err=True)
+        sys.exit(_INTERRUPTED)
     except SystemExit:  # Typer and Rich exit with 1 when their output pipe is closed
         sys.exit(_PIPE_CLOSED)
     except Exception as error:
@@ -128,13 +131,23 @@ def main() -> None:
         sys.exit(code if isinstance(code, int) else 0)
 
 
+def _unnamed(error: OSError) -> str:
+    """What an error of the system that names no file is about: all files that are written are named."""
+    innermost = [frame for frame, _ in traceback.walk_tb(error.__traceback__)][-1]
+    package = str(innermost.f_globals.get("__name__", "")).partition(".")[0]
+    return "standard output" if package in _PRINTERS else "file"
+
+
 def _usage_problem(error: Any) -> NoReturn:
     if type(error).__name__ == "NoArgsIsHelpError":  # its message is the help page
         typer.echo(error.format_message(), err=True)
         sys.exit(2)
+    param = getattr(error, "param", None)
+    if type(error).__name__ == "MissingParameter" and param is not None:
+        _fail(f"{param.make_metavar(error.ctx)} is required")
     _fail(error.format_message())
 
 
 def _fail(message: str) -> NoReturn:
-    typer.echo("error: " + " ".join(message.split()), err=True)
+    typer.echo("error: " + printable(" ".join(message.split())), err=True)
     sys.exit(2)

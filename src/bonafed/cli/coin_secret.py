@@ -43,7 +43,8 @@ def write_with_secret(outputs: Mapping[Path, bytes], secret: CoinSecret) -> None
     try:
         write_together(outputs)
     except BaseException:
-        secret.path.unlink()
+        if not all(path.is_file() and path.read_bytes() == data for path, data in outputs.items()):
+            secret.path.unlink()  # otherwise Ctrl-C came after everything was written
         raise
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import secrets
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,10 +13,11 @@ import typer
 from bonafed.cli import render
 from bonafed.cli.coin_secret import hex_line, read_hex
 from bonafed.cli.nouns import CommandGroup
-from bonafed.cli.options import Json, missing
+from bonafed.cli.options import Json, missing, number
 from bonafed.errors import InvalidValue, UnreadableFile
 from bonafed.files import write_secret
 from bonafed.shown import Column, Document, Table, counted
+from bonafed.spelling import csv_bytes
 
 if TYPE_CHECKING:
     from bonafed.economics.claims import Finding
@@ -73,8 +72,8 @@ def nonce(
     if as_json:
         render.say_json({"client": name, "contract": contract.digest, "commitment": commitment})
         return
-    typer.echo(f"commitment of {name}: {commitment}")
-    typer.echo(f"wrote {place}; reveal its content only when `bonafed coins reveal` tells you to")
+    render.tell(f"commitment of {name}: {commitment}")
+    render.tell(f"wrote {place}; reveal its content only when `bonafed coins reveal` tells you to")
 
 
 @coins_app.command()
@@ -115,8 +114,8 @@ def roster(
             {"clients": len(new_roster.names), "rounds": new_roster.rounds, "roster": new_roster.digest}
         )
         return
-    typer.echo(f"roster of {counted(len(new_roster.names), 'client')}: {new_roster.digest}")
-    typer.echo(f"wrote {place}")
+    render.tell(f"roster of {counted(len(new_roster.names), 'client')}: {new_roster.digest}")
+    render.tell(f"wrote {place}")
 
 
 @coins_app.command()
@@ -131,7 +130,9 @@ def reveal(
         Path | None,
         typer.Option("--nonce", metavar="FILE", help="As `coins nonce` kept it (required)."),
     ] = None,
-    cost: Annotated[float | None, typer.Option(help="The cost you reported (required).")] = None,
+    cost: Annotated[
+        float | None, typer.Option(help="The cost you reported (required).", parser=number)
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """For a client: make sure that your line of the roster is right, then print the nonce to reveal.
@@ -152,9 +153,9 @@ def reveal(
         answer = {"client": name, "chance": chance, "roster": public_roster.digest, "nonce": value.hex()}
         render.say_json(answer)
         return
-    typer.echo(f"{name}: in a round with probability {chance:.6g}")
-    typer.echo(f"roster to note down: {public_roster.digest}")
-    typer.echo(f"nonce to reveal: {value.hex()}")
+    render.tell(f"{name}: in a round with probability {chance:.6g}")
+    render.tell(f"roster to note down: {public_roster.digest}")
+    render.tell(f"nonce to reveal: {value.hex()}")
 
 
 @coins_app.command()
@@ -205,7 +206,7 @@ def open_command(
 
     coins = _coins(roster_file, nonces, secret)
     render.write_together({place: transcript_bytes(transcript_of(coins, opened=True))})
-    typer.echo(f"wrote {place}; anybody can check it: bonafed verify CONTRACT.json --coins {place}")
+    render.tell(f"wrote {place}; anybody can check it: bonafed verify CONTRACT.json --coins {place}")
 
 
 def check_coins(path: Path, contract: Path | None) -> tuple[list[Finding], Coins | None]:
@@ -275,25 +276,21 @@ def _nonce(path: Path, name: str, value: str) -> bytes:
 
 
 def _by_client(path: Path, rows: Sequence[tuple[str, ...]], what: str) -> dict[str, str]:
-    """The last column by the first; every client once, with a value."""
-    values: dict[str, str] = {}
+    """The last column by the first; every client has a value."""
     for name, *_, value in rows:
-        if name in values:
-            raise UnreadableFile(path, f"duplicate client {name!r}")
-        if not name or not value:
+        if not value:
             raise UnreadableFile(path, f"client and {what} must not be empty, got {name!r} and {value!r}")
-        values[name] = value
-    return values
+    return {name: value for name, *_, value in rows}
 
 
 def _who(coins: Coins) -> bytes:
     """A row per round and participant."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["round", "client"])
-    for number in range(1, coins.roster.rounds + 1):
-        writer.writerows([number, coins.roster.names[place]] for place in coins.participants(number))
-    return text.getvalue().encode()
+    rows = (
+        (number, coins.roster.names[place])
+        for number in range(1, coins.roster.rounds + 1)
+        for place in coins.participants(number)
+    )
+    return csv_bytes([("round", "client"), *rows])
 
 
 def _times(path: Path, coins: Coins) -> Table:

@@ -25,10 +25,31 @@ import typer
 
 from bonafed.errors import InvalidValue, MissingValue
 from bonafed.sections import Section, is_required
+from bonafed.spelling import numeral, whole_numeral
 
 S = TypeVar("S", bound=Section)
 _ABOUT_PRESENCE = ("must not be given", "requires")  # how such rules begin
 _PLAIN = (bool, int, float, str, Path)
+
+
+def number(text: str | float) -> float:
+    """A number as it is typed; defaults are numbers already."""
+    try:
+        return numeral(text) if isinstance(text, str) else text
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not a valid float.") from None
+
+
+def whole_number(text: str | int) -> int:
+    """A whole number as it is typed."""
+    try:
+        return whole_numeral(text) if isinstance(text, str) else text
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not a valid integer.") from None
+
+
+number.__name__, whole_number.__name__ = "float", "integer"  # which Typer shows in help texts
+_PARSERS: dict[type, Any] = {float: number, int: whole_number}
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs, nothing else.")]
 Plot = Annotated[
@@ -102,6 +123,7 @@ def _parameter(item: Field[Any], hint: Any) -> Parameter:
         help=text,
         metavar=item.metadata.get("metavar") or metavar,
         show_default=False,  # without Rich, Typer writes it with a backslash
+        parser=None if several else _PARSERS.get(kind),
     )
     value_type: Any = list[str] if several else kind
     annotation = Annotated[value_type | None, option] if default is None else Annotated[value_type, option]
@@ -139,10 +161,10 @@ def _value(flag: str, value: Any, hint: Any) -> Any:
     """The value as the key holds it: a tuple of a list, a number where numbers and text may be."""
     if isinstance(value, list):
         kind, _ = _shape(hint)
-        return tuple(_entry(flag, word.strip(), kind) for text in value for word in text.split(","))
+        return tuple(_entry(flag, word.strip(" "), kind) for text in value for word in text.split(","))
     if isinstance(value, str) and float in get_args(hint):
         try:
-            return float(value)
+            return numeral(value)
         except ValueError:
             return value
     return value
@@ -153,7 +175,7 @@ def _entry(flag: str, word: str, kind: type) -> Any:
     if kind not in (int, float):
         return kind(word)
     try:
-        return kind(word)
+        return whole_numeral(word) if kind is int else numeral(word)
     except ValueError:
         numbers = "whole numbers" if kind is int else "numbers"
         raise InvalidValue(flag, f"must be {numbers} NUMBER,NUMBER,...", repr(word)) from None

@@ -7,6 +7,7 @@ from typing import Any
 
 import typer
 
+from bonafed.cli import render
 from bonafed.cli.nouns import Verb, group_of
 from bonafed.mechanisms.protocol import Command
 from bonafed.shown import Document
@@ -30,10 +31,10 @@ def _command(name: str) -> Command:
         from bonafed.studies.grid import run
 
         try:
-            return run(study, options, lambda text: typer.echo(text, err=True))
+            return run(study, options, lambda text: render.tell(text, err=True))
         except KeyboardInterrupt:
             text = "stopped by the user; the same command continues where it stopped"
-            typer.echo(text if hasattr(options, "out") else "stopped by the user", err=True)
+            render.tell(text if hasattr(options, "out") else "stopped by the user", err=True)
             raise typer.Exit(_INTERRUPTED) from None
 
     return Command(study.summary, study.options, answer, study.details, study.example)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bonafed.cli import render
-from bonafed.cli.options import Json
+from bonafed.cli.options import Json, whole_number
 from bonafed.errors import InvalidValue
 from bonafed.sections import exactly_one
 
@@ -28,7 +28,11 @@ def settle(
     ] = None,
     draw: Annotated[
         int | None,
-        typer.Option(metavar="SEED", help="Instead of --reports: draw them from the contract's beliefs."),
+        typer.Option(
+            metavar="SEED",
+            help="Instead of --reports: draw them from the contract's beliefs.",
+            parser=whole_number,
+        ),
     ] = None,
     save: Annotated[
         Path | None, typer.Option(metavar="TERMS.csv", help="Write the terms of every client.")

@@ -15,6 +15,7 @@ from bonafed.cli.coin_secret import read_hex
 from bonafed.cli.options import Json
 from bonafed.errors import InvalidValue, MissingValue
 from bonafed.shown import Document, Table
+from bonafed.spelling import printable
 
 if TYPE_CHECKING:
     from bonafed.mechanisms.protocol import Config, Contract, Reports
@@ -109,13 +110,13 @@ def _write_example(name: str) -> None:
     path = Path(f"{name}.toml")
     content = CATALOGUE[name].example.read_bytes()
     if path.is_file() and path.read_bytes() == content:
-        typer.echo(f"{path} already exists, unchanged")
+        render.tell(f"{path} already exists, unchanged")
         return
     if path.exists():
         rule = "must not replace an existing file with other contents"
         raise InvalidValue("--write-example", rule, path)
     render.write_together({path: content})
-    typer.echo(f"wrote {path}")
+    render.tell(f"wrote {path}")
 
 
 def _read_contract(path: Path, secret: Path | None) -> Contract:
@@ -149,8 +150,8 @@ def _config(
         return configs.read(path, changes)
     if resume is None:
         raise MissingValue("CONFIG.toml", "or --resume is required")
-    settings = configs.read(resume / CONFIG, changes)
-    require_same_config(settings, configs.read(resume / CONFIG))
+    settings = configs.of_run(resume, changes)
+    require_same_config(settings, configs.of_run(resume))
     return settings
 
 
@@ -203,11 +204,12 @@ def _train(
     secret: bytes | None = None,
 ) -> None:
     _require_known_data(settings)
+    from bonafed.runs.folder import holds_run
     from bonafed.runs.setting import prepare
     from bonafed.runs.training import train as run_training
 
     terminal = render.new_console(stderr=True)
-    on_progress = terminal.print if terminal.is_terminal else None
+    on_progress = render.teller(terminal) if terminal.is_terminal else None
     settings = replace(settings, run=replace(settings.run, folder=str(place)))
     setting = prepare(settings, contract=contract, reports=reports, on_progress=on_progress)
     rounds_before = 0
@@ -217,15 +219,19 @@ def _train(
             _show_finished(place, as_json)
             return
         rounds_before = _resuming(place)
+    for note in setting.notes:
+        render.tell(f"note: {note}", err=True)
     for warning in setting.warnings:
-        typer.echo(f"warning: {warning}", err=True)
+        render.tell(f"warning: {warning}", err=True)
     try:
         with _progress(setting.mechanism.rounds, rounds_before, terminal) as on_round:
             result = run_training(
                 setting, place, resume=resume, on_round=on_round, on_phase=on_progress, secret=secret
             )
     except KeyboardInterrupt:
-        typer.echo(f"stopped by the user; continue with: bonafed train --resume {place}", err=True)
+        if not holds_run(place):
+            raise  # it had not begun
+        render.tell(f"stopped by the user; continue with: bonafed train --resume {place}", err=True)
         raise typer.Exit(_INTERRUPTED) from None
     _show(place, result.document(), "resumed and finished" if resume else "finished", as_json)
 
@@ -233,13 +239,13 @@ def _train(
 def _require_same_run(setting: Setting, place: Path) -> None:
     """Require the config and data that the run began with, also of a finished run."""
     from bonafed.runs import versions
-    from bonafed.runs.config import read
-    from bonafed.runs.folder import CONFIG
+    from bonafed.runs.config import of_run
 
-    versions.require_same_config(setting.config, read(place / CONFIG))
+    versions.require_same_config(setting.config, of_run(place))
     if not (_is_finished(place) and versions.needs_secret(setting.config)):  # which is erased by then
         noise = versions.source_of_noise(setting.config, place, resume=True)
-        versions.require_same_data(versions.published_digest(setting.digest, noise), place)
+        keyed = versions.needs_secret(setting.config)
+        versions.require_same_data(versions.published_digest(setting.digest, noise), place, keyed=keyed)
 
 
 def _resuming(place: Path) -> int:
@@ -248,7 +254,7 @@ def _resuming(place: Path) -> int:
     from bonafed.runs.versions import changed_versions
 
     for name, (then, now) in changed_versions(place).items():
-        typer.echo(f"note: the run began with {name} {then}, this is {now}", err=True)
+        render.tell(f"note: the run began with {name} {then}, this is {now}", err=True)
     return rounds_done(place)
 
 
@@ -264,11 +270,12 @@ def _require_known_data(settings: Config) -> None:
 
 
 def _show_finished(place: Path, as_json: bool) -> None:
-    from bonafed.runs.folder import SUMMARY, read_json, read_rounds
-    from bonafed.runs.private import NOISE, erase_secret
+    from bonafed.runs.folder import SUMMARY, read_json, read_rounds, require_unchanged
+    from bonafed.runs.private import erase_secrets
     from bonafed.runs.summary import run_document
 
-    erase_secret(place, NOISE)  # in case the end was cut short before that
+    erase_secrets(place)  # in case the end was cut short before that
+    require_unchanged(place)
     document = run_document(read_json(place, SUMMARY), read_rounds(place), place)
     _show(place, document, "already finished; nothing to do", as_json)
 
@@ -301,13 +308,13 @@ def _progress(
 
     known = (MofNCompleteColumn(), BarColumn()) if rounds is not None else (TextColumn("{task.completed}"),)
     left = (TimeRemainingColumn(), TextColumn("left")) if rounds is not None else ()
-    columns = (TextColumn("round"), *known, TextColumn("{task.fields[state]}"), *left)
+    columns = (TextColumn("round"), *known, TextColumn("{task.fields[state]}", markup=False), *left)
     with Progress(*columns, console=terminal) as bar:
         task = bar.add_task("", total=rounds, completed=rounds_before, state="")
         parts = {"phase": "", "doing": "", "loss": "", "accuracy": ""}
 
         def on_round(record: RoundRecord) -> None:
-            parts["phase"], parts["doing"] = record.phase, record.doing
+            parts["phase"], parts["doing"] = printable(record.phase), printable(record.doing)
             if record.train_loss is not None:
                 parts["loss"] = f"loss {record.train_loss:.4f}"
             elif record.test_loss is not None:  # a private run reports no training loss

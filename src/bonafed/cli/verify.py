@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bonafed.cli import render
-from bonafed.cli.options import Json
+from bonafed.cli.options import Json, number
 from bonafed.errors import MissingValue
 from bonafed.sections import at_most_one
 from bonafed.shown import Document
@@ -23,7 +23,8 @@ def verify(
     cost: Annotated[
         float | None,
         typer.Option(
-            help="What taking part costs you; shows what you would earn, and what the best lie would."
+            help="What taking part costs you; shows what you would earn, and what the best lie would.",
+            parser=number,
         ),
     ] = None,
     key: Annotated[

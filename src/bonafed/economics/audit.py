@@ -110,6 +110,7 @@ class _Case(NamedTuple):
 
     respond: Callable[[Floats], tuple[Floats, Floats]]  # own reports -> (quantity, transfer)
     client: int | None
+    name: str  # of the client, as its witness says it
     others: Floats | None
     unit: str  # of money, such as "per round"
 
@@ -137,6 +138,7 @@ def audit(
     tolerance: float = 1e-9,
     quantity_limit: float = 1.0,
     unit: str = "per round",
+    names: Sequence[str] | None = None,
 ) -> AuditReport:
     """Look for a violation of each claim for costs in [low, high].
 
@@ -146,7 +148,7 @@ def audit(
     budget (or no prior) to check it against. `tolerance` is relative to the largest transfer seen; for
     claims about quantities, to the largest quantity seen or the limit, whichever is less.
     `quantity_limit` is the largest feasible quantity: 1 for a probability. `unit` is what the witness says
-    money is counted by.
+    money is counted by, and `names` what participants are called there (numbers from 0, if left out).
 
     >>> from bonafed.economics import Uniform
     >>> from bonafed.mechanisms.sampling import optimal_menu
@@ -164,7 +166,7 @@ def audit(
     money = amount = 0.0 if budget is None else budget
     if set(claims_to_test) - {"within budget"}:
         grid = np.linspace(bottom, top, size if bottom < top else 2)  # one cost: nothing to lie about
-        cases = _cases(subject, profiles, clients, unit)
+        cases = _cases(subject, profiles, clients, unit, names)
         with np.errstate(over="ignore", invalid="ignore"):  # reported by the witness instead
             sweeps = [_Sweep(case, grid, *case.respond(grid)) for case in cases]
         broken = next((sweep for sweep in sweeps if not _finite(sweep).all()), None)
@@ -199,7 +201,11 @@ def merge(reports: Sequence[AuditReport]) -> AuditReport:
 
 
 def _cases(
-    subject: Any, profiles: Sequence[ArrayLike] | None, clients: Sequence[int] | None, unit: str
+    subject: Any,
+    profiles: Sequence[ArrayLike] | None,
+    clients: Sequence[int] | None,
+    unit: str,
+    names: Sequence[str] | None,
 ) -> Iterator[_Case]:
     if isinstance(subject, MechanismLike):
         if not profiles:
@@ -207,9 +213,10 @@ def _cases(
         for profile in profiles:
             costs = checks.vector("profile", profile)
             for client in range(costs.size) if clients is None else clients:
-                yield _Case(_responder(subject, costs, client), client, costs, unit)
+                name = str(client) if names is None else names[client]
+                yield _Case(_responder(subject, costs, client), client, name, costs, unit)
     elif isinstance(subject, MenuLike):
-        yield _Case(lambda z: (subject.probability(z), subject.expected_payment(z)), None, None, unit)
+        yield _Case(lambda z: (subject.probability(z), subject.expected_payment(z)), None, "", None, unit)
     else:
         raise InvalidValue(
             "subject",
@@ -246,7 +253,7 @@ def _worst(results: Sequence[_Result]) -> _Result:
 
 def _witness(case: _Case, text: str, cost: float, report: float, gain: float) -> Witness:
     others = None if case.others is None else tuple(case.others.tolist())
-    who = "" if case.client is None else f"client {case.client}: "
+    who = "" if case.client is None else f"client {case.name}: "
     return Witness(who + text, cost, report, gain, case.client, others)
 
 

@@ -16,8 +16,6 @@ rounding: see `bonafed.economics.money`.
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,11 +24,13 @@ from typing import TYPE_CHECKING, Any
 from bonafed.checks import finite_or_none
 from bonafed.errors import InvalidValue
 from bonafed.shown import Cell, Column, Document, JSONObject, Shown, Table, counted, pairs
+from bonafed.spelling import csv_bytes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _MOST_ROWS = 20  # clients shown; all of them are in the CSV and in the plain data
+_NAMED = 5  # clients that a note names
 SIGN = "amount: what the server owes the client; below zero the client owes the server"
 
 
@@ -126,6 +126,34 @@ def all_hold(findings: Iterable[Finding]) -> bool:
     return all(finding.holds is not False for finding in findings)
 
 
+def within_error(
+    clients: Sequence[str], payments: Iterable[float], errors: Iterable[float], how: str = "certified to"
+) -> list[str]:
+    """A note on payments that are no larger than what they may be off by; none where all are larger.
+
+    >>> within_error(("ada", "ben", "cem"), (0.5, 0.0004, 0.0), (1e-3, 1e-3, 1e-3))
+    ['the payment of ben is not larger than the error it is certified to, 0.001: it may as well be 0']
+    """
+    small = [
+        (name, error)
+        for name, payment, error in zip(clients, payments, errors, strict=True)
+        if 0 < abs(payment) <= error
+    ]
+    if not small:
+        return []
+    names = ", ".join(name for name, _ in small[:_NAMED])
+    more = f" and {len(small) - _NAMED:,} more" if len(small) > _NAMED else ""
+    largest = max(error for _, error in small)
+    if len(small) == 1:
+        sentence = f"the payment of {names} is not larger than the error it is {how}, {largest:.2g}: it"
+    else:
+        sentence = (
+            f"the payments of {names}{more} are not larger than the errors they are {how}, up to "
+            f"{largest:.2g}: they"
+        )
+    return [f"{sentence} may as well be 0"]
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Statement(Shown):
     """The account of a run; made by a mechanism's `settle`."""
@@ -186,13 +214,9 @@ class Statement(Shown):
 
     def to_csv(self) -> bytes:
         """A row per client, all digits; `client` and `amount` first."""
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(["client", "amount", *self.columns])
-        for client in self.clients:
-            row = self.row(client)
-            writer.writerow([_csv_cell(row[name]) for name in ("client", "amount", *self.columns)])
-        return text.getvalue().encode()
+        header = ("client", "amount", *self.columns)
+        rows = map(self.row, self.clients)
+        return csv_bytes([header, *([_plain(row[name]) for name in header] for row in rows)])
 
     def document(self) -> Document:
         """Rows per client, totals, findings, notes."""
@@ -255,12 +279,3 @@ def _plain(cell: Cell) -> Cell:
     if hasattr(cell, "item"):
         return _plain(cell.item())
     return finite_or_none(cell) if isinstance(cell, float) else cell
-
-
-def _csv_cell(cell: Cell) -> str:
-    plain = _plain(cell)
-    if plain is None:
-        return ""
-    if isinstance(plain, bool):
-        return str(int(plain))
-    return repr(plain) if isinstance(plain, float) else str(plain)

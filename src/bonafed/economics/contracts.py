@@ -278,7 +278,8 @@ class CurveMenu(Menu):
     @property
     def expected_inverse_probability(self) -> float:
         curve, x = smooth_curve(self.prior), np.asarray(self.cutoff)
-        return float(self.prior.cdf(x) + curve.tail_root(x) / self.scale)
+        with np.errstate(over="ignore"):  # hardly anybody is ever sampled
+            return float(self.prior.cdf(x) + curve.tail_root(x) / self.scale)
 
     def outcomes(self) -> Outcomes:
         """One atom for those always sampled, Gauss rules in quantile cells for the rest.
@@ -299,7 +300,8 @@ class CurveMenu(Menu):
         mass = np.concatenate([[start], (half * weights).ravel()])
         mass /= mass.sum()
         q, r = self.price(costs)
-        return Outcomes(mass, q, r * max(1.0, self.expected_spend / expectation(mass, q * r)))
+        seen = expectation(mass, q * r)  # 0 where it is too small for a double
+        return Outcomes(mass, q, r * (max(1.0, self.expected_spend / seen) if seen > 0 else 1.0))
 
     def levels(self) -> Floats:
         return np.linspace(self.prior.low, self.prior.high, _PUBLISHED_LEVELS)

@@ -25,6 +25,8 @@ from bonafed.economics.priors import ContinuousPrior, Spelled, refuse_empty
 from bonafed.errors import InvalidValue
 
 _ROOT_2PI = math.sqrt(2 * math.pi)
+# Squares of standardised costs overflow where the density vanishes; what follows is zero, or refused.
+_FAR_OUT = np.errstate(over="ignore", invalid="ignore", divide="ignore")
 _LEGENDRE = np.polynomial.legendre.leggauss(20)
 _NODES, _WEIGHTS = (_LEGENDRE[0] + 1) / 2, _LEGENDRE[1] / 2  # Gauss rule on [0, 1]
 
@@ -63,21 +65,25 @@ class _TruncatedNormals(ContinuousPrior):
         weights, means, sds = self._components()
         return weights, sds, (cost[..., None] - means) / sds, (self.low - means) / sds
 
+    @_FAR_OUT
     def _total_mass(self) -> float:
         weights, _, z_high, z_low = self._standardised(np.asarray(self.high))
         return float(weights @ _interval_mass(z_low, z_high))
 
+    @_FAR_OUT
     def pdf(self, c: ArrayLike) -> Floats:
         cost = np.asarray(c, dtype=np.float64)
         weights, sds, z, _ = self._standardised(cost)
         density = np.exp(-z * z / 2) @ (weights / sds) / (_ROOT_2PI * self._total_mass())
         return np.where((cost >= self.low) & (cost <= self.high), density, 0.0)
 
+    @_FAR_OUT
     def cdf(self, c: ArrayLike) -> Floats:
         cost = np.clip(np.asarray(c, dtype=np.float64), self.low, self.high)
         weights, _, z, z_low = self._standardised(cost)
         return np.clip(_interval_mass(z_low, z) @ weights / self._total_mass(), 0.0, 1.0)
 
+    @_FAR_OUT
     def hazard_term(self, c: ArrayLike) -> Floats:
         cost = np.asarray(c, dtype=np.float64)
         weights, sds, z, z_low = self._standardised(cost)
@@ -91,12 +97,11 @@ class _TruncatedNormals(ContinuousPrior):
         step = (cost - self.low)[..., None] / sds
         close = step * (1 + np.abs(z)) < 1.0
         near = share(z) * sds * _hazard_close_to_low(z, np.where(close, step, 0.0))
-        with np.errstate(over="ignore", invalid="ignore"):
-            # Phi(z) - Phi(zl) by the tail on whose side both are; the exponents stay together.
-            below = sds * (_mills(np.minimum(z, 0)) * share(z) - _mills(np.minimum(low, 0)) * share(low))
-            above = sds * (_mills(-np.maximum(low, 0)) * share(low) - _mills(-np.maximum(z, 0)) * share(z))
-            # A component that lies in between counts with its mass: w (Phi(z) - Phi(zl)) / g.
-            across = weights * _interval_mass(low, z) * _ROOT_2PI * np.exp(-log_density)
+        # Phi(z) - Phi(zl) by the tail on whose side both are; the exponents stay together.
+        below = sds * (_mills(np.minimum(z, 0)) * share(z) - _mills(np.minimum(low, 0)) * share(low))
+        above = sds * (_mills(-np.maximum(low, 0)) * share(low) - _mills(-np.maximum(z, 0)) * share(z))
+        # A component that lies in between counts with its mass: w (Phi(z) - Phi(zl)) / g.
+        across = weights * _interval_mass(low, z) * _ROOT_2PI * np.exp(-log_density)
         tail = np.where(low > 0, above, np.where(z <= 0, below, across))
         return np.asarray(np.where(close, near, tail).sum(axis=-1))
 

@@ -74,6 +74,7 @@ class Piecewise:
         return Piecewise(self.breaks, np.concatenate([(beyond + at_right)[None], -rising]))
 
 
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")  # what is not finite is not smooth
 def fit(
     functions: Callable[[Floats], Floats],
     breaks: Floats,

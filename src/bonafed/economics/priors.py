@@ -255,11 +255,13 @@ class TruncatedExponential(ContinuousPrior):
         object.__setattr__(self, "low", low)
         object.__setattr__(self, "high", high)
 
+    @np.errstate(over="ignore")  # so far out that nothing is there
     def pdf(self, c: ArrayLike) -> Floats:
         cost = np.asarray(c, dtype=np.float64)
         inside = self.rate * np.exp(-self.rate * np.maximum(cost - self.low, 0.0)) / self._mass
         return _between_ends(cost, self.low, self.high, inside)
 
+    @np.errstate(over="ignore")  # so far out that all is below
     def cdf(self, c: ArrayLike) -> Floats:
         cost = np.clip(np.asarray(c, dtype=np.float64), self.low, self.high)
         return np.clip(-np.expm1(-self.rate * (cost - self.low)) / self._mass, 0.0, 1.0)
@@ -330,7 +332,8 @@ class ScaledBeta(ContinuousPrior):
         # G/g = width x (1-x)/alpha 2F1(alpha+beta, 1; alpha+1; x): no underflow where G does.
         start = np.minimum(x, 0.25)
         series = scipy.special.hyp2f1(self.alpha + self.beta, 1.0, self.alpha + 1, start)
-        near = self._width * start * (1 - start) / self.alpha * series
+        with np.errstate(over="ignore", invalid="ignore"):  # almost all mass at the lower end
+            near = self._width * start * (1 - start) / self.alpha * series
         # Named, not super(): slots=True builds the class anew, and the empty cell of super() breaks.
         return np.where(x <= 0.25, near, ContinuousPrior.hazard_term(self, cost))
 

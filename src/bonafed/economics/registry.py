@@ -18,6 +18,7 @@ from bonafed.economics.discrete import Discrete, Empirical
 from bonafed.economics.normals import NormalMixture, TruncatedNormal
 from bonafed.economics.priors import Prior, ScaledBeta, ScipyPrior, TruncatedExponential, Uniform
 from bonafed.errors import InvalidValue, MissingValue
+from bonafed.spelling import numeral
 
 _CLASSES: tuple[type[Prior], ...] = (
     Uniform,
@@ -64,7 +65,7 @@ def parse_numbers(name: str, text: str, form: str = "NUMBER,NUMBER,...") -> list
     numbers = []
     for word in text.split(","):
         try:
-            numbers.append(float(word))
+            numbers.append(numeral(word))
         except ValueError:
             raise InvalidValue(name, f"must be numbers {form}", repr(word)) from None
     return numbers

@@ -18,32 +18,49 @@ import logging
 import os
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bonafed import checks, files
 from bonafed.errors import InvalidValue, MissingValue, UnreadableFile
+from bonafed.extras import explained
 from bonafed.learning import formats
+from bonafed.learning.arrays import (
+    NAMED,
+    Features,
+    Labels,
+    are_pixels,
+    checked_columns,
+    checked_features,
+    checked_groups,
+    checked_labels,
+    class_names,
+    is_text,
+    numbered,
+)
 from bonafed.learning.formats import Arrays
-from bonafed.learning.partition import owner_names, owner_numbers
+from bonafed.learning.partition import owner_names
+from bonafed.shown import counted
+from bonafed.spelling import printable
 
-Features = NDArray[np.float32] | NDArray[np.int64]
-Labels = NDArray[np.int64] | NDArray[np.float32]
 Progress = Callable[[str], None]
 
-MOST_CLASSES = 100_000  # a label beyond this is a mistake, not a class
 STALLED = 10.0  # seconds without an answer after which a download is abandoned
-_BROKEN = (OSError, ValueError, ImportError)  # what a failed download raises; pooch may be missing
+_BROKEN = (OSError, ValueError)  # what a failed download raises
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Dataset:
-    """Samples for training and for testing. `from_arrays` makes one from arrays and checks them."""
+    """Samples for training and for testing. `from_arrays` makes one from arrays and checks them.
+
+    >>> from_arrays("pets", [[4.0, 30.0], [5.5, 35.0], [30.0, 60.0]], ["cat", "cat", "dog"])
+    <Dataset pets: 3 samples of shape (2,), 0 for testing, 2 classes (cat, dog)>
+    """
 
     name: str
     features: Features  # (n, channels, height, width) in [0, 1], (n, d), or tokens (n, length), 0 = padding
@@ -56,7 +73,24 @@ class Dataset:
     owners: tuple[str, ...] = ()  # their names, in the order of `partition.natural`; none without groups
     smoothness: float | None = None  # L of the regularised loss of any part of the data, see `synthetic`
     strong_convexity: float | None = None  # mu of the same loss, which includes mu/2 |w|^2
-    classes_stated: bool = True  # False: inferred from the largest label, which is in somebody's record
+    classes_stated: bool = True  # False: inferred from the labels, which are in somebody's record
+    class_names: tuple[str, ...] = ()  # (classes,) where labels are names
+    columns: tuple[str, ...] = ()  # (d,) names of the features, where they have any
+
+    def __repr__(self) -> str:
+        parts = [
+            f"{counted(len(self.labels), 'sample')} of shape {self.features.shape[1:]}",
+            f"{len(self.test_labels):,} for testing",
+            counted(self.classes, "class", "classes") if self.classes else "real targets",
+        ]
+        if self.class_names:
+            more = ", ..." if len(self.class_names) > NAMED else ""
+            parts[-1] += f" ({', '.join(self.class_names[:NAMED])}{more})"
+        if self.vocabulary:
+            parts.append(f"{self.vocabulary:,} tokens")
+        if self.groups is not None:
+            parts.append(counted(len(self.owners) or int(np.unique(self.groups).size), "owner"))
+        return f"<Dataset {printable(self.name)}: {', '.join(parts)}>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +189,18 @@ def read_file(path: Path) -> Dataset:
     return _checked(location.stem, location, read(location))
 
 
+def read_features(path: Path) -> tuple[Features, tuple[str, ...]]:
+    """The features in such a file, and their names; a .csv table need have no labels."""
+    if path.suffix.lower() == ".npz":
+        data = read_file(path)
+        return data.features, data.columns
+    arrays = formats.read_csv(path, labelled=False)
+    try:
+        return checked_features("features", arrays["features"], 0), tuple(arrays["columns"].tolist())
+    except InvalidValue as error:
+        raise UnreadableFile(path, str(error)) from error
+
+
 def from_arrays(
     name: str,
     features: ArrayLike,
@@ -164,33 +210,40 @@ def from_arrays(
     test_labels: ArrayLike | None = None,
     groups: ArrayLike | None = None,
     vocabulary: int = 0,
-    classes: int | None = None,
+    classes: int | Sequence[str] | None = None,
+    columns: Sequence[str] = (),
 ) -> Dataset:
     """A checked data set from arrays, copied.
 
     Features of type uint8 are pixels: divided by 255, with a channel axis if there is none. Other features
     are taken as they are, as tokens if `vocabulary` is given. Labels of a whole-number type are classes,
     one more than the largest if `classes` is not given; labels of a real type are regression targets.
-    `groups` are whole numbers or text, one for each sample.
+    Labels that are text are classes too, in the order of `classes`, which names them, or else of the
+    alphabet. `groups` are whole numbers or text, one for each sample; `columns` names the features.
     """
     size = checks.whole("vocabulary", vocabulary, at_least=0)
-    inputs = _features("features", features, size)
-    outputs, class_count = _labels("labels", labels, len(inputs), classes)
+    inputs = checked_features("features", features, size)
+    names = class_names(labels, classes)
+    if names and is_text(labels):
+        labels = numbered("labels", labels, names)
+        test_labels = None if test_labels is None else numbered("test_labels", test_labels, names)
+    count = len(names) if names else checks.whole("classes", classes) if classes is not None else None
+    outputs, class_count = checked_labels("labels", labels, len(inputs), count)
     test_inputs, test_outputs = inputs[:0], outputs[:0]
     if test_features is None or test_labels is None:
         if test_features is not test_labels:
             missing = "test_features" if test_features is None else "test_labels"
             raise MissingValue(missing, "is required with the other half of the test data")
     elif np.size(test_features) + np.size(test_labels):
-        if not size and _are_pixels(features) != _are_pixels(test_features):
-            kind = "uint8" if _are_pixels(features) else "not uint8"
+        if not size and are_pixels(features) != are_pixels(test_features):
+            kind = "uint8" if are_pixels(features) else "not uint8"
             rule = f"must be {kind} like the features: only pixels of that type are divided by 255"
             raise InvalidValue("test_features", rule, np.asarray(test_features).dtype)
-        test_inputs = _features("test_features", test_features, size)
+        test_inputs = checked_features("test_features", test_features, size)
         if test_inputs.shape[1:] != inputs.shape[1:]:
             rule = f"must have samples of the shape of features, {inputs.shape[1:]}"
             raise InvalidValue("test_features", rule, test_inputs.shape[1:])
-        test_outputs, _ = _labels("test_labels", test_labels, len(test_inputs), class_count)
+        test_outputs, _ = checked_labels("test_labels", test_labels, len(test_inputs), class_count)
     return Dataset(
         name=name,
         features=inputs,
@@ -199,8 +252,10 @@ def from_arrays(
         test_labels=test_outputs,
         classes=class_count,
         classes_stated=classes is not None,
+        class_names=names,
+        columns=checked_columns(columns, inputs),
         vocabulary=size,
-        groups=None if groups is None else _groups(groups, len(inputs)),
+        groups=None if groups is None else checked_groups(groups, len(inputs)),
         owners=() if groups is None else owner_names(groups),
     )
 
@@ -266,7 +321,8 @@ def synthetic(
 
 def _digits() -> Dataset:
     """The digits of scikit-learn; every fifth sample of a class, in their order, is for testing."""
-    from sklearn.datasets import load_digits  # heavy, only needed here
+    with explained():
+        from sklearn.datasets import load_digits  # heavy, only needed here
 
     pixels, labels = load_digits(return_X_y=True)
     images = (pixels / 16).astype(np.float32).reshape(-1, 1, 8, 8)
@@ -337,6 +393,7 @@ def _checked(name: str, path: Path, arrays: Arrays, classes: int | None = None) 
             groups=arrays.get("groups"),
             vocabulary=arrays.get("vocabulary", np.array(0)).item(),
             classes=classes,
+            columns=arrays.get("columns", np.array([])).tolist(),
         )
     except InvalidValue as error:
         raise UnreadableFile(path, str(error)) from error
@@ -344,7 +401,8 @@ def _checked(name: str, path: Path, arrays: Arrays, classes: int | None = None) 
 
 def _download(name: str, source: _Source, cache: Path, say: Progress) -> Arrays:
     """Fetch a data set from its home and save it to the cache, completely or not at all."""
-    import pooch
+    with explained():
+        import pooch
 
     pooch.get_logger().setLevel(logging.WARNING)  # `say` reports progress
     cache.mkdir(parents=True, exist_ok=True)
@@ -390,83 +448,3 @@ class _DownloadProgress:
 
     def close(self) -> None:
         """Nothing to do."""
-
-
-def _are_pixels(values: ArrayLike) -> bool:
-    return np.asarray(values).dtype == np.uint8
-
-
-def _features(name: str, values: ArrayLike, vocabulary: int) -> Features:
-    array = _numbers(name, values)
-    if array.ndim < 2 or 0 in array.shape:
-        raise InvalidValue(name, "must hold samples of at least one number each", f"shape {array.shape}")
-    if vocabulary:
-        if array.ndim != 2 or not np.issubdtype(array.dtype, np.integer):
-            raise InvalidValue(name, "must be rows of whole-number tokens", f"{array.dtype} {array.shape}")
-        _refuse_samples(
-            name, f"must be tokens below {vocabulary}", array, (array < 0) | (array >= vocabulary)
-        )
-        return array.astype(np.int64)
-    if array.dtype == np.uint8:
-        pixels: NDArray[np.float32] = np.divide(array, np.float32(255), dtype=np.float32)
-        return pixels[:, None] if pixels.ndim == 3 else pixels
-    with np.errstate(over="ignore"):
-        result = array.astype(np.float32)
-    _refuse_not_single(name, array, result)
-    return result
-
-
-def _refuse_not_single(name: str, values: NDArray[Any], single: NDArray[np.float32]) -> None:
-    """Refuse numbers that are not finite, or not in single precision."""
-    _refuse_samples(name, "must be finite", values, ~np.isfinite(values))
-    most = np.finfo(np.float32).max
-    _refuse_samples(name, f"must not exceed {most:.3g} in size", values, ~np.isfinite(single))
-
-
-def _labels(name: str, values: ArrayLike, samples: int, classes: int | None) -> tuple[Labels, int]:
-    array = _numbers(name, values)
-    if array.shape != (samples,):
-        raise InvalidValue(name, f"must be one for each of {samples} samples", f"shape {array.shape}")
-    if np.issubdtype(array.dtype, np.floating):
-        if classes:
-            raise InvalidValue(name, f"must be whole numbers below {classes}", array.dtype)
-        with np.errstate(over="ignore"):
-            result = array.astype(np.float32)
-        _refuse_not_single(name, array, result)
-        return result, 0
-    if classes == 0:
-        raise InvalidValue(name, "must be real numbers like the other labels", array.dtype)
-    limit = classes or MOST_CLASSES
-    _refuse_samples(name, f"must be in 0..{limit - 1}", array, (array < 0) | (array >= limit))
-    return array.astype(np.int64), classes or int(array.max()) + 1
-
-
-def _groups(values: ArrayLike, samples: int) -> NDArray[np.int64]:
-    """Owners: whole numbers unchanged if they fit into 64 bits, others numbered from 0."""
-    array = _array("groups", values)
-    if array.shape != (samples,):
-        raise InvalidValue("groups", f"must be one for each of {samples} samples", f"shape {array.shape}")
-    if np.issubdtype(array.dtype, np.integer) and array.max() < 2**63:
-        return array.astype(np.int64)
-    return owner_numbers(array)
-
-
-def _numbers(name: str, values: ArrayLike) -> NDArray[Any]:
-    array = _array(name, values)
-    if not np.issubdtype(array.dtype, np.integer) and not np.issubdtype(array.dtype, np.floating):
-        raise InvalidValue(name, "must be an array of numbers", f"type {array.dtype}")
-    return array
-
-
-def _array(name: str, values: ArrayLike) -> NDArray[Any]:
-    try:
-        return np.asarray(values)
-    except ValueError as error:
-        raise InvalidValue(name, "must be an array", "rows of different lengths") from error
-
-
-def _refuse_samples(name: str, rule: str, values: NDArray[Any], bad: NDArray[np.bool_]) -> None:
-    """Refuse bad values, naming the first sample with one."""
-    if bad.any():
-        sample = int(np.flatnonzero(bad.reshape(len(bad), -1).any(axis=1))[0])
-        raise InvalidValue(name, rule, f"{values[sample][bad[sample]].flat[0]} in sample {sample}")

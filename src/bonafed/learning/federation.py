@@ -5,8 +5,8 @@
     replies(tasks)          they work; the answer of each, or why there is none
 
 A mechanism declares whether it needs `total` or `replies` (`Mechanism.needs`); federations that add up in
-secret, or while answers arrive, offer only the first. Nothing above this seam holds a record: clients are
-known through a `Roster`, their names and what they agreed to reveal.
+secret, or while answers arrive, offer only the first, and say so: `offers = ("total",)`. Nothing above this
+seam holds a record: clients are known through a `Roster`, their names and what they agreed to reveal.
 
 A task says what one client is sent and what to do with it. It has an identifier: asked again, a client
 gives the same answer; different work under the same identifier is refused. A client that fails, is late or
@@ -44,7 +44,7 @@ Need = Literal["total", "replies"]
 class Roster:
     """Who is in the federation, and what everybody agreed to reveal; no record of anybody."""
 
-    names: tuple[str, ...]  # (N,) unique
+    names: tuple[str, ...]  # (N,) no two alike (`checks.names`)
     sizes: NDArray[np.int64]  # (N,) records of each
     shape: tuple[int, ...] = ()  # of the features of one record
     classes: int = 0  # of the labels; 0: targets are real numbers
@@ -53,11 +53,16 @@ class Roster:
     vocabulary: int = 0  # size, where features are words; 0: they are numbers
     smoothness: float | None = None  # L of every client's loss, where all agreed on a bound
     strong_convexity: float | None = None  # mu, likewise
+    class_names: tuple[str, ...] = ()  # (classes,) where they have names
 
     def __post_init__(self) -> None:
-        if len(set(self.names)) != len(self.names):
-            twice = next(name for name in self.names if self.names.count(name) > 1)
-            raise InvalidValue("clients", "must have different names", repr(twice))
+        checks.names("clients", self.names)
+        if self.class_names and len(checks.names("class_names", self.class_names, "name of a class")) != (
+            self.classes
+        ):
+            raise InvalidValue(
+                "class_names", f"must be {self.classes}, one per class", len(self.class_names)
+            )
         if len(self.names) != len(self.sizes):
             raise InvalidValue("sizes", f"must be {len(self.names)}, one per client", len(self.sizes))
 
@@ -224,6 +229,14 @@ class Federation(Protocol):
     def replies(self, tasks: Sequence[Task]) -> Mapping[str, Reply | Failure]:
         """Have the tasks done; each answer or failure, by identifier."""
         ...
+
+
+def require_offered(federation: Federation, need: Need, remedy: str = "") -> None:
+    """Refuse a federation that says that it does not answer in this way."""
+    offers: Collection[Need] = getattr(federation, "offers", ("total", "replies"))
+    if need not in offers:
+        rule = f"must offer {need}, which this run needs{remedy}"
+        raise InvalidValue("federation", rule, " and ".join(offers))
 
 
 def slopes_from(gradient: Callable[[Models], Models], task: Task) -> Floats:

@@ -1,22 +1,19 @@
 """Read data sets from files in their original formats, checking everything that can be wrong.
 
 Each reader returns arrays under the names `features`, `labels`, `test_features`, `test_labels` and, where
-the format has them, `groups` and `vocabulary`; `datasets.from_arrays` makes a `Dataset` of them. A file
-that violates its format raises an `UnreadableFile` with the file, the rule and, for text, the line.
+the format has them, `groups`, `vocabulary` and `columns`, the names of the features;
+`datasets.from_arrays` makes a `Dataset` of them. A file that violates its format raises an `UnreadableFile`
+with the file, the rule and, for text, the line.
 """
 
 from __future__ import annotations
 
-import csv
-import gzip
 import math
 import struct
-import tokenize
-import zipfile
-import zlib
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.errors import UnreadableFile
+from bonafed.learning.archives import Header, opened, read_arrays, read_bytes, read_up_to
+from bonafed.reports import cell_name, csv_rows, require_distinct
+from bonafed.spelling import numeral
 
 Arrays = dict[str, NDArray[Any]]
 Bytes = NDArray[np.uint8]
@@ -38,11 +38,8 @@ CIFAR_FILES = (*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin")
 CIFAR_FOLDER = "cifar-10-batches-bin"  # what the official archive unpacks to
 SST_FILES = ("stsa.fine.train", "stsa.fine.test")
 ARRAYS = ("features", "labels", "test_features", "test_labels", "groups", "vocabulary")
-# what NumPy raises on damaged archives; the header of an array is parsed as Python text
-NPZ_ERRORS = (
-    OSError, ValueError, EOFError, RuntimeError, OverflowError, TypeError, SyntaxError, tokenize.TokenError,
-    zipfile.BadZipFile, zlib.error,
-)  # fmt: skip
+_LONGEST_NAME = 1_000  # characters, of an owner or a class
+_LONGEST_TEXT = 2**26  # bytes of sentences
 PADDING, UNKNOWN = 0, 1  # token numbers that stand for no word of the vocabulary
 
 
@@ -55,30 +52,28 @@ def locate(folder: Path, file: str) -> Path | None:
     return None
 
 
-def read_bytes(path: Path) -> bytes:
-    """The content of a file, decompressed if its name ends in .gz."""
-    try:
-        data = path.read_bytes()
-        return gzip.decompress(data) if path.suffix == ".gz" else data
-    except EOFError as error:
-        raise UnreadableFile(path, "compressed data end too early: the file is truncated") from error
-    except (OSError, zlib.error) as error:
-        raise UnreadableFile(path, getattr(error, "strerror", None) or str(error)) from error
+def read_idx(
+    path: Path, dimensions: int, require: Callable[[tuple[int, ...]], None] = lambda shape: None
+) -> Bytes:
+    """An array of bytes in the idx format: magic number 0x0000080d, d sizes (big-endian), the data.
 
-
-def read_idx(path: Path, dimensions: int) -> Bytes:
-    """An array of bytes in the idx format: magic number 0x0000080d, d sizes (big-endian), the data."""
-    data = read_bytes(path)
-    header, expected = 4 * (1 + dimensions), 0x0800 + dimensions
-    if len(data) < header:
-        raise UnreadableFile(path, f"an idx header must have {header} bytes, got {len(data)}")
-    magic, *shape = struct.unpack_from(f">{1 + dimensions}I", data)
-    if magic != expected:
-        raise UnreadableFile(path, f"idx magic number must be 0x{expected:08x}, got 0x{magic:08x}")
-    if len(data) - header != math.prod(shape):
+    The sizes are read first: `require` may refuse them, and no more data are read than they say.
+    """
+    length, expected = 4 * (1 + dimensions), 0x0800 + dimensions
+    with opened(path) as stream:
+        header = read_up_to(path, stream, length)
+        if len(header) < length:
+            raise UnreadableFile(path, f"an idx header must have {length} bytes, got {len(header)}")
+        magic, *shape = struct.unpack(f">{1 + dimensions}I", header)
+        if magic != expected:
+            raise UnreadableFile(path, f"idx magic number must be 0x{expected:08x}, got 0x{magic:08x}")
+        require(tuple(shape))
+        data = read_up_to(path, stream, math.prod(shape) + 1)
+    if len(data) != math.prod(shape):
         size = " x ".join(map(str, shape))
-        raise UnreadableFile(path, f"must hold {size} bytes after its header, got {len(data) - header}")
-    return np.frombuffer(data, np.uint8, offset=header).reshape(shape)
+        more = " or more" if len(data) > math.prod(shape) else ""
+        raise UnreadableFile(path, f"must hold {size} bytes after its header, got {len(data)}{more}")
+    return np.frombuffer(data, np.uint8).reshape(shape)
 
 
 def read_idx_images(files: Mapping[str, Path]) -> Arrays:
@@ -86,31 +81,33 @@ def read_idx_images(files: Mapping[str, Path]) -> Arrays:
     arrays: Arrays = {}
     for name, file in IDX_FILES.items():
         path = files[file]
-        content = read_idx(path, 3 if name.endswith("features") else 1)
         if name.endswith("features"):
-            if content.shape[1:] != (28, 28):
-                raise UnreadableFile(path, f"images must be 28 x 28, got {content.shape[1:]}")
-            arrays[name] = content[:, None]
+            arrays[name] = read_idx(path, 3, partial(_require_images, path))[:, None]
         else:
             images = len(arrays[name.replace("labels", "features")])
-            if len(content) != images:
-                raise UnreadableFile(
-                    path, f"must hold a label for each of {images} images, got {len(content)}"
-                )
-            _check_classes(path, content, 10)
-            arrays[name] = content
+            arrays[name] = read_idx(path, 1, partial(_require_a_label_each, path, images))
+            _check_classes(path, arrays[name], 10)
     return arrays
+
+
+def _require_images(path: Path, shape: tuple[int, ...]) -> None:
+    if shape[1:] != (28, 28):
+        raise UnreadableFile(path, f"images must be 28 x 28, got {shape[1:]}")
+
+
+def _require_a_label_each(path: Path, images: int, shape: tuple[int, ...]) -> None:
+    if shape != (images,):
+        raise UnreadableFile(path, f"must hold a label for each of {images} images, got {shape[0]}")
 
 
 def read_cifar(files: Mapping[str, Path], records: int = 10_000) -> Arrays:
     """CIFAR-10, binary version: per record a label 0..9, then 32 x 32 bytes each of red, green and blue."""
     images, labels = [], []
     for file in CIFAR_FILES:
-        data = np.frombuffer(read_bytes(files[file]), np.uint8)
+        data = np.frombuffer(read_bytes(files[file], records * 3073), np.uint8)
         if data.size != records * 3073:
-            raise UnreadableFile(
-                files[file], f"must hold {records} records of 3073 bytes, got {data.size} bytes"
-            )
+            size = "more" if data.size > records * 3073 else f"{data.size} bytes"
+            raise UnreadableFile(files[file], f"must hold {records} records of 3073 bytes, got {size}")
         table = data.reshape(records, 3073)
         _check_classes(files[file], table[:, 0], 10)
         labels.append(table[:, 0])
@@ -149,56 +146,63 @@ def read_sst(files: Mapping[str, Path], length: int = 56, minimum_count: int = 2
 
 def read_npz(path: Path) -> Arrays:
     """A NumPy archive with `features` and `labels`, perhaps the other `ARRAYS`, and nothing else."""
-    try:
-        with path.open("rb") as stream:
-            if stream.read(2) not in (b"PK", b"\x93N"):  # a zip file, a single array
-                raise UnreadableFile(path, "not a NumPy archive: must be written by numpy.savez")
-            stream.seek(0)
-            archive = np.load(stream, allow_pickle=False)
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise UnreadableFile(path, "must be an .npz archive, got a single array")
-            arrays = {name: archive[name] for name in archive.files}
-    except NPZ_ERRORS as error:
-        reason = getattr(error, "strerror", None) or f"not a NumPy archive of numbers: {error}"
-        raise UnreadableFile(path, reason) from error
-    for name, values in arrays.items():
-        if not isinstance(values, np.ndarray):  # a file in the archive that is not an array
-            raise UnreadableFile(path, f"must hold arrays only, got a file {name!r}")
+    return read_arrays(path, len(ARRAYS), lambda headers: _require_data_set(path, headers))
+
+
+def _require_data_set(path: Path, headers: Mapping[str, Header]) -> None:
+    """Refuse by their headers arrays that are no data set, before they are inflated."""
+    for name in headers:
         if name not in ARRAYS:
-            raise UnreadableFile(path, f"arrays must be among {', '.join(ARRAYS)}, got {name!r}")
+            raise UnreadableFile(path, f"arrays must be among {', '.join(ARRAYS)}, got {name[:60]!r}")
     for name in ("features", "labels"):
-        if name not in arrays:
-            raise UnreadableFile(path, f"must hold an array {name!r}, got {', '.join(arrays) or 'none'}")
-    if "vocabulary" in arrays and arrays["vocabulary"].size != 1:
-        raise UnreadableFile(path, f"vocabulary must be one number, got shape {arrays['vocabulary'].shape}")
-    return arrays
+        if name not in headers:
+            raise UnreadableFile(path, f"must hold an array {name!r}, got {', '.join(headers) or 'none'}")
+    for name, header in headers.items():
+        if header.dtype.kind in "US" and header.dtype.itemsize > 4 * _LONGEST_NAME:
+            rule = f"{name} must be numbers, or words of at most {_LONGEST_NAME:,} characters"
+            raise UnreadableFile(path, f"{rule}, got {header.dtype}")
+    for name in (name for name in ("features", "test_features") if name in headers):
+        header = headers[name]
+        if header.dtype.kind not in "iuf":
+            raise UnreadableFile(path, f"{name} must be an array of numbers, got type {header.dtype}")
+    if "vocabulary" in headers and math.prod(headers["vocabulary"].shape) != 1:
+        shape = headers["vocabulary"].shape
+        raise UnreadableFile(path, f"vocabulary must be one number, got shape {shape}")
+    rows = {"labels": "features", "groups": "features", "test_labels": "test_features"}
+    for name, other in rows.items():
+        if name in headers and other in headers:
+            samples = headers[other].shape[:1]
+            if headers[name].shape != samples:
+                rule = f"{name} must be one for each of {samples[0] if samples else 1} samples"
+                raise UnreadableFile(path, f"{rule}, got shape {headers[name].shape}")
 
 
-def read_csv(path: Path) -> Arrays:
-    """A table with a header: `label` (whole, from 0), perhaps `client` (any text) and `test` (0 or 1).
+def read_csv(path: Path, *, labelled: bool = True) -> Arrays:
+    """A table with a header: `label`, perhaps `client` (any name) and `test` (0 or 1).
 
-    All other columns are features. Rows with test = 1 are for testing; their client is ignored. Clients are
-    numbered in the order of their names (whole numbers: by value).
+    Labels are whole numbers from 0, or all of them names. All other columns are features. Rows with
+    test = 1 are for testing; their client is ignored. Clients are numbered in the order of their names
+    (whole numbers: by value). Where only features are asked for, `labelled` is False, and there need be no
+    labels.
     """
     lines: list[int] = []
-    labels, tests, owners = array("q"), array("b"), []
+    labels, tests, owners = array("q"), array("b"), list[str]()
+    words, people = _Labels(path), _Names(path, "client")
     values = array("d")
-    rows = _csv_rows(path)
-    _, header = next(rows, (1, []))
-    features = _csv_features(path, header)
+    rows = csv_rows(path)
+    first, header = next(rows, (1, []))
+    features = _csv_features(path, first, header, labelled)
     special = {name: header.index(name) for name in ("label", "client", "test") if name in header}
     for line, row in rows:
         if len(row) != len(header):
             raise UnreadableFile(path, f"must have {len(header)} columns, got {len(row)}", line)
         lines.append(line)
-        labels.append(_csv_whole(path, line, "label", row[special["label"]], None))
-        tests.append(_csv_whole(path, line, "test", row[special["test"]], 1) if "test" in special else 0)
+        labels.append(words.number(line, row[special["label"]] if "label" in special else "0"))
+        tests.append(_csv_bit(path, line, "test", row[special["test"]]) if "test" in special else 0)
         if "client" in special:
-            owners.append(row[special["client"]].strip())
-            if not owners[-1]:
-                raise UnreadableFile(path, "client has no name", line)
+            owners.append(people.name(line, row[special["client"]]))
         try:
-            values.extend([_csv_number(row[column]) for column in features])
+            values.extend([numeral(row[column]) for column in features])
         except ValueError:
             _csv_blame(path, line, header, row, features)
     if not lines:
@@ -211,16 +215,84 @@ def read_csv(path: Path) -> Arrays:
         most = f"must not exceed {np.finfo(np.float32).max:.3g} in size"
         rule = most if np.isfinite(value) else "must be a finite number"
         raise UnreadableFile(path, f"{name} {rule}, got {value:g}", lines[row_number])
-    is_test = np.frombuffer(tests, np.int8) == 1
+    people.require_distinct()
+    is_test, classes = np.frombuffer(tests, np.int8) == 1, words.of(np.frombuffer(labels, np.int64))
     result = {
         "features": table[~is_test],
-        "labels": np.frombuffer(labels, np.int64)[~is_test],
+        "labels": classes[~is_test],
         "test_features": table[is_test],
-        "test_labels": np.frombuffer(labels, np.int64)[is_test],
+        "test_labels": classes[is_test],
+        "columns": np.array([header[column] for column in features]),
     }
     if owners:
         result["groups"] = np.array([owner for owner, test in zip(owners, tests, strict=True) if not test])
     return result
+
+
+class _Names:
+    """The names in a column, which may occur many times; each is checked where it occurs first."""
+
+    def __init__(self, path: Path, what: str) -> None:
+        self._path, self._what = path, what
+        self._cells: dict[str, tuple[int, str]] = {}  # the line in which a cell came first, and its name
+
+    def name(self, line: int, cell: str) -> str:
+        """The name in a cell."""
+        if cell not in self._cells:
+            self._cells[cell] = line, cell_name(self._path, line, self._what, cell)
+        return self._cells[cell][1]
+
+    def require_distinct(self) -> None:
+        """Refuse two names that read alike."""
+        require_distinct(self._path, self._what, self._cells.values(), once=False)
+
+
+class _Labels:
+    """The labels in a column: all whole numbers, or all names."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._names = path, _Names(path, "label")
+        self._cells: dict[str, int] = {}  # every cell, numbered as they come
+        self._labels: list[int | str] = []  # what each stands for
+        self._first = 0  # the line of the first one
+
+    def number(self, line: int, cell: str) -> int:
+        """The number of a cell among those that differ."""
+        if cell not in self._cells:
+            self._first = self._first or line
+            self._labels.append(self._checked(line, cell))
+            self._cells[cell] = len(self._cells)
+        return self._cells[cell]
+
+    def of(self, numbers: NDArray[np.int64]) -> NDArray[Any]:
+        """(n,) the labels behind the numbers: whole numbers or text."""
+        self._names.require_distinct()
+        return np.array(self._labels)[numbers]
+
+    def _checked(self, line: int, cell: str) -> int | str:
+        label = self._label(line, cell)
+        if self._labels and type(label) is not type(self._labels[0]):
+            kind = "a name" if isinstance(label, int) else "a whole number from 0"
+            rule = f"label must be {kind} as in line {self._first}, got {cell[:20]!r}"
+            raise UnreadableFile(self._path, rule, line)
+        return label
+
+    def _label(self, line: int, cell: str) -> int | str:
+        word = cell.strip(" ")
+        if word.isascii() and word.isdigit() and len(word) < 19:
+            return int(word)
+        if not word or _is_number(word, float):  # also as only Python spells it, 0_1 or 1 at full width
+            rule = f"label must be a whole number from 0, or a name, got {cell[:20]!r}"
+            raise UnreadableFile(self._path, rule, line)
+        return self._names.name(line, cell)
+
+
+def _is_number(word: str, read: Callable[[str], float]) -> bool:
+    try:
+        read(word)
+    except ValueError:
+        return False
+    return True
 
 
 def _check_classes(path: Path, labels: Bytes, classes: int) -> None:
@@ -233,7 +305,10 @@ def _check_classes(path: Path, labels: Bytes, classes: int) -> None:
 
 def _read_sentences(path: Path) -> tuple[NDArray[np.int64], list[list[str]]]:
     try:
-        text = read_bytes(path).decode("utf-8")
+        whole = read_bytes(path, _LONGEST_TEXT)
+        if len(whole) > _LONGEST_TEXT:
+            raise UnreadableFile(path, f"must hold at most {_LONGEST_TEXT:,} bytes of text, got more")
+        text = whole.decode("utf-8")
     except UnicodeDecodeError as error:
         raise UnreadableFile(path, f"not UTF-8 text ({error})") from error
     labels, sentences = [], []
@@ -258,51 +333,27 @@ def _tokens(
     return tokens
 
 
-def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Line number and cells of every row that is not blank."""
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as stream:
-            reader = csv.reader(stream, strict=True)
-            try:
-                for row in reader:
-                    if row:
-                        yield reader.line_num, row
-            except csv.Error as error:
-                raise UnreadableFile(path, f"not a table: {error}", reader.line_num) from error
-    except OSError as error:
-        raise UnreadableFile(path, error.strerror or str(error)) from error
-    except UnicodeDecodeError as error:
-        raise UnreadableFile(path, f"not UTF-8 text ({error})") from error
-
-
-def _csv_features(path: Path, header: list[str]) -> list[int]:
+def _csv_features(path: Path, line: int, header: list[str], labelled: bool) -> list[int]:
     """The places of the feature columns."""
-    header[:] = [name.strip() for name in header]
-    if "label" not in header:
+    header[:] = [name.strip(" ") for name in header]
+    if labelled and "label" not in header:
         raise UnreadableFile(
-            path, f"header must have a column 'label', got {', '.join(header) or 'none'}", 1
+            path, f"header must have a column 'label', got {', '.join(header)[:200] or 'none'}", line
         )
     for name in header:
         if not name or header.count(name) > 1:
-            raise UnreadableFile(path, f"columns must have distinct names, got {name!r}", 1)
+            raise UnreadableFile(path, f"columns must have distinct names, got {name!r}", line)
+        cell_name(path, line, "column", name)
     features = [place for place, name in enumerate(header) if name not in ("label", "client", "test")]
     if not features:
-        raise UnreadableFile(path, "header must have at least one feature column, got none", 1)
+        raise UnreadableFile(path, "header must have at least one feature column, got none", line)
     return features
 
 
-def _csv_whole(path: Path, line: int, name: str, text: str, most: int | None) -> int:
-    word = text.strip()
-    if word.isascii() and word.isdigit() and len(word) < 19 and (most is None or int(word) <= most):
-        return int(word)
-    rule = "must be a whole number from 0" if most is None else "must be 0 or 1"
-    raise UnreadableFile(path, f"{name} {rule}, got {text[:20]!r}", line)
-
-
-def _csv_number(text: str) -> float:
-    if "_" in text:  # Python would accept it in a number
-        raise ValueError
-    return float(text)
+def _csv_bit(path: Path, line: int, name: str, text: str) -> int:
+    if text.strip(" ") in ("0", "1"):
+        return int(text)
+    raise UnreadableFile(path, f"{name} must be 0 or 1, got {text[:20]!r}", line)
 
 
 def _csv_blame(
@@ -310,11 +361,9 @@ def _csv_blame(
 ) -> None:
     """Name the first cell of the row that is not a number."""
     for column in features:
-        try:
-            _csv_number(row[column])
-        except ValueError:
+        if not _is_number(row[column], numeral):
             reason = f"{header[column]} must be a finite number, got {row[column][:20]!r}"
-            raise UnreadableFile(path, reason, line) from None
+            raise UnreadableFile(path, reason, line)
 
 
 def number_names(names: Sequence[str]) -> NDArray[np.int64]:

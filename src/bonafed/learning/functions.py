@@ -85,7 +85,10 @@ class FunctionFederation:
 
     def total(self, tasks: Sequence[Task], shares: Floats, noise: float = 0.0) -> Total:
         if noise:
-            rule = "must be 0: noise is added on the clients' side, where this federation cannot see"
+            rule = (
+                "must be 0: noise is added on the clients' side, where this federation cannot see "
+                '(with noise_at = "client" each adds its own)'
+            )
             raise InvalidValue("noise", rule, noise)
         parts = checked_shares(tasks, shares)
         replies = self.replies(tasks)

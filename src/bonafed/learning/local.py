@@ -6,6 +6,7 @@ reveal. Answers are computed from each client's own samples, so everybody is vou
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -37,7 +38,7 @@ from bonafed.learning.federation import (
     Train,
     checked_shares,
 )
-from bonafed.learning.noise import Secret, Source
+from bonafed.learning.noise import Secret, Source, digest
 from bonafed.learning.partition import owners
 from bonafed.learning.privacy import Release
 from bonafed.learning.problems.convex import (
@@ -47,7 +48,7 @@ from bonafed.learning.problems.convex import (
     scaled_features,
     shortened_features,
 )
-from bonafed.learning.problems.federation import ProblemFederation
+from bonafed.learning.problems.federation import ProblemFederation, request_text
 from bonafed.learning.work import sampling_rate
 
 TaskUpdate = tuple[int, Job, Update]  # the place of the task, its job, and the update it led to
@@ -143,16 +144,17 @@ class EngineFederation:
         if not isinstance(tasks[0].work, Train):
             return self._answering(tasks).total(tasks, shares, noise)
         if noise:
-            raise InvalidValue("noise", "must be 0 for local training, whose clients add their own", noise)
+            _require_bare(tasks)
         updates, failures = self._train(tasks)
         change = self._sum(updates, shares)
         if not _finite(change):  # then some update is not; checking each one every time would take longer
             bad = {place for place, _, update in updates if not _finite(update.change)}
             failures |= dict.fromkeys(bad, NOT_FINITE)
             change = self._sum([answer for answer in updates if answer[0] not in bad], shares)
+        values = self._hidden(change.numpy()[None], noise, tasks, shares) if noise else change.numpy()[None]
         losses = [update.loss for place, _, update in updates if place not in failures]
         return Total(
-            change.numpy()[None],
+            values,
             tuple(place not in failures for place in range(len(tasks)))
             if failures
             else (True,) * len(tasks),
@@ -211,6 +213,14 @@ class EngineFederation:
         places = sorted(range(len(jobs)), key=lambda place: (jobs[place].client, jobs[place].copy))
         return places, [jobs[place] for place in places]
 
+    def _hidden(self, values: Floats, sd: float, tasks: Sequence[Task], shares: Floats) -> Floats:
+        """A sum with noise that is keyed by everything it depends on, whoever is missing in it."""
+        work, model = _shared_work(tasks), _start(tasks, range(len(tasks)))
+        text = request_text(tasks) + digest(model) + shares.tobytes() + self.crew.digest_of_samples
+        own = b"".join(part.astype(np.int64).tobytes() for part in self.parts)
+        before = (work.round_number - 1) * values.size
+        return self.noise.noisy(values, sd, text + hashlib.sha256(own).digest(), before)
+
     def _sum(self, answers: Sequence[TaskUpdate], shares: Floats) -> Tensor:
         """Changes times shares, added one by one in double precision."""
         total, alphas = torch.zeros(self.program.size, dtype=torch.float64), shares.ravel().tolist()
@@ -255,6 +265,18 @@ def _shared_work(tasks: Sequence[Task]) -> Train:
             if models.shape[0] != 1:
                 raise InvalidValue("models", "must be one for local training", models.shape[0])
     return first
+
+
+def _require_bare(tasks: Sequence[Task]) -> None:
+    """Noise on a sum hides steps that are clipped, one each, and have no noise of their own."""
+    for task in tasks:
+        work = task.work
+        assert isinstance(work, Train)  # `_shared_work` refuses the others
+        if work.noise_multiplier:
+            rule = "must be 0 where the sum has noise"
+            raise InvalidValue("noise_multiplier", rule, work.noise_multiplier)
+        if work.training.clip is None:
+            raise MissingValue("clip", "is required where noise is added")
 
 
 def _start(tasks: Sequence[Task], places: Sequence[int]) -> Tensor:

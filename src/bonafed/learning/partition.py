@@ -246,6 +246,9 @@ def owner_numbers(groups: ArrayLike) -> Indices:
     >>> owner_numbers(["ward 9", "ward 10", "ward 9"])
     array([1, 0, 1])
     """
+    if isinstance(groups, list | tuple):  # before NumPy cuts off what ends in NUL
+        for name in dict.fromkeys(name for name in groups if isinstance(name, str) and name):
+            checks.called("name in groups", name)
     array = np.asarray(groups)
     if array.ndim != 1 or array.size == 0:
         raise InvalidValue("groups", "must be a non-empty list of owners", f"shape {array.shape}")
@@ -266,7 +269,7 @@ def owner_names(groups: ArrayLike) -> tuple[str, ...]:
     ('ward 10', 'ward 9')
     """
     _, first = np.unique(owner_numbers(groups), return_index=True)
-    return tuple(str(name) for name in np.asarray(groups)[first].tolist())
+    return checks.names("names in groups", map(str, np.asarray(groups)[first].tolist()))
 
 
 def _natural(labels: ArrayLike, clients: int, rng: np.random.Generator, groups: ArrayLike) -> Parts:

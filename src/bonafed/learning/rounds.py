@@ -1,8 +1,7 @@
-"""The arithmetic of a round of federated averaging: tasks, who failed, the model after it."""
+"""A round of federated averaging before the server's step: its tasks, and who failed."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bonafed import checks
-from bonafed.errors import BadModel, BadUpdate
+from bonafed.errors import BadUpdate
 from bonafed.learning.federation import Task, Total, Train
 from bonafed.learning.participation import Participation, require_known
 from bonafed.learning.work import LocalTraining
@@ -61,24 +60,3 @@ def require_all(tasks: Sequence[Task], total: Total, round_number: int) -> None:
 def failures(who: Participation, total: Total) -> list[int]:
     """Clients that did not deliver, in the order of the roster, with multiplicity."""
     return sorted(who.clients[~np.array(total.delivered, dtype=bool)].tolist())
-
-
-def averaged(
-    model: NDArray[Any], who: Participation, total: Total, round_number: int, *, fill_in: bool
-) -> NDArray[Any]:
-    """(P,) the shared model after a round; it must be finite.
-
-    `fill_in`: in a mean, the shares of those who did not deliver go to the others; else they are lost.
-    """
-    change = total.values[0]
-    if fill_in and who.is_mean and not all(total.delivered):
-        in_order = np.argsort(who.clients, kind="stable")
-        shares = who.weights[in_order][np.array(total.delivered, dtype=bool)[in_order]].tolist()
-        if left := sum(shares):
-            change = change / left
-    with np.errstate(over="ignore", invalid="ignore"):  # reported below
-        after: NDArray[Any] = (model + change).astype(model.dtype)  # the change is of double precision
-        finite = math.isfinite(float(after.sum(dtype=np.float64)))
-    if not finite:
-        raise BadModel(round_number)
-    return after

@@ -11,6 +11,8 @@ from bonafed import checks
 from bonafed.errors import InvalidValue, MissingValue
 from bonafed.learning.partition import options_of
 from bonafed.learning.privacy import ADD_OR_REMOVE, REPLACE, Batches, Calibration
+from bonafed.learning.scaling import Standardise, standardise_rule
+from bonafed.learning.server import HALF, Aggregation, Server, ServerOptimizer
 from bonafed.learning.work import LocalTraining, Optimizer, local_steps
 from bonafed.sections import Section, key, named, natural, one_of, text, unknown, word
 
@@ -18,12 +20,27 @@ PROPOSITION_1 = "proposition-1"  # the learning rates that follow the convergenc
 PROPOSITION_1_PRINTED = "proposition-1-printed"  # those its paper prints (erratum S-E11)
 BY_THEOREM = (PROPOSITION_1, PROPOSITION_1_PRINTED)
 NoiseSource = Literal["secret", "reproducible"]
+NoiseAt = Literal["client", "sum"]  # who adds noise: every client to its gradients, or all once to a sum
 BadUpdatePolicy = Literal["raise", "skip"]
 REPRODUCIBLE = (
     "the noise is reproducible: whoever knows the seed, which is in this folder, can remove it, so that "
     "the epsilon is a figure for studies and protects nobody"
 )
+NOISE_AT = (
+    'Each client adds noise to its gradients, which protects also against the server; or "sum": noise is '
+    "added once to the sum, far less of it, which protects against whoever sees models, not against a "
+    "server that sees single updates."
+)
 _MOMENTUM = 0.9  # the default; written into the config of every run, whatever its optimizer
+
+
+def _classes(name: str, value: object) -> int | tuple[str, ...]:
+    """How many classes there are, or what they are called."""
+    if not isinstance(value, list | tuple):
+        return checks.whole(name, value)
+    if not value:
+        raise InvalidValue(name, "must name a class", "an empty list")
+    return checks.names(name, value, one=name)
 
 
 @dataclass(frozen=True)
@@ -32,8 +49,11 @@ class Data(Section):
 
     name: str = key(word, help="A data set that bonafed knows, or your own .npz or .csv file.")
     folder: str = key(text, "", help="Folder of the files; if empty, $BONAFED_DATA or the cache.")
-    classes: int | None = key(
-        checks.whole, None, help="One more than the largest label; private runs must state it."
+    classes: int | tuple[str, ...] | None = key(
+        _classes, None, help="One more than the largest label, or the names of the classes in their order."
+    )
+    standardise: Standardise | None = key(
+        standardise_rule, None, help='Features by stated or public constants, or "per client".'
     )
 
 
@@ -102,6 +122,27 @@ def _decay(name: str, value: object) -> float:
     return checks.between(name, checks.positive(name, value), 0.0, 1.0)
 
 
+def _share_kept(name: str, value: object) -> float:
+    return checks.between(name, value, 0.0, 1.0)
+
+
+def _below_one(name: str, value: object) -> float:
+    share = checks.non_negative(name, value)
+    if share >= 1:
+        raise InvalidValue(name, "must be below 1", share)
+    return share
+
+
+# by optimizer of the server: the keys that it knows, and their defaults; None: must be given
+_OF_SERVER: Mapping[str, Mapping[str, float | None]] = {
+    "sgd": {"server_learning_rate": 1.0},
+    "momentum": {"server_learning_rate": 1.0, "server_momentum": 0.9},
+    "adam": {
+        "server_learning_rate": None, "server_momentum": 0.9, "server_beta_2": 0.99, "server_tau": 1e-3,
+    },
+}  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Training(Section):
     """What happens in a round, and how often."""
@@ -121,6 +162,21 @@ class Training(Section):
     on_bad_update: str = key(
         one_of(BadUpdatePolicy), "raise", help='Or "skip": leave a client that fails out of the round.'
     )
+    aggregation: str | None = key(
+        one_of(Aggregation),
+        None,
+        help='"plain", or "memory": what clients sent last stands in for them while they are not in.',
+    )
+    memory_weight: float | None = key(_share_kept, None, help="For memory: how much it counts; 0.5.")
+    server_optimizer: str = key(
+        one_of(ServerOptimizer), "sgd", help="sgd, momentum or adam, kept from round to round."
+    )
+    server_learning_rate: float | None = key(
+        checks.positive, None, help="Factor of the server's step; 1, to be given for adam."
+    )
+    server_momentum: float | None = key(_below_one, None, help="For momentum and adam; 0.9.")
+    server_beta_2: float | None = key(_below_one, None, help="For adam; 0.99.")
+    server_tau: float | None = key(checks.positive, None, help="For adam, added to the root; 0.001.")
 
     def local_steps(self, size: int) -> int:
         """Local steps per round of a client with `size` samples."""
@@ -134,6 +190,7 @@ class Training(Section):
         if self.optimizer != "momentum" and self.momentum != _MOMENTUM:
             rule = f'must not be given unless optimizer is "momentum" (it is "{self.optimizer}")'
             raise InvalidValue("momentum", rule, self.momentum)
+        self._agree_on_server()
         if self.learning_rate in BY_THEOREM:
             if self.learning_rate_decay != 1:
                 rule = f"must be 1 with {self.learning_rate}, which decays by itself"
@@ -143,6 +200,49 @@ class Training(Section):
             if getattr(self, name) is not None:
                 rule = f'must not be given unless learning_rate is "{PROPOSITION_1}"'
                 raise InvalidValue(name, rule, getattr(self, name))
+
+    def _agree_on_server(self) -> None:
+        """The keys of the server's step, with defaults where they mean something, refused where not."""
+        if self.aggregation == "memory":
+            if self.memory_weight is None:
+                object.__setattr__(self, "memory_weight", HALF)
+        elif self.memory_weight is not None and self.aggregation == "plain":
+            rule = 'must not be given unless aggregation is "memory" (it is "plain")'
+            raise InvalidValue("memory_weight", rule, self.memory_weight)
+        way = self.server_optimizer
+        known = _OF_SERVER[way]
+        for name in _OF_SERVER["adam"]:
+            value = getattr(self, name)
+            if value is not None and name not in known:
+                others = " or ".join(f'"{other}"' for other, keys in _OF_SERVER.items() if name in keys)
+                rule = f'must not be given unless server_optimizer is {others} (it is "{way}")'
+                raise InvalidValue(name, rule, value)
+            if value is None and name in known:
+                if known[name] is None:
+                    raise MissingValue(name, f'is required for server_optimizer = "{way}"')
+                object.__setattr__(self, name, known[name])
+        if self.learning_rate in BY_THEOREM:
+            rule = f"with {self.learning_rate}, whose theorem adds up the changes as they are"
+            if self.server_optimizer != "sgd":
+                raise InvalidValue("server_optimizer", f"must be sgd {rule}", repr(self.server_optimizer))
+            if self.server_learning_rate != 1:
+                raise InvalidValue("server_learning_rate", f"must be 1 {rule}", self.server_learning_rate)
+
+    @property
+    def server(self) -> Server:
+        """What the server does with updates."""
+        given = {
+            "memory_weight": self.memory_weight,
+            "learning_rate": self.server_learning_rate,
+            "momentum": self.server_momentum,
+            "beta_2": self.server_beta_2,
+            "tau": self.server_tau,
+        }
+        return Server(
+            aggregation=self.aggregation or "plain",  # type: ignore[arg-type]  # checked to be one of them
+            optimizer=self.server_optimizer,  # type: ignore[arg-type]
+            **{name: value for name, value in given.items() if value is not None},
+        )
 
     def local_training(
         self,
@@ -177,8 +277,12 @@ class Privacy(Section):
     adjacency: str = key(text, "", help="What the promise refers to; follows from the batches.")
     calibration: str = key(one_of(Calibration), "exact", help='Of the noise; or "zcdp", "printed".')
     noise: str = key(one_of(NoiseSource), "secret", help='Or "reproducible": the seed can remove it.')
+    noise_at: str = key(one_of(NoiseAt), "client", help=NOISE_AT)
 
     def _agree(self) -> None:
+        if self.noise_at == "sum" and self.batches != "passes":
+            rule = 'must be "passes" with noise_at = "sum", whose account is for replacing a record'
+            raise InvalidValue("batches", rule, repr(self.batches))
         right = ADD_OR_REMOVE if self.batches == "poisson" else REPLACE
         if self.adjacency not in ("", right):
             rule = f'must be "{right}" with batches = "{self.batches}", whose promise it is'

@@ -1,4 +1,5 @@
-"""`bonafed advise mechanism`: which mechanism fits, from what the catalogue says of each."""
+"""`bonafed advise mechanism`: which mechanism fits, from what the catalogue says of each; and all advice
+that belongs to no mechanism."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bonafed.mechanisms.catalogue import CATALOGUE, Burden, Fit
+from bonafed.mechanisms.private_training import PRIVATE_TRAINING
 from bonafed.mechanisms.protocol import Command
 from bonafed.sections import Section, key, one_of
 from bonafed.shown import Column, Document, Table
@@ -95,5 +97,6 @@ ADVICE: Mapping[str, Command] = {
         "Four answers about money, costs, models and what is known; says what fits, and why the rest does "
         "not.",
         "bonafed advise mechanism --money yes --costs participation",
-    )
+    ),
+    "private-training": PRIVATE_TRAINING,
 }

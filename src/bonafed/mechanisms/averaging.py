@@ -4,12 +4,13 @@ A round has four steps:
 
     (1)  the rules say who takes part and with what weight
     (2)  each trains from the shared model, in noise where privacy was promised
-    (3)  the weighted sum of the changes; failures are handled by policy
+    (3)  the server's step (`learning.server`): the weighted sum of the changes, with what is remembered of
+         those who are not in; the server's optimizer; failures are handled by policy
     (4)  the account: participations, releases, money
 
 `Rules` is all that plain averaging, paid participation, bought privacy or a mechanism of your own have to
 say; `Averaging` is the `Mechanism` made of them. A sum is all it needs, so that it also runs where nobody
-may see a single update.
+may see a single update; only with `training.aggregation = "memory"` the server must see each.
 
 Privacy (theory P3): who takes part when does not depend on the data, so how often each client releases is
 known before the first round, and its noise is calibrated for just that. In a private run a client that
@@ -20,34 +21,48 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
-from typing import Any, ClassVar, Literal, Protocol, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.checks import Floats, finite_or_none
 from bonafed.economics.claims import Statement
-from bonafed.errors import InvalidValue, MissingValue
-from bonafed.learning.federation import Federation, Need, Question, Roster
-from bonafed.learning.participation import Participation, weighted_mean
+from bonafed.errors import InvalidValue
+from bonafed.learning.federation import Federation, Need, Question, Roster, Task, Total
+from bonafed.learning.participation import Participation, drawn_share, weighted_mean
 from bonafed.learning.privacy import (
     Adjacency,
     Batches,
     Calibration,
-    Ledger,
     Release,
 )
-from bonafed.learning.rounds import averaged, failures, require_all, training_tasks
+from bonafed.learning.rounds import failures, require_all, training_tasks
 from bonafed.learning.sections import (
-    BY_THEOREM,
-    PROPOSITION_1,
+    NoiseAt,
     NoiseSource,
     Privacy,
-    Training,
 )
-from bonafed.learning.work import LocalTraining, record_steps, sampling_rate, step_count
-from bonafed.mechanisms.promises import Promise, noise_multipliers, privacy_notes
+from bonafed.learning.server import (
+    Server,
+    ServerState,
+    corrections,
+    expected_change,
+    plain_change,
+    remembering,
+    stepped,
+)
+from bonafed.learning.sum_noise import SumNoise, require_one_step, round_noise
+from bonafed.learning.work import LocalTraining
+from bonafed.mechanisms.privacy_account import (
+    epsilon_of,
+    epsilons,
+    given_away,
+    largest_epsilon,
+    with_privacy,
+)
+from bonafed.mechanisms.private_training import course_of, noise_note
+from bonafed.mechanisms.promises import Promise, noise_multipliers, sum_multipliers
 from bonafed.mechanisms.protocol import (
     Agreement,
     Answers,
@@ -58,11 +73,12 @@ from bonafed.mechanisms.protocol import (
     Reports,
     Round,
 )
+from bonafed.mechanisms.rates import Rates, learning_rates
+from bonafed.mechanisms.server_rules import one_step, too_old
 from bonafed.randomness import Purpose, round_generator
 from bonafed.sections import named
 
 Ints = NDArray[np.int64]
-Rates = Callable[[int], Floats]  # of round 1, 2, ...: (1,) for all its local steps, or one for each
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -144,7 +160,10 @@ class Unpaid:
         if count == len(members):
             return weighted_mean(range(len(members)), members.sizes)
         rng = round_generator(config.run.seed, Purpose.PARTICIPANTS, round_number)
-        return weighted_mean(np.sort(rng.choice(len(members), count, replace=False)), members.sizes)
+        drawn = np.sort(rng.choice(len(members), count, replace=False))
+        if config.local.server.remembers:
+            return drawn_share(drawn, members.sizes)
+        return weighted_mean(drawn, members.sizes)
 
     def spend(self, agreement: Agreement, round_number: int, who: Participation) -> float | None:
         return None
@@ -158,6 +177,7 @@ class Unpaid:
             np.full(len(agreement.members), section.epsilon), section.delta, section.clip,
             cast(Batches, section.batches), cast(Calibration, section.calibration),
             cast(NoiseSource, section.noise), cast(Adjacency, section.adjacency),
+            cast(NoiseAt, section.noise_at),
         )  # fmt: skip
 
     def settle(self, account: Account) -> Statement:
@@ -178,20 +198,24 @@ class AveragingState:
     delivered: Ints  # (N,)
     releases: Ints  # (N,) how many a record of each client can be in
     spend: float
+    server: ServerState
+    # (N,) inverse squared multipliers of all releases so far, where noise on sums makes them differ
+    lost: Floats | None = None
 
     def arrays(self) -> Arrays:
         """Everything that changes."""
+        lost = {} if self.lost is None else {"lost": self.lost}
         return {
             "round": np.array(self.round_number), "model": self.model, "spend": np.array(self.spend),
             "participations": self.participations, "delivered": self.delivered, "releases": self.releases,
+            **self.server.arrays(),
+            **lost,
         }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Averaging(Answers):
     """The mechanism made of rules."""
-
-    needs: ClassVar[Need] = "total"
 
     config: Config  # resolved
     members: Roster
@@ -206,6 +230,16 @@ class Averaging(Answers):
         """Rules of the config, with learning rates resolved."""
         config, rates = learning_rates(config, members)
         return cls(config, members, parameters, rules(config), rates)
+
+    @property
+    def needs(self) -> Need:
+        """Single updates if they are to be remembered, otherwise their sum."""
+        return "replies" if self.server.remembers else "total"
+
+    @property
+    def server(self) -> Server:
+        """What the server does with updates."""
+        return self.config.local.server
 
     @property
     def rounds(self) -> int:
@@ -228,6 +262,7 @@ class Averaging(Answers):
         """The terms of every client; a promise that no noise can keep is refused before anybody trains."""
         agreement = self.rules.agree(members, reports)
         self.local_training(1, agreement)
+        self._require_expected_weights(agreement)
         self._noise_multipliers(agreement)
         return agreement
 
@@ -237,12 +272,18 @@ class Averaging(Answers):
     def begin(self, agreement: Agreement, start: NDArray[Any]) -> AveragingState:
         none = np.zeros(len(agreement.members), dtype=np.int64)
         multipliers = self._noise_multipliers(agreement)
-        return AveragingState(agreement, multipliers, 0, np.array(start), none, none, none, 0.0)
+        server = self.server.begin(len(agreement.members), len(start))
+        lost = np.zeros(none.size) if self._on_sum(agreement) else None
+        return AveragingState(
+            agreement, multipliers, 0, np.array(start), none, none, none, 0.0, server, lost
+        )
 
     def restore(self, agreement: Agreement, arrays: Arrays) -> AveragingState:
         return AveragingState(
             agreement, self._noise_multipliers(agreement), int(arrays["round"]), arrays["model"],
             arrays["participations"], arrays["delivered"], arrays["releases"], float(arrays["spend"]),
+            self.server.restore(arrays),
+            arrays["lost"] if self._on_sum(agreement) else None,
         )  # fmt: skip
 
     def advance(self, state: AveragingState, federation: Federation) -> tuple[AveragingState, Round]:
@@ -250,17 +291,30 @@ class Averaging(Answers):
         agreement, names = state.agreement, state.agreement.members.names
         who = self.rules.participation(agreement, number)  # (1)
         spec = self.local_training(number, agreement)
+        noise = self._sum_noise(state, who, spec)
         tasks = training_tasks(
-            names, state.model, who, spec, round_number=number, seed=self.config.run.seed,
-            noise_multipliers=state.noise_multipliers,
+            names, state.model, who, spec if noise is None else replace(spec, weight_decay=0.0),
+            round_number=number, seed=self.config.run.seed,
+            noise_multipliers=state.noise_multipliers if noise is None else None,
         )  # fmt: skip
-        total = federation.total(tasks, who.weights)  # (2)
+        total, change, server = self._changed(state, federation, tasks, who, noise)  # (2)
+        if noise is not None:
+            change = change - _decay(state.model, who, spec)
         if self.config.local.on_bad_update == "raise":
             require_all(tasks, total, number)
-        after = averaged(state.model, who, total, number, fill_in=not self.private)  # (3)
+        after, server = stepped(state.model, change, self.server, server, number)  # (3)
         spend = self.rules.spend(agreement, number, who)  # (4)
-        releases = self._releases(state, who, spec, total.releases, federation)
-        following = self._counted(state, after, who, total.delivered, releases, spend)
+        multipliers, members = state.noise_multipliers, agreement.members
+        releases: Sequence[Release] = total.releases
+        if noise is not None:
+            releases = noise.releases
+        elif multipliers is not None:
+            releases = given_away(
+                total.releases, federation.vouched, members, multipliers, who, spec, number
+            )
+        following = self._counted(
+            replace(state, server=server), after, who, total.delivered, releases, spend
+        )
         return following, Round(
             participants=[names[client] for client in np.sort(who.clients)],
             failed=[] if self.private else [names[client] for client in failures(who, total)],
@@ -272,32 +326,52 @@ class Averaging(Answers):
             releases=releases,
         )
 
-    def _releases(
+    def _changed(
         self,
         state: AveragingState,
-        who: Participation,
-        spec: LocalTraining,
-        reported: Sequence[Release],
         federation: Federation,
-    ) -> Sequence[Release]:
-        """What was given away: as the federation counts it where it vouches for a client, else as asked.
+        tasks: Sequence[Task],
+        who: Participation,
+        noise: SumNoise | None,
+    ) -> tuple[Total, Floats, ServerState]:
+        """(2), and the change of (3): who delivered, (P,) how weights are to change, what is remembered."""
+        if not self.server.remembers:
+            total = federation.total(tasks, who.weights, 0.0 if noise is None else noise.sd)
+            return total, plain_change(who, total, fill_in=not self.private), state.server
+        replies, size = federation.replies(tasks), state.model.size
+        total = corrections(tasks, replies, who, self.server, state.server, size)
+        assert who.expected is not None  # `agree` refuses rules that do not know them
+        before = expected_change(who.expected, self.server, state.server, size)
+        return total, before + total.values[0], remembering(state.server, tasks, replies, who)
 
-        Whoever says that it released nothing may have; the account is for its records, not for it.
-        """
-        multipliers, members = state.noise_multipliers, state.agreement.members
-        if multipliers is None or len(vouched := {*federation.vouched}) == len(members):
-            return reported
-        counted = [release for release in reported if members.names[release.client] in vouched]
-        assumed = [
-            Release(
-                client, state.round_number + 1, float(multipliers[client]),
-                record_steps(size := int(members.sizes[client]), spec), step_count(size, spec),
-                sampling_rate(size, spec),
-            )
-            for client in who.clients.tolist()
-            if members.names[client] not in vouched and multipliers[client] and members.sizes[client]
-        ]  # fmt: skip
-        return [*counted, *assumed]
+    def _require_expected_weights(self, agreement: Agreement) -> None:
+        if self.server.remembers and self.rules.participation(agreement, 1).expected is None:
+            rule = 'must be "plain": the expected weight of a client in a round is not known beforehand'
+            raise InvalidValue("training.aggregation", rule, '"memory"')
+
+    def warnings(self, agreement: Agreement) -> Sequence[str]:
+        local, sizes = self.config.local, agreement.members.sizes
+        told = [one_step(local.optimizer)] if max(map(local.local_steps, sizes.tolist())) == 1 else []
+        if self.server.remembers:
+            turns = sum(self.rules.participation(agreement, r + 1).clients.size for r in range(self.rounds))
+            told.append(too_old(turns / self.rounds))
+        return [text for text in (*told, self._noise_note(agreement)) if text]
+
+    def _noise_note(self, agreement: Agreement) -> str | None:
+        """What to say about the noise of a run of plain steps to which [privacy] promises something."""
+        promise = self.rules.promise(agreement)
+        if promise is None or promise.table != "privacy" or self.config.local.optimizer != "sgd":
+            return None
+        multipliers = self._noise_multipliers(agreement)
+        assert multipliers is not None  # something was promised
+        rounds = [
+            (self.rules.participation(agreement, number), self.local_training(number, agreement))
+            for number in range(1, self.rounds + 1)
+        ]
+        course = course_of(
+            rounds, agreement.members.sizes, multipliers, self.parameters, on_sum=self._on_sum(agreement)
+        )
+        return noise_note(course, float(promise.epsilon.max()), promise.delta, promise.clip)
 
     def _counted(
         self,
@@ -311,9 +385,11 @@ class Averaging(Answers):
         clients = len(state.participations)
         # in a private run failures are not disclosed, not even to the checkpoint: as if all had delivered
         usable = who.clients if self.private else who.clients[np.array(delivered, dtype=bool)]
-        given_away = state.releases.copy()
+        given_away, lost = state.releases.copy(), None if state.lost is None else state.lost.copy()
         for release in releases:
             given_away[release.client] += release.times
+            if lost is not None:
+                lost[release.client] += release.times / release.multiplier**2
         return replace(
             state,
             round_number=state.round_number + 1,
@@ -322,6 +398,7 @@ class Averaging(Answers):
             delivered=state.delivered + np.bincount(usable, minlength=clients),
             releases=given_away,
             spend=state.spend + (spend or 0.0),
+            lost=lost,
         )
 
     def models(self, state: AveragingState) -> NDArray[Any]:
@@ -337,22 +414,12 @@ class Averaging(Answers):
             state.agreement, state.round_number, state.participations, state.delivered, state.spend, epsilon
         )
         statement = self.rules.settle(account)
+        told = [remembered(state)] if self.server.remembers else []
+        notes = (*statement.notes, *self.warnings(state.agreement), *told)
+        statement = replace(statement, notes=notes)
         if promise is None or epsilon is None:
             return statement
-        facts = {"delta": promise.delta, "adjacency": promise.adjacency, "noise": promise.noise}
-        return replace(
-            statement,
-            columns={**statement.columns, "epsilon": epsilon.tolist()},
-            forms={"epsilon": ".4g", **statement.forms},
-            totals={
-                **statement.totals,
-                "largest_epsilon": float(epsilon.max()),
-                "delta": promise.delta,
-                "adjacency": promise.adjacency,
-            },
-            facts={**statement.facts, **facts},
-            notes=(*privacy_notes(promise, float(epsilon.max())), *statement.notes),
-        )
+        return with_privacy(statement, promise, epsilon)
 
     def local_training(self, number: int, agreement: Agreement) -> LocalTraining:
         """What clients do in round 1, 2, ..."""
@@ -369,28 +436,39 @@ class Averaging(Answers):
         promise = self.rules.promise(agreement)
         if promise is None:
             return None
-        turns = np.zeros(len(agreement.members), dtype=np.int64)
-        for number in range(1, self.rounds + 1):
-            np.add.at(turns, self.rules.participation(agreement, number).clients, 1)
-        spec = self.local_training(1, agreement)
+        members, spec = agreement.members, self.local_training(1, agreement)
+        rounds = [self.rules.participation(agreement, number + 1) for number in range(self.rounds)]
+        if promise.noise_at == "sum":
+            require_one_step(spec, members.names, members.sizes)
+            with named(promise.table):
+                return sum_multipliers(promise, rounds, members.sizes, spec, self.parameters)
+        turns = np.zeros(len(members), dtype=np.int64)
+        for who in rounds:
+            np.add.at(turns, who.clients, 1)
         with named(promise.table):
-            return noise_multipliers(promise, turns, agreement.members.sizes, spec, self.parameters)
+            return noise_multipliers(promise, turns, members.sizes, spec, self.parameters)
+
+    def _on_sum(self, agreement: Agreement) -> bool:
+        promise = self.rules.promise(agreement)
+        return promise is not None and promise.noise_at == "sum"
+
+    def _sum_noise(self, state: AveragingState, who: Participation, spec: LocalTraining) -> SumNoise | None:
+        """The noise on the sum of the next round; None: clients add their own, or there is none."""
+        if state.lost is None:
+            return None
+        assert state.noise_multipliers is not None  # something was promised
+        return round_noise(
+            who, state.noise_multipliers, state.agreement.members.sizes, spec, state.model,
+            state.round_number + 1,
+        )  # fmt: skip
 
     def _epsilons(self, state: AveragingState, promise: Promise) -> Floats:
         """(N,) what the ledger says."""
         multipliers, spec = state.noise_multipliers, self.local_training(1, state.agreement)
         assert multipliers is not None  # something was promised
-
-        @cache
-        def spent(multiplier: float, times: int, rate: float | None) -> float:  # many clients are alike
-            return Ledger((Release(0, 0, multiplier, times, rate=rate),)).epsilon(0, promise.delta)
-
-        return np.array([
-            spent(float(sigma), int(times), sampling_rate(int(size), spec)) if times else 0.0
-            for sigma, times, size in zip(
-                multipliers, state.releases, state.agreement.members.sizes, strict=True
-            )
-        ])  # fmt: skip
+        if state.lost is not None:
+            return np.array([epsilon_of(lost, promise.delta) for lost in state.lost.tolist()])
+        return epsilons(multipliers, state.releases, state.agreement.members.sizes, spec, promise.delta)
 
     def _largest_epsilon(self, state: AveragingState) -> float | None:
         """The largest loss of any client; with Poisson batches only where the model is evaluated, as their
@@ -398,57 +476,29 @@ class Averaging(Answers):
         promise = self.rules.promise(state.agreement)
         if promise is None or state.noise_multipliers is None:
             return None
+        if state.lost is not None:
+            return epsilon_of(float(state.lost.max()), promise.delta)
         every, number = self.config.run.evaluate_every, state.round_number
         if promise.batches == "poisson":
             looked = number % every == 0 or number == self.rounds
             return float(self._epsilons(state, promise).max()) if looked else None
-        released = np.flatnonzero(state.releases)
-        if not released.size:
-            return 0.0
-        lost = state.releases[released] / state.noise_multipliers[released] ** 2
-        worst = int(released[lost.argmax()])
-        sigma, times = float(state.noise_multipliers[worst]), int(state.releases[worst])
-        return Ledger((Release(0, 0, sigma, times),)).epsilon(0, promise.delta)
+        return largest_epsilon(state.noise_multipliers, state.releases, promise.delta)
 
 
-def learning_rates(config: Config, members: Roster) -> tuple[Config, Rates]:
-    """The learning rates of every round, and the config with the constants they came from.
+def _decay(model: NDArray[Any], who: Participation, spec: LocalTraining) -> Floats:
+    """(P,) the weight decay of a round, which clients leave to the server where noise is on the sum.
 
-    Proposition 1 is about clients that all make E local steps in a round. Where their numbers differ,
-    E is the largest: a round counts as E iterations, and clients that finish early rest.
+    It does not look at records, and is in full whoever failed.
     """
-    training = config.local
-    if training.learning_rate in BY_THEOREM:
-        return _rates_by_theorem(config, training, members)
-    powers = np.power(training.learning_rate_decay, np.arange(training.rounds, dtype=np.float64))
-    rates = float(training.learning_rate) * powers[:, None]
-    if rates[-1, 0] <= 0:
-        rule = f"must leave a learning rate above 0 after {training.rounds} rounds"
-        raise InvalidValue("training.learning_rate_decay", rule, training.learning_rate_decay)
-    resolved = replace(training, weight_decay=training.weight_decay or 0.0)
-    return replace(config, training=resolved), lambda number: rates[number - 1]
+    factor = spec.learning_rate * spec.weight_decay * float(who.weights.sum())
+    return factor * model.astype(np.float64)
 
 
-def _rates_by_theorem(config: Config, training: Training, members: Roster) -> tuple[Config, Rates]:
-    from bonafed.mechanisms.sampling.convergence import proposition_1_rates
-
-    rate = training.learning_rate
-    smooth = training.smoothness or members.smoothness
-    convex = training.strong_convexity or members.strong_convexity
-    for name, value in (("smoothness", smooth), ("strong_convexity", convex)):
-        if value is None:
-            rule = f"must be set for {rate}: no bound has been agreed on"
-            if config.noise is not None:
-                rule = f"must be set for {rate} in private training: one computed from the data leaks"
-            raise MissingValue(f"training.{name}", rule)
-    assert smooth is not None
-    assert convex is not None
-    decay = convex if training.weight_decay is None else training.weight_decay
-    resolved = replace(training, smoothness=smooth, strong_convexity=convex, weight_decay=decay)
-    variant: Literal["corrected", "printed"] = "corrected" if rate == PROPOSITION_1 else "printed"
-    steps = max(training.local_steps(int(size)) for size in members.sizes)
-    with named("training"):
-        proposition_1_rates(smooth, convex, steps, training.rounds)  # refuses bad constants
-    return replace(config, training=resolved), lambda number: proposition_1_rates(
-        smooth, convex, steps, number, variant
+def remembered(state: AveragingState) -> str:
+    """How much the server remembers."""
+    there = [update for update in state.server.received if update is not None]
+    megabytes = sum(update.nbytes for update in there) / 1e6
+    return (
+        f"the server remembers the last update of {len(there):,} of {len(state.server.received):,} "
+        f"clients, {state.model.size:,} numbers each, {megabytes:,.3g} MB"
     )

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from bonafed import checks
 from bonafed.errors import InvalidValue
 from bonafed.sections import texts
+from bonafed.spelling import numeral
 
 
 class Deviation(NamedTuple):
@@ -35,7 +36,7 @@ def parse_deviation(name: str, text: object, kinds: Mapping[str, str], example: 
     if not kinds[kind]:
         return Deviation(number, kind, 0.0)
     try:
-        argument = float(words[2])
+        argument = numeral(words[2])
     except ValueError as error:
         raise InvalidValue(name, f"must have a number after {kind}", repr(text)) from error
     return Deviation(number, kind, checks.number(name, argument))

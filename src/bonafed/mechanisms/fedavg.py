@@ -14,6 +14,7 @@ import numpy as np
 
 from bonafed.checks import Floats
 from bonafed.economics.claims import Finding, Witness
+from bonafed.errors import InvalidValue
 from bonafed.learning.federation import (
     Failure,
     Federation,
@@ -27,6 +28,7 @@ from bonafed.learning.federation import (
 )
 from bonafed.mechanisms.averaging import Averaging, Unpaid
 from bonafed.mechanisms.protocol import Attack, Common, Config, Slice
+from bonafed.mechanisms.server_rules import require_memory_possible
 
 _FACTORS = (1.5, 2.0, 5.0)  # of an update that is overstated
 _CLIENTS = 3  # that are tried; all of them where there is time
@@ -34,6 +36,15 @@ _CLIENTS = 3  # that are tried; all of them where there is time
 
 def _make(config: Config, members: Roster, parameters: int) -> Averaging:
     return Averaging.of(config, members, parameters, Unpaid)
+
+
+def _check(config: Config) -> Config:
+    """Memory stands in for clients that are not in a round."""
+    config = require_memory_possible(config)
+    if config.local.aggregation == "memory" and config.local.participation == 1:
+        rule = "must be plain where all clients are in every round: nothing is left to remember"
+        raise InvalidValue("training.aggregation", rule, repr("memory"))
+    return config
 
 
 def _compare(common: Common) -> Mapping[str, Any]:
@@ -107,4 +118,4 @@ def _audit(attack: Attack) -> list[Finding]:
     return [Finding.searched("truthful", tries, float(best.gain), witness)] if tries else []
 
 
-SLICE = Slice("fedavg", _make, compare=_compare, audit=_audit)
+SLICE = Slice("fedavg", _make, check=_check, compare=_compare, audit=_audit)

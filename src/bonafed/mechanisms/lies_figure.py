@@ -7,7 +7,7 @@ from matplotlib.colors import TwoSlopeNorm
 from matplotlib.figure import Figure
 
 from bonafed.checks import Floats
-from bonafed.economics.claims import Witness
+from bonafed.economics.claims import Finding
 from bonafed.style import sheet
 
 
@@ -16,25 +16,26 @@ def lie_figure(
     quantity: Floats,
     transfer: Floats,
     name: str,
+    finding: Finding,
     unit: str = "per round",
     reach: float = 0.0,
-    witness: Witness | None = None,
 ) -> Figure:
-    """What a client of each true cost gains by each report: nothing above zero if truthful.
+    """What a client of each true cost gains by each report, under the verdict of the audit's search.
 
     `quantity` and `transfer` are what it gives and gets at each of the costs as a report. `reach` is the
     end of the colour scale, by default the largest gain or loss; losses beyond it look alike.
-    A lie that pays may lie between the costs that are drawn: `witness` is the one that was found.
+    A lie that pays may lie between the costs that are drawn: the finding's witness is the one that was
+    found. Without one no lie pays, and what looks like a gain is rounding.
     """
     with np.errstate(over="ignore", invalid="ignore"):  # shown as blanks, with a note
         gain = transfer[None, :] - costs[:, None] * quantity[None, :]
         gain = gain - np.diag(gain)[:, None]
-    finite = gain[np.isfinite(gain)]
+    finite, witness = gain[np.isfinite(gain)], finding.witness
     figure = sheet(5.6, 4.4)
     axes = figure.subplots()
     scale = reach or float(np.abs(finite).max(initial=0.0)) or 1.0
-    best = max(float(finite.max(initial=0.0)), witness.gain if witness is not None else 0.0)
-    pays = 1e-9 * scale < best < np.inf
+    best = 0.0 if witness is None else witness.gain
+    pays = 0 < best < np.inf
     colours = TwoSlopeNorm(0.0, -scale, best if pays else scale)  # however small, a gain is red
     room = 0.0 if costs[0] < costs[-1] else 0.5 * costs[0]  # a single cost has no width of its own
     low, high = float(costs[0] - room), float(costs[-1] + room)
@@ -58,7 +59,7 @@ def lie_figure(
     verdict = f"best lie gains {best:.3g} {unit}" if pays else "no lie pays"
     if finite.size < gain.size:
         verdict = "outcomes are not finite"
-    axes.set_title(f"{name}:\n{verdict}", fontsize=10)
+    axes.set_title(f"{name}:\n{verdict}", fontsize=10, parse_math=False)
     below = "min" if reach else "neither"
     bar = figure.colorbar(picture, ax=axes, extend=below, label=f"gain of the lie, money {unit}")
     if pays:  # the two halves have scales of their own

@@ -6,7 +6,7 @@ round, and its noise is calibrated for just that.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.checks import Floats
+from bonafed.learning.participation import Participation
 from bonafed.learning.privacy import (
     REPLACE,
     Adjacency,
@@ -23,9 +24,16 @@ from bonafed.learning.privacy import (
     noise_multiplier,
     sampled_multiplier,
 )
-from bonafed.learning.sections import REPRODUCIBLE, NoiseSource
+from bonafed.learning.sections import REPRODUCIBLE, NoiseAt, NoiseSource
+from bonafed.learning.sum_noise import reaches, rounds_in, squared_turns
 from bonafed.learning.work import LocalTraining, largest_sum, record_steps, sampling_rate
 
+# whom the epsilon holds against, by where noise is added (theory P8)
+PROTECTS = {
+    "client": "whoever sees models or single updates, the server included",
+    "sum": "whoever sees models or sums of rounds, not a server that sees single updates",
+}
+ON_SUM = f"noise is added once to the sum: the epsilon holds against {PROTECTS['sum']}"
 HARDLY_A_PROMISE = 10.0  # epsilon: one record may change the odds of what is seen by e^10, 22,000
 Ints = NDArray[np.int64]
 Ideal = Callable[[float, float], float]  # (epsilon, delta) -> noise multiplier, in exact arithmetic
@@ -42,6 +50,7 @@ class Promise:
     calibration: Calibration = "exact"
     noise: NoiseSource = "secret"
     adjacency: Adjacency = REPLACE
+    noise_at: NoiseAt = "client"
     table: str = "privacy"  # of the config, under which bad values are refused
 
 
@@ -70,6 +79,34 @@ def noise_multipliers(
     return multipliers
 
 
+def sum_multipliers(
+    promise: Promise, rounds: Sequence[Participation], sizes: Ints, spec: LocalTraining, parameters: int
+) -> Floats:
+    """(N,) the multiplier of each client with which noise on the sums of all rounds keeps its promise.
+
+    A client that is drawn c times for a round moves its sum c times as far, which counts c squared (theory
+    P8). Arithmetic has a share of the promise as in `noise_multipliers`.
+    """
+    turns, count = squared_turns(rounds, sizes.size), rounds_in(rounds, sizes.size)
+    turns[sizes == 0] = 0
+
+    def calibrated(client: int, reach: float | None) -> float:
+        return _calibrated(
+            promise.calibration, float(promise.epsilon[client]), promise.delta, int(turns[client]), None,
+            parameters * int(count[client]), reach,
+        )  # fmt: skip
+
+    ideal, releasing = np.zeros(sizes.size), np.flatnonzero(turns).tolist()
+    for client in releasing:
+        ideal[client] = calibrated(client, None)
+    if promise.noise != "secret":
+        return ideal
+    multipliers, reach = np.zeros(sizes.size), reaches(rounds, ideal, sizes, spec)
+    for client in releasing:
+        multipliers[client] = calibrated(client, float(reach[client] * ideal[client]))
+    return multipliers
+
+
 @lru_cache(maxsize=4096)  # many clients are alike, and batches drawn by coins take tenths of a second
 def _calibrated(
     calibration: Calibration,
@@ -94,7 +131,7 @@ def _ideal(calibration: Calibration, times: int, rate: float | None) -> Ideal:
 
 def privacy_notes(promise: Promise, loss: float) -> list[str]:
     """What the user should know about the privacy of a run."""
-    notes = []
+    notes = [ON_SUM] if promise.noise_at == "sum" else []
     epsilon = float(promise.epsilon.max())
     if promise.noise == "reproducible":
         notes.append(REPRODUCIBLE)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from numpy.typing import NDArray
 
@@ -60,6 +60,12 @@ class Config:
         private."""
         values = (getattr(section, "noise", None) for section in (self.privacy, self.own))
         return next((str(noise) for noise in values if noise is not None), None)
+
+    @property
+    def noise_at(self) -> str | None:
+        """Who adds it, "client" or "sum"; None: the run is not private, or the mechanism knows one way."""
+        values = (getattr(section, "noise_at", None) for section in (self.privacy, self.own))
+        return next((str(where) for where in values if where is not None), None)
 
     @property
     def local(self) -> Training:
@@ -250,7 +256,10 @@ S = TypeVar("S", bound=State)
 class Mechanism(Protocol[S]):
     """What is agreed, what a round does, and what is owed in the end; `Answers` has the last seven."""
 
-    needs: ClassVar[Need]
+    @property
+    def needs(self) -> Need:
+        """Whether the server must see single answers ("replies"), or their sum is enough ("total")."""
+        ...
 
     @property
     def config(self) -> Config:
@@ -409,6 +418,8 @@ class Slice:
     check: Callable[[Config], Config] = lambda config: config  # rules between tables
     # a table of the file with defaults that depend on the others: its name, all tables -> the table
     defaults: Callable[[str, Mapping[str, Any]], Mapping[str, Any]] | None = None
+    # what one of its rounds is, in a run of this config: not every mechanism counts rounds of training
+    unit: Callable[[Config], str] = lambda config: "round"
     claims: tuple[str, ...] = ()
     formats: tuple[str, ...] = ()  # of contract files
     read: Callable[[JSONObject], Contract] | None = None  # a contract of one of these formats

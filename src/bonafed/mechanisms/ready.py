@@ -9,8 +9,6 @@ audit_command   `bonafed audit NAME`, with the options of the mechanism's own ta
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, make_dataclass
 from typing import Any
@@ -28,6 +26,7 @@ from bonafed.errors import InvalidValue
 from bonafed.mechanisms.protocol import Attack, Command
 from bonafed.sections import Section, key
 from bonafed.shown import Cell, Column, Document, JSONObject, Shown, Table, counted
+from bonafed.spelling import csv_bytes
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -57,10 +56,9 @@ class PlainTerms(Shown):
             Column("client", left=True),
             *(Column(name.replace("_", " "), ".6g") for name in self.columns),
         )
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows([("client", *self.columns), *rows])
+        content = csv_bytes([("client", *self.columns), *rows])
         blocks: list[Table | str] = [Table("Terms", columns, rows), *self.cautions]
-        return Document(tuple(blocks), self.to_json(), files={"csv": text.getvalue().encode()})
+        return Document(tuple(blocks), self.to_json(), files={"csv": content})
 
     def to_json(self) -> JSONObject:
         """Plain data."""

@@ -14,6 +14,7 @@ In a simulation one process draws all nonces, so a transcript only shows that no
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from bonafed.economics.claims import Finding, Statement
@@ -21,7 +22,7 @@ from bonafed.errors import InvalidValue, UnreadableFile
 from bonafed.mechanisms import catalogue
 from bonafed.mechanisms.coins import Coins
 from bonafed.mechanisms.coins.checking import RunRecord, check_run
-from bonafed.mechanisms.coins.transcript import read_transcript, transcript_bytes, transcript_of
+from bonafed.mechanisms.coins.transcript import Transcript, read_transcript, transcript_bytes, transcript_of
 from bonafed.mechanisms.contracts.files import read_contract
 from bonafed.mechanisms.protocol import Contract
 from bonafed.runs import folder as folders
@@ -44,17 +45,30 @@ def unopened(coins: Coins) -> bytes:
 
 def restore(folder: Path) -> Coins:
     """The coins of a run that is resumed."""
-    transcript = read_transcript(folder / folders.COINS)
+    transcript = require_unchanged(folder)
     if transcript.secret is not None:  # the run stopped between opening the coins and writing its summary
         return transcript.coins()
     needed = "who is sampled in the rounds to come follows from it"
-    return transcript.coins(private.read_secret(folder, private.COINS, needed))
+    secret = private.read_secret(folder, private.COINS, needed)
+    try:
+        return transcript.coins(secret)
+    except InvalidValue as error:
+        raise error.renamed(str(private.private_folder(folder) / _SECRET_FILE)) from error
 
 
-def open_coins(folder: Path, coins: Coins) -> None:
-    """Publish the secret of a run whose rounds are over."""
-    folders.write(folder / folders.COINS, transcript_bytes(transcript_of(coins, opened=True)))
-    private.erase_secret(folder, private.COINS)
+def opened(coins: Coins) -> bytes:
+    """coins.json when the rounds are over: with the server's secret."""
+    return transcript_bytes(transcript_of(coins, opened=True))
+
+
+def require_unchanged(folder: Path) -> Transcript:
+    """The transcript in coins.json, as it was written, opened or not."""
+    if folders.is_finished(folder):
+        folders.content(folder, folders.COINS)
+        return read_transcript(folder / folders.COINS)
+    transcript = read_transcript(folder / folders.COINS)
+    folders.require_began_with(folder, folders.COINS, transcript_bytes(replace(transcript, secret=None)))
+    return transcript
 
 
 def verify_run(folder: Path) -> list[Finding]:
@@ -64,10 +78,11 @@ def verify_run(folder: Path) -> list[Finding]:
         rule = 'must be a run whose config says coins = "verifiable": of others nothing can be proved'
         raise InvalidValue("--coins", rule, folder)
     records = folders.read_rounds(folder)
+    folders.content(folder, folders.CONTRACT)  # refuses one that was changed
     record = RunRecord(
         read_contract(folder / folders.CONTRACT),
         _reports(folder),
-        read_transcript(folder / folders.COINS),
+        require_unchanged(folder),
         [_participants(folder, line) for line in records],
         [_spend(line) for line in records],
         _statement(folder),

@@ -70,6 +70,8 @@ class Entrant:
     reason: str = ""  # why it does not apply; empty: it was run
     result: RunResult | None = None
     lie: Finding | None = None  # the best lie that a search found; None: none was looked for
+    test_digest: str = ""  # of the test samples that judged it
+    test_samples: int = 0  # how many they are
 
     @property
     def taken(self) -> tuple[str, ...]:
@@ -109,6 +111,7 @@ class Entrant:
             "steps": summary["steps"],
             "promises": self.promises,
             "lie gains": self.gain,
+            "tested on": self.test_samples,
             "seconds": summary["seconds"],
         }
 
@@ -125,6 +128,7 @@ _COLUMNS = (
     Column("lie gains", ".2g"),
     Column("seconds", ",.1f"),
 )
+_TESTED_ON = Column("tested on", ",")  # shown where it differs
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -140,12 +144,21 @@ class Comparison(Shown):
                 return entrant
         raise KeyError(mechanism)
 
+    @property
+    def judged_alike(self) -> bool:
+        """Whether the same test samples judge all of them."""
+        return len({entrant.test_digest for entrant in self.entrants if entrant.result is not None}) == 1
+
     def document(self) -> Document:
         """One table, and why some mechanisms are not in it."""
         ran = [entrant for entrant in self.entrants if entrant.result is not None]
-        rows = tuple(tuple(entrant.row()[column.name] for column in _COLUMNS) for entrant in ran)
+        columns = _COLUMNS if self.judged_alike else (*_COLUMNS[:3], _TESTED_ON, *_COLUMNS[3:])
+        rows = tuple(tuple(entrant.row()[column.name] for column in columns) for entrant in ran)
+        tests = "tested on: test samples that judge it, without those it looks at while it trains"
+        if self.judged_alike:
+            tests = "one test set"
         caption = (
-            f"{counted(self.clients, 'client')}, one test set; epsilon: the largest given away; taken: "
+            f"{counted(self.clients, 'client')}, {tests}; epsilon: the largest given away; taken: "
             "clients that took part; promises: how many of those checked were kept; lie gains: what the "
             "best lie that a search found brings a client, in the unit its mechanism pays in (0: none pays "
             "more than its certificate allows, empty: nobody looked)"
@@ -161,7 +174,7 @@ class Comparison(Shown):
             if finding.holds is False
         ]
         left_out = [f"{e.mechanism} does not apply: {e.reason}" for e in self.entrants if e.reason]
-        table = Table("One federation under every mechanism that applies", _COLUMNS, rows, caption)
+        table = Table("One federation under every mechanism that applies", columns, rows, caption)
         return Document((table, *broken, *lies, *left_out), self.to_json(), self._draw)
 
     def to_json(self) -> JSONObject:
@@ -184,7 +197,8 @@ class Comparison(Shown):
         from bonafed.runs.figures import comparison_figure
 
         ran = [entrant for entrant in self.entrants if entrant.result is not None]
-        return comparison_figure([entrant.row() for entrant in ran])
+        texts = {column.name: column.text for column in _COLUMNS}
+        return comparison_figure([entrant.row() for entrant in ran], texts, judged_alike=self.judged_alike)
 
 
 def compare(
@@ -221,7 +235,8 @@ def compare(
             continue
         place = None if folder is None else folder / name
         result = train(setting, place, resume=place is not None and folders.holds_run(place))
-        entrants.append(Entrant(name, result=result, lie=_best_lie(entry, setting, say)))
+        lie, tests = _best_lie(entry, setting, say), len(setting.test.labels)
+        entrants.append(Entrant(name, "", result, lie, setting.test_digest, tests))
     if not any(entrant.result for entrant in entrants):
         raise InvalidValue(COMPARE, "must have a mechanism that applies", entrants[0].reason)
     return Comparison(len(holdings.parts), tuple(entrants))

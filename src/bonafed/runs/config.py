@@ -1,6 +1,6 @@
 """Configs as TOML, in both directions; one reader for all mechanisms.
 
-    [data]       name, folder, classes
+    [data]       name, folder, classes, standardise
     [partition]  kind, clients, and the options of that kind
     [model]      name
     [training]   rounds, batch_size, epochs or steps, learning_rate, ...
@@ -17,16 +17,17 @@ and impossible values are refused by their dotted name, `training.rounds must be
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bonafed import checks
 from bonafed.errors import InvalidValue, UnreadableFile
 from bonafed.learning.datasets import is_own_file
 from bonafed.learning.sections import Data, Model, Partition
 from bonafed.mechanisms import catalogue
 from bonafed.mechanisms.protocol import Config, Slice
+from bonafed.runs import folder as folders
 from bonafed.runs import toml
 from bonafed.sections import Section, section_from, unknown
 
@@ -43,20 +44,31 @@ def read(path: Path, changes: Sequence[str] = ()) -> Config:
 def read_tables(path: Path, changes: Sequence[str] = ()) -> dict[str, Any]:
     """The tables of a file as they stand, with changes `section.key=value`."""
     try:
-        tables: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+        tables = toml.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UnreadableFile(path, error.strerror or str(error)) from error
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except ValueError as error:
         raise UnreadableFile(path, f"not TOML: {error}") from error
     for change in changes:
         tables = toml.override(tables, change)
     return tables
 
 
+def of_run(folder: Path, changes: Sequence[str] = ()) -> Config:
+    """The config of the run in a folder, with changes `section.key=value`."""
+    tables = folders.read_config(folder)
+    for change in changes:
+        tables = toml.override(tables, change)
+    return from_tables(tables)
+
+
 def from_tables(tables: Mapping[str, Any]) -> Config:
     """The config of plain data."""
     if not isinstance(tables, Mapping):
         raise InvalidValue("config", "must be tables by name, such as {'data': {...}}", repr(tables)[:60])
+    for name, value in tables.items():
+        if not checks.shallow(value):
+            raise InvalidValue(str(name), "must not be nested too deeply", "lists in lists")
     entry = catalogue.of_table(tables)
     part = entry.load()
     kinds = _tables_of(part)
@@ -132,4 +144,6 @@ def differences(one: Config, other: Config) -> list[tuple[str, Any, Any]]:
 def _is_harmless(dotted: str, value: object, then: object) -> bool:
     """Whether this change has no effect on the result, given that the data are the same."""
     moved = dotted == "data.name" and all(is_own_file(str(name)) for name in (value, then))
+    if dotted == "data.standardise" and isinstance(value, Mapping) and isinstance(then, Mapping):
+        moved = "mean" not in value and value.keys() == then.keys()  # a file may have moved as well
     return moved or dotted in _HARMLESS

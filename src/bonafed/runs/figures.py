@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +11,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from bonafed.checks import Floats
+from bonafed.shown import Cell
+from bonafed.spelling import printable
 from bonafed.style import COLOURS, STYLES, sheet
 
 _PANEL = 4.5  # inches
@@ -31,16 +33,13 @@ class RunCurve:
     loss: Floats  # (m,) on the test samples
     spend: Floats | None = None  # (m,) money so far; None if nobody is paid
     train_loss: Floats | None = None  # (m,) drawn as the loss of a run that was never tested
+    unit: str = "round"  # what is counted as rounds
+    test_set: str | None = None  # a letter, where runs side by side were judged by different samples
 
     @property
     def is_tested(self) -> bool:
         """Whether anything was measured on test samples."""
         return bool(np.isfinite(self.accuracy).any() or np.isfinite(self.loss).any())
-
-    @property
-    def label(self) -> str:
-        """The name in the legend."""
-        return self.name if self.is_tested else f"{self.name} (training loss)"
 
     def values(self, what: str) -> Floats:
         """(m,) the values of the run in a panel."""
@@ -57,18 +56,19 @@ def runs_figure(curves: Sequence[RunCurve]) -> Figure:
     ]
     quantities = measured or ["accuracy", "loss"]
     width = max(_PANEL * len(quantities), 6.0)
-    columns = _legend_columns(curves, width)
+    labels = _labels(curves)
+    columns = _legend_columns(labels, width)
     figure = sheet(width, (6.4 if paid else 3.4) + 0.2 * math.ceil(len(curves) / columns))
     rows = figure.subplots(2 if paid else 1, len(quantities), squeeze=False)
     for panel, what in zip(rows[0], quantities, strict=True):
-        _draw(panel, curves, what, over="rounds")
-        panel.set(xlabel="round", title=what.capitalize())
+        _draw(panel, curves, labels, what, over="rounds")
+        panel.set(xlabel=_units(curves), title=what.capitalize())
         panel.xaxis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
     for panel, what in zip(rows[1] if paid else (), quantities, strict=False):
-        _draw(panel, curves, what, over="spend")
+        _draw(panel, curves, labels, what, over="spend")
         panel.set(xlabel="money spent so far", visible=bool(panel.get_lines()))
     lines = {line.get_label(): line for panel in rows.flat for line in panel.get_lines()}
-    _add_legend(figure, [lines[curve.label] for curve in curves if curve.label in lines], columns)
+    _add_legend(figure, [lines[label] for label in labels if label in lines], columns)
     return figure
 
 
@@ -82,18 +82,42 @@ def _axis(curves: Sequence[RunCurve], what: str) -> str:
     return f"{' or '.join(sorted(kinds))} {what}"
 
 
-def _legend_columns(curves: Sequence[RunCurve], width: float) -> int:
+def _labels(curves: Sequence[RunCurve]) -> list[str]:
+    """The names in the legend, with what tells a run from the others besides: what its values are measured
+    on, and what it counts."""
+    labels = []
+    for curve in curves:
+        marks = ["training loss"] if not curve.is_tested else []
+        marks += [f"test set {curve.test_set}"] if curve.is_tested and curve.test_set else []
+        marks += [f"by {curve.unit}s"] if len({other.unit for other in curves}) > 1 else []
+        name = printable(curve.name)
+        label = f"{name} ({', '.join(marks)})" if marks else name
+        labels.append(f" {label}" if label.startswith("_") else label)  # Matplotlib hides such labels
+    return labels
+
+
+def _units(curves: Sequence[RunCurve]) -> str:
+    """What is counted along the axis."""
+    return " or ".join(dict.fromkeys(curve.unit for curve in curves)) or "round"
+
+
+def _legend_columns(labels: Sequence[str], width: float) -> int:
     """How many entries fit side by side, 4 at most."""
-    longest = max((len(curve.label) for curve in curves), default=0)
-    return max(1, min(len(curves), 4, int(width / (_HANDLE + _LETTER * longest))))
+    longest = max(map(len, labels), default=0)
+    return max(1, min(len(labels), 4, int(width / (_HANDLE + _LETTER * longest))))
 
 
 def _add_legend(figure: Figure, lines: Sequence[Line2D], columns: int) -> None:
-    if lines:
-        figure.legend(handles=lines, loc="outside lower center", frameon=False, fontsize=8, ncols=columns)
+    if not lines:
+        return
+    legend = figure.legend(
+        handles=lines, loc="outside lower center", frameon=False, fontsize=8, ncols=columns
+    )
+    for text in legend.get_texts():
+        text.set_parse_math(False)  # a dollar in a name is a dollar
 
 
-def _draw(axes: Axes, curves: Sequence[RunCurve], what: str, over: str) -> None:
+def _draw(axes: Axes, curves: Sequence[RunCurve], labels: Sequence[str], what: str, over: str) -> None:
     visible = []
     for k, curve in enumerate(curves):
         x, measured = getattr(curve, over), _measured(curve, what)
@@ -107,7 +131,7 @@ def _draw(axes: Axes, curves: Sequence[RunCurve], what: str, over: str) -> None:
             color=COLOURS[k % len(COLOURS)],
             lw=1.6,
             marker="o" if measured.sum() == 1 else None,  # a single point draws no line
-            label=curve.label,
+            label=labels[k],
         )
     axes.set_ylabel(_axis(visible, what))
     if what == "loss" and _far_apart([curve.values(what)[_measured(curve, what)] for curve in visible]):
@@ -131,7 +155,7 @@ def curve_of(overview: Mapping[str, Any], name: str | None = None) -> RunCurve:
     spend = None if overview["curves"]["spend"] is None else numbers("spend")
     return RunCurve(
         name or overview["name"], numbers("round"), numbers("test_accuracy"), numbers("test_loss"), spend,
-        numbers("train_loss"),
+        numbers("train_loss"), overview["unit"], overview.get("test_set"),
     )  # fmt: skip
 
 
@@ -149,12 +173,22 @@ def curves_figure(summary: Mapping[str, Any], metrics: Sequence[Mapping[str, Any
         )
         name = phase or str(summary["mechanism"])
         rounds = np.arange(1.0, len(lines) + 1)
-        curves.append(RunCurve(name, rounds, accuracy, loss, spend, train_loss))
+        unit = summary.get("unit", "round")  # older summaries do not say
+        curves.append(RunCurve(name, rounds, accuracy, loss, spend, train_loss, unit))
     return runs_figure(curves)
 
 
-def comparison_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
-    """Accuracy, money, epsilon and best lie of mechanisms side by side; only panels that have a value."""
+def comparison_figure(
+    rows: Sequence[Mapping[str, Any]],
+    texts: Mapping[str, Callable[[Cell], str]],
+    *,
+    judged_alike: bool = True,
+) -> Figure:
+    """Accuracy, money, epsilon and best lie of mechanisms side by side; only panels that have a value.
+
+    Numbers are written as the table has them, by `texts`. Where mechanisms were not judged by the same test
+    samples, each name says how many they were.
+    """
     panels = [
         (name, label)
         for name, label in (
@@ -174,11 +208,19 @@ def comparison_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
         panel.bar(names, [value or 0.0 for value in values], color=colours)
         for place, value in enumerate(values):
             panel.annotate(
-                "-" if value is None else f"{value:.3g}", (place, value or 0.0), ha="center", va="bottom",
-                fontsize=8,
+                "-" if value is None else texts[name](value), (place, value or 0.0), ha="center",
+                va="bottom", fontsize=8,
             )  # fmt: skip
         panel.set_title(label, loc="left", fontsize=10)
-        panel.tick_params(axis="x", rotation=45)
+        shown = names
+        if name == "accuracy":
+            panel.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+            if not judged_alike:
+                shown = [f"{row['mechanism']} ({row['tested on']:,})" for row in rows]
+                panel.set_xlabel("(test samples)")
+        panel.set_xticks(
+            range(len(rows)), shown, rotation=45, ha="right", rotation_mode="anchor", fontsize=9
+        )
         panel.margins(y=0.15)
         if not any(values):
             panel.set_ylim(0.0, 1.0)  # nothing to scale by

@@ -1,4 +1,4 @@
-"""The folder of a run: what is in it, and why it survives being killed at any moment.
+"""The folder of a run: what is in it, what vouches for it, and why it survives being killed at any moment.
 
     config.toml      the resolved config; written last in the set-up, and makes the folder a run
     versions.json    versions of bonafed, Python and the libraries; the seed; a digest of data and partition
@@ -9,15 +9,28 @@
     metrics.jsonl    one line per round, appended when the round ends
     checkpoint.npz   the state, the round it belongs to, and the length of metrics.jsonl at that round
     model.pt         the final weights, as a PyTorch state dict
+    SHA256SUMS       of every other file, when the run ended
     summary.json     written last of all; marks the run as finished
 
 What must not be shared is kept beside it, in `<folder>.private` (`bonafed.runs.private`): the secrets of
 noise and coins until the run ends, and what only a simulation knows.
 
-Files other than metrics.jsonl are replaced as a whole: written beside their place, forced to disk, renamed.
-A checkpoint is written after the lines it refers to are on disk. Resuming takes its weights and cuts
-metrics.jsonl to its length: rounds after it are forgotten in both and happen again in the same way, since
-all randomness comes from (seed, round, client) and, for noise, from the run's secret.
+**Killed.** Files other than metrics.jsonl are replaced as a whole (`bonafed.files`). A checkpoint is
+written after the lines it refers to are on disk. Resuming takes its weights and cuts metrics.jsonl to its
+length: rounds after it are forgotten in both and happen again in the same way, since all randomness comes
+from (seed, round, client) and, for noise, from the run's secret.
+
+**Damaged.** No file is read that nothing vouches for (`content`, `read_rounds`, `read_checkpoint`):
+
+    versions.json    vouches for itself and for the files that the run began with
+    checkpoint.npz   for itself, for versions.json and for the lines of metrics.jsonl so far; those after
+                     them are not told, since they happen again
+    SHA256SUMS       for itself and for all files of a run that has ended
+
+A file that is not as it was written is refused by name, and so is the folder of a bonafed that wrote no
+digests. What is hashed stands in the same folder, so a digest tells nothing of a private run that the
+folder does not. All this is against damage and mix-ups, not against somebody who rewrites the whole folder
+consistently (`bonafed.runs.seals`).
 """
 
 from __future__ import annotations
@@ -26,37 +39,32 @@ import hashlib
 import io
 import json
 import os
-import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.errors import InvalidValue, UnreadableFile
-from bonafed.learning.formats import NPZ_ERRORS
-from bonafed.runs import private
+from bonafed.files import APPENDING, is_draft, named, remove_drafts, sync_folder, write_all, write_together
+from bonafed.learning.archives import NPZ_ERRORS
+from bonafed.runs import private, seals
+from bonafed.runs.seals import sha256
 
 JSONObject = dict[str, Any]
+to_json = seals.to_json
 CONFIG, VERSIONS, METRICS = "config.toml", "versions.json", "metrics.jsonl"
 START = "start.npy"
 CONTRACT, AGREEMENT, COINS = "contract.json", "agreement.json", "coins.json"
 CHECKPOINT, MODEL, SUMMARY = "checkpoint.npz", "model.pt", "summary.json"
+SUMS = "SHA256SUMS"
 _SET_UP = (START, CONTRACT, AGREEMENT, COINS)  # written between versions.json and config.toml
 _FILES = "files"  # in versions.json: the SHA-256 of each file that a run is set up with
 _STATE = "state_"  # prefix of its arrays in the file
-_LEFTOVERS = (
-    VERSIONS,
-    VERSIONS + ".partial",
-    *_SET_UP,
-    *(n + ".partial" for n in _SET_UP),
-    CONFIG + ".partial",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +101,10 @@ class Checkpoint:
 
     round: int
     metrics_length: int  # bytes of metrics.jsonl that belong to it
-    metrics_digest: str  # SHA-256 of what these lines say
-    set_up: str  # SHA-256 of the digests in versions.json
+    metrics_digest: str  # SHA-256 of these
+    set_up: str  # SHA-256 of versions.json
     state: Mapping[str, NDArray[Any]]  # of the mechanism
+    digest: str  # SHA-256 of the file it was read from
 
 
 def holds_run(folder: Path) -> bool:
@@ -117,30 +126,10 @@ def require_free(folder: Path) -> None:
         raise InvalidValue("run.folder", "must be a folder", folder)
     set_up = (folder / VERSIONS).is_file()  # written before the rest
     for path in folder.iterdir() if folder.exists() else ():
-        empty_log = path.name == METRICS and path.stat().st_size == 0
-        if not empty_log and (path.name not in _LEFTOVERS or (path.name in _SET_UP and not set_up)):
+        empty_log = path.name == METRICS and path.lstat().st_size == 0
+        left = path.name == VERSIONS or (path.name in _SET_UP and set_up) or is_draft(path)
+        if not (empty_log or left):
             raise InvalidValue("run.folder", "must be new or empty", f"{folder} with {path.name}")
-
-
-def write(path: Path, data: bytes) -> None:
-    """Replace a file as a whole and force it to disk."""
-    partial = path.with_name(path.name + ".partial")
-    with partial.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
-    with suppress(OSError):  # not every system lets a folder be opened
-        handle = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
-
-def to_json(value: Mapping[str, Any]) -> bytes:
-    """The content of a JSON file in the folder of a run."""
-    return (json.dumps(value, indent=1, allow_nan=False) + "\n").encode()
 
 
 class Log:
@@ -156,14 +145,23 @@ class Log:
         elif not holds_run(folder):
             raise InvalidValue("run.folder", f"must be a folder that holds a run ({CONFIG})", folder)
         self._folder, self._new = folder, new
-        self._lines = hashlib.sha256()  # of metrics.jsonl so far
-        self._file: IO[bytes] = (folder / METRICS).open("ab")
+        self._lines, self._length = hashlib.sha256(), 0  # of metrics.jsonl so far
+        self._versions = b""  # the content of versions.json
+        self._checkpoint: str | None = None  # the digest of checkpoint.npz
+        try:
+            with named(folder / METRICS):
+                self._file = os.open(folder / METRICS, APPENDING, 0o666)
+        except BaseException:
+            if self._made:
+                folder.rmdir()
+            raise
         try:
             self._lock()
             if new:
                 require_free(folder)  # once more, now that nobody else can be setting one up
+            remove_drafts(folder)
         except BaseException:
-            self._file.close()
+            os.close(self._file)
             raise
 
     def begin(
@@ -180,23 +178,27 @@ class Log:
         """
         buffer = io.BytesIO()
         np.save(buffer, start, allow_pickle=False)
-        contents = {START: buffer.getvalue(), **files}
+        contents = {START: buffer.getvalue(), **files, CONFIG: config_text.encode()}
         digests = {name: sha256(content) for name, content in contents.items()}
-        digests[CONFIG] = _config_digest(config_text)
-        write(self._folder / VERSIONS, to_json({**versions, _FILES: digests}))
+        write_together({self._folder / VERSIONS: seals.sealed_json({**versions, _FILES: digests})})
         for name, content in contents.items():
-            write(self._folder / name, content)
-        write(self._folder / CONFIG, config_text.encode())
+            write_together({self._folder / name: content})
 
-    def cut(self, length: int) -> None:
-        """Keep the first `length` bytes of metrics.jsonl."""
-        size = self._file.seek(0, os.SEEK_END)
-        if size < length:
-            rule = f"must hold the {length} bytes that its checkpoint refers to"
-            raise InvalidValue(str(self._folder / METRICS), rule, size)
-        self._file.truncate(length)
-        self._lines = _digest_of(read_rounds(self._folder))
-        self._file.seek(0, os.SEEK_END)
+    def cut(self, last: Checkpoint | None) -> None:
+        """Keep the lines of metrics.jsonl that belong to a checkpoint, which vouches for them."""
+        self._versions = content(self._folder, VERSIONS)
+        lines = b"" if last is None else _lines_of(self._folder, last)
+        if os.fstat(self._file).st_size > len(lines):
+            (self._folder / SUMMARY).unlink(missing_ok=True)  # the run has not ended, then
+            os.ftruncate(self._file, len(lines))
+        self._lines, self._length = hashlib.sha256(lines), len(lines)
+        self._checkpoint = None if last is None else last.digest
+
+    def start_over(self) -> None:
+        """Forget all rounds; killed from here on, the run begins again."""
+        (self._folder / CHECKPOINT).unlink(missing_ok=True)
+        sync_folder(self._folder)
+        self.cut(None)
 
     def _lock(self) -> None:
         try:
@@ -210,32 +212,45 @@ class Log:
             raise InvalidValue("run.folder", rule, self._folder) from error
 
     def append(self, record: RoundRecord) -> None:
-        """Append the record of a round."""
-        line = asdict(record)
-        self._file.write((json.dumps(line, allow_nan=False) + "\n").encode())
-        self._file.flush()
-        self._lines.update(_what_counts(line))
+        """Append the record of a round, the whole line or nothing of it."""
+        line = (json.dumps(asdict(record), allow_nan=False) + "\n").encode()
+        with named(self._folder / METRICS):
+            try:
+                write_all(self._file, line)
+            except BaseException:
+                os.ftruncate(self._file, self._length)
+                raise
+        self._lines.update(line)
+        self._length += len(line)
 
     def checkpoint(self, round_number: int, state: Mapping[str, NDArray[Any]]) -> None:
         """Force the lines so far to disk, then write the state that belongs to them."""
-        os.fsync(self._file.fileno())
-        buffer = io.BytesIO()
-        np.savez(
-            buffer,
-            allow_pickle=False,
-            round=np.array(round_number),
-            metrics_length=np.array(self._file.tell()),
-            metrics_digest=np.array(self._lines.hexdigest()),
-            set_up=np.array(_set_up_digest(read_json(self._folder, VERSIONS))),
-            **{_STATE + name: values for name, values in state.items()},
+        with named(self._folder / METRICS):
+            os.fsync(self._file)
+        content = seals.sealed_archive(
+            {
+                "round": np.array(round_number),
+                "metrics_length": np.array(self._length),
+                "metrics_digest": np.array(self._lines.hexdigest()),
+                "set_up": np.array(sha256(self._versions)),
+                **{_STATE + name: values for name, values in state.items()},
+            }
         )
-        write(self._folder / CHECKPOINT, buffer.getvalue())
+        write_together({self._folder / CHECKPOINT: content})
+        self._checkpoint = sha256(content)
 
-    def finish(self, model: bytes, summary: Mapping[str, Any]) -> None:
-        """Write the final model and, last of all, the summary; then erase the secret of the noise."""
-        write(self._folder / MODEL, model)
-        write(self._folder / SUMMARY, to_json(summary))
-        private.erase_secret(self._folder, private.NOISE)
+    def finish(self, files: Mapping[str, bytes], summary: Mapping[str, Any]) -> None:
+        """Write the final model and what else a run ends with; then erase its secrets."""
+        with named(self._folder / METRICS):
+            os.fsync(self._file)
+        digests = {
+            VERSIONS: sha256(self._versions),
+            **seals.open_json(self._folder / VERSIONS, self._versions)[_FILES],
+            METRICS: self._lines.hexdigest(),
+            **({} if self._checkpoint is None else {CHECKPOINT: self._checkpoint}),
+        }
+        end(self._folder, files, summary, digests)
+        private.erase_secrets(self._folder)  # coins.json holds that of the coins now
 
     def __enter__(self) -> Log:
         return self
@@ -243,74 +258,115 @@ class Log:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._new and isinstance(error, Exception) and not (self._folder / CHECKPOINT).exists():
+        failed = isinstance(error, Exception) or (error is not None and not holds_run(self._folder))
+        if self._new and failed and not (self._folder / CHECKPOINT).exists():
             self._undo()
-        self._file.close()
+        os.close(self._file)
 
     def _undo(self) -> None:
         """Remove a run that failed before anything was saved: it could only fail again."""
-        if self._file.tell():
+        if self._length:
             return
         for name in (CONFIG, *_SET_UP, VERSIONS, METRICS):  # the first one marks the folder as a run
             (self._folder / name).unlink(missing_ok=True)
-        private.erase_secret(self._folder, private.NOISE)
-        private.erase_secret(self._folder, private.COINS)
+        private.erase_secrets(self._folder)
         if self._made and not any(self._folder.iterdir()):
             self._folder.rmdir()
 
 
-def sha256(content: bytes) -> str:
-    """In hexadecimal digits."""
-    return hashlib.sha256(content).hexdigest()
+def end(
+    folder: Path,
+    files: Mapping[str, bytes],
+    summary: Mapping[str, Any],
+    digests: Mapping[str, str] | None = None,
+) -> None:
+    """Write what a run ends with: files, the digests of all (`digests` of those before) and its summary."""
+    (folder / SUMMARY).unlink(missing_ok=True)  # of an end that happens again
+    for name, data in files.items():
+        write_together({folder / name: data})
+    whole = {**(digests or {}), **{name: sha256(data) for name, data in files.items()}}
+    last = to_json(summary)
+    write_together({folder / SUMS: seals.sums({**whole, SUMMARY: sha256(last)})})
+    write_together({folder / SUMMARY: last})
 
 
-def require_unchanged(folder: Path, coins: bytes | None = None) -> None:
-    """The files that a run was set up with, and the lines before its checkpoint, are as they were written.
+def require_unchanged(folder: Path) -> None:
+    """All that a run goes on from is as it was written; `runs.coins` looks at coins.json itself."""
+    read_rounds(folder)  # and the checkpoint
+    for name in began_with(folder):
+        if name != COINS:
+            content(folder, name)
+    read_checkpoint(folder)
+    for name in read_sums(folder) if is_finished(folder) else ():
+        if (folder / name).exists():
+            content(folder, name)
 
-    `coins` stands for coins.json as it was before the coins were opened, where there are any.
-    """
-    digests = read_json(folder, VERSIONS).get(_FILES)
-    if not isinstance(digests, dict):
-        raise UnreadableFile(folder / VERSIONS, "must hold the SHA-256 of the files the run began with")
-    for name, digest in digests.items():
-        path = folder / name
-        if not path.is_file():
-            raise UnreadableFile(path, "is missing: the run began with it, and cannot go on without")
-        content = coins if name == COINS and coins is not None else path.read_bytes()
-        now = _config_digest(content.decode(errors="replace")) if name == CONFIG else sha256(content)
-        if now != digest:
-            raise UnreadableFile(path, "was changed since the run began, which cannot go on under it")
+
+def content(folder: Path, name: str) -> bytes:
+    """The content of a file of a run, for which something vouches."""
+    data = read_bytes(folder / name)
+    if is_finished(folder):
+        known = read_sums(folder)
+        if known.get(name) != sha256(data):
+            require_own_sums(folder, known)
+            listed = "was changed since the run ended" if name in known else f"must be in {SUMS} of its run"
+            raise UnreadableFile(folder / name, listed)
+    elif name == VERSIONS:  # which vouches for itself
+        seals.open_json(folder / name, data)
+    else:
+        require_one_run(folder)
+        require_began_with(folder, name, data)
+    return data
+
+
+def require_began_with(folder: Path, name: str, data: bytes) -> None:
+    """A run that has not ended began with this content of a file."""
+    if began_with(folder).get(name) != sha256(data):
+        raise UnreadableFile(folder / name, "was changed since the run began, which cannot go on under it")
+
+
+def read_sums(folder: Path) -> dict[str, str]:
+    """The SHA-256 of every file of a run that has ended."""
+    path = folder / SUMS
+    if not path.is_file():
+        raise UnreadableFile(path, "is missing: nothing vouches for what the run ended with")
+    return seals.open_sums(path, read_bytes(path))
+
+
+def began_with(folder: Path) -> dict[str, str]:
+    """The SHA-256 of every file that a run began with, as versions.json says."""
+    digests: dict[str, str] = read_json(folder, VERSIONS)[_FILES]
+    return digests
+
+
+def require_one_run(folder: Path) -> Checkpoint | None:
+    """The checkpoint of a run that has not ended; it belongs to its versions.json."""
     last = read_checkpoint(folder)
-    if last is None:
-        return
-    if last.set_up != _set_up_digest(read_json(folder, VERSIONS)):
-        raise UnreadableFile(folder / VERSIONS, "was changed since the last checkpoint")
-    records = read_rounds(folder)[: last.round]
-    if len(records) == last.round and _digest_of(records).hexdigest() != last.metrics_digest:
-        raise UnreadableFile(folder / METRICS, "was changed since the last checkpoint")
+    if last is None or last.set_up == sha256(content(folder, VERSIONS)):
+        return last
+    fits = all(
+        (folder / name).is_file() and sha256(read_bytes(folder / name)) == digest
+        for name, digest in began_with(folder).items()
+        if name != COINS  # which may have been opened
+    )
+    raise UnreadableFile(folder / (CHECKPOINT if fits else VERSIONS), "is of another run")
 
 
-def _set_up_digest(versions: Mapping[str, Any]) -> str:
-    """Of what a run is under; nothing of its data, whose keyed digest stays where it is."""
-    return sha256(json.dumps(versions[_FILES], sort_keys=True).encode())
+def require_own_sums(folder: Path, known: Mapping[str, str]) -> None:
+    """SHA256SUMS is that of this run: it is not where both metrics and summary differ from it."""
+    both = [name for name in (METRICS, SUMMARY) if (folder / name).is_file()]
+    if len(both) == 2 and all(known.get(name) != sha256(read_bytes(folder / name)) for name in both):
+        raise UnreadableFile(folder / SUMS, "is of another run, or most of this one was changed")
 
 
-def _config_digest(text: str) -> str:
-    """Of a config wherever its run lies: the folder of a run may be moved."""
-    return sha256(re.sub(r"(?m)^folder = .*$", "folder", text).encode())
-
-
-def _what_counts(record: Mapping[str, Any]) -> bytes:
-    """A line without how long it took, which is another one when a round is repeated."""
-    rest = {name: value for name, value in record.items() if name != "seconds"}
-    return json.dumps(rest, sort_keys=True).encode()
-
-
-def _digest_of(records: Sequence[Mapping[str, Any]]) -> hashlib._Hash:
-    digest = hashlib.sha256()
-    for record in records:
-        digest.update(_what_counts(record))
-    return digest
+def read_bytes(path: Path) -> bytes:
+    """The content of a file, for which nothing vouches yet."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError as error:
+        raise UnreadableFile(path, "is missing") from error
+    except OSError as error:
+        raise UnreadableFile(path, error.strerror or str(error)) from error
 
 
 def read_checkpoint(folder: Path) -> Checkpoint | None:
@@ -318,28 +374,20 @@ def read_checkpoint(folder: Path) -> Checkpoint | None:
     path = folder / CHECKPOINT
     if not path.is_file():
         return None
+    data = read_bytes(path)
     try:
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
-            state = {
-                name.removeprefix(_STATE): archive[name] for name in archive if name.startswith(_STATE)
-            }
-            length, lines = int(archive["metrics_length"]), str(archive["metrics_digest"])
-            return Checkpoint(int(archive["round"]), length, lines, str(archive["set_up"]), state)
+        arrays = seals.open_archive(data)
+        length, lines = int(arrays["metrics_length"]), str(arrays["metrics_digest"])
+        state = {name.removeprefix(_STATE): arrays[name] for name in arrays if name.startswith(_STATE)}
+        return Checkpoint(int(arrays["round"]), length, lines, str(arrays["set_up"]), state, sha256(data))
     except (*NPZ_ERRORS, KeyError) as error:
         damaged = "the checkpoint is damaged: delete this file, and the run starts over when resumed"
-        raise UnreadableFile(path, getattr(error, "strerror", None) or damaged) from error
+        raise UnreadableFile(path, damaged) from error
 
 
 def read_start(folder: Path) -> NDArray[Any]:
     """(P,) the weights the run began with."""
-    path = folder / START
-    try:
-        weights = np.load(path, allow_pickle=False)
-    except NPZ_ERRORS as error:
-        reason = getattr(error, "strerror", None) or f"not an array of numbers: {error}"
-        raise UnreadableFile(path, reason) from error
-    if not isinstance(weights, np.ndarray):
-        raise UnreadableFile(path, "must hold one array")
+    weights: NDArray[Any] = np.load(io.BytesIO(content(folder, START)), allow_pickle=False)
     return weights
 
 
@@ -350,22 +398,25 @@ def rounds_done(folder: Path) -> int:
 
 
 def read_rounds(folder: Path) -> list[JSONObject]:
-    """The lines of metrics.jsonl; a last line still being written is left out."""
+    """The lines of metrics.jsonl, all if the run has ended, otherwise up to its last checkpoint."""
+    if is_finished(folder):
+        data = content(folder, METRICS)
+    else:
+        last = require_one_run(folder)
+        data = b"" if last is None else _lines_of(folder, last)
+    return [json.loads(line) for line in data.splitlines()]
+
+
+def _lines_of(folder: Path, last: Checkpoint) -> bytes:
+    """The content of metrics.jsonl that belongs to a checkpoint."""
     path = folder / METRICS
-    if not path.is_file():
-        return []
-    whole = path.read_bytes()
-    lines = whole[: whole.rfind(b"\n") + 1].splitlines()
-    records = []
-    for number, line in enumerate(lines, 1):
-        try:
-            record = json.loads(line)
-        except ValueError as error:
-            raise UnreadableFile(path, f"not JSON: {error}", number) from error
-        if not isinstance(record, dict) or record.get("round") != number:
-            raise UnreadableFile(path, f"must be the record of round {number}", number)
-        records.append(record)
-    return records
+    data = read_bytes(path)
+    if len(data) < last.metrics_length:
+        rule = f"must hold the {last.metrics_length} bytes that its checkpoint refers to"
+        raise UnreadableFile(path, f"{rule}, got {len(data)}")
+    if sha256(data[: last.metrics_length]) != last.metrics_digest:
+        raise UnreadableFile(path, "was changed since the last checkpoint")
+    return data[: last.metrics_length]
 
 
 def read_config(folder: Path) -> JSONObject:
@@ -373,21 +424,10 @@ def read_config(folder: Path) -> JSONObject:
     path = folder / CONFIG
     if not path.is_file():
         raise InvalidValue("folder", f"must hold a run ({CONFIG})", folder)
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UnreadableFile(path, f"not TOML: {error}") from error
+    return tomllib.loads(content(folder, CONFIG).decode())
 
 
 def read_json(folder: Path, name: str) -> JSONObject:
     """The object in a JSON file of the folder."""
-    path = folder / name
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UnreadableFile(path, error.strerror or str(error)) from error
-    except ValueError as error:
-        raise UnreadableFile(path, f"not JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise UnreadableFile(path, "must be an object")
-    return content
+    data = content(folder, name)
+    return (seals.open_json if name == VERSIONS else seals.parsed_json)(folder / name, data)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from bonafed.errors import InvalidValue, MissingValue
-from bonafed.learning import datasets, models
+from bonafed.learning import datasets, models, scaling
 from bonafed.learning import partition as partitions
 from bonafed.learning.datasets import Dataset
 from bonafed.learning.engine.jobs import Samples
@@ -24,6 +24,7 @@ from bonafed.learning.federation import Roster
 from bonafed.learning.problems.convex import largest_norm
 from bonafed.mechanisms.protocol import Config
 from bonafed.randomness import Purpose, round_generator
+from bonafed.runs.standardising import standardised, with_path
 from bonafed.sections import named
 
 
@@ -33,7 +34,8 @@ class Holdings:
 
     config: Config  # with paths and the number of clients filled in
     dataset: Dataset
-    features: NDArray[Any]  # (n, ...) of all clients, with the noise of the partition
+    features: NDArray[Any]  # (n, ...) of all clients, standardised and with the noise of the partition
+    test_features: NDArray[Any]  # (m, ...) standardised
     parts: list[NDArray[np.int64]]  # (N,) the samples of each client
     digest: str  # of data and partition
 
@@ -45,7 +47,14 @@ class Holdings:
     @property
     def test(self) -> Samples:
         """The test samples, perhaps none."""
-        return _tensors(self.dataset.test_features, self.dataset.test_labels)
+        return _tensors(self.test_features, self.dataset.test_labels)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the user should know about the data; of private records nothing is computed for it."""
+        if self.config.noise is not None or self.dataset.vocabulary or self.features.ndim != 2:
+            return ()
+        return tuple(filter(None, [scaling.far_apart(self.features, self.dataset.columns)]))
 
     @property
     def owner(self) -> NDArray[np.int64]:
@@ -65,15 +74,19 @@ class Holdings:
             names = tuple(str(number) for number in range(len(self.parts)))
         noisy = self.config.partition.kind == "feature_noise"  # makes features longer than stated
         is_public = not noisy and self.config.noise is None  # otherwise it would reveal the longest record
+        is_raw = (
+            self.config.data.standardise is None
+        )  # what the data say of their loss is for them as they are
         return Roster(
             names=names,
             sizes=np.array([part.size for part in self.parts], dtype=np.int64),
             shape=tuple(self.features.shape[1:]),
             classes=self.dataset.classes,
             vocabulary=self.dataset.vocabulary,
-            smoothness=self.dataset.smoothness if is_public else None,
+            smoothness=self.dataset.smoothness if is_public and is_raw else None,
             strong_convexity=self.dataset.strong_convexity,
             feature_bound=self._feature_bound,
+            class_names=self.dataset.class_names,
         )
 
     @property
@@ -92,12 +105,18 @@ class Outside:
     members: Roster
     test: Samples  # perhaps none
     digest: str  # of the roster and the test samples
+    notes: tuple[str, ...] = ()  # nothing is known about records that nobody here holds
 
 
 def outside(config: Config, members: Roster, dataset: Dataset | None = None) -> Outside:
     """A federation whose records nobody here holds; of `dataset` only the test samples are looked at."""
     features: NDArray[Any]
     labels: NDArray[Any]
+    if config.data.standardise is not None:
+        rule = "must be left out: clients that answer for themselves standardise what they hold"
+        raise InvalidValue("data.standardise", rule, repr(config.data.standardise)[:60])
+    if dataset is not None and members.class_names:
+        dataset = _named_classes(dataset, members.class_names)
     if dataset is None:
         kind = np.int64 if members.vocabulary else np.float32
         features, labels = np.zeros((0, *members.shape), kind), np.zeros(0, np.int64)
@@ -150,15 +169,18 @@ def hold(
     config: Config, dataset: Dataset | None = None, on_progress: Callable[[str], None] | None = None
 ) -> Holdings:
     """Load the data (unless they are passed in) and split them."""
+    config = with_path(config)
     if dataset is None:
         config, dataset = _load(config, on_progress)
     dataset = _with_classes(config, dataset)
     parts = _split(config, dataset)
     config = replace(config, partition=replace(config.partition, clients=len(parts)))
-    features = _features(config, dataset, parts)
     _require_labels(dataset, parts)
     _require_test_data(dataset)
-    return Holdings(config, dataset, features, parts, _digest(features, dataset, parts))
+    features, test_features = standardised(config, dataset, parts)
+    features = _with_noise(config, dataset, features, parts)
+    digest = _digest(features, test_features, dataset, parts)
+    return Holdings(config, dataset, features, test_features, parts, digest)
 
 
 def _with_classes(config: Config, dataset: Dataset) -> Dataset:
@@ -171,9 +193,32 @@ def _with_classes(config: Config, dataset: Dataset) -> Dataset:
         return dataset
     if not dataset.classes:
         raise InvalidValue("data.classes", "must be left out: labels are real numbers", classes)
+    if isinstance(classes, tuple):
+        return _named_classes(dataset, classes)
+    if dataset.class_names:
+        rule = "must list the names of the classes in their order, as labels are names"
+        raise InvalidValue("data.classes", rule, classes)
     if dataset.classes_stated and classes != dataset.classes:
         raise InvalidValue("data.classes", f"must be {dataset.classes} for these data", classes)
     return replace(dataset, classes=classes, classes_stated=True)
+
+
+def _named_classes(dataset: Dataset, names: tuple[str, ...]) -> Dataset:
+    """The data with classes of these names, in this order; numbers from 0 get them in turn."""
+    if not dataset.class_names:
+        if len(names) < dataset.classes or (dataset.classes_stated and len(names) != dataset.classes):
+            rule = f"must name {dataset.classes} classes for these data"
+            raise InvalidValue("data.classes", rule, len(names))
+        return replace(dataset, classes=len(names), classes_stated=True, class_names=names)
+    known = {name: place for place, name in enumerate(names)}
+    for name in dataset.class_names:
+        if name not in known:
+            raise InvalidValue("data.classes", f"must name every class of the data, also {name!r}", "none")
+    place = np.array([known[name] for name in dataset.class_names], dtype=np.int64)
+    return replace(
+        dataset, labels=place[dataset.labels], test_labels=place[dataset.test_labels], classes=len(names),
+        classes_stated=True, class_names=names,
+    )  # fmt: skip
 
 
 def _natural_order(name: str) -> list[tuple[int, str]]:
@@ -217,16 +262,20 @@ def _split(config: Config, dataset: Dataset) -> list[NDArray[np.int64]]:
         raise InvalidValue("partition.kind", rule, kind) from error
 
 
-def _features(config: Config, dataset: Dataset, parts: list[NDArray[np.int64]]) -> NDArray[Any]:
+def _with_noise(
+    config: Config, dataset: Dataset, features: NDArray[Any], parts: list[NDArray[np.int64]]
+) -> NDArray[Any]:
     """The training features, with noise under a partition that asks for it."""
     if config.partition.kind != "feature_noise":
-        return dataset.features
+        return features
     if dataset.vocabulary:
         raise InvalidValue("partition.kind", "must not add noise to text", config.partition.kind)
     levels = partitions.feature_noise_levels(len(parts), config.partition.options["sigma"])
-    features = cast(NDArray[np.float32], dataset.features)
     return partitions.add_feature_noise(
-        features, parts, levels, round_generator(config.run.seed, Purpose.FEATURE_NOISE)
+        cast(NDArray[np.float32], features),
+        parts,
+        levels,
+        round_generator(config.run.seed, Purpose.FEATURE_NOISE),
     )
 
 
@@ -259,10 +308,25 @@ def _tensors(features: NDArray[Any], labels: NDArray[Any]) -> Samples:
     return Samples(torch.tensor(features), torch.tensor(labels))
 
 
-def _digest(features: NDArray[Any], dataset: Dataset, parts: list[NDArray[np.int64]]) -> str:
-    """Changes when a sample, a label or the owner of one changes."""
+def _digest(
+    features: NDArray[Any], test_features: NDArray[Any], dataset: Dataset, parts: list[NDArray[np.int64]]
+) -> str:
+    """Changes when a sample, its scale, a label or the owner of one changes."""
     digest = hashlib.sha256()
-    for array in (features, dataset.labels, dataset.test_features, dataset.test_labels, *parts):
+    for array in (features, dataset.labels, test_features, dataset.test_labels, *parts):
+        _update(digest, array)
+    return digest.hexdigest()
+
+
+def digest_of_test(test: Samples, judging: Samples) -> str:
+    """Tells test samples apart, "" if there are none: `test` as loaded, and those of them that judge a run.
+
+    Test samples are the server's own and under nobody's promise of privacy, so the digest is a plain one.
+    """
+    if not len(judging.labels):
+        return ""
+    digest = hashlib.sha256()
+    for array in (test.features.numpy(), test.labels.numpy(), judging.labels.numpy()):
         _update(digest, array)
     return digest.hexdigest()
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bonafed.errors import InvalidValue, UnreadableFile
+from bonafed.mechanisms import catalogue
 from bonafed.mechanisms.protocol import Config
 from bonafed.runs import folder as folders
 from bonafed.runs.config import from_tables
@@ -54,6 +55,25 @@ def distinct_names(places: Sequence[Path]) -> list[str]:
         lengths = longer
 
 
+def mark_test_sets(rows: Sequence[JSONObject]) -> None:
+    """Where runs were judged by different test samples, a letter for each set as `test_set`; else None.
+
+    Accuracies and losses compare only between runs of the same letter. "?" is a run that did not record
+    its test samples.
+    """
+    tested = [row for row in rows if row["test_accuracy"] is not None or row["test_loss"] is not None]
+    letters: dict[str, str] = {}
+    for row in tested:
+        letters.setdefault(row["test_digest"], "?" if not row["test_digest"] else _letter(len(letters)))
+    for row in rows:
+        row["test_set"] = letters[row["test_digest"]] if row in tested and len(letters) > 1 else None
+
+
+def _letter(number: int) -> str:
+    """A, B, ..., Z, A1, B1, ..."""
+    return chr(ord("A") + number % 26) + (str(number // 26) if number >= 26 else "")
+
+
 def overview(folder: Path) -> JSONObject:
     """How far a run has come, and its curves, one value per round (None where nothing was measured)."""
     try:
@@ -75,6 +95,7 @@ def _overview(folder: Path, config: Config, records: list[JSONObject]) -> JSONOb
     def last(key: str) -> Any:
         return next((r[key] for r in reversed(rounds) if r[key] is not None), None)
 
+    about = folders.read_json(folder, folders.VERSIONS)
     finished, spends = folders.is_finished(folder), None
     if any(record["spend"] is not None for record in rounds):
         spends = list(itertools.accumulate(record["spend"] or 0.0 for record in rounds))
@@ -88,10 +109,10 @@ def _overview(folder: Path, config: Config, records: list[JSONObject]) -> JSONOb
         "mechanism": config.mechanism,
         "scheme": getattr(config.own, "scheme", None),
         "rounds": len(own),
-        "planned_rounds": folders.read_json(folder, folders.VERSIONS).get("rounds")
-        if config.training is None
-        else config.training.rounds,
+        "planned_rounds": about.get("rounds") if config.training is None else config.training.rounds,
+        "unit": catalogue.entry(config.mechanism).load().unit(config),  # what is counted as rounds
         "finished": finished,
+        "test_digest": about.get("test", ""),
         "test_accuracy": last("test_accuracy"),
         "test_loss": last("test_loss"),
         "train_loss": last("train_loss"),

@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from bonafed.errors import InvalidValue, UnreadableFile
+from bonafed.files import remove_drafts, sync_folder, write_together
 
 SECRET_BYTES = 32
 NOISE = "noise"  # the secret that keys the noise of a run
@@ -67,13 +68,21 @@ def erase_secret(folder: Path, name: str) -> None:
     except FileNotFoundError:
         pass
     else:
-        with os.fdopen(handle, "wb") as file:
+        with suppress(OSError), os.fdopen(handle, "wb") as file:  # on a full disk it can still be removed
             file.write(bytes(os.fstat(file.fileno()).st_size))
             file.flush()
             os.fsync(file.fileno())
         path.unlink()
+    if path.parent.is_dir() and not path.parent.is_symlink():
+        remove_drafts(path.parent)
     with suppress(OSError):  # it has other files, or never existed
-        private_folder(folder).rmdir()
+        path.parent.rmdir()
+
+
+def erase_secrets(folder: Path) -> None:
+    """Erase what a run kept until its end."""
+    for name in (NOISE, COINS):
+        erase_secret(folder, name)
 
 
 def write_private(folder: Path, name: str, data: bytes, *, replace: bool = False) -> Path:
@@ -82,15 +91,7 @@ def write_private(folder: Path, name: str, data: bytes, *, replace: bool = False
     path = place / name
     if os.path.lexists(path) and not replace:
         raise InvalidValue("private file", "must not exist yet", path)
-    partial = place / (name + ".partial")
-    partial.unlink(missing_ok=True)  # left by a process that was killed
-    handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINKS, 0o600)
-    with os.fdopen(handle, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
-    _sync(place)
+    write_together({path: data}, private=True)
     return path
 
 
@@ -99,7 +100,7 @@ def _make_folder(folder: Path) -> Path:
     place.parent.mkdir(parents=True, exist_ok=True)
     with suppress(FileExistsError):
         place.mkdir(mode=0o700)
-        _sync(place.parent)
+        sync_folder(place.parent)
     status = os.lstat(place)
     if not stat.S_ISDIR(status.st_mode):
         raise InvalidValue("private folder", "must be a folder", place)
@@ -117,13 +118,3 @@ def _read(path: Path) -> bytes:
         raise UnreadableFile(path, error.strerror or str(error)) from error
     with os.fdopen(handle, "rb") as file:
         return file.read()
-
-
-def _sync(place: Path) -> None:
-    """Force the names in a folder to disk."""
-    with suppress(OSError):  # not every system lets a folder be opened
-        handle = os.open(place, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

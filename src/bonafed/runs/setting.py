@@ -22,7 +22,7 @@ from bonafed.errors import InvalidValue
 from bonafed.learning.datasets import Dataset
 from bonafed.learning.engine.jobs import Samples
 from bonafed.learning.engine.programs import Program, flat_parameters
-from bonafed.learning.federation import Federation, Roster
+from bonafed.learning.federation import Federation, Roster, require_offered
 from bonafed.learning.local import EngineFederation
 from bonafed.learning.noise import Source
 from bonafed.mechanisms import catalogue
@@ -37,7 +37,15 @@ from bonafed.mechanisms.protocol import (
 )
 from bonafed.runs import folder as folders
 from bonafed.runs.config import from_tables, to_tables
-from bonafed.runs.holdings import Holdings, Outside, build_module, build_program, hold, outside
+from bonafed.runs.holdings import (
+    Holdings,
+    Outside,
+    build_module,
+    build_program,
+    digest_of_test,
+    hold,
+    outside,
+)
 from bonafed.sections import plain_values
 
 _RTOL = 1e-12  # of a number that a contract states otherwise: a budget per round, say
@@ -57,13 +65,20 @@ class Setting:
     program: Program
     test: Samples  # at the server; perhaps none
     digest: str  # of data and partition
+    test_digest: str  # of the test samples that judge the run; "": there are none
     simulated: bool = True  # the clients' reports were drawn by the simulation
+    notes: Sequence[str] = ()  # what the user should know about the data
 
     @property
     def start(self) -> NDArray[Any]:
         """(P,) the initial weights."""
         weights: NDArray[Any] = flat_parameters(self.module).numpy()
         return weights
+
+    @property
+    def unit(self) -> str:
+        """What one of its rounds is."""
+        return _slice(self.config).unit(self.config)
 
     @property
     def warnings(self) -> Sequence[str]:
@@ -113,6 +128,8 @@ def prepare(
         module = build_module(config, members)
     program = build_program(module, members, test)
     mechanism = part.make(config, members, program.size)
+    if federation is not None:
+        require_offered(federation, mechanism.needs, _remedy(mechanism.config))
     test = Samples(torch.from_numpy(mechanism.prepared(test.features.numpy())), test.labels)
     mechanism = mechanism.with_judges(program, module, test)
     test = mechanism.test_samples(test)
@@ -122,8 +139,15 @@ def prepare(
     agreement = mechanism.agree(members, _reports(mechanism, members, clients, reports))
     return Setting(
         mechanism.config, mechanism, clients, agreement, module, program, test, known.digest,
-        simulated=reports is None and federation is None,
+        digest_of_test(known.test, test),
+        simulated=reports is None and federation is None, notes=known.notes,
     )  # fmt: skip
+
+
+def _remedy(config: Config) -> str:
+    """What to change where a federation only adds up."""
+    remembers = config.training is not None and config.training.aggregation == "memory"
+    return '; training.aggregation = "plain" needs only total' if remembers else ""
 
 
 def from_outside(folder: Path) -> tuple[Contract | None, Reports | None]:
@@ -131,7 +155,10 @@ def from_outside(folder: Path) -> tuple[Contract | None, Reports | None]:
     if not (folder / folders.AGREEMENT).is_file():
         return None, None
     agreement = folders.read_json(folder, folders.AGREEMENT)
-    contract = read_contract(folder / folders.CONTRACT) if agreement["published"] else None
+    contract = None
+    if agreement["published"]:
+        folders.content(folder, folders.CONTRACT)  # refuses one that was changed
+        contract = read_contract(folder / folders.CONTRACT)
     return contract, None if agreement["simulated"] else agreement["reports"]
 
 

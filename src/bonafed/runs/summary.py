@@ -34,7 +34,9 @@ def summarise(setting: Setting, records: Sequence[JSONObject], statement: Statem
         "model": config.model.name,
         "parameters": setting.program.size,
         "clients": len(setting.agreement.members),
+        "class_names": list(setting.agreement.members.class_names),
         "rounds": len(own),
+        "unit": setting.unit,
         "train_loss": last["train_loss"],
         "test_loss": last["test_loss"],
         "test_accuracy": last["test_accuracy"],
@@ -46,6 +48,7 @@ def summarise(setting: Setting, records: Sequence[JSONObject], statement: Statem
         "seconds": round(sum(record["seconds"] for record in records), 3),
         "spend": math.fsum(spends) if spends else None,
         "epsilon": epsilon,
+        "protects_against": statement.totals.get("protects_against"),
         "statement": statement.to_json(),
         "notes": list(statement.notes),
     }
@@ -54,7 +57,7 @@ def summarise(setting: Setting, records: Sequence[JSONObject], statement: Statem
 def notes(setting: Setting, records: Sequence[JSONObject]) -> list[str]:
     """What the user should know about the training, one sentence each."""
     own = [record for record in records if not record["phase"]]
-    sentences = []
+    sentences = list(setting.notes)
     quiet = setting.config.noise is not None  # private runs report no training loss
     losses = [record["test_loss" if quiet else "train_loss"] for record in own]
     finite = [loss for loss in losses if loss is not None]
@@ -101,19 +104,22 @@ def run_document(summary: JSONObject, metrics: Sequence[JSONObject], folder: Pat
 
 
 def _rows(summary: JSONObject) -> list[tuple[str, Cell]]:
+    unit = summary.get("unit", "round")  # older summaries do not say
     rows: list[tuple[str, Any]] = [
         ("mechanism", summary["mechanism"]),
         ("data", summary["data"]),
         ("model", f"{summary['model']}, {summary['parameters']:,} parameters"),
         ("clients", f"{summary['clients']:,}"),
-        ("rounds", f"{summary['rounds']:,}"),
-        ("participants per round", f"{summary['mean_participants']:,.4g}"),
+        ("classes", ", ".join(summary.get("class_names", ())) or None),
+        (f"{unit}s", f"{summary['rounds']:,}"),
+        (f"participants per {unit}", f"{summary['mean_participants']:,.4g}"),
         ("training loss", _digits(summary["train_loss"])),
         ("test loss", _digits(summary["test_loss"])),
         ("test accuracy", _percent(summary["test_accuracy"])),
         ("best test accuracy", _percent(summary["best_test_accuracy"])),
         ("money spent", None if summary["spend"] is None else f"{summary['spend']:,.2f}"),
         ("largest epsilon", _digits(summary["epsilon"])),
+        ("it holds against", summary.get("protects_against")),
         ("failures", summary["failures"] or None),
         ("seconds of training", f"{summary['seconds']:,.2f}"),
     ]

@@ -1,4 +1,4 @@
-"""Writing TOML, and changing single keys in it."""
+"""Reading and writing TOML, and changing single keys in it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,26 @@ from typing import Any
 
 import tomli_w
 
+from bonafed import checks
 from bonafed.errors import InvalidValue
 
+_TOO_DEEP = "nested too deeply"
 Tables = dict[str, dict[str, Any]]
+
+
+def loads(text: str) -> dict[str, Any]:
+    """The tables of a text; ValueError says in one line why it is none."""
+    try:
+        tables = tomllib.loads(text)
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
+    except tomllib.TOMLDecodeError:
+        raise
+    except ValueError:  # integers of thousands of digits
+        raise ValueError("a number has too many digits") from None
+    if not checks.shallow(tables):
+        raise ValueError(_TOO_DEEP)
+    return tables
 
 
 def dumps(tables: Mapping[str, Mapping[str, Any]]) -> str:
@@ -67,7 +84,9 @@ def _with(tables: Mapping[str, Any], keys: list[str], value: object, path: str) 
 
 def _parsed(text: str) -> object:
     try:
-        tables = tomllib.loads(f"value = {text}")
+        tables = loads(f"value = {text}")
     except tomllib.TOMLDecodeError:
         return text
+    except ValueError as error:
+        raise InvalidValue("--set", f"must be a value ({error})", f"{text[:20]}...") from None
     return tables["value"] if list(tables) == ["value"] else text

@@ -10,6 +10,7 @@ In the end the mechanism settles, and the statement goes into the summary.
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import secrets
@@ -108,7 +109,8 @@ def train(
 def finished(setting: Setting, folder: Path) -> RunResult:
     """The result of a run that is finished."""
     module = load_parameters(setting.module, torch.from_numpy(setting.start))
-    module.load_state_dict(torch.load(folder / folders.MODEL, weights_only=True))
+    model = io.BytesIO(folders.content(folder, folders.MODEL))
+    module.load_state_dict(torch.load(model, weights_only=True))
     summary = folders.read_json(folder, folders.SUMMARY)
     return RunResult(
         module, folders.read_rounds(folder), Statement.from_json(summary["statement"]), summary, folder
@@ -131,11 +133,10 @@ class _Run:
         secret: bytes | None,
     ) -> None:
         setting, files = _with_coins(setting, folder, resume, entropy, secret)
-        tossed = setting.agreement.coins
         self._start, noise = begin_or_resume(
             log, folder, setting.config, setting.digest, resume, setting.start,
             architecture(setting.module), setting.mechanism.rounds, files,
-            None if tossed is None else coins.unopened(tossed),
+            setting.test_digest,
         )  # fmt: skip
         self._setting, self._folder, self._log = setting, folder, log
         self._federation = setting.federation(noise)
@@ -159,7 +160,7 @@ class _Run:
     def _begin(self) -> tuple[State, list[JSONObject]]:
         """The state to continue from, and the records before it."""
         setting, last = self._setting, folders.read_checkpoint(self._folder) if self._resume else None
-        self._log.cut(last.metrics_length if last else 0)
+        self._log.cut(last)
         records = folders.read_rounds(self._folder)
         rounds = last.round if last else 0
         if len(records) != rounds:
@@ -177,7 +178,7 @@ class _Run:
         following, what = mechanism.advance(state, self._federation)  # (1)
         number = following.round_number
         if number <= state.round_number:  # somebody was left out, and the run started over
-            self._log.cut(0)
+            self._log.start_over()
             records.clear()
         if not number:
             return following
@@ -244,12 +245,11 @@ class _Run:
         )
         summary = summarise(setting, records, statement)
         weights = setting.mechanism.final(state)
-        for name, content in setting.mechanism.extra_files(state).items():
-            folders.write(self._folder / name, content)
+        files = dict(setting.mechanism.extra_files(state))
         if setting.agreement.coins is not None:
-            coins.open_coins(self._folder, setting.agreement.coins)
+            files[folders.COINS] = coins.opened(setting.agreement.coins)
         flat = torch.from_numpy(weights)
-        self._log.finish(saved_model(setting.module, flat), summary)
+        self._log.finish({**files, folders.MODEL: saved_model(setting.module, flat)}, summary)
         read_back = Statement.from_json(summary["statement"])
         return RunResult(
             load_parameters(setting.module, flat), folders.read_rounds(self._folder), read_back, summary,

@@ -16,7 +16,7 @@ from bonafed.learning.noise import Reproducible, Secret, Source
 from bonafed.mechanisms.protocol import Config
 from bonafed.runs import folder as folders
 from bonafed.runs import private
-from bonafed.runs.config import differences, read, to_toml
+from bonafed.runs.config import differences, of_run, to_toml
 from bonafed.runs.folder import JSONObject, Log
 
 _WHY = (
@@ -25,8 +25,9 @@ _WHY = (
 )
 
 
-def versions(seed: int, rounds: int | None, digest: str, model: str) -> JSONObject:
-    """The content of versions.json; `digest` is that of data and partition, `model` that of the module."""
+def versions(seed: int, rounds: int | None, digest: str, model: str, test: str = "") -> JSONObject:
+    """The content of versions.json; `digest` is that of data and partition, `model` that of the module,
+    `test` that of the test samples."""
     libraries = {name: metadata.version(name) for name in ("numpy", "scipy", "torch")}
     return {
         "bonafed": __version__,
@@ -35,6 +36,7 @@ def versions(seed: int, rounds: int | None, digest: str, model: str) -> JSONObje
         "seed": seed,
         "rounds": rounds,  # of all phases; null: it ends by itself
         "data": digest,
+        "test": test,
         "model": model,
     }
 
@@ -64,8 +66,8 @@ def ended(config: Config, folder: Path) -> bool:
     """Whether a run that kept a secret is finished: nothing in it can be computed again."""
     if not (needs_secret(config) and folders.is_finished(folder)):
         return False
-    require_same_config(config, read(folder / folders.CONFIG))
-    private.erase_secret(folder, private.NOISE)  # in case the end was cut short before that
+    require_same_config(config, of_run(folder))
+    private.erase_secrets(folder)  # in case the end was cut short before that
     return True
 
 
@@ -110,22 +112,23 @@ def begin_or_resume(
     model: str,
     rounds: int | None,
     files: Mapping[str, bytes],
-    coins: bytes | None = None,
+    test: str = "",
 ) -> tuple[NDArray[Any], Source | None]:
     """Set up a new run, or make sure that config, data and partition are those the run began with.
 
     `start` are the weights of the model at hand; returns the weights the run begins, or began, with, and
     the source of its noise. `model` is the module's `architecture`: a different module would get the same
-    noise for different gradients. `files` are the other files of a new run, `coins` what coins.json held
-    when a run that is resumed began.
+    noise for different gradients. `files` are the other files of a new run, `test` the digest of the test
+    samples.
     """
     if resume:
-        folders.require_unchanged(folder, coins)
-        require_same_config(config, read(folder / folders.CONFIG))
+        folders.require_unchanged(folder)
+        require_same_config(config, of_run(folder))
     noise = source_of_noise(config, folder, resume=resume)
     published = published_digest(digest, noise)
     if not resume:
-        log.begin(to_toml(config), versions(config.run.seed, rounds, published, model), start, files)
+        content = versions(config.run.seed, rounds, published, model, test)
+        log.begin(to_toml(config), content, start, files)
         return start, noise
     require_same_data(published, folder, keyed=isinstance(noise, Secret))
     weights = folders.read_start(folder)

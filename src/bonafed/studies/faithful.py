@@ -283,7 +283,12 @@ def _cells(options: Any) -> dict[Case, StudyCell]:
     return {case: case.cell for case in options.lines.all_cases(options.seeds)}
 
 
-def _study(summary: str, options: type[Agents], draw: str, example: str) -> Study:
+# of figures 3 to 5, as their captions say
+_PAPER = {"data": "mnist", "agents": 10, "training_steps": 80}
+_SAMPLES, _DELTA, _STEPS = {"samples": 10_000}, {"delta": 0.05}, {"payment_steps": 20}
+
+
+def _study(summary: str, options: type[Agents], draw: str, example: str, paper: Mapping[str, Any]) -> Study:
     """`draw` is a function of `faithful_figures`."""
 
     def show(choices: Any, results: Results) -> Document:
@@ -295,7 +300,7 @@ def _study(summary: str, options: type[Agents], draw: str, example: str) -> Stud
         figure = drawing(f"faithful_figures.{draw}", table)
         return report(summary, rows, figure, tables=table_of(summary, few), notes=_notes(table))
 
-    return Study(summary, options, show, _cells, example=f"bonafed reproduce {example}")
+    return Study(summary, options, show, _cells, example=f"bonafed reproduce {example}", paper=paper)
 
 
 def _notes(table: Curves) -> list[str]:
@@ -310,17 +315,17 @@ def _notes(table: Curves) -> list[str]:
 
 BY_SAMPLES = _study(
     "Faithful learning with more and more samples (figure 3)", BySamples, "learning_figure",
-    "faithful-samples --data digits --samples 700",
+    "faithful-samples --data digits --samples 700", _PAPER | _DELTA | _STEPS,
 )  # fmt: skip
 BY_HETEROGENEITY = _study(
     "Faithful learning of agents more and more unlike (figure 4)", ByHeterogeneity, "learning_figure",
-    "faithful-heterogeneity --data digits --samples 1400",
+    "faithful-heterogeneity --data digits --samples 1400", _PAPER | _SAMPLES | _STEPS,
 )  # fmt: skip
 BY_PRIVACY = _study(
     "Private payments by the privacy given away (figure 5a)", ByPrivacy, "payment_figure",
-    "faithful-privacy --data digits --samples 1400",
+    "faithful-privacy --data digits --samples 1400", _PAPER | _SAMPLES | _DELTA,
 )  # fmt: skip
 BY_CLUSTERS = _study(
     "Payments by the number of clusters (figure 5b)", ByClusters, "payment_figure",
-    "faithful-clusters --data digits --samples 1400",
+    "faithful-clusters --data digits --samples 1400", _PAPER | _SAMPLES | _DELTA | _STEPS,
 )  # fmt: skip

@@ -43,7 +43,8 @@ from bonafed.sections import Section, key, natural, one_of, word
 from bonafed.studies.grid import StudyCell, contents
 
 if TYPE_CHECKING:
-    from bonafed.learning.datasets import Dataset, Features
+    from bonafed.learning.arrays import Features
+    from bonafed.learning.datasets import Dataset
 
 Scheme = Literal["faithful", "private", "manipulated", "local"]
 _CLOSE = 1e-9  # a minimum is found when its loss is certified to be within this of the least

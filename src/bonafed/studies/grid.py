@@ -10,15 +10,13 @@ What is quick (bounds, prices) is computed when the table is made.
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import importlib
-import io
 import json
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -29,6 +27,7 @@ from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
 from bonafed.sections import Check, Section, key, natural
 from bonafed.shown import Cell, Column, Document, Draw, JSONObject, Table
+from bonafed.spelling import csv_bytes
 
 if TYPE_CHECKING:
     from bonafed.learning.datasets import Dataset
@@ -73,6 +72,7 @@ class Study:
     cells: Callable[[Any], Mapping[Any, StudyCell]] = _no_cells  # of the options
     details: str = ""  # the rest of the help text
     example: str = ""
+    paper: Mapping[str, Any] = field(default_factory=dict)  # what the paper says of these options
 
 
 @dataclass(frozen=True)
@@ -94,9 +94,34 @@ class Grid(Section):
 
 
 def run(study: Study, options: Any, tell: Tell | None = None) -> Document:
-    """Train what is missing, one run after the other, and show the results."""
+    """Train what is missing, one run after the other, and show the results; settings that are not the
+    paper's are named below them."""
     cells = study.cells(options)
-    return study.show(options, _train(cells, options.out, tell or (lambda _: None)) if cells else {})
+    shown = study.show(options, _train(cells, options.out, tell or (lambda _: None)) if cells else {})
+    other = departures(options, study.paper)
+    if not other:
+        return shown
+    each = ", ".join(f"{name} {here} (there {there})" for name, (here, there) in other.items())
+    note = f"Not the paper's settings, so its numbers are not to be expected: {each}."
+    return replace(
+        shown, blocks=(*shown.blocks, note), data={**shown.data, "not_as_in_the_paper": [*other]}
+    )
+
+
+def departures(options: Any, paper: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    """The options that are not as the paper has them, by name: what they are here, and there."""
+    other = {}
+    for name, there in paper.items():
+        here = getattr(options, name)
+        if here != there:
+            other[name.replace("_", " ")] = (_written(here), _written(there))
+    return other
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, (int, float)):
+        return f"{value:,}" if isinstance(value, int) else f"{value:g}"
+    return ", ".join(map(_written, value)) if isinstance(value, tuple) else str(value)
 
 
 def _train(cells: Mapping[Any, StudyCell], folder: Path, tell: Tell) -> Results:
@@ -131,7 +156,7 @@ def train(
     if cell.compute is not None:
         folder.mkdir(parents=True, exist_ok=True)
         summary = cell.compute()
-        folders.write(folder / folders.SUMMARY, folders.to_json(summary))
+        folders.end(folder, {}, summary)
         return summary
     dataset = None if cell.dataset is None else cell.dataset()
     ready = setting.prepare(config.from_tables(cell.tables), dataset=dataset, on_progress=tell)
@@ -238,11 +263,8 @@ def _form(value: Cell, form: str) -> str:
 
 def as_csv(rows: Sequence[Row]) -> bytes:
     """All digits."""
-    text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue().encode()
+    header = list(rows[0])
+    return csv_bytes([header, *([row[name] for name in header] for row in rows)])
 
 
 def rows_of(**columns: Any) -> list[dict[str, Cell]]:

@@ -301,7 +301,8 @@ def _study(
             summary, result.to_rows(), drawing(f"jsam_figures.{draw}", result), notes=(note(result),)
         )
 
-    return Study(summary, Population, show, example=f"bonafed reproduce {example}")
+    paper = {"prior": Uniform(0.0, 1.0), "clients": 100}
+    return Study(summary, Population, show, example=f"bonafed reproduce {example}", paper=paper)
 
 
 def _note_on_weights(table: MoneyByWeight) -> str:

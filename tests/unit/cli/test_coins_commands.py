@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from tests.oracles.sealing import reseal
 
 from bonafed.mechanisms.coins import check_rounds, read_transcript
 
@@ -291,6 +292,9 @@ def test_a_run_is_trained_and_verified(bonafed):
     record = json.loads(first)
     record["participants"] = [*record["participants"], "0", "0"]
     path.write_text("\n".join([json.dumps(record), *rest]) + "\n")
+    code, _, err = bonafed("verify", "--coins", "runs/sampling")
+    assert (code, err) == (2, f"error: {path}: was changed since the run ended\n")
+    reseal(path.parent)  # as a server would that means to cheat
     code, out, _ = bonafed("verify", "--coins", "runs/sampling", "--json")
     assert code == 1
     assert json.loads(out)["findings"][-1]["text"].startswith("round 1: client ")

@@ -512,3 +512,34 @@ def test_settled_spend_never_exceeds_what_can_be_paid(bonafed):
     said = json.loads(bonafed("settle", "r.json", "--draw", "0", "--json")[1])["spend"]
     assert said["probability_of_exceeding_budget"] == 0
     assert said["quantiles"]["0.99"] <= 450
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (["settle"], "CONTRACT.json"), (["keygen"], "KEY.pem"), (["sign"], "CONTRACT.json"),
+        (["statement"], "RUN"), (["compare"], "CONFIG.toml"), (["coins", "toss"], "ROSTER.json"),
+    ],
+)  # fmt: skip
+def test_an_argument_that_is_missing_is_required(bonafed, words, name):
+    assert bonafed(*words) == (2, "", f"error: {name} is required\n")
+
+
+def test_large_amounts_are_written_out(bonafed):
+    words = ["--prior-free", "--highest", "20000", "--clients", "20", "--rounds", "20", "--budget", "1e6"]
+    code, out, _ = bonafed("quote", "sampling", *words)
+    assert code == 0
+    assert "payment 20,000." in out
+    assert "e+0" not in out
+
+
+def test_ctrl_c_is_told_in_any_command(bonafed, monkeypatch):
+    """Typer ends with 130 and without a word."""
+
+    def stop(outputs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("bonafed.cli.render.write_together", stop)
+    code, out, err = bonafed("quote", "sampling", "--prior", "uniform:0.5,1.5", *SMALL, "--save", "c.json")
+    assert (code, out, err) == (130, "", "stopped by the user\n")
+    assert not Path("c.json").exists()

@@ -12,6 +12,7 @@ import pytest
 
 import bonafed.cli
 from bonafed.cli import render
+from bonafed.runs import folder
 from bonafed.shown import Column, Document, Table, pairs
 
 QUOTE = ["quote", "toy", "--clients", "3", "--budget", "9"]
@@ -364,7 +365,7 @@ class TestStatements:
         place = tmp_path / "runs" / "toy"
         place.mkdir(parents=True)
         (place / "config.toml").write_text("")
-        (place / "summary.json").write_text(json.dumps({"statement": statement.to_json()}))
+        folder.end(place, {}, {"statement": statement.to_json()})
         return place
 
     def test_a_row_per_client(self, bonafed, run, statement):
@@ -398,15 +399,21 @@ class TestStatements:
         summary = json.loads((run / "summary.json").read_text())
         finding = {"claim": "budget", "holds": False, "text": "spent more", "number": None}
         summary["statement"]["findings"] = [{**finding, "tries": 0, "allowed": 0.0, "witness": None}]
-        (run / "summary.json").write_text(json.dumps(summary))
+        folder.end(run, {}, summary)
         code, out, _ = bonafed("statement", "runs/toy")
         assert (code, "FAILS" in out) == (1, True)
 
     def test_a_summary_without_statement_is_refused(self, bonafed, run):
-        (run / "summary.json").write_text("{}")
+        folder.end(run, {}, {})
         code, _, err = bonafed("statement", "runs/toy")
         assert code == 2
         assert "summary.json: must hold the statement of a run" in err
+
+    def test_a_damaged_summary_is_refused(self, bonafed, run):
+        text = (run / "summary.json").read_text()
+        (run / "summary.json").write_text(text.replace("1234567", "1234568"))
+        code, _, err = bonafed("statement", "runs/toy")
+        assert (code, err) == (2, "error: runs/toy/summary.json: was changed since the run ended\n")
 
 
 class TestWhatIsMissing:

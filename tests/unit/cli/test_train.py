@@ -2,6 +2,7 @@
 
 import io
 import json
+from importlib import metadata
 from pathlib import Path
 
 import numpy as np
@@ -72,7 +73,7 @@ def test_a_finished_run_is_left_alone(trained):
     )
 
 
-def test_resuming_takes_the_config_of_the_run(trained):
+def test_resuming_takes_the_config_of_the_run(trained, monkeypatch):
     refused = (2, "", "error: run.seed must be as it was when the run began, 1, got 3\n")
     assert trained("train", "--resume", "runs/fedavg", "--set", "run.seed=3") == refused  # though finished
     longer = (2, "error: training.rounds must be as it was when the run began, 2, got 20\n")
@@ -89,12 +90,13 @@ def test_resuming_takes_the_config_of_the_run(trained):
     code, out, err = trained("train", "fedavg.toml", *QUICK, "--resume", "runs/fedavg")
     assert (code, err) == (0, "")
     assert "resumed and finished" in out
-    versions = json.loads(Path("runs/fedavg/versions.json").read_text())
-    Path("runs/fedavg/versions.json").write_text(json.dumps({**versions, "torch": "1.0"}))
     Path("runs/fedavg/summary.json").unlink()
+    began = metadata.version("torch")
+    installed = metadata.version
+    monkeypatch.setattr(metadata, "version", lambda name: "9.9" if name == "torch" else installed(name))
     code, _, err = trained("train", "--resume", "runs/fedavg")
     assert code == 0
-    assert err.startswith("note: the run began with torch 1.0, this is ")
+    assert err == f"note: the run began with torch {began}, this is 9.9\n"
 
 
 def test_a_run_is_resumed_from_data_that_have_moved(bonafed):
@@ -199,9 +201,46 @@ def test_runs_that_cannot_be_read_are_named_and_the_others_listed(trained):
     code, out, err = trained("runs", "--json")
     assert code == 2
     assert len(json.loads(out)) >= 1
-    assert err.startswith("error: runs/broken/config.toml: not TOML")
+    assert err == "error: runs/broken/versions.json: is missing\n"  # nothing vouches for the config
     code, out, err = trained("runs", "runs/broken")
     assert (code, out, err.count("\n")) == (2, "", 1)
+
+
+def test_the_files_of_runs_are_checked(trained):
+    code, out, err = trained("runs", "--check")
+    assert (code, err) == (0, "")
+    assert out.count("vouches for itself and") == 2
+    assert out.splitlines()[-1] == "No file is damaged."
+    for name in (path.name for path in Path("runs/fedavg").iterdir()):
+        assert f" {name} " in out
+    for name in ("fedavg/start.npy", "sampling/contract.json"):
+        path = Path("runs") / name
+        path.write_bytes(path.read_bytes()[:-1])
+    code, out, err = trained("runs", "--check", "runs/fedavg", "runs/sampling")
+    assert (code, err) == (1, "")
+    assert out.splitlines()[-1] == "damaged: runs/fedavg/start.npy, runs/sampling/contract.json"
+    code, out, _ = trained("runs", "--check", "--json")
+    said = json.loads(out)
+    assert (code, said["holds"]) == (1, False)
+    assert said["damaged"] == ["runs/fedavg/start.npy", "runs/sampling/contract.json"]
+    verdicts = {state["file"]: state["verdict"] for state in said["runs"]["runs/fedavg"]}
+    assert verdicts.pop("start.npy") == "DAMAGED"
+    assert set(verdicts.values()) == {"verified"}
+    assert trained("runs", "--check", "--plot", "x.png")[0] == 2
+
+
+@pytest.mark.parametrize("name", ["config.toml", "start.npy", "metrics.jsonl", "versions.json"])
+def test_a_damaged_file_is_refused_in_one_line(trained, name):
+    for stopped in (False, True):
+        if stopped:
+            Path("runs/fedavg/summary.json").unlink()
+        path = Path("runs/fedavg") / name
+        whole = path.read_bytes()
+        path.write_bytes(whole[:-2] + bytes([whole[-2] ^ 1]) + whole[-1:])
+        code, _, err = trained("train", "--resume", "runs/fedavg")
+        assert (code, err.count("\n")) == (2, 1)
+        assert err.startswith(f"error: runs/fedavg/{name}: ")
+        path.write_bytes(whole)
 
 
 def test_a_key_can_be_left_out(bonafed):
@@ -336,7 +375,7 @@ def test_runs_refuses_what_is_not_a_run(bonafed):
     Path("runs/a").mkdir(parents=True)
     assert bonafed("runs")[::2] == (2, "error: folder must hold a run, or folders that do, got runs\n")
     Path("runs/a/config.toml").write_text("[data]\n")
-    assert bonafed("runs")[::2] == (2, "error: runs/a/config.toml: data.name is required\n")
+    assert bonafed("runs")[::2] == (2, "error: runs/a/versions.json: is missing\n")
     assert bonafed("runs", "--plot", "x.gif")[0] == 2
 
 
@@ -451,3 +490,46 @@ def test_mechanisms_are_compared_on_one_federation(bonafed):
     said = json.loads(bonafed(*words[:-2], "--json")[1])
     assert [row["mechanism"] for row in said["mechanisms"]] == ["fedavg", "sampling"]
     assert not Path("runs").exists()  # nothing is kept unless a folder is named
+
+
+def test_ctrl_c_before_there_is_a_run_promises_none(bonafed, monkeypatch):
+    from bonafed.runs.folder import Log
+
+    def interrupted(self, *args):
+        raise KeyboardInterrupt
+
+    bonafed("train", "--write-example", "fedavg")
+    with monkeypatch.context() as patch:
+        patch.setattr(Log, "begin", interrupted)
+        assert bonafed("train", "fedavg.toml", *QUICK) == (130, "", "stopped by the user\n")
+    assert not Path("runs/fedavg").exists()
+
+
+def test_a_damaged_secret_of_the_noise_is_named(bonafed, monkeypatch):
+    from bonafed.mechanisms.averaging import Averaging
+
+    bonafed("train", "--write-example", "fedavg")
+    private = ["privacy.clip=1", "privacy.epsilon=2", "privacy.delta=1e-5"]
+    words = [word for change in private for word in ("--set", change)]
+    advance = Averaging.advance
+
+    def interrupted(self, state, federation):
+        if state.round_number == 1:
+            raise KeyboardInterrupt
+        return advance(self, state, federation)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Averaging, "advance", interrupted)
+        assert bonafed("train", "fedavg.toml", *QUICK, *words)[0] == 130
+    Path("runs/fedavg.private/noise.secret").write_bytes(bytes(32))
+    code, _, err = bonafed("train", "--resume", "runs/fedavg")
+    assert code == 2
+    assert "and noise.secret the run's own, got" in err
+
+
+def test_where_no_run_can_be_read_no_figure_is_drawn(trained):
+    for name in ("fedavg", "sampling"):
+        Path(f"runs/{name}/summary.json").write_text("{}")
+    code, _, err = trained("runs", "--plot", "figure.png")
+    assert (code, err.count("error: ")) == (2, 2)
+    assert not Path("figure.png").exists()

@@ -16,7 +16,7 @@ import pytest
 import requests
 
 from bonafed.errors import InvalidValue, UnreadableFile
-from bonafed.learning import datasets, formats
+from bonafed.learning import archives, datasets, formats
 from bonafed.learning.datasets import NAMES, from_arrays, load, synthetic
 
 PIXELS = np.arange(4 * 28 * 28).reshape(4, 28, 28) % 256
@@ -182,7 +182,7 @@ def serve(monkeypatch, name, files, checksums=None):
 
 def mnist_files(folder):
     write_mnist(folder)
-    read = {path.name.removesuffix(".gz"): formats.read_bytes(path) for path in folder.iterdir()}
+    read = {path.name.removesuffix(".gz"): archives.read_bytes(path, 2**24) for path in folder.iterdir()}
     return {f"{name}.gz": gzip.compress(data) for name, data in sorted(read.items())}
 
 
@@ -465,3 +465,60 @@ def test_importing_the_module_is_light():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False"]
+
+
+def test_labels_of_an_array_may_be_names():
+    words = ["dog", "cat", "dog"]
+    for labels in (words, tuple(words), np.array(words), np.array(words, dtype=object)):
+        data = from_arrays(
+            "pets", [[1.0], [2.0], [3.0]], labels, test_features=[[4.0]], test_labels=["dog"]
+        )
+        assert (data.labels.tolist(), data.test_labels.tolist()) == ([1, 0, 1], [1])
+        assert (data.class_names, data.classes_stated) == (("cat", "dog"), False)
+        assert data.labels.dtype == np.int64
+    told = from_arrays("pets", [[1.0], [2.0], [3.0]], words, classes=["dog", "emu", "cat"])
+    assert (told.labels.tolist(), told.classes, told.classes_stated) == ([0, 2, 0], 3, True)
+    called = from_arrays("pets", [[1.0], [2.0]], [1, 0], classes=["dog", "cat"])
+    assert (called.class_names, called.classes) == (("dog", "cat"), 2)
+
+
+@pytest.mark.parametrize(
+    ("labels", "more", "said"),
+    [
+        (
+            ["a", "b"], {"classes": 2},
+            "classes must be the names of the classes, as labels are names, got 2",
+        ),
+        (["a", "b"], {"classes": ["a"]}, "labels must be classes by name: 'a', got 'b'"),
+        (
+            ["a", "A"], {},
+            "labels must be all different, by more than case, width or spaces, got 'A' and 'a'",
+        ),
+        (["a", "a\x00"], {}, "label must be 1 to 200 printable characters, got 'a\\x00'"),
+        (["a", 1], {}, "label must be text, got 1"),
+        (["a", ""], {}, "label must be 1 to 200 printable characters, got ''"),
+        (["a"], {}, "labels must be one for each of 2 samples, got shape (1,)"),
+        ([0, 1], {"columns": ["x", "y"]}, "columns must be one for each of (1,), got 2"),
+        ([0, 1], {"columns": ["x\x1b"]}, "column must be 1 to 200 printable characters, got 'x\\x1b'"),
+        (
+            ["a", "b"], {"test_features": [[0.0]], "test_labels": ["c"]},
+            "test_labels must be classes by name: 'a', 'b', got 'c'",
+        ),
+    ],
+)  # fmt: skip
+def test_labels_that_are_no_names(labels, more, said):
+    with pytest.raises(InvalidValue) as caught:
+        from_arrays("own", [[1.0], [2.0]], labels, **more)
+    assert str(caught.value) == said
+
+
+def test_a_data_set_is_one_line():
+    assert (
+        str(load("digits"))
+        == "<Dataset digits: 1,442 samples of shape (1, 8, 8), 355 for testing, 10 classes>"
+    )
+    assert repr(synthetic("ridge", samples=40, clients=4)).endswith(
+        "8 for testing, real targets, 4 owners>"
+    )
+    words = from_arrays("words\n", [[3, 0], [1, 2]], [0, 1], vocabulary=4)
+    assert str(words) == "<Dataset words\\n: 2 samples of shape (2,), 0 for testing, 2 classes, 4 tokens>"

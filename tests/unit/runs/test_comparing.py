@@ -78,6 +78,19 @@ def test_who_does_not_apply_says_why():
     assert shown.to_json()["mechanisms"][1]["applies"] is False
 
 
+def test_the_servers_optimizer_is_given_to_all_who_can_have_it():
+    training = {**FEDERATION["training"], "server_optimizer": "momentum", "server_momentum": 0.5}
+    asked = {**MONEY, "mechanisms": ["fedavg", "sampling", "jsam"]}
+    found = compare({**FEDERATION, "training": training, "compare": asked})
+    assert found["jsam"].reason == "needs plain steps: training.server_optimizer must be sgd"
+    for name in ("fedavg", "sampling"):
+        assert found[name].result is not None
+    remembers = [note for note in found["sampling"].result.summary["notes"] if "remembers" in note]
+    assert remembers == [
+        "the server remembers the last update of 5 of 5 clients, 650 numbers each, 0.013 MB"
+    ]
+
+
 def test_nobody_applying_is_refused():
     with pytest.raises(InvalidValue, match="compare must have a mechanism that applies"):
         compare({**FEDERATION, "compare": {"mechanisms": ["sampling"]}})

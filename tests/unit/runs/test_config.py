@@ -21,6 +21,9 @@ CONTRACT = {"prior": "uniform:0.5,1.5", "total_budget": 100}
 PRIVATE = ["privacy.clip=1", "privacy.epsilon=2", "privacy.delta=1e-5"]
 
 
+MEMORY = ["training.aggregation=memory", "training.participation=0.5"]
+
+
 def changed(*changes):
     tables = MINIMAL
     for change in changes:
@@ -37,6 +40,43 @@ def test_defaults_are_filled_in():
     assert made.privacy is None
     assert made.own is None
     assert made.mechanism == "fedavg"
+
+
+PAID = ["contract.prior=uniform:0.5,1.5", "contract.total_budget=10", "training.rounds=5"]
+BLIND = ["contract.scheme=prior-free", "contract.highest=2", *PAID[1:]]
+
+
+@pytest.mark.parametrize(
+    ("changes", "aggregation", "weight"),
+    [
+        ([], "plain", None),
+        (["training.participation=0.5"], "plain", None),
+        (MEMORY, "memory", 0.5),
+        (PAID, "memory", 0.5),
+        ([*PAID, "training.memory_weight=0.25"], "memory", 0.25),
+        ([*PAID, *PRIVATE], "memory", 0.5),
+        ([*PAID, "training.aggregation=plain"], "plain", None),
+        ([*PAID, "contract.total_budget=7.4"], "plain", None),  # does not pay 1.5 in each of five rounds
+        ([*PAID, "contract.total_budget=7.5"], "memory", 0.5),
+        ([*PAID, "contract.total_budget=7.4", "training.aggregation=memory"], "memory", 0.5),
+        ([*PAID, "training.learning_rate=proposition-1"], "plain", None),
+        (BLIND, "memory", 0.5),
+        ([*BLIND, "contract.highest=2.1"], "plain", None),
+        ([*PAID, *PRIVATE, "training.on_bad_update=skip"], "plain", None),
+    ],
+)
+def test_updates_are_remembered_under_a_contract_where_that_is_for_the_better(changes, aggregation, weight):
+    made = changed(*changes)
+    assert (made.training.aggregation, made.training.memory_weight) == (aggregation, weight)
+    assert f'aggregation = "{aggregation}"' in config.to_toml(made)
+
+
+def test_keys_of_the_server_get_defaults_where_they_mean_something():
+    server = changed("training.server_optimizer=momentum").training
+    assert (server.server_learning_rate, server.server_momentum, server.server_tau) == (1.0, 0.9, None)
+    adam = changed("training.server_optimizer=adam", "training.server_learning_rate=0.1").training
+    assert (adam.server_momentum, adam.server_beta_2, adam.server_tau) == (0.9, 0.99, 1e-3)
+    assert changed().training.server_learning_rate == 1.0
 
 
 @pytest.mark.parametrize(
@@ -64,6 +104,8 @@ FULL = [
     ],
     ["contract.prior=mixture:0.2,2,0.5,0.6,0.1,0.5,1.5,0.15", "contract.total_budget=1e3"],
     ["training.learning_rate=proposition-1", "training.smoothness=2", "training.strong_convexity=0.1"],
+    [*MEMORY, "training.memory_weight=0.25", "training.server_optimizer=momentum"],
+    ["training.server_optimizer=adam", "training.server_learning_rate=0.1", "training.server_tau=0.01"],
     ['data.name="a \\"quoted\\" café\\u007f\\t\\\\ 😀.npz"', "data.folder=some folder"],
 ]
 
@@ -200,6 +242,60 @@ BAD = [
     (
         ["contract.prior=uniform:1,2", "contract.total_budget=1", "training.participation=0.5"],
         "training.participation must be left to the contract, got 0.5",
+    ),
+    (
+        ["training.aggregation=memory"],
+        "training.aggregation must be plain where all clients are in every round: nothing is left to "
+        "remember, got 'memory'",
+    ),
+    (["training.aggregation=median"], "training.aggregation must be one of plain, memory, got 'median'"),
+    (
+        [*PRIVATE, *MEMORY, "training.on_bad_update=skip"],
+        "training.aggregation must be plain in a private run that skips who fails: what is remembered "
+        "would tell who did, got 'memory'",
+    ),
+    (
+        ["training.memory_weight=0.5"],
+        'training.memory_weight must not be given unless aggregation is "memory" (it is "plain"), got 0.5',
+    ),
+    ([*MEMORY, "training.memory_weight=1.5"], "training.memory_weight must be between 0 and 1, got 1.5"),
+    (
+        ["training.server_optimizer=lion"],
+        "training.server_optimizer must be one of sgd, momentum, adam, got 'lion'",
+    ),
+    (
+        ["training.server_optimizer=adam"],
+        'training.server_learning_rate is required for server_optimizer = "adam"',
+    ),
+    (["training.server_learning_rate=0"], "training.server_learning_rate must be positive, got 0.0"),
+    (
+        ["training.server_momentum=0.5"],
+        'training.server_momentum must not be given unless server_optimizer is "momentum" or "adam" '
+        '(it is "sgd"), got 0.5',
+    ),
+    (
+        ["training.server_optimizer=momentum", "training.server_momentum=1"],
+        "training.server_momentum must be below 1, got 1.0",
+    ),
+    (
+        ["training.server_optimizer=momentum", "training.server_tau=0.1"],
+        'training.server_tau must not be given unless server_optimizer is "adam" (it is "momentum"), '
+        "got 0.1",
+    ),
+    (
+        ["training.server_optimizer=momentum", "training.server_beta_2=0.9"],
+        'training.server_beta_2 must not be given unless server_optimizer is "adam" (it is "momentum"), '
+        "got 0.9",
+    ),
+    (
+        ["training.learning_rate=proposition-1", "training.server_optimizer=momentum"],
+        "training.server_optimizer must be sgd with proposition-1, whose theorem adds up the changes as "
+        "they are, got 'momentum'",
+    ),
+    (
+        ["training.learning_rate=proposition-1", "training.server_learning_rate=0.5"],
+        "training.server_learning_rate must be 1 with proposition-1, whose theorem adds up the changes as "
+        "they are, got 0.5",
     ),
     (["run.seed=-1"], "run.seed must be a whole number of at least 0, got -1"),
     ([f"run.seed={2**64}"], f"run.seed must not exceed {2**64 - 1}, got {2**64}"),

@@ -1,9 +1,12 @@
 """Curves of runs: what is drawn of which samples, and what the legend and the axes say of it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from bonafed.runs.figures import RunCurve, runs_figure
+from bonafed.runs.listing import mark_test_sets
 
 ROUNDS, NOTHING = np.array([1.0, 2.0]), np.full(2, np.nan)
 TESTED = RunCurve("tested", ROUNDS, np.array([0.5, 0.6]), np.array([2.0, 1.0]), None, np.array([9.0, 8.0]))
@@ -73,3 +76,41 @@ def test_losses_far_apart_are_on_a_logarithmic_axis(losses, scale):
     accuracy, loss, accuracy_for_money, loss_for_money = runs_figure(curves).axes
     assert (loss.get_yscale(), loss_for_money.get_yscale()) == (scale, scale)
     assert (accuracy.get_yscale(), accuracy_for_money.get_yscale()) == ("linear", "linear")
+
+
+def test_what_does_not_compare_is_marked_in_the_legend_and_on_the_axis():
+    counted = RunCurve("steps", ROUNDS, ROUNDS / 9, ROUNDS, None, None, "gradient step", "B")
+    figure = runs_figure([replace(TESTED, test_set="A"), counted, UNTESTED])
+    assert {*drawn(figure.axes[1])} == {
+        "tested (test set A, by rounds)", "steps (test set B, by gradient steps)",
+        "untested (training loss, by rounds)",
+    }  # fmt: skip
+    assert figure.axes[0].get_xlabel() == "round or gradient step"
+    assert runs_figure([TESTED, UNTESTED]).axes[0].get_xlabel() == "round"
+
+
+@pytest.mark.parametrize("name", ["_hidden", "$x_$", "50%"])
+def test_a_name_is_shown_as_it_is(name):
+    figure = runs_figure([replace(TESTED, name=name)])
+    (text,) = figure.legends[0].get_texts()
+    assert text.get_text().strip() == name
+    figure.canvas.draw()  # nothing in it is taken for a formula
+
+
+def row(digest, accuracy=0.5):
+    return {"test_digest": digest, "test_accuracy": accuracy, "test_loss": accuracy}
+
+
+@pytest.mark.parametrize(
+    ("rows", "letters"),
+    [
+        ([row("x"), row("x")], [None, None]),
+        ([row("x"), row("y"), row("x")], ["A", "B", "A"]),
+        ([row("x"), row("", None)], [None, None]),  # judged by nothing
+        ([row("x"), row("")], ["A", "?"]),  # of a version that did not say
+        ([row("")], [None]),
+    ],
+)
+def test_test_sets_have_letters_where_they_differ(rows, letters):
+    mark_test_sets(rows)
+    assert [each["test_set"] for each in rows] == letters

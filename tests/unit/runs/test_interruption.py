@@ -1,5 +1,6 @@
 """A run cut short at every single step of its writing ends as if nothing had happened."""
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -94,11 +95,13 @@ def test_what_was_tampered_with_is_refused(make, small, tmp_path, kill_in):
     whole = path.read_bytes()
     path.write_bytes(whole[:-10])
     with pytest.raises(
-        folders.InvalidValue, match=r"metrics\.jsonl must hold the \d+ bytes that its checkpoint"
+        folders.UnreadableFile, match=r"metrics\.jsonl: must hold the \d+ bytes that its checkpoint"
     ):
         training.train(made, tmp_path / "run", resume=True)
     path.write_bytes(whole.replace(b'{"round": 2', b'{"round": 1'))
-    with pytest.raises(folders.UnreadableFile, match=r"line 2: must be the record of round 2"):
+    with pytest.raises(
+        folders.UnreadableFile, match=r"metrics\.jsonl: was changed since the last checkpoint"
+    ):
         training.train(made, tmp_path / "run", resume=True)
     (tmp_path / "run" / "checkpoint.npz").write_bytes(b"PK nonsense")
     with pytest.raises(folders.UnreadableFile, match="the checkpoint is damaged"):
@@ -122,3 +125,35 @@ def test_a_damaged_checkpoint_is_told_and_without_it_the_run_starts_over(make, s
     path.unlink()
     training.train(made, place, resume=True)
     assert folders.read_checkpoint(place).state["model"].tobytes() == ended.tobytes()
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
+@pytest.mark.parametrize("at", range(1, 6))
+def test_a_set_up_that_does_not_succeed_leaves_nothing(make, small, tmp_path, monkeypatch, error, at):
+    """Neither a folder without a run, which --resume would refuse, nor the secret of a run that is none."""
+    made, calls = setting.prepare(make(*CHANGES), dataset=small), []
+    real = os.open
+
+    def failing(path, flags, *args, **options):
+        if str(path).startswith(str(tmp_path / "run")) and flags & os.O_CREAT:
+            calls.append(path)
+            if len(calls) == at:
+                raise error
+        return real(path, flags, *args, **options)
+
+    monkeypatch.setattr(os, "open", failing)
+    with pytest.raises(type(error)):
+        training.train(made, tmp_path / "run")
+    assert len(calls) >= at
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_secret_that_cannot_be_overwritten_is_removed(tmp_path, monkeypatch):
+    private.create_secret(tmp_path / "run", private.NOISE)
+
+    def full(handle):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    private.erase_secret(tmp_path / "run", private.NOISE)
+    assert not any(tmp_path.iterdir())

@@ -124,19 +124,27 @@ def same_releases(monkeypatch):
 
 
 HELD = {"config.toml", "versions.json", "start.npy", "metrics.jsonl", "checkpoint.npz", "model.pt",
-        "summary.json"}  # fmt: skip
+        "SHA256SUMS", "summary.json"}  # fmt: skip
 AGREED = {"agreement.json", "contract.json"}  # where something was
 
 
 def assert_no_trace(one, other):
-    """Two folders that differ in nothing but the keyed digest of the data."""
+    """Two folders that differ in nothing but the keyed digest of the data, and digests of that."""
     names = {path.name for path in one.iterdir()}
     assert names == {path.name for path in other.iterdir()}
     assert HELD <= names <= HELD | AGREED
-    for name in names - {"versions.json"}:
+    for name in names - {"versions.json", "checkpoint.npz", "SHA256SUMS"}:
         assert (one / name).read_bytes() == (other / name).read_bytes(), name
+    with np.load(one / "checkpoint.npz") as mine, np.load(other / "checkpoint.npz") as yours:
+        assert mine.files == yours.files
+        changed = [name for name in mine if mine[name].tobytes() != yours[name].tobytes()]
+    assert changed == ["set_up"]  # the digest of versions.json
+    lines = [set((place / "SHA256SUMS").read_text().splitlines()[1:]) for place in (one, other)]
+    differing = {line.split("  ")[1] for line in lines[0] ^ lines[1]}
+    assert differing == {"versions.json", "checkpoint.npz"}
     first, second = (json.loads((place / "versions.json").read_text()) for place in (one, other))
     assert first.pop("data") != second.pop("data")
+    assert first.pop("sha256") != second.pop("sha256")
     assert first == second
 
 
@@ -149,6 +157,10 @@ def assert_no_trace(one, other):
         (*PRIVACY, "training.optimizer=adam", "training.epochs=2", "training.learning_rate=1e-3"),
         (*PRIVACY, "contract.prior=uniform:0.5,1.5", "contract.total_budget=12"),
         JSAM,
+        (*PRIVACY, "privacy.noise_at=sum", "training.steps=1", "training.on_bad_update=skip"),
+        (*PRIVACY, "privacy.noise_at=sum", "training.steps=1", "contract.prior=uniform:0.5,1.5",
+         "contract.total_budget=12"),
+        (*JSAM, "jsam.noise_at=sum"),
     ],
 )  # fmt: skip
 def test_folders_of_neighbours_differ_in_nothing_that_has_no_noise(make, tmp_path, changes):
@@ -251,7 +263,8 @@ def test_what_only_a_simulation_knows_lies_apart(make, small, tmp_path):
     apart = private.private_folder(tmp_path / "run")
     assert [path.name for path in apart.iterdir()] == [private.SIMULATION]
     assert stat.S_IMODE((apart / private.SIMULATION).stat().st_mode) == 0o600
-    assert folder.read_json(apart, private.SIMULATION)["costs"] == dict(made.agreement.reports)
+    kept = json.loads((apart / private.SIMULATION).read_text())
+    assert kept["costs"] == dict(made.agreement.reports)
 
 
 def test_a_private_file_is_not_put_where_something_else_is(tmp_path):

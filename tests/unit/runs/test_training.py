@@ -32,7 +32,7 @@ def test_a_run_folder_holds_what_it_says(make, small, tmp_path):
     names = {path.name for path in (tmp_path / "run").iterdir()}
     assert names == {
         "config.toml", "versions.json", "start.npy", "metrics.jsonl", "checkpoint.npz", "model.pt",
-        "summary.json",
+        "SHA256SUMS", "summary.json",
     }  # fmt: skip
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert [line["round"] for line in lines] == [1, 2, 3, 4, 5]
@@ -49,6 +49,7 @@ def test_a_run_folder_holds_what_it_says(make, small, tmp_path):
         "seed",
         "rounds",
         "data",
+        "test",
         "model",
         "files",
     } == set(found)

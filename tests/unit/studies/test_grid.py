@@ -90,3 +90,22 @@ def test_every_study_is_where_the_registry_says(entry):
 def test_the_registry_is_light():
     code = "import sys, bonafed.studies.registry; print({'torch', 'matplotlib'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"
+
+
+def test_settings_that_are_not_the_papers_are_named():
+    paper = {"seeds": 10, "seed": 0, "out": "elsewhere"}
+    study = Study("", grid.Grid, lambda *_: Document(("a table",)), paper={"seeds": 10, "seed": 0})
+    assert run(study, grid.Grid(seeds=10)).blocks == ("a table",)
+    document = run(study, grid.Grid(seeds=1200))
+    assert document.blocks == (
+        "a table",
+        "Not the paper's settings, so its numbers are not to be expected: seeds 1,200 (there 10).",
+    )
+    assert document.data == {"not_as_in_the_paper": ["seeds"]}
+    assert grid.departures(grid.Grid(), paper) == {"seeds": ("1", "10"), "out": ("studies", "elsewhere")}
+
+
+@pytest.mark.parametrize("entry", STUDIES.values(), ids=lambda entry: entry.name)
+def test_what_the_paper_says_is_about_options_of_the_study(entry):
+    study = entry.load()
+    assert study.paper.keys() <= study.options.__dataclass_fields__.keys()

@@ -52,12 +52,17 @@ def test_a_study_is_taken_up_where_it_was_left(tmp_path):
     assert told[3] == "4 of 8: jsam s 100, money 100, USBM, seed 0"
     assert told[4] == "1 of 5: jsam s 100, money 100, USBM, seed 0"
     assert len(told) == 4 + 5  # nothing twice
-    (table, kept) = document.blocks
+    (table, kept, settings) = document.blocks
     assert [column.name for column in table.columns] == [
         "s", "money", "JSAM (clients, epsilon)", "USBM (clients, epsilon)", "JSAM - USBM",
     ]  # fmt: skip
     assert str(table).count("±") == 6
     assert kept.startswith("Nobody gave away more than")
+    assert settings == (
+        "Not the paper's settings, so its numbers are not to be expected: data digits (there mnist), model "
+        "softmax (there a CNN), clients 12 (there 100), clients per round 3 (there 10), rounds 4 (there "
+        "1,000), clip 1 (there 6)."
+    )
     assert document.figure().axes
     assert all(row["spend"] <= row["money"] for row in document.data["rows"])
     again = grid.run(lab.STUDY, options, lambda text: pytest.fail(f"was done before: {text}"))

@@ -302,3 +302,36 @@ class TestTables:
         assert float(line["increase"]) == pytest.approx(0.2)
         assert measured("fedavg-first-rate").printed == printed_scores()["mnist", "classes", "fedavg"]
         assert line["rho_validation_paper"] == line["average_error"] == ""
+
+    def test_the_papers_numbers_stand_beside_no_other_settings(self, monkeypatch):
+        same = scores(Evaluation(*(np.array([0.5, 0.6]),) * 5))
+        monkeypatch.setattr(lab, "_scores", lambda *_: same)
+
+        def made_with(data, **changes):
+            options = lab.Tables(data=(data,), partitions=("iid",), methods=("iafl",), **changes)
+            rows = lab.measure(options, {place: {} for place in lab.cells(options)})
+            (table,) = lab.tables(rows, options.learning_rate)
+            return table, lab._plain(rows[-1], options.learning_rate)["average_paper"]
+
+        table, printed = made_with("mnist")
+        assert table.title.endswith("measured / paper")
+        assert (printed, table.caption) == (
+            0.95, "measured with 1 seed; the paper's are means over 10 seeds",
+        )  # fmt: skip
+        assert made_with("mnist", seeds=10)[0].caption == ""
+        assert made_with("fashion-mnist", seeds=10)[0].caption == (
+            "measured with 10 seeds; its learning rate is 0.001"
+        )
+        for change in ({"clients": 4}, {"rounds": 3}, {"model": "softmax"}, {"decay": 1.0}):
+            table, printed = made_with("mnist", **change)
+            assert (printed, table.caption) == (None, "")
+            assert table.title.endswith(": measured")
+            assert "/" not in str(table)
+
+    def test_other_settings_are_named(self, done):
+        document, _, _ = done
+        assert document.blocks[-1] == (
+            "Not the paper's settings, so its numbers are not to be expected: clients 4 (there 50), rounds "
+            "3 (there 50)."
+        )
+        assert document.data["not_as_in_the_paper"] == ["clients", "rounds"]

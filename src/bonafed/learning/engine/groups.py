@@ -73,7 +73,10 @@ def train_group(
     jobs = [plan.jobs[place] for place in places]
     before = start[list(places)] if start.dim() == 2 else start.expand(len(jobs), -1)
     schedule = _Schedule(places, samples, plan, before.dtype)
-    plain = plan.spec.optimizer == "sgd" and not plan.spec.weight_decay and plan.noise is None
+    # a clipped gradient is made by itself before it moves the weights: then its rounding is its own, and
+    # what moving them adds to it is bounded (`sum_noise.rounding`)
+    spec, noisy = plan.spec, plan.noise is not None
+    plain = spec.optimizer == "sgd" and not spec.weight_decay and spec.clip is None and not noisy
     models = (_Descent if plain else _Optimizer)(program, samples, plan, before, schedule)
     losses = np.zeros(len(jobs))
     for call in schedule.calls():

@@ -3,6 +3,7 @@
 gaussian   releases that certainly include a record: exact, for replacing one record
 sampled    releases that include a record by a secret coin: by dp-accounting, for adding or removing one
 arithmetic what computed noise costs compared with ideal noise
+shares     noise on a sum of which every client adds a part
 ledger     every release, and the epsilon they add up to
 """
 
@@ -11,6 +12,7 @@ from bonafed.learning.privacy.gaussian import Calibration, noise_multiplier, spe
 from bonafed.learning.privacy.ledger import ADD_OR_REMOVE, REPLACE, Adjacency, Batches, Ledger, Release
 from bonafed.learning.privacy.releases import Releases, released
 from bonafed.learning.privacy.sampled import SampledReleases, sampled_epsilon, sampled_multiplier
+from bonafed.learning.privacy.shares import sd_of_share, variance_inflation
 
 __all__ = [
     "ADD_OR_REMOVE",
@@ -28,5 +30,7 @@ __all__ = [
     "reserve",
     "sampled_epsilon",
     "sampled_multiplier",
+    "sd_of_share",
     "spent_epsilon",
+    "variance_inflation",
 ]

@@ -29,7 +29,7 @@ from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
-from scipy.optimize import brentq
+import scipy  # scipy.optimize loads on first use
 from scipy.special import erfcx, log_ndtr, ndtr
 
 from bonafed import checks
@@ -108,7 +108,7 @@ def spent_epsilon(multiplier: float, releases: int, delta: float) -> float:
 
 def _root(function: Callable[[float], float], low: float, high: float) -> float:
     """A root to the last digits, also near 0."""
-    return float(brentq(function, low, high, xtol=1e-300, rtol=_LAST_DIGITS, maxiter=2000))
+    return float(scipy.optimize.brentq(function, low, high, xtol=1e-300, rtol=_LAST_DIGITS, maxiter=2000))
 
 
 def _excess(mu: float, epsilon: float, delta: float) -> float:

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from scipy.optimize import brentq
+import scipy  # its submodules load on first use
 
 from bonafed import checks
 from bonafed.errors import InvalidValue
@@ -86,7 +86,7 @@ def sampled_multiplier(epsilon: float, delta: float, rate: float, releases: int)
             rule = f"must be larger: {times} releases would need noise beyond {MULTIPLIERS[1]:g}"
             raise InvalidValue("epsilon", rule, epsilon)
         below, above, step = above, min(high, above + step), 2 * step
-    sigma, more = math.exp(brentq(excess, below, above, xtol=_NEAR)), _NEAR
+    sigma, more = math.exp(scipy.optimize.brentq(excess, below, above, xtol=_NEAR)), _NEAR
     while excess(math.log(sigma)) > 0:
         sigma, more = sigma * (1 + more), 2 * more
     return sigma

@@ -49,7 +49,6 @@ from bonafed.errors import InvalidValue
 SECRET_BYTES = 32  # of a secret and of a nonce: nobody guesses 256 bits
 _TAG = "bonafed coins 1: "  # the version of this protocol; other coins, other tag
 _BITS = 64  # of a uniform number
-_LONGEST_NAME = 200  # characters
 _HEX = re.compile(r"[0-9a-f]{64}")
 
 
@@ -69,7 +68,7 @@ def commit_nonce(contract: str, name: str, nonce: bytes) -> str:
     """
     terms = bytes.fromhex(checked_digest("contract", contract))
     secret = _checked_secret(f"nonce of {_shown(name)}", nonce)
-    return _hash("client", terms, _checked_name(name).encode(), secret).hex()
+    return _hash("client", terms, checks.called("name of a client", name).encode(), secret).hex()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,11 +89,7 @@ class Roster:
         checks.whole("rounds", self.rounds)
         if self.draws is not None:
             checks.whole("draws", self.draws)
-        seen: set[str] = set()
-        for name in self.names:
-            if _checked_name(name) in seen:
-                raise InvalidValue("names", "must be all different", f"{name!r} twice")
-            seen.add(name)
+        checks.names("names", self.names)
         if len(self.commitments) != len(self.names):
             raise InvalidValue("commitments", f"must have {len(self.names)} values", len(self.commitments))
         for name, commitment in zip(self.names, self.commitments, strict=True):
@@ -270,14 +265,6 @@ def _checked_secret(name: str, value: object) -> bytes:
         raise InvalidValue(name, f"must be {SECRET_BYTES} bytes", type(value).__name__)
     if len(value) != SECRET_BYTES:
         raise InvalidValue(name, f"must be {SECRET_BYTES} bytes", f"{len(value)} bytes")
-    return value
-
-
-def _checked_name(value: object) -> str:
-    """A name that fits on a line and cannot be mistaken for another."""
-    if not isinstance(value, str) or not value.isprintable() or not 0 < len(value) <= _LONGEST_NAME:
-        rule = f"must be 1 to {_LONGEST_NAME} printable characters"
-        raise InvalidValue("name of a client", rule, _shown(value))
     return value
 
 

@@ -76,8 +76,12 @@ def read_transcript(path: Path | str) -> Transcript:
         raise UnreadableFile(path, error.strerror or str(error)) from error
     except InvalidValue as error:
         raise UnreadableFile(path, str(error)) from error
-    except (ValueError, RecursionError) as error:
+    except RecursionError as error:
+        raise UnreadableFile(path, "not JSON: nested too deeply") from error
+    except ValueError as error:
         raise UnreadableFile(path, f"not JSON: {error}") from error
+    if not checks.shallow(data):
+        raise UnreadableFile(path, "not JSON of coins: nested too deeply")
     try:
         return transcript_from_json(data)
     except InvalidValue as error:

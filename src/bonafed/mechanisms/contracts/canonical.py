@@ -17,9 +17,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, NoReturn
 
+from bonafed import checks
 from bonafed.economics.priors import JSONObject
 from bonafed.errors import InvalidValue, MissingValue, UnreadableFile
 
+_TOO_DEEP = "not a contract: nested too deeply"
 _HEX = frozenset("0123456789abcdef")
 
 
@@ -59,9 +61,11 @@ def read_object(path: str | Path) -> JSONObject:
     except json.JSONDecodeError as error:
         raise UnreadableFile(file, f"not JSON: {error.msg}", error.lineno) from error
     except RecursionError as error:
-        raise UnreadableFile(file, "not a contract: nested too deeply") from error
+        raise UnreadableFile(file, _TOO_DEEP) from error
     except ValueError as error:  # integers of thousands of digits
         raise UnreadableFile(file, "not a contract: a number has too many digits") from error
+    if not checks.shallow(data):
+        raise UnreadableFile(file, _TOO_DEEP)
     if not isinstance(data, dict):
         raise UnreadableFile(file, "not a contract: the file must hold one JSON object")
     return data

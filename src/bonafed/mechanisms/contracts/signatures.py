@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import base64
 import binascii
-import os
 from pathlib import Path
 
 from bonafed.errors import InvalidValue, UnreadableFile
-from bonafed.files import require_writable, write_together
+from bonafed.files import require_writable, write_new, write_together
 
 
 def signature_path(contract: Path) -> Path:
@@ -31,11 +30,11 @@ def make_keys(path: Path) -> Path:
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-    beside = public_path(path)
+    beside, rule = public_path(path), "must be a new file: a key is never replaced"
     for place in (path, beside):
         require_writable(place)
         if place.exists():
-            raise InvalidValue("key", "must be a new file: a key is never replaced", place)
+            raise InvalidValue("key", rule, place)
     key = Ed25519PrivateKey.generate()
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
@@ -43,9 +42,13 @@ def make_keys(path: Path) -> Path:
     public = key.public_key().public_bytes(
         serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
     )
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(private)
-    write_together({beside: public})
+    write_new(path, private, "key", rule)
+    try:
+        write_together({beside: public})
+    except BaseException:
+        for place in (path, beside):  # neither without the other
+            place.unlink(missing_ok=True)
+        raise
     return beside
 
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from bonafed import checks
 from bonafed.checks import Floats, finite_or_none
-from bonafed.errors import InvalidValue, UnreadableFile
+from bonafed.errors import InvalidValue
 from bonafed.mechanisms.faithful.bounds import (
     Population,
     best_manipulation,
@@ -32,8 +32,10 @@ from bonafed.mechanisms.faithful.bounds import (
     payment_upper_bound,
 )
 from bonafed.mechanisms.faithful.clusters import cluster_count
+from bonafed.reports import read_matrix
 from bonafed.sections import Section, key, text
 from bonafed.shown import Cell, Column, Document, Table
+from bonafed.spelling import whole_numeral
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -106,10 +108,7 @@ class PopulationOptions(Section):
         if self.shares is None:
             own = np.eye(self.classes)[np.arange(agents) % self.classes]
             return np.asarray((1 - self.delta) / self.classes + self.delta * own)
-        try:
-            rows = np.loadtxt(self.shares, delimiter=",", ndmin=2)
-        except (OSError, ValueError) as error:
-            raise UnreadableFile(self.shares, f"must be rows of numbers ({error})") from error
+        rows = read_matrix(self.shares)
         if rows.shape[0] != agents:
             raise InvalidValue("shares", f"must have {agents} rows, one per agent", rows.shape[0])
         wrong = ~((rows >= 0).all(1) & (np.abs(rows.sum(1) - 1) <= 1e-9))
@@ -178,7 +177,9 @@ def _bars(title: str, choices: dict[str, float]) -> Figure:
 
 def _groups(name: str, value: object) -> str:
     members = [group.replace(",", " ").split() for group in text(name, value).split("/")]
-    if not all(group and all(agent.isdecimal() for agent in group) for group in members):
+    if not all(
+        group and all(agent.isascii() and agent.isdecimal() for agent in group) for group in members
+    ):
         raise InvalidValue(name, "must be groups of agents such as 0,1/2,3", repr(value))
     return str(value)
 
@@ -223,7 +224,7 @@ def federate(options: GroupOptions) -> Document:
 
 
 def _parse_groups(words: str) -> list[list[int]]:
-    return [[int(k) for k in group.replace(",", " ").split()] for group in words.split("/")]
+    return [[whole_numeral(k) for k in group.replace(",", " ").split()] for group in words.split("/")]
 
 
 def _alike(population: Population) -> list[list[int]]:
@@ -283,7 +284,8 @@ def manipulation(options: AgentOptions) -> Document:
         lines = {"plain averaging": y, "alone": np.full(x.size, float(alone[k]))}
         title = f"What agent {k} gains by exaggerating"
         labels = ("factor of the reported gradient", "risk bound (loss)")
-        return curve_figure(title, x, lines, labels, None if math.isinf(mine) else mine, log_x=True)
+        at = None if math.isinf(mine) else mine
+        return curve_figure(title, x, lines, labels, at, mark="best factor", log_x=True)
 
     return Document((advice, table), data, draw)
 
@@ -336,8 +338,9 @@ def clusters(options: ClusterOptions) -> Document:
         y = np.array([count(float(epsilon)) for epsilon in x], dtype=np.float64)
         labels = ("distance from VCG payments (loss)", "clusters")
         return curve_figure(
-            "Clusters that payments need", x, {"clusters": y}, labels, options.epsilon, log_x=True
-        )
+            "Clusters that payments need", x, {"clusters": y}, labels, options.epsilon, mark="epsilon",
+            log_x=True,
+        )  # fmt: skip
 
     return Document((advice, table), data, draw)
 
@@ -418,7 +421,8 @@ def privacy_tradeoff(options: PrivacyOptions) -> Document:
         }
         labels = ("epsilon", "off by (loss)")
         return curve_figure(
-            "What privacy costs", np.array(epsilons), lines, labels, options.epsilon, log_x=True, log_y=True
-        )
+            "What privacy costs", np.array(epsilons), lines, labels, options.epsilon, mark="epsilon",
+            log_x=True, log_y=True,
+        )  # fmt: skip
 
     return Document((advice, table), data, draw)

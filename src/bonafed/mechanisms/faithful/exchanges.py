@@ -7,7 +7,7 @@ An exchange is one message to every agent and its answer.
     payments    all W_k = argmin f_-k at once, one message to agent j with the models of all k != j, warm:
                 every agent's reports of the training are kept, so that of every f_-k the gradient at w and
                 the curvature pairs are known before the first of these exchanges; until
-                |grad f_-k(W_k)|^2/(2 (1 - p_k) mu p_k) <= epsilon/2
+                |grad f_-k(W_k)|^2/(2 (1 - p_k) mu p_k) <= epsilon/2, and one step at least
     the way     one exchange: slopes on the way from every W_k to w (`segment`), whose integral is
                 P_k p_k = f_-k(w) - f_-k(W_k), certified to epsilon p_k/2 by as many nodes as that needs
 
@@ -81,6 +81,7 @@ class Standing:
     log: Log | None = None
     search: Search | None = None  # of the training
     payments: tuple[Search, ...] = ()  # of each member, once training has ended
+    searched: int = 0  # exchanges of these searches
     said: Floats | None = None  # (payments, K, P) reports at the best models of the payments, where heard
     bad_reports: tuple[BadReport, ...] = ()
     ending: Ending | None = None
@@ -232,7 +233,7 @@ class Exchanges:
             mix[k] = 0.0
             searches.append(at.log.search(mix, place))
         said = np.repeat(at.log.reports[[place]], len(members), axis=0)
-        return replace(at, payments=tuple(searches), said=said)
+        return replace(at, payments=tuple(searches), searched=0, said=said)
 
     def _residuals(self, at: Standing, part: Agreed) -> Floats:
         """(k,) what is left of each payment at most, in units of loss."""
@@ -241,9 +242,12 @@ class Exchanges:
         return np.asarray(squares / (2 * (1 - p) * part.regulariser * p))
 
     def _open(self, at: Standing) -> Ints:
-        """The payments whose model is not found yet, by their places."""
-        part = self._part(self.members(at))
-        return np.flatnonzero(self._residuals(at, part) > self.epsilon / 2)
+        """The payments whose model is not found yet, by their places; one step is always taken.
+
+        Without it, everybody whose payment is below epsilon would owe nothing.
+        """
+        residuals = self._residuals(at, self._part(self.members(at)))
+        return np.flatnonzero(residuals > (self.epsilon / 2 if at.searched else 0.0))
 
     def _search_payments(self, at: Standing) -> Standing:
         members, where = self.members(at), f"exchange {at.exchanges + 1} (payments)"
@@ -267,7 +271,9 @@ class Exchanges:
             if searches[i].best_model is not at.payments[i].best_model:
                 best = own[int(np.argmin((sums[own] ** 2).sum(1)))]
                 _remember(said[i], heard, int(best))
-        return replace(at, exchanges=at.exchanges + 1, payments=tuple(searches), said=said)
+        return replace(
+            at, exchanges=at.exchanges + 1, payments=tuple(searches), searched=at.searched + 1, said=said
+        )
 
     # the way ----------------------------------------------------------------------------------------------
 
@@ -340,7 +346,7 @@ class Exchanges:
         error = nodes.error(slopes, bend) / owing
         models = np.stack([search.best_model for search in at.payments])
         amount = np.maximum(values[:count], 0.0)  # as no exact payment is negative
-        payments = Payments(amount, self._residuals(at, part), models, at.exchanges - at.training)
+        payments = Payments(amount, self._residuals(at, part), models, at.searched)
         if at.bad_reports:
             payments = for_all(payments, members, self.problem.agents, nothing=0.0)
         training_error = at.search.norm**2 / (2 * part.regulariser)

@@ -22,7 +22,7 @@ def cheating_figure(curve: Curve, attempts: Sequence[Attempt], title: str) -> Fi
 
     Lines are fixed points of training (`curve`), dots runs of the gradient protocol (`attempts`).
     """
-    others = [a for a in attempts if a.factor is None or a.factor <= 0]
+    others = [a for a in attempts if not _has_place(a, curve)]
     figure = sheet(10, max(4.2, 0.9 + 0.28 * len(others)))
     left, right = figure.subplots(1, 2, width_ratios=(1.15, 1))
     figure.suptitle(title, fontsize=11)
@@ -31,10 +31,15 @@ def cheating_figure(curve: Curve, attempts: Sequence[Attempt], title: str) -> Fi
     return figure
 
 
+def _has_place(attempt: Attempt, curve: Curve) -> bool:
+    """Whether it is a multiple within the range of the curve."""
+    return attempt.factor is not None and curve.factor[0] <= attempt.factor <= curve.factor[-1]
+
+
 def _draw_factors(axes: Axes, curve: Curve, attempts: Sequence[Attempt]) -> None:
     low, high = float(curve.factor[0]), float(curve.factor[-1])
     dots = [a for a in attempts if np.isfinite(a.gain)]
-    places = [np.nan if a.factor is None or not low <= a.factor <= high else a.factor for a in dots]
+    places = [a.factor if a.factor is not None and _has_place(a, curve) else np.nan for a in dots]
     axes.axhline(0, color=GREY, lw=0.8)
     axes.axvline(1, color=GREY, lw=0.8, ls=":")
     axes.plot(curve.factor, curve.gain_unpaid, color=RED, lw=2, ls="--", label="without payments (FedAvg)")
@@ -45,12 +50,11 @@ def _draw_factors(axes: Axes, curve: Curve, attempts: Sequence[Attempt]) -> None
     axes.xaxis.set_major_locator(FixedLocator([x for x in _TICKS if low <= x <= high]))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
-    points = [
-        *zip(curve.gain, curve.factor, strict=True),
-        *((a.gain, x) for a, x in zip(dots, places, strict=True)),
-    ]
-    best = max((gain, factor) for gain, factor in points if np.isfinite(factor))[1]
-    axes.set_title(f"Multiples of its gradient: {best:.3g} is best", fontsize=10)
+    paying = [a for a in attempts if a.pays and a.factor is not None and a.factor > 0]
+    verdict = "none pays"  # as the table says: a gain counts above what the certificate allows
+    if paying:
+        verdict = f"{max(paying, key=lambda a: a.gain).factor:.3g} is best"
+    axes.set_title(f"Multiples of its gradient: {verdict}", fontsize=10)
     axes.legend(frameon=False, fontsize=8, loc="upper left")
 
 
@@ -63,7 +67,7 @@ def _draw_others(axes: Axes, attempts: Sequence[Attempt]) -> None:
     ):
         widths = np.where(np.isfinite(gains), gains, 0.0)
         bars = axes.barh(place + shift, widths, height=0.36, color=colour)
-        texts = [f"{round(x, 3) + 0.0:+.3f}" if np.isfinite(x) else "diverges" for x in gains]
+        texts = [f"{round(x, 4) + 0.0:+.4f}" if np.isfinite(x) else "diverges" for x in gains]
         axes.bar_label(bars, texts, padding=3, fontsize=7)
     axes.axvline(0, color=GREY, lw=0.8)
     axes.margins(x=0.2)
@@ -109,18 +113,19 @@ def choices_figure(title: str, choices: dict[str, float], label: str) -> Figure:
 
 def curve_figure(
     title: str, x: Floats, lines: dict[str, Floats], labels: tuple[str, str], at: float | None = None,
-    *, log_x: bool = False, log_y: bool = False,
+    *, mark: str, log_x: bool = False, log_y: bool = False,
 ) -> Figure:  # fmt: skip
-    """Lines over a choice, which is marked."""
+    """Lines over a choice, which is marked, and what the mark is."""
     figure = sheet(6.4, 4.0)
     axes = figure.subplots()
     for (name, y), colour in zip(lines.items(), (BLUE, RED, GREY), strict=False):
         axes.plot(x, y, color=colour, lw=2, label=name)
     if at is not None:
-        axes.axvline(at, color=GREY, lw=0.8, ls=":")
+        axes.axvline(at, color="black", lw=0.8, ls=":", label=f"{mark}, {at:.4g}")
     axes.set(xlabel=labels[0], ylabel=labels[1], title=title)
     if log_x:
         axes.set_xscale("log")
+        axes.xaxis.set_major_formatter("{x:g}")
     if log_y:
         axes.set_yscale("log")
     axes.legend(frameon=False, fontsize=8)

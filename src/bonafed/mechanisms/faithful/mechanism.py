@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.checks import Floats, finite_or_none
-from bonafed.economics.claims import Statement
+from bonafed.economics.claims import Statement, within_error
 from bonafed.economics.money import charged
 from bonafed.errors import InvalidValue, MissingValue
 from bonafed.learning.federation import (
@@ -378,7 +378,8 @@ class FaithfulLearning(Answers):
         return Statement(
             "faithful", names, charged(settlement.payment, DECIMALS), unit="loss", decimals=DECIMALS,
             columns=columns_of(settlement, self.problem.weights), forms=FORMS, totals=totals,
-            findings=settlement.checks, notes=(*notes, *self._notes()),
+            findings=settlement.checks,
+            notes=(*notes, *within_error(names, settlement.payment, settlement.error), *self._notes()),
             facts={
                 "payments": settlement.payment.tolist(), "payment_steps": outcome.payments.steps,
                 "certified_error": error, "integration_error": outcome.integration_error,

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.checks import Floats
-from bonafed.economics.claims import Finding, Statement
+from bonafed.economics.claims import Finding, Statement, within_error
 from bonafed.economics.money import charged
 from bonafed.errors import InvalidValue
 from bonafed.learning.federation import Federation, Need, Objective, Question, Roster
@@ -99,6 +99,7 @@ class PrivateLearning(Answers):
     clusters: Clusters
     notes: tuple[str, ...]
     plan_warnings: tuple[str, ...] = ()  # to be shown before the first round
+    payment_error: Floats | None = None  # (K,) what payments are expected to be off by; None: not planned
     judges: Judges | None = None
 
     @classmethod
@@ -117,7 +118,7 @@ class PrivateLearning(Answers):
             np.asarray(members.sizes, dtype=np.float64), weights_of(section, members), groups,
             section.regulariser, promise.clip, parameters, members.classes,
         )  # fmt: skip
-        notes, warnings = [], []
+        notes, warnings, expected = [], [], None
         with named("privacy", alpha="epsilon", beta="delta"):
             variant: PrivateVariant = "printed" if section.variant == "printed" else "corrected"
             if variant == "corrected":
@@ -130,6 +131,7 @@ class PrivateLearning(Answers):
                 config = replace(config, privacy=replace(promise, split=plan.split))
                 warning = plan_warning(facts, plan, alpha=promise.epsilon, beta=promise.delta)
                 warnings += [] if warning is None else [warning]
+                expected = plan.payment_error
                 notes.append(
                     f"payments are expected to be off by about {plan.payment_error.max():.2g} in units of "
                     f"loss, the shared model's loss by {plan.model_error:.2g}, after {plan.training_steps} "
@@ -153,7 +155,9 @@ class PrivateLearning(Answers):
             notes.append("payments by clusters may sum to less than zero; one cluster per agent is safe")
         if promise.noise == "reproducible":
             notes.append(REPRODUCIBLE)
-        return cls(config, members, course, groups, (*notes, *warnings), tuple(warnings))
+        return cls(
+            config, members, course, groups, (*notes, *warnings), tuple(warnings), payment_error=expected
+        )
 
     @property
     def rounds(self) -> int:
@@ -243,7 +247,7 @@ class PrivateLearning(Answers):
                 "delta": outcome.beta,
                 "adjacency": REPLACE,
             },
-            findings=checks, notes=self.notes,
+            findings=checks, notes=(*self.notes, *self._noisy(outcome.payments)),
             facts={
                 "payments": outcome.payments.tolist(), "payment_steps": outcome.payment_steps,
                 "epsilon": max(epsilon), "delta": outcome.beta,
@@ -251,6 +255,12 @@ class PrivateLearning(Answers):
                 "releases": _releases(outcome.ledger, names),
             },
         )  # fmt: skip
+
+    def _noisy(self, payments: Floats) -> list[str]:
+        """Whose payment is no larger than the noise in it."""
+        if self.payment_error is None:
+            return []
+        return within_error(self.members.names, payments, self.payment_error, "expected to have")
 
     def simulation(self, state: PrivateState, federation: Federation) -> JSONObject | None:
         """Losses of private samples, which nobody but a simulation may know."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from bonafed import checks
 from bonafed.checks import finite_or_none
-from bonafed.economics.claims import Finding, all_hold, findings_table
+from bonafed.economics.claims import Finding, all_hold, findings_table, within_error
 from bonafed.errors import InvalidValue
 from bonafed.randomness import FaithfulAudit, numbered_generator
 from bonafed.sections import Section, key, one_of, word
@@ -139,7 +139,7 @@ def _agents(agent: str | None, count: int) -> list[int]:
         return [min(_AGENT, count - 1)]
     if agent == "all":
         return list(range(count))
-    if not agent.isdecimal() or int(agent) >= count:
+    if not (agent.isascii() and agent.isdecimal() and len(agent) < 10) or int(agent) >= count:
         raise InvalidValue("agent", f"must be in 0..{count - 1}, or all", agent)
     return [int(agent)]
 
@@ -293,7 +293,7 @@ def _attempts_table(case: Case, attempts: Sequence[Attempt]) -> Table:
 def _best_table(attempts: Sequence[Attempt], pairs: Sequence[Collusion]) -> Table:
     columns = (
         Column("agent"), Column("here", left=True), Column("gain"), Column("allowed", ".4f"),
-        Column("FedAvg", left=True), Column("gain"), Column("best partner"), Column("gain together"),
+        Column("FedAvg", left=True), Column("FedAvg gain"), Column("best partner"), Column("gain together"),
     )  # fmt: skip
     rows: list[tuple[Cell, ...]] = []
     for pair in pairs:
@@ -328,6 +328,7 @@ def _notes(case: Case, attempts: Sequence[Attempt]) -> list[str]:
     notes = [_NOTES[case.terms.variant]] if case.terms.variant in _NOTES else []
     if case.truth is None:  # else there is a table of them
         notes += [f"Agent {a.agent}, {a.name}: {a.end}." for a in attempts if a.end]
+    notes += _within_error(case, sorted({a.agent for a in attempts}))
     if case.terms.variant != "fedavg":
         notes.append(_SILENCE)
     own, k = alone(case), attempts[0].agent
@@ -338,6 +339,15 @@ def _notes(case: Case, attempts: Sequence[Attempt]) -> list[str]:
         "federation adds shows on fresh samples."
     )
     return notes
+
+
+def _within_error(case: Case, agents: Sequence[int]) -> list[str]:
+    """Of these agents, whose payment for the truth is no larger than what it may be off by."""
+    errors = [case.terms.epsilon + max(charge.above, charge.below, 0.0) for charge in case.honest]
+    small = within_error(
+        [str(k) for k in agents], [case.honest[k].amount for k in agents], [errors[k] for k in agents]
+    )
+    return [f"For the truth, {note}." for note in small]
 
 
 def _signed(gain: float) -> str:

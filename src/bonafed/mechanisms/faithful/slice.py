@@ -63,6 +63,11 @@ def _defaults(name: str, tables: Mapping[str, Any]) -> Mapping[str, Any]:
     return table
 
 
+def _unit(config: Config) -> str:
+    """What one round of a run is; its config is resolved."""
+    return "exchange" if own_section(config).variant == "exchanges" else "gradient step"
+
+
 SLICE = Slice(
     name="faithful",
     make=_make,
@@ -72,6 +77,7 @@ SLICE = Slice(
     training=None,
     run=FaithfulRun,
     check=check,
+    unit=_unit,
     defaults=_defaults,
     claims=("efficiency", "faithfulness", "participation", "budget balance"),
     audit=_audit,

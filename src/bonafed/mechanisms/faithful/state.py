@@ -83,7 +83,8 @@ def standing_from(arrays: Arrays) -> Standing:
     training = _searches(arrays, "training")
     return Standing(
         arrays["model"], int(arrays["exchanges"]), int(arrays["training"]), log,
-        training[0] if training else None, tuple(_searches(arrays, "payments")), arrays.get("said"),
+        training[0] if training else None, tuple(_searches(arrays, "payments")), int(arrays["searched"]),
+        arrays.get("said"),
         _read_bad_reports(arrays), _ending(arrays), bool(arrays["done"]),
     )  # fmt: skip
 
@@ -95,7 +96,7 @@ def _of_progress(at: Progress) -> _Written:
 
 def _of_standing(at: Standing) -> _Written:
     arrays: _Written = {"exchanges": np.array(at.exchanges), "training": np.array(at.training)}
-    arrays["done"] = np.array(at.done)
+    arrays |= {"searched": np.array(at.searched), "done": np.array(at.done)}
     if at.log is not None:
         arrays |= {
             "log_models": at.log.models, "log_reports": at.log.reports, "log_origins": at.log.origins,

@@ -17,9 +17,11 @@ from numpy.typing import ArrayLike
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
+from bonafed.learning.sections import NoiseAt
 from bonafed.mechanisms.jsam.capped import CappedLadder, checked_cap
 from bonafed.mechanisms.jsam.inner import inner
 from bonafed.mechanisms.jsam.ladder import best_threshold
+from bonafed.mechanisms.jsam.on_sum import SumLadder
 
 Variant = Literal["exact", "printed"]
 
@@ -50,6 +52,7 @@ def allocate(
     *,
     grid: float = 1e-4,
     max_epsilon: ArrayLike | None = None,
+    noise_at: NoiseAt = "client",
 ) -> Plan:
     """The optimal plan for given virtual costs, in time O(N log N).
 
@@ -57,6 +60,7 @@ def allocate(
     Algorithm 1 as printed, with Q restored and p_h on a grid; it needs increasing virtual costs.
     With `max_epsilon`, one cap for all or one per client, the plan is the best of a set of selections that
     does not depend on the costs (`capped.py`); `least_objective` bounds how much better a plan could be.
+    With `noise_at="sum"` the noise that trains is added once to the sum (`on_sum.py`).
 
     >>> plan = allocate([0.24, 0.7, 1.0, 1.42, 1.86], eta=1, noise_scale=1)
     >>> plan.threshold, plan.selection, round(plan.objective, 6)
@@ -64,6 +68,8 @@ def allocate(
     """
     v, weight, scale = checked(virtual_costs, eta, noise_scale)
     checks.literal("variant", variant, Variant)
+    if checks.literal("noise_at", noise_at, NoiseAt) == "sum":
+        return _on_sum(v, weight, scale, variant, max_epsilon)
     if max_epsilon is not None:
         if variant == "printed":
             raise InvalidValue("max_epsilon", "must not be given for the printed variant", max_epsilon)
@@ -74,6 +80,19 @@ def allocate(
         return algorithm_1(v, weight, scale, grid)
     h, _, _ = best_threshold(np.sort(v), weight, scale)
     return threshold_plan(v, h, weight, scale)
+
+
+def _on_sum(
+    v: Floats, eta: float, noise_scale: float, variant: Variant, max_epsilon: ArrayLike | None
+) -> Plan:
+    if variant != "exact":
+        raise InvalidValue("variant", 'must be "exact" with noise_at = "sum"', repr(variant))
+    cap = None if max_epsilon is None else checked_cap(max_epsilon, v.size)
+    if not (cap is None or isinstance(cap, float)):
+        rule = 'must be one for all clients with noise_at = "sum"'
+        raise InvalidValue("max_epsilon", rule, f"{cap.size}")
+    best = SumLadder(v, eta, noise_scale, cap)
+    return bought(best.selection, best.privacy, v, best.objective, best.distance, eta, noise_scale)
 
 
 def checked(virtual_costs: ArrayLike, eta: float, noise_scale: float) -> tuple[Floats, float, float]:

@@ -23,7 +23,7 @@ from bonafed.mechanisms.jsam.options import (
     spelled_prior,
 )
 from bonafed.mechanisms.jsam.payments import JsamMechanism
-from bonafed.mechanisms.jsam.rules import Cheapest, unbiased
+from bonafed.mechanisms.jsam.rules import Cheapest, Jsam, Rule, unbiased
 from bonafed.mechanisms.jsam.schemes import draw_costs
 from bonafed.mechanisms.protocol import Command
 from bonafed.reports import read_reports
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 Variant = Literal["corrected", "printed", "printed-integral", "usbm", "fsbm", "pay-as-bid", "clipped"]
 _CAPPED = ("corrected", "usbm", "fsbm", "clipped")  # variants that can have a cap
+_ON_SUM = ("corrected", "usbm", "fsbm", "pay-as-bid")  # variants that can have noise on the sum
 _CLAIMS: tuple[Claim, ...] = ("truthful", "individually rational", "monotone", "feasible")
 _GRID = 0.05  # step of p_h in the printed algorithm
 # With these the default profiles have thresholds from 1 to 3, and Algorithm 1 misses the optimum for some.
@@ -96,6 +97,12 @@ class AuditOptions(NoiseOptions):
                 raise MissingValue("--max-epsilon", "is required with --variant clipped")
             rule = "must be one number with --variant clipped"
             raise InvalidValue("--max-epsilon", rule, self.max_epsilon)
+        if self.noise_at == "sum":
+            if self.variant not in _ON_SUM:
+                raise InvalidValue("--variant", "must not be given with --noise-at sum", self.variant)
+            if isinstance(self.max_epsilon, Path) and self.variant == "corrected":
+                rule = "must be one number with --noise-at sum"
+                raise InvalidValue("--max-epsilon", rule, self.max_epsilon)
         if self.members is not None and self.variant != "fsbm":
             raise InvalidValue("--members", "must not be given without --variant fsbm", self.members)
         if self.grid is not None and not self.variant.startswith("printed"):
@@ -123,15 +130,18 @@ class AuditOptions(NoiseOptions):
         if self.variant == "printed-integral":
             return PrintedMechanism(prior, eta, scale, step, "integral")
         if self.variant == "pay-as-bid":
-            return PayAsBid(prior, eta, scale)
+            return PayAsBid(prior, eta, scale, self.noise_at)
         if self.variant == "usbm":
-            return JsamMechanism(prior, eta, scale, unbiased(clients), caps)
+            return JsamMechanism(prior, eta, scale, self._placed(unbiased(clients)), caps)
         if self.variant == "fsbm":
             members = max(1, clients // 2) if self.members is None else self.members
             if members > clients:
                 raise InvalidValue("members", f"must be at most the number of clients, {clients}", members)
-            return JsamMechanism(prior, eta, scale, Cheapest(members), caps)
-        return JsamMechanism(prior, eta, scale, max_epsilon=caps)
+            return JsamMechanism(prior, eta, scale, self._placed(Cheapest(members)), caps)
+        return JsamMechanism(prior, eta, scale, self._placed(Jsam()), caps)
+
+    def _placed(self, rule: Rule) -> Rule:
+        return rule.on_sum() if self.noise_at == "sum" else rule
 
 
 def attack(options: AuditOptions) -> Document:
@@ -142,7 +152,7 @@ def attack(options: AuditOptions) -> Document:
     report = audit(
         mechanism, options.prior.low, options.prior.high, profiles=profiles, claims=_CLAIMS,
         points=options.points, quantity_limit=np.inf if caps is None else float(np.max(caps)),
-        unit="over the run",
+        unit="over the run", names=names,
     )  # fmt: skip
     name = f"privacy compensation ({options.variant})"
     note = _NOTES.get(options.variant)
@@ -154,19 +164,25 @@ def attack(options: AuditOptions) -> Document:
     table = findings_table(f"Audit of {name}", report.findings)
 
     def draw() -> Figure:
-        return _lies(mechanism, options.prior, profiles, report, name)
+        return _lies(mechanism, options.prior, names, profiles, report, name)
 
     blocks = (table,) if note is None else (table, note)
     return Document(blocks, data if note is None else {**data, "note": note}, draw, holds=report.passed)
 
 
 def _lies(
-    mechanism: RespondingLike, prior: Prior, profiles: list[Floats], report: AuditReport, name: str
+    mechanism: RespondingLike,
+    prior: Prior,
+    names: tuple[str, ...],
+    profiles: list[Floats],
+    report: AuditReport,
+    name: str,
 ) -> Figure:
     """The lies of the client of the witness, or of the first one."""
     from bonafed.mechanisms.lies_figure import lie_figure
 
-    witness = report["truthful"].witness
+    finding = report["truthful"]
+    witness = finding.witness
     client, others = 0, profiles[0]
     if witness is not None and witness.client is not None and witness.others is not None:
         client, others = witness.client, np.array(witness.others)
@@ -175,8 +191,8 @@ def _lies(
         epsilon, payment = mechanism.respond(others, client, costs)
     # Who understates a high cost may lose far more than anyone is paid: not of interest.
     reach = float(payment[np.isfinite(payment)].max(initial=0.0))
-    title = f"{name}, client {client}"
-    return lie_figure(costs, epsilon, payment, title, "over the run", reach, witness)
+    title = f"{name}, client {names[client]}"
+    return lie_figure(costs, epsilon, payment, title, finding, "over the run", reach)
 
 
 ATTACK = Command(

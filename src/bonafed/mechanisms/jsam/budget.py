@@ -24,10 +24,12 @@ from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.economics.priors import Prior
 from bonafed.errors import InvalidValue, NoSolution
+from bonafed.learning.sections import NoiseAt
 from bonafed.mechanisms.jsam.allocation import allocate
 from bonafed.mechanisms.jsam.complete import complete_information
 from bonafed.mechanisms.jsam.inner import inner
 from bonafed.mechanisms.jsam.ladder import distance_of, spread_of
+from bonafed.mechanisms.jsam.on_sum import best_points, sorted_segments, weight_of
 from bonafed.mechanisms.jsam.payments import PrivacySettlement, capped_rule, settle, virtual_costs_of
 from bonafed.mechanisms.jsam.rules import Jsam, Rule
 
@@ -99,7 +101,7 @@ def eta_for_expected_budget(
     scale = checks.positive("noise_scale", noise_scale)
     choice = capped_rule(rule, max_epsilon)
     if isinstance(choice, Jsam) and choice.max_epsilon is None:
-        return optimal_weight(virtual, scale, money)
+        return optimal_weight(virtual, scale, money, choice.noise_at)
 
     def expected(eta: float) -> float:
         return float(np.mean([choice.plan(v, eta, scale).total for v in virtual]))
@@ -160,8 +162,12 @@ def _average_weight(expected: Callable[[float], float], money: float) -> float:
     return low
 
 
-def optimal_weight(virtual_costs: Floats, noise_scale: float, money: float) -> float:
+def optimal_weight(
+    virtual_costs: Floats, noise_scale: float, money: float, noise_at: NoiseAt = "client"
+) -> float:
     """The eta at which the optimal plans for draws (S, N) cost `money` on average, all h of all at once."""
+    if noise_at == "sum":
+        return _weight_on_sum(virtual_costs, noise_scale, money)
     n = virtual_costs.shape[1]
     w = np.cbrt(np.sort(virtual_costs, axis=1)) ** 2
     h = np.arange(1, n + 1)
@@ -175,25 +181,56 @@ def optimal_weight(virtual_costs: Floats, noise_scale: float, money: float) -> f
     return largest_weight(lambda eta: expected(eta) <= money)
 
 
-def known_weight(costs: Floats, noise_scale: float, money: float, max_epsilon: ArrayLike | None) -> float:
+def _weight_on_sum(virtual_costs: Floats, noise_scale: float, money: float) -> float:
+    """The same where noise is on the sum."""
+    costs = np.sort(virtual_costs, axis=1)
+    segments, draws = sorted_segments(costs), len(costs)
+    places = np.arange(costs.shape[1])
+
+    def expected(eta: float) -> float:
+        best = best_points(segments, eta, noise_scale, draws)
+        each = best.at(np.s_[:, None])
+        return float((each.level * weight_of(places, each, places.size) * costs).sum(1).mean())
+
+    return largest_weight(lambda eta: expected(eta) <= money)
+
+
+def known_weight(
+    costs: Floats,
+    noise_scale: float,
+    money: float,
+    max_epsilon: ArrayLike | None,
+    noise_at: NoiseAt = "client",
+) -> float:
     """The largest eta at which the plan for known costs stays within `money`."""
 
     def spend(eta: float) -> float:
-        return complete_information(costs, eta, noise_scale, max_epsilon=max_epsilon).spend
+        return complete_information(
+            costs, eta, noise_scale, max_epsilon=max_epsilon, noise_at=noise_at
+        ).spend
 
     return _weight(spend, money, max_epsilon)
 
 
 def known_expected_weight(
-    profiles: Floats, noise_scale: float, money: float, max_epsilon: ArrayLike | None
+    profiles: Floats,
+    noise_scale: float,
+    money: float,
+    max_epsilon: ArrayLike | None,
+    noise_at: NoiseAt = "client",
 ) -> float:
     """The eta at which plans for known costs, drawn (S, N), cost `money` on average."""
     if max_epsilon is None:
-        return optimal_weight(profiles, noise_scale, money)
+        return optimal_weight(profiles, noise_scale, money, noise_at)
 
     def expected(eta: float) -> float:
         return float(
-            np.mean([allocate(c, eta, noise_scale, max_epsilon=max_epsilon).total for c in profiles])
+            np.mean(
+                [
+                    allocate(c, eta, noise_scale, max_epsilon=max_epsilon, noise_at=noise_at).total
+                    for c in profiles
+                ]
+            )
         )
 
     return _average_weight(expected, money)

@@ -9,12 +9,18 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bonafed import checks
+from bonafed.learning.sections import NoiseAt
 from bonafed.mechanisms.jsam.allocation import allocate
 from bonafed.mechanisms.jsam.payments import PrivacySettlement
 
 
 def complete_information(
-    costs: ArrayLike, eta: float, noise_scale: float, *, max_epsilon: ArrayLike | None = None
+    costs: ArrayLike,
+    eta: float,
+    noise_scale: float,
+    *,
+    max_epsilon: ArrayLike | None = None,
+    noise_at: NoiseAt = "client",
 ) -> PrivacySettlement:
     """The optimal plan with costs in place of virtual costs; the payment is cost times epsilon.
 
@@ -23,6 +29,6 @@ def complete_information(
     [0.0, 0.0, 0.0, 0.0, 0.0]
     """
     c = checks.vector("costs", costs, sign="positive")
-    plan = allocate(c, eta, noise_scale, max_epsilon=max_epsilon)
+    plan = allocate(c, eta, noise_scale, max_epsilon=max_epsilon, noise_at=noise_at)
     everyone = np.ones(c.size, dtype=np.bool_)
     return PrivacySettlement(c, everyone, plan, c * plan.privacy, np.zeros(c.size))

@@ -36,9 +36,11 @@ from bonafed.checks import Floats
 from bonafed.economics.contracts import Allocation
 from bonafed.economics.priors import ContinuousPrior, Prior, Uniform
 from bonafed.errors import InvalidValue
+from bonafed.learning.sections import NoiseAt
 from bonafed.mechanisms.jsam.inner import inner
-from bonafed.mechanisms.jsam.ladder import Ints, ladder
+from bonafed.mechanisms.jsam.ladder import Ints
 from bonafed.mechanisms.jsam.payments import JsamMechanism, admit, lowest_cost
+from bonafed.mechanisms.jsam.rules import Jsam
 
 Rent = Literal["objective", "integral"]
 _SWEEP = 2000  # points among which jumps of epsilon are looked for
@@ -52,6 +54,7 @@ class PayAsBid:
     prior: Prior  # only its highest cost counts
     eta: float
     noise_scale: float
+    noise_at: NoiseAt = "client"
 
     def allocate(self, reports: ArrayLike) -> Allocation:
         """(n,) epsilon and payment."""
@@ -61,7 +64,8 @@ class PayAsBid:
         """(m,) epsilon and payment of one client for its reports `own`, the others' as they are."""
         case = _case(self.prior, reports, client, own)
         many = np.full(own.size, case.place)
-        epsilon = ladder(case.costs, self.eta, self.noise_scale).own(many, case.own).privacy
+        rule = Jsam(noise_at=self.noise_at)
+        epsilon = rule.own(case.costs, self.eta, self.noise_scale, many, case.own).privacy
         epsilon = np.where(case.inside, epsilon, 0.0)
         return epsilon, own * epsilon
 

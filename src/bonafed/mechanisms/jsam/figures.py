@@ -9,9 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from bonafed.checks import Floats
-from bonafed.style import BLUE, GREEN, GREY, RED, sheet
-
-_NAMED = 30  # clients that can have their name under a bar
+from bonafed.style import BLUE, GREEN, GREY, RED, name_clients, sheet
 
 
 def terms_figure(terms: Sequence[dict[str, Any]], with_payments: bool) -> Figure:
@@ -29,32 +27,40 @@ def terms_figure(terms: Sequence[dict[str, Any]], with_payments: bool) -> Figure
     axes[0].bar(place, column("selection"), width=0.8, color=BLUE)
     axes[0].axhline(1 / len(rows), color=GREY, ls=":", lw=1, label="everybody alike")
     axes[0].set(ylabel="probability of each draw", title="Who is selected")
-    axes[0].set_ylim(0, 1.2 * max(float(column("selection").max(initial=0.0)), 1 / len(rows)))
+    axes[0].set_ylim(0, 1.3 * max(float(column("selection").max(initial=0.0)), 1 / len(rows)))
     axes[0].legend(frameon=False, fontsize=8, loc="upper right")
     axes[1].bar(place, epsilon, width=0.8, color=GREEN)
     axes[1].set(ylabel="epsilon of the whole run", title="Whose privacy is bought")
     if with_payments:
-        payment = column("payment")
+        payment = column("amount" if "amount" in rows[0] else "payment")  # as the table has it
         axes[2].bar(place, payment, width=0.8, color=RED, alpha=0.4, label="payment")
         axes[2].bar(place, cost * epsilon, width=0.8, color=RED, label="report times epsilon")
         axes[2].set(ylabel="money for the whole run", title="What it pays")
-        axes[2].legend(frameon=False, fontsize=8)
+        axes[2].set_ylim(0, 1.3 * max(float(payment.max(initial=0.0)), 1e-9))  # room for the legend
+        axes[2].legend(frameon=False, fontsize=8, loc="upper right")
     for panel in axes:
-        panel.set_xlabel("client, in order of the report")
-        if len(names) <= _NAMED:
-            panel.set_xticks(place, names, rotation=60 if max(map(len, names)) > 2 else 0, fontsize=8)
+        name_clients(panel, names, "in order of the report")
     return figure
 
 
-def prospect_figure(cost: float, reports: Floats, utility: Floats) -> Figure:
-    """What is left for a participant by what it states; the truth is the top."""
+def prospect_figure(
+    cost: float, reports: Floats, utility: Floats, draws: int, cap: float | None = None
+) -> Figure:
+    """What is left for a participant by what it states, on average over so many draws of the others' costs;
+    the truth is the top. `cap` is that of the participant, where caps differ."""
     figure = sheet(5.6, 3.6)
     axes = figure.subplots()
     axes.plot(reports, utility, color=BLUE, lw=2)
     axes.axvline(cost, color=GREY, ls=":", label="the truth")
     axes.axhline(0.0, color="black", lw=0.6)
-    axes.set(xlabel="reported cost of a unit of epsilon", ylabel="mean money left over the run")
-    axes.set_title("What a report earns", loc="left")
+    axes.set(xlabel="reported cost of a unit of epsilon", ylabel=f"money left, mean of {draws:,} draws")
+    top = abs(float(utility.max())) or 1.0
+    if (
+        utility.min() < -top
+    ):  # who states almost nothing may lose far more than anyone earns: not of interest
+        axes.set_ylim(-top, 1.3 * top)
+    whose = "" if cap is None else f", epsilon {cap:g} at most"
+    axes.set_title(f"What a report earns{whose}", loc="left")
     axes.legend(frameon=False, fontsize=8)
     return figure
 

@@ -27,6 +27,7 @@ from numpy.typing import ArrayLike
 
 from bonafed import checks
 from bonafed.checks import Floats
+from bonafed.learning.sections import NoiseAt
 
 
 class Inner(NamedTuple):
@@ -41,8 +42,13 @@ def inner(eta: float, distance: ArrayLike, spread: ArrayLike, noise_scale: float
     away, w = np.broadcast_arrays(
         np.asarray(distance, dtype=np.float64), np.asarray(spread, dtype=np.float64)
     )
+    with np.errstate(over="ignore"):
+        return best_total(eta, away, math.sqrt(noise_scale) * (w * np.sqrt(w)))
+
+
+def best_total(eta: float, away: Floats, z: Floats) -> Inner:
+    """(3) for l = `away` and z, of one shape."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        z = math.sqrt(noise_scale) * (w * np.sqrt(w))
         u = _root(eta * away**2 / z)
         spend = np.sqrt(eta * z)
         root = np.sqrt(u)
@@ -79,8 +85,12 @@ def objective(
     eta: float,
     noise_scale: float,
     shares: ArrayLike | None = None,
+    noise_at: NoiseAt = "client",
 ) -> float:
-    """The objective of Problem 3, from its definition; `shares` is p^u, uniform if not given."""
+    """The objective of Problem 3, from its definition; `shares` is p^u, uniform if not given.
+
+    With noise on the sum its noise is the largest of p^2/epsilon^2 instead of their sum (theory B10).
+    """
     p = checks.vector("selection", selection)
     epsilon = checks.vector("privacy", privacy, length=p.size)
     v = checks.vector("virtual_costs", virtual_costs, length=p.size)
@@ -89,7 +99,8 @@ def objective(
     distance = float(np.abs(p - fair).sum())
     members = p > 0
     with np.errstate(divide="ignore", over="ignore"):
-        noise = scale * float(((p[members] / epsilon[members]) ** 2).sum())
+        each = (p[members] / epsilon[members]) ** 2
+        noise = scale * float(each.max() if noise_at == "sum" else each.sum())
     return weight * (distance + math.sqrt(distance**2 + noise)) + float(epsilon @ v)
 
 

@@ -167,6 +167,14 @@ class Moved:
         """The sum of the virtual costs of the first `count` of the changed list."""
         return self._first(self._base.cost_prefix, self._left, self._x, question, count)
 
+    def cost_at(self, question: Ints, place: Ints) -> Floats:
+        """The virtual cost at place 1, 2, ... of the changed list."""
+        mine, before = self.place[question], place - 1
+        other = np.where(before < mine, before, before - 1)  # its place among the others
+        other = other + (other >= self._from[question])
+        at = np.clip(other, 0, self._base.sorted_costs.size - 1)
+        return np.where(before == mine, self._x[question], self._base.sorted_costs[at])
+
     def _first(self, prefix: Floats, removed: Floats, own: Floats, question: Ints, count: Ints) -> Floats:
         place, taken_from = self.place[question], self._from[question]
         others = np.where(count <= place, count, count - 1)  # of the first, how many are others

@@ -11,6 +11,8 @@
     (5)  the round's change is the mean of what was received;
     (6)  payments are made once, before the first round. They buy the right to epsilon_k: a client that is
          never drawn releases nothing and is paid all the same.
+    (7)  with noise_at = "sum" nobody is drawn: whoever is selected takes part in every round with weight
+         p_k, and the sum carries the noise that is enough for each of them (theory B10).
 
 The schedule comes from the seed of the run, or from verifiable coins. "largest losses" asks every client
 for the loss of the first model on its records, in the first round, before anybody is drawn.
@@ -42,7 +44,7 @@ from bonafed.learning.federation import (
     Task,
 )
 from bonafed.learning.participation import Participation
-from bonafed.learning.sections import NoiseSource
+from bonafed.learning.sections import NoiseAt, NoiseSource
 from bonafed.learning.work import record_steps
 from bonafed.mechanisms.averaging import Account, Averaging, AveragingState
 from bonafed.mechanisms.contracts.canonical import require_same_coins
@@ -111,6 +113,11 @@ class BoughtPrivacy:
         return _section(self.config)
 
     @property
+    def noise_at(self) -> NoiseAt:
+        """Who adds noise."""
+        return cast(NoiseAt, self.section.noise_at)
+
+    @property
     def noise_scale(self) -> float:
         """Q."""
         return scale_of(self.noise, self.section.delta, self.config.local.rounds)
@@ -142,10 +149,11 @@ class BoughtPrivacy:
                 budget=_without_reserve(section, len(members)),
                 expected_budget=None if section.eta else section.expected_budget,
                 members=section.members, losses=losses, max_epsilon=section.caps(members),
+                noise_at=self.noise_at,
             )  # fmt: skip
         return JsamTerms(
             members.names, settlement, section.prior, section.clients_per_round, section.decimals,
-            section.expected_budget, section.budget,
+            section.expected_budget, section.budget, noise_at=self.noise_at,
         )  # fmt: skip
 
     def lottery(self, agreement: Agreement) -> Lottery | None:
@@ -154,7 +162,11 @@ class BoughtPrivacy:
         return _terms(agreement).lottery
 
     def participation(self, agreement: Agreement, round_number: int) -> Participation:
-        """(3), (5): each release is an equal share of the mean."""
+        """(3), (5): each release is an equal share of the mean; with noise on the sum, (7)."""
+        if self.noise_at == "sum":
+            weights = _terms(agreement).selection
+            selected = np.flatnonzero(weights)
+            return Participation(selected, weights[selected], is_mean=True)
         if agreement.coins is not None:
             who = agreement.coins.participants(round_number)
         else:
@@ -172,7 +184,7 @@ class BoughtPrivacy:
         section = self.section
         return Promise(
             _terms(agreement).epsilon, section.delta, section.clip,
-            noise=cast(NoiseSource, section.noise), table="jsam",
+            noise=cast(NoiseSource, section.noise), noise_at=self.noise_at, table="jsam",
         )  # fmt: skip
 
     def settle(self, account: Account) -> Statement:
@@ -267,7 +279,7 @@ def _contract(section: JsamSection, config: Config, members: Roster, noise: Nois
     contract = JsamContract(
         len(members), section.prior, section.eta or 1.0, noise, config.local.rounds, section.clip,
         section.delta, section.clients_per_round, cast(PublishedScheme, section.scheme), section.members,
-        by_name, section.expected_budget, section.decimals,
+        by_name, section.expected_budget, section.decimals, noise_at=cast(NoiseAt, section.noise_at),
     )  # fmt: skip
     if section.eta is not None:
         return contract
@@ -292,6 +304,7 @@ def _under(contract: Contract, config: Config, members: Roster) -> JsamContract:
     for name, due, here in (
         ("training.rounds", contract.rounds, config.local.rounds),
         ("partition.clients", contract.clients, len(members)),
+        ("jsam.noise_at", contract.noise_at, _section(config).noise_at),
     ):
         if due != here:
             raise InvalidValue(name, f"must be {due}, as in the published contract", here)

@@ -12,12 +12,14 @@ from bonafed.checks import Floats
 from bonafed.economics.priors import Prior
 from bonafed.economics.registry import PRIOR_FORMS, parse_prior
 from bonafed.errors import InvalidValue, MissingValue
+from bonafed.learning.sections import NOISE_AT, NoiseAt
 from bonafed.mechanisms.contracts.canonical import coin_commitment
 from bonafed.mechanisms.jsam.capped import checked_cap
 from bonafed.mechanisms.jsam.noise import Ingredients, Noise, scale_of
 from bonafed.mechanisms.jsam.section import caps_by_name
 from bonafed.reports import read_clients, read_one_per_client, read_reports
-from bonafed.sections import Section, key
+from bonafed.sections import Section, key, one_of
+from bonafed.spelling import numeral
 
 if TYPE_CHECKING:
     pass
@@ -41,7 +43,7 @@ def cap_or_file(name: str, value: object) -> float | Path:
     """A number, or a file with one per client."""
     if isinstance(value, str):
         try:
-            return checks.positive(name, float(value))
+            return checks.positive(name, numeral(value))
         except InvalidValue:
             raise
         except ValueError:
@@ -90,6 +92,8 @@ class NoiseOptions(Section):
         metavar="E",
         help="Most epsilon to buy from a client: a number, or a FILE.csv with one per client (public).",
     )
+
+    noise_at: NoiseAt = key(one_of(NoiseAt), "client", help=NOISE_AT)
 
     @property
     def _for_a_contract(self) -> bool:

@@ -56,6 +56,7 @@ class Prospect(Shown):
     reports: Floats  # (R,) reports tried
     utility: Floats  # (R,) mean of what is left for each of them
     draws: int = 0  # of the others' costs
+    lying: int = 0  # of these, draws in which it was let lie: those of `utility` and of the gains
 
     def document(self) -> Document:
         if not self.admitted:
@@ -74,7 +75,7 @@ class Prospect(Shown):
             caption = (
                 f"over {self.draws:,} draws of the others' costs; something is bought in "
                 f"{outlook.sale_probability:.0%} of them; {verdict}: the best of {self.reports.size:,}, "
-                f"{outlook.lie:.4g}, gains {outlook.gain:.1e} on average"
+                f"{outlook.lie:.4g}, gains {outlook.gain:.1e} on average over {self.lying:,} of them"
             )
             tables.append(Table(title, columns, rows, caption))
         pays = any(outlook.largest_gain > self._room for outlook in self.outlooks)
@@ -94,7 +95,8 @@ class Prospect(Shown):
     def _draw(self) -> Figure:
         from bonafed.mechanisms.jsam.figures import prospect_figure
 
-        return prospect_figure(self.cost, self.reports, self.utility)
+        cap = self.outlooks[-1].max_epsilon if len(self.outlooks) > 1 else None  # whose utility it is
+        return prospect_figure(self.cost, self.reports, self.utility, self.lying, cap)
 
 
 def prospect(contract: JsamContract, cost: float, seed: int = 0) -> Prospect:
@@ -121,7 +123,11 @@ def prospect(contract: JsamContract, cost: float, seed: int = 0) -> Prospect:
     for place in places:
         outlook, utility = _outlook(contract, caps, place, c, reports, others)
         outlooks.append(outlook)
-    return Prospect(c, True, tuple(outlooks), reports, utility, draws)
+    return Prospect(c, True, tuple(outlooks), reports, utility, draws, _lying(caps))
+
+
+def _lying(caps: float | Floats | None) -> int:
+    return _LYING if caps is None else _CAPPED_LYING
 
 
 def _outlook(
@@ -133,7 +139,7 @@ def _outlook(
     others: Floats,
 ) -> tuple[Outlook, Floats]:
     """Of the client at this place, and its mean utility for every report tried."""
-    mechanism, lying = contract.responding(caps), _LYING if caps is None else _CAPPED_LYING
+    mechanism, lying = contract.responding(caps), _lying(caps)
     own = np.array([cost])
     terms = np.array([mechanism.respond(costs, place, own) for costs in others])[:, :, 0]  # (S, 2)
     epsilon, payment = terms.T

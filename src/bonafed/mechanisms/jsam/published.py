@@ -12,6 +12,9 @@ What the file states, and nothing else, fixes the terms of every client for any 
     max_epsilon         most that is bought from a client, where there is a cap: one for all, or by name
     delta, rounds, clients_per_round, clip
                         what epsilon is for: the draws, the noise and the promise to every record
+    noise_at            "sum" where noise is added once to the sum, by a server that is trusted with single
+                        updates; everybody selected then takes part in every round, and there are no draws
+                        and no clients_per_round. Left out where every client adds its own
     decimals            digits after the point of an amount of money
     coins               the commitment to how who is drawn is decided, where the server made one
     example             terms of some clients if reports were the quantiles of the prior
@@ -47,6 +50,7 @@ from bonafed.economics.registry import field, prior_from_json
 from bonafed.economics.registry import prior as checked_prior
 from bonafed.errors import InvalidValue, MissingValue
 from bonafed.learning.federation import Question
+from bonafed.learning.sections import NoiseAt
 from bonafed.mechanisms.contracts.canonical import (
     canonical_bytes,
     coin_commitment,
@@ -116,6 +120,7 @@ class JsamContract(Shown):
     expected_budget: float | None = None  # money on average over the prior that eta was found for
     decimals: int = money.DECIMALS  # digits after the point of an amount
     coin_commitment: str | None = None  # SHA-256, in hex, of the secret that decides who is drawn
+    noise_at: NoiseAt = "client"  # "sum": noise is added once, by whom clients trust with their updates
     example_in_file: Example | None = dataclasses.field(default=None, repr=False)  # None: not read from one
 
     def __post_init__(self) -> None:
@@ -129,6 +134,7 @@ class JsamContract(Shown):
             "clients_per_round": checks.whole("clients_per_round", self.clients_per_round),
             "scheme": checks.one_of("scheme", self.scheme, PUBLISHED),
             "decimals": money.decimals("decimals", self.decimals),
+            "noise_at": checks.literal("noise_at", self.noise_at, NoiseAt),
         }
         if self.max_epsilon is not None:
             values["max_epsilon"] = cap("max_epsilon", self.max_epsilon)
@@ -149,6 +155,13 @@ class JsamContract(Shown):
         if isinstance(self.max_epsilon, Mapping) and len(self.max_epsilon) != self.clients:
             rule = f"must be one number, or {self.clients}, one per client"
             raise InvalidValue("max_epsilon", rule, len(self.max_epsilon))
+        if self.noise_at == "sum":
+            if self.coin_commitment is not None:
+                rule = 'must be left out with noise_at = "sum", where nobody is drawn'
+                raise InvalidValue("coins", rule, self.coin_commitment)
+            if isinstance(self.max_epsilon, Mapping) and self.scheme == "jsam":
+                rule = 'must be one for all clients with noise_at = "sum"'
+                raise InvalidValue("max_epsilon", rule, len(self.max_epsilon))
         _ = self.rule, self.noise_scale
 
     @cached_property
@@ -159,7 +172,7 @@ class JsamContract(Shown):
     @cached_property
     def rule(self) -> Rule:
         """Which plan, without a cap."""
-        return rule_of(self.scheme, self.clients, self.members)
+        return rule_of(self.scheme, self.clients, self.members, noise_at=self.noise_at)
 
     def caps(self, names: Sequence[str]) -> float | Floats | None:
         """Most that is bought from each of these clients."""
@@ -218,6 +231,9 @@ class JsamContract(Shown):
         if self.max_epsilon is not None:
             caps = self.max_epsilon
             data["max_epsilon"] = dict(caps) if isinstance(caps, Mapping) else caps
+        if self.noise_at == "sum":
+            data["noise_at"] = self.noise_at
+            del data["clients_per_round"]
         return data
 
     @cached_property
@@ -232,8 +248,8 @@ class JsamContract(Shown):
 
     @property
     def draws(self) -> int:
-        """Clients drawn in a round, with replacement."""
-        return self.clients_per_round
+        """Clients drawn in a round, with replacement; with noise on the sum, all take part."""
+        return self.clients if self.noise_at == "sum" else self.clients_per_round
 
     @property
     def question(self) -> Question:
@@ -258,6 +274,7 @@ class JsamContract(Shown):
         """
         if len(reports) != self.clients:
             raise InvalidValue("reports", f"must come from {self.clients} clients", len(reports))
+        checks.names("names in reports", reports)
         costs = {name: checks.non_negative(f"report of {name}", cost) for name, cost in reports.items()}
         names = sorted(costs, key=by_name)
         settlement = settle(
@@ -268,6 +285,7 @@ class JsamContract(Shown):
         return JsamTerms(
             tuple(costs), in_order(settlement, [place[name] for name in costs]), self.prior,
             self.clients_per_round, self.decimals, self.expected_budget, digest=self.digest,
+            noise_at=self.noise_at,
         )  # fmt: skip
 
     def verify(self) -> list[Finding]:
@@ -291,7 +309,9 @@ class JsamContract(Shown):
     def table(self) -> dict[str, Any]:
         """The table [jsam] of a run under this contract, from which the same contract follows."""
         caps, noise = self.max_epsilon, self.noise
+        drawn = {} if self.noise_at == "sum" else {"clients_per_round": self.clients_per_round}
         return {
+            **drawn,
             "prior": self.prior.to_json(),
             "clip": self.clip,
             "noise_scale": noise.to_json() if isinstance(noise, Ingredients) else noise,
@@ -300,11 +320,11 @@ class JsamContract(Shown):
             "budget": None,
             "expected_budget": self.expected_budget,
             "delta": self.delta,
-            "clients_per_round": self.clients_per_round,
             "scheme": self.scheme,
             "members": self.members,
             "max_epsilon": dict(caps) if isinstance(caps, Mapping) else caps,
             "decimals": self.decimals,
+            "noise_at": self.noise_at,
             "coins": coins_word(self.coin_commitment),
         }
 
@@ -324,6 +344,7 @@ def contract(
     scheme: PublishedScheme = "jsam",
     members: int | None = None,
     decimals: int = money.DECIMALS,
+    noise_at: NoiseAt = "client",
 ) -> JsamContract:
     """The contract to publish for a weight `eta` of the loss, or for an `expected_budget`: one of the two.
 
@@ -342,7 +363,7 @@ def contract(
     offer = JsamContract(
         clients, checked_prior("prior", prior), 1.0 if eta is None else eta,
         noise_of("noise_scale", noise_scale), rounds, clip, delta, clients_per_round, scheme, members,
-        max_epsilon, decimals=decimals,
+        max_epsilon, decimals=decimals, noise_at=noise_at,
     )  # fmt: skip
     return offer if expected_budget is None else publish(offer, expected_budget)
 
@@ -363,9 +384,15 @@ def contract_from_json(data: JSONObject) -> JsamContract:
     if kind != FORMAT:
         raise InvalidValue("contract.format", f"must be {FORMAT!r}", repr(kind)[:60])
     require_version(field(data, "version", "contract"), VERSION, "contract.version")
-    needed = ("clients", "eta", "rounds", "clip", "delta", "clients_per_round", "scheme", "decimals")
+    needed = ["clients", "eta", "rounds", "clip", "delta", "scheme", "decimals"]
+    if data.get("noise_at") != "sum":
+        needed.append("clients_per_round")
     values = {name: field(data, name, "contract") for name in needed}
-    optional = {name: data[name] for name in ("members", "max_epsilon", "expected_budget") if name in data}
+    optional = {
+        name: data[name]
+        for name in ("members", "max_epsilon", "expected_budget", "noise_at")
+        if name in data
+    }
     for name, value in optional.items():
         if value is None:
             raise InvalidValue(f"contract.{name}", "must be left out if there is none", "null")

@@ -116,6 +116,17 @@ class QuoteOptions(NoiseOptions):
         printed = self.variant if self.variant == "printed" else None
         at_most_one(shares=self.shares, fairness_floor=self.fairness_floor, variant=printed)
         self._agree_on_a_contract()
+        if self.noise_at == "sum":
+            refused = {
+                "--shares": self.shares,
+                "--fairness-floor": self.fairness_floor, "--variant": printed, "--coins": self.coins,
+            }  # fmt: skip
+            for name, value in refused.items():
+                if value is not None:
+                    raise InvalidValue(name, "must not be given with --noise-at sum", value)
+            if isinstance(self.max_epsilon, Path):
+                rule = "must be one number with --noise-at sum"
+                raise InvalidValue("--max-epsilon", rule, self.max_epsilon)
 
     def _agree_on_a_contract(self) -> None:
         if self.clip is None:
@@ -199,6 +210,7 @@ class QuoteOptions(NoiseOptions):
             len(request.names), self.prior, weight.eta, noise, self.rounds, self.clip, self.delta,
             self.clients_per_round, max_epsilon=each, expected_budget=self.expected_budget,
             decimals=self.decimals, coin_commitment=self.coins,
+            noise_at=self.noise_at,
         )  # fmt: skip
 
 
@@ -212,7 +224,9 @@ def quote(options: QuoteOptions) -> Document:
     caps = options.caps(tuple(costs))
     seed = options.seed if options.reports is None else None
     group = admit(reports, options.prior)
-    request = Quote(options.prior, tuple(costs), reports, group, options.scale(noise), seed, caps)
+    request = Quote(
+        options.prior, tuple(costs), reports, group, options.scale(noise), seed, caps, options.noise_at
+    )
     files: dict[str, bytes] = {}
     if plan is not None:
         assert options.eta is not None  # a sum of money is refused for plans
@@ -238,8 +252,9 @@ def _settled(options: QuoteOptions, request: Quote, noise: Noise) -> tuple[JSONO
     weight = _weight(options, request)
     contract = options.contract(request, noise, weight)
     settlement = settle(
-        request.reports, request.prior, weight.eta, request.noise_scale, max_epsilon=request.max_epsilon
-    )
+        request.reports, request.prior, weight.eta, request.noise_scale, rule=request.rule,
+        max_epsilon=request.max_epsilon,
+    )  # fmt: skip
     description = describe(request, weight, settlement, baselines, losses)
     if contract is None:
         return description, {}
@@ -253,13 +268,13 @@ def _weight(options: QuoteOptions, request: Quote) -> Weight:
     if options.budget is not None:
         budgeted = eta_for_budget(
             request.reports, request.prior, options.budget, request.noise_scale,
-            max_epsilon=request.max_epsilon,
+            rule=request.rule, max_epsilon=request.max_epsilon,
         )  # fmt: skip
         return Weight(budgeted.eta, "budget", options.budget)
     assert options.expected_budget is not None
     eta = schemes.expected_weight(
         request.prior, request.reports.size, options.expected_budget, request.noise_scale,
-        max_epsilon=request.max_epsilon,
+        rule=request.rule, max_epsilon=request.max_epsilon,
     )  # fmt: skip
     return Weight(eta, "expected budget", options.expected_budget, schemes.DRAWS)
 

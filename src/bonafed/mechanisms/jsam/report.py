@@ -9,9 +9,11 @@ import numpy as np
 
 from bonafed import checks
 from bonafed.checks import Floats
+from bonafed.economics.claims import within_error
 from bonafed.economics.priors import Prior
 from bonafed.economics.registry import prior_in_words
 from bonafed.errors import InvalidValue
+from bonafed.learning.sections import NoiseAt
 from bonafed.mechanisms.jsam.allocation import Plan, allocate
 from bonafed.mechanisms.jsam.cap_bound import least_objective
 from bonafed.mechanisms.jsam.complete import complete_information
@@ -25,8 +27,10 @@ from bonafed.mechanisms.jsam.payments import (
     spread_out,
 )
 from bonafed.mechanisms.jsam.published import JsamContract
-from bonafed.mechanisms.jsam.rules import Cheapest, Rule, largest_losses, unbiased
+from bonafed.mechanisms.jsam.rules import Cheapest, Jsam, Rule, largest_losses, unbiased
 from bonafed.mechanisms.jsam.sizes import allocate_unequal
+from bonafed.mechanisms.jsam.terms import SELECTED, SELECTION
+from bonafed.mechanisms.promises import ON_SUM
 from bonafed.shown import Block, Column, Curve, Document, JSONObject, Sketch, Table, counted, pairs
 
 if TYPE_CHECKING:
@@ -48,6 +52,15 @@ _SCHEMES = {
 }
 
 
+_PROTECTED = {
+    "client": "You add noise to every gradient, from your own secret, so that no record of yours loses "
+    "more than the epsilon you sold, at this delta.",
+    "sum": "Noise is added once, to the sum of all gradients of a round, so that no record of yours loses "
+    "more than the epsilon you sold, at this delta, to anybody who sees models or sums. Whoever adds it "
+    "sees your gradients without noise: you trust the server with them.",
+}
+
+
 def contract_document(contract: JsamContract) -> Document:
     """What a participant signs."""
     cap = contract.max_epsilon
@@ -56,7 +69,9 @@ def contract_document(contract: JsamContract) -> Document:
         ("prior", prior_in_words(contract.prior)),
         ("highest cost admitted", f"{contract.prior.high:.10g} per unit of epsilon"),
         ("rounds", f"{contract.rounds:,}"),
-        ("draws per round", f"{contract.clients_per_round:,}, with replacement"),
+        ("draws per round", f"{contract.clients_per_round:,}, with replacement")
+        if contract.noise_at == "client"
+        else ("in a round", "everybody selected, with its weight"),
         ("who is selected", _SCHEMES[contract.scheme].format(members=contract.members)),
         ("weight of the loss eta", f"{contract.eta!r}"),
         ("noise scale Q", f"{contract.noise_scale!r}"),
@@ -83,12 +98,11 @@ def contract_document(contract: JsamContract) -> Document:
             tuple(zip(*contract.example, strict=True)),
         ),
         "You state what one unit of epsilon costs you. From all statements follow, by the numbers above "
-        "and nothing else, how likely you are to be drawn, the epsilon you sell over the whole run, and "
-        "one payment, made before the first round, also if you are never drawn. It is at least what you "
+        "and nothing else, how much you take part, the epsilon you sell over the whole run, and "
+        "one payment, made before the first round, also if you never take part. It is at least what you "
         "state times your epsilon, rounded up if need be. Whatever the others state, no statement leaves "
         "you with more than the truth. Whoever states more than the highest cost is not in the run.",
-        "You add noise to every gradient, from your own secret, so that no record of yours loses more than "
-        "the epsilon you sold, at this delta.",
+        _PROTECTED[contract.noise_at],
     ]
     if isinstance(cap, Mapping):
         columns = (Column("client", left=True), Column("epsilon at most"))
@@ -122,6 +136,12 @@ class Quote(NamedTuple):
     noise_scale: float  # Q
     seed: int | None  # of the reports, if they were drawn
     max_epsilon: float | Floats | None = None  # bought from a client, at most; one for all, or (n,)
+    noise_at: NoiseAt = "client"
+
+    @property
+    def rule(self) -> Rule:
+        """The optimum, without the cap."""
+        return Jsam(noise_at=self.noise_at)
 
     @property
     def caps_admitted(self) -> float | Floats | None:
@@ -161,13 +181,15 @@ def describe(
     """A quote with payments, and the baselines at the same weight."""
     plan = settlement.allocation
     utility = settlement.utility(request.reports)
+    common = _common(request, weight.eta, plan)
+    common["warnings"] += within_error(request.names, settlement.payment, settlement.payment_error)
     rows = _rows(request, plan)
     for k, row in enumerate(rows):
         row["payment"] = float(settlement.payment[k])
         row["payment_error"] = float(settlement.payment_error[k])
         row["utility"] = float(utility[k])
     return {
-        **_common(request, weight.eta, plan),
+        **common,
         "kind": "settlement",
         "eta_from": weight.source,
         "budget": weight.money,
@@ -187,7 +209,11 @@ def _under_cap(request: Quote, eta: float, plan: Plan) -> JSONObject:
     caps = request.caps_admitted
     if caps is None:
         return {"max_epsilon": None}
-    least = least_objective(request.group.virtual_costs, eta, request.noise_scale, caps)
+    v, scale = request.group.virtual_costs, request.noise_scale
+    if request.noise_at == "sum":
+        least = allocate(v, eta, scale, noise_at="sum").objective  # without the cap
+    else:
+        least = least_objective(v, eta, scale, caps)
     each = request.max_epsilon
     limits = each if isinstance(each, float) else np.asarray(each).tolist()
     gap = max(0.0, 1 - least / plan.objective)
@@ -207,11 +233,14 @@ def _baselines(
     for m in [] if losses is None else members:
         rules[f"BBM-{m}"] = largest_losses(np.asarray(losses)[clients], m)
     for name, rule in rules.items():
+        choice = rule.on_sum() if request.noise_at == "sum" else rule
         settlement = settle(
-            request.reports[clients], request.prior, eta, request.noise_scale, rule=rule, max_epsilon=caps
+            request.reports[clients], request.prior, eta, request.noise_scale, rule=choice, max_epsilon=caps
         )
         yield _compared(name, settlement.allocation, settlement.spend)
-    complete = complete_information(lifted, eta, request.noise_scale, max_epsilon=caps)
+    complete = complete_information(
+        lifted, eta, request.noise_scale, max_epsilon=caps, noise_at=request.noise_at
+    )
     yield _compared("JSAM-CI", complete.allocation, complete.spend)
 
 
@@ -272,6 +301,7 @@ def _common(request: Quote, eta: float, plan: Plan) -> JSONObject:
         "highest": request.prior.high,
         "eta": eta,
         "noise_scale": request.noise_scale,
+        "noise_at": request.noise_at,
         "threshold": plan.threshold,
         "expected_money": plan.total,
         "loss": plan.loss,
@@ -352,7 +382,7 @@ def _heading(description: JSONObject) -> Iterator[str]:
 def _terms(description: JSONObject) -> Iterator[Block]:
     rows = sorted(description["terms"], key=lambda row: row["report"])
     places = _shown(len(rows), description["threshold"])
-    names = {"selection": "selected with", "epsilon": "epsilon"}
+    names = {"selection": SELECTED[description["noise_at"]], "epsilon": "epsilon"}
     with_payments = description["kind"] == "settlement"
     if with_payments:
         names |= {"payment": "payment", "utility": "utility"}
@@ -379,7 +409,7 @@ def _sketch(rows: list[JSONObject]) -> Iterator[Sketch]:
     costs = [row["report"] for row in rows]
     if costs[0] == costs[-1]:
         return
-    names = {"epsilon": "epsilon bought", "payment": "payment"}
+    names = {"epsilon": "epsilon bought (left scale)", "payment": "payment (right scale)"}
     columns = {name: [row[name] for row in rows] for name in names}
     curves = tuple(Curve(names[name], values, 0.0, max(values)) for name, values in columns.items())
     yield Sketch("report", costs, curves)
@@ -442,9 +472,11 @@ def _notes(description: JSONObject) -> Iterator[str]:
             "Under the cap the plan is the best of a set of selections fixed in advance, which keeps it "
             f"truthful; no plan has an objective that is lower by more than {description['gap']:.2%}."
         )
+    if description["noise_at"] == "sum":
+        yield f"note: {ON_SUM}. Whoever is selected takes part in every round."
     if kind == "settlement":
         yield (
-            "report: cost of one unit of epsilon; selected with: probability of each draw; payment: for "
+            f"report: cost of one unit of epsilon; {SELECTION[description['noise_at']]}; payment: for "
             "the whole run; utility: payment minus report times epsilon, if the report is true. Payments "
             "equal B only on average over the prior. The server minimises the objective, eta times the "
             "loss bound plus B. USBM: everybody alike; FSBM-M: the M cheapest; BBM-M: the M largest "

@@ -25,10 +25,12 @@ from numpy.typing import ArrayLike, NDArray
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
+from bonafed.learning.sections import NoiseAt
 from bonafed.mechanisms.jsam.allocation import Plan, allocate, bought, plan_for
 from bonafed.mechanisms.jsam.capped import CappedCheapest, CappedLadder, CappedSelection, checked_cap
 from bonafed.mechanisms.jsam.inner import inner
 from bonafed.mechanisms.jsam.ladder import Ints, Own, ladder
+from bonafed.mechanisms.jsam.on_sum import SumLadder, fixed_level
 
 Bias = Literal["text", "tables"]
 
@@ -47,6 +49,10 @@ class Rule(ABC):
     def among(self, admitted: NDArray[np.bool_]) -> Rule:
         """The same rule for the admitted ones of all clients, (n,) True where admitted."""
         return self
+
+    def on_sum(self) -> Rule:
+        """The same rule where noise is added once to the sum (theory B10)."""
+        raise InvalidValue("noise_at", f'must be "client" for {type(self).__name__}', "'sum'")
 
     def with_cap(self, max_epsilon: ArrayLike) -> Rule:
         """The same rule, buying no more than this from anyone: one number, or one per client."""
@@ -69,21 +75,38 @@ class Jsam(Rule):
     """The exact optimum; under a cap the best of the selections of `capped.py`."""
 
     max_epsilon: float | Floats | None = None  # E: one for all, or (N,)
+    noise_at: NoiseAt = "client"
 
     def __post_init__(self) -> None:
+        checks.literal("noise_at", self.noise_at, NoiseAt)
         if self.max_epsilon is not None:
             object.__setattr__(self, "max_epsilon", checked_cap(self.max_epsilon))
+            if self.noise_at == "sum":
+                _one_cap(self.max_epsilon, 'noise_at = "sum"')
 
     def with_cap(self, max_epsilon: ArrayLike) -> Jsam:
-        return Jsam(checked_cap(max_epsilon))
+        return replace(self, max_epsilon=checked_cap(max_epsilon))
+
+    def on_sum(self) -> Jsam:
+        return replace(self, noise_at="sum")
+
+    @property
+    def _cap(self) -> float | None:
+        """One for all."""
+        assert self.max_epsilon is None or isinstance(self.max_epsilon, float)  # where noise is on the sum
+        return self.max_epsilon
 
     def among(self, admitted: NDArray[np.bool_]) -> Jsam:
-        return Jsam(_caps_among(self.max_epsilon, admitted))
+        return replace(self, max_epsilon=_caps_among(self.max_epsilon, admitted))
 
     def plan(self, virtual_costs: Floats, eta: float, noise_scale: float) -> Plan:
-        return allocate(virtual_costs, eta, noise_scale, max_epsilon=self.max_epsilon)
+        return allocate(
+            virtual_costs, eta, noise_scale, max_epsilon=self.max_epsilon, noise_at=self.noise_at
+        )
 
     def own(self, virtual_costs: Floats, eta: float, noise_scale: float, clients: Ints, x: Floats) -> Own:
+        if self.noise_at == "sum":
+            return SumLadder(virtual_costs, eta, noise_scale, self._cap).own(clients, x)
         if self.max_epsilon is None:
             return ladder(virtual_costs, eta, noise_scale).own(clients, x)
         return CappedLadder(virtual_costs, eta, noise_scale, self.max_epsilon).own(clients, x)
@@ -96,6 +119,7 @@ class Fixed(Rule):
 
     selection: Floats  # (N,) probabilities, sum 1
     max_epsilon: float | Floats | None = None  # E: one for all, or (N,)
+    noise_at: NoiseAt = "client"
 
     def __post_init__(self) -> None:
         if self.max_epsilon is not None:
@@ -108,6 +132,9 @@ class Fixed(Rule):
     def with_cap(self, max_epsilon: ArrayLike) -> Fixed:
         return replace(self, max_epsilon=checked_cap(max_epsilon, self.selection.size))
 
+    def on_sum(self) -> Fixed:
+        return replace(self, noise_at="sum")
+
     def among(self, admitted: NDArray[np.bool_]) -> Fixed:
         self._fits(admitted.size)
         if admitted.all():
@@ -115,10 +142,17 @@ class Fixed(Rule):
         left = self.selection[admitted]
         if not left.sum() > 0:
             raise InvalidValue("selection", "must include an admitted client", "none")
-        return Fixed(left / left.sum(), _caps_among(self.max_epsilon, admitted))
+        return Fixed(left / left.sum(), _caps_among(self.max_epsilon, admitted), self.noise_at)
 
     def plan(self, virtual_costs: Floats, eta: float, noise_scale: float) -> Plan:
         self._fits(virtual_costs.size)
+        if self.noise_at == "sum":
+            mean = np.array([self.selection @ virtual_costs])
+            value, level = fixed_level(eta, self._distance, mean, noise_scale, self._most)
+            privacy = level * self.selection
+            return bought(
+                self.selection, privacy, virtual_costs, float(value[0]), self._distance, eta, noise_scale
+            )
         if self.max_epsilon is None:
             return plan_for(self.selection, virtual_costs, eta, noise_scale, self._distance)
         capped = self._capped(virtual_costs, eta, noise_scale)
@@ -143,10 +177,24 @@ class Fixed(Rule):
             )
 
     @property
+    def _most(self) -> float:
+        """theta at most, where epsilon is theta p (theory B10)."""
+        if self.max_epsilon is None:
+            return np.inf
+        members = self.selection > 0
+        caps = np.broadcast_to(np.asarray(self.max_epsilon), self.selection.shape)
+        return float(np.min(caps[members] / self.selection[members]))
+
+    @property
     def _distance(self) -> float:
         return float(np.abs(self.selection - 1 / self.selection.size).sum())
 
     def own(self, virtual_costs: Floats, eta: float, noise_scale: float, clients: Ints, x: Floats) -> Own:
+        if self.noise_at == "sum":
+            p = self.selection[clients]
+            mean = _all_but_one(self.selection * virtual_costs)[clients] + p * x
+            value, level = fixed_level(eta, self._distance, mean, noise_scale, self._most)
+            return Own(value, level * p)
         if self.max_epsilon is not None:
             return self._capped(virtual_costs, eta, noise_scale).own(clients, x)
         w = np.cbrt(self.selection * virtual_costs) ** 2
@@ -195,6 +243,7 @@ class Cheapest(Rule):
     members: int  # M; all, if fewer are admitted
     bias: Bias = "text"
     max_epsilon: float | None = None  # E, one for all
+    noise_at: NoiseAt = "client"
 
     def __post_init__(self) -> None:
         checks.whole("members", self.members)
@@ -204,6 +253,9 @@ class Cheapest(Rule):
 
     def with_cap(self, max_epsilon: ArrayLike) -> Cheapest:
         return replace(self, max_epsilon=_one_cap(max_epsilon))
+
+    def on_sum(self) -> Cheapest:
+        return replace(self, noise_at="sum")
 
     def _distance(self, clients: int) -> float:
         return 2 * (1 - min(self.members, clients) / clients) if self.bias == "text" else 0.0
@@ -216,6 +268,13 @@ class Cheapest(Rule):
     def plan(self, virtual_costs: Floats, eta: float, noise_scale: float) -> Plan:
         n = virtual_costs.size
         m, distance = min(self.members, n), self._distance(n)
+        selection = np.zeros(n)
+        selection[np.argsort(virtual_costs, kind="stable")[:m]] = 1 / m
+        if self.noise_at == "sum":
+            value, level = self._level(np.array([selection @ virtual_costs]), n, eta, noise_scale)
+            return bought(
+                selection, level * selection, virtual_costs, float(value[0]), distance, eta, noise_scale
+            )
         if self.max_epsilon is not None:
             capped = self._capped(virtual_costs, eta, noise_scale)
             return bought(
@@ -227,19 +286,23 @@ class Cheapest(Rule):
                 eta,
                 noise_scale,
             )
-        selection = np.zeros(n)
-        selection[np.argsort(virtual_costs, kind="stable")[:m]] = 1 / m
         return plan_for(selection, virtual_costs, eta, noise_scale, distance)
 
+    def _level(self, mean: Floats, n: int, eta: float, noise_scale: float) -> tuple[Floats, Floats]:
+        """J and theta, where noise is on the sum and the members' mean virtual cost is this."""
+        most = np.inf if self.max_epsilon is None else self.max_epsilon * min(self.members, n)
+        return fixed_level(eta, self._distance(n), mean, noise_scale, most)
+
     def own(self, virtual_costs: Floats, eta: float, noise_scale: float, clients: Ints, x: Floats) -> Own:
-        if self.max_epsilon is not None:
+        if self.max_epsilon is not None and self.noise_at == "client":
             return self._capped(virtual_costs, eta, noise_scale).own(clients, x)
         n = virtual_costs.size
         m = min(self.members, n)
         order = np.argsort(virtual_costs, kind="stable")
         place = np.empty(n, dtype=np.int64)
         place[order] = np.arange(n)
-        w = np.cbrt(virtual_costs[order] / m) ** 2
+        on_sum = self.noise_at == "sum"
+        w = virtual_costs[order] / m if on_sum else np.cbrt(virtual_costs[order] / m) ** 2
         prefix = np.concatenate([[0.0], np.cumsum(w)])
         inside = place[clients] < m
         # the others: the M-1 cheapest of them, and the M-th, who gets the place if k leaves it
@@ -248,16 +311,19 @@ class Cheapest(Rule):
         cut = np.where(at < n, virtual_costs[order][np.minimum(at, n - 1)], np.inf)
         rival = order[np.minimum(at, n - 1)]
         member = (x < cut) | ((x == cut) & (clients < rival)) | (at >= n)
-        spread = others + np.cbrt(np.minimum(x, cut) / m) ** 2
         p = np.where(member, 1 / m, 0.0)
+        if on_sum:
+            value, level = self._level(others + np.minimum(x, cut) / m, n, eta, noise_scale)
+            return Own(value, level * p)
+        spread = others + np.cbrt(np.minimum(x, cut) / m) ** 2
         return _bought(eta, self._distance(n), spread, noise_scale, p, x)
 
 
-def _one_cap(max_epsilon: ArrayLike) -> float:
-    """A cap for all: with different ones the cheapest need not be the best M."""
+def _one_cap(max_epsilon: ArrayLike, where: str = "the M cheapest") -> float:
+    """A cap for all: with different ones the cheapest need not be the best M, nor lead."""
     cap = checked_cap(max_epsilon)
     if not isinstance(cap, float):
-        raise InvalidValue("max_epsilon", "must be one for all clients with the M cheapest", f"{cap.size}")
+        raise InvalidValue("max_epsilon", f"must be one for all clients with {where}", f"{cap.size}")
     return cap
 
 

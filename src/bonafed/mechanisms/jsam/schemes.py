@@ -24,6 +24,7 @@ from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.economics.priors import Prior
 from bonafed.errors import InvalidValue, MissingValue
+from bonafed.learning.sections import NoiseAt
 from bonafed.mechanisms.jsam.budget import (
     eta_for_budget,
     eta_for_expected_budget,
@@ -38,6 +39,7 @@ from bonafed.randomness import Purpose, generator
 Scheme = Literal["jsam", "unbiased", "cheapest", "complete information", "largest losses"]
 PUBLISHED = ("jsam", "unbiased", "cheapest")  # what they buy follows from the reports alone
 LARGEST_LOSSES = "largest losses"
+OPTIMAL = ("jsam", "complete information")  # whose selection follows from the costs
 WITH_MEMBERS = ("cheapest", LARGEST_LOSSES)
 DRAWS = 100  # of all costs, for an expectation over them
 _ALIKE = 1e-5  # relative: losses this close differ by rounding only
@@ -62,6 +64,7 @@ def settle_scheme(
     members: int | None = None,
     losses: ArrayLike | None = None,
     max_epsilon: ArrayLike | None = None,
+    noise_at: NoiseAt = "client",
 ) -> PrivacySettlement:
     """The settlement of a scheme. Exactly one of eta, budget and expected_budget says how much to buy.
 
@@ -82,12 +85,13 @@ def settle_scheme(
     if scheme == "complete information":
         _require_members(scheme, c.size, members)
         if budget is not None:
-            eta = known_weight(c, scale, budget, max_epsilon)
+            eta = known_weight(c, scale, budget, max_epsilon, noise_at)
         elif expected_budget is not None:
-            eta = known_expected_weight(_draws(prior, c.size), scale, expected_budget, max_epsilon)
+            draws = _draws(prior, c.size)
+            eta = known_expected_weight(draws, scale, expected_budget, max_epsilon, noise_at)
         assert eta is not None
-        return complete_information(c, eta, scale, max_epsilon=max_epsilon)
-    rule = capped_rule(rule_of(scheme, c.size, members, losses), max_epsilon)
+        return complete_information(c, eta, scale, max_epsilon=max_epsilon, noise_at=noise_at)
+    rule = capped_rule(rule_of(scheme, c.size, members, losses, noise_at), max_epsilon)
     if budget is not None:
         return eta_for_budget(c, prior, budget, scale, rule=rule, max_epsilon=max_epsilon).settlement
     if expected_budget is not None:
@@ -137,9 +141,18 @@ def _require_members(scheme: Scheme, clients: int, members: int | None) -> int:
 
 
 def rule_of(
-    scheme: Scheme, clients: int, members: int | None = None, losses: ArrayLike | None = None
+    scheme: Scheme,
+    clients: int,
+    members: int | None = None,
+    losses: ArrayLike | None = None,
+    noise_at: NoiseAt = "client",
 ) -> Rule:
     """How a scheme chooses a plan for so many clients."""
+    rule = _rule_of(scheme, clients, members, losses)
+    return rule.on_sum() if noise_at == "sum" else rule
+
+
+def _rule_of(scheme: Scheme, clients: int, members: int | None, losses: ArrayLike | None) -> Rule:
     m = _require_members(scheme, clients, members)
     if scheme == "jsam":
         return Jsam()

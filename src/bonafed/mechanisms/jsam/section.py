@@ -14,10 +14,11 @@ from bonafed.economics.registry import PRIOR_FORMS
 from bonafed.economics.registry import prior as prior_rule
 from bonafed.errors import InvalidValue, MissingValue
 from bonafed.learning.federation import Roster
-from bonafed.learning.sections import NoiseSource, Training
+from bonafed.learning.sections import NOISE_AT, NoiseAt, NoiseSource, Training
 from bonafed.mechanisms.jsam.noise import Noise, noise_of
-from bonafed.mechanisms.jsam.schemes import LARGEST_LOSSES, PUBLISHED, WITH_MEMBERS, Scheme
+from bonafed.mechanisms.jsam.schemes import LARGEST_LOSSES, OPTIMAL, PUBLISHED, WITH_MEMBERS, Scheme
 from bonafed.mechanisms.protocol import Config
+from bonafed.mechanisms.server_rules import require_memory_possible
 from bonafed.sections import Section, flag, key, one_of
 
 Cap = float | tuple[float, ...] | Mapping[str, float]  # for all, or one per client: in order, or by name
@@ -29,7 +30,8 @@ def cap(name: str, value: object) -> Cap:
     if isinstance(value, Mapping):
         if not value:
             raise InvalidValue(name, "must name a client", "an empty table")
-        return {str(client): checks.positive(f"{name}.{client}", most) for client, most in value.items()}
+        checks.names(name, value, one=name)
+        return {client: checks.positive(f"{name}.{client}", most) for client, most in value.items()}
     if isinstance(value, list | tuple):
         return tuple(checks.vector(name, value, sign="positive").tolist())
     return checks.positive(name, value)
@@ -82,6 +84,13 @@ class JsamSection(Section):
     noise: str = key(
         one_of(NoiseSource), "secret", help='Or "reproducible": whoever knows the seed can subtract it.'
     )
+    noise_at: str = key(
+        one_of(NoiseAt),
+        "client",
+        help=NOISE_AT
+        + ' With "sum" whoever is selected takes part in every round, with its weight; nobody is '
+        "drawn.",
+    )
     clear_losses: bool = key(
         flag,
         False,
@@ -101,6 +110,7 @@ class JsamSection(Section):
             rule = f'must be "seed" with {what}, which cannot be published: coins belong to a contract'
             raise InvalidValue("coins", rule, repr(self.coins))
         self._agree_on_noise_and_money()
+        self._agree_on_sums()
         if isinstance(self.max_epsilon, tuple | Mapping) and self.scheme == "cheapest":
             each = self.max_epsilon
             caps = list(each.values() if isinstance(each, Mapping) else each)
@@ -122,6 +132,16 @@ class JsamSection(Section):
             for name in ("eta", "expected_budget"):
                 if getattr(self, name) is not None:
                     raise InvalidValue("budget", f"must not be given with {name}", self.budget)
+
+    def _agree_on_sums(self) -> None:
+        if self.noise_at != "sum":
+            return
+        if self.coins == VERIFIABLE:
+            rule = 'must be "seed" with noise_at = "sum", where nobody is drawn'
+            raise InvalidValue("coins", rule, repr(self.coins))
+        if isinstance(self.max_epsilon, tuple | Mapping) and self.scheme in OPTIMAL:
+            rule = f'must be one for all clients with noise_at = "sum" and scheme {self.scheme}'
+            raise InvalidValue("max_epsilon", rule, len(self.max_epsilon))
 
     def caps(self, members: Roster) -> float | Floats | None:
         """Most that is bought from each client of a roster."""
@@ -180,4 +200,10 @@ def check(config: Config) -> Config:
         raise InvalidValue("training.participation", "must be left to jsam", training.participation)
     if training.optimizer != "sgd":
         raise InvalidValue("training.optimizer", "must be sgd with jsam", repr(training.optimizer))
-    return config
+    if training.server_optimizer != "sgd":
+        value = repr(training.server_optimizer)
+        raise InvalidValue("training.server_optimizer", "must be sgd with jsam", value)
+    if training.aggregation == "memory":
+        rule = "must be plain with jsam, whose plan counts the noise of every release once"
+        raise InvalidValue("training.aggregation", rule, repr(training.aggregation))
+    return require_memory_possible(config)

@@ -47,6 +47,7 @@ def _audit(subject: Attack) -> Sequence[Finding]:
         clients=liars.tolist() if subject.quick else None, claims=CLAIMS,
         points=_QUICK if subject.quick else _LONG,
         quantity_limit=np.inf if caps is None else float(np.max(caps)), unit="over the run",
+        names=names,
     ).findings  # fmt: skip
 
 
@@ -69,6 +70,8 @@ def _compare(common: Common) -> Mapping[str, Any] | str:
         return "chooses participants itself: training.participation must be 1"
     if training is not None and training.optimizer != "sgd":
         return "needs plain steps: training.optimizer must be sgd"
+    if training is not None and training.server_optimizer != "sgd":
+        return "needs plain steps: training.server_optimizer must be sgd"
     smoothness = None if training is None else training.smoothness
     prior = common.sensitivities
     table = {

@@ -6,8 +6,6 @@ epsilon costs (`bonafed.economics.money`); all else is rounded down.
 
 from __future__ import annotations
 
-import csv
-import io
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,17 +16,25 @@ import numpy as np
 
 from bonafed.checks import Floats
 from bonafed.economics import money
+from bonafed.economics.claims import within_error
 from bonafed.economics.discrete import Empirical
 from bonafed.economics.priors import Prior
+from bonafed.learning.sections import NoiseAt
 from bonafed.mechanisms.jsam.payments import PrivacySettlement, privacy_warning
 from bonafed.mechanisms.protocol import Lottery
 from bonafed.shown import Block, Cell, Column, Document, JSONObject, Shown, Table, counted, pairs
+from bonafed.spelling import csv_bytes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _MOST_ROWS = 20  # clients shown; all of them are in the CSV and in the plain data
 NOT_ADMITTED = "not admitted"
+SELECTED = {"client": "selected with", "sum": "weight"}  # heading of the selection
+SELECTION = {
+    "client": "selected with: probability of each draw",
+    "sum": "weight: in the sum of every round",
+}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -43,6 +49,7 @@ class JsamTerms(Shown):
     expected_budget: float | None = None  # money on average over the prior, where that was promised
     budget: float | None = None  # money at most for these reports, where that was asked for
     digest: str | None = None  # of the contract, where there is one
+    noise_at: NoiseAt = "client"
 
     @property
     def reports(self) -> Floats:
@@ -56,7 +63,7 @@ class JsamTerms(Shown):
 
     @property
     def selection(self) -> Floats:
-        """(N,) probability of each draw."""
+        """(N,) probability of each draw; with noise on the sum, weight in every round."""
         return self.settlement.allocation.selection
 
     @property
@@ -94,7 +101,8 @@ class JsamTerms(Shown):
     @property
     def cautions(self) -> list[str]:
         """What to know before anybody signs."""
-        warnings = []
+        settled = self.settlement
+        warnings = within_error(self.clients, settled.payment, settled.payment_error)
         if (warning := privacy_warning(self.epsilon)) is not None:
             warnings.append(warning)
         if self.expected_budget is not None and self.spend > self.expected_budget:
@@ -152,20 +160,16 @@ class JsamTerms(Shown):
         }
 
     def to_csv(self) -> bytes:
-        """A row per client, all digits."""
-        text = io.StringIO()
+        """A row per client, all digits; reads back as reports, in the column that they come in."""
         rows = self.rows()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(rows[0])
         for row, amount in zip(rows, self.amounts(), strict=True):
-            row["admitted"] = int(row["admitted"])
             row["amount"] = _written(amount, self.decimals)
-            writer.writerow([repr(cell) if isinstance(cell, float) else cell for cell in row.values()])
-        return text.getvalue().encode()
+        header = ["cost" if name == "report" else name for name in rows[0]]
+        return csv_bytes([header, *(list(row.values()) for row in rows)])
 
     def document(self) -> Document:
         columns = (
-            Column("client", left=True), Column("report", ".6g"), Column("selected with", ".4f"),
+            Column("client", left=True), Column("report", ".6g"), Column(SELECTED[self.noise_at], ".4f"),
             Column("epsilon", ".4g"), Column("payment"),
         )  # fmt: skip
         rows = [
@@ -176,9 +180,7 @@ class JsamTerms(Shown):
             for row, amount in zip(self.rows()[:_MOST_ROWS], self.amounts(), strict=False)
         ]  # fmt: skip
         more = len(self.clients) - len(rows)
-        caption = (
-            "report: cost of one unit of epsilon; selected with: probability of each draw; payment: once"
-        )
+        caption = f"report: cost of one unit of epsilon; {SELECTION[self.noise_at]}; payment: once"
         if more:
             caption += f"; and {counted(more, 'more client')}: the CSV file and --json list all of them"
         plan = self.settlement.allocation

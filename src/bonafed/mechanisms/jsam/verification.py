@@ -141,11 +141,12 @@ def _plan(
                 return Finding("plan", False, problem)
             tries += 1
             continue
-        least = objective(plan.selection, plan.privacy, v, eta, scale)
+        at = contract.noise_at
+        least = objective(plan.selection, plan.privacy, v, eta, scale, noise_at=at)
         for selection in _selections(v, rng):
-            other = Fixed(selection).plan(v, eta, scale)
+            other = Fixed(selection, noise_at=at).plan(v, eta, scale)
             privacy = other.privacy if caps is None else np.minimum(other.privacy, caps)
-            value = objective(selection, privacy, v, eta, scale)
+            value = objective(selection, privacy, v, eta, scale, noise_at=at)
             tries += 1
             # under a cap the plan is the best of a set that does not depend on the reports, not of all
             if value < least * (1 - _RTOL) and caps is None:

@@ -209,7 +209,7 @@ def recommend(
         ceilings=grid,
         worst=worst.reshape(shape),
         best=best.reshape(shape),
-        at_edge=rules[first].sharing < 1 and first % grid.size in (0, grid.size - 1),
+        at_edge=bool(rules[first].sharing < 1) and first % grid.size in (0, grid.size - 1),
     )
 
 

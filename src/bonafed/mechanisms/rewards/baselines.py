@@ -37,7 +37,7 @@ from bonafed.learning.federation import Federation
 from bonafed.mechanisms.rewards.history import Models
 from bonafed.mechanisms.rewards.local import USUAL, LocalRounds, Uploads, ask
 from bonafed.mechanisms.rewards.server import Bools, checked_participation, combine, mean_weights
-from bonafed.mechanisms.rewards.training import Arrays, checked_start, presence, read_only
+from bonafed.mechanisms.rewards.training import Arrays, checked_start, presence, read_only, require_clients
 
 SHARED_LAYERS = 3  # of LG-FedAvg: "the last 3 fully connected layers" (E.1)
 _ROUNDING = 1e-9  # a count above a whole number by less than this is that whole number
@@ -91,6 +91,7 @@ class Baseline(ABC):
 
     def advance(self, state: BaselineState, federation: Federation) -> tuple[BaselineState, Uploads]:
         """One more round."""
+        require_clients(state.models, self.clients)
         t = state.round_number + 1
         uploads = ask(federation, self.local, state.models, t, self.present(t))
         after = self._deliver(state, uploads.updates, uploads.present) if uploads.present.any() else state

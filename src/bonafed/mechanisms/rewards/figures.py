@@ -79,7 +79,9 @@ def _draw_ceilings(axes: Axes, game: Game, rule: Rule, prediction: Prediction) -
     axes.axhline(float(game.standalone.sum()), color="black", ls=":", lw=1, label="all alone")
     axes.set(xlabel="ceiling", ylabel="total contribution", title="How high a ceiling?")
     axes.set_ylim(0, 1.3 * axes.get_ylim()[1])
-    axes.legend(frameon=False, fontsize=8, ncols=2, loc="upper center")
+    axes.legend(
+        edgecolor="none", framealpha=1.0, fontsize=8, ncols=2, loc="upper center"
+    )  # above the lines
 
 
 def advice_figure(advice: Recommendation) -> Figure:
@@ -110,13 +112,15 @@ def cheats_figure(outcomes: Sequence[CheatOutcome]) -> Figure:
     figure = sheet(2.0 + 1.1 * len(outcomes) + 4.0, 3.6)
     left, right = figure.subplots(1, 2)
     places = np.arange(len(outcomes))
+    several = len({one.client for one in outcomes}) > 1
+    names = [f"{one.client}: {one.cheat}" if several else one.cheat for one in outcomes]
     for axes, name, honest in (
         (left, "accuracy", "honest_accuracy"),
         (right, "reward_rate", "honest_reward_rate"),
     ):
         axes.bar(places - 0.2, [getattr(one, honest) for one in outcomes], 0.38, color=GREY, label="honest")
         axes.bar(places + 0.2, [getattr(one, name) for one in outcomes], 0.38, color=RED, label="cheats")
-        axes.set_xticks(places, [one.cheat for one in outcomes], rotation=30, ha="right")
+        axes.set_xticks(places, names, rotation=30, ha="right", parse_math=False)
         axes.set(ylabel=name.replace("_", " "))
     alone = [one.standalone_accuracy for one in outcomes]
     left.plot(*_steps(np.array(alone)), color="black", lw=1, ls=":", label="alone")

@@ -145,9 +145,9 @@ def cheats_table(outcomes: Sequence[CheatOutcome], measure: str) -> Table:
     """One row per cheat, next to the same federation with everybody honest."""
     columns = (
         Column("client", left=True), Column("cheat", left=True), Column("accuracy", ".2%"),
-        Column("honest", ".2%"), Column("alone", ".2%"), Column("rate", ".3f"), Column("honest", ".3f"),
-        Column("share", ".4f"), Column("honest", ".4f"), Column("seen"), Column("pays"),
-        Column("others", ".2%"), Column("honest", ".2%"),
+        Column("if honest", ".2%"), Column("alone", ".2%"), Column("rate", ".3f"),
+        Column("honest rate", ".3f"), Column("share", ".4f"), Column("honest share", ".4f"), Column("seen"),
+        Column("pays"), Column("others", ".2%"), Column("others, if honest", ".2%"),
     )  # fmt: skip
     rows = tuple(
         (
@@ -159,8 +159,8 @@ def cheats_table(outcomes: Sequence[CheatOutcome], measure: str) -> Table:
         for one in outcomes
     )  # fmt: skip
     caption = (
-        "honest: the column before it if everybody is honest; rate: reward rate, mean over rounds; "
-        "share: of all contributions; seen: its share is a tenth lower; others: their mean accuracy"
+        "honest: if everybody is; rate: reward rate, mean over rounds; share: of all contributions; "
+        "seen: its share is a tenth lower; others: their mean accuracy"
     )
     return Table(f"Cheats, with contributions by {measure}", columns, rows, caption)
 

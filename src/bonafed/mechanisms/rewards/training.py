@@ -186,6 +186,7 @@ class ModelRewards:
 
     def advance(self, state: RewardsState, federation: Federation) -> tuple[RewardsState, Uploads]:
         """One more round."""
+        require_clients(state.models, self.clients)
         t = state.round_number + 1
         there = presence(self.participation, self.clients, self.seed, t)  # (1)
         uploads = ask(federation, self.local, state.models, t, there)  # (2)
@@ -306,6 +307,12 @@ def checked_start(start: Models) -> Models:
     if not np.isfinite(model).all():
         raise InvalidValue("start", "must be finite", "NaN or inf")
     return model
+
+
+def require_clients(models: Models, clients: int) -> None:
+    """A state (N, P) is of as many clients as the rules."""
+    if models.ndim != 2 or models.shape[0] != clients:
+        raise InvalidValue("state", f"must be of {clients} clients", f"models of shape {models.shape}")
 
 
 def presence(participation: ArrayLike | None, clients: int, seed: int, round_number: int) -> Bools:

@@ -387,7 +387,7 @@ def _prior_free_blocks(data: JSONObject) -> list[Block]:
         f"{rules['budget_per_round']:,.6g} per round in expectation over the sampling coins, whatever the "
         "costs turn out to be.",
         f"The first {first}: probability {rules['initial_probability']:.4f}, payment "
-        f"{rules['highest']:.4g}. Every later client is shown a menu made from earlier reports only; "
+        f"{rules['highest']:,.6g}. Every later client is shown a menu made from earlier reports only; "
         f"nobody is sampled with probability below {rules['floor']:.4g}. Clients are approached in an "
         "order that follows from the published rules and their names, which must be listed before the "
         "rules are published: who may still choose its name chooses its place.",
@@ -447,8 +447,7 @@ def attack(options: AuditOptions) -> Document:
 
         levels = np.linspace(belief.low, belief.high, 241)
         return lie_figure(
-            levels, menu.probability(levels), menu.expected_payment(levels), name,
-            witness=report["truthful"].witness,
+            levels, menu.probability(levels), menu.expected_payment(levels), name, report["truthful"]
         )  # fmt: skip
 
     return audit_document(name, report, draw)

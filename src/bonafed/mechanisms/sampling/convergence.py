@@ -21,6 +21,10 @@ counts iterations and is kept constant within a round, 2/(max(8L, mu E) + mu E r
 induction that proves the bound goes through a round if max(8 L/mu, E) + E r is at least E^2/3, about. That
 is every round where E <= 4 and all but the first E/3 in any case; with those, the terms are at most 1.19
 times as large as stated (`docs/theory/sampling.md`, A5).
+
+With memory (`learning.server`) what sampling adds is the variance of update_n - g y_n, so that H_n stands
+for G_n in s_n: E|update_n - g y_n|^2 <= 4 eta^2 E^2 H_n^2. Whatever clients send, H_n = (1 + g kappa_n) G_n
+will do, kappa_n^2 = 1 + 2/q_n + (2 - q_n)/q_n^2 (A5); the more alike a client's updates are, the less.
 """
 
 from __future__ import annotations
@@ -49,6 +53,7 @@ class ConvergenceModel:
     gradient_noise: Floats  # (N,) sigma_n
     heterogeneity: float  # Gamma = F* - mean of the clients' own minima, >= 0
     initial_distance: float  # |w_0 - w*|
+    correction_bounds: Floats  # (N,) H_n; without memory G_n
 
     def __init__(
         self,
@@ -59,6 +64,7 @@ class ConvergenceModel:
         gradient_noise: ArrayLike | None = None,
         heterogeneity: float = 0.0,
         initial_distance: float = 0.0,
+        correction_bounds: ArrayLike | None = None,
     ) -> None:
         def put(name: str, value: object) -> None:
             object.__setattr__(self, name, value)
@@ -78,6 +84,8 @@ class ConvergenceModel:
         put("gradient_noise", checks.vector("gradient_noise", noise, length=n))
         put("heterogeneity", checks.non_negative("heterogeneity", heterogeneity))
         put("initial_distance", checks.non_negative("initial_distance", initial_distance))
+        bounds = self.gradient_bounds if correction_bounds is None else correction_bounds
+        put("correction_bounds", checks.vector("correction_bounds", bounds, sign="positive", length=n))
 
     @property
     def clients(self) -> int:
@@ -86,9 +94,9 @@ class ConvergenceModel:
 
     @property
     def data_weights(self) -> Floats:
-        """(N,) s_n = 8 L E G_n^2/(mu^2 N^2): what a missing client costs; give it to `plan`."""
+        """(N,) s_n = 8 L E H_n^2/(mu^2 N^2): what a missing client costs; give it to `plan`."""
         scale = 8 * self.smoothness * self.local_steps / self.strong_convexity**2
-        return scale * (self.gradient_bounds / self.clients) ** 2
+        return scale * (self.correction_bounds / self.clients) ** 2
 
     @property
     def constant(self) -> float:
@@ -129,6 +137,18 @@ class ConvergenceModel:
             raise InvalidValue("step", f"must be in 0..{steps - 1}, the local steps", step)
         counted = steps * r + i if variant == "corrected" else r + 0 * i
         return np.asarray(2 / (max(8 * self.smoothness, mu * steps) + mu * counted))
+
+
+def remembered_bounds(gradient_bounds: ArrayLike, probability: ArrayLike, memory_weight: float) -> Floats:
+    """(N,) H_n = (1 + g kappa_n) G_n: bounds on corrections that hold whatever clients send (A5).
+
+    >>> remembered_bounds([1.0, 1.0], [1.0, 0.5], memory_weight=0.5).round(3)
+    array([2.   , 2.658])
+    """
+    bounds = checks.vector("gradient_bounds", gradient_bounds, sign="positive")
+    q = checks.vector("probability", probability, sign="positive", length=bounds.size)
+    kappa = np.sqrt(1 + 2 / q + (2 - q) / q**2)
+    return np.asarray((1 + checks.between("memory_weight", memory_weight, 0.0, 1.0) * kappa) * bounds)
 
 
 def proposition_1_rates(

@@ -8,31 +8,28 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from bonafed.checks import Floats
-from bonafed.mechanisms.sampling.menus import complete_information_population, uniform_menu
-from bonafed.mechanisms.sampling.plan import SamplingPlan
+from bonafed.mechanisms.sampling.menus import complete_information_population
+from bonafed.mechanisms.sampling.plan import SamplingPlan, benchmarks
 from bonafed.mechanisms.sampling.prior_free import PriorFreeRun, PriorFreeSampling
 from bonafed.mechanisms.sampling.settlement import SettledTerms
-from bonafed.style import BLUE, GREEN, GREY, RED, sheet
-
-_NAMED = 30  # clients that can have their name under a bar
+from bonafed.style import BLUE, GREEN, GREY, RED, name_clients, sheet
 
 
 def contract_figure(contract: SamplingPlan) -> Figure:
-    """Probability and payment by cost, beside the benchmarks, and the spread of realised spend."""
+    """Probability and payment by cost, beside the benchmarks, and the spread of realised spend.
+
+    The benchmarks are those of the table, `benchmarks`, for the same money.
+    """
     menu, prior = contract.menu, contract.menu.prior
-    share = contract.total_budget / contract.rounds / contract.clients
+    share = contract.compared_money / contract.rounds / contract.clients
+    _, uniform, _ = benchmarks(contract)
     costs = np.linspace(prior.low, prior.high, 801)
     q, r = menu.price(costs)
     figure = sheet(11, 3.6)
     left, middle, right = figure.subplots(1, 3)
-    benchmark = complete_information_population(prior, share)
-    left.plot(costs, benchmark.probability(costs), color=GREY, ls=":", label="if costs were known")
-    left.axhline(
-        float(uniform_menu(prior, share).probability(prior.high)),
-        color=GREY,
-        ls="--",
-        label="uniform",
-    )
+    known = complete_information_population(prior, share)
+    left.plot(costs, known.probability(costs), color=GREY, ls=":", label="if costs were known")
+    left.axhline(uniform.expected_probability, color=GREY, ls="--", label="uniform")
     left.plot(costs, q, color=BLUE, lw=2, label="this contract")
     left.set(xlabel="cost", ylabel="probability per round", ylim=(0, 1.05), title="Who is sampled")
     left.legend(frameon=False, fontsize=8)
@@ -95,7 +92,5 @@ def terms_figure(terms: SettledTerms) -> Figure:
     right.set_ylim(0, 1.2 * max(float(terms.payment.max(initial=0.0)), 1e-9))  # room for the legend
     right.legend(frameon=False, fontsize=8, loc="upper left", ncols=2)
     for panel in (left, right):
-        panel.set_xlabel("client, in order of the stated cost")
-        if 0 < len(names) <= _NAMED:
-            panel.set_xticks(place, names, rotation=60 if max(map(len, names)) > 2 else 0, fontsize=8)
+        name_clients(panel, names, "in order of the stated cost")
     return figure

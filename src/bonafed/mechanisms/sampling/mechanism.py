@@ -185,7 +185,7 @@ def participation(terms: SettledTerms, agreement: Agreement, seed: int, round_nu
         who: NDArray[np.int64] = agreement.coins.participants(round_number)
     else:
         who = unbiased(round_generator(seed, Purpose.COINS, round_number), q).clients
-    return Participation(who, 1 / (able * q[who]))
+    return Participation(who, 1 / (able * q[who]), expected=terms.admitted / max(1, able))
 
 
 def _covered(terms: SettledTerms, times: Sequence[int], amounts: Sequence[int]) -> Finding:

@@ -105,6 +105,12 @@ class SamplingPlan:
         return self.rounds * per_round
 
     @property
+    def compared_money(self) -> float:
+        """Money over the whole run that benchmarks are given: the budget; for a contract shrunk by
+        `confidence`, the expected spend it was shrunk to."""
+        return self.total_budget if self.confidence is None else self.expected_spend
+
+    @property
     def sampling_term(self) -> float:
         """sum over clients of s_n E[1/q_n], which the convergence bound depends on."""
         return sum(
@@ -195,10 +201,11 @@ def plan(
 
 def _names(names: Sequence[str] | None, clients: int) -> tuple[str, ...]:
     """Names of clients that differ; numbers by default."""
-    members = tuple(map(str, range(clients))) if names is None else tuple(names)
-    if len(members) != clients or len(set(members)) != clients:
-        raise InvalidValue("names", f"must be {clients} different names", f"{len(set(members))}")
-    return members
+    if names is None:
+        return tuple(map(str, range(clients)))
+    if len(names) != clients:
+        raise InvalidValue("names", f"must be {clients} different names", len(names))
+    return checks.names("names", names)
 
 
 def _group(
@@ -324,16 +331,13 @@ def _largest_safe(at: Callable[[float], SamplingPlan], money: float, allowed: fl
     return safe
 
 
+@np.errstate(over="ignore", divide="ignore")  # money too little to divide buys nothing
 def benchmarks(contract: SamplingPlan, model: ConvergenceModel | None = None) -> list[Benchmark]:
-    """What the same money buys: this contract, uniform sampling, complete information.
-
-    The money is the budget; for a contract shrunk by `confidence`, the expected spend it was shrunk to.
-    """
+    """What `compared_money` buys: this contract, uniform sampling, complete information."""
     if model is not None and model.clients != contract.clients:
         raise InvalidValue("model", f"must have {contract.clients} clients", model.clients)
     groups = contract.groups
-    money = contract.total_budget if contract.confidence is None else contract.expected_spend
-    per_round = money / contract.rounds
+    per_round = contract.compared_money / contract.rounds
     counts = np.array([g.clients for g in groups], dtype=np.float64)
     weights = np.array([g.weight for g in groups])
     data = None

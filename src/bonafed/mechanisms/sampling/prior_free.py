@@ -161,7 +161,10 @@ class PriorFreeSampling:
 
     def run(self, reports: ArrayLike) -> PriorFreeRun:
         """Play the whole sequence for reports in the order of approach."""
-        values = np.asarray(reports, dtype=np.float64)
+        try:
+            values = np.asarray(reports, dtype=np.float64)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise InvalidValue("reports", "must be a list of numbers", repr(reports)[:60]) from error
         if values.shape != (self.clients,):
             raise InvalidValue("reports", f"must have {self.clients} values", values.shape)
         _refuse_nonsense(values)

@@ -234,11 +234,11 @@ def _membership(data: JSONObject, groups: tuple[Group, ...]) -> NDArray[np.int64
 def _names(data: JSONObject, clients: int) -> tuple[str, ...]:
     """The names behind the membership: everybody once."""
     names = field(data, "names", "contract")
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+    if not isinstance(names, list):
         raise InvalidValue("contract.names", "must be a list of names", repr(names)[:60])
-    if len(names) != clients or len(set(names)) != clients:
-        raise InvalidValue("contract.names", f"must be {clients} different names", len(set(names)))
-    return tuple(names)
+    if len(names) != clients:
+        raise InvalidValue("contract.names", f"must be {clients} different names", len(names))
+    return checks.names("contract.names", names)
 
 
 def _levels(data: object, menu: Menu) -> Levels:

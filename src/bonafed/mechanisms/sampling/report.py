@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
@@ -13,6 +11,7 @@ from bonafed.economics.registry import number_in_words, prior_in_words
 from bonafed.mechanisms.sampling.prospects import prospect
 from bonafed.mechanisms.sampling.spend import SpendDistribution
 from bonafed.shown import Block, Column, Document, Draw, JSONObject, Table, counted
+from bonafed.spelling import csv_bytes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -274,13 +273,8 @@ def terms_document(terms: SettledTerms) -> Document:
 
 def _csv(people: Sequence[JSONObject]) -> bytes:
     """All digits, a row per client."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["client", "cost", "admitted", "probability", "payment"])
-    for row in people:
-        cost, probability, payment = (repr(row[name]) for name in ("cost", "probability", "payment"))
-        writer.writerow([row["client"], cost, int(row["admitted"]), probability, payment])
-    return text.getvalue().encode()
+    header = ("client", "cost", "admitted", "probability", "payment")
+    return csv_bytes([header, *([row[name] for name in header] for row in people)])
 
 
 def spend_to_json(spend: SpendDistribution, budget: float) -> JSONObject:

@@ -10,7 +10,9 @@ from bonafed.economics import registry
 from bonafed.economics.money import DECIMALS, decimals
 from bonafed.economics.priors import Prior
 from bonafed.errors import InvalidValue, MissingValue
+from bonafed.learning.sections import BY_THEOREM
 from bonafed.mechanisms.protocol import Config
+from bonafed.mechanisms.server_rules import against_memory, require_memory_possible, with_aggregation
 from bonafed.sections import Section, key, one_of
 
 Scheme = Literal["optimal", "uniform", "complete information", "prior-free", "published"]
@@ -72,12 +74,31 @@ class ContractSection(Section):
 
 
 def check(config: Config) -> Config:
-    """The contract decides who takes part."""
+    """The contract decides who takes part; updates are remembered where that is for the better (A5)."""
     training = config.local
     if training.participation != 1:
         rule = "must be left to the contract"
         raise InvalidValue("training.participation", rule, training.participation)
-    return config
+    if training.aggregation is None and _memory_is_better(config):
+        return with_aggregation(config, "memory")
+    return require_memory_possible(config)
+
+
+def _memory_is_better(config: Config) -> bool:
+    """Whether updates are remembered if nobody says; runs that follow a theorem train as it does."""
+    if config.local.learning_rate in BY_THEOREM or against_memory(config) is not None:
+        return False
+    return pays_one_a_round(config)
+
+
+def pays_one_a_round(config: Config) -> bool:
+    """Whether the money of a round pays a client of the highest cost: one or more are in on average.
+
+    Where fewer are, what is remembered is so old that it does harm (theory A5).
+    """
+    own = section_of(config)
+    highest = own.highest if own.prior is None else own.prior.high
+    return highest is not None and own.total_budget >= config.local.rounds * highest
 
 
 def section_of(config: Config) -> ContractSection:

@@ -177,7 +177,7 @@ def stated(reports: Mapping[str, float], most: int) -> tuple[tuple[str, ...], Fl
         raise InvalidValue("reports", "must come from at least one client", "none")
     if len(reports) > most:
         raise InvalidValue("reports", f"must come from at most the contract's {most} clients", len(reports))
-    return tuple(reports), checks.vector("reports", list(reports.values()))
+    return checks.names("names in reports", reports), checks.vector("reports", list(reports.values()))
 
 
 def _numbered(count: int) -> tuple[str, ...]:

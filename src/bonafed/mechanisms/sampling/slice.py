@@ -61,7 +61,7 @@ def _audit(subject: Attack) -> Sequence[Finding]:
     some = range(min(_CLIENTS, costs.size))
     report = audit(
         _KnownCosts(per_round), prior.low, prior.high, budget=per_round, profiles=[costs], clients=some,
-        points=points,
+        points=points, names=list(subject.agreement.reports),
     )  # fmt: skip
     return report.findings
 

@@ -77,8 +77,8 @@ class TestPopulation:
     def test_what_is_no_table_of_numbers_is_unreadable(self, tmp_path):
         file = tmp_path / "shares.csv"
         file.write_text("a,b\n")
-        for path in (file, tmp_path / "none.csv"):
-            with pytest.raises(UnreadableFile, match="rows of numbers"):
+        for path, said in ((file, "rows of numbers"), (tmp_path / "none.csv", "none.csv: No such file")):
+            with pytest.raises(UnreadableFile, match=said):
                 PopulationOptions((10, 10), shares=path).population()
 
     @pytest.mark.parametrize("counts", [(10,), (10, 0), (10, 0.5), (10, 2.5), (10, -1)])

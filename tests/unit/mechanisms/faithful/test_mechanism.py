@@ -219,7 +219,7 @@ def test_the_lines_of_a_private_run_count_its_releases(make, small, tmp_path):
     assert (
         0 < epsilons[-1] < said["epsilon"] == listing.overview(tmp_path / "run")["epsilon"]
     )  # and payments
-    simulated = folder.read_json(private_folder(tmp_path / "run"), SIMULATION)
+    simulated = json.loads((private_folder(tmp_path / "run") / SIMULATION).read_text())
     assert "covered by no epsilon" in simulated["note"]
     assert all(row["loss"] > 0 for row in simulated["agents"])
 

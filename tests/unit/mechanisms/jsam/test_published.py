@@ -15,7 +15,7 @@ from bonafed.economics import Discrete, Empirical, NormalMixture, TruncatedExpon
 from bonafed.economics.registry import prior_in_words
 from bonafed.errors import InvalidValue
 from bonafed.mechanisms.contracts.files import contract_from_json as any_contract
-from bonafed.mechanisms.jsam import Cheapest, settle, unbiased
+from bonafed.mechanisms.jsam import Cheapest, Jsam, settle, unbiased
 from bonafed.mechanisms.jsam.noise import Ingredients
 from bonafed.mechanisms.jsam.published import JsamContract, contract_from_json, publish
 from bonafed.mechanisms.jsam.slice import SLICE
@@ -36,11 +36,16 @@ WAYS = {
     "unbiased": {"scheme": "unbiased"},
     "cheapest": {"scheme": "cheapest", "members": 3},
     "coins": {"coin_commitment": "ab" * 32},
+    "on sums": {"noise_at": "sum"},
+    "on sums, budget": {"noise_at": "sum", "budget": 2.0},
+    "on sums, cheapest": {"noise_at": "sum", "scheme": "cheapest", "members": 3},
 }
 CAPPED = {
     "cap": {"max_epsilon": 0.8},
     "caps": {"max_epsilon": dict(zip(NAMES, (0.5, 0.8, 1.0, 0.7, 0.9, 0.6), strict=True))},
     "cap and budget": {"max_epsilon": 0.8, "budget": 1.0},
+    "on sums, cap": {"noise_at": "sum", "max_epsilon": 0.3, "scheme": "unbiased"},
+    "on sums, best under a cap": {"noise_at": "sum", "max_epsilon": 0.3},
 }
 
 
@@ -92,6 +97,8 @@ def test_terms_are_those_of_the_theory_whatever_the_order(way):
     stated = reports(contract)
     terms = contract.settle(stated)
     rule = {"unbiased": unbiased(6), "cheapest": Cheapest(3)}.get(contract.scheme)
+    if contract.noise_at == "sum":
+        rule = (rule or Jsam()).on_sum()
     caps = contract.caps(NAMES)
     due = settle(
         list(stated.values()),
@@ -297,7 +304,12 @@ FORGED = [
     (prior, way)
     for prior in ("uniform", "discrete", "empirical", "exponential")
     for way in ("plain", "budget", "ingredients", "cheapest")
-] + [("uniform", "cap")]
+] + [
+    ("uniform", "cap"),
+    ("uniform", "on sums"),
+    ("discrete", "on sums, budget"),
+    ("uniform", "on sums, cap"),
+]
 
 
 def forge(prior, way, rng):
@@ -334,3 +346,33 @@ def test_every_edit_is_refused_or_settles_to_the_same_terms(prior, way):
     outcomes = [forge(prior, way, rng) for _ in range(30)]
     assert set(outcomes) <= {"refused", "the same", "another contract"}
     assert outcomes.count("refused") >= 10
+
+
+def test_where_noise_is_added_cannot_be_changed_unseen():
+    """Each way of turning one into the other is refused, or shows in the example or in verification."""
+    here, there = (json.loads(made("uniform", way).content) for way in ("plain", "on sums"))
+    assert here["example"] != there["example"]
+    assert "noise_at" not in here
+    assert "clients_per_round" not in there
+    without = {name: value for name, value in there.items() if name != "noise_at"}
+    for forged in (
+        {**here, "noise_at": "sum"},
+        {**here, "noise_at": "client"},
+        {name: value for name, value in {**here, "noise_at": "sum"}.items() if name != "clients_per_round"},
+        without,
+        {**without, "clients_per_round": 4},
+        {**there, "noise_at": "nowhere"},
+        {**there, "clients_per_round": 4},
+        {**there, "coins": here.get("coins", {"commitment": "ab" * 32})},
+    ):
+        with pytest.raises(InvalidValue):
+            contract_from_json(forged)
+
+
+def test_a_contract_on_sums_says_whom_participants_trust():
+    page = str(made("uniform", "on sums").document())
+    assert "you trust the server" in page
+    assert "everybody selected, with its weight" in page
+    assert "you trust the server" not in str(made("uniform", "plain").document())
+    terms = str(made("uniform", "on sums").settle(reports(made())).document())
+    assert "weight: in the sum of every round" in terms

@@ -46,6 +46,14 @@ BAD = [
     (["jsam.epsilon=1"], "jsam.epsilon is unknown"),
     (["training.participation=0.5"], "training.participation must be left to jsam, got 0.5"),
     (["training.optimizer=adam"], "training.optimizer must be sgd with jsam, got 'adam'"),
+    (
+        ["training.server_optimizer=momentum"],
+        "training.server_optimizer must be sgd with jsam, got 'momentum'",
+    ),
+    (
+        ["training.aggregation=memory"],
+        "training.aggregation must be plain with jsam, whose plan counts the noise of every release once, ",
+    ),
     (CONTRACT, "jsam must not be given with contract, got a section [jsam]"),
     (PRIVACY, "privacy must not be given with jsam, got a section [privacy]"),
 ]

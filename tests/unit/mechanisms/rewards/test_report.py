@@ -128,3 +128,9 @@ def test_methods_are_a_table_made_of_facts(ready):
     table = methods_table(said.facts["methods"], said.facts["standalone_accuracy"])
     assert [row[0] for row in table.rows] == ["alone", "model rewards", "Rank"]
     assert table.rows[1][5] == said.facts["test_accuracy"]
+
+
+def test_advice_on_parameters_is_plain_data():
+    """A bool of NumPy stood among it, which JSON does not know."""
+    data = PARAMETERS.answer(ParameterOptions(costs=(0.1, 0.3), goal="welfare")).data
+    assert json.loads(json.dumps(data))["at_edge"] in (True, False)

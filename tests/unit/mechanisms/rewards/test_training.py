@@ -329,6 +329,14 @@ def test_bad_local_training():
         train_with_rewards(wide(), np.zeros(1), [1, 1, 1], rounds=3)
 
 
+@pytest.mark.parametrize("rules", [ModelRewards, lambda p: FederatedAveraging(sizes=p)])
+def test_a_state_of_other_clients_is_refused(rules):
+    """Formerly NumPy complained about shapes."""
+    method, other = rules(np.ones(3)), rules(np.ones(4)).begin(np.zeros(1))
+    with pytest.raises(InvalidValue, match=r"^state must be of 3 clients, got models of shape \(4, 1\)$"):
+        method.advance(other, quadratic(np.ones((4, 1)), 0.1))
+
+
 def failing(when):
     """Two clients that want 1; the second fails in these rounds."""
 

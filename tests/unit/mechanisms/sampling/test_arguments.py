@@ -104,6 +104,19 @@ def model(**changes):
             lambda: PriorFreeSampling(5, 1, 1, variant="fast"),
             "variant must be one of safe, printed, got 'fast'",
         ),
+        (
+            lambda: PriorFreeSampling(2, 1, 1).run(["a", 1]),
+            "reports must be a list of numbers, got ['a', 1]",
+        ),
+        (
+            lambda: PriorFreeSampling(2, 1, 1).run([[1], 1]),
+            "reports must be a list of numbers, got [[1], 1]",
+        ),
+        (
+            lambda: PriorFreeSampling(2, 1, 1).run([10**400, 1]),
+            "reports must be a list of numbers, got [1000",
+        ),
+        (lambda: PriorFreeSampling(2, 1, 1).run([1]), "reports must have 2 values, got (1,)"),
         (lambda: PriorFreeSampling(5, 1, 1, refresh=-1), "refresh must not be negative, got -1.0"),
         (
             lambda: PriorFreeSampling(5, 1, 1, 0, variant="printed"),

@@ -164,7 +164,7 @@ def test_groups_are_by_name():
     ):
         grouped().settle({"gil": 1.0})
     data = json.loads(grouped().content)
-    with pytest.raises(InvalidValue, match=r"contract.names must be 6 different names, got 5"):
+    with pytest.raises(InvalidValue, match=r"contract.names must be all different, got 'ada' twice"):
         read({**data, "names": ["ada", "ada", *NAMES[2:]]})
     with pytest.raises(InvalidValue, match="names must be 6 different names"):
         plan(BELIEF, 60.0, 6, 20, weights=[1, 2, 1, 2, 1, 1], names=["ada"])

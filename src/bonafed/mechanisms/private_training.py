@@ -1,0 +1,170 @@
+"""How long to train in noise (theory P9): `bonafed advise private-training`, and a word before a run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bonafed import checks
+from bonafed.checks import Floats
+from bonafed.learning.participation import Participation
+from bonafed.learning.privacy import REPLACE
+from bonafed.learning.privacy.planning import DWARFED, REACH, PrivatePlan, planned
+from bonafed.learning.sections import NOISE_AT, NoiseAt
+from bonafed.learning.sum_noise import round_noise
+from bonafed.learning.work import LocalTraining, sensitivity, step_count
+from bonafed.mechanisms.protocol import Command
+from bonafed.sections import Section, key, one_of
+from bonafed.shown import Cell, Column, Document, Table
+
+_EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
+_TOO_LONG = 4.0  # times the best, before anything is said: the best is broad
+
+
+@dataclass(frozen=True)
+class PrivateOptions(Section):
+    """A private run that is being planned."""
+
+    records: int = key(checks.whole, help="Records of each client, about.")
+    clients: int = key(checks.whole, metavar="N", help="Clients in a round.")
+    parameters: int = key(checks.whole, metavar="P", help="Weights of the model.")
+    epsilon: float = key(checks.positive, help="Largest privacy loss of a record over the whole run.")
+    delta: float = key(checks.positive, 1e-5, help="Of differential privacy.")
+    clip: float = key(checks.positive, 1.0, help="Largest norm of one record's gradient.")
+    noise_at: NoiseAt = key(one_of(NoiseAt), "client", help=NOISE_AT)
+
+    def plan(self) -> PrivatePlan:
+        """What to do with this promise; noise on the sum of N is as small as that at N^2 clients."""
+        crowd = self.clients**2 if self.noise_at == "sum" else self.clients
+        return planned(self.records, crowd, self.epsilon, self.delta, self.clip, self.parameters)
+
+
+def advise(options: PrivateOptions) -> Document:
+    """Rounds, rate and batch, and the same at other epsilons."""
+    plan = options.plan()
+    plural = "round" if plan.rounds == 1 else "rounds"
+    advice = (
+        f"Train {plan.rounds:,} {plural} at learning rate {plan.learning_rate:.3g}, one pass a round, with "
+        f"batches of all records: batch_size = {plan.batch_size}, or as many as any client has."
+    )
+    noise = (
+        f"The noise of a round has norm {plan.noise:.3g}, where clipped gradients have {options.clip:g} at "
+        f"most; over the run it is {plan.share:.0%} of the furthest they can take the model, whatever the "
+        "rounds and the rate."
+    )
+    blocks = [advice, noise]
+    if plan.dwarfed:
+        times, on_sum = plan.share / DWARFED, options.noise_at == "sum"
+        more = math.ceil((times if on_sum else times**2) * options.clients)
+        instead = "" if on_sum else ", or noise once on the sum (noise_at), if the server may see updates"
+        blocks.append(
+            "That hides most of what could be learned. It takes about "
+            f"{math.ceil(times * options.records):,} records for each client, or "
+            f"{more:,} clients, or a larger epsilon{instead}."
+        )
+    rows: list[tuple[Cell, ...]] = []
+    for epsilon in sorted({*_EPSILONS, options.epsilon}):
+        other = replace(options, epsilon=epsilon).plan()
+        rows.append((epsilon, other.share, other.noise, other.rounds, other.learning_rate))
+    columns = (
+        Column("epsilon", "g"), Column("noise over the run", ".0%"), Column("noise of a round", ".3g"),
+        Column("rounds"), Column("rate", ".3g"),
+    )  # fmt: skip
+    caption = f'for "{REPLACE}": not to be compared with epsilons for adding or removing a record'
+    title = f"{options.clients:,} clients of {options.records:,} records, {options.parameters:,} weights"
+    data = {
+        "question": "private-training", "rounds": plan.rounds, "learning_rate": plan.learning_rate,
+        "batch_size": plan.batch_size, "noise_multiplier": plan.noise_multiplier, "noise": plan.noise,
+        "noise_share": plan.share, "dwarfed": plan.dwarfed, "adjacency": REPLACE,
+        "table": [
+            {"epsilon": e, "noise_share": a, "noise": v, "rounds": t, "learning_rate": r}
+            for e, a, v, t, r in rows
+        ],
+    }  # fmt: skip
+    return Document((*blocks, Table(title, columns, tuple(rows), caption)), data)
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """What a private run of plain steps will be like, over all its rounds."""
+
+    records: int  # of a client, the mean
+    clients: int  # in a round, the mean
+    parameters: int
+    noise: float  # expected norm of all the noise in the model
+    furthest: float  # that clipped gradients can take the model
+    time: float  # sum of the rates of all steps of the client that takes most
+    whole: bool  # every batch holds all records of its client
+    noise_at: NoiseAt = "client"
+
+    @property
+    def share(self) -> float:
+        """a."""
+        return self.noise / self.furthest if self.furthest else 0.0
+
+
+def course_of(
+    rounds: Sequence[tuple[Participation, LocalTraining]],
+    sizes: NDArray[np.int64],
+    multipliers: Floats,
+    parameters: int,
+    *,
+    on_sum: bool = False,
+) -> Course:
+    """From who is in every round and what they do: neither depends on the data."""
+    spec = rounds[0][1]  # but for its rate that of all rounds
+    assert spec.clip is not None  # the run is private
+    steps = np.array([step_count(size, spec) for size in sizes.tolist()])
+    scale = multipliers * np.array([sensitivity(size, spec) for size in sizes.tolist()])
+    variance = furthest = time = 0.0
+    for who, now in rounds:
+        rates = who.weights * now.learning_rate
+        if on_sum:
+            variance += parameters * round_noise(who, multipliers, sizes, now, np.zeros(1), 1).sd ** 2
+        else:
+            variance += parameters * float(steps[who.clients] @ (rates * scale[who.clients]) ** 2)
+        furthest += spec.clip * float(steps[who.clients] @ rates)
+        time += now.learning_rate * int(steps.max())
+    asked = sum(who.clients.size for who, _ in rounds) / len(rounds)
+    return Course(
+        max(1, round(float(sizes.mean()))), max(1, round(asked)), parameters, math.sqrt(variance), furthest,
+        time, spec.batch_size >= int(sizes.max()), "sum" if on_sum else "client",
+    )  # fmt: skip
+
+
+def noise_note(course: Course, epsilon: float, delta: float, clip: float) -> str | None:
+    """What to say before a run whose noise dwarfs its signal, or that is too long for it; None: nothing."""
+    moved = (
+        f"over the run, noise moves the model by {course.noise:.3g}, clipped gradients by "
+        f"{course.furthest:.3g} at most"
+    )
+    about = PrivateOptions(
+        course.records, course.clients, course.parameters, epsilon, delta, clip, course.noise_at
+    )
+    stated = {name.replace("_", "-"): value for name, value in about.table().items() if value != "client"}
+    flags = " ".join(f"--{name} {value}" for name, value in stated.items())
+    more = f"bonafed advise private-training {flags}"
+    if course.share > DWARFED:
+        larger = "" if course.whole else "; batches of all records need less"
+        return f"noise dwarfs the signal: {moved}{larger}: {more}"
+    best = REACH / (course.share * clip**2) if course.share else math.inf
+    if course.time > _TOO_LONG * best:
+        return (
+            f"this run goes on for long in so much noise: {moved}; its learning rates add up to "
+            f"{course.time:.3g}, about {best:.3g} would do: {more}"
+        )
+    return None
+
+
+PRIVATE_TRAINING = Command(
+    "Rounds, rate and batch of a private run, from the noise it will have.",
+    PrivateOptions,
+    advise,
+    "From the promise and the sizes of things: how much noise there will be against what can be learned, "
+    "and how long to train in it. Batches in passes, noise at every client.",
+    "bonafed advise private-training --records 144 --clients 10 --parameters 650 --epsilon 1",
+)
