@@ -93,7 +93,9 @@ def statement(
     `cheating` who does not follow the protocol. Models alone are trained from `start` with as many steps
     as the shared one if the problem is not strongly convex.
     """
-    own = models_alone(problem, steps=outcome.training_steps, start=start)
+    # of a strongly convex loss there is one minimum, and the shared model is nearer to it
+    begin = outcome.model if problem.strongly_convex else start
+    own = models_alone(problem, steps=outcome.training_steps, start=begin)
     at_home = problem.losses(own).diagonal()
     others = problem.losses(outcome.payments.models).diagonal().copy()
     absent = [out.agent for out in outcome.left_out]
