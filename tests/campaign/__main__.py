@@ -17,7 +17,7 @@ os.environ.pop("COLUMNS", None)
 from tests.campaign import cases, controls, corruption, faults, kills, kinds, mutation  # noqa: E402
 
 CAMPAIGNS = {module.NAME: module for module in (mutation, kills, corruption, faults)}
-SHORT_CASES = {"mutation": 120, "kills": 20, "corruption": 30, "faults": 30}
+SHORT_CASES = {"mutation": 80, "kills": 10, "corruption": 16, "faults": 16}
 
 
 def main() -> int:
