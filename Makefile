@@ -61,6 +61,7 @@ benchmarks: $(READY)
 	$(BIN)/python benchmarks/economics.py
 	$(BIN)/python benchmarks/jsam.py
 	$(BIN)/python benchmarks/faithful.py
+	$(BIN)/python benchmarks/faithful_exchanges.py
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "bonafed needs Python 3.11 or newer")'
