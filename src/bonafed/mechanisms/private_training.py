@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,10 @@ from bonafed.learning.sum_noise import round_noise
 from bonafed.learning.work import LocalTraining, sensitivity, step_count
 from bonafed.mechanisms.protocol import Command
 from bonafed.sections import Section, key, one_of
-from bonafed.shown import Cell, Column, Document, Table
+from bonafed.shown import Column, Document, Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
 _TOO_LONG = 4.0  # times the best, before anything is said: the best is broad
@@ -68,7 +72,7 @@ def advise(options: PrivateOptions) -> Document:
             f"{math.ceil(times * options.records):,} records for each client, or "
             f"{more:,} clients, or a larger epsilon.{instead}"
         )
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[tuple[float, float, float, int, float]] = []
     for epsilon in sorted({*_EPSILONS, options.epsilon}):
         other = replace(options, epsilon=epsilon).plan()
         rows.append((epsilon, other.share, other.noise, other.rounds, other.learning_rate))
@@ -87,7 +91,14 @@ def advise(options: PrivateOptions) -> Document:
             for e, a, v, t, r in rows
         ],
     }  # fmt: skip
-    return Document((*blocks, Table(title, columns, tuple(rows), caption)), data)
+
+    def figure() -> Figure:
+        from bonafed.mechanisms.noise_figure import noise_figure
+
+        epsilons, shares, _, rounds, _ = zip(*rows, strict=True)
+        return noise_figure(epsilons, shares, rounds, options.epsilon)
+
+    return Document((*blocks, Table(title, columns, tuple(rows), caption)), data, figure)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from tests.oracles.sealing import reseal
 
 from bonafed.cli import render
 from bonafed.economics import Uniform
@@ -209,6 +210,8 @@ class TestTerminal:
         place.mkdir()
         (place / "config.toml").write_text("[data]\n")
         (place / "summary.json").write_text(json.dumps({"statement": statement().to_json()}))
+        (place / "SHA256SUMS").write_text("-\n-  config.toml\n-  summary.json\n")
+        reseal(place)  # somebody else can do that, too
         code, out, err = bonafed("statement", place)
         assert code == 0, err
         assert all(line.isprintable() for line in out.split("\n"))

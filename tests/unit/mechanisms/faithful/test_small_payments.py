@@ -14,7 +14,7 @@ TABLES = {
     "data": {"name": "small"},
     "partition": {"kind": "iid", "clients": 4},
     "model": {"name": "softmax"},
-    "faithful": {"regulariser": 0.05, "training_steps": 200},
+    "faithful": {"regulariser": 0.05, "epsilon": 1e-5},
     "run": {"seed": 3, "cores": 1},
 }
 

@@ -1,0 +1,36 @@
+"""The figure of advice on private training: how much noise a run has, and how long it pays to go on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, NullLocator, PercentFormatter
+
+from bonafed.learning.privacy.planning import DWARFED
+from bonafed.style import BLUE, GREEN, GREY, RED, sheet
+
+
+def noise_figure(
+    epsilons: Sequence[float], shares: Sequence[float], rounds: Sequence[int], asked: float
+) -> Figure:
+    """The columns of the table over epsilon; `asked` is the one of the question."""
+    figure = sheet(8.6, 3.6)
+    left, right = figure.subplots(1, 2)
+    left.plot(epsilons, shares, "o-", color=BLUE)
+    left.axhline(DWARFED, color=RED, ls="--", lw=1)
+    left.text(epsilons[0], DWARFED, " hardly anything is learned above", color=RED, fontsize=8, va="bottom")
+    left.set(
+        yscale="log", ylabel="noise against the way of training", title="How much noise is in the model"
+    )
+    left.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    left.yaxis.set_minor_locator(NullLocator())
+    right.plot(epsilons, rounds, "o-", color=GREEN)
+    right.set(ylabel="rounds", title="How long to train")
+    for axes in (left, right):
+        axes.axvline(asked, color=GREY, ls=":", lw=1)
+        axes.set(xscale="log", xlabel="epsilon of the whole run")
+        axes.set_xticks(epsilons)
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
+        axes.xaxis.set_minor_locator(NullLocator())
+    return figure
