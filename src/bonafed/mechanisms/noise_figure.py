@@ -23,8 +23,8 @@ def noise_figure(
     left.set(
         yscale="log", ylabel="noise against the way of training", title="How much noise is in the model"
     )
+    left.set_ylim(bottom=0.0)
     left.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-    left.yaxis.set_minor_locator(NullLocator())
     right.plot(epsilons, rounds, "o-", color=GREEN)
     right.set(ylabel="rounds", title="How long to train")
     for axes in (left, right):
