@@ -19,10 +19,9 @@ def noise_figure(
     left, right = figure.subplots(1, 2)
     left.plot(epsilons, shares, "o-", color=BLUE)
     left.axhline(DWARFED, color=RED, ls="--", lw=1)
-    left.text(epsilons[0], DWARFED, " hardly anything is learned above", color=RED, fontsize=8, va="bottom")
-    left.set(
-        yscale="log", ylabel="noise against the way of training", title="How much noise is in the model"
-    )
+    told = "above, hardly anything is learned"
+    left.text(epsilons[-1], DWARFED, told, color=RED, fontsize=8, ha="right", va="bottom")
+    left.set(ylabel="noise against the way of training", title="How much noise is in the model")
     left.set_ylim(bottom=0.0)
     left.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     right.plot(epsilons, rounds, "o-", color=GREEN)
