@@ -227,7 +227,7 @@ class Log:
         """Force the lines so far to disk, then write the state that belongs to them."""
         with named(self._folder / METRICS):
             os.fsync(self._file)
-        content = seals.sealed_archive(
+        content, digest = seals.sealed_archive(
             {
                 "round": np.array(round_number),
                 "metrics_length": np.array(self._length),
@@ -237,7 +237,7 @@ class Log:
             }
         )
         write_together({self._folder / CHECKPOINT: content})
-        self._checkpoint = sha256(content)
+        self._checkpoint = digest
 
     def finish(self, files: Mapping[str, bytes], summary: Mapping[str, Any]) -> None:
         """Write the final model and what else a run ends with; then erase its secrets."""

@@ -56,10 +56,10 @@ def _compare(common: Common) -> Mapping[str, Any] | str:
 
 
 def _defaults(name: str, tables: Mapping[str, Any]) -> Mapping[str, Any]:
-    """An exchange is worth writing down; of the many short steps only some are."""
+    """Exchanges are few, so each is evaluated; a checkpoint, which holds all reports so far, is larger."""
     table: Mapping[str, Any] = tables.get(name, {})
     if name == "run" and by_exchanges(tables):
-        return {"checkpoint_every": 1, "evaluate_every": 1, **table}
+        return {"checkpoint_every": 10, "evaluate_every": 1, **table}
     return table
 
 
