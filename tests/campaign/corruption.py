@@ -1,7 +1,8 @@
 """Every file of a run folder, damaged in a hundred ways: refused by name, or the same result to the bit.
 
-Of every mechanism each file in turn, in all its kinds of run, finished and interrupted, gets flipped bits, changed digits, cuts,
-lost, doubled and swapped lines, other runs' contents; then everything that reads the folder is tried:
+Of every mechanism each file in turn, in all its kinds of run, finished and interrupted, gets flipped bits,
+changed digits, cuts, lost, doubled and swapped lines, other runs' contents; then everything that reads the
+folder is tried:
 
     runs --check    says so, unless what is left of the file means the same
     runs, statement refuse in one line that names the file, or print what they would have printed
@@ -13,7 +14,6 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -24,7 +24,8 @@ from tests.campaign.cases import Campaign, Case, Ended, Tally, Verdict, command,
 from tests.campaign.kinds import RUN, contents, difference, reference, repeatable
 
 NAME = "corruption"
-TIMES = 100  # every file of every mechanism
+TIMES = 100  # every file name, at least
+OF_MECHANISM = 50  # of these in the runs of each mechanism that has the file, at least
 FINISHED, INTERRUPTED = "finished", "interrupted"
 CHECK = ("runs", "--check", RUN)
 READING = (CHECK, ("runs", RUN, "--json"), ("statement", RUN, "--json"))
@@ -34,7 +35,7 @@ _HAPPENS_AGAIN = {  # without this file a run is as it was before, and goes on f
 
 
 def campaign(seed: int, names: Sequence[str], cases: int | None = None) -> Campaign:
-    """A hundred damages of each file of each mechanism, over its kinds of run, finished and interrupted."""
+    """A hundred damages of each file at least, over all kinds of run that have it."""
     found = list(_cases(seed, names))
     if cases is not None and cases < len(found):
         found = Random(seed).sample(found, cases)
@@ -50,22 +51,25 @@ def _every_file_often_enough(tally: Tally) -> str:
 
 
 def _cases(seed: int, names: Sequence[str]) -> Iterator[Case]:
-    kinds = defaultdict(list)
-    for kind in names:
-        kinds[_mechanism(kind)].append(kind)
     number = 0
-    for mechanism in kinds:
-        places = defaultdict(list)  # of a file: the kinds of run and states that have it
-        for state in (FINISHED, INTERRUPTED):
-            for kind in kinds[mechanism]:
-                for file in _files(state_of(kind, state)):
-                    places[file].append((kind, state))
-        for file in sorted(places):
-            for time in range(max(TIMES, len(places[file]))):
+    for file, places in sorted(_places(names).items()):
+        times = max(OF_MECHANISM, -(-TIMES // len(places)))  # in each mechanism
+        for mechanism in places.values():
+            for time in range(max(times, len(mechanism))):
                 number += 1
-                kind, state = places[file][time % len(places[file])]
+                kind, state = mechanism[time % len(mechanism)]
                 about = {"kind": kind, "state": state, "file": file}
                 yield Case(NAME, number, {**about, "seed": f"{seed} {kind} {file} {time}"})
+
+
+def _places(names: Sequence[str]) -> dict[str, dict[str, list[tuple[str, str]]]]:
+    """Of each file, by mechanism: the kinds of run and the states that have it."""
+    places: dict[str, dict[str, list[tuple[str, str]]]] = {}
+    for state in (FINISHED, INTERRUPTED):
+        for kind in names:
+            for file in _files(state_of(kind, state)):
+                places.setdefault(file, {}).setdefault(_mechanism(kind), []).append((kind, state))
+    return places
 
 
 def _mechanism(kind: str) -> str:

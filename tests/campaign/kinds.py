@@ -122,6 +122,14 @@ _ALL = (
     Kind("posted-price", {"posted_price": {"price": 0.9, "budget": 9, "prior": "uniform:0.5,1.5"}}),
 )  # fmt: skip
 KINDS = {kind.name: kind for kind in _ALL}
+WHOLLY = (
+    "private",
+    "sampling",
+    "sampling-coins",
+    "jsam",
+    "faithful",
+    "rewards",
+)  # with every kill and fault
 SHORT = ("private", "sampling-coins", "faithful")  # in `make test`
 
 
