@@ -1,7 +1,8 @@
 """Every file of a run folder, damaged in a hundred ways: refused by name, or the same result to the bit.
 
-Of every kind of run, finished and interrupted, each file in turn gets flipped bits, changed digits, cuts,
-lost, doubled and swapped lines, other runs' contents; then everything that reads the folder is tried:
+Of every mechanism each file in turn, in all its kinds of run, finished and interrupted, gets flipped bits,
+changed digits, cuts, lost, doubled and swapped lines, other runs' contents; then everything that reads the
+folder is tried:
 
     runs --check    says so, unless what is left of the file means the same
     runs, statement refuse in one line that names the file, or print what they would have printed
@@ -10,6 +11,7 @@ lost, doubled and swapped lines, other runs' contents; then everything that read
 
 from __future__ import annotations
 
+import json
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -18,11 +20,12 @@ from pathlib import Path
 from random import Random
 
 from tests.campaign import kills
-from tests.campaign.cases import Campaign, Case, Ended, Verdict, command, in_child, several
+from tests.campaign.cases import Campaign, Case, Ended, Tally, Verdict, command, in_child, several
 from tests.campaign.kinds import RUN, contents, difference, reference, repeatable
 
 NAME = "corruption"
-TIMES = 100  # of every file
+TIMES = 100  # every file name, at least
+OF_MECHANISM = 50  # of these in the runs of each mechanism that has the file, at least
 FINISHED, INTERRUPTED = "finished", "interrupted"
 CHECK = ("runs", "--check", RUN)
 READING = (CHECK, ("runs", RUN, "--json"), ("statement", RUN, "--json"))
@@ -32,23 +35,46 @@ _HAPPENS_AGAIN = {  # without this file a run is as it was before, and goes on f
 
 
 def campaign(seed: int, names: Sequence[str], cases: int | None = None) -> Campaign:
-    """A hundred damages of each file of each kind, half of them where the run was interrupted."""
+    """A hundred damages of each file at least, over all kinds of run that have it."""
     found = list(_cases(seed, names))
     if cases is not None and cases < len(found):
         found = Random(seed).sample(found, cases)
-    return Campaign(NAME, found, judge, len(found))
+        return Campaign(NAME, found, judge, len(found))
+    return Campaign(NAME, found, judge, len(found), _every_file_often_enough)
+
+
+def _every_file_often_enough(tally: Tally) -> str:
+    """What is wrong if some file was not damaged as often as is claimed."""
+    counts = {name: count for name, count in tally.counts.items() if name.startswith(RUN)}
+    seldom = [f"{name} ({count})" for name, count in sorted(counts.items()) if count < TIMES]
+    return f"damaged fewer than {TIMES} times: {', '.join(seldom)}" if seldom else ""
 
 
 def _cases(seed: int, names: Sequence[str]) -> Iterator[Case]:
     number = 0
-    for kind in names:
-        files = {state: _files(state_of(kind, state)) for state in (FINISHED, INTERRUPTED)}
-        for file in sorted({*files[FINISHED], *files[INTERRUPTED]}):
-            states = [state for state in files if file in files[state]]
-            for time in range(TIMES):
+    for file, places in sorted(_places(names).items()):
+        times = max(OF_MECHANISM, -(-TIMES // len(places)))  # in each mechanism
+        for mechanism in places.values():
+            for time in range(max(times, len(mechanism))):
                 number += 1
-                about = {"kind": kind, "state": states[time % len(states)], "file": file}
+                kind, state = mechanism[time % len(mechanism)]
+                about = {"kind": kind, "state": state, "file": file}
                 yield Case(NAME, number, {**about, "seed": f"{seed} {kind} {file} {time}"})
+
+
+def _places(names: Sequence[str]) -> dict[str, dict[str, list[tuple[str, str]]]]:
+    """Of each file, by mechanism: the kinds of run and the states that have it."""
+    places: dict[str, dict[str, list[tuple[str, str]]]] = {}
+    for state in (FINISHED, INTERRUPTED):
+        for kind in names:
+            for file in _files(state_of(kind, state)):
+                places.setdefault(file, {}).setdefault(_mechanism(kind), []).append((kind, state))
+    return places
+
+
+def _mechanism(kind: str) -> str:
+    mechanism: str = json.loads(reference(kind).after[f"{RUN}/summary.json"])["mechanism"]
+    return mechanism
 
 
 def _files(place: Path) -> list[str]:
@@ -58,7 +84,11 @@ def _files(place: Path) -> list[str]:
 
 @cache
 def state_of(kind: str, state: str) -> Path:
-    """A case folder with a run that is finished, or was killed soon after its second checkpoint."""
+    """A case folder with a run that is finished, or was killed soon after its second checkpoint.
+
+    A run with simulated cheats has none, since nobody knows what they remember: there, soon after its
+    second round was written down.
+    """
     whole, place = reference(kind), Path(tempfile.mkdtemp(prefix=f"{kind}-{state}-"))
     if state == FINISHED:
         for name, content in whole.after.items():
@@ -66,13 +96,14 @@ def state_of(kind: str, state: str) -> Path:
             (place / name).write_bytes(content)
         return place
     whole.begin(place)
-    moved = [
-        number
-        for number, operation in enumerate(whole.operations, 1)
-        if operation.target == f"{RUN}/checkpoint.npz"
+    operations = list(enumerate(whole.operations, 1))
+    moved = [number for number, operation in operations if operation.target == f"{RUN}/checkpoint.npz"]
+    noted = [
+        number for number, operation in operations if operation[:2] == ("write", f"{RUN}/metrics.jsonl")
     ]
-    ended = whole.train(place, kills.killer(moved[min(1, len(moved) - 1)] + 3, False))
-    if ended.signal != 9 or not (place / RUN / "checkpoint.npz").is_file():
+    moments = moved or noted
+    ended = whole.train(place, kills.killer(moments[min(1, len(moments) - 1)] + 3, False))
+    if ended.signal != 9 or (place / RUN / "checkpoint.npz").is_file() != bool(moved):
         raise RuntimeError(f"{kind} was not killed where it should be: {ended}")
     return place
 
@@ -87,13 +118,12 @@ def judge(case: Case, place: Path) -> Verdict:
     """Damage a file, then try everything that reads it."""
     kind, state, file = (case.about[name] for name in ("kind", "state", "file"))
     shutil.copytree(state_of(kind, state), place, dirs_exist_ok=True)
-    damaged, how = damage(
-        (place / file).read_bytes(), Random(case.about["seed"]), _another(kind, state, file)
-    )
+    content, rng = (place / file).read_bytes(), Random(case.about["seed"])
+    damaged, how = damage(content, rng, _another(kind, state, file))
+    while damaged == content:  # zeros in place of zeros: no damage yet
+        damaged, how = damage(content, rng, _another(kind, state, file))
     if damaged is None:
         (place / file).unlink()
-    elif damaged == (place / file).read_bytes():
-        return Verdict(counts=("without effect",))
     else:
         (place / file).write_bytes(damaged)
     told = False
@@ -113,7 +143,8 @@ def judge(case: Case, place: Path) -> Verdict:
         return Verdict(f"{case.about}, {how}: resumed: {failure}")
     if not (told or happens_again) and state == FINISHED and _means_something(file):
         return Verdict(f"{case.about}, {how}: nothing was said about it")
-    return Verdict(counts=(resumed, "told" if told or resumed == "refused to resume" else "harmless", how))
+    said = "told" if told or resumed == "refused to resume" else "harmless"
+    return Verdict(counts=(resumed, said, how, file))
 
 
 def _resumed(kind: str, state: str, place: Path, file: str, told: bool) -> tuple[str, str]:

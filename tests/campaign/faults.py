@@ -44,7 +44,10 @@ FULL, BROKEN, RIGHTS, CTRL_C = "full", "broken", "rights", "ctrl-c"
 _NEEDS_SPACE = ("write", "open", "mkdir", "fsync")
 _BREAKS = ("read", "open", "reopen", "write", "fsync", "ftruncate", "rename", "mkdir")  # all but removing
 _NEEDS_RIGHTS = ("read", "open", "reopen", "mkdir", "rename")
-_WHOLLY = ("sampling-coins", "private")  # kinds of run with every fault; the others with those of writing
+_OF_ALL = {  # the faults of every kind of run; those of `kinds.WHOLLY` have all there are
+    (FULL, "write"), (BROKEN, "write"), (BROKEN, "open"), (BROKEN, "reopen"), (BROKEN, "fsync"),
+    (BROKEN, "ftruncate"), (BROKEN, "rename"), (BROKEN, "mkdir"),
+}  # fmt: skip
 _STOPPED = 130  # exit code after Ctrl-C
 _SAMPLING = ("quote", "sampling", "--prior", "uniform:0.5,1.5", "--clients", "2", "--rounds", "2",
              "--budget", "4")  # fmt: skip
@@ -165,7 +168,7 @@ def _run(job: Job, place: Path, decide: Decide) -> Ended:
 
 
 def campaign(seed: int, names: Sequence[str], cases: int | None = None) -> Campaign:
-    """Every fault at every operation of every command, and of every kind of run."""
+    """Every fault at every operation of every command, and a full or broken disk at those of every run."""
     short = cases is not None and tuple(names) == kinds.SHORT
     found = list(_cases(SHORT if short else list(JOBS), names))
     if cases is not None and cases < len(found):
@@ -179,7 +182,8 @@ def _cases(jobs: Sequence[str], names: Sequence[str]) -> Iterator[Case]:
         operations = undisturbed(name).operations if key == "job" else reference(name).operations
         for at, (operation, file) in enumerate(zip(operations, ends_as(operations), strict=True), 1):
             for fault in _possible(operation):
-                if key == "kind" and name not in _WHOLLY and (fault == RIGHTS or operation.call == "read"):
+                wholly = key == "job" or name in kinds.WHOLLY
+                if not wholly and (fault, operation.call) not in _OF_ALL:
                     continue
                 number += 1
                 yield Case(

@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 
 from tests.campaign.cases import Campaign, Case, Verdict
-from tests.campaign.kinds import Reference, contents, difference, reference
+from tests.campaign.kinds import WHOLLY, Reference, contents, difference, reference
 from tests.campaign.system import Decide, Kill, Operation
 
 NAME = "kills"
@@ -18,7 +18,10 @@ _MOST_KILLS = 5  # of one run at random moments
 
 
 def campaign(seed: int, kinds: Sequence[str], cases: int | None = None) -> Campaign:
-    """Every operation of every kind, then as many kills again while resuming and at random moments."""
+    """Operations of every kind, halfway through writes, again while resuming, and at random moments.
+
+    Kinds take turns: one is killed at its odd operations, the next at its even ones; some at all of them.
+    """
     found = list(_cases(seed, kinds))
     if cases is not None and cases < len(found):
         found = Random(seed).sample(found, cases)
@@ -27,9 +30,11 @@ def campaign(seed: int, kinds: Sequence[str], cases: int | None = None) -> Campa
 
 def _cases(seed: int, kinds: Sequence[str]) -> Iterator[Case]:
     rng, number = Random(seed), 0
-    for kind in kinds:
+    for turn, kind in enumerate(kinds):
         operations = reference(kind).operations
         writing = [n for n, operation in enumerate(operations, 1) if operation.call != "read"]
+        if kind not in WHOLLY:
+            writing = writing[turn % 2 :: 2]
         plans: list[list[dict[str, Any]]] = [[{"at": at}] for at in writing]
         plans += [[{"at": at, "halfway": True}] for at in writing if operations[at - 1].size > 1]
         plans += [

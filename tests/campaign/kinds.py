@@ -37,7 +37,15 @@ _JSAM = {
     "prior": "uniform:0,1", "eta": 5, "max_epsilon": 3, "noise_scale": 1, "clip": 1, "clients_per_round": 3,
 }  # fmt: skip
 _PRIVACY = {"clip": 1, "epsilon": 3, "delta": 1e-5}
-_FAITHFUL = {"regulariser": 0.5, "epsilon": 0.5, "training_steps": 6, "payment_steps": 2}
+_ON_SUM = {"batch_size": 16, "steps": 1}  # noise on the sum is that of one step per round
+_FAITHFUL = {"regulariser": 0.1, "epsilon": 1e-3}  # by exchanges
+_STEPWISE = {
+    "regulariser": 0.5,
+    "epsilon": 0.5,
+    "variant": "stepwise",
+    "training_steps": 6,
+    "payment_steps": 2,
+}
 _REWARDS = {"sharing": 0.3, "recovery": 0.2}
 
 
@@ -76,10 +84,15 @@ _ALL = (
     Kind("fedavg", {}),
     Kind("fedavg-skip", {}, training={"on_bad_update": "skip", "participation": 0.5, "optimizer": "adam",
                                       "learning_rate": 0.01}, run={"checkpoint_every": 2}),
+    Kind("server-momentum", {}, training={"server_optimizer": "momentum", "participation": 0.5}),
+    Kind("server-adam", {}, training={"server_optimizer": "adam", "server_learning_rate": 0.1},
+         run={"checkpoint_every": 2}),
     Kind("private", {"privacy": _PRIVACY}, run={"checkpoint_every": 2}),
+    Kind("private-on-sum", {"privacy": {**_PRIVACY, "noise_at": "sum"}}, training=_ON_SUM),
     Kind("private-poisson", {"privacy": {**_PRIVACY, "batches": "poisson"}}),
     Kind("private-reproducible", {"privacy": {**_PRIVACY, "noise": "reproducible"}}),
-    Kind("sampling", {"contract": _CONTRACT}),
+    Kind("sampling", {"contract": _CONTRACT}, training={"aggregation": "memory"}),
+    Kind("sampling-plain", {"contract": _CONTRACT}, training={"aggregation": "plain"}),
     Kind("sampling-private", {"contract": _CONTRACT, "privacy": _PRIVACY}),
     Kind("sampling-coins", {"contract": {**_CONTRACT, "coins": "verifiable"}}),
     Kind("sampling-prior-free", {"contract": {"scheme": "prior-free", "highest": 2, "total_budget": 9}}),
@@ -90,10 +103,15 @@ _ALL = (
     Kind("jsam-budget", {"jsam": {**{k: v for k, v in _JSAM.items() if k != "eta"}, "budget": 1,
                                   "noise": "reproducible"}}, training={"batch_size": 6}),
     Kind("jsam-published", {}, quote=_QUOTE_JSAM, training={"batch_size": 6}),
+    Kind("jsam-on-sum", {"jsam": {**_JSAM, "noise_at": "sum"}}, training=_ON_SUM),
     Kind("faithful", {"faithful": _FAITHFUL}, plain=False, run={"checkpoint_every": 2}),
-    Kind("faithful-exact", {"faithful": {**_FAITHFUL, "payments": "exact"}}, plain=False,
+    Kind("faithful-left-out", {"faithful": {**_FAITHFUL, "on_bad_report": "leave out",
+                                            "agents": ["1 drop-out 3"]}},
+         plain=False, run={"checkpoint_every": 2}),
+    Kind("faithful-stepwise", {"faithful": _STEPWISE}, plain=False, run={"checkpoint_every": 2}),
+    Kind("faithful-exact", {"faithful": {**_STEPWISE, "payments": "exact"}}, plain=False,
          run={"checkpoint_every": 3}),
-    Kind("faithful-clusters", {"faithful": {**_FAITHFUL, "clusters": 2}}, plain=False,
+    Kind("faithful-clusters", {"faithful": {**_STEPWISE, "clusters": 2}}, plain=False,
          run={"checkpoint_every": 3}),
     Kind("faithful-private", {"faithful": {"regulariser": 0.1, "training_steps": 4, "payment_steps": 2},
                               "privacy": {"epsilon": 5, "delta": 1e-3}}, plain=False),
@@ -104,6 +122,14 @@ _ALL = (
     Kind("posted-price", {"posted_price": {"price": 0.9, "budget": 9, "prior": "uniform:0.5,1.5"}}),
 )  # fmt: skip
 KINDS = {kind.name: kind for kind in _ALL}
+WHOLLY = (
+    "private",
+    "sampling",
+    "sampling-coins",
+    "jsam",
+    "faithful",
+    "rewards",
+)  # with every kill and fault
 SHORT = ("private", "sampling-coins", "faithful")  # in `make test`
 
 

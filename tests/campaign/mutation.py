@@ -4,8 +4,10 @@ Whatever comes in, a command ends within its CPU time with a documented exit cod
 line of error; and of what it accepts some promises are checked again by other means:
 
     quote      a contract that is written verifies, and settles
-    verify     of an edited contract: what is certified settles, and pays everybody's cost
-    settle     nobody is paid less than the stated cost
+    verify     of an edited contract: what is certified settles, and pays everybody's cost; where its terms
+               are others than those of the contract before, what verify says is something else too
+    settle     nobody is paid less than the stated cost; amounts add up to what is spent, and stay within a
+               budget that holds for every settlement
     train      the statement agrees with itself, and amounts stay within the budget that is promised
     any        --json prints JSON; a command that refuses changes no file
 """
@@ -13,6 +15,7 @@ line of error; and of what it accepts some promises are checked again by other m
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -25,7 +28,7 @@ from tests.campaign.inputs import Input, all_inputs
 from tests.campaign.kinds import RUN, contents
 
 NAME = "mutation"
-CASES = 10_500
+CASES = 10_000
 ACCEPTED = ("accepted", "accepted, a check fails")
 LEAST_ACCEPTED = 0.4  # of the mutants, so that deep paths are reached
 _LENIENT = 1e-9  # relative, of sums of doubles
@@ -139,7 +142,7 @@ def _promises(verb: str, about: dict[str, Any], ended: Ended, place: Path) -> st
     if verb == "quote" and (place / "c.json").is_file():
         return _verifies("c.json", place)
     if verb == "verify" and "contract.json" in words and ended.code == 0:
-        return _settles("contract.json", place)
+        return _settles("contract.json", place) or _says_what_it_is(about, place)
     if verb == "settle" and ended.code == 0 and "contract.json" in words:
         return _covers(run(words if "--json" in words else [*words, "--json"], place))
     if verb == "train" and (place / RUN / "summary.json").is_file():
@@ -164,8 +167,35 @@ def _settles(contract: str, place: Path) -> str:
     return _covers(ended)
 
 
+def _says_what_it_is(about: dict[str, Any], place: Path) -> str:
+    """A contract with other terms than before must not be told as if it had the same."""
+    (terms, said), (terms_before, said_before) = _terms(place), _terms_before(about["input"])
+    return (
+        f"{terms} in place of {terms_before}, unsaid"
+        if terms != terms_before and said == said_before
+        else ""
+    )
+
+
+@cache
+def _terms_before(name: str) -> tuple[Any, Any]:
+    """Of the contract that nobody has edited."""
+    place = Path(tempfile.mkdtemp(prefix="before-"))
+    for file, content in all_inputs()[name].files.items():
+        (place / file).write_bytes(content)
+    return _terms(place)
+
+
+def _terms(place: Path) -> tuple[Any, Any]:
+    """What a contract that verifies pays whom, and what `verify` says of it, but for its digest."""
+    settled = run(["settle", "contract.json", "--draw", "1", "--json"], place)
+    verified = json.loads(run(["verify", "contract.json", "--json"], place).out)
+    said = json.loads(settled.out) if settled.code == 0 else {}  # names without costs cannot be drawn
+    return said.get("terms", said.get("clients")), {**verified, "sha256": ""}
+
+
 def _covers(ended: Ended) -> str:
-    """Everybody who is admitted is paid the stated cost at least."""
+    """Everybody who is admitted is paid the stated cost at least, and the amounts are those spent."""
     if ended.problem or ended.code != 0:
         return f"settled with --json it ends with {ended.code}: {ended.problem or ended.err}"
     said = json.loads(ended.out)
@@ -176,6 +206,13 @@ def _covers(ended: Ended) -> str:
         paid = row["payment"]
         if paid is None or not paid >= cost * (1 - _LENIENT):
             return f"{row['client']} is paid {paid} for a cost of {cost}"
+    if "terms" not in said:
+        return ""  # what is spent depends on who will take part
+    total, budget = sum(row["amount"] or 0 for row in said["terms"]), said["budget"]
+    if abs(total - said["spend"]) > _LENIENT * max(1, abs(total)):
+        return f"amounts add up to {total}, not to {said['spend']}"
+    if budget is not None and total > budget * (1 + _LENIENT):
+        return f"{total} is paid of a budget of {budget}"
     return ""
 
 

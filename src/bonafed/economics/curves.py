@@ -31,6 +31,7 @@ from bonafed.economics.piecewise import Piecewise, fit
 from bonafed.economics.priors import ContinuousPrior, IronedInterval, Prior, Uniform
 from bonafed.errors import InvalidValue
 
+_REACHED = 1e-9  # of w where the last panel begins: closer to its limit is rounding
 _NOTHING = 1e-140  # a tail lighter than this cannot be told from none in the tables
 
 
@@ -113,6 +114,7 @@ class TabulatedCurve(SmoothCurve):
     rent: Piecewise
     root: Piecewise
     inverse: Piecewise
+    limit: float | None = None  # w(high), where the table does not reach it
 
     def cutoff(self, scale: Floats) -> Floats:
         with np.errstate(divide="ignore"):
@@ -125,7 +127,7 @@ class TabulatedCurve(SmoothCurve):
             middle = (left + right) / 2
             above = self.w(middle) >= target
             left, right = np.where(above, middle, left), np.where(above, right, middle)
-        return np.where(self.w(right) >= target, right, left)
+        return np.where(self.inverse_root(right) >= target, right, left)
 
     def head(self, x: Floats) -> Floats:
         return self.exact_head(x)
@@ -138,11 +140,15 @@ class TabulatedCurve(SmoothCurve):
         return self.inverse(x)
 
     def inverse_root(self, c: Floats) -> Floats:
-        return np.maximum(self.w(c), 0.0)
+        return self._to_the_end(c, np.maximum(self.w(c), 0.0))
 
     def inverse_root_and_rent(self, c: Floats) -> tuple[Floats, Floats]:
         panel = self.w.locate(c)
-        return np.maximum(self.w(c, panel), 0.0), np.maximum(self.rent(c, panel), 0.0)
+        w, rent = np.maximum(self.w(c, panel), 0.0), np.maximum(self.rent(c, panel), 0.0)
+        return self._to_the_end(c, w), rent
+
+    def _to_the_end(self, c: Floats, w: Floats) -> Floats:
+        return w if self.limit is None else np.where(c == self.high, self.limit, w)
 
 
 @final
@@ -309,4 +315,20 @@ def _tabulate(
         by_mass=factors_of_density,
         cdf=prior.cdf,
     )
-    return TabulatedCurve(prior.low, prior.high, head, w, w.tail(), root.tail(), inverse.tail())
+    return TabulatedCurve(
+        prior.low, prior.high, head, w, w.tail(), root.tail(), inverse.tail(), _missed_limit(w, psi)
+    )
+
+
+def _missed_limit(w: Piecewise, psi: Function) -> float | None:
+    """w(high) = psi(high)^-1/2, 0 where psi has no bound, if the table of w misses it (theory A4).
+
+    Where the density vanishes like a power (1 - x)^p, w does like (1 - x)^(p/2), steeper than any polynomial
+    if p < 2. Halving ends a few doubles below the end, and w may still be far from its limit there. No mass
+    and no rent is in that: only the terms at exactly `high` need the limit.
+    """
+    before, high = w.breaks[-2:]
+    with np.errstate(divide="ignore"):
+        limit = float(1 / np.sqrt(psi(np.asarray(high))))
+    missed = abs(float(w(np.asarray(high))) - limit) > _REACHED * abs(float(w(np.asarray(before))))
+    return limit if missed else None

@@ -101,8 +101,8 @@ def fit(
         nodes = (left + right)[:, None] / 2 + half[:, None] * _NODES
         everything = functions(nodes.ravel()).reshape(-1, left.size, _DEGREE + 1)
         values, density = everything[:-1], everything[-1]
-        finite = np.asarray(np.isfinite(values).all(axis=(0, 2)))
-        values = np.where(finite[:, None], values, 0.0)
+        finite = np.isfinite(values).all(axis=2)  # of each: one may be steady where another has no bound
+        values = np.where(finite[:, :, None], values, 0.0)
         coefficients = values @ _TO_CHEBYSHEV.T
         size = np.maximum(np.abs(values).max(axis=2), _VANISHED)
         largest = np.maximum(largest, size.max(axis=1, keepdims=True))
@@ -110,7 +110,7 @@ def fit(
         exponent = _PER_EXPONENT * np.log(largest / size)
         allowed = size * (_TOLERANCE + rounding + exponent)
         rest = np.abs(coefficients[:, :, -2:]).max(axis=2)
-        smooth = finite & (rest <= allowed).all(axis=0)
+        smooth = (finite & (rest <= allowed)).all(axis=0)
         hidden = smooth.copy()
         if smooth.any():
             hidden[smooth] = _hides_mass(
