@@ -64,7 +64,7 @@ def test_the_lemma(seed, bend, pieces):
     ends = phi[np.searchsorted(fine, np.arange(pieces + 1) / pieces)]
     trapezoid = (ends[:-1] + ends[1:]).sum() / (2 * pieces)
     rise = np.diff(ends)
-    bound = (rise / pieces * np.minimum(bend / pieces / 8, 0.5)).sum()
+    bound = (rise / pieces * np.minimum(bend / pieces / 12, 0.5)).sum()
     assert abs(trapezoid - whole) <= bound * (1 + 1e-3) + 1e-9
     assert bound == pytest.approx(float(quadrature_bound(pieces, np.array([phi[-1]]), np.array([bend]))[0]))
 
