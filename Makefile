@@ -49,7 +49,7 @@ pytest: $(READY)
 deep: $(READY)
 	HYPOTHESIS_PROFILE=deep $(BIN)/pytest -q -n 2
 
-# Mutated input, kills, damaged files and failing disks, as docs/reliability.md says: 40 minutes on two cores.
+# Mutated input, kills, damaged files and failing disks, as docs/reliability.md says: half an hour of CPU time.
 campaign: $(READY)
 	$(BIN)/python -m tests.campaign
 

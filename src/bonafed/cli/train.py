@@ -78,7 +78,7 @@ def train(
     Example: bonafed train fedavg.toml --set training.rounds=50
     """
     if write_example is not None:
-        _write_example(write_example)
+        _write_example(write_example, as_json)
         return
     options = {
         "--folder": folder,
@@ -102,21 +102,23 @@ def train(
         _continue(settings, resume, as_json)
 
 
-def _write_example(name: str) -> None:
+def _write_example(name: str, as_json: bool) -> None:
     from bonafed.mechanisms.catalogue import CATALOGUE
 
     if name not in CATALOGUE:
         raise InvalidValue("--write-example", "must be one of " + ", ".join(sorted(CATALOGUE)), repr(name))
     path = Path(f"{name}.toml")
     content = CATALOGUE[name].example.read_bytes()
-    if path.is_file() and path.read_bytes() == content:
-        render.tell(f"{path} already exists, unchanged")
-        return
-    if path.exists():
+    there = path.is_file() and path.read_bytes() == content
+    if path.exists() and not there:
         rule = "must not replace an existing file with other contents"
         raise InvalidValue("--write-example", rule, path)
-    render.write_together({path: content})
-    render.tell(f"wrote {path}")
+    if not there:
+        render.write_together({path: content})
+    if as_json:
+        render.say_json({"file": str(path), "written": not there})
+    else:
+        render.tell(f"{path} already exists, unchanged" if there else f"wrote {path}")
 
 
 def _read_contract(path: Path, secret: Path | None) -> Contract:

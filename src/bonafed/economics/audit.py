@@ -400,8 +400,11 @@ def _or_infinite(spend: float) -> float:
     return spend if math.isfinite(spend) else math.inf
 
 
-def expected_transfer(menu: MenuLike, prior: Prior | None) -> float:
-    """E[t] of a menu over a prior, from the published terms alone."""
+def expected_transfer(menu: MenuLike, prior: Prior | None, kinks: Sequence[float] = ()) -> float:
+    """E[t] of a menu over a prior, from the published terms alone.
+
+    A kink of the terms that is known is better named: next to the border of a panel it goes unseen.
+    """
     if isinstance(prior, FinitePrior):
         return expectation(prior.masses, menu.expected_payment(prior.costs))
     if not isinstance(prior, ContinuousPrior):
@@ -415,7 +418,7 @@ def expected_transfer(menu: MenuLike, prior: Prior | None) -> float:
 
     (density,) = fit(
         lambda c: prior.pdf(c) * np.stack([payment(c), np.ones_like(c)]),
-        first_breaks(prior),
+        np.unique([*first_breaks(prior), *np.clip(kinks, prior.low, prior.high)]),
         by_mass=lambda c: payment(c)[None],
         cdf=prior.cdf,
     )

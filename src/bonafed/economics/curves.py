@@ -31,7 +31,7 @@ from bonafed.economics.piecewise import Piecewise, fit
 from bonafed.economics.priors import ContinuousPrior, IronedInterval, Prior, Uniform
 from bonafed.errors import InvalidValue
 
-_REACHED = 1e-9  # of w where the last panel begins: closer to its limit is rounding
+_REACHED = 1e-9  # of w at the other border of a panel: closer to its limit is rounding
 _NOTHING = 1e-140  # a tail lighter than this cannot be told from none in the tables
 
 
@@ -114,7 +114,7 @@ class TabulatedCurve(SmoothCurve):
     rent: Piecewise
     root: Piecewise
     inverse: Piecewise
-    limit: float | None = None  # w(high), where the table does not reach it
+    limits: tuple[tuple[float, float], ...] = ()  # (end, w there) where the table does not reach it
 
     def cutoff(self, scale: Floats) -> Floats:
         with np.errstate(divide="ignore"):
@@ -148,7 +148,9 @@ class TabulatedCurve(SmoothCurve):
         return self._to_the_end(c, w), rent
 
     def _to_the_end(self, c: Floats, w: Floats) -> Floats:
-        return w if self.limit is None else np.where(c == self.high, self.limit, w)
+        for end, limit in self.limits:
+            w = np.where(c == end, limit, w)
+        return w
 
 
 @final
@@ -316,19 +318,24 @@ def _tabulate(
         cdf=prior.cdf,
     )
     return TabulatedCurve(
-        prior.low, prior.high, head, w, w.tail(), root.tail(), inverse.tail(), _missed_limit(w, psi)
+        prior.low, prior.high, head, w, w.tail(), root.tail(), inverse.tail(), _missed_limits(w, psi)
     )
 
 
-def _missed_limit(w: Piecewise, psi: Function) -> float | None:
-    """w(high) = psi(high)^-1/2, 0 where psi has no bound, if the table of w misses it (theory A4).
+def _missed_limits(w: Piecewise, psi: Function) -> tuple[tuple[float, float], ...]:
+    """The ends of the support at which the table of w = psi^-1/2 misses its limit, with that (theory A4).
 
-    Where the density vanishes like a power (1 - x)^p, w does like (1 - x)^(p/2), steeper than any polynomial
-    if p < 2. Halving ends a few doubles below the end, and w may still be far from its limit there. No mass
-    and no rent is in that: only the terms at exactly `high` need the limit.
+    At the highest cost psi has no bound where the density vanishes, and w falls to 0: for a density like
+    (1 - x)^p as (1 - x)^(p/2), steeper than any polynomial if p < 2. Halving ends a few doubles from the
+    end, and w may still be far from 0 there. At the lowest cost psi is that cost, but next to it may already
+    be more, if hardly any mass is near. No mass and no rent is in either: only the terms at exactly the end
+    need the limit.
     """
-    before, high = w.breaks[-2:]
-    with np.errstate(divide="ignore"):
-        limit = float(1 / np.sqrt(psi(np.asarray(high))))
-    missed = abs(float(w(np.asarray(high))) - limit) > _REACHED * abs(float(w(np.asarray(before))))
-    return limit if missed else None
+    missed = []
+    for end, inside in ((w.breaks[0], w.breaks[1]), (w.breaks[-1], w.breaks[-2])):
+        with np.errstate(divide="ignore"):
+            limit = float(1 / np.sqrt(psi(np.asarray(end))))
+        gap = abs(float(w(np.asarray(end))) - limit)
+        if math.isfinite(limit) and gap > _REACHED * abs(float(w(np.asarray(inside)))):
+            missed.append((float(end), limit))
+    return tuple(missed)

@@ -167,7 +167,7 @@ def _with_exact_mass(
     factor, mass = by_mass(middle), cdf(right) - cdf(left)
     with np.errstate(invalid="ignore"):
         change = np.abs(by_mass(middle + quarter) - by_mass(middle - quarter))
-        constant = np.where(mass > 0, factor * mass / (right - left), 0.0)
+        constant = np.where((mass > 0) | np.isnan(factor), factor * mass / (right - left), 0.0)
         replaces = np.isfinite(constant) & (~resolved | (change <= 0.01 * np.abs(factor)))
     replacement = np.zeros_like(powers)
     replacement[:, :, 0] = constant

@@ -11,10 +11,16 @@ A pool [a, b] of the hull is a chord that touches the curve at both ends:
 
 The pools are first found on a grid, by isotonic regression of phi; then y is the root of (ii), with
 a(y), b(y) from (i), by Newton's method. An error of a or b enters (ii) only squared.
+
+Where the density has no bound at the highest cost, phi falls to it there, however late, and a pool ends
+there (theory A4). If the fall is too late for the grid, the pool is the tangent from (1, high) to the curve:
+
+    (iii) G(a)/g(a) = (high - a)/(1 - G(a)), which is (i) and (ii) with b = high
 """
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 
 import numpy as np
@@ -26,6 +32,7 @@ from bonafed.economics.priors import ContinuousPrior, IronedInterval
 
 _CELLS = 4096
 _NOISE = 1e-12  # a relative fall of phi below this is rounding, not irregularity
+_NARROWEST = 1e-8  # of the support: in a narrower pool at the top 1 - G is lost to rounding
 
 
 @lru_cache(maxsize=64)
@@ -45,8 +52,9 @@ def iron(prior: ContinuousPrior) -> tuple[IronedInterval, ...]:
     usable = (mass > 0) & np.isfinite(phi)  # the rest has no mass that a double can hold
     phi, middle = phi[usable], middle[usable]
     falls = phi[1:] < phi[:-1] * (1 - _NOISE)
+    falls_last = bool(np.any(prior.virtual_cost(prior.high) < phi[-1:] * (1 - _NOISE)))
     if not falls.any():
-        return ()
+        return (_pool_at_the_top(prior),) if falls_last else ()
     runs = _falling_runs(pool(phi, mass[usable]), falls)
     pools: list[tuple[int, int, IronedInterval]] = []
     for first, last in runs:
@@ -55,7 +63,33 @@ def iron(prior: ContinuousPrior) -> tuple[IronedInterval, ...]:
             first = pools.pop()[0]
             refined = _refine(prior, middle, phi, first, last)
         pools.append((first, last, refined))
-    return tuple(refined for _, _, refined in pools)
+    found = tuple(refined for _, _, refined in pools)
+    if falls_last and found[-1].right < prior.high:
+        top = _pool_at_the_top(prior)
+        beside = found[-1]
+        found += (top._replace(left=max(top.left, math.nextafter(beside.right, math.inf))),)
+    return found
+
+
+def _pool_at_the_top(prior: ContinuousPrior) -> IronedInterval:
+    """The pool that ends at `high`, where phi falls only beyond the last cell of the grid: solve (iii)."""
+    from scipy.optimize import brentq
+
+    def steepness(below: float) -> float:
+        """Of the chord from high - `below` to the end, less that of the curve there; times what is positive."""
+        a = prior.high - below
+        mass = float(prior.cdf(a))
+        return float(prior.pdf(a)) * below - mass * (1 - mass)
+
+    width = prior.high - prior.low
+    narrow = _NARROWEST * width
+    wide = narrow
+    while steepness(wide) <= 0 and wide < width / 2:
+        wide *= 2
+    if wide > narrow and steepness(wide) > 0:
+        wide = float(brentq(steepness, wide / 2, wide, rtol=1e-15))
+    left = prior.high - wide
+    return IronedInterval(left, prior.high, float(prior.virtual_cost(left)))
 
 
 def _falling_runs(pooled: Floats, falls: NDArray[np.bool_]) -> list[tuple[int, int]]:

@@ -22,6 +22,13 @@ def trained(bonafed):
     return bonafed
 
 
+def test_an_example_is_told_as_json(bonafed):
+    for written in (True, False):
+        code, out, err = bonafed("train", "--write-example", "rewards", "--json")
+        assert (code, err) == (0, "")
+        assert json.loads(out) == {"file": "rewards.toml", "written": written}
+
+
 def test_train_shows_what_the_summary_says(trained):
     again = (0, "fedavg.toml already exists, unchanged\n", "")
     assert trained("train", "--write-example", "fedavg") == again

@@ -135,6 +135,8 @@ def game(costs: ArrayLike, worth: Worth | str = "exp") -> Game:
     not negative, and must not rise.
     """
     c = checks.vector("costs", costs, sign="positive")
+    for cost in c:
+        checks.moderate("costs", cost)  # whose square is a number: equilibria need it
     g = WORTHS[checks.one_of("worth", worth, tuple(WORTHS))] if isinstance(worth, str) else worth
     far = 4 * float(contribution_at_slope(g, [c.min() / c.size])[0])
     slopes = np.asarray(g.slope(np.linspace(0, max(far, 1e-6), 1001)), dtype=np.float64)

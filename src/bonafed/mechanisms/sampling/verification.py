@@ -59,7 +59,7 @@ def verify_published(published: Published) -> list[Finding]:
             Finding(label + check.claim, check.holds, check.text)
             for check in _verify_menu(menu, table, scale)
         ]
-    spends = [expected_transfer(menu, menu.prior) for menu in contract.menus]
+    spends = [expected_transfer(menu, menu.prior, [menu.threshold]) for menu in contract.menus]
     total = contract.rounds * math.fsum(g.clients * t for g, t in zip(contract.groups, spends, strict=True))
     findings.append(
         Finding(
@@ -221,15 +221,21 @@ def _curve_payments_again(menu: CurveMenu, costs: Floats, q: Floats) -> Floats:
         phi = float(prior.ironed_virtual_cost(c))
         return min(1.0, menu.scale / math.sqrt(phi)) if phi > 0 else 1.0
 
+    def area(a: float, b: float) -> float:
+        # Precise against the probability at `a`, the largest: a rent is divided by it. `full_output` keeps
+        # quadrature from warning; whatever it misses shows in the comparison.
+        precise = 1e-13 * probability(a) * (b - a)
+        return float(quad(probability, a, b, epsabs=precise, epsrel=1e-12, limit=200, full_output=1)[0])
+
     pools = (x for p in prior.ironed_intervals for x in (p.left, p.right))
-    kinks = [menu.cutoff, *pools, *prior.landmarks()[::4]]
+    # From a cut-off next to the lowest cost the probability may fall by orders of magnitude at once.
+    graded = prior.low + (prior.high - prior.low) * 0.5 ** np.arange(8, 52, 4)
+    graded = graded[graded > max(menu.cutoff, prior.low * (1 + 1e-9))]
+    kinks = [menu.cutoff, *pools, *prior.landmarks()[::4], *graded]
     rent = np.zeros(costs.size)
     for k in range(costs.size - 2, -1, -1):
         inside = [x for x in kinks if costs[k] < x < costs[k + 1]]
         edges = [costs[k], *sorted(inside), costs[k + 1]]
-        area = math.fsum(
-            quad(probability, a, b, epsabs=1e-13, epsrel=1e-12, limit=200)[0] for a, b in pairwise(edges)
-        )
-        rent[k] = rent[k + 1] + area
+        rent[k] = rent[k + 1] + math.fsum(area(a, b) for a, b in pairwise(edges))
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(q > 0, costs + rent / q, prior.high)
