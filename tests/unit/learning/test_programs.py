@@ -191,7 +191,7 @@ def test_clipped_gradients_are_not_longer_than_the_clip_when_rounded(kind):
     _, grads = program.gradients(weights, samples.features[:, None], samples.labels[:, None], share, 1e-3)
     norms = grads.double().norm(dim=1)
     assert float(norms.max()) <= 1e-3
-    assert float(norms.min()) >= 0.9999e-3
+    assert float(norms.min()) >= 0.9996e-3  # `CLIP_MARGIN`
 
 
 class _Odd(nn.Module):

@@ -7,17 +7,20 @@ import pytest
 import torch
 
 from bonafed.errors import InvalidValue, MissingValue
-from bonafed.learning.engine.jobs import Job, Samples
-from bonafed.learning.engine.programs import program_for
+from bonafed.learning import datasets
+from bonafed.learning.engine.jobs import Job, Samples, job_rng, passes
+from bonafed.learning.engine.programs import CLIP_MARGIN, program_for
 from bonafed.learning.engine.running import run_jobs
 from bonafed.learning.federation import Roster, Task, Train
 from bonafed.learning.functions import FunctionFederation
 from bonafed.learning.local import EngineFederation
 from bonafed.learning.participation import Participation
 from bonafed.learning.privacy import Ledger, noise_multiplier, sd_of_share, variance_inflation
+from bonafed.learning.rounds import training_tasks
 from bonafed.learning.sum_noise import reaches, require_one_step, round_noise, rounding, squared_turns
 from bonafed.learning.work import LocalTraining, sensitivity
 from bonafed.mechanisms.promises import Promise, sum_multipliers
+from bonafed.runs import config, setting
 
 SPEC = LocalTraining(10, 0.5, epochs=None, steps=1, clip=2.0)
 SIZES = np.array([10, 5, 40])
@@ -179,3 +182,33 @@ class TestShares:
     def test_nobody_left_is_refused(self, n, d, c):
         with pytest.raises(InvalidValue, match=rf"^dropouts must leave one of {n} clients"):
             sd_of_share(1.0, n, dropouts=d, colluders=c)
+
+
+@pytest.mark.parametrize(("records", "features", "power"), [(8192, 30, -2), (20000, 1, -1), (64, 1, -1)])
+def test_rounding_does_not_let_a_record_move_the_sum_further_than_is_stated(records, features, power):
+    """The order of records is public. Large ones first bring the sum to just below a power of two; the next
+    decides on which side it is when many small ones are added: each rounds up there, or to nothing.
+    """
+    data = datasets.from_arrays("x", np.zeros((records, features), np.float32), np.arange(records) % 2)
+    tables = {
+        "data": {"name": "x", "classes": 2}, "model": {"name": "softmax"},
+        "partition": {"kind": "iid", "clients": 1},
+        "training": {"rounds": 1, "learning_rate": 1.0, "steps": 1, "batch_size": records},
+        "privacy": {"clip": 1.0, "epsilon": 2.0, "delta": 1e-5, "noise_at": "sum"},
+    }  # fmt: skip
+    made = setting.prepare(config.from_tables(tables), dataset=data)
+    spec = made.mechanism.local_training(1, made.agreement)
+    model, who = np.zeros(made.program.size, np.float32), Participation(np.array([0]), np.ones(1))
+    tasks = training_tasks(("0",), model, who, spec, round_number=1, seed=0, noise_multipliers=None)
+    job = Job(0, made.clients.parts[0], 0, 0.0)
+    order = passes(job, spec, job_rng(0, 1, job))[0]
+    first = round(2.0**power * records * 2**0.5 / (1 - CLIP_MARGIN[torch.float32]))
+    values = np.full(records, 2 * 0.51 * 2.0 ** (power - 23) * records, np.float32)
+    values[:first] = 1e4
+    sums = []
+    for values[first] in (1e4, -1e4):  # neighbours
+        made.clients.samples.features[order, 0] = torch.from_numpy(values)
+        made.clients.samples.labels[:] = 0
+        sums.append(made.clients.total(tasks, np.ones(1)).values[0].copy())
+    stated = round_noise(who, np.array([1.0]), np.array([records]), spec, model, 1).sd
+    assert 0.9 * stated < np.linalg.norm(sums[0] - sums[1]) <= stated

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bonafed.learning.engine.jobs import Job, Samples, Update, job_rng, passes, poisson_batches
-from bonafed.learning.engine.programs import Program, together
+from bonafed.learning.engine.programs import CLIPPED_PIECE, Program, together
 from bonafed.learning.engine.workspace import array
 from bonafed.learning.noise import Source, Stream, Task, add_noise
 from bonafed.learning.work import LocalTraining, batch_share, record_steps, sensitivity, step_count
@@ -245,15 +245,22 @@ def _rows(places: list[int]) -> Where:
 def _gradients(
     program: Program, samples: Samples, weights: Tensor, call: _Call, plan: Plan
 ) -> tuple[Tensor, Tensor]:
-    """Mean losses (K,) and gradients (K, P) of a batch for each job."""
-    if call.index.shape[1] <= plan.longest:
-        return program.gradients(weights, *call.batch(samples.features), plan.spec.clip)
-    loss, grad = torch.zeros(len(weights), dtype=torch.float64), torch.zeros_like(weights)
-    for piece in call.pieces(plan.longest):
-        its_loss, its_grad = program.gradients(weights, *piece.batch(samples.features), plan.spec.clip)
+    """Mean losses (K,) and gradients (K, P) of a batch for each job.
+
+    Clipped gradients are added up in pieces of a fixed length, and these in double precision: which way a
+    long sum is rounded can turn on one record, but here only within its piece (decision 0010).
+    """
+    clip = plan.spec.clip
+    most = plan.longest if clip is None else min(plan.longest, CLIPPED_PIECE)
+    if call.index.shape[1] <= most:
+        return program.gradients(weights, *call.batch(samples.features), clip)
+    loss = torch.zeros(len(weights), dtype=torch.float64)
+    grad = torch.zeros_like(weights, dtype=weights.dtype if clip is None else torch.float64)
+    for piece in call.pieces(most):
+        its_loss, its_grad = program.gradients(weights, *piece.batch(samples.features), clip)
         loss += its_loss
         grad += its_grad
-    return loss, grad
+    return loss, grad.to(weights.dtype)
 
 
 class _Models(ABC):

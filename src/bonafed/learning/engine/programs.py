@@ -32,7 +32,9 @@ MOST_SAMPLES = 512  # per call; more gain nothing
 CALL_NUMBERS = 1 << 22  # of intermediate results per call (16 MB in single precision)
 BATCH_NUMBERS = 1 << 26  # of those of one client's batch (256 MB); a longer one is computed in pieces
 DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
-CLIP_MARGIN = {torch.float32: 1e-5, torch.float64: 1e-12}  # of norms, well above what rounding adds to them
+CLIPPED_PIECE = 64  # samples whose clipped gradients are added up in the precision of the model
+# of norms: above what rounding adds to them, and to the sum of a piece, m (m + 2) u for each of m samples
+CLIP_MARGIN = {torch.float32: 3e-4, torch.float64: 1e-12}
 
 
 class Program(ABC):
