@@ -1,8 +1,8 @@
 """Terms at the ends of the support (theory A4), and that whatever is quoted is verified.
 
-Where the density vanishes at the highest cost, the virtual cost has no bound there: q(high) = 0, r(high) =
-high. Where the density has no bound, the virtual cost falls to `high`, so that a pool ends there: q(high) is
-that of the pool. At the lowest cost the virtual cost is that cost.
+Where the density vanishes at the highest cost, the virtual cost has no bound there: q(high) = 0 and
+r(high) = high. Where the density has no bound, the virtual cost falls to `high`, so that a pool ends there:
+q(high) is that of the pool. At the lowest cost the virtual cost is that cost.
 """
 
 import json
@@ -112,7 +112,7 @@ def test_the_highest_cost_is_in_a_pool_where_the_density_has_no_bound(alpha, bet
 
 @pytest.mark.parametrize("alpha", [1.0, 2.0, 5.0])
 def test_a_pool_too_narrow_for_the_grid_is_the_tangent_from_the_end(alpha):
-    """Its slope is that of the chord, (high - a G(a))/(1 - G(a)), and of the curve at its left end, phi(a)."""
+    """Its slope is that of the chord, (high - a G(a))/(1 - G(a)), and phi(a), that of the curve."""
     prior = ScaledBeta(alpha, 0.9999, 0.5, 1.5)
     (pool,) = prior.ironed_intervals
     assert 1e-7 < 1.5 - pool.left < 1 / 4096
