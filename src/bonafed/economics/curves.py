@@ -327,9 +327,9 @@ def _missed_limits(w: Piecewise, psi: Function) -> tuple[tuple[float, float], ..
 
     At the highest cost psi has no bound where the density vanishes, and w falls to 0: for a density like
     (1 - x)^p as (1 - x)^(p/2), steeper than any polynomial if p < 2. Halving ends a few doubles from the
-    end, and w may still be far from 0 there. At the lowest cost psi is that cost, but next to it may already
-    be more, if hardly any mass is near. No mass and no rent is in either: only the terms at exactly the end
-    need the limit.
+    end, and w may still be far from 0 there. At the lowest cost psi is that cost, but may be more right
+    beside it, if hardly any mass is near. No mass and no rent is in either: only the terms at exactly the
+    end need the limit.
     """
     missed = []
     for end, inside in ((w.breaks[0], w.breaks[1]), (w.breaks[-1], w.breaks[-2])):

@@ -101,7 +101,8 @@ def fit(
         nodes = (left + right)[:, None] / 2 + half[:, None] * _NODES
         everything = functions(nodes.ravel()).reshape(-1, left.size, _DEGREE + 1)
         values, density = everything[:-1], everything[-1]
-        finite = np.isfinite(values).all(axis=2)  # of each: one may be steady where another has no bound
+        # of each function: one may be steady where another has no bound
+        finite = np.asarray(np.isfinite(values).all(axis=2))
         values = np.where(finite[:, :, None], values, 0.0)
         coefficients = values @ _TO_CHEBYSHEV.T
         size = np.maximum(np.abs(values).max(axis=2), _VANISHED)

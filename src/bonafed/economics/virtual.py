@@ -12,8 +12,8 @@ A pool [a, b] of the hull is a chord that touches the curve at both ends:
 The pools are first found on a grid, by isotonic regression of phi; then y is the root of (ii), with
 a(y), b(y) from (i), by Newton's method. An error of a or b enters (ii) only squared.
 
-Where the density has no bound at the highest cost, phi falls to it there, however late, and a pool ends
-there (theory A4). If the fall is too late for the grid, the pool is the tangent from (1, high) to the curve:
+Where the density has no bound at the highest cost, phi falls to that cost, however late, and a pool ends
+there (theory A4). If it falls too late for the grid, the pool is the tangent to the curve from its end:
 
     (iii) G(a)/g(a) = (high - a)/(1 - G(a)), which is (i) and (ii) with b = high
 """
@@ -76,7 +76,7 @@ def _pool_at_the_top(prior: ContinuousPrior) -> IronedInterval:
     from scipy.optimize import brentq
 
     def steepness(below: float) -> float:
-        """Of the chord from high - `below` to the end, less that of the curve there; times what is positive."""
+        """Has the sign of: slope of the chord from a = high - `below` to the end, less phi(a)."""
         a = prior.high - below
         mass = float(prior.cdf(a))
         return float(prior.pdf(a)) * below - mass * (1 - mass)
