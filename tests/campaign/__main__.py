@@ -8,6 +8,7 @@ import resource
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -47,6 +48,7 @@ def _arguments() -> argparse.Namespace:
         "--kind", action="append", choices=list(kinds.KINDS), help="this kind of run; repeatable"
     )
     parser.add_argument("--cases", type=int, help="at most so many of each campaign, drawn at random")
+    parser.add_argument("--match", default="", help="only cases whose JSON contains this text")
     parser.add_argument("--short", action="store_true", help="the short form of `make test`")
     parser.add_argument("--controls", action="store_true", help="broken code that each campaign must catch")
     parser.add_argument("--replay", type=Path, metavar="FILE", help="run one failed case again")
@@ -64,6 +66,9 @@ def _all(asked: argparse.Namespace) -> int:
     for name in asked.only or CAMPAIGNS:
         most = SHORT_CASES[name] if asked.short and asked.cases is None else asked.cases
         campaign = CAMPAIGNS[name].campaign(asked.seed, names, most)
+        if asked.match:
+            found = [case for case in campaign.cases if asked.match in case.to_json()]
+            campaign = replace(campaign, cases=found, total=len(found))
         tallies.append(cases.carry_out(campaign, failed, asked.workers, _tell))
     for tally in tallies:
         for failure in tally.failures:

@@ -25,7 +25,7 @@ from tests.campaign.kinds import RUN, contents, difference, reference, repeatabl
 
 NAME = "corruption"
 TIMES = 100  # every file name, at least
-OF_MECHANISM = 50  # of these in the runs of each mechanism that has the file, at least
+OF_MECHANISM = 25  # of these in the runs of each mechanism that has the file, at least
 FINISHED, INTERRUPTED = "finished", "interrupted"
 CHECK = ("runs", "--check", RUN)
 READING = (CHECK, ("runs", RUN, "--json"), ("statement", RUN, "--json"))
