@@ -138,7 +138,7 @@ class FaithfulRun(Run):
     """Steps are short, so checkpoints and evaluations are further apart; not of exchanges."""
 
     checkpoint_every: int = key(checks.whole, 100, help="Exchanges (10) or training steps (100).")
-    evaluate_every: int = key(checks.whole, 50, help="Exchanges (1) or training steps (50).")
+    evaluate_every: int = key(checks.whole, 50, help="Exchanges (5) or training steps (50).")
 
 
 def by_exchanges(tables: Mapping[str, Any]) -> bool:

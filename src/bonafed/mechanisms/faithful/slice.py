@@ -56,10 +56,10 @@ def _compare(common: Common) -> Mapping[str, Any] | str:
 
 
 def _defaults(name: str, tables: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Exchanges are few, so each is evaluated; a checkpoint, which holds all reports so far, is larger."""
+    """Exchanges are few: about half of them change the model, and a checkpoint holds all reports so far."""
     table: Mapping[str, Any] = tables.get(name, {})
     if name == "run" and by_exchanges(tables):
-        return {"checkpoint_every": 10, "evaluate_every": 1, **table}
+        return {"checkpoint_every": 10, "evaluate_every": 5, **table}
     return table
 
 

@@ -78,7 +78,7 @@ def test_the_resolved_config_says_the_variant_and_can_be_read_again(place):
     resolved = config.read(place / folder.CONFIG)
     assert resolved.own.variant == "exchanges"
     assert (resolved.own.training_steps, resolved.own.rule) == (None, None)
-    assert (resolved.run.checkpoint_every, resolved.run.evaluate_every) == (10, 1)
+    assert (resolved.run.checkpoint_every, resolved.run.evaluate_every) == (10, 5)
     assert config.from_tables(config.to_tables(resolved)) == resolved
     steps = prepare(config.from_tables(changed("faithful", variant="stepwise"))).config
     assert (steps.own.training_steps, steps.own.payment_steps, steps.own.rule) == (1500, 20, "trapezoid")
