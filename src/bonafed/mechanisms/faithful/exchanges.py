@@ -35,7 +35,7 @@ import numpy as np
 from bonafed.checks import Floats
 from bonafed.errors import AskFailed, BadReport, Diverged
 from bonafed.learning.federation import Federation, Objective
-from bonafed.learning.problems.agreed import Agreed, Members, require_others
+from bonafed.learning.problems.agreed import Agreed, Members, others_count, require_others
 from bonafed.learning.problems.convex import Ints
 from bonafed.mechanisms.faithful.asking import Aggregation
 from bonafed.mechanisms.faithful.interpolation import contradiction
@@ -384,7 +384,7 @@ class Exchanges:
         if self.on_bad_report == "raise":
             raise bad_reports[0]
         at = replace(at, payments=(), said=None, bad_reports=(*at.bad_reports, *bad_reports))
-        if len(self.members(at)) < 2:
+        if len(self.members(at)) < 2 or not others_count(self._part(self.members(at))):
             raise bad_reports[0].advised("leaving it out would leave one agent alone")
         assert at.log is not None  # there was an exchange
         search = at.log.search(self._weights(at))
