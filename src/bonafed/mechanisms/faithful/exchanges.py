@@ -17,7 +17,8 @@ w, where the others' searches begin and which pairs they know, is inside of that
 Reports are held against all that is kept of the same agent's (`reports.Hearing`). Whoever contradicts
 what was agreed on stops the protocol or is left out: the others' reports of the training stand, and the
 search goes on from the best of their models, with their weights. If all pass, nobody can keep a search
-from its end (`quasi_newton`, theory C3.6). What an agent left out owes if it keeps the last model it was
+from its end (`quasi_newton`, theory C3.6), which where L/mu is large may be far away: after MOST_EXCHANGES
+the protocol stops, and says what helps. What an agent left out owes if it keeps the last model it was
 sent, w', is f_-k(w') - f_-k(w) over its weight, as the model of those who are left, w, is W_k for it: one
 more way of the last exchange. It is rounded up by its certified error.
 
@@ -45,6 +46,7 @@ from bonafed.mechanisms.faithful.reports import Hearing, Known, ReportCheck
 from bonafed.mechanisms.faithful.segment import Nodes, Way, nodes_for, require_slopes
 from bonafed.mechanisms.faithful.vcg import Payments
 
+MOST_EXCHANGES = 5_000  # what halves |g| may take longer than anybody waits: ln 2 L/mu requests
 _LONG = 4 * MEMORY  # models of the training whose reports are kept
 
 
@@ -130,6 +132,8 @@ class Exchanges:
 
     def advance(self, at: Standing) -> Standing:
         """One exchange; if somebody is left out, the others' reports of the training stand."""
+        if at.exchanges >= MOST_EXCHANGES:
+            raise Diverged(self._why_stopped(at))
         at = self._judged(self._exchange(at))
         return replace(at, done=at.ending is not None or (not self.pays and self._trained(at)))
 
@@ -424,6 +428,14 @@ class Exchanges:
                 where = f"exchange {at.exchanges} ({what})"
                 bad_reports.append(BadReport(k, where, text, at.model, name=names[k]))
         return bad_reports
+
+    def _why_stopped(self, at: Standing) -> str:
+        what = "payments do" if at.payments else "training does"
+        condition = self.problem.smoothness / self.problem.regulariser
+        return (
+            f"{what} not converge to epsilon = {self.epsilon:g} in {at.exchanges:,} exchanges, the most there "
+            f"are: a larger epsilon or regulariser helps, or scaled features (L_g/mu is {condition:.2g})"
+        )
 
     def _why_stuck(self, what: str, at: Standing) -> str:
         why = "nobody can be named: within the agreed precision all reports are gradients of some loss"
