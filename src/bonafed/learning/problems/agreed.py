@@ -18,6 +18,7 @@ from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
 
+LEAST_REST = 1e-9  # of 1 - p_k: what the others weigh is divided by, and must not be rounding
 SINGLE, DOUBLE = 1e-5, 1e-12  # precision of gradients in single floats; the best that doubles allow
 
 
@@ -172,8 +173,16 @@ def members_of(whole: Agreed, members: Sequence[int]) -> NDArray[np.int64]:
 
 
 def require_others(problem: Agreed) -> None:
-    """Require at least two agents."""
+    """Require at least two agents, and that no weight is all but 1."""
     if problem.agents < 2:
         raise InvalidValue(
             "problem", "must have two agents or more, for there to be others", problem.agents
         )
+    if not others_count(problem):
+        rule = f"must leave the others of every agent {LEAST_REST:g} or more of 1"
+        raise InvalidValue("weights", rule, float(problem.weights.max()))
+
+
+def others_count(problem: Agreed) -> bool:
+    """Whether the others of every agent have a weight that can be computed with."""
+    return bool((1 - problem.weights >= LEAST_REST).all())

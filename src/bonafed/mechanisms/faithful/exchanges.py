@@ -11,13 +11,17 @@ An exchange is one message to every agent and its answer.
     the way     one exchange: slopes on the way from every W_k to w (`segment`), whose integral is
                 P_k p_k = f_-k(w) - f_-k(W_k), certified to epsilon p_k/2 by as many nodes as that needs
 
-So P_k is within [VCG - epsilon, VCG + epsilon/2], and what k's reports of the training can change besides
-w, where the others' searches begin and which pairs they know, is inside of that.
+So P_k is within [VCG - epsilon, VCG + epsilon/2], but for the rounding of the reports. Those of honest
+agents are within tau S of the gradients (`reports`), sums of them within rho = sum_j p_j tau S: what is
+certified at the end has |g| + rho in place of |g|, and rho |d|/p_k more for the way d. What k's reports of
+the training can change besides w, where the others' searches begin and which pairs they know, is inside
+of that.
 
 Reports are held against all that is kept of the same agent's (`reports.Hearing`). Whoever contradicts
 what was agreed on stops the protocol or is left out: the others' reports of the training stand, and the
 search goes on from the best of their models, with their weights. If all pass, nobody can keep a search
-from its end (`quasi_newton`, theory C3.6). What an agent left out owes if it keeps the last model it was
+from its end (`quasi_newton`, theory C3.6), which where L/mu is large may be far away: after MOST_EXCHANGES
+the protocol stops, and says what helps. What an agent left out owes if it keeps the last model it was
 sent, w', is f_-k(w') - f_-k(w) over its weight, as the model of those who are left, w, is W_k for it: one
 more way of the last exchange. It is rounded up by its certified error.
 
@@ -35,8 +39,8 @@ import numpy as np
 from bonafed.checks import Floats
 from bonafed.errors import AskFailed, BadReport, Diverged
 from bonafed.learning.federation import Federation, Objective
-from bonafed.learning.problems.agreed import Agreed, Members, require_others
-from bonafed.learning.problems.convex import Ints
+from bonafed.learning.problems.agreed import DOUBLE, Agreed, Members, others_count, require_others
+from bonafed.learning.problems.convex import Ints, Problem
 from bonafed.mechanisms.faithful.asking import Aggregation
 from bonafed.mechanisms.faithful.interpolation import contradiction
 from bonafed.mechanisms.faithful.outcome import BadReportPolicy, Ending, LeftOut, for_all
@@ -45,6 +49,7 @@ from bonafed.mechanisms.faithful.reports import Hearing, Known, ReportCheck
 from bonafed.mechanisms.faithful.segment import Nodes, Way, nodes_for, require_slopes
 from bonafed.mechanisms.faithful.vcg import Payments
 
+MOST_EXCHANGES = 5_000  # what halves |g| may take longer than anybody waits: ln 2 L/mu requests
 _LONG = 4 * MEMORY  # models of the training whose reports are kept
 
 
@@ -130,6 +135,8 @@ class Exchanges:
 
     def advance(self, at: Standing) -> Standing:
         """One exchange; if somebody is left out, the others' reports of the training stand."""
+        if at.exchanges >= MOST_EXCHANGES:
+            raise Diverged(self._why_stopped(at))
         at = self._judged(self._exchange(at))
         return replace(at, done=at.ending is not None or (not self.pays and self._trained(at)))
 
@@ -249,11 +256,11 @@ class Exchanges:
         said = np.repeat(at.log.reports[[place]], len(members), axis=0)
         return replace(at, payments=tuple(searches), searched=0, said=said)
 
-    def _residuals(self, at: Standing, part: Agreed) -> Floats:
-        """(k,) what is left of each payment at most, in units of loss."""
+    def _residuals(self, at: Standing, part: Agreed, rounding: Floats | float = 0.0) -> Floats:
+        """(k,) what is left of each payment at most, in units of loss, by gradients with this rounding."""
         p = part.weights
-        squares = np.array([search.norm**2 for search in at.payments])
-        return np.asarray(squares / (2 * (1 - p) * part.regulariser * p))
+        norms = np.array([search.norm for search in at.payments])
+        return np.asarray((norms + rounding) ** 2 / (2 * (1 - p) * part.regulariser * p))
 
     def _open(self, at: Standing) -> Ints:
         """The payments whose model is not found yet, by their places; one step is always taken.
@@ -313,8 +320,27 @@ class Exchanges:
                 require_slopes(part, members[k], way, nodes.all, values)
 
         slopes = reports.slopes(starts, at.model, nodes.all, mixes, where, check)
-        ending = self._end(at, part, nodes, slopes, bend, owing)
+        norms = np.maximum(np.linalg.norm(starts, axis=1), np.linalg.norm(at.model))  # farthest on the way
+        rounding = self._rounding(at, heard, members, mixes, norms) * np.linalg.norm(ways, axis=1)
+        error = nodes.error(slopes, bend, rounding) / owing
+        ending = self._end(at, part, heard, nodes, slopes, error, mixes, owing)
         return replace(at, exchanges=at.exchanges + 1, ending=ending)
+
+    def _rounding(
+        self, at: Standing, heard: Hearing, members: list[int], mixes: Floats, norms: Floats
+    ) -> Floats:
+        """(m,) rho, how far honest sums with these mixes (m, members) are from the truth at most.
+
+        The models are of these norms. Of a problem whose samples are here gradients are computed here too,
+        in doubles; what is agreed on, by which reports are judged, allows for more.
+        """
+        assert at.log is not None  # training has ended
+        tau = self.problem.precision
+        if isinstance(self.problem, Problem):
+            tau = min(tau, DOUBLE)
+        first, said = at.log.models[0], at.log.reports[0]
+        scales = np.stack([heard.scale(first, said[k], norms) for k in members], axis=1)
+        return np.asarray(tau * (mixes * scales).sum(1))
 
     def _rises(self, at: Standing, members: list[int], ways: Floats) -> Floats:
         """(k,) by how much phi rises on the ways of the payments: known from gradients at both ends."""
@@ -354,18 +380,22 @@ class Exchanges:
         return mixes, shares
 
     def _end(
-        self, at: Standing, part: Agreed, nodes: Nodes, slopes: Floats, bend: Floats, owing: Floats
-    ) -> Ending:
+        self, at: Standing, part: Agreed, heard: Hearing, nodes: Nodes, slopes: Floats, error: Floats,
+        mixes: Floats, owing: Floats,
+    ) -> Ending:  # fmt: skip
         assert at.search is not None
         count, members = part.agents, self.members(at)
         values, gauss = nodes.trapezoid(slopes) / owing, nodes.gauss(slopes) / owing
-        error = nodes.error(slopes, bend) / owing
         models = np.stack([search.best_model for search in at.payments])
+        rounding = self._rounding(
+            at, heard, members, np.concatenate([mixes[:count], part.weights[None]]),
+            np.linalg.norm([*models, at.model], axis=1),
+        )  # fmt: skip
         amount = np.maximum(values[:count], 0.0)  # as no exact payment is negative
-        payments = Payments(amount, self._residuals(at, part), models, at.searched)
+        payments = Payments(amount, self._residuals(at, part, rounding[:count]), models, at.searched)
         if at.bad_reports:
             payments = for_all(payments, members, self.problem.agents, nothing=0.0)
-        training_error = at.search.norm**2 / (2 * part.regulariser)
+        training_error = (at.search.norm + float(rounding[count])) ** 2 / (2 * part.regulariser)
         # not less than the exact payment for the model that was sent: to keep it must not pay
         due = error[count:] - values[count:] + (1 / owing[count:] - 1) * training_error
         left_out = tuple(
@@ -384,7 +414,7 @@ class Exchanges:
         if self.on_bad_report == "raise":
             raise bad_reports[0]
         at = replace(at, payments=(), said=None, bad_reports=(*at.bad_reports, *bad_reports))
-        if len(self.members(at)) < 2:
+        if len(self.members(at)) < 2 or not others_count(self._part(self.members(at))):
             raise bad_reports[0].advised("leaving it out would leave one agent alone")
         assert at.log is not None  # there was an exchange
         search = at.log.search(self._weights(at))
@@ -424,6 +454,15 @@ class Exchanges:
                 where = f"exchange {at.exchanges} ({what})"
                 bad_reports.append(BadReport(k, where, text, at.model, name=names[k]))
         return bad_reports
+
+    def _why_stopped(self, at: Standing) -> str:
+        what = "payments do" if at.payments else "training does"
+        condition = self.problem.smoothness / self.problem.regulariser
+        return (
+            f"{what} not converge to epsilon = {self.epsilon:g} in {at.exchanges:,} exchanges, the most "
+            f"there are: a larger epsilon or regulariser helps, or scaled features "
+            f"(L_g/mu is {condition:.2g})"
+        )
 
     def _why_stuck(self, what: str, at: Standing) -> str:
         why = "nobody can be named: within the agreed precision all reports are gradients of some loss"

@@ -67,10 +67,14 @@ class Nodes:
         at = slopes[:, np.searchsorted(self.all, _GAUSS_NODES)]
         return np.asarray((at * (_GAUSS_WEIGHTS / 2)).sum(1))
 
-    def error(self, slopes: Floats, bend: Floats) -> Floats:
-        """(m,) the bound of the lemma on the trapezoid's error; `bend` (m,) is R."""
+    def error(self, slopes: Floats, bend: Floats, rounding: Floats | float = 0.0) -> Floats:
+        """(m,) the bound of the lemma on the trapezoid's error; `bend` (m,) is R.
+
+        `rounding` (m,) is how far the slopes are from the truth at most: so is their mean, and the rise is
+        within twice that.
+        """
         at = self.ends(slopes)
-        return np.asarray(quadrature_bound(self.pieces, (at[:, -1] - at[:, 0]), bend))
+        return rounding + quadrature_bound(self.pieces, at[:, -1] - at[:, 0] + 2 * rounding, bend)
 
 
 def quadrature_bound(pieces: int, rise: Floats, bend: Floats) -> Floats:

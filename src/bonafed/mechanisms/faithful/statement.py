@@ -130,7 +130,9 @@ def accounts(
     findings = (
         _efficiency(problem, gap, epsilon * smallest),
         _faithfulness(problem, outcome, epsilon, slack, gap <= epsilon * smallest, clustered),
-        _participation(problem, outcome, others, allowed if outcome.exchanges is None else slack, honest),
+        _participation(
+            problem, outcome, others, epsilon, allowed if outcome.exchanges is None else slack, honest
+        ),
         _balance(problem, outcome, clustered),
     )
     amount, error = outcome.payments.amount, outcome.payments.error + outcome.integration_error
@@ -142,7 +144,9 @@ def _allowed(outcome: Outcome, epsilon: float) -> float:
     delta = outcome.integration_error
     if outcome.exchanges is None:
         return epsilon + 2 * delta
-    return max(epsilon, epsilon / 2 + delta) + delta  # delta is above its half if nodes were too many
+    # either may be above its half of epsilon: nodes were too many, or gradients too coarse
+    residual = max(epsilon / 2, float(outcome.payments.error.max()))
+    return residual + max(epsilon / 2, delta) + delta
 
 
 def private_statement(
@@ -257,7 +261,8 @@ def _efficiency(problem: Agreed, gap: float, allowed: float) -> Finding:
         return Finding("efficiency", None, text)
     text = f"the federation's loss is at most {gap:.2g} above its minimum"
     if gap > allowed:
-        text += f", more than {allowed:.2g}: too few steps, or somebody does not report the truth"
+        why = "too few steps, coarse gradients, or somebody does not report the truth"
+        text += f", more than {allowed:.2g}: {why}"
     return Finding("efficiency", gap <= allowed, text)
 
 
@@ -281,7 +286,7 @@ def _faithfulness(
 
 
 def _participation(
-    problem: Agreed, outcome: Outcome, others: Floats, slack: float, honest: list[int]
+    problem: Agreed, outcome: Outcome, others: Floats, epsilon: float, slack: float, honest: list[int]
 ) -> Finding:
     better = outcome.overall - others
     if np.isnan(better[honest]).any():
@@ -294,7 +299,10 @@ def _participation(
         return Finding("participation", None, text)
     if float(better[worst]) <= slack:
         who = "nobody" if len(honest) == problem.agents else "nobody who follows the protocol"
-        return Finding("participation", True, f"{who} does better with the others' model and no payment")
+        text = f"{who} does better with the others' model and no payment"
+        if float(better[worst]) > 2.5 * epsilon:  # (C9.7), if all is as accurate as asked for
+            text += f" by more than {slack:.2g}, the errors of model and payments"
+        return Finding("participation", True, text)
     text = f"agent {worst} would do better by {better[worst]:.2g} with the others' model"
     return Finding("participation", False, text)
 
