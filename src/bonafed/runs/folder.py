@@ -189,7 +189,8 @@ class Log:
         self._versions = content(self._folder, VERSIONS)
         lines = b"" if last is None else _lines_of(self._folder, last)
         if os.fstat(self._file).st_size > len(lines):
-            (self._folder / SUMMARY).unlink(missing_ok=True)  # the run has not ended, then
+            for name in (SUMMARY, SUMS):  # the run has not ended, then
+                (self._folder / name).unlink(missing_ok=True)
             os.ftruncate(self._file, len(lines))
         self._lines, self._length = hashlib.sha256(lines), len(lines)
         self._checkpoint = None if last is None else last.digest
