@@ -38,10 +38,13 @@ class FileState:
 
 def check(folder: Path) -> list[FileState]:
     """The state of every file of a run, and of every other file in its folder."""
-    if not folders.holds_run(folder) and not folders.is_finished(folder):
+    lost = folders.lost_config(folder)
+    if not (folders.holds_run(folder) or folders.is_finished(folder) or lost):
         raise InvalidValue("folder", f"must hold a run ({folders.CONFIG})", folder)
     finished, listed = folders.is_finished(folder), (folder / folders.SUMS).is_file()
     checks = _ended(folder) if finished else _ending(folder) if listed else _open(folder)
+    if lost:
+        checks[folders.CONFIG] = _as_it_began  # even where nothing is left that lists it
     others = sorted(path.name for path in folder.iterdir() if path.name not in checks)
     states = [_state(folder, name, vouch) for name, vouch in checks.items()]
     return [

@@ -112,6 +112,15 @@ def holds_run(folder: Path) -> bool:
     return (folder / CONFIG).is_file()
 
 
+def lost_config(folder: Path) -> bool:
+    """Whether a run was set up in the folder, and its config is gone; a set-up that was cut short is none."""
+    if holds_run(folder):
+        return False
+    ran = any((folder / name).is_file() for name in (CHECKPOINT, SUMS))
+    lines = folder / METRICS
+    return ran or ((folder / VERSIONS).is_file() and lines.is_file() and lines.stat().st_size > 0)
+
+
 def is_finished(folder: Path) -> bool:
     """Whether the run in the folder is finished."""
     return (folder / SUMMARY).is_file()

@@ -236,6 +236,29 @@ def test_the_files_of_runs_are_checked(trained):
     assert trained("runs", "--check", "--plot", "x.png")[0] == 2
 
 
+@pytest.mark.parametrize("gone", [(), ("summary.json",), ("versions.json",), ("SHA256SUMS", "summary.json")])
+def test_a_run_without_its_config_is_not_passed_over(trained, gone):
+    for name in ("config.toml", *gone):
+        Path("runs/fedavg", name).unlink()
+    for words in (("runs",), ("runs", "runs/fedavg")):
+        code, out, err = trained(*words)
+        assert (code, err) == (2, "error: runs/fedavg/config.toml: is missing\n")
+        assert ("sampling" in out) == (len(words) == 1)  # the others are listed
+        code, out, err = trained(*words, "--check")
+        assert (code, err) == (1, "")
+        assert "runs/fedavg/config.toml" in out.splitlines()[-1]
+
+
+def test_a_set_up_that_was_cut_short_is_no_run_that_lost_its_config(trained):
+    Path("runs/begun").mkdir()
+    for name in ("versions.json", "start.npy"):
+        Path("runs/begun", name).write_bytes(Path("runs/fedavg", name).read_bytes())
+    Path("runs/begun/metrics.jsonl").write_bytes(b"")
+    code, out, _ = trained("runs", "--check")
+    assert code == 0
+    assert "begun" not in out
+
+
 @pytest.mark.parametrize("name", ["config.toml", "start.npy", "metrics.jsonl", "versions.json"])
 def test_a_damaged_file_is_refused_in_one_line(trained, name):
     for stopped in (False, True):
