@@ -174,7 +174,8 @@ def _lines(folder: Path, name: str) -> str:
     done = len(folders.read_rounds(folder))
     more = (folder / name).read_bytes().count(b"\n") - done
     text = f"as it was at the last checkpoint, {counted(done, 'round')}"
-    return f"{text}; {counted(more, 'round')} after it happen again" if more else text
+    again = "happens again" if more == 1 else "happen again"
+    return f"{text}; {counted(more, 'round')} after it {again}" if more else text
 
 
 def _other(path: Path) -> str:

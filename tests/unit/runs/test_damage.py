@@ -177,6 +177,8 @@ def test_what_follows_the_last_checkpoint_is_not_told_and_happens_again(whole, e
     assert path.read_bytes().count(b"\n") == 3
     assert [record["round"] for record in folder.read_rounds(whole.open)] == [1, 2]
     assert listing.overview(whole.open)["rounds"] == 2
+    (lines,) = [state.text for state in checking.check(whole.open) if state.file == path.name]
+    assert lines == "as it was at the last checkpoint, 2 rounds; 1 round after it happens again"
     text = path.read_text()
     path.write_text(re.sub(r'("round": 3.*"steps": )\d+', r"\g<1>999", text))
     assert path.read_text() != text
