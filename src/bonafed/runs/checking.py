@@ -17,9 +17,8 @@ from typing import Literal
 
 from bonafed.errors import BonafedError, InvalidValue, UnreadableFile
 from bonafed.files import is_draft
-from bonafed.runs import coins
+from bonafed.runs import coins, private, seals, versions
 from bonafed.runs import folder as folders
-from bonafed.runs import private, seals, versions
 from bonafed.runs.config import of_run
 from bonafed.shown import Column, Document, Table, counted
 

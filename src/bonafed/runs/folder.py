@@ -113,7 +113,7 @@ def holds_run(folder: Path) -> bool:
 
 
 def lost_config(folder: Path) -> bool:
-    """Whether a run was set up in the folder, and its config is gone; a set-up that was cut short is none."""
+    """Whether a run was set up in the folder and its config is gone; a set-up cut short is no run."""
     if holds_run(folder):
         return False
     ran = any((folder / name).is_file() for name in (CHECKPOINT, SUMS))

@@ -12,7 +12,6 @@ from bonafed.checks import Floats
 from bonafed.learning.sections import NoiseAt
 from bonafed.style import BLUE, GREEN, GREY, RED, name_clients, sheet
 
-
 _SELECTION = {"client": "probability of each draw", "sum": "weight in every round"}
 
 

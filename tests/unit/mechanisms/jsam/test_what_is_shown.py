@@ -72,4 +72,4 @@ def test_a_prospect_draws_and_says_over_how_many_draws_lies_were_tried():
 def test_the_figure_of_terms_says_what_a_selection_is(noise_at, words):
     settled = settle(REPORTS, PRIOR, 5.0, 1.0, rule=Jsam(noise_at=noise_at))
     terms = JsamTerms(NAMES, settled, PRIOR, 2, noise_at=noise_at)
-    assert terms._draw().axes[0].get_ylabel() == words
+    assert terms.document().figure().axes[0].get_ylabel() == words
