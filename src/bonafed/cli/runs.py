@@ -35,7 +35,9 @@ def runs(
     a run that has not ended, the rounds up to its last checkpoint are told.
 
     With --check, every file of each run is compared with the digests that the run keeps. Exit code 1 if one
-    is damaged; their names are in the last line.
+    is damaged, or missing though SHA256SUMS lists it; their names are in the last line. Where nothing but
+    summary.json is missing, the run may have been killed just before it was written, and can end again when
+    resumed: the last line says so, and the exit code is 0.
 
     Example: bonafed runs runs/optimal runs/uniform --plot curves.png
     """

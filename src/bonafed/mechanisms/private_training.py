@@ -20,7 +20,7 @@ from bonafed.learning.sum_noise import round_noise
 from bonafed.learning.work import LocalTraining, sensitivity, step_count
 from bonafed.mechanisms.protocol import Command
 from bonafed.sections import Section, key, one_of
-from bonafed.shown import Column, Document, Table
+from bonafed.shown import Column, Document, Table, counted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -50,10 +50,9 @@ class PrivateOptions(Section):
 def advise(options: PrivateOptions) -> Document:
     """Rounds, rate and batch, and the same at other epsilons."""
     plan = options.plan()
-    plural = "round" if plan.rounds == 1 else "rounds"
     advice = (
-        f"Train {plan.rounds:,} {plural} at learning rate {plan.learning_rate:.3g}, one pass a round, with "
-        f"batches of all records: batch_size = {plan.batch_size}, or as many as any client has."
+        f"Train {counted(plan.rounds, 'round')} at learning rate {plan.learning_rate:.3g}, one pass a round, "
+        f"with batches of all records: batch_size = {plan.batch_size}, or as many as any client has."
     )
     noise = (
         f"The noise of a round has norm {plan.noise:.3g}, where clipped gradients have {options.clip:g} at "
@@ -81,7 +80,10 @@ def advise(options: PrivateOptions) -> Document:
         Column("rounds"), Column("rate", ".3g"),
     )  # fmt: skip
     caption = f'for "{REPLACE}": not to be compared with epsilons for adding or removing a record'
-    title = f"{options.clients:,} clients of {options.records:,} records, {options.parameters:,} weights"
+    title = (
+        f"{counted(options.clients, 'client')} of {counted(options.records, 'record')}, "
+        f"{counted(options.parameters, 'weight')}"
+    )
     data = {
         "question": "private-training", "rounds": plan.rounds, "learning_rate": plan.learning_rate,
         "batch_size": plan.batch_size, "noise_multiplier": plan.noise_multiplier, "noise": plan.noise,
@@ -178,6 +180,7 @@ PRIVATE_TRAINING = Command(
     PrivateOptions,
     advise,
     "From the promise and the sizes of things: how much noise there will be against what can be learned, "
-    "and how long to train in it. Batches in passes, noise at every client.",
+    "and how long to train in it. Batches in passes, noise at every client "
+    "or once on the sum (--noise-at).",
     "bonafed advise private-training --records 144 --clients 10 --parameters 650 --epsilon 1",
 )

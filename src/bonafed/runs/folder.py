@@ -112,6 +112,15 @@ def holds_run(folder: Path) -> bool:
     return (folder / CONFIG).is_file()
 
 
+def lost_config(folder: Path) -> bool:
+    """Whether a run was set up in the folder and its config is gone; a set-up cut short is no run."""
+    if holds_run(folder):
+        return False
+    ran = any((folder / name).is_file() for name in (CHECKPOINT, SUMS))
+    lines = folder / METRICS
+    return ran or ((folder / VERSIONS).is_file() and lines.is_file() and lines.stat().st_size > 0)
+
+
 def is_finished(folder: Path) -> bool:
     """Whether the run in the folder is finished."""
     return (folder / SUMMARY).is_file()
@@ -189,7 +198,8 @@ class Log:
         self._versions = content(self._folder, VERSIONS)
         lines = b"" if last is None else _lines_of(self._folder, last)
         if os.fstat(self._file).st_size > len(lines):
-            (self._folder / SUMMARY).unlink(missing_ok=True)  # the run has not ended, then
+            for name in (SUMMARY, SUMS):  # the run has not ended, then
+                (self._folder / name).unlink(missing_ok=True)
             os.ftruncate(self._file, len(lines))
         self._lines, self._length = hashlib.sha256(lines), len(lines)
         self._checkpoint = None if last is None else last.digest

@@ -17,15 +17,18 @@ from bonafed.runs.folder import JSONObject
 
 
 def find(places: Sequence[Path]) -> list[Path]:
-    """The places that hold a run, and the runs directly inside the other places; each run once."""
+    """The places that hold a run, and the runs directly inside the other places; each run once.
+
+    A run whose config is gone is one of them, so that it is not passed over in silence.
+    """
     paths: list[Path] = []
     for place in places:
         if not place.is_dir():
             raise InvalidValue("folder", "must exist and hold runs of `bonafed train`", place)
-        if folders.holds_run(place):
+        if _is_run(place):
             paths.append(place)
             continue
-        inside = sorted(path for path in place.iterdir() if path.is_dir() and folders.holds_run(path))
+        inside = sorted(path for path in place.iterdir() if path.is_dir() and _is_run(path))
         if not inside:
             raise InvalidValue("folder", "must hold a run, or folders that do", place)
         paths += inside
@@ -33,6 +36,10 @@ def find(places: Sequence[Path]) -> list[Path]:
     for path in paths:
         once.setdefault(path.resolve(), path)
     return list(once.values())
+
+
+def _is_run(place: Path) -> bool:
+    return folders.holds_run(place) or folders.lost_config(place)
 
 
 def distinct_names(places: Sequence[Path]) -> list[str]:
@@ -76,6 +83,8 @@ def _letter(number: int) -> str:
 
 def overview(folder: Path) -> JSONObject:
     """How far a run has come, and its curves, one value per round (None where nothing was measured)."""
+    if folders.lost_config(folder):
+        raise UnreadableFile(folder / folders.CONFIG, "is missing")
     try:
         config = from_tables(folders.read_config(folder))
     except InvalidValue as error:

@@ -46,6 +46,11 @@ def create_secret(folder: Path, name: str) -> bytes:
     return value
 
 
+def holds_secret(folder: Path, name: str) -> bool:
+    """Whether the secret of a run is there."""
+    return (private_folder(folder) / (name + _ENDING)).is_file()
+
+
 def read_secret(folder: Path, name: str, needed_for: str) -> bytes:
     """A secret of a run that is resumed; in the error, `needed_for` says what it is needed for."""
     path = private_folder(folder) / (name + _ENDING)

@@ -8,6 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bonafed.economics.claims import Finding
+from bonafed.runs.summary import run_document, statement_of
+
 QUICK = ["--set", "training.rounds=2", "--set", "training.epochs=1"]
 
 
@@ -213,6 +216,14 @@ def test_runs_that_cannot_be_read_are_named_and_the_others_listed(trained):
     assert (code, out, err.count("\n")) == (2, "", 1)
 
 
+def test_a_finding_that_fails_is_printed_by_train_and_ends_only_statement_with_1(trained):
+    summary = json.loads(Path("runs/fedavg/summary.json").read_text())
+    summary["statement"]["findings"] = [Finding("budget", False, "spent too much").to_json()]
+    run, own = run_document(summary, [], None), statement_of(summary, None).document()
+    assert (run.holds, own.holds) == (True, False)
+    assert "spent too much" in str(run)
+
+
 def test_the_files_of_runs_are_checked(trained):
     code, out, err = trained("runs", "--check")
     assert (code, err) == (0, "")
@@ -234,6 +245,31 @@ def test_the_files_of_runs_are_checked(trained):
     assert verdicts.pop("start.npy") == "DAMAGED"
     assert set(verdicts.values()) == {"verified"}
     assert trained("runs", "--check", "--plot", "x.png")[0] == 2
+
+
+@pytest.mark.parametrize(
+    "gone", [(), ("summary.json",), ("versions.json",), ("SHA256SUMS", "summary.json")]
+)
+def test_a_run_without_its_config_is_not_passed_over(trained, gone):
+    for name in ("config.toml", *gone):
+        Path("runs/fedavg", name).unlink()
+    for words in (("runs",), ("runs", "runs/fedavg")):
+        code, out, err = trained(*words)
+        assert (code, err) == (2, "error: runs/fedavg/config.toml: is missing\n")
+        assert ("sampling" in out) == (len(words) == 1)  # the others are listed
+        code, out, err = trained(*words, "--check")
+        assert (code, err) == (1, "")
+        assert "runs/fedavg/config.toml" in out.splitlines()[-1]
+
+
+def test_a_set_up_that_was_cut_short_is_no_run_that_lost_its_config(trained):
+    Path("runs/begun").mkdir()
+    for name in ("versions.json", "start.npy"):
+        Path("runs/begun", name).write_bytes(Path("runs/fedavg", name).read_bytes())
+    Path("runs/begun/metrics.jsonl").write_bytes(b"")
+    code, out, _ = trained("runs", "--check")
+    assert code == 0
+    assert "begun" not in out
 
 
 @pytest.mark.parametrize("name", ["config.toml", "start.npy", "metrics.jsonl", "versions.json"])

@@ -11,7 +11,14 @@ from bonafed.learning.participation import weighted_mean
 from bonafed.learning.privacy import noise_multiplier
 from bonafed.learning.privacy.planning import MOST_ROUNDS, noise_share, planned
 from bonafed.learning.work import LocalTraining
-from bonafed.mechanisms.private_training import Course, PrivateOptions, advise, course_of, noise_note
+from bonafed.mechanisms.private_training import (
+    PRIVATE_TRAINING,
+    Course,
+    PrivateOptions,
+    advise,
+    course_of,
+    noise_note,
+)
 from bonafed.runs import config, setting
 
 DIGITS = {"records": 144, "clients": 10, "epsilon": 1.0, "delta": 1e-5, "clip": 1.0, "parameters": 650}
@@ -98,6 +105,16 @@ def test_what_is_said():
     assert not advise(PrivateOptions(**enough)).data["dwarfed"]
     assert not advise(PrivateOptions(**{**DIGITS, "clients": 16})).data["dwarfed"]
     assert [row["epsilon"] for row in document.data["table"]] == [0.5, 1, 2, 4, 8]
+
+
+def test_one_of_something_is_not_several():
+    alone = advise(PrivateOptions(**{**DIGITS, "records": 1, "clients": 1, "parameters": 1}))
+    assert "1 client of 1 record, 1 weight\n" in str(alone)
+    assert "10 clients of 144 records, 650 weights" in str(advise(PrivateOptions(**DIGITS)))
+
+
+def test_the_help_says_where_noise_can_be_added():
+    assert "noise at every client or once on the sum (--noise-at)" in PRIVATE_TRAINING.details
 
 
 def test_notes_before_a_run():

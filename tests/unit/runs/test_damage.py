@@ -177,6 +177,8 @@ def test_what_follows_the_last_checkpoint_is_not_told_and_happens_again(whole, e
     assert path.read_bytes().count(b"\n") == 3
     assert [record["round"] for record in folder.read_rounds(whole.open)] == [1, 2]
     assert listing.overview(whole.open)["rounds"] == 2
+    (lines,) = [state.text for state in checking.check(whole.open) if state.file == path.name]
+    assert lines == "as it was at the last checkpoint, 2 rounds; 1 round after it happens again"
     text = path.read_text()
     path.write_text(re.sub(r'("round": 3.*"steps": )\d+', r"\g<1>999", text))
     assert path.read_text() != text
@@ -213,3 +215,69 @@ def test_lines_are_not_appended_through_a_link(make, small, tmp_path):
     with pytest.raises((OSError, InvalidValue), match=r"metrics\.jsonl"):
         training.train(setting.prepare(make(), dataset=small), place)
     assert victim.read_bytes() == b""
+
+
+def verdicts(place):
+    """By file, and whether nothing is damaged."""
+    states = checking.check(place)
+    return {state.file: state.verdict for state in states}, checking.document({"run": states})
+
+
+@pytest.mark.parametrize("whole", KINDS, indirect=True)
+def test_what_the_digests_of_an_end_list_is_damaged_if_it_is_not_there(whole):
+    listed = set(folder.read_sums(whole.ended)) - {"summary.json"}
+    (whole.ended / "summary.json").unlink()
+    for name in sorted(listed):
+        content = (whole.ended / name).read_bytes()
+        (whole.ended / name).write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+        found, document = verdicts(whole.ended)
+        assert (found[name], found["summary.json"], document.holds) == ("DAMAGED", "DAMAGED", False), name
+        (whole.ended / name).unlink()
+        found, document = verdicts(whole.ended)
+        assert (found[name], document.holds) == ("DAMAGED", False), name
+        (whole.ended / name).write_bytes(content)
+    (whole.ended / "SHA256SUMS").write_bytes(b"")
+    assert verdicts(whole.ended)[0]["SHA256SUMS"] == "DAMAGED"
+
+
+@pytest.mark.parametrize("whole", ["averaging", "private"], indirect=True)
+def test_a_run_killed_before_its_summary_is_not_damaged_and_ends_again(whole, ending, monkeypatch):
+    place, write = whole.open, folder.write_together
+
+    def killed(files):
+        if place / "summary.json" in files:
+            raise KeyboardInterrupt
+        write(files)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(folder, "write_together", killed)
+        with pytest.raises(KeyboardInterrupt):
+            training.train(whole.made, place, resume=True, entropy=fixed())
+    found, document = verdicts(place)
+    assert found.pop("summary.json") == "missing"
+    assert set(found.values()) == {"verified"}
+    assert document.holds
+    assert document.blocks[-1] == (
+        "No file is damaged. Missing, the end happens again when resumed: run/summary.json"
+    )
+    training.train(whole.made, place, resume=True, entropy=fixed())
+    assert ending(place) == ending(whole.ended)
+    assert set(verdicts(place)[0].values()) == {"verified"}
+
+
+@pytest.mark.parametrize("whole", ["private"], indirect=True)
+def test_a_lost_summary_is_damage_where_no_secret_is_left_to_end_again_with(whole):
+    (whole.ended / "summary.json").unlink()
+    found, document = verdicts(whole.ended)
+    assert (found["summary.json"], document.holds) == ("DAMAGED", False)
+
+
+def test_a_run_that_happens_again_has_no_digests_of_its_end(make, small, tmp_path, kill_in):
+    """Without a checkpoint all rounds happen again: the old digests would call the new lines damaged."""
+    made, place = setting.prepare(make("training.rounds=3"), dataset=small), tmp_path / "run"
+    training.train(made, place)
+    (place / "summary.json").unlink()
+    (place / "checkpoint.npz").unlink()
+    with pytest.raises(kill_in.error):
+        training.train(made, place, resume=True, on_round=kill_in(2))
+    assert verdicts(place)[1].holds

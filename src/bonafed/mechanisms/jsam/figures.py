@@ -9,11 +9,14 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from bonafed.checks import Floats
+from bonafed.learning.sections import NoiseAt
 from bonafed.style import BLUE, GREEN, GREY, RED, name_clients, sheet
 
+_SELECTION = {"client": "probability of each draw", "sum": "weight in every round"}
 
-def terms_figure(terms: Sequence[dict[str, Any]], with_payments: bool) -> Figure:
-    """Selection probability, epsilon and payment by client, in order of the reported cost."""
+
+def terms_figure(terms: Sequence[dict[str, Any]], with_payments: bool, noise_at: NoiseAt) -> Figure:
+    """Selection probability or weight, epsilon and payment by client, in order of the reported cost."""
     rows = sorted((row for row in terms if row["admitted"]), key=lambda row: row["report"])
     names = [str(row["client"]) for row in rows]
 
@@ -26,7 +29,7 @@ def terms_figure(terms: Sequence[dict[str, Any]], with_payments: bool) -> Figure
     axes = figure.subplots(1, panels)
     axes[0].bar(place, column("selection"), width=0.8, color=BLUE)
     axes[0].axhline(1 / len(rows), color=GREY, ls=":", lw=1, label="everybody alike")
-    axes[0].set(ylabel="probability of each draw", title="Who is selected")
+    axes[0].set(ylabel=_SELECTION[noise_at], title="Who is selected")
     axes[0].set_ylim(0, 1.3 * max(float(column("selection").max(initial=0.0)), 1 / len(rows)))
     axes[0].legend(frameon=False, fontsize=8, loc="upper right")
     axes[1].bar(place, epsilon, width=0.8, color=GREEN)

@@ -52,7 +52,7 @@ from bonafed.mechanisms.jsam.noise import Ingredients, Noise, scale_of
 from bonafed.mechanisms.jsam.published import JsamContract, PublishedScheme, publish, question
 from bonafed.mechanisms.jsam.schemes import LARGEST_LOSSES, PUBLISHED, Scheme, settle_scheme
 from bonafed.mechanisms.jsam.section import VERIFIABLE, JsamSection
-from bonafed.mechanisms.jsam.terms import JsamTerms
+from bonafed.mechanisms.jsam.terms import COLUMN, JsamTerms
 from bonafed.mechanisms.promises import Promise
 from bonafed.mechanisms.protocol import (
     Agreement,
@@ -199,7 +199,7 @@ class BoughtPrivacy:
             terms.amounts(),
             decimals=terms.decimals,
             columns={**terms.columns, "participations": account.participations.tolist()},
-            forms={"cost": ".4g", "selection": ".4f", "epsilon_sold": ".4g"},
+            forms={"cost": ".4g", COLUMN[self.noise_at]: ".4f", "epsilon_sold": ".4g"},
             totals={"clients_selected": plan.threshold},
             findings=_findings(terms, account, ratio),
             notes=tuple(self._notes(terms)),

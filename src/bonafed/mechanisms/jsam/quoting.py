@@ -237,7 +237,8 @@ def quote(options: QuoteOptions) -> Document:
     def draw() -> Figure:
         from bonafed.mechanisms.jsam.figures import terms_figure
 
-        return terms_figure(description["terms"], with_payments=description["kind"] == "settlement")
+        settled = description["kind"] == "settlement"
+        return terms_figure(description["terms"], with_payments=settled, noise_at=description["noise_at"])
 
     lacking = {} if files else {"contract": options.lacking}
     return Document(tuple(quote_blocks(description)), description, draw, files, lacking)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _MOST_ROWS = 20  # clients shown; all of them are in the CSV and in the plain data
 NOT_ADMITTED = "not admitted"
 SELECTED = {"client": "selected with", "sum": "weight"}  # heading of the selection
+COLUMN = {"client": "selection", "sum": "weight"}  # of a statement
 SELECTION = {
     "client": "selected with: probability of each draw",
     "sum": "weight: in the sum of every round",
@@ -71,7 +72,7 @@ class JsamTerms(Shown):
         """Of a statement."""
         return {
             "cost": self.reports.tolist(),
-            "selection": self.selection.tolist(),
+            COLUMN[self.noise_at]: self.selection.tolist(),
             "epsilon_sold": self.epsilon.tolist(),
         }
 
@@ -207,7 +208,7 @@ class JsamTerms(Shown):
     def _draw(self) -> Figure:
         from bonafed.mechanisms.jsam.figures import terms_figure
 
-        return terms_figure(self.rows(), with_payments=True)
+        return terms_figure(self.rows(), with_payments=True, noise_at=self.noise_at)
 
 
 def _written(minor: int, decimals: int) -> str:

@@ -146,6 +146,8 @@ def test_everybody_selected_is_in_every_round_and_nobody_gives_away_more_than_it
     summary = training.train(made, tmp_path / "run").summary
     facts = summary["statement"]["facts"]
     weights = np.array(facts["selection"])
+    assert summary["statement"]["columns"]["weight"] == facts["selection"]  # as the table of terms has it
+    assert "selection" not in summary["statement"]["columns"]
     selected = np.flatnonzero(weights)
     lines = folder.read_rounds(tmp_path / "run")
     assert weights.sum() == pytest.approx(1)

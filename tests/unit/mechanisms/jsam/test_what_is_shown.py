@@ -11,6 +11,7 @@ from bonafed.mechanisms.jsam.payments import admit
 from bonafed.mechanisms.jsam.prospects import prospect
 from bonafed.mechanisms.jsam.published import JsamContract
 from bonafed.mechanisms.jsam.report import Quote, Weight, describe, quote_blocks
+from bonafed.mechanisms.jsam.rules import Jsam
 from bonafed.mechanisms.jsam.terms import JsamTerms
 
 PRIOR, NAMES = Uniform(0, 1), ("ada", "ben", "cem")
@@ -63,3 +64,12 @@ def test_a_prospect_draws_and_says_over_how_many_draws_lies_were_tried():
     spread = mine.outlooks[0].profit_sd / np.sqrt(mine.lying)
     assert truth == pytest.approx(mine.outlooks[0].profit, abs=4 * spread)
     assert axes.get_ylim()[0] >= -2 * truth  # what nobody would state does not flatten the rest
+
+
+@pytest.mark.parametrize(
+    ("noise_at", "words"), [("client", "probability of each draw"), ("sum", "weight in every round")]
+)
+def test_the_figure_of_terms_says_what_a_selection_is(noise_at, words):
+    settled = settle(REPORTS, PRIOR, 5.0, 1.0, rule=Jsam(noise_at=noise_at))
+    terms = JsamTerms(NAMES, settled, PRIOR, 2, noise_at=noise_at)
+    assert terms.document().figure().axes[0].get_ylabel() == words
