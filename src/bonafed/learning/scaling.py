@@ -193,7 +193,8 @@ def _in_order(path: Path, names: Sequence[str], columns: Sequence[str]) -> list[
     place = {name: k for k, name in enumerate(names)}
     for name in columns:
         if name not in place:
-            raise UnreadableFile(path, f"must have every feature of the data, also {name!r}, got none")
+            rule = f"must have every feature of the data, also {name!r}"
+            raise UnreadableFile(path, f"{rule}, got {', '.join(names)[:200] or 'none'}")
     for name in names:
         if name not in columns:
             raise UnreadableFile(path, f"must have the features of the data only, got {name!r}")

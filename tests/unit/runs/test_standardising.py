@@ -125,7 +125,7 @@ class TestPublic:
         np.testing.assert_allclose(made.clients.samples.features.numpy()[3], [0.3, 2.0], rtol=1e-6)
         (tmp_path / "open.csv").write_text("income,size\n0,10\n2000,30\n")
         said = message(setting.prepare, scaled(make, how, "data.name=own.csv", f"data.folder={tmp_path}"))
-        assert said.endswith("open.csv: must have every feature of the data, also 'age', got none")
+        assert said.endswith("open.csv: must have every feature of the data, also 'age', got income, size")
 
     @pytest.mark.parametrize("more", [(), PRIVACY])
     def test_the_records_themselves_are_not_public(self, make, raw, tmp_path, more):
@@ -320,7 +320,10 @@ class TestNamedClasses:
     @pytest.mark.parametrize(
         ("classes", "said"),
         [
-            (["ash", "elm"], "data.classes must name every class of the data, also 'hazel', got none"),
+            (
+                ["ash", "elm"],
+                "data.classes must name every class of the data, also 'hazel', got ['ash', 'elm']",
+            ),
             (
                 3,
                 "data.classes must list the names of the classes in their order, as labels are names, "
