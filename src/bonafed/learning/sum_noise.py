@@ -55,7 +55,9 @@ def require_one_step(spec: LocalTraining, names: Sequence[str], sizes: Ints) -> 
         if size and (steps := step_count(size, spec)) != 1:
             rule, why = 'with noise_at = "sum", for every client', "later steps would look at records again"
             if spec.steps is not None:
-                raise InvalidValue("training.steps", f"must be 1 {rule}: {why}", f"{steps} of client {name}")
+                raise InvalidValue(
+                    "training.steps", f"must be 1 {rule}: {why}", f"{steps} of client {name}"
+                )
             why += "; or set training.steps = 1"
             if size > spec.batch_size:
                 rule, value = f"must hold all records {rule}: {why}", f"{size} of client {name}"

@@ -133,8 +133,8 @@ class TestPublic:
         np.savez(path, features=raw.features, labels=raw.labels)
         said = message(setting.prepare, scaled(make, {"public": str(path)}, *more), dataset=raw)
         assert said == (
-            "data.standardise.public must not be the records of the run: fewer than half of its rows may be "
-            f"among them, got 120 of 120 in {path}"
+            "data.standardise.public must not be the records of the run: fewer than half of its rows may "
+            f"be among them, got 120 of 120 in {path}"
         )
 
     @pytest.mark.parametrize("more", [(), PRIVACY])
