@@ -53,10 +53,16 @@ def require_one_step(spec: LocalTraining, names: Sequence[str], sizes: Ints) -> 
         raise InvalidValue("training.optimizer", rule, repr(spec.optimizer))
     for name, size in zip(names, sizes.tolist(), strict=True):
         if size and (steps := step_count(size, spec)) != 1:
-            rule = (
-                'must be 1 with noise_at = "sum", for every client: later steps would look at records again'
-            )
-            raise InvalidValue("training.steps", rule, f"{steps} of client {name}")
+            rule, why = 'with noise_at = "sum", for every client', "later steps would look at records again"
+            if spec.steps is not None:
+                raise InvalidValue(
+                    "training.steps", f"must be 1 {rule}: {why}", f"{steps} of client {name}"
+                )
+            why += "; or set training.steps = 1"
+            if size > spec.batch_size:
+                rule, value = f"must hold all records {rule}: {why}", f"{size} of client {name}"
+                raise InvalidValue("training.batch_size", rule, f"{spec.batch_size} for {value}")
+            raise InvalidValue("training.epochs", f"must be 1 {rule}: {why}", spec.epochs)
 
 
 def draws(who: Participation, clients: int) -> tuple[Ints, Floats]:

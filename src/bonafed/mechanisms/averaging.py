@@ -15,6 +15,7 @@ may see a single update; only with `training.aggregation = "memory"` the server 
 Privacy (theory P3): who takes part when does not depend on the data, so how often each client releases is
 known before the first round, and its noise is calibrated for just that. In a private run a client that
 fails counts as one that changes nothing, and nobody is told: no noise hides anybody in a list of failures.
+Steps and releases are those that were asked for.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ from bonafed.mechanisms.privacy_account import (
     epsilons,
     given_away,
     largest_epsilon,
+    steps_asked,
     with_privacy,
 )
 from bonafed.mechanisms.private_training import course_of, noise_note
@@ -309,16 +311,14 @@ class Averaging(Answers):
         if noise is not None:
             releases = noise.releases
         elif multipliers is not None:
-            releases = given_away(
-                total.releases, federation.vouched, members, multipliers, who, spec, number
-            )
+            releases = given_away(members, multipliers, who, spec, number)
         following = self._counted(
             replace(state, server=server), after, who, total.delivered, releases, spend
         )
         return following, Round(
             participants=[names[client] for client in np.sort(who.clients)],
             failed=[] if self.private else [names[client] for client in failures(who, total)],
-            steps=total.steps,
+            steps=steps_asked(members, who, spec) if self.private else total.steps,
             learning_rate=spec.learning_rate,
             train_loss=None if self.private else finite_or_none(total.loss),
             spend=spend,

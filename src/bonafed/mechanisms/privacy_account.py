@@ -7,7 +7,7 @@ added up as they come.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 
@@ -26,32 +26,26 @@ Ints = NDArray[np.int64]
 
 
 def given_away(
-    reported: Sequence[Release],
-    vouched: Collection[str],
-    members: Roster,
-    multipliers: Floats,
-    who: Participation,
-    spec: LocalTraining,
-    round_number: int,
+    members: Roster, multipliers: Floats, who: Participation, spec: LocalTraining, round_number: int
 ) -> Sequence[Release]:
-    """Releases of clients' own: as the federation counts them where it vouches for a client, else as asked.
+    """Releases of clients' own, as they were asked for, whatever came of it.
 
-    Whoever says that it released nothing may have; the account is for its records, not for it.
+    Whoever says that it released nothing may have. And a ledger without those who failed would name them.
     """
-    certain = {*vouched}
-    if len(certain) == len(members):
-        return reported
-    counted = [release for release in reported if members.names[release.client] in certain]
-    assumed = [
+    return [
         Release(
             client, round_number, float(multipliers[client]),
             record_steps(size := int(members.sizes[client]), spec), step_count(size, spec),
             sampling_rate(size, spec),
         )
-        for client in who.clients.tolist()
-        if members.names[client] not in certain and multipliers[client] and members.sizes[client]
+        for client in np.sort(who.clients).tolist()
+        if multipliers[client] and members.sizes[client]
     ]  # fmt: skip
-    return [*counted, *assumed]
+
+
+def steps_asked(members: Roster, who: Participation, spec: LocalTraining) -> int:
+    """Local steps of a round if nobody fails; how many were taken would tell how many did."""
+    return sum(step_count(size, spec) for size in members.sizes[who.clients].tolist() if size)
 
 
 def epsilons(multipliers: Floats, releases: Ints, sizes: Ints, spec: LocalTraining, delta: float) -> Floats:

@@ -78,7 +78,7 @@ class RoundRecord:
     test_accuracy: float | None  # likewise; None for regression
     participants: list[str]  # names, repeated if drawn more than once
     failed: list[str]  # those of them whose answer could not be used
-    steps: int  # gradient steps, all participants together
+    steps: int  # gradient steps, all participants together; as asked for where privacy was promised
     learning_rate: float | None  # of the first local step, where it changes from step to step
     spend: float | None  # money paid in this round; None without a contract
     epsilon: float | None  # largest of any client so far; None if not private, and with poisson batches

@@ -213,7 +213,8 @@ def _named_classes(dataset: Dataset, names: tuple[str, ...]) -> Dataset:
     known = {name: place for place, name in enumerate(names)}
     for name in dataset.class_names:
         if name not in known:
-            raise InvalidValue("data.classes", f"must name every class of the data, also {name!r}", "none")
+            rule = f"must name every class of the data, also {name!r}"
+            raise InvalidValue("data.classes", rule, repr(list(names))[:200])
     place = np.array([known[name] for name in dataset.class_names], dtype=np.int64)
     return replace(
         dataset, labels=place[dataset.labels], test_labels=place[dataset.test_labels], classes=len(names),

@@ -65,6 +65,10 @@ def _constants(how: Mapping[str, Any], dataset: Dataset) -> Scaling:
     if not datasets.is_own_file(str(path)):
         raise InvalidValue("standardise.public", "must be a path ending in .npz or .csv", path)
     public, columns = datasets.read_features(path)
-    if np.array_equal(public, dataset.features):
-        raise InvalidValue("standardise.public", "must not be the records of the run themselves", path)
-    return scaling.of_public(path, public, columns, dataset.features, dataset.columns)
+    shared = scaling.of_public(path, public, columns, dataset.features, dataset.columns)
+    known = scaling.rows_among(public, columns, dataset.features, dataset.columns)
+    if 2 * known >= len(public):
+        rule = "must not be the records of the run: fewer than half of its rows may be among them"
+        value = f"{known:,} of {len(public):,} in {path}"
+        raise InvalidValue("standardise.public", rule, value)
+    return shared

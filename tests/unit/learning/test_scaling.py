@@ -117,7 +117,7 @@ class TestConstantsInAFile:
         [
             ("", ", line 1: must have the columns feature, mean, scale, got none"),
             ("mean,scale\n1,2\n", ", line 1: must have the columns feature, mean, scale, got mean, scale"),
-            ("feature,mean,scale\na,1,2\n", ": must have every feature of the data, also 'b', got none"),
+            ("feature,mean,scale\na,1,2\n", ": must have every feature of the data, also 'b', got a"),
             (
                 "feature,mean,scale\na,1,2\nb,1,2\nc,1,2\n",
                 ": must have the features of the data only, got 'c'",

@@ -175,7 +175,9 @@ def test_what_the_noise_of_a_sum_does_not_cover_is_refused_by_name(make, small, 
 def test_a_pass_of_one_batch_is_one_step_and_of_two_is_refused(make, small):
     changes = [change for change in SUM if not change.startswith("training")]
     setting.prepare(make(*changes, "training.batch_size=120"), dataset=small)
-    with pytest.raises(InvalidValue, match=r"^training\.steps must be 1 with .* got 4 of client 0"):
+    with pytest.raises(
+        InvalidValue, match=r"^training\.batch_size must hold all records .* got 8 for 30 of client 0"
+    ):
         setting.prepare(make(*changes, "training.batch_size=8"), dataset=small)
 
 

@@ -103,7 +103,7 @@ class TestPublic:
     def public(self, raw, tmp_path):
         """Other records of the same kind."""
         path = tmp_path / "open.npz"
-        np.savez(path, features=raw.features[::-1][:50], labels=raw.labels[:50])
+        np.savez(path, features=raw.features[::-1][:50] * np.float32(1.5), labels=raw.labels[:50])
         return path
 
     def test_mean_and_deviation_of_public_data(self, make, raw, public):
@@ -125,16 +125,41 @@ class TestPublic:
         np.testing.assert_allclose(made.clients.samples.features.numpy()[3], [0.3, 2.0], rtol=1e-6)
         (tmp_path / "open.csv").write_text("income,size\n0,10\n2000,30\n")
         said = message(setting.prepare, scaled(make, how, "data.name=own.csv", f"data.folder={tmp_path}"))
-        assert said.endswith("open.csv: must have every feature of the data, also 'age', got none")
+        assert said.endswith("open.csv: must have every feature of the data, also 'age', got income, size")
 
     @pytest.mark.parametrize("more", [(), PRIVACY])
     def test_the_records_themselves_are_not_public(self, make, raw, tmp_path, more):
         path = tmp_path / "copy.npz"
         np.savez(path, features=raw.features, labels=raw.labels)
         said = message(setting.prepare, scaled(make, {"public": str(path)}, *more), dataset=raw)
-        assert said.startswith(
-            "data.standardise.public must not be the records of the run themselves, got /"
+        assert said == (
+            "data.standardise.public must not be the records of the run: fewer than half of its rows may "
+            f"be among them, got 120 of 120 in {path}"
         )
+
+    @pytest.mark.parametrize("more", [(), PRIVACY])
+    def test_nor_are_most_of_them_in_another_order(self, make, raw, tmp_path, more):
+        path, own = tmp_path / "copy.npz", raw.features
+        other = own[:60] * np.float32(1.5)
+        for rows, known in (
+            (own[::-1], 120), (own[:-1], 119), (np.vstack([own, other[:1]]), 120),
+            (np.vstack([own[[7] * 30], other[:30]]), 30),
+        ):  # fmt: skip
+            np.savez(path, features=rows, labels=np.zeros(len(rows), np.int64))
+            said = message(setting.prepare, scaled(make, {"public": str(path)}, *more), dataset=raw)
+            assert said.startswith("data.standardise.public must not be the records of the run: ")
+            assert said.endswith(f", got {known} of {len(rows)} in {path}")
+        np.savez(path, features=np.vstack([own[:59], other]), labels=np.zeros(119, np.int64))
+        setting.prepare(scaled(make, {"public": str(path)}, *more, "data.classes=3"), dataset=raw)
+
+    def test_nor_with_their_columns_in_another_order(self, make, tmp_path):
+        rows = [(20 + k, 1000 * k) for k in range(40)]
+        own = "".join(f"{age},{income},{k % 2}\n" for k, (age, income) in enumerate(rows))
+        (tmp_path / "own.csv").write_text(f"age,income,label\n{own}")
+        (tmp_path / "open.csv").write_text("income,age\n" + "".join(f"{i},{a}\n" for a, i in rows[5:]))
+        how = {"public": "open.csv"}
+        said = message(setting.prepare, scaled(make, how, "data.name=own.csv", f"data.folder={tmp_path}"))
+        assert ", got 35 of 35 in " in said
 
     def test_files_that_do_not_fit(self, make, raw, tmp_path):
         for name, said in (
@@ -295,7 +320,10 @@ class TestNamedClasses:
     @pytest.mark.parametrize(
         ("classes", "said"),
         [
-            (["ash", "elm"], "data.classes must name every class of the data, also 'hazel', got none"),
+            (
+                ["ash", "elm"],
+                "data.classes must name every class of the data, also 'hazel', got ['ash', 'elm']",
+            ),
             (
                 3,
                 "data.classes must list the names of the classes in their order, as labels are names, "

@@ -205,6 +205,36 @@ def test_a_client_of_bad_data_is_named_with_the_round(make, small, tmp_path):
     assert summary["test_accuracy"] > 0.8
 
 
+@pytest.mark.parametrize(
+    "more",
+    [
+        PRIVACY,
+        [*PRIVACY, "privacy.batches=poisson"],
+        [*PRIVACY, "privacy.noise_at=sum", "training.steps=1"],
+        ["jsam.prior=uniform:0,1", "jsam.budget=20", "jsam.noise_scale=1", "jsam.clip=1",
+         "jsam.clients_per_round=6", "training.steps=1"],
+    ],
+)  # fmt: skip
+def test_nothing_in_a_private_run_depends_on_who_failed_but_the_model(make, small, tmp_path, more):
+    made = setting.prepare(make(*more, "training.on_bad_update=skip", "data.classes=3"), dataset=small)
+    fewer = [*parts(made)[:2], np.array([], dtype=np.int64), parts(made)[3]]  # client 2 lost its records
+    failing = replace(made, clients=replace(made.clients, parts=fewer))
+    told = []
+    for name, run in (("whole", made), ("failing", failing)):
+        result = training.train(run, tmp_path / name)
+        judged = {"test_loss", "test_accuracy", "seconds"}
+        rounds = [{k: v for k, v in record.items() if k not in judged} for record in result.metrics]
+        held = folders.read_checkpoint(tmp_path / name).state
+        told.append((
+            [{**line, "releases": list(map(tuple, line["releases"]))} for line in rounds],
+            {key: values.tolist() for key, values in held.items() if key != "model"},
+            {key: result.summary[key] for key in ("steps", "failures", "failed_clients")},
+            result.statement.columns,
+        ))  # fmt: skip
+    assert told[0] == told[1]
+    assert told[0][2]["steps"] > 0
+
+
 def test_an_empty_client_is_named(make, small):
     made = setting.prepare(make(), dataset=small)
     fewer = [*parts(made)[:2], np.array([], dtype=np.int64), parts(made)[3]]

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _GRID = 1e-4  # step of p_h in the printed algorithm
+_DRAWN = 10  # clients per round of a contract
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,8 +89,8 @@ class QuoteOptions(NoiseOptions):
         None,
         help="For a contract to --save, with --rounds and --delta: largest norm of one record's gradient.",
     )
-    clients_per_round: int = key(
-        checks.whole, 10, help="For a contract: clients drawn per round, with replacement."
+    clients_per_round: int | None = key(
+        checks.whole, None, help="For a contract: clients drawn per round, with replacement (10)."
     )
     decimals: int = key(
         money.decimals, money.DECIMALS, help="For a contract: decimals of the amounts paid."
@@ -120,6 +121,7 @@ class QuoteOptions(NoiseOptions):
             refused = {
                 "--shares": self.shares,
                 "--fairness-floor": self.fairness_floor, "--variant": printed, "--coins": self.coins,
+                "--clients-per-round": self.clients_per_round,  # nobody is drawn
             }  # fmt: skip
             for name, value in refused.items():
                 if value is not None:
@@ -208,7 +210,8 @@ class QuoteOptions(NoiseOptions):
         )
         return JsamContract(
             len(request.names), self.prior, weight.eta, noise, self.rounds, self.clip, self.delta,
-            self.clients_per_round, max_epsilon=each, expected_budget=self.expected_budget,
+            _DRAWN if self.clients_per_round is None else self.clients_per_round,
+            max_epsilon=each, expected_budget=self.expected_budget,
             decimals=self.decimals, coin_commitment=self.coins,
             noise_at=self.noise_at,
         )  # fmt: skip

@@ -87,6 +87,7 @@ def test_a_contract_is_saved_verified_settled_and_trained_under(bonafed):
     [
         (["--fairness-floor", "0.01"], "--fairness-floor"),
         (["--variant", "printed"], "--variant"),
+        (["--clients-per-round", "3"], "--clients-per-round"),
     ],
 )  # fmt: skip
 def test_quotes_that_are_not_offered_are_refused_by_name(bonafed, words, name):
