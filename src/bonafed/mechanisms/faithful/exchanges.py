@@ -256,11 +256,11 @@ class Exchanges:
         said = np.repeat(at.log.reports[[place]], len(members), axis=0)
         return replace(at, payments=tuple(searches), searched=0, said=said)
 
-    def _residuals(self, at: Standing, part: Agreed, rounding: Floats | float = 0.0) -> Floats:
-        """(k,) what is left of each payment at most, in units of loss, by gradients with this rounding."""
+    def _residuals(self, at: Standing, part: Agreed) -> Floats:
+        """(k,) what is left of each payment at most, in units of loss, rounding aside."""
         p = part.weights
-        norms = np.array([search.norm for search in at.payments])
-        return np.asarray((norms + rounding) ** 2 / (2 * (1 - p) * part.regulariser * p))
+        squares = np.array([search.norm**2 for search in at.payments])
+        return np.asarray(squares / (2 * (1 - p) * part.regulariser * p))
 
     def _open(self, at: Standing) -> Ints:
         """The payments whose model is not found yet, by their places; one step is always taken.
@@ -392,7 +392,9 @@ class Exchanges:
             np.linalg.norm([*models, at.model], axis=1),
         )  # fmt: skip
         amount = np.maximum(values[:count], 0.0)  # as no exact payment is negative
-        payments = Payments(amount, self._residuals(at, part, rounding[:count]), models, at.searched)
+        coarse = rounding[:count] / np.sqrt(2 * (1 - part.weights) * part.regulariser * part.weights)
+        residuals = (np.sqrt(self._residuals(at, part)) + coarse) ** 2  # of |g| + rho
+        payments = Payments(amount, residuals, models, at.searched)
         if at.bad_reports:
             payments = for_all(payments, members, self.problem.agents, nothing=0.0)
         training_error = (at.search.norm + float(rounding[count])) ** 2 / (2 * part.regulariser)
