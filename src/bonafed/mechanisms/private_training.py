@@ -51,8 +51,8 @@ def advise(options: PrivateOptions) -> Document:
     """Rounds, rate and batch, and the same at other epsilons."""
     plan = options.plan()
     advice = (
-        f"Train {counted(plan.rounds, 'round')} at learning rate {plan.learning_rate:.3g}, one pass a round, "
-        f"with batches of all records: batch_size = {plan.batch_size}, or as many as any client has."
+        f"Train {counted(plan.rounds, 'round')} at learning rate {plan.learning_rate:.3g}, one pass a "
+        f"round, with batches of all records: batch_size = {plan.batch_size}, or as many as any client has."
     )
     noise = (
         f"The noise of a round has norm {plan.noise:.3g}, where clipped gradients have {options.clip:g} at "
