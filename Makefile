@@ -49,7 +49,7 @@ pytest: $(READY)
 deep: $(READY)
 	HYPOTHESIS_PROFILE=deep $(BIN)/pytest -q -n 2
 
-# Mutated input, kills, damaged files and failing disks, as docs/reliability.md says: half an hour of CPU time.
+# Mutated input, kills, damaged files and failing disks, as docs/reliability.md says: 35 minutes of CPU (estimated).
 campaign: $(READY)
 	$(BIN)/python -m tests.campaign
 
