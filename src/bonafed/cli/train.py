@@ -241,12 +241,12 @@ def _train(
 def _require_same_run(setting: Setting, place: Path) -> None:
     """Require the config and data that the run began with, also of a finished run."""
     from bonafed.runs import versions
-    from bonafed.runs.config import of_run
+    from bonafed.runs.config import needs_secret, of_run
 
     versions.require_same_config(setting.config, of_run(place))
-    if not (_is_finished(place) and versions.needs_secret(setting.config)):  # which is erased by then
+    if not (_is_finished(place) and needs_secret(setting.config)):  # which is erased by then
         noise = versions.source_of_noise(setting.config, place, resume=True)
-        keyed = versions.needs_secret(setting.config)
+        keyed = needs_secret(setting.config)
         versions.require_same_data(versions.published_digest(setting.digest, noise), place, keyed=keyed)
 
 

@@ -17,9 +17,9 @@ from typing import Literal
 
 from bonafed.errors import BonafedError, InvalidValue, UnreadableFile
 from bonafed.files import is_draft
-from bonafed.runs import coins, private, seals, versions
+from bonafed.runs import coins, private, seals
 from bonafed.runs import folder as folders
-from bonafed.runs.config import of_run
+from bonafed.runs.config import needs_secret, of_run
 from bonafed.shown import Column, Document, Table, counted
 
 _AGAIN = "the end happens again when resumed"
@@ -111,7 +111,7 @@ def _summary(folder: Path, states: Sequence[FileState]) -> FileState:
     """Of the summary that is not there: it may not have been written yet, or it was lost."""
     if any(state.verdict != "verified" for state in states):
         return FileState(folders.SUMMARY, "DAMAGED", "is missing, and the run is not as it was at its end")
-    if versions.needs_secret(of_run(folder)) and not private.holds_secret(folder, private.NOISE):
+    if needs_secret(of_run(folder)) and not private.holds_secret(folder, private.NOISE):
         return FileState(folders.SUMMARY, "DAMAGED", "is missing, and so is the secret to end again with")
     return FileState(folders.SUMMARY, "missing", _AGAIN)
 

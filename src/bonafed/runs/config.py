@@ -147,3 +147,8 @@ def _is_harmless(dotted: str, value: object, then: object) -> bool:
     if dotted == "data.standardise" and isinstance(value, Mapping) and isinstance(then, Mapping):
         moved = "mean" not in value and value.keys() == then.keys()  # a file may have moved as well
     return moved or dotted in _HARMLESS
+
+
+def needs_secret(config: Config) -> bool:
+    """Whether a run keeps the secret of its noise until its end."""
+    return config.noise == "secret"

@@ -16,7 +16,7 @@ from bonafed.learning.noise import Reproducible, Secret, Source
 from bonafed.mechanisms.protocol import Config
 from bonafed.runs import folder as folders
 from bonafed.runs import private
-from bonafed.runs.config import differences, of_run, to_toml
+from bonafed.runs.config import differences, needs_secret, of_run, to_toml
 from bonafed.runs.folder import JSONObject, Log
 
 _WHY = (
@@ -55,11 +55,6 @@ def require_same_config(now: Config, before: Config) -> None:
     """Require the same config, except for what changes no result: otherwise no promise of the run holds."""
     for key, value, then in differences(now, before):
         raise InvalidValue(key, f"must be as it was when the run began, {then!r}", repr(value))
-
-
-def needs_secret(config: Config) -> bool:
-    """Whether the run keeps a secret until its end."""
-    return config.noise == "secret"
 
 
 def ended(config: Config, folder: Path) -> bool:
