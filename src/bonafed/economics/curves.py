@@ -117,7 +117,7 @@ class TabulatedCurve(SmoothCurve):
     limits: tuple[tuple[float, float], ...] = ()  # (end, w there) where the table does not reach it
 
     def cutoff(self, scale: Floats) -> Floats:
-        with np.errstate(divide="ignore"):
+        with np.errstate(divide="ignore", over="ignore"):
             target = 1 / scale  # w falls in c; the cut-off is the last c with w(c) >= 1/scale
         left = np.full_like(target, self.low)
         right = np.full_like(target, self.high)

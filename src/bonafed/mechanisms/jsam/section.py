@@ -24,6 +24,8 @@ from bonafed.sections import Section, flag, key, one_of
 Cap = float | tuple[float, ...] | Mapping[str, float]  # for all, or one per client: in order, or by name
 VERIFIABLE = "verifiable"
 
+MOST_EPSILON = 1e50  # of a cap
+
 
 def cap(name: str, value: object) -> Cap:
     """One number, a list of them in the order of the clients, or a table by client."""
@@ -31,10 +33,18 @@ def cap(name: str, value: object) -> Cap:
         if not value:
             raise InvalidValue(name, "must name a client", "an empty table")
         checks.names(name, value, one=name)
-        return {client: checks.positive(f"{name}.{client}", most) for client, most in value.items()}
+        return {client: _one_cap(f"{name}.{client}", most) for client, most in value.items()}
     if isinstance(value, list | tuple):
-        return tuple(checks.vector(name, value, sign="positive").tolist())
-    return checks.positive(name, value)
+        return tuple(_one_cap(name, most) for most in checks.vector(name, value, sign="positive").tolist())
+    return _one_cap(name, value)
+
+
+def _one_cap(name: str, value: object) -> float:
+    """A cap whose powers are numbers; far below the largest it limits nothing any more."""
+    most = checks.positive(name, value)
+    if not 1 / MOST_EPSILON <= most <= MOST_EPSILON:
+        raise InvalidValue(name, f"must be from {1 / MOST_EPSILON:g} to {MOST_EPSILON:g}", most)
+    return most
 
 
 def below_one(name: str, value: object) -> float:

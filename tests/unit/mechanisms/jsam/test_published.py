@@ -18,6 +18,7 @@ from bonafed.mechanisms.contracts.files import contract_from_json as any_contrac
 from bonafed.mechanisms.jsam import Cheapest, Jsam, settle, unbiased
 from bonafed.mechanisms.jsam.noise import Ingredients
 from bonafed.mechanisms.jsam.published import JsamContract, contract_from_json, publish
+from bonafed.mechanisms.jsam.section import cap
 from bonafed.mechanisms.jsam.slice import SLICE
 
 PRIORS = {
@@ -376,3 +377,9 @@ def test_a_contract_on_sums_says_whom_participants_trust():
     assert "you trust the server" not in str(made("uniform", "plain").document())
     terms = str(made("uniform", "on sums").settle(reports(made())).document())
     assert "weight: in the sum of every round" in terms
+
+
+@pytest.mark.parametrize("most", [1e300, 1e-300])
+def test_caps_whose_powers_are_no_numbers_are_refused(most):
+    with pytest.raises(InvalidValue, match=r"max_epsilon must be from 1e-50 to 1e\+50, got 1e"):
+        cap("max_epsilon", most)
