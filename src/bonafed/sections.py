@@ -174,6 +174,9 @@ def texts(name: str, value: object, example: str) -> Sequence[str]:
     """A list of texts."""
     if isinstance(value, str) or not isinstance(value, Sequence):
         raise InvalidValue(name, f"must be a list such as {example}", repr(value))
+    for entry in value:
+        if not isinstance(entry, str):
+            raise InvalidValue(name, f"must be a list of texts such as {example}", repr(entry)[:60])
     return value
 
 

@@ -4,6 +4,8 @@ import pytest
 
 from bonafed import InvalidValue, compare
 from bonafed.mechanisms.catalogue import CATALOGUE
+from bonafed.runs.comparing import Compare
+from bonafed.sections import section_from
 
 FEDERATION = {
     "data": {"name": "digits"},
@@ -118,3 +120,8 @@ def test_unknown_mechanisms_and_keys_are_refused():
         compare({**FEDERATION, "compare": {"mechanisms": ["barter"]}})
     with pytest.raises(InvalidValue, match=r"compare.buget is unknown .did you mean budget"):
         compare({**FEDERATION, "compare": {"buget": 3}})
+
+
+def test_mechanisms_are_names():
+    with pytest.raises(InvalidValue, match=r"mechanisms must be a list of texts such as .*, got \{\}"):
+        section_from(Compare, "compare", {"mechanisms": ["fedavg", {}]})
