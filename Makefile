@@ -3,13 +3,17 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+FLOWER_READY := $(VENV)/.ready-flower
 DEMO := build/demo
+
+# These are tested by test-flower: they need Flower, and the whole machine.
+WITHOUT_FLOWER := --ignore=tests/flower --ignore=src/bonafed/flower
 
 # Tests run in two processes; one thread each, or the threads of NumPy stand in each other's way.
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: demo test lint types rooms pytest deep campaign docs benchmarks clean
+.PHONY: demo test test-flower lint types rooms pytest deep campaign docs benchmarks clean
 
 # The walk of the README: a contract is published, verified, settled, trained under and accounted for.
 demo: $(READY)
@@ -32,6 +36,10 @@ demo: $(READY)
 
 test: lint types rooms pytest
 
+# Real federations on this machine: a SuperLink with TLS and authentication, nodes, kills; Ray simulations.
+test-flower: $(FLOWER_READY)
+	$(BIN)/pytest -q tests/flower src/bonafed/flower
+
 lint: $(READY)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -43,13 +51,13 @@ rooms: $(READY)
 	$(BIN)/lint-imports --no-logo
 
 pytest: $(READY)
-	$(BIN)/pytest -q -n 2
+	$(BIN)/pytest -q -n 2 $(WITHOUT_FLOWER)
 
 # The same tests with far more random examples.
 deep: $(READY)
-	HYPOTHESIS_PROFILE=deep $(BIN)/pytest -q -n 2
+	HYPOTHESIS_PROFILE=deep $(BIN)/pytest -q -n 2 $(WITHOUT_FLOWER)
 
-# Mutated input, kills, damaged files and failing disks, as docs/reliability.md says: 35 minutes of CPU (estimated).
+# Mutated input, kills, damaged files and failing disks, as docs/reliability.md says: 43 minutes of CPU.
 campaign: $(READY)
 	$(BIN)/python -m tests.campaign
 
@@ -67,6 +75,10 @@ $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "bonafed needs Python 3.11 or newer")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[train,dev]'
+	@touch $@
+
+$(FLOWER_READY): $(READY)
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[train,flower,dev]'
 	@touch $@
 
 clean:

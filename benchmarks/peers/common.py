@@ -147,17 +147,17 @@ class Gate:
         if not self._processes:
             return time.process_time()
         ticks = os.sysconf("SC_CLK_TCK")
-        return sum(sum(map(int, _stat(pid)[11:15])) for pid in _family()) / ticks
+        return sum(sum(map(int, stat(pid)[11:15])) for pid in family()) / ticks
 
     def _peak(self) -> float:
         """Peak resident memory in bytes; for several processes, the sum of their peaks.
 
         Not getrusage's: on Linux that starts from the peak of the process that started this one.
         """
-        return sum(_high_water(pid) for pid in (_family() if self._processes else [os.getpid()]))
+        return sum(_high_water(pid) for pid in (family() if self._processes else [os.getpid()]))
 
 
-def _stat(pid: int) -> list[str]:
+def stat(pid: int) -> list[str]:
     """Fields of /proc/PID/stat from the third on; zeros for a process that is gone."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
@@ -165,9 +165,9 @@ def _stat(pid: int) -> list[str]:
         return ["0"] * 50
 
 
-def _family() -> list[int]:
+def family() -> list[int]:
     """This process and everything it started."""
-    parents = {int(p.name): int(_stat(int(p.name))[1]) for p in Path("/proc").iterdir() if p.name.isdigit()}
+    parents = {int(p.name): int(stat(int(p.name))[1]) for p in Path("/proc").iterdir() if p.name.isdigit()}
     found = [os.getpid()]
     for pid in found:
         found += [child for child, parent in parents.items() if parent == pid]

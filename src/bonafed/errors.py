@@ -8,6 +8,7 @@
     ├── NoSolution                         a printed formula of a paper has no solution here
     ├── BadUpdate, BadModel, Diverged      training gave NaN or infinity: who, in which round
     ├── BadReport, UnusableReport          an agent's report is not a gradient: whose, when and why
+    │   └── MissingReport                  it gave none, and nothing goes on without it: who, when and why
     ├── AskFailed                          no reports at all came in: when, and the model reached
     ├── MemberLost, CrewNotStarted         a training process was killed, or could not be started
     └── MissingExtra                       a package is not installed: what for, and how to install it
@@ -152,6 +153,19 @@ class BadReport(BonafedError):
     def advised(self, advice: str) -> BadReport:
         """The same error with other advice."""
         return BadReport(self.agent, self.where, self.problem, self.model, advice, self.name)
+
+
+class MissingReport(BadReport):
+    """An agent gave no answer where nobody can be left out; the run can be resumed when it is back."""
+
+    def __init__(
+        self, agent: int, where: str, problem: str, model: NDArray[np.float64], name: str | None = None
+    ) -> None:
+        super().__init__(agent, where, problem, model, name=name)
+        self.args = (
+            f"agent {self.name} did not answer in {where}: {problem} (a private sum needs everybody; "
+            "resume the run when it is back: nobody gives away anything twice)",
+        )
 
 
 class UnusableReport(BonafedError):

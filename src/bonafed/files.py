@@ -18,6 +18,7 @@ import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 from bonafed.errors import InvalidValue
 
@@ -54,6 +55,13 @@ def write_together(contents: Mapping[Path, bytes], *, private: bool = False) -> 
             raise
     for folder in dict.fromkeys(path.parent for path in contents):
         sync_folder(folder)
+
+
+def open_log(path: Path) -> IO[bytes]:
+    """A log that begins anew, for its owner only; never through a link."""
+    with named(path):
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _NO_LINKS, _OWNER)
+    return os.fdopen(handle, "wb")
 
 
 def write_new(path: Path, data: bytes, name: str, rule: str) -> None:

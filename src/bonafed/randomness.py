@@ -27,10 +27,17 @@ True
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Callable, Sequence
 from enum import IntEnum
+from typing import final
 
 import numpy as np
+from numpy.typing import NDArray
+
+from bonafed.errors import InvalidValue
+
+_SKIPPED_AT_ONCE = 1 << 20  # numbers
 
 
 class Purpose(IntEnum):
@@ -43,7 +50,7 @@ class Purpose(IntEnum):
     PARTICIPANTS = 13  # who takes part where there is no contract
     AGENTS = 14  # what simulated agents report
     CLUSTERS = 15  # of agents, for private payments
-    PRIVATE_SUMS = 16  # reproducible noise of private faithful learning
+    PRIVATE_SUMS = 16  # reproducible noise on sums; of rounds 1, 2, ...: that of clients 0, 1, ... alone
     VALIDATION = 17  # samples that are held out
     SCHEDULE = 21  # who takes part in which round where privacy is sold
     PRIVACY_COSTS = 22  # of simulated clients who sell privacy
@@ -121,3 +128,40 @@ def job_generator(seed: int, round_number: int, client: int, copy: int) -> np.ra
 def job_bits(numbers: Sequence[int], stream: JobStream) -> np.random.PCG64:
     """Of a client in a round: `numbers` are the seed, the round, the client and the copy."""
     return np.random.PCG64(np.random.SeedSequence(numbers, spawn_key=(int(stream),)))
+
+
+@final
+class Normals:
+    """The standard normal numbers of a generator by their position, read at several places in turn.
+
+    What is asked for side by side gets the numbers it would have got one after the other: each place that
+    reading may go on from has a generator there. The one at hand goes as far as anybody has read. With
+    `again`, which begins the sequence anew, what has been passed can be read again.
+
+    >>> in_turn, at_once = Normals(np.random.default_rng(7)), np.random.default_rng(7).standard_normal(40)
+    >>> read = [in_turn.read(first, 5) for first in (0, 20, 5, 25, 10, 30, 15, 35)]
+    >>> bool((np.concatenate(read[::2] + read[1::2]) == at_once).all())
+    True
+    """
+
+    def __init__(
+        self, rng: np.random.Generator, again: Callable[[], np.random.Generator] | None = None
+    ) -> None:
+        self._at, self._again = {0: rng}, again
+
+    def read(self, first: int, count: int) -> NDArray[np.float64]:
+        """(count,) from position `first` on."""
+        place = max((place for place in self._at if place <= first), default=None)
+        if place is None:
+            if self._again is None:
+                rule = f"must be at least {min(self._at)}, where reading can go on"
+                raise InvalidValue("position", rule, first)
+            place, self._at[0] = 0, self._again()
+        rng = self._at.pop(place)
+        if place < first:
+            self._at[place] = copy.deepcopy(rng)
+            for left in range(first - place, 0, -_SKIPPED_AT_ONCE):
+                rng.standard_normal(min(left, _SKIPPED_AT_ONCE))
+        numbers = np.asarray(rng.standard_normal(count))
+        self._at[first + count] = rng
+        return numbers

@@ -216,7 +216,7 @@ def _be_child(
 
 def warm() -> None:
     """Import everything that commands import when they need it, and use one thread."""
-    import importlib
+    import importlib.util
     import pkgutil
 
     import torch
@@ -224,8 +224,9 @@ def warm() -> None:
     import bonafed
 
     torch.set_num_threads(1)
+    without = () if importlib.util.find_spec("flwr") else ("bonafed.flower.",)
     for module in pkgutil.walk_packages(bonafed.__path__, "bonafed."):
-        if not module.name.endswith("__main__"):
+        if not module.name.endswith("__main__") and not module.name.startswith(without):
             importlib.import_module(module.name)
     for name in ("matplotlib.backends.backend_agg", "rich.progress", "sklearn.datasets", "tomli_w",
                  "cryptography.hazmat.primitives.asymmetric.ed25519", "dp_accounting.pld"):  # fmt: skip

@@ -9,16 +9,13 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.oracles.packages import ADDED, added, blocks
 
 from bonafed.runs import folder
 
-ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "how-to" / "add-a-mechanism.md").read_text(encoding="utf-8")
-ADDED = ROOT / "docs" / "how-to" / "posted_price"
 COMMANDS = """
 import json, os, sys
 from bonafed.cli import main
@@ -33,33 +30,10 @@ for words in json.loads(sys.argv[1]):
 """
 
 
-def blocks(kind):
-    return re.findall(rf"```{kind}\n(.*?)```", PAGE, re.DOTALL)
-
-
 @pytest.fixture(scope="module")
 def package(tmp_path_factory):
     """Where a copy of the package lies, with the folder of the page and its line in the catalogue."""
-    place = tmp_path_factory.mktemp("package")
-    source = ROOT / "src" / "bonafed"
-    shutil.copytree(source, place / "bonafed", ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copytree(
-        ADDED,
-        place / "bonafed" / "mechanisms" / ADDED.name,
-        ignore=shutil.ignore_patterns("__pycache__"),
-    )
-    (line,) = re.findall(r"^\+(.*)$", blocks("diff")[0], re.MULTILINE)
-    catalogue = place / "bonafed" / "mechanisms" / "catalogue.py"
-    text = catalogue.read_text(encoding="utf-8")
-    end = "\n)\nCATALOGUE"
-    assert text.count(end) == 1
-    catalogue.write_text(text.replace(end, f"\n{line}{end}"), encoding="utf-8")
-    for path in source.rglob("*.py"):  # no other file differs, and this one by a line
-        copy = place / "bonafed" / path.relative_to(source)
-        if copy != catalogue:
-            assert copy.read_bytes() == path.read_bytes()
-    assert len(catalogue.read_text(encoding="utf-8").splitlines()) == len(text.splitlines()) + 1
-    return place
+    return added(tmp_path_factory.mktemp("package"))
 
 
 def started(package, *words, **about):

@@ -21,7 +21,7 @@ import torch
 from bonafed.economics.claims import Statement
 from bonafed.errors import BonafedError
 from bonafed.learning.engine.programs import flat_parameters
-from bonafed.mechanisms.protocol import PaidTerms
+from bonafed.mechanisms.protocol import PaidTerms, Turns
 from bonafed.runs import config as configs
 from bonafed.runs import folder as folders
 from bonafed.runs.training import train
@@ -169,12 +169,15 @@ def statement_adds_up(made, result):
         allowed = unit * len(statement.clients) + len(due) * 2.0**-52 * spend
         assert abs(statement.total - spend) < allowed
         assert result.summary["spend"] == spend
-    took_part = Counter(name for record in own for name in record["participants"])
-    counted = statement.columns.get("participations")
-    if counted is not None:
-        assert {name: count for name, count in zip(statement.clients, counted, strict=True) if count} == {
-            **took_part
-        }
+    asked = Counter(name for record in own for name in record["participants"])
+    missing = Counter(name for record in own for name in record["failed"])
+    took_part = asked - missing  # what was not delivered is not paid
+    assert took_part + missing == asked
+    for column, times in (("participations", took_part), ("sampled", asked)):
+        counted = statement.columns.get(column)
+        if counted is not None:
+            shown = {name: count for name, count in zip(statement.clients, counted, strict=True) if count}
+            assert shown == {**times}
     question, scale = made.mechanism.question, Decimal(10) ** statement.decimals
     if question is not None and question.unit == "money per participation":  # nobody loses a cent
         for name, amount in zip(statement.clients, statement.amounts, strict=True):
@@ -182,12 +185,17 @@ def statement_adds_up(made, result):
             assert amount >= stated * took_part[name] * scale, name
     terms = made.agreement.terms
     if isinstance(terms, PaidTerms):
-        times = [took_part[name] for name in terms.clients]
-        assert tuple(terms.amounts(times)) == statement.amounts
         places = {name: place for place, name in enumerate(terms.clients)}
+        drawn, given = Counter(), Counter()
         for record in own:
-            who = [places[name] for name in record["participants"]]
-            assert record["spend"] == pytest.approx(terms.due_in(record["round"], who), rel=1e-12, abs=0)
+            there = Counter(record["participants"]) - Counter(record["failed"])
+            drawn, given = drawn + Counter(record["participants"]), given + there
+            turns = Turns.of(
+                [given[name] for name in terms.clients], [drawn[name] for name in terms.clients]
+            )
+            due = terms.due_in(record["round"], [places[name] for name in there.elements()], turns)
+            assert record["spend"] == pytest.approx(due, rel=1e-12, abs=0)
+        assert tuple(terms.amounts(turns)) == statement.amounts
     for finding in statement.findings:  # after rounding: amounts are what findings speak of
         if finding.claim in ("individually rational", "within budget"):
             assert finding.holds is not False, str(finding)

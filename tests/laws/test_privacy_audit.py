@@ -19,6 +19,7 @@ from tests.oracles.private_releases import (
     drawing,
     drawn_by_coins,
     faithful_releases,
+    faithful_reports,
     setting_for,
     single_update,
     spent_on_sums,
@@ -29,7 +30,7 @@ from tests.oracles.settings import participation
 
 EPSILON, DELTA = 8.0, 1e-3
 PROMISE = {"epsilon": EPSILON, "delta": DELTA}
-AUDITS = 15  # of mechanisms that keep their promise, below
+AUDITS = 16  # of mechanisms that keep their promise, below
 FALSE_ALARM = 1e-9 / AUDITS
 
 # records of each client, the first of whom has the canary, and what clients do
@@ -114,7 +115,7 @@ def test_noise_once_on_the_sum(case):
     assert 0.3 * EPSILON < spent <= EPSILON
 
     def released(canary, noise):
-        return whole_runs(setting(canary), 800, seed=800 * canary, noise=noise)
+        return whole_runs(setting(canary), 1200, seed=1200 * canary, noise=noise)
 
     require_within_and_control_caught(released, spent)  # what the ledger says, which may be less
 
@@ -187,6 +188,16 @@ def test_private_faithful_learning():
         return faithful_releases(canary, 600, alpha=EPSILON, beta=DELTA, seed=canary, noise=noise)
 
     require_within_and_control_caught(released)
+
+
+def test_single_reports_of_private_faithful_learning_with_noise_at_the_agents():
+    """The server sees every single report of the agent."""
+
+    def released(canary, noise):
+        return faithful_reports(canary, 600, alpha=EPSILON, beta=DELTA, seed=canary, noise=noise)
+
+    honest, _ = require_within_and_control_caught(released)
+    assert honest.gaussian > EPSILON / 5
 
 
 class TestTheAuditItself:

@@ -11,6 +11,7 @@ import pytest
 
 from bonafed.economics.claims import Finding
 from bonafed.mechanisms.averaging import Averaging
+from bonafed.mechanisms.protocol import Turns
 from bonafed.runs.setting import prepare
 from bonafed.runs.training import train
 from tests.laws import protocol, worlds
@@ -62,7 +63,8 @@ class Forgetful(Averaging):
 
     def restore(self, agreement, arrays):
         kept = super().restore(agreement, arrays)
-        return replace(kept, participations=np.zeros_like(kept.participations))
+        none = np.zeros_like(kept.participations)
+        return replace(kept, participations=none, delivered=none)
 
 
 class Restless(Averaging):
@@ -128,6 +130,22 @@ def test_a_client_that_loses_a_cent_is_caught():
         short = [amount - (client == paid) for client, amount in enumerate(statement.amounts)]
         return replace(statement, amounts=tuple(short))
 
+    wrong = of_kind(made, settle=settle)
+    with pytest.raises(CAUGHT):
+        protocol.statement_adds_up(wrong, train(wrong))
+
+
+def test_paying_for_what_was_not_delivered_is_caught():
+    plain = worlds.setting("posted-price")
+    task, _ = worlds.some_task(plain)
+    clients = worlds.Failing(worlds.clients_of(plain), lambda t: t.client == task.client, absent=True)
+    made = prepare(plain.config, dataset=worlds.small(), federation=clients)
+
+    def settle(account):
+        turns = account.turns
+        return made.mechanism.rules.settle(replace(account, turns=Turns(turns.asked, turns.asked)))
+
+    protocol.statement_adds_up(made, train(made))
     wrong = of_kind(made, settle=settle)
     with pytest.raises(CAUGHT):
         protocol.statement_adds_up(wrong, train(wrong))

@@ -182,6 +182,7 @@ class Failing:
 
     inner: object
     fails: object  # of a task: whether it does
+    absent: bool = False  # whether no answer comes at all, rather than none that can be used
 
     @property
     def members(self):
@@ -196,7 +197,7 @@ class Failing:
 
     def total(self, tasks, shares, noise=0.0):
         kept = [place for place, task in enumerate(tasks) if not self.fails(task)]
-        failures = {task.identifier: Failure("lost") for task in tasks if self.fails(task)}
+        failures = {task.identifier: Failure("lost", self.absent) for task in tasks if self.fails(task)}
         if tasks and not kept:
             return Total(np.zeros(answer_shape(tasks[0])), (False,) * len(tasks), failures)
         found = self.inner.total([tasks[place] for place in kept], np.asarray(shares)[kept], noise)
@@ -207,7 +208,8 @@ class Failing:
 
     def replies(self, tasks):
         fine = self.inner.replies([task for task in tasks if not self.fails(task)])
-        return {**fine, **{task.identifier: Failure("lost") for task in tasks if self.fails(task)}}
+        lost = [task.identifier for task in tasks if self.fails(task)]
+        return {**fine, **dict.fromkeys(lost, Failure("lost", self.absent))}
 
 
 def policy_of(name):

@@ -23,16 +23,20 @@ def problem_3(p, epsilon, v, eta, q, shares=None):
 
 
 def least_by_search(eta, distance, spread, q):
-    """min over B of the inner problem by a bounded search over log B; (B, J)."""
+    """min over B of the inner problem by a bounded search over log B; (B, J, J - 2 eta l).
+
+    The search is for the least of the last, which has the digits that 2 eta l would hide.
+    """
     z = np.sqrt(q) * spread**1.5
 
     def cost(t):
-        return eta * (distance + np.hypot(distance, z * np.exp(-t))) + np.exp(t)
+        noise = z * np.exp(-t)
+        return eta * noise * (noise / (distance + np.hypot(distance, noise))) + np.exp(t)
 
     middle = 0.5 * np.log(eta * z)  # the answer for distance 0; never above it
     low = middle - 60.0
     found = minimize_scalar(cost, bounds=(low, middle + 1.0), method="bounded", options={"xatol": 1e-12})
-    return float(np.exp(found.x)), float(found.fun)
+    return float(np.exp(found.x)), float(found.fun) + 2 * eta * distance, float(found.fun)
 
 
 def least(eta, distance, spread, q):

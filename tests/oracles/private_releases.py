@@ -11,6 +11,7 @@ records are chosen so that nothing of theirs varies along it but the noise.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -24,12 +25,15 @@ from bonafed.learning.datasets import from_arrays
 from bonafed.learning.engine.jobs import Job, Samples, batches, job_rng
 from bonafed.learning.engine.programs import program_for
 from bonafed.learning.engine.running import run_jobs
+from bonafed.learning.federation import Reply
 from bonafed.learning.noise import Reproducible, Secret
 from bonafed.learning.participation import Participation
 from bonafed.learning.privacy import Ledger
 from bonafed.learning.problems.convex import SoftmaxRegression
+from bonafed.learning.problems.federation import ProblemFederation
 from bonafed.learning.work import LocalTraining
 from bonafed.mechanisms.faithful import private
+from bonafed.remote.sums import add_up, parts_of
 from bonafed.runs import config
 from bonafed.runs.setting import prepare
 from tests.oracles.settings import local_training, noise_multipliers, participation, parts, samples
@@ -141,7 +145,9 @@ def whole_runs(setting, repetitions, *, seed, noise=1.0):
     for number in range(seed, seed + repetitions):
         given = replace(setting.config, run=replace(setting.config.run, seed=number))
         mechanism = replace(setting.mechanism, config=given)
-        federation = setting.federation(Secret.fresh())
+        # another secret in every run, the same whenever the test is run: whether a control is caught must
+        # not depend on luck
+        federation = setting.federation(Secret(hashlib.sha256(f"{number} {noise}".encode()).digest()))
         state = mechanism.begin(setting.agreement, setting.start)
         state = replace(state, noise_multipliers=noise * state.noise_multipliers)
         models = [state.model]
@@ -228,19 +234,30 @@ def drawn_by_coins(pull, repetitions, *, multiplier, steps, seed):
 AGENTS, RECORDS = 3, 2  # of the private faithful protocol, and of each agent
 
 
+def _canary_problem(canary):
+    """The agents' data, each agent a cluster, and the direction that the canary pulls in."""
+    features, labels = np.zeros((AGENTS * RECORDS, 1)), np.zeros(AGENTS * RECORDS, dtype=np.int64)
+    features[CANARY], labels[CANARY] = _FEATURE, canary
+    problem = SoftmaxRegression(features, labels, np.repeat(np.arange(AGENTS), RECORDS), 2, 1e-9)
+    return problem, [np.array([k]) for k in range(AGENTS)], np.array([-1.0, 1.0]) / np.sqrt(2)
+
+
+def _alpha_for(alpha, beta, noise):
+    """The promise that so much of the noise would keep, which is not claimed."""
+    if noise == 1:
+        return alpha
+    rho = private.privacy_loss(alpha, beta) / noise**2
+    return brentq(lambda a: private.privacy_loss(a, beta) - rho, alpha / 100, alpha * 100)
+
+
 def faithful_releases(canary, repetitions, *, alpha, beta, seed, noise=1.0):
     """(repetitions, 5) models and payments of private faithful learning, as far as they tell of the canary.
 
     The shared model, those without each of the other two agents, and their payments in units of their
     noise, with the sign that the canary of label 1 gives them, which the models tell.
     """
-    features, labels = np.zeros((AGENTS * RECORDS, 1)), np.zeros(AGENTS * RECORDS, dtype=np.int64)
-    features[CANARY], labels[CANARY] = _FEATURE, canary
-    problem = SoftmaxRegression(features, labels, np.repeat(np.arange(AGENTS), RECORDS), 2, 1e-9)
-    clusters, direction = [np.array([k]) for k in range(AGENTS)], np.array([-1.0, 1.0]) / np.sqrt(2)
-    if noise != 1:  # that of another promise, which is not claimed
-        rho = private.privacy_loss(alpha, beta) / noise**2
-        alpha = brentq(lambda a: private.privacy_loss(a, beta) - rho, alpha / 100, alpha * 100)
+    problem, clusters, direction = _canary_problem(canary)
+    alpha = _alpha_for(alpha, beta, noise)
     rng, rows, calibrated = np.random.default_rng(seed), [], lru_cache(private.noise_multiplier)
     for _ in range(repetitions):
         with mock.patch.object(private, "noise_multiplier", calibrated):  # it takes longer than the rest
@@ -253,4 +270,45 @@ def faithful_releases(canary, repetitions, *, alpha, beta, seed, noise=1.0):
         limit = CLIP * np.linalg.norm(moved, axis=1)
         models = np.vstack([out.model, out.models[1:]])
         rows.append([*(models @ direction), *(sign * out.payments[1:] / limit)])
+    return np.array(rows)
+
+
+def faithful_reports(canary, repetitions, *, alpha, beta, seed, noise=1.0):
+    """(repetitions, 5) what the server sees of the agent with the canary where agents add their own noise.
+
+    Its gradients in training and in the runs without each of the others, and its loss differences in their
+    payments in units of the limit, with the sign that the canary of label 1 gives them.
+    """
+    problem, clusters, direction = _canary_problem(canary)
+    facts = private.PublicFacts.of(problem, clusters, CLIP, "client")
+    course = private.private_course(
+        facts, alpha=_alpha_for(alpha, beta, noise), beta=beta, training_steps=1, payment_steps=1,
+        smoothness=1.0, computed=False, split=0.5,
+    )  # fmt: skip
+    rng, honest, rows = np.random.default_rng(seed), ProblemFederation.of(problem), []
+
+    class Watched:
+        """A server that looks at single answers, as one without secure sums does."""
+
+        members, seen = honest.members, []
+
+        def total(self, tasks, shares, noise):
+            asked = parts_of(tasks, shares, noise)
+            replies = {}
+            for part in asked:
+                ((name, reply),) = honest.replies([part.asked.task]).items()
+                sd = np.reshape(part.asked.noise, (-1, 1))
+                replies[name] = Reply(reply.values + sd * rng.standard_normal(reply.values.shape))
+                if part.asked.task.client == "0":
+                    self.seen.append((part.asked.task, replies[name].values))
+            return add_up(tasks, asked, replies, self.members)
+
+    for _ in range(repetitions):
+        watched = Watched()
+        watched.seen.clear()
+        course.finish(course.step(course.begin(), watched), watched)
+        (_, first), (_, others), (bill, changes) = watched.seen
+        sign = np.sign((bill.models[1:] - bill.models[0]) @ direction)
+        gradients = np.vstack([first, others]) @ direction
+        rows.append([*gradients, *(sign * changes[:, 0] / np.array(bill.work.limit))])
     return np.array(rows)

@@ -64,6 +64,6 @@ def run_round(
         change, server = plain_change(who, total, fill_in=on_bad_update != "zero"), Server()
         after, _ = stepped(before, change, server, server.begin(len(parts), before.size), round_number)
     return RoundResult(
-        torch.from_numpy(after), total.loss, total.steps, tuple(failures(who, total)), total.releases,
-        dict(total.failures),
+        torch.from_numpy(after), total.loss, total.steps, tuple(failures(who, total.delivered)),
+        total.releases, dict(total.failures),
     )  # fmt: skip

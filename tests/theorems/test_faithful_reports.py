@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bonafed.errors import BadReport, InvalidValue, UnusableReport
+from bonafed.errors import AskFailed, BadReport, InvalidValue, UnusableReport
 from bonafed.learning.federation import Reply
 from bonafed.learning.functions import usable_answer
 from bonafed.mechanisms.faithful import (
@@ -110,10 +110,10 @@ def test_an_honest_federation_is_not_disturbed(kind, how, seed):
 
 
 def ending(*problem, **terms):
-    """The outcome, or the report that was named."""
+    """The outcome, or the report that was named; or that nobody reported anything."""
     try:
         return faithful(*problem, **terms)
-    except BadReport as bad:
+    except (BadReport, AskFailed) as bad:
         return bad
 
 
@@ -176,6 +176,8 @@ def test_if_all_pass_the_sum_of_reports_shrinks_as_if_they_were_true(kind, seed,
     if isinstance(done, BadReport):  # in its corner: named, it alone, and only then
         assert done.agent < liars
         assert done.problem == "nothing"
+    elif isinstance(done, AskFailed):  # all in their corners at once
+        assert (done.reason, liars) == ("nobody answered", AGENTS)
     else:
         assert (done.payments.error <= 1e-3).all()
         assert np.isfinite(done.payments.amount).all()

@@ -193,7 +193,7 @@ def test_what_if_with_ties_everywhere(costs, eta, q):
     n = v.size
     clients, x = np.repeat(np.arange(n), 3), np.tile([0.2, 0.5, 1.0], n)
     own = ladder(v, eta, q).own(clients, x)
-    for k, cost, value, privacy in zip(clients, x, *own, strict=True):
+    for k, cost, value, privacy in zip(clients, x, own.value, own.privacy, strict=True):
         changed = v.copy()
         changed[k] = cost
         fresh = allocate(changed, eta, q)

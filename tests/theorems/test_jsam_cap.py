@@ -153,6 +153,23 @@ def test_payments_are_the_integral_of_what_is_bought():
     assert done.payment_error.max() < 1e-6
 
 
+@pytest.mark.parametrize("eta", [1e6, 1e10, 1e17, 1e100, 1e300])
+@pytest.mark.parametrize("noise_at", ["client", "sum"])
+@pytest.mark.parametrize("prior", [Uniform(0, 1), TruncatedExponential(2.0, 0.0, 1.0)])
+def test_where_eta_is_large_everybody_sells_the_cap_at_the_highest_cost(prior, noise_at, eta):
+    """Whatever is reported: the payment is the cap times the first cost at which nothing more is bought."""
+    done = settle(COSTS, prior, eta, 1, rule=Jsam(3.0, noise_at))
+    assert done.allocation.privacy.tolist() == [3.0] * 6
+    assert done.payment == pytest.approx([3.0] * 6, rel=1e-12)
+    three = settle(COSTS, prior, eta, 1, rule=Cheapest(3, max_epsilon=3.0, noise_at=noise_at))
+    assert three.payment == pytest.approx([3 * COSTS[3]] * 3 + [0.0] * 3, rel=1e-10)
+    if noise_at == "client":
+        caps = np.array([3.0, 1.0, 0.1, 2.0, 5.0, 4.0])
+        each = settle(COSTS, prior, eta, 1, max_epsilon=caps)
+        assert np.all(each.allocation.privacy <= caps)
+        assert each.payment == pytest.approx(each.allocation.privacy, rel=1e-12)
+
+
 @pytest.mark.parametrize(
     "rule", [None, unbiased(6), Cheapest(3), Cheapest(3, "tables"), largest_losses([3, 1, 2, 6, 5, 4], 4)]
 )

@@ -1,6 +1,7 @@
 """The inner problem of JSAM: the closed form against numeric minimisation, from 1e-6 to 1e6."""
 
 import math
+from decimal import Decimal, localcontext
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bonafed.mechanisms.jsam import noise_scale, objective
-from bonafed.mechanisms.jsam.inner import budgets, inner
+from bonafed.mechanisms.jsam.inner import Terms, budgets, inner, total_and_rest
 from tests.oracles import jsam as oracle
 from tests.theorems.strategies import powers_of_ten
 
@@ -27,14 +28,39 @@ def test_closed_form_is_the_minimum(eta, distance, spread, q):
 @given(WIDE, DISTANCES, WIDE, WIDE)
 def test_both_agree_with_a_search_that_knows_nothing(eta, distance, spread, q):
     total, value = inner(eta, distance, spread, q)
-    searched_total, searched = oracle.least_by_search(eta, distance, spread, q)
+    searched_total, searched, searched_rest = oracle.least_by_search(eta, distance, spread, q)
     assert value <= searched * (1 + 1e-14)
     assert value == pytest.approx(searched, rel=1e-10)
+    assert total_and_rest(eta, distance, spread, q) == (total, pytest.approx(searched_rest, rel=1e-10))
     z = math.sqrt(q) * spread**1.5
     for factor in (0.5, 0.999, 1.001, 2.0):
         other = float(total) * factor
         assert eta * (distance + math.hypot(distance, z / other)) + other >= value * (1 - 1e-14)
     assert searched_total == pytest.approx(float(total), rel=1e-3)  # flat at the bottom
+
+
+def exactly(bias, noise, rest):
+    """J of `Terms` with 60 digits."""
+    with localcontext(prec=60):
+        b, m, r = (Decimal(float(x)) for x in (bias, noise, rest))
+        return b + (b * b + m * m).sqrt() + r
+
+
+MONEY = st.one_of(st.just(0.0), powers_of_ten(-3, 30))
+
+
+@given(st.tuples(MONEY, MONEY, MONEY), st.tuples(MONEY, MONEY, MONEY), st.integers(0, 7))
+def test_a_difference_of_objectives_keeps_the_digits_that_they_do_not_share(one, other, shared):
+    """To a few roundings of the terms in which they differ, however large the others are."""
+    other = [a if shared >> place & 1 else b for place, (a, b) in enumerate(zip(one, other, strict=True))]
+    after, before = (Terms(*(np.array([x]) for x in terms)) for terms in (one, other))
+    value, size = after.since(before)
+    with localcontext(prec=60):
+        expected = float(exactly(*one) - exactly(*other))
+    assert value[0] == pytest.approx(expected, rel=0, abs=8 * np.finfo(float).eps * size[0])
+    assert size[0] <= 2 * (after.objective[0] + before.objective[0])
+    if shared == 7:
+        assert value[0] == size[0] == 0
 
 
 @given(WIDE, DISTANCES, DISTANCES, WIDE, WIDE)

@@ -154,7 +154,7 @@ def test_bounds_find_what_looking_at_everything_finds_under_a_cap(cap):
     x = 10 ** rng.uniform(-2, 1, 300)
     clients, at_cap = rng.integers(0, 40, 300), 0
     found = SumLadder(v, 3.0, 2.0, cap).own(clients, x)
-    for k, own, value, epsilon in zip(clients, x, *found, strict=True):
+    for k, own, value, epsilon in zip(clients, x, found.value, found.privacy, strict=True):
         moved = v.copy()
         moved[k] = own
         alone = SumLadder(moved, 3.0, 2.0, cap)

@@ -16,9 +16,11 @@ from bonafed.economics import (
     Uniform,
     audit,
 )
+from bonafed.errors import InvalidValue
 from bonafed.mechanisms.jsam import (
     Cheapest,
     Fixed,
+    Jsam,
     JsamMechanism,
     allocate,
     largest_losses,
@@ -75,6 +77,58 @@ def test_payments_are_the_integral(name, rule):
     done = settle(costs, prior, 1.2, 0.6, rule=chosen)
     expected = expected_payments(costs, [prior] * 4, 1.2, 0.6, candidates)
     assert done.payment == pytest.approx(expected, rel=1e-9, abs=1e-13)
+
+
+@pytest.mark.parametrize("eta", [1e8, 1e14, 1e40])
+@pytest.mark.parametrize("rule", ["everybody alike", "largest losses", "unequal, fixed"])
+@pytest.mark.parametrize("name", ["uniform", "exponential", "no density at the top"])
+def test_payments_keep_their_digits_where_eta_is_large(name, rule, eta):
+    """The bias then is nearly all of the objective, and the same for every report."""
+    prior, (chosen, candidates) = PRIORS[name], RULES[rule]
+    costs = drawn(prior, 11)
+    done = settle(costs, prior, eta, 0.6, rule=chosen)
+    expected = expected_payments(costs, [prior] * 4, eta, 0.6, candidates)
+    assert done.payment == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("factor", "cap"),
+    [(1e-154, None), (1e-30, None), (1e-30, 0.4), (1e30, 0.4), (1e30, None), (1e150, None)],
+)
+@pytest.mark.parametrize("eta", [1e-150, 0.01, 1.0, 1e150])
+@pytest.mark.parametrize("noise_at", ["client", "sum"])
+def test_epsilon_in_another_unit_is_the_same_contract(cap, noise_at, eta, factor):
+    """Also where eta times the noise is too large or too small a number."""
+    costs, prior = [0.12, 0.35, 0.5, 0.71, 0.93], Uniform(0, 1)
+    one = settle(costs, prior, eta, 1, rule=Jsam(cap, noise_at))
+    rule = Jsam(None if cap is None else cap * factor, noise_at)
+    other = settle(costs, prior, eta * factor, factor * factor, rule=rule)
+    assert other.payment / factor == pytest.approx(one.payment, rel=1e-12)
+    assert other.allocation.privacy / factor == pytest.approx(one.allocation.privacy, rel=1e-12)
+
+
+def test_costs_that_are_nearly_no_numbers_are_paid_all_the_same():
+    """The virtual costs of the upper half would be beyond what counts."""
+    costs, prior = np.array([1e299, 4e299, 8e299]), Uniform(0, 1e300)
+    done = settle(costs, prior, 1.0, 1.0, rule=unbiased(3))
+    grid = np.linspace(0, 1e300, 4001)
+    for k, cost in enumerate(costs):
+        epsilon = JsamMechanism(prior, 1.0, 1.0, unbiased(3)).privacy(costs, k, grid)
+        above = grid[1:] > cost
+        low, high = ((grid[1] * sold[above]).sum() for sold in (epsilon[1:], epsilon[:-1]))
+        rent = done.payment[k] - cost * done.allocation.privacy[k]
+        assert low - high / 4000 <= rent <= high * (1 + 1e-9)
+
+
+def test_what_is_no_number_is_refused_at_once():
+    """And not measured in ever smaller cells."""
+    prior = ScaledBeta(2.0, 3.0, 0.5, 1.5)
+    with pytest.raises(InvalidValue, match=r"^eta must be smaller for noise_scale 1e\+308: "):
+        settle([0.6, 0.9, 1.5], prior, 1e300, 1e308, rule=unbiased(3))
+    _, payment = JsamMechanism(Uniform(0, 1e300), 1e300, 1e300).respond(
+        np.full(3, 1e299), 0, np.array([1e298])
+    )
+    assert not np.isfinite(payment).any()
 
 
 @pytest.mark.parametrize("cells", [1, 7])

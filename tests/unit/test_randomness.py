@@ -5,7 +5,8 @@ import pytest
 from numpy.random import SeedSequence
 
 from bonafed import randomness
-from bonafed.randomness import FaithfulStudy, JobStream, JsamStudy, Purpose, RewardsStudy
+from bonafed.errors import InvalidValue
+from bonafed.randomness import FaithfulStudy, JobStream, JsamStudy, Normals, Purpose, RewardsStudy
 
 
 def first(rng):
@@ -40,3 +41,25 @@ def test_purposes_do_not_overlap():
     alone = [first(randomness.generator(1, purpose)) for purpose in Purpose]
     in_rounds = [first(randomness.round_generator(1, purpose, t)) for purpose in Purpose for t in (1, 2)]
     assert len({*alone, *in_rounds}) == 3 * len(Purpose)
+
+
+def test_normal_numbers_are_read_in_any_order_and_again_only_from_the_beginning():
+    whole = np.random.default_rng(1).standard_normal(3_000_000)
+    rng = np.random.default_rng(1)
+    tape = Normals(rng, lambda: np.random.default_rng(1))
+    for first, count in ((5, 10), (0, 5), (2_500_000, 3), (15, 10), (2_500_003, 1), (25, 4), (7, 9)):
+        assert np.array_equal(tape.read(first, count), whole[first : first + count])
+    once = Normals(np.random.default_rng(1))
+    once.read(0, 4)
+    with pytest.raises(InvalidValue, match=r"^position must be at least 4, .* got 3$"):
+        once.read(3, 1)
+
+
+def test_the_generator_at_hand_goes_as_far_as_anybody_has_read():
+    rng = np.random.default_rng(2)
+    tape = Normals(rng)
+    for first in (0, 20, 10, 30):
+        tape.read(first, 10)
+    other = np.random.default_rng(2)
+    other.standard_normal(40)
+    assert rng.random() == other.random()

@@ -14,7 +14,7 @@ from bonafed.errors import InvalidValue
 from bonafed.learning.federation import Question, Roster
 from bonafed.learning.participation import Participation, weighted_mean
 from bonafed.mechanisms.averaging import Account, Averaging, Unpaid
-from bonafed.mechanisms.protocol import Agreement, Common, Config, Reports, Slice
+from bonafed.mechanisms.protocol import Agreement, Common, Config, Reports, Slice, Turns
 from bonafed.mechanisms.ready import PlainTerms, Subject, audit_command, audit_of, promises_kept
 from bonafed.randomness import Purpose, generator, round_generator
 from bonafed.sections import Section, key
@@ -78,14 +78,14 @@ class PostedPrice(Unpaid):
         rng = round_generator(self.config.run.seed, Purpose.PARTICIPANTS, round_number)
         return weighted_mean(np.sort(rng.choice(takers, places, replace=False)), agreement.members.sizes)
 
-    def spend(self, agreement: Agreement, round_number: int, who: Participation) -> float:
+    def spend(self, agreement: Agreement, round_number: int, who: Participation, turns: Turns) -> float:
         return float(who.clients.size * self.offer.price)
 
     def settle(self, account: Account) -> Statement:
-        turns, terms = account.participations.tolist(), account.agreement.terms
+        turns, terms = account.turns.delivered.tolist(), account.agreement.terms
         amounts = [count * money.units(self.offer.price) for count in turns]
         kept = promises_kept(amounts, terms.columns["cost"], turns, self.offer.budget)
-        columns = {"participations": turns}
+        columns = account.turns.columns
         return Statement("posted-price", terms.clients, tuple(amounts), columns=columns, findings=kept)
 
 

@@ -5,7 +5,8 @@ is printed or written goes through one place (`render`).
 
 An error is one line on standard error, `error: name rule, got value`, with exit code 2. A claim or check
 that fails gives exit code 1, a closed output pipe 141, Ctrl-C 130. A command that fails writes nothing,
-except for the folder of a training run that has completed a round: that run can be resumed.
+except for the folder of a training run that has completed a round, or waits for a client that it needs:
+that run can be resumed.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ import typer
 from bonafed import __version__
 from bonafed.cli.coins import coins_app
 from bonafed.cli.compare import compare
+from bonafed.cli.federation import federation_app
 from bonafed.cli.nouns import CommandGroup, advise_app, audit_app, quote_app
+from bonafed.cli.participate import participate
 from bonafed.cli.reproduce import reproduce_app
 from bonafed.cli.runs import runs
 from bonafed.cli.settle import settle
@@ -34,7 +37,7 @@ from bonafed.spelling import printable
 
 _ORDER = (
     "advise", "quote", "audit", "keygen", "sign", "verify", "settle", "coins", "train", "statement", "runs",
-    "compare", "reproduce",
+    "compare", "reproduce", "federation", "participate",
 )  # fmt: skip
 
 
@@ -78,6 +81,8 @@ app.command()(statement)
 app.command()(compare)
 app.command()(runs)
 app.add_typer(reproduce_app, name="reproduce")
+app.add_typer(federation_app, name="federation")
+app.command()(participate)
 
 
 def _version(show: bool) -> None:

@@ -10,18 +10,28 @@ import typer
 
 from bonafed.cli import render
 from bonafed.cli.options import Json, Plot
-from bonafed.errors import InvalidValue
+from bonafed.errors import InvalidValue, MissingValue
 
 if TYPE_CHECKING:
     from bonafed.economics.claims import Statement
+    from bonafed.shown import Document
 
 
 def statement(
-    run: Annotated[Path, typer.Argument(metavar="RUN", hidden=True)],
+    run: Annotated[Path | None, typer.Argument(metavar="[RUN]", hidden=True)] = None,
     csv: Annotated[
         Path | None, typer.Option("--csv", metavar="FILE", help="Also write a CSV, a row per client.")
     ] = None,
     client: Annotated[str | None, typer.Option(metavar="NAME", help="Show this client alone.")] = None,
+    mine: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="ME.toml", help="As a participant: what my own ledger says, and what I was told."
+        ),
+    ] = None,
+    which: Annotated[
+        str | None, typer.Option("--run", metavar="ID", help="With --mine: this run, by its first digits.")
+    ] = None,
     plot: Plot = None,
     as_json: Json = False,
 ) -> None:
@@ -30,8 +40,21 @@ def statement(
     An amount is what the server owes the client; below zero the client owes the server. Amounts are
     rounded so that what was promised holds after rounding. Exit code 1 if a promise was not kept.
 
+    A participant of a real federation has a ledger of its own: --mine shows it, beside the statement that
+    it was sent. Exit code 1 if the two differ.
+
     Example: bonafed statement runs/fedavg --csv statement.csv
     """
+    if mine is not None:
+        for name, value in {"RUN": run, "--csv": csv, "--client": client, "--plot": plot}.items():
+            if value is not None:
+                raise InvalidValue(name, "must not be given with --mine", value)
+        render.show(_mine(mine, which), as_json=as_json)
+        return
+    if run is None:
+        raise MissingValue("RUN", "or --mine is required")
+    if which is not None:
+        raise InvalidValue("--run", "must not be given without --mine", which)
     render.require_outputs({"--csv": csv, "--plot": plot})
     from bonafed.economics.claims import all_hold
 
@@ -43,6 +66,15 @@ def statement(
         outputs[csv] = render.file_content(document, csv, "csv", "--csv")
     render.write_together(outputs)
     render.show(document, as_json=as_json, outputs=outputs)
+
+
+def _mine(path: Path, run: str | None) -> Document:
+    from bonafed.remote.journal import Journal
+    from bonafed.remote.mine import my_document
+    from bonafed.remote.settings import read_settings
+
+    settings = read_settings(path)
+    return my_document(Journal(settings.folder, reading=True), settings.name, run)
 
 
 def _read(place: Path) -> Statement:

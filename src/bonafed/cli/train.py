@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bonafed import checks
 from bonafed.cli import render
 from bonafed.cli.coin_secret import read_hex
 from bonafed.cli.options import Json
+from bonafed.cli.reaching import Reach, Reached, Where, reached
 from bonafed.errors import InvalidValue, MissingValue
 from bonafed.shown import Document, Table
 from bonafed.spelling import printable
@@ -60,13 +63,47 @@ def train(
         Path | None,
         typer.Option(metavar="DIR", help="Folder of the run (default: runs/<name of the config>)."),
     ] = None,
+    on: Annotated[
+        str,
+        typer.Option(
+            metavar="WHERE",
+            help="Where clients are: here, simulated; flower, on a federation; or simulation, simulated by "
+            "Flower's engine (Ray).",
+        ),
+    ] = "here",
+    federation: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="With --on flower: the folder of `bonafed federation init`."),
+    ] = None,
+    wait: Annotated[
+        float, typer.Option(metavar="SECONDS", help="On a federation: for members to connect.")
+    ] = 60.0,
+    answer_within: Annotated[
+        float, typer.Option(metavar="SECONDS", help="On a federation: what a client has for an answer.")
+    ] = 120.0,
+    exclude_after: Annotated[
+        int,
+        typer.Option(
+            metavar="N", help="On a federation: faults in a row after which one is not asked again."
+        ),
+    ] = 3,
+    secure_sums: Annotated[
+        bool,
+        typer.Option("--secure-sums", help="On a federation: the server sees sums only, no single update."),
+    ] = False,
+    colluders: Annotated[
+        int,
+        typer.Option(
+            metavar="C", help="With --secure-sums: participants that may tell the server what they know."
+        ),
+    ] = 0,
     write_example: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Write the example config of this mechanism, and stop."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Train a federation of simulated clients as a config file says.
+    """Train as a config file says: clients simulated on this machine, or those of a federation.
 
     A mechanism of the catalogue decides who takes part and what each client is owed; its table in the
     config selects it, and `--write-example` writes a config to start from. Without one nobody is paid.
@@ -74,6 +111,10 @@ def train(
     The run folder holds the resolved config, the metrics of every round, a checkpoint, the final model
     and a summary with a statement for each client (`bonafed statement`). A run that was stopped, even
     killed, continues with --resume and ends with the same weights as if it had never been interrupted.
+
+    With --on flower the same config runs on the participants of a federation, each with its own data;
+    how [partition] splits is not looked at, and [data] names the server's own test samples ("none": it has
+    none). The records beside the run folder hold what everybody signed.
 
     Example: bonafed train fedavg.toml --set training.rounds=50
     """
@@ -89,17 +130,27 @@ def train(
     for name, value in options.items():
         if resume is not None and value is not None:
             raise InvalidValue(name, "must not be given with --resume", value)
+    if colluders and not secure_sums:
+        raise InvalidValue("--colluders", "must not be given without --secure-sums", colluders)
+    reach = Reach(
+        checks.literal("--on", on, Where),  # type: ignore[arg-type]  # one of them
+        federation, answer_within, exclude_after, wait, colluders if secure_sums else None,
+    )  # fmt: skip
     contract = None if contract_file is None else _read_contract(contract_file, secret)
     settings = _config(config, changes or [], resume, contract)
     if resume is None:
         reports = None if reports_file is None else _read_reports(settings, contract, reports_file)
         coins = None if secret is None else read_hex(secret)
         place = _new_folder(settings, config, folder)
-        _train(settings, place, contract, reports, resume=False, as_json=as_json, secret=coins)
+        if reach.where == "flower" and reports is not None:
+            rule = "must not be given with --on flower: participants report for themselves"
+            raise InvalidValue("--reports", rule, reports_file)
+        _train(settings, place, contract, reports, reach, resume=False, as_json=as_json, secret=coins)
     elif config is None and _is_finished(resume):
         _show_finished(resume, as_json)
     else:
-        _continue(settings, resume, as_json)
+        _require_reached(reach, resume)
+        _continue(settings, resume, reach, as_json)
 
 
 def _write_example(name: str, as_json: bool) -> None:
@@ -187,12 +238,20 @@ def _read_reports(settings: Config, contract: Contract | None, path: Path) -> Re
     return read_reports(path, question.name)
 
 
-def _continue(settings: Config, place: Path, as_json: bool) -> None:
+def _require_reached(reach: Reach, place: Path) -> None:
+    from bonafed.remote.operating import was_remote
+
+    if was_remote(place) and reach.where == "here":
+        rule = "is required: this run is on a federation (--on flower --federation DIR)"
+        raise MissingValue("--on", rule)
+
+
+def _continue(settings: Config, place: Path, reach: Reach, as_json: bool) -> None:
     """Continue a run under the contract and the reports that it began with."""
     from bonafed.runs.setting import from_outside
 
     contract, reports = from_outside(place)
-    _train(settings, place, contract, reports, resume=True, as_json=as_json)
+    _train(settings, place, contract, reports, reach, resume=True, as_json=as_json)
 
 
 def _train(
@@ -200,20 +259,70 @@ def _train(
     place: Path,
     contract: Contract | None,
     reports: Reports | None,
+    reach: Reach,
     *,
     resume: bool,
     as_json: bool,
     secret: bytes | None = None,
 ) -> None:
-    _require_known_data(settings)
+    if reach.where == "here":
+        _require_known_data(settings)
+    terminal = render.new_console(stderr=True)
+    settings = replace(settings, run=replace(settings.run, folder=str(place)))
+    heard = partial(render.tell, err=True)
+    with reached(reach, settings, place, reports, resume=resume, tell=heard) as clients:
+        _train_with(
+            clients,
+            settings,
+            place,
+            contract,
+            reports,
+            terminal,
+            resume=resume,
+            as_json=as_json,
+            secret=secret,
+        )
+
+
+def _train_with(
+    clients: Reached | None,
+    settings: Config,
+    place: Path,
+    contract: Contract | None,
+    reports: Reports | None,
+    terminal: Any,
+    *,
+    resume: bool,
+    as_json: bool,
+    secret: bytes | None,
+) -> None:
     from bonafed.runs.folder import holds_run
     from bonafed.runs.setting import prepare
     from bonafed.runs.training import train as run_training
 
-    terminal = render.new_console(stderr=True)
     on_progress = render.teller(terminal) if terminal.is_terminal else None
-    settings = replace(settings, run=replace(settings.run, folder=str(place)))
-    setting = prepare(settings, contract=contract, reports=reports, on_progress=on_progress)
+    if clients is None:
+        setting = prepare(settings, contract=contract, reports=reports, on_progress=on_progress)
+    else:
+        told = reports if resume else None  # a new run asks the participants
+        setting = prepare(
+            settings, contract=contract, reports=told, dataset=clients.test, federation=clients.federation
+        )
+        if not resume:
+            from bonafed.remote.operating import expectation
+
+            render.tell(
+                expectation(
+                    setting.mechanism, clients.timed, len(setting.agreement.members), secure=clients.secure
+                ),
+                err=True,
+            )
+    if clients is not None and not resume and _is_guessed(setting):
+        render.tell(
+            "warning: run.seed is 0, which everybody guesses, and decides who takes part: set another one "
+            "(--set run.seed=...), or publish a contract with --commit-coins",
+            err=True,
+        )
     rounds_before = 0
     if resume:
         _require_same_run(setting, place)
@@ -233,9 +342,16 @@ def _train(
     except KeyboardInterrupt:
         if not holds_run(place):
             raise  # it had not begun
-        render.tell(f"stopped by the user; continue with: bonafed train --resume {place}", err=True)
+        again = f"bonafed train --resume {place}{'' if clients is None else clients.options}"
+        render.tell(f"stopped by the user; continue with: {again}", err=True)
         raise typer.Exit(_INTERRUPTED) from None
     _show(place, result.document(), "resumed and finished" if resume else "finished", as_json)
+
+
+def _is_guessed(setting: Setting) -> bool:
+    """Whether clients know who will take part before they report."""
+    contract, asked = setting.agreement.contract, setting.mechanism.question is not None
+    return asked and not setting.config.run.seed and (contract is None or contract.coin_commitment is None)
 
 
 def _require_same_run(setting: Setting, place: Path) -> None:

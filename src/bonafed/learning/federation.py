@@ -4,6 +4,10 @@
     total(tasks, shares)    they work; the weighted sum, who delivered, what was released; no single answer
     replies(tasks)          they work; the answer of each, or why there is none
 
+An answer has a row per model, and so has a sum. With shares per model, as many sums are made in one
+exchange, over different clients: who has share 0 in a row is not in that sum, and where clients are
+elsewhere its answer for that row never leaves it.
+
 A mechanism declares whether it needs `total` or `replies` (`Mechanism.needs`); federations that add up in
 secret, or while answers arrive, offer only the first, and say so: `offers = ("total",)`. Nothing above this
 seam holds a record: clients are known through a `Roster`, their names and what they agreed to reveal.
@@ -11,6 +15,7 @@ seam holds a record: clients are known through a `Roster`, their names and what 
 A task says what one client is sent and what to do with it. It has an identifier: asked again, a client
 gives the same answer; different work under the same identifier is refused. A client that fails, is late or
 gives a wrong kind of answer is a `Failure`, never an exception; the mechanism decides what to do about it.
+A failure says whether the client was absent: then it depends on no record, and is no secret.
 
 Noise that protects a client is drawn on its side of the seam, from its own secret. The order in which it
 processes its records is not secret, and comes with the task.
@@ -23,7 +28,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -37,6 +42,9 @@ from bonafed.learning.privacy.ledger import Release
 from bonafed.learning.work import LocalTraining
 
 Models = NDArray[Any]  # (m, P) in the precision of the model
+Ints = NDArray[np.int64]
+# values, standard deviation, the request as bytes, numbers released before -> values to publish
+AddNoise = Callable[[Floats, float, bytes, int], Floats]
 Need = Literal["total", "replies"]
 
 
@@ -120,20 +128,21 @@ class Gradients:
 
     objective: Objective
     clip: float | None = None  # every record's gradient is scaled to at most this norm
-    released: int = 0  # numbers released with noise before this: where reproducible noise continues
+    # numbers released with noise before this, or before each row: where reproducible noise continues
+    released: int | tuple[int, ...] = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Losses:
     """The objective at the models; the answer is (m, 1).
 
-    With a limit: the mean change of a record's loss from the second model to the first, each record's
-    within +-limit; the answer is (1, 1).
+    With a limit: the mean change of a record's loss from every later model to the first, each record's
+    within +-limit; the answer is (m - 1, 1).
     """
 
     objective: Objective
-    limit: float | None = None
-    released: int = 0  # as in `Gradients`
+    limit: float | tuple[float, ...] | None = None  # the same for all rows of the answer, or one for each
+    released: int | tuple[int, ...] = 0  # as in `Gradients`
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +194,9 @@ class Failure:
     """Why there is no answer, or no usable one."""
 
     reason: str  # such as "must be finite, got NaN or inf", or what came instead of an answer
+    # gave no answer at all, for reasons that have nothing to do with its records: the network, a killed
+    # process, exclusion; everybody on a network sees it, so it may be told where privacy is promised
+    absent: bool = False
 
 
 NOT_FINITE = Failure("must be finite, got NaN or inf; a smaller learning rate may help")
@@ -218,11 +230,11 @@ class Federation(Protocol):
         """What clients state; those who do not answer are missing."""
         ...
 
-    def total(self, tasks: Sequence[Task], shares: Floats, noise: float = 0.0) -> Total:
-        """Have the tasks done, and add up answers times shares: (tasks,), or (tasks, m) with one per model.
+    def total(self, tasks: Sequence[Task], shares: Floats, noise: float | Floats = 0.0) -> Total:
+        """Have the tasks done, and add up answers times shares: (tasks,), or (tasks, m) with one per row.
 
-        All tasks are of one kind of work. Noise of this standard deviation is added to every number of the
-        sum, once, on the clients' side of the seam.
+        All tasks are of one kind of work. Noise of this standard deviation, or (m,) one per row, is added
+        to every number of the sum, once, on the clients' side of the seam.
         """
         ...
 
@@ -236,7 +248,7 @@ def require_offered(federation: Federation, need: Need, remedy: str = "") -> Non
     offers: Collection[Need] = getattr(federation, "offers", ("total", "replies"))
     if need not in offers:
         rule = f"must offer {need}, which this run needs{remedy}"
-        raise InvalidValue("federation", rule, " and ".join(offers))
+        raise InvalidValue("federation", rule, " and ".join(offers) + getattr(federation, "because", ""))
 
 
 def slopes_from(gradient: Callable[[Models], Models], task: Task) -> Floats:
@@ -263,14 +275,75 @@ def checked_shares(tasks: Sequence[Task], shares: ArrayLike) -> Floats:
     return parts
 
 
+def checked_noise(task: Task, noise: ArrayLike) -> Floats:
+    """(m,) the standard deviation of the noise on each row of answers to such a task."""
+    rows, sd = answer_shape(task)[0], np.asarray(noise, dtype=np.float64)
+    if sd.ndim > 1 or (sd.ndim and sd.size != rows):
+        raise InvalidValue("noise", f"must be one for all, or one for each of {rows} rows", sd.size)
+    if not ((sd >= 0) & np.isfinite(sd)).all():
+        raise InvalidValue("noise", "must not be negative", repr(sd.tolist())[:60])
+    return np.broadcast_to(sd, (rows,))
+
+
 def answer_shape(task: Task) -> tuple[int, int]:
     """The shape of a client's answer."""
     count, size = task.models.shape
     if isinstance(task.work, Losses):
-        return (count if task.work.limit is None else 1), 1
+        return (count if task.work.limit is None else count - 1), 1
     if isinstance(task.work, Slopes):
         return count - 1, len(task.work.nodes)
     return count, size
+
+
+def limits_of(task: Task) -> tuple[float, ...]:
+    """(m,) how far a record's loss may change in each row of the answer to a task of limited losses."""
+    assert isinstance(task.work, Losses)
+    limit, rows = task.work.limit, answer_shape(task)[0]
+    assert limit is not None  # they are limited
+    return limit if isinstance(limit, tuple) else (limit,) * rows
+
+
+def positions(task: Task) -> tuple[int, ...]:
+    """(m,) numbers released with noise before each row of the answer."""
+    released, (rows, width) = getattr(task.work, "released", 0), answer_shape(task)
+    if isinstance(released, tuple):
+        return released
+    return tuple(released + row * width for row in range(rows))
+
+
+def some_rows(task: Task, rows: Ints) -> Task:
+    """The task for these rows of its answer only: nothing of the others is sent.
+
+    >>> task = Task("1", "ada", np.arange(3.0)[:, None], Losses(Objective(1.0), limit=(0.1, 0.2)))
+    >>> less = some_rows(task, np.array([1]))
+    >>> less.models.ravel(), less.work.limit
+    (array([0., 2.]), (0.2,))
+    """
+    if len(rows) == answer_shape(task)[0]:
+        return task
+    work, places, models = task.work, rows.tolist(), task.models[rows]
+    if isinstance(work, Slopes):
+        models = task.models[[*places, -1]]
+    elif isinstance(work, Gradients | Losses):
+        at = positions(task)
+        work = replace(work, released=tuple(at[place] for place in places))
+        if isinstance(work, Losses) and work.limit is not None:
+            limits, models = limits_of(task), task.models[[0, *(place + 1 for place in places)]]
+            work = replace(work, limit=tuple(limits[place] for place in places))
+    return task._replace(models=models, work=work)
+
+
+def noisy(values: Floats, sd: ArrayLike, request: bytes, task: Task, add: AddNoise) -> Floats:
+    """Answers to such a task, or their sum, with noise: all at once, or row by row where rows differ."""
+    released, each = getattr(task.work, "released", 0), checked_noise(task, sd).tolist()
+    if np.ndim(sd) == 0 and not isinstance(released, tuple):
+        return add(values, each[0], request, released)
+    at = positions(task)
+    rows = (
+        add(row, each[place], request, at[place]) if each[place] else row
+        for place, row in enumerate(values)
+    )
+    return np.stack(list(rows))
 
 
 def weighted_sum(answers: Sequence[Models], shares: Floats, like: tuple[int, ...]) -> Floats:

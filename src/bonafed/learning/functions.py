@@ -6,6 +6,10 @@ client is responsible for its answer: one that cannot be used becomes a `Failure
 responsible for `ask`: if that fails as a whole, `AskFailed` is raised, which blames no client. Retrying is
 left to `ask`, which knows what is worth retrying.
 
+A client of whom nothing came (None, no entry, or an `OSError`, as timeouts and lost connections are) was
+absent (`Failure.absent`). Runs that promise privacy name whoever was, so None must not stand for something
+that depends on records: a client that cannot answer because of them answers with an exception, or NaN.
+
 Nobody is vouched for: whoever needs to know whether an answer is honest has to check it.
 """
 
@@ -83,8 +87,8 @@ class FunctionFederation:
             for name, value in reports.items()
         }
 
-    def total(self, tasks: Sequence[Task], shares: Floats, noise: float = 0.0) -> Total:
-        if noise:
+    def total(self, tasks: Sequence[Task], shares: Floats, noise: float | Floats = 0.0) -> Total:
+        if np.any(noise):
             rule = (
                 "must be 0: noise is added on the clients' side, where this federation cannot see "
                 '(with noise_at = "client" each adds its own)'
@@ -171,12 +175,12 @@ def _usable(
     answer: object, shape: tuple[int, ...], precision: np.dtype[Any], client: int | None
 ) -> Reply | Failure:
     if answer is None:
-        return Failure("nothing")
+        return Failure("nothing", absent=True)
     if isinstance(answer, Failure):
-        return Failure(str(answer.reason))
+        return Failure(str(answer.reason), answer.absent is True)
     if isinstance(answer, BaseException):
-        text = str(answer)
-        return Failure(f"no answer ({type(answer).__name__}{f': {text}' if text else ''})")
+        text, lost = str(answer), isinstance(answer, OSError)  # timeouts and lost connections are
+        return Failure(f"no answer ({type(answer).__name__}{f': {text}' if text else ''})", lost)
     if not isinstance(answer, Reply):
         numbers = _numbers(answer, shape, precision)
         return numbers if isinstance(numbers, Failure) else Reply(numbers)

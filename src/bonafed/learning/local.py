@@ -36,6 +36,7 @@ from bonafed.learning.federation import (
     Task,
     Total,
     Train,
+    checked_noise,
     checked_shares,
 )
 from bonafed.learning.noise import Secret, Source, digest
@@ -64,6 +65,8 @@ class EngineFederation:
     parts: Sequence[NDArray[np.int64]]  # (N,) which of them are each client's
     noise: Source = field(default_factory=Secret.fresh)  # of the noise that hides their records
     cores: int = 1
+    # (N,) what randomness and releases know each client by; None: its place in `members`
+    numbers: Sequence[int] | None = None
     crew: Crew = field(init=False)
     _problems: dict[Objective, Problem] = field(default_factory=dict, init=False, repr=False)
 
@@ -137,13 +140,14 @@ class EngineFederation:
         return ProblemFederation(self.oracle(work.objective), self.members, self.noise.noisy)
 
     @single_threaded()
-    def total(self, tasks: Sequence[Task], shares: Floats, noise: float = 0.0) -> Total:
+    def total(self, tasks: Sequence[Task], shares: Floats, noise: float | Floats = 0.0) -> Total:
         if not tasks:
             return Total(np.zeros((1, self.program.size)), ())
         shares = checked_shares(tasks, shares)
         if not isinstance(tasks[0].work, Train):
             return self._answering(tasks).total(tasks, shares, noise)
-        if noise:
+        sd = float(checked_noise(tasks[0], noise)[0])  # of the only row
+        if sd:
             _require_bare(tasks)
         updates, failures = self._train(tasks)
         change = self._sum(updates, shares)
@@ -151,7 +155,7 @@ class EngineFederation:
             bad = {place for place, _, update in updates if not _finite(update.change)}
             failures |= dict.fromkeys(bad, NOT_FINITE)
             change = self._sum([answer for answer in updates if answer[0] not in bad], shares)
-        values = self._hidden(change.numpy()[None], noise, tasks, shares) if noise else change.numpy()[None]
+        values = self._hidden(change.numpy()[None], sd, tasks, shares) if sd else change.numpy()[None]
         losses = [update.loss for place, _, update in updates if place not in failures]
         return Total(
             values,
@@ -202,12 +206,13 @@ class EngineFederation:
     def _jobs(self, tasks: Sequence[Task]) -> tuple[Sequence[int], Sequence[Job]]:
         """The place of each task, and its job, by client: the sum does not depend on who is asked first."""
         index, jobs = self.members.index, list[Job]()
+        numbers = range(len(self.members)) if self.numbers is None else self.numbers
         for task in tasks:
             client, work = index.get(task.client), task.work
             if client is None:
                 raise InvalidValue("clients", "must be in the federation", repr(task.client))
             assert isinstance(work, Train)  # `_shared_work` refuses the others
-            jobs.append(Job(client, self.parts[client], work.copy, work.noise_multiplier))
+            jobs.append(Job(numbers[client], self.parts[client], work.copy, work.noise_multiplier))
         if all(before.client < after.client for before, after in pairwise(jobs)):
             return range(len(jobs)), jobs
         places = sorted(range(len(jobs)), key=lambda place: (jobs[place].client, jobs[place].copy))

@@ -42,7 +42,7 @@ from bonafed.errors import InvalidValue
 from bonafed.learning.engine.jobs import Job, Samples
 from bonafed.learning.engine.workspace import array
 from bonafed.learning.work import LocalTraining
-from bonafed.randomness import JobStream, Purpose, job_bits, round_generator
+from bonafed.randomness import JobStream, Normals, Purpose, job_bits, round_generator
 
 KEY_BYTES = 32  # of a secret
 PIECE = 32768  # pairs of normal numbers made at once; with fewer, the overhead of calls dominates
@@ -137,6 +137,10 @@ class Source(ABC):
         `request` describes completely what was requested, `released` counts the numbers published so far.
         """
 
+    def own(self, client: int) -> Source:
+        """The noise on sums that the client of this number adds by itself, independent of the others'."""
+        return self  # a secret of its own is nobody else's
+
 
 @final
 @dataclass(frozen=True, slots=True)
@@ -178,11 +182,19 @@ class Reproducible(Source):
     """Noise that anybody who knows the seed can compute and remove: for studies and tests only."""
 
     seed: int
-    _sums: _Skipping = field(init=False, repr=False, compare=False)
+    client: int | None = None  # who adds it to a sum; None: all together
+    _sums: Normals = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         checks.seed("seed", self.seed)
-        object.__setattr__(self, "_sums", _Skipping(self.seed))
+        object.__setattr__(self, "_sums", Normals(self._beginning(), self._beginning))
+
+    def _beginning(self) -> np.random.Generator:
+        who = 0 if self.client is None else self.client + 1
+        return round_generator(self.seed, Purpose.PRIVATE_SUMS, who)
+
+    def own(self, client: int) -> Source:
+        return Reproducible(self.seed, client)
 
     def stream(self, task: Task) -> Stream:
         numbers = (self.seed, task.round_number, task.client, task.copy)
@@ -190,24 +202,8 @@ class Reproducible(Source):
 
     def noisy(self, values: Floats, sd: float, request: bytes, released: int) -> Floats:
         """From one stream for the whole run, after the numbers released so far."""
-        normal = self._sums.normal(released, np.size(values))
+        normal = self._sums.read(released, np.size(values))
         return np.asarray(values + sd * normal.reshape(np.shape(values)))
-
-
-@final
-class _Skipping:
-    """A sequence of normal numbers from a seed that can be read from any position."""
-
-    def __init__(self, seed: int) -> None:
-        self._seed, self._place, self._rng = seed, 0, round_generator(seed, Purpose.PRIVATE_SUMS)
-
-    def normal(self, first: int, count: int) -> Floats:
-        """(count,) from number `first` on."""
-        if first < self._place:
-            self._place, self._rng = 0, round_generator(self._seed, Purpose.PRIVATE_SUMS)
-        self._rng.standard_normal(first - self._place)
-        self._place = first + count
-        return np.asarray(self._rng.standard_normal(count))
 
 
 @final

@@ -49,14 +49,20 @@ def training_tasks(
 
 
 def require_all(tasks: Sequence[Task], total: Total, round_number: int) -> None:
-    """Everybody delivered."""
+    """Everybody delivered who was there: no answer at all is nobody's mistake, and ends no run."""
     if all(total.delivered):
         return
-    for task, fine in zip(tasks, total.delivered, strict=True):
-        if not fine:
+    for task, fine, gone in zip(tasks, total.delivered, absences(tasks, total).tolist(), strict=True):
+        if not fine and not gone:
             raise BadUpdate(task.client, round_number, total.failures[task.identifier].reason)
 
 
-def failures(who: Participation, total: Total) -> list[int]:
+def absences(tasks: Sequence[Task], total: Total) -> NDArray[np.bool_]:
+    """(tasks,) whose client gave no answer at all."""
+    found = (total.failures.get(task.identifier) for task in tasks)
+    return np.array([failure is not None and failure.absent for failure in found], dtype=bool)
+
+
+def failures(who: Participation, delivered: Sequence[bool] | NDArray[np.bool_]) -> list[int]:
     """Clients that did not deliver, in the order of the roster, with multiplicity."""
-    return sorted(who.clients[~np.array(total.delivered, dtype=bool)].tolist())
+    return sorted(who.clients[~np.asarray(delivered, dtype=bool)].tolist())

@@ -160,7 +160,9 @@ class Training(Section):
     weight_decay: float | None = key(checks.non_negative, None, help="Default 0; mu for proposition-1.")
     participation: float = key(_share, 1.0, help="Share of clients per round if nobody is paid.")
     on_bad_update: str = key(
-        one_of(BadUpdatePolicy), "raise", help='Or "skip": leave a client that fails out of the round.'
+        one_of(BadUpdatePolicy),
+        "raise",
+        help='If an answer is unusable; or "skip": go on without it. Who gives none at all is skipped.',
     )
     aggregation: str | None = key(
         one_of(Aggregation),

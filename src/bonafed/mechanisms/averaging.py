@@ -6,7 +6,7 @@ A round has four steps:
     (2)  each trains from the shared model, in noise where privacy was promised
     (3)  the server's step (`learning.server`): the weighted sum of the changes, with what is remembered of
          those who are not in; the server's optimizer; failures are handled by policy
-    (4)  the account: participations, releases, money
+    (4)  the account: who delivered, releases, money
 
 `Rules` is all that plain averaging, paid participation, bought privacy or a mechanism of your own have to
 say; `Averaging` is the `Mechanism` made of them. A sum is all it needs, so that it also runs where nobody
@@ -16,6 +16,11 @@ Privacy (theory P3): who takes part when does not depend on the data, so how oft
 known before the first round, and its noise is calibrated for just that. In a private run a client that
 fails counts as one that changes nothing, and nobody is told: no noise hides anybody in a list of failures.
 Steps and releases are those that were asked for.
+
+Absence (`Failure.absent`) is another matter: on a network everybody sees it, and it depends on no record.
+Whoever gives no answer at all is left out of the round under every policy, also in a private run, and is
+named: it has delivered and released nothing, and in a mean its share goes to the others. (With noise on the
+sum the share is lost: that noise does not shrink with the sum, and would be magnified.)
 """
 
 from __future__ import annotations
@@ -38,7 +43,7 @@ from bonafed.learning.privacy import (
     Calibration,
     Release,
 )
-from bonafed.learning.rounds import failures, require_all, training_tasks
+from bonafed.learning.rounds import absences, failures, require_all, training_tasks
 from bonafed.learning.sections import (
     NoiseAt,
     NoiseSource,
@@ -71,16 +76,17 @@ from bonafed.mechanisms.protocol import (
     Arrays,
     Config,
     Contract,
+    Ints,
     Lottery,
+    Promised,
     Reports,
     Round,
+    Turns,
 )
 from bonafed.mechanisms.rates import Rates, learning_rates
 from bonafed.mechanisms.server_rules import one_step, too_old
 from bonafed.randomness import Purpose, round_generator
 from bonafed.sections import named
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,10 +95,7 @@ class Account:
 
     agreement: Agreement
     rounds: int
-    participations: Ints  # (N,) how often each client took part, with multiplicity
-    delivered: (
-        Ints  # (N,) and gave a usable update; in a private run failures are not disclosed, so all count
-    )
+    turns: Turns  # how often everybody was in a round, and delivered
     spend: float  # money that became due, round by round
     epsilon: Floats | None  # (N,) privacy that a record of each client has lost; None: not private
 
@@ -122,8 +125,13 @@ class Rules(Protocol):
         """Who is in round 1, 2, ..., the same every time; clients are places in the roster."""
         ...
 
-    def spend(self, agreement: Agreement, round_number: int, who: Participation) -> float | None:
-        """Money that becomes due in a round; None: nobody is paid."""
+    def spend(
+        self, agreement: Agreement, round_number: int, who: Participation, turns: Turns
+    ) -> float | None:
+        """Money that becomes due in a round in which these deliver; None: nobody is paid.
+
+        `turns` are those of all rounds up to this one.
+        """
         ...
 
     def promise(self, agreement: Agreement) -> Promise | None:
@@ -167,7 +175,9 @@ class Unpaid:
             return drawn_share(drawn, members.sizes)
         return weighted_mean(drawn, members.sizes)
 
-    def spend(self, agreement: Agreement, round_number: int, who: Participation) -> float | None:
+    def spend(
+        self, agreement: Agreement, round_number: int, who: Participation, turns: Turns
+    ) -> float | None:
         return None
 
     def promise(self, agreement: Agreement) -> Promise | None:
@@ -183,8 +193,7 @@ class Unpaid:
         )  # fmt: skip
 
     def settle(self, account: Account) -> Statement:
-        names = account.agreement.members.names
-        columns = {"participations": account.participations.tolist()}
+        names, columns = account.agreement.members.names, account.turns.columns
         return Statement(self.config.mechanism, names, (0,) * len(names), columns=columns)
 
 
@@ -196,8 +205,8 @@ class AveragingState:
     noise_multipliers: Floats | None  # (N,) noise over sensitivity; 0: never takes part
     round_number: int
     model: NDArray[Any]  # (P,)
-    participations: Ints  # (N,)
-    delivered: Ints  # (N,)
+    participations: Ints  # (N,) how often each client was in a round, with multiplicity
+    delivered: Ints  # (N,) how often it delivered then, as far as that may be told
     releases: Ints  # (N,) how many a record of each client can be in
     spend: float
     server: ServerState
@@ -305,20 +314,21 @@ class Averaging(Answers):
         if self.config.local.on_bad_update == "raise":
             require_all(tasks, total, number)
         after, server = stepped(state.model, change, self.server, server, number)  # (3)
-        spend = self.rules.spend(agreement, number, who)  # (4)
-        multipliers, members = state.noise_multipliers, agreement.members
+        there, members = self._delivered(tasks, total), agreement.members  # (4)
+        present = replace(who, clients=who.clients[there], weights=who.weights[there])
         releases: Sequence[Release] = total.releases
         if noise is not None:
-            releases = noise.releases
-        elif multipliers is not None:
-            releases = given_away(members, multipliers, who, spec, number)
-        following = self._counted(
-            replace(state, server=server), after, who, total.delivered, releases, spend
-        )
+            answered = set(present.clients.tolist())
+            releases = [release for release in noise.releases if release.client in answered]
+        elif state.noise_multipliers is not None:
+            releases = given_away(members, state.noise_multipliers, present, spec, number)
+        following = self._counted(replace(state, server=server), after, who, present, releases)
+        spend = self.rules.spend(agreement, number, present, _turns(following))
+        following = replace(following, spend=state.spend + (spend or 0.0))
         return following, Round(
             participants=[names[client] for client in np.sort(who.clients)],
-            failed=[] if self.private else [names[client] for client in failures(who, total)],
-            steps=steps_asked(members, who, spec) if self.private else total.steps,
+            failed=[names[client] for client in failures(who, there)],
+            steps=steps_asked(members, present, spec) if self.private else total.steps,
             learning_rate=spec.learning_rate,
             train_loss=None if self.private else finite_or_none(total.loss),
             spend=spend,
@@ -337,12 +347,17 @@ class Averaging(Answers):
         """(2), and the change of (3): who delivered, (P,) how weights are to change, what is remembered."""
         if not self.server.remembers:
             total = federation.total(tasks, who.weights, 0.0 if noise is None else noise.sd)
-            return total, plain_change(who, total, fill_in=not self.private), state.server
+            told = replace(total, delivered=tuple(self._delivered(tasks, total).tolist()))
+            return total, plain_change(who, told, fill_in=noise is None), state.server
         replies, size = federation.replies(tasks), state.model.size
         total = corrections(tasks, replies, who, self.server, state.server, size)
         assert who.expected is not None  # `agree` refuses rules that do not know them
         before = expected_change(who.expected, self.server, state.server, size)
         return total, before + total.values[0], remembering(state.server, tasks, replies, who)
+
+    def _delivered(self, tasks: Sequence[Task], total: Total) -> NDArray[np.bool_]:
+        """(tasks,) who delivered, as far as that may be told: where privacy is promised, who was there."""
+        return ~absences(tasks, total) if self.private else np.array(total.delivered, dtype=bool)
 
     def _require_expected_weights(self, agreement: Agreement) -> None:
         if self.server.remembers and self.rules.participation(agreement, 1).expected is None:
@@ -378,13 +393,11 @@ class Averaging(Answers):
         state: AveragingState,
         model: NDArray[Any],
         who: Participation,
-        delivered: Sequence[bool],
+        present: Participation,
         releases: Sequence[Release],
-        spend: float | None,
     ) -> AveragingState:
+        """After a round with these participants, of whom some delivered; but for its money."""
         clients = len(state.participations)
-        # in a private run failures are not disclosed, not even to the checkpoint: as if all had delivered
-        usable = who.clients if self.private else who.clients[np.array(delivered, dtype=bool)]
         given_away, lost = state.releases.copy(), None if state.lost is None else state.lost.copy()
         for release in releases:
             given_away[release.client] += release.times
@@ -395,11 +408,14 @@ class Averaging(Answers):
             round_number=state.round_number + 1,
             model=model,
             participations=state.participations + np.bincount(who.clients, minlength=clients),
-            delivered=state.delivered + np.bincount(usable, minlength=clients),
+            delivered=state.delivered + np.bincount(present.clients, minlength=clients),
             releases=given_away,
-            spend=state.spend + (spend or 0.0),
             lost=lost,
         )
+
+    def promised(self, agreement: Agreement) -> Promised | None:
+        promise = self.rules.promise(agreement)
+        return None if promise is None else Promised(promise.epsilon, promise.delta)
 
     def models(self, state: AveragingState) -> NDArray[Any]:
         return state.model[None]
@@ -410,9 +426,7 @@ class Averaging(Answers):
     def settle(self, state: AveragingState, federation: Federation) -> Statement:
         promise = self.rules.promise(state.agreement)
         epsilon = None if promise is None else self._epsilons(state, promise)
-        account = Account(
-            state.agreement, state.round_number, state.participations, state.delivered, state.spend, epsilon
-        )
+        account = Account(state.agreement, state.round_number, _turns(state), state.spend, epsilon)
         statement = self.rules.settle(account)
         told = [remembered(state)] if self.server.remembers else []
         notes = (*statement.notes, *self.warnings(state.agreement), *told)
@@ -483,6 +497,19 @@ class Averaging(Answers):
             looked = number % every == 0 or number == self.rounds
             return float(self._epsilons(state, promise).max()) if looked else None
         return largest_epsilon(state.noise_multipliers, state.releases, promise.delta)
+
+
+def missing_turns(turns: Turns) -> list[str]:
+    """What a statement says about participations that were not delivered; nothing if all were."""
+    missing = int((turns.asked - turns.delivered).sum())
+    if not missing:
+        return []
+    whole = int(turns.asked.sum())
+    return [f"{missing:,} of {whole:,} participations were not delivered: what was not given is not paid"]
+
+
+def _turns(state: AveragingState) -> Turns:
+    return Turns(state.delivered, state.participations)
 
 
 def _decay(model: NDArray[Any], who: Participation, spec: LocalTraining) -> Floats:

@@ -71,7 +71,7 @@ class Overstated:
     def report(self, question: Question) -> Mapping[str, float]:
         return self.honest.report(question)
 
-    def total(self, tasks: Sequence[Task], shares: Floats, noise: float = 0.0) -> Total:
+    def total(self, tasks: Sequence[Task], shares: Floats, noise: float | Floats = 0.0) -> Total:
         """A sum in which its answer counts several times."""
         factors = np.array([self.factor if task.client == self.client else 1.0 for task in tasks])
         return self.honest.total(tasks, shares * factors, noise)

@@ -28,9 +28,10 @@ Ints = NDArray[np.int64]
 def given_away(
     members: Roster, multipliers: Floats, who: Participation, spec: LocalTraining, round_number: int
 ) -> Sequence[Release]:
-    """Releases of clients' own, as they were asked for, whatever came of it.
+    """Releases of the clients' own who answered, as they were asked for, whatever came of it.
 
     Whoever says that it released nothing may have. And a ledger without those who failed would name them.
+    Those who gave no answer at all are named in any case, and nothing of theirs was received.
     """
     return [
         Release(
@@ -44,7 +45,7 @@ def given_away(
 
 
 def steps_asked(members: Roster, who: Participation, spec: LocalTraining) -> int:
-    """Local steps of a round if nobody fails; how many were taken would tell how many did."""
+    """Local steps of those who answered if nobody fails; how many were taken would tell how many did."""
     return sum(step_count(size, spec) for size in members.sizes[who.clients].tolist() if size)
 
 

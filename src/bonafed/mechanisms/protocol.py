@@ -17,12 +17,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
+import numpy as np
 from numpy.typing import NDArray
 
+from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.economics.claims import Finding, Statement
+from bonafed.errors import InvalidValue
 from bonafed.learning.federation import Federation, Need, Question, Roster
 from bonafed.learning.privacy.ledger import Release
 from bonafed.learning.sections import Data, Model, Partition, Privacy, Run, Training
@@ -31,6 +34,7 @@ from bonafed.sections import Section
 from bonafed.shown import Cell, Document, JSONObject
 
 Arrays = Mapping[str, NDArray[Any]]
+Ints = NDArray[np.int64]
 Reports = Mapping[str, float]  # what each client states, by name
 
 
@@ -75,6 +79,45 @@ class Config:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Turns:
+    """How often everybody was to take part, and how often it delivered; clients are places in the roster.
+
+    A client delivers if its answer comes and can be used. Where privacy is promised, whether it can be used
+    is told to nobody, and every answer counts; none at all (`Failure.absent`) never does.
+
+    >>> Turns.of([2, 3], asked=[2, 4]).columns
+    {'participations': [2, 3], 'sampled': [2, 4]}
+    """
+
+    delivered: Ints  # (N,) with multiplicity
+    asked: Ints  # (N,) likewise, at least as often
+
+    def __post_init__(self) -> None:
+        if self.asked.shape != self.delivered.shape:
+            raise InvalidValue("asked", f"must be {self.delivered.size}, one per client", self.asked.size)
+        if (self.delivered > self.asked).any():
+            place = int(np.argmax(self.delivered > self.asked))
+            rule = f"must be at most what client {place} was asked for, {self.asked[place]}"
+            raise InvalidValue("delivered", rule, int(self.delivered[place]))
+
+    @classmethod
+    def of(cls, delivered: Sequence[int] | Ints, asked: Sequence[int] | Ints | None = None) -> Turns:
+        """From counts (N,) each; without `asked`, everybody always delivered."""
+        given = _counts("delivered", delivered)
+        return cls(given, given if asked is None else _counts("asked", asked))
+
+    @property
+    def columns(self) -> dict[str, list[int]]:
+        """Of a statement: deliveries and, where some are missing, how often each was to take part."""
+        delivered, asked = self.delivered.tolist(), self.asked.tolist()
+        return {"participations": delivered} | ({} if asked == delivered else {"sampled": asked})
+
+
+def _counts(name: str, values: Sequence[int] | Ints) -> Ints:
+    return np.array([checks.whole(name, value, at_least=0) for value in values], dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Lottery:
     """What verifiable coins decide: each client by itself in every round, or so many draws among all."""
 
@@ -98,12 +141,18 @@ class Terms(Protocol):
 class PaidTerms(Terms, Protocol):
     """Terms of clients that are paid for taking part: anybody can compute the money again.
 
-    Clients are places, 0, 1, ..., in the order of `clients`.
+    Clients are places, 0, 1, ..., in the order of `clients`. Only what was delivered is paid for, so that
+    whoever keeps its answers to itself to save their cost gains nothing by it (theory A7, B11).
     """
 
     @property
     def clients(self) -> tuple[str, ...]:
         """(N,) names."""
+        ...
+
+    @property
+    def decimals(self) -> int:
+        """Of an amount: the smallest unit is 10^-decimals."""
         ...
 
     @property
@@ -116,12 +165,12 @@ class PaidTerms(Terms, Protocol):
         """Who takes part in a round, as coins decide it."""
         ...
 
-    def due_in(self, round_number: int, who: Sequence[int]) -> float:
-        """Money that becomes due in round 1, 2, ... in which these take part."""
+    def due_in(self, round_number: int, who: Sequence[int], turns: Turns) -> float:
+        """Money that becomes due in round 1, 2, ... in which these deliver; `turns` with this round."""
         ...
 
-    def amounts(self, participations: Sequence[int]) -> tuple[int, ...]:
-        """(N,) smallest units owed after the run for so many participations of each, rounded."""
+    def amounts(self, turns: Turns) -> tuple[int, ...]:
+        """(N,) smallest units owed after the run for the turns of each, rounded."""
         ...
 
 
@@ -220,12 +269,20 @@ class Agreement:
         }
 
 
+class Promised(NamedTuple):
+    """The largest privacy loss of a record of every client over the whole run."""
+
+    epsilon: Floats  # (N,) 0: nothing is released
+    delta: float
+
+
 @dataclass(frozen=True, slots=True)
 class Round:
     """What happened in a round, for the log."""
 
     participants: Sequence[str]  # names, repeated if drawn more than once
-    failed: Sequence[str] = ()  # of these, who did not deliver
+    # of these, who did not deliver; where privacy is promised, only who gave no answer at all
+    failed: Sequence[str] = ()
     steps: int = 0  # gradient steps, all together
     learning_rate: float | None = None  # of the first local step
     train_loss: float | None = None  # None: nobody took part, or it would tell too much
@@ -254,7 +311,7 @@ S = TypeVar("S", bound=State)
 
 
 class Mechanism(Protocol[S]):
-    """What is agreed, what a round does, and what is owed in the end; `Answers` has the last seven."""
+    """What is agreed, what a round does, and what is owed in the end; `Answers` has the last nine."""
 
     @property
     def needs(self) -> Need:
@@ -315,6 +372,9 @@ class Mechanism(Protocol[S]):
 
     def finished(self, state: S) -> bool: ...
 
+    @property
+    def exchanges(self) -> int | None: ...
+
     def warnings(self, agreement: Agreement) -> Sequence[str]: ...
 
     def prepared(self, features: NDArray[Any]) -> NDArray[Any]: ...
@@ -322,6 +382,8 @@ class Mechanism(Protocol[S]):
     def with_judges(self, program: Any, module: Any, test: Any) -> Any: ...
 
     def test_samples(self, test: Any) -> Any: ...
+
+    def promised(self, agreement: Agreement) -> Promised | None: ...
 
     def simulation(self, state: S, federation: Federation) -> JSONObject | None: ...
 
@@ -338,6 +400,12 @@ class Answers:
         done: bool = state.round_number >= self.rounds  # type: ignore[attr-defined]  # of the mechanism
         return done
 
+    @property
+    def exchanges(self) -> int | None:
+        """How often every client is asked in all; None: it is not known beforehand."""
+        rounds: int | None = self.rounds  # type: ignore[attr-defined]  # of the mechanism
+        return rounds
+
     def warnings(self, agreement: Agreement) -> Sequence[str]:
         """To be heard before the first round, one sentence each."""
         return ()
@@ -353,6 +421,10 @@ class Answers:
     def test_samples(self, test: Any) -> Any:
         """What is left of the test samples to judge a run by: what it looks at while it trains is not."""
         return test
+
+    def promised(self, agreement: Agreement) -> Promised | None:
+        """What every client was promised about its records; None: nothing, and nothing hides them."""
+        return None
 
     def simulation(self, state: Any, federation: Federation) -> JSONObject | None:
         """What only a simulation knows, such as exact losses of private records; kept apart."""

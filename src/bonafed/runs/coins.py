@@ -83,7 +83,8 @@ def verify_run(folder: Path) -> list[Finding]:
         read_contract(folder / folders.CONTRACT),
         _reports(folder),
         require_unchanged(folder),
-        [_participants(folder, line) for line in records],
+        [_names(folder, line, "participants") for line in records],
+        [_names(folder, line, "failed") for line in records],
         [_spend(line) for line in records],
         _statement(folder),
     )
@@ -112,10 +113,10 @@ def _reports(folder: Path) -> dict[str, float]:
     return {str(name): float(value) for name, value in reports.items()}
 
 
-def _participants(folder: Path, line: JSONObject) -> list[str]:
-    names = line.get("participants")
+def _names(folder: Path, line: JSONObject, key: str) -> list[str]:
+    names = line.get(key)
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        rule = f"the participants of round {line['round']} must be a list of names"
+        rule = f"{key} of round {line['round']} must be a list of names"
         raise UnreadableFile(folder / folders.METRICS, rule)
     return names
 

@@ -49,7 +49,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bonafed.errors import InvalidValue, UnreadableFile
+from bonafed.errors import InvalidValue, MissingReport, UnreadableFile
 from bonafed.files import APPENDING, is_draft, named, remove_drafts, sync_folder, write_all, write_together
 from bonafed.learning.archives import NPZ_ERRORS
 from bonafed.runs import private, seals
@@ -269,6 +269,8 @@ class Log:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         failed = isinstance(error, Exception) or (error is not None and not holds_run(self._folder))
+        if isinstance(error, MissingReport):  # who did answer gave something away: that is not thrown away
+            failed = not holds_run(self._folder)
         if self._new and failed and not (self._folder / CHECKPOINT).exists():
             self._undo()
         os.close(self._file)

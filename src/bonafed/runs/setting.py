@@ -10,14 +10,14 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from numpy.typing import NDArray
 from torch import nn
 
 from bonafed import checks
-from bonafed.economics.claims import all_hold
+from bonafed.economics.claims import Statement, all_hold
 from bonafed.errors import InvalidValue
 from bonafed.learning.datasets import Dataset
 from bonafed.learning.engine.jobs import Samples
@@ -26,6 +26,7 @@ from bonafed.learning.federation import Federation, Roster, require_offered
 from bonafed.learning.local import EngineFederation
 from bonafed.learning.noise import Source
 from bonafed.mechanisms import catalogue
+from bonafed.mechanisms.coins import Coins
 from bonafed.mechanisms.contracts.files import read_contract
 from bonafed.mechanisms.protocol import (
     Agreement,
@@ -51,6 +52,27 @@ from bonafed.sections import plain_values
 _RTOL = 1e-12  # of a number that a contract states otherwise: a budget per round, say
 
 _NAMED = 3  # clients that an error names
+
+
+@runtime_checkable
+class Negotiating(Protocol):
+    """A federation whose clients want to know what they agree to, and what they are told in the end."""
+
+    def publish(self, mechanism: Mechanism[Any]) -> None:
+        """What clients will report under."""
+        ...
+
+    def conclude(self, agreement: Agreement) -> None:
+        """What was agreed on: nobody works before it has accepted that."""
+        ...
+
+    def toss(self, agreement: Agreement, secret: bytes) -> Coins:
+        """Verifiable coins, from the secret that the contract commits to and what clients revealed."""
+        ...
+
+    def account(self, statement: Statement, agreement: Agreement) -> Statement:
+        """The statement with what clients say to it."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -136,7 +158,11 @@ def prepare(
     clients = federation or EngineFederation(
         members, program, holdings.samples, holdings.parts, cores=config.run.cores_here
     )
+    if isinstance(federation, Negotiating):
+        federation.publish(mechanism)
     agreement = mechanism.agree(members, _reports(mechanism, members, clients, reports))
+    if isinstance(federation, Negotiating):
+        federation.conclude(agreement)
     return Setting(
         mechanism.config, mechanism, clients, agreement, module, program, test, known.digest,
         digest_of_test(known.test, test),

@@ -28,7 +28,7 @@ from torch import nn
 
 from bonafed.checks import finite_or_none
 from bonafed.economics.claims import Finding, Statement
-from bonafed.errors import InvalidValue
+from bonafed.errors import InvalidValue, MissingValue
 from bonafed.learning.engine.programs import architecture, load_parameters, saved_model
 from bonafed.learning.evaluate import evaluate, evaluate_models
 from bonafed.mechanisms.coins.contracts import simulate, with_tossed
@@ -36,7 +36,7 @@ from bonafed.mechanisms.protocol import Round, State
 from bonafed.runs import coins, private
 from bonafed.runs import folder as folders
 from bonafed.runs.folder import Clock, JSONObject, Log, OnRound, RoundRecord
-from bonafed.runs.setting import Setting
+from bonafed.runs.setting import Negotiating, Setting
 from bonafed.runs.summary import notes, run_document, summarise
 from bonafed.runs.versions import begin_or_resume, ended
 from bonafed.shown import Document, Shown
@@ -154,6 +154,8 @@ class _Run:
                 state = self._round(state, records)
             self._tell("settling")
             statement = mechanism.settle(state, self._federation)
+            if isinstance(self._setting.clients, Negotiating):
+                statement = self._setting.clients.account(statement, self._setting.agreement)
             self._keep_simulation(state)
         return self._finish(state, statement, records)
 
@@ -266,7 +268,12 @@ def _with_coins(
         if resume:
             agreement = with_tossed(agreement, coins.restore(folder))
         else:
-            agreement = simulate(agreement, entropy, secret)
+            if isinstance(setting.clients, Negotiating):
+                if secret is None:
+                    raise MissingValue("secret of the coins", "is required: the contract commits to it")
+                agreement = with_tossed(agreement, setting.clients.toss(agreement, secret))
+            else:
+                agreement = simulate(agreement, entropy, secret)
             assert agreement.coins is not None  # tossed now
             files[folders.COINS] = coins.keep(folder, agreement.coins)
     elif secret is not None:

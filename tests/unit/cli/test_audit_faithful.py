@@ -228,6 +228,19 @@ def test_a_plot_of_private_gains(audit):
     assert Path("gains.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_noise_at_the_agents_allows_more(audit):
+    allowed = {}
+    for at in ("sum", "client"):
+        code, out, err = audit(
+            *FEW, "--variant", "private", "--alpha", "1000", "--trials", 2, "--noise-at", at, "--json"
+        )
+        assert (code, err) == (0, "")
+        data = json.loads(out)
+        assert data["noise_at"] == at
+        allowed[at] = data["deviations"][0]["allowed"]
+    assert allowed["client"] > 1.5 * allowed["sum"]
+
+
 @pytest.mark.parametrize("variant", ["private-printed", "private-continued"])
 def test_private_payments_from_the_shared_model_on_are_caught(audit, variant):
     code, out, _ = audit(*PRIVATE, "--variant", variant)
@@ -248,6 +261,7 @@ def test_too_little_privacy_loss_is_warned_of_before_the_attack(audit):
 BAD = [
     (["--alpha", "3"], "--alpha must not be given without a private variant, got 3"),
     (["--trials", "3"], "--trials must not be given without a private variant, got 3"),
+    (["--noise-at", "sum"], "--noise-at must not be given without a private variant, got 'sum'"),
     (["--agent", "10"], "agent must be in 0..9, or all, got 10"),
     (["--agent", "-1"], "agent must be in 0..9, or all, got -1"),
     (["--agent", "third"], "agent must be in 0..9, or all, got third"),

@@ -518,7 +518,7 @@ def test_settled_spend_never_exceeds_what_can_be_paid(bonafed):
     ("words", "name"),
     [
         (["settle"], "CONTRACT.json"), (["keygen"], "KEY.pem"), (["sign"], "CONTRACT.json"),
-        (["statement"], "RUN"), (["compare"], "CONFIG.toml"), (["coins", "toss"], "ROSTER.json"),
+        (["statement"], "RUN or --mine"), (["compare"], "CONFIG.toml"), (["coins", "toss"], "ROSTER.json"),
     ],
 )  # fmt: skip
 def test_an_argument_that_is_missing_is_required(bonafed, words, name):

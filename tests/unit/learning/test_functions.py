@@ -22,7 +22,9 @@ from bonafed.learning.federation import (
     Slopes,
     Task,
     Train,
+    answer_shape,
     slopes_from,
+    some_rows,
 )
 from bonafed.learning.functions import FunctionFederation
 from bonafed.learning.local import EngineFederation
@@ -157,6 +159,83 @@ def test_clipped_sums_have_noise_once_and_the_same_when_asked_again(engine, obje
         assert 0.1 < np.std(first - exact) < 1.0
 
 
+EACH = np.array([[0.0, 0.3, 0.2], [0.5, 0.0, 0.2], [0.5, 0.7, 0.0]])  # of three sums, each without one
+
+
+@pytest.mark.parametrize("kind", ["gradients", "losses"])
+def test_sums_over_different_clients_in_one_exchange_are_those_asked_for_one_by_one(
+    engine, objective, kind
+):
+    """Every bit, with the noise of each at its own place and of its own size."""
+    models, sds = np.random.default_rng(0).standard_normal((4, 15)), np.array([0.5, 1.0, 2.0])
+
+    def work(rows):
+        places = tuple(np.array([30, 90, 60])[rows].tolist())
+        if kind == "gradients":
+            return Gradients(objective, 1.0, places), models[rows]
+        limits = tuple(np.array([0.1, 0.4, 0.2])[rows].tolist())
+        return Losses(objective, limits, places), models[[0, *(row + 1 for row in rows)]]
+
+    together = engine.total(tasks(*work([0, 1, 2])), EACH, sds)
+    quiet = engine.total(tasks(*work([0, 1, 2])), EACH)
+    for row in range(3):
+        who, each = np.flatnonzero(EACH[:, row]), tasks(*work([row]))
+        asked = [each[k] for k in who]
+        assert np.array_equal(engine.total(asked, EACH[who, row]).values, quiet.values[[row]])
+        alone = engine.total(asked, EACH[who, row], sds[row])
+        assert np.array_equal(alone.values, together.values[[row]])
+    relay = relayed(engine).total(tasks(*work([0, 1, 2])), EACH)
+    assert relay.values == pytest.approx(quiet.values, abs=1e-12)
+
+
+def test_secret_noise_of_sums_in_one_exchange_is_independent(engine, objective):
+    clients = engine.with_noise(Secret(bytes(32)))
+    work, models = Gradients(objective, 1.0, (0, 15, 30)), np.ones((3, 15))  # thrice the same model
+    asked, shares = tasks(work, models), np.full((3, 3), 1 / 3)
+    given, exact = clients.total(asked, shares, np.full(3, 0.5)).values, clients.total(asked, shares).values
+    noise = given - exact
+    assert not np.allclose(noise[0], noise[1])
+    assert not np.allclose(noise[1], noise[2])
+    assert np.array_equal(clients.total(asked, shares, np.full(3, 0.5)).values, given)
+    single = clients.total(asked, shares, np.array([0.0, 0.5, 0.0])).values
+    assert np.array_equal(single[[0, 2]], exact[[0, 2]])  # none where none is asked for
+    assert np.array_equal(single[1], given[1])
+
+
+@pytest.mark.parametrize(
+    "noise", [[1.0, 2.0], [[1.0, 1.0, 1.0]], [1.0, -1.0, 1.0], [1.0, np.nan, 1.0], -1.0]
+)
+def test_noise_is_one_for_all_rows_or_one_for_each(engine, objective, noise):
+    with pytest.raises(InvalidValue, match=r"^noise must"):
+        engine.total(tasks(Gradients(objective, 1.0), np.ones((3, 15))), EACH, np.array(noise))
+
+
+@pytest.mark.parametrize(
+    ("work", "count", "sent", "left"),
+    [
+        (Gradients(Objective(1.0), 1.0, 40), 3, [0, 2], {"released": (40, 50)}),
+        (Gradients(Objective(1.0), 1.0, (7, 9, 8)), 3, [0, 2], {"released": (7, 8)}),
+        (Losses(Objective(1.0)), 3, [0, 2], {"released": (0, 2)}),
+        (Losses(Objective(1.0), 0.5), 4, [0, 1, 3], {"limit": (0.5, 0.5), "released": (0, 2)}),
+        (
+            Losses(Objective(1.0), (0.1, 0.2, 0.3), 5),
+            4,
+            [0, 1, 3],
+            {"limit": (0.1, 0.3), "released": (5, 7)},
+        ),
+        (Slopes(Objective(1.0), (0.0, 1.0)), 4, [0, 2, 3], {}),
+    ],
+)
+def test_a_client_that_is_in_some_sums_is_sent_what_these_need(work, count, sent, left):
+    models = np.arange(5.0 * count).reshape(count, 5)
+    task = Task("a", "ada", models, work)
+    less = some_rows(task, np.array([0, 2]))
+    assert np.array_equal(less.models, models[sent])
+    assert less.work == replace(work, **left)
+    assert answer_shape(less)[0] == 2
+    assert some_rows(task, np.arange(3)) is task
+
+
 class Unreadable:
     """An answer that raises whatever it likes when it is read."""
 
@@ -178,7 +257,12 @@ ANSWERS = {
     "no real numbers (complex128)": np.ones((1, 2)) * 1j,
     "shape (2,) instead of (1, 2)": np.ones(2),
     "NaN or inf": Reply(np.array([[1.0, np.nan]])),
+    "no answer (ValueError: no records)": ValueError("no records"),
+    "left": Failure("left", absent=True),
+    "late": Failure("late"),
+    "odd": Failure("odd", absent="yes"),
 }
+ABSENT = ("nothing", "no answer (TimeoutError: late)", "left")  # the others may depend on records
 
 
 @pytest.mark.parametrize("reason", ANSWERS)
@@ -191,9 +275,17 @@ def test_what_cannot_be_used_is_a_failure_and_not_in_the_sum(reason):
     work = Gradients(Objective(1.0))
     asked = [Task("a", "ada", np.zeros((1, 2)), work), Task("b", "ben", np.zeros((1, 2)), work)]
     total = federation.total(asked, np.array([0.5, 0.5]))
-    assert total.failures == {"a": Failure(reason)}
+    assert total.failures == {"a": Failure(reason, absent=reason in ABSENT)}
     assert total.delivered == (False, True)
     assert total.values.tolist() == [[0.5, 0.5]]
+
+
+def test_a_task_without_an_entry_was_not_answered():
+    roster = Roster(("ada",), np.ones(1, dtype=np.int64))
+    task = Task("a", "ada", np.zeros((1, 2)), Gradients(Objective(1.0)))
+    assert FunctionFederation(roster, lambda _: {}).replies([task]) == {
+        "a": Failure("nothing", absent=True)
+    }
 
 
 FINE = np.ones((1, 2), dtype=np.float32)

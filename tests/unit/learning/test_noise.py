@@ -190,3 +190,12 @@ def test_releases_one_after_the_other_never_share_noise():
     moved[7] = 1e-9
     for other in (second, noise_of(moved)[0], KEY.releases(b"other").released(values, 1.0)):
         assert abs(np.corrcoef(first, other)[0, 1]) < 0.25
+
+
+def test_noise_that_clients_add_to_sums_by_themselves_is_independent():
+    values = np.zeros((1, 400))
+    shared = Reproducible(3)
+    noises = [source.noisy(values, 1.0, b"", 0)[0] for source in (shared, shared.own(0), shared.own(1))]
+    assert abs(np.corrcoef(noises) - np.eye(3)).max() < 0.25
+    assert np.array_equal(Reproducible(3).own(1).noisy(values, 1.0, b"", 0)[0], noises[2])
+    assert KEY.own(1) is KEY  # nobody else has it

@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
-from bonafed.errors import InvalidValue
+from bonafed.errors import BadUpdate, InvalidValue
 from bonafed.learning.federation import Reply, Roster
 from bonafed.learning.functions import FunctionFederation
 from bonafed.learning.privacy import Ledger
 from bonafed.mechanisms import fedavg
+from bonafed.mechanisms.protocol import Turns
 from bonafed.runs.config import from_tables
 
 TABLES = {
@@ -93,3 +94,93 @@ def test_clients_are_asked_to_clip_and_to_add_nothing_and_the_ledger_has_the_act
     # weights n/120, batches of 10: whoever has most records needs most noise, and the others get it too
     assert spent[2] == pytest.approx(2.0, rel=0.01)
     assert spent[0] < spent[1] < spent[2] <= 2.0
+
+
+MOVES = {"ada": 1.0, "ben": 2.0, "cleo": 5.0}  # what each changes every weight by; records 30, 40, 50
+
+
+def moving(**instead):
+    """Clients that answer with their move, or with something else."""
+    return lambda tasks: {
+        task.identifier: instead.get(task.client, np.full((1, 6), MOVES[task.client])) for task in tasks
+    }
+
+
+def one_round(config, ask, adding=False):
+    """The change of the first weight, the state and the line of a round."""
+    mechanism = fedavg.SLICE.make(config, MEMBERS, 6)
+    federation = FunctionFederation(MEMBERS, ask)
+    if adding:
+        adding = Adding()
+        adding.honest, federation = federation, adding
+    state = mechanism.begin(mechanism.agree(MEMBERS, {}), np.zeros(6))
+    after, what = mechanism.advance(state, federation)
+    return float(after.model[0]), after, what
+
+
+OPEN = {name: table for name, table in TABLES.items() if name != "privacy"}
+SKIP = {**TABLES, "training": {**TABLES["training"], "on_bad_update": "skip"}}
+NAN = np.full((1, 6), np.nan)
+
+
+@pytest.mark.parametrize("tables", [OPEN, TABLES], ids=["open", "private"])
+def test_who_is_absent_is_left_out_of_the_mean_and_named(tables):
+    """Under "raise", the default; also where privacy is promised."""
+    change, state, what = one_round(from_tables(tables), moving(ben=None))
+    assert change == pytest.approx((30 * 1.0 + 50 * 5.0) / 80)
+    assert what.participants == ["ada", "ben", "cleo"]
+    assert what.failed == ["ben"]
+    assert state.participations.tolist() == [1, 1, 1]
+    assert state.delivered.tolist() == [1, 0, 1]
+    if tables is TABLES:
+        assert [release.client for release in what.releases] == [0, 2]
+        assert what.steps == 8  # 3 of ada, 5 of cleo
+        assert state.releases.tolist() == [1, 0, 1]
+
+
+def test_a_failure_that_may_depend_on_records_changes_nothing_and_is_not_told():
+    whole = (30 * 1.0 + 50 * 5.0) / 120  # its share is lost
+    change, state, what = one_round(from_tables(SKIP), moving(ben=NAN))
+    assert change == pytest.approx(whole)
+    assert what.failed == []
+    assert state.delivered.tolist() == [1, 1, 1]
+    assert [release.client for release in what.releases] == [0, 1, 2]
+    change, state, what = one_round(from_tables(SKIP), moving(ben=NAN, ada=None))
+    assert change == pytest.approx(50 * 5.0 / 90)
+    assert what.failed == ["ada"]
+    assert state.delivered.tolist() == [0, 1, 1]
+
+
+def test_with_noise_on_the_sum_the_share_of_the_absent_is_lost():
+    """The noise stays, and would be magnified with the sum."""
+    change, state, what = one_round(on_sum(), moving(ben=None), adding=True)
+    assert change == pytest.approx((30 * 1.0 + 50 * 5.0) / 120)
+    assert what.failed == ["ben"]
+    assert [release.client for release in what.releases] == [0, 2]
+    assert state.lost[1] == 0 < state.lost[0]
+
+
+@pytest.mark.parametrize("tables", [OPEN, TABLES], ids=["open", "private"])
+def test_raise_is_about_answers_that_came(tables):
+    config = from_tables(tables)
+    assert one_round(config, moving(ben=TimeoutError()))[2].failed == ["ben"]
+    assert one_round(config, moving(ada=None, ben=None, cleo=None))[0] == 0
+    for unusable in (NAN, ValueError("no records"), np.zeros(6)):
+        with pytest.raises(BadUpdate, match="update of client ben in round 1"):
+            one_round(config, moving(ada=None, ben=unusable))
+
+
+def test_turns_are_counts_that_fit():
+    turns = Turns.of([2, 0], asked=np.array([2, 3]))
+    assert (turns.delivered.tolist(), turns.asked.tolist()) == ([2, 0], [2, 3])
+    assert turns.columns == {"participations": [2, 0], "sampled": [2, 3]}
+    assert Turns.of((1, 2)).columns == {"participations": [1, 2]}
+    for bad, message in (
+        (([1], [1, 2]), "asked must be 1, one per client, got 2"),
+        (([1, 3], [1, 2]), "delivered must be at most what client 1 was asked for, 2, got 3"),
+        (([-1],), "delivered must be a whole number of at least 0, got -1"),
+        (([1.5],), "delivered must be a whole number of at least 0, got 1.5"),
+    ):
+        with pytest.raises(InvalidValue) as refused:
+            Turns.of(*bad)
+        assert str(refused.value) == message

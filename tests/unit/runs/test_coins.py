@@ -11,11 +11,14 @@ import pytest
 from tests.oracles.sealing import reseal
 
 from bonafed import InvalidValue, UnreadableFile
+from bonafed.learning.functions import FunctionFederation
+from bonafed.learning.noise import Reproducible
 from bonafed.mechanisms.averaging import Averaging
 from bonafed.mechanisms.coins.contracts import simulate
 from bonafed.mechanisms.coins.transcript import read_transcript
 from bonafed.runs import coins, folder, setting, training
 from bonafed.runs.private import private_folder
+from bonafed.runs.summary import statement_of
 
 CONTRACT = (
     "training.rounds=12",
@@ -65,7 +68,7 @@ def failing(place):
     """The check that fails, and what it says; whoever forged something made the digests fit."""
     if folder.is_finished(place):
         reseal(place)
-    return [(check.claim, check.text) for check in coins.verify_run(place) if not check.holds]
+    return [(check.claim, check.text) for check in coins.verify_run(place) if check.holds is False]
 
 
 def rewrite(path, change):
@@ -89,7 +92,9 @@ def participants(place):
 
 def test_a_run_can_be_verified(run, changes):
     assert failing(run) == []
-    coin = ["agreement", "contract", "roster", "commitments", "chances", "participants", "spend"]
+    coin = [
+        "agreement", "contract", "roster", "commitments", "chances", "participants", "deliveries", "spend"
+    ]  # fmt: skip
     claims = [check.claim for check in coins.verify_run(run)]
     assert claims[: len(coin)] == coin
     assert claims[-2:] == ["participations", "amounts"]
@@ -277,11 +282,84 @@ def test_other_terms_in_the_config_are_found(run):
     assert [name for name, _ in failing(run)] == ["agreement"]
 
 
-def test_what_is_no_list_of_participants(run):
-    rewrite_round(run, 2, lambda record: record.update(participants="all"))
+@pytest.mark.parametrize("key", ["participants", "failed"])
+def test_what_is_no_list_of_names(run, key):
+    rewrite_round(run, 2, lambda record: record.update({key: "all"}))
     reseal(run)
-    with pytest.raises(UnreadableFile, match="the participants of round 2 must be a list of names"):
+    with pytest.raises(UnreadableFile, match=f"{key} of round 2 must be a list of names"):
         coins.verify_run(run)
+
+
+def busiest(place):
+    names = [name for who in participants(place) for name in who]
+    return max(sorted(set(names)), key=names.count)
+
+
+@pytest.fixture
+def unanswered(make, small, tmp_path, changes, ended, run):
+    """The run with a client that did not answer in the even rounds."""
+    kept = ended / f"unanswered {changes[-1]}" / "run"
+    if not kept.exists():
+        clients = setting.prepare(make(*changes), dataset=small).federation(Reproducible(0))
+
+        def ask(tasks):
+            there = [t for t in tasks if t.client != busiest(run) or t.work.round_number % 2]
+            return clients.replies(there) if there else {}
+
+        reached = FunctionFederation(clients.members, ask, clients.report)
+        training.train(
+            setting.prepare(make(*changes), dataset=small, federation=reached), kept, entropy=fixed()
+        )
+    return shutil.copytree(kept, tmp_path / "unanswered")
+
+
+def missed(place):
+    return [record["failed"] for record in folder.read_rounds(place)]
+
+
+def delivering(place):
+    (found,) = (check for check in coins.verify_run(place) if check.claim == "deliveries")
+    return found
+
+
+def test_who_did_not_deliver_is_not_paid_and_is_named(run, unanswered):
+    count, who = sum(map(len, missed(unanswered))), busiest(run)
+    assert count
+    assert failing(unanswered) == []
+    found = delivering(unanswered)
+    assert found.holds is None  # no coin says so
+    assert found.number == count
+    assert found.text.startswith(f"{count} of ")
+    assert f": {who} {count}." in found.text
+    assert delivering(run).holds is True
+    whole, less = (
+        statement_of(folder.read_json(place, "summary.json"), place).row(who) for place in (run, unanswered)
+    )
+    assert less["sampled"] == whole["participations"]
+    assert less["participations"] == whole["participations"] - count
+    assert 0 < float(less["amount"]) < float(whole["amount"])
+
+
+def test_money_for_what_was_not_delivered_is_found(unanswered):
+    number = next(n for n, who in enumerate(missed(unanswered), 1) if who)
+    rewrite_round(unanswered, number, lambda record: record.update(failed=[]))
+    claims = [name for name, _ in failing(unanswered)]
+    assert claims[0] == "spend"
+    assert claims[-1] == "amounts"
+
+
+def test_an_absence_claimed_afterwards_does_not_fit_the_money(run):
+    number, who = next((n, who) for n, who in enumerate(participants(run), 1) if who)
+    rewrite_round(run, number, lambda record: record.update(failed=[who[0]]))
+    assert {"spend", "amounts"} <= {name for name, _ in failing(run)}
+    assert delivering(run).number == 1  # and is told
+
+
+def test_nobody_fails_more_often_than_it_takes_part(run):
+    number = next(n for n, who in enumerate(participants(run), 1) if "0" not in who)
+    rewrite_round(run, number, lambda record: record.update(failed=["0"]))
+    (found,) = failing(run)
+    assert found == ("deliveries", f"round {number}: client 0 failed 1 time, but was in 0")
 
 
 def test_a_summary_without_a_statement(run):

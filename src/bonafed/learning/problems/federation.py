@@ -8,7 +8,7 @@ simulated clients.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy as np
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
 from bonafed.learning.federation import (
+    AddNoise,
     Alone,
     Failure,
     Gradients,
@@ -29,12 +30,11 @@ from bonafed.learning.federation import (
     Total,
     Work,
     checked_shares,
+    limits_of,
+    noisy,
 )
 from bonafed.learning.problems.convex import Problem, SoftmaxRegression
 from bonafed.learning.problems.minima import models_alone
-
-# values, standard deviation, the request as bytes, numbers released before -> values to publish
-AddNoise = Callable[[Floats, float, bytes, int], Floats]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,7 +68,7 @@ class ProblemFederation:
         values = question.simulate(len(self.members)).tolist()
         return dict(zip(self.members.names, values, strict=True))
 
-    def total(self, tasks: Sequence[Task], shares: Floats, noise: float = 0.0) -> Total:
+    def total(self, tasks: Sequence[Task], shares: Floats, noise: float | Floats = 0.0) -> Total:
         if not tasks:
             return Total(np.zeros((1, self.problem.size)), ())
         work = shared_work(tasks)
@@ -76,10 +76,10 @@ class ProblemFederation:
             if task.models.shape != tasks[0].models.shape:
                 raise InvalidValue("models", "must be equally many for every client", task.identifier)
         values = self._sum(work, tasks, checked_shares(tasks, shares))
-        if noise:
+        if np.any(noise):
             if self.noise is None:
                 raise InvalidValue("noise", "must be 0: this federation has no source of it", noise)
-            values = self.noise(values, noise, request_text(tasks), getattr(work, "released", 0))
+            values = noisy(values, noise, request_text(tasks), tasks[0], self.noise)
         return Total(values, (True,) * len(tasks))
 
     def replies(self, tasks: Sequence[Task]) -> Mapping[str, Reply | Failure]:
@@ -118,6 +118,10 @@ class ProblemFederation:
         models = tasks[0].models
         common = all(task.models is models for task in tasks)
         if isinstance(work, Gradients):
+            if common and work.clip is not None and shares.ndim == 2:
+                # sums over different clients, one by one: every bit is that of each asked for alone
+                rows = zip(models, self._mix(tasks, models, shares), strict=True)
+                return np.concatenate([self._gradient(work, row[None], mix[None]) for row, mix in rows])
             if common:
                 return self._gradient(work, models, self._mix(tasks, models, shares))
             total = np.zeros((len(models), self.problem.size))
@@ -126,9 +130,9 @@ class ProblemFederation:
             return total
         if isinstance(work, Losses) and common:
             if work.limit is not None:
-                mix = self._mix(tasks, models[:1], shares)[0]
-                change = _clipping(self.problem).clipped_differences(models[0], models[1], work.limit)
-                return np.array([[float(mix @ change)]])
+                mix = self._mix(tasks, models[1:], shares)
+                changes = zip(mix, self._changes(tasks[0]), strict=True)
+                return np.array([[float(row @ change)] for row, change in changes])
             mix = self._mix(tasks, models, shares)
             return np.asarray((mix * self.problem.losses(models)).sum(1, keepdims=True))
         if isinstance(work, Losses | Slopes):
@@ -140,12 +144,8 @@ class ProblemFederation:
 
     def _losses(self, work: Losses, tasks: Sequence[Task]) -> list[Floats]:
         if work.limit is not None:
-            clipping = _clipping(self.problem)
             return [
-                clipping.clipped_differences(task.models[0], task.models[1], work.limit)[
-                    [[self._place(task)]]
-                ]
-                for task in tasks
+                np.array([[change[self._place(task)]] for change in self._changes(task)]) for task in tasks
             ]
         if all(task.models is tasks[0].models for task in tasks):
             each = self.problem.losses(tasks[0].models)
@@ -156,6 +156,12 @@ class ProblemFederation:
             each[end - len(task.models) : end, [self._place(task)]]
             for task, end in zip(tasks, ends.tolist(), strict=True)
         ]
+
+    def _changes(self, task: Task) -> list[Floats]:
+        """(K,) of every row of limited losses: the mean change of every client's."""
+        clipping, (first, *later) = _clipping(self.problem), task.models
+        each = zip(later, limits_of(task), strict=True)
+        return [clipping.clipped_differences(first, second, limit) for second, limit in each]
 
     def _slopes(self, work: Slopes, tasks: Sequence[Task]) -> list[Floats]:
         nodes = np.asarray(work.nodes)

@@ -3,23 +3,31 @@
 The contract and the reports are taken as given. From these follow everybody's chance and payment; from
 the opened secrets who took part in which round; from both together the money of every round and every
 client's amount. `check_run` compares all of this with what the run has recorded.
+
+One thing no coin can tell: whether a participant delivered. Who did not is taken from the record, and is
+not paid for that round; `check_run` counts and names them, so that they can hold it against what they
+signed. A server that claims a false absence is found out by its participants, not here.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from bonafed.economics.claims import Finding, Statement
 from bonafed.mechanisms.coins.contracts import check_contract, settle_paid
 from bonafed.mechanisms.coins.tossing import Coins
 from bonafed.mechanisms.coins.transcript import Transcript, check_openings, check_rounds
-from bonafed.mechanisms.protocol import Contract, PaidTerms, Reports
+from bonafed.mechanisms.protocol import Contract, PaidTerms, Reports, Turns
 from bonafed.shown import counted
 
 _RTOL = 1e-12  # sums of money, added up in another order
 _SAME = 1e-10  # what is computed by the same formulas, perhaps on two machines
+_NAMED = 5  # clients in a text
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,6 +38,7 @@ class RunRecord:
     reports: Reports
     transcript: Transcript
     participants: Sequence[Sequence[str]]  # names, of every round
+    failed: Sequence[Sequence[str]]  # of these, who did not deliver
     spend: Sequence[float | None]  # money, of every round
     statement: Statement | None  # None: the run has not ended
 
@@ -46,6 +55,9 @@ def check_run(record: RunRecord) -> list[Finding]:
         return findings
     findings.append(_check_participants(coins, record))
     if not findings[-1].holds:
+        return findings
+    findings.append(_check_deliveries(record))
+    if findings[-1].holds is False:
         return findings
     return [*findings, _check_spend(terms, coins, record), *_check_statement(terms, coins, record)]
 
@@ -85,10 +97,46 @@ def _check_participants(coins: Coins, record: RunRecord) -> Finding:
     return check_rounds(coins, [[places[name] for name in names] for names in record.participants])
 
 
+def _check_deliveries(record: RunRecord) -> Finding:
+    """Who did not deliver, by the record: nobody more often than it was in. Coins say no more."""
+    absences: Counter[str] = Counter()
+    for number, (names, missing) in enumerate(zip(record.participants, record.failed, strict=True), 1):
+        for name, times in Counter(missing).items():
+            if times > names.count(name):
+                text = f"round {number}: client {name} failed {counted(times, 'time')}, but was in "
+                text += f"{names.count(name)}"
+                return Finding("deliveries", False, text)
+        absences.update(missing)
+    total, missing_ones = sum(map(len, record.participants)), absences.total()
+    if not missing_ones:
+        return Finding("deliveries", True, f"all {counted(total, 'participation')}, by the record")
+    worst = ", ".join(f"{name} {times}" for name, times in absences.most_common(_NAMED))
+    more = ", ..." if len(absences) > _NAMED else ""
+    text = (
+        f"{missing_ones:,} of {counted(total, 'participation')} not delivered by the record, and not paid: "
+        f"{worst}{more}. Coins cannot tell; what participants signed can"
+    )
+    return Finding("deliveries", None, text, float(missing_ones))
+
+
+def _rounds(coins: Coins, record: RunRecord) -> Iterator[tuple[list[int], Turns]]:
+    """Of every round, who delivered, and everybody's turns up to it; the coins say who was in."""
+    places = {name: place for place, name in enumerate(coins.roster.names)}
+    asked = np.zeros(len(places), dtype=np.int64)
+    delivered = asked.copy()
+    for number, missing in enumerate(record.failed, 1):
+        in_it = np.bincount(coins.participants(number), minlength=len(places))
+        there = in_it - np.bincount([places[name] for name in missing], minlength=len(places))
+        asked, delivered = asked + in_it, delivered + there
+        yield np.repeat(np.arange(len(places)), there).tolist(), Turns(delivered, asked)
+
+
 def _check_spend(terms: PaidTerms, coins: Coins, record: RunRecord) -> Finding:
-    """Whether the money of every round is due to those who took part in it."""
-    for number, spend in enumerate(record.spend, 1):
-        due = terms.due_in(number, coins.participants(number).tolist())
+    """Whether the money of every round is due to those who delivered in it."""
+    for number, (spend, (who, turns)) in enumerate(
+        zip(record.spend, _rounds(coins, record), strict=True), 1
+    ):
+        due = terms.due_in(number, who, turns)
         if spend is None or not math.isclose(spend, due, rel_tol=_RTOL, abs_tol=0.0):
             return Finding("spend", False, f"round {number}: {spend} were spent, the coins say {due:.10g}")
     total = math.fsum(spend or 0.0 for spend in record.spend)
@@ -103,9 +151,9 @@ def _check_statement(terms: PaidTerms, coins: Coins, record: RunRecord) -> list[
         return [Finding("statement", False, "none yet: the run has not ended")]
     if statement.clients != names:
         return [Finding("statement", False, "lists other clients than the roster")]
-    times = coins.times_in().tolist()
+    *_, (_, turns) = _rounds(coins, record)
     due: dict[str, Sequence[object]] = {
-        **terms.columns, "participations": times, "amounts": terms.amounts(times)
+        **terms.columns, **turns.columns, "amounts": terms.amounts(turns)
     }  # fmt: skip
     columns: dict[str, Sequence[object]] = {**statement.columns, "amounts": statement.amounts}
     findings = []

@@ -9,13 +9,9 @@ from bonafed.learning.problems.convex import Problem, RidgeRegression, SoftmaxRe
 from bonafed.mechanisms.faithful.asking import Aggregation
 from bonafed.mechanisms.faithful.clusters import cluster_count, cluster_payments, random_clusters
 from bonafed.mechanisms.faithful.outcome import Outcome
-from bonafed.mechanisms.faithful.private import (
-    PrivateOutcome,
-    PublicFacts,
-    calibrate,
-    privacy_loss,
-    private_faithful,
-)
+from bonafed.mechanisms.faithful.private import calibrate, privacy_loss, private_faithful
+from bonafed.mechanisms.faithful.private_account import PublicFacts
+from bonafed.mechanisms.faithful.private_course import PrivateOutcome
 from bonafed.mechanisms.faithful.private_plan import PrivatePlan, plan_private
 from bonafed.mechanisms.faithful.protocol import faithful
 from bonafed.mechanisms.faithful.stepwise import pay, train

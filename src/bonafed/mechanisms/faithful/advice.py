@@ -22,6 +22,7 @@ import numpy as np
 from bonafed import checks
 from bonafed.checks import Floats, finite_or_none
 from bonafed.errors import InvalidValue
+from bonafed.learning.sections import NOISE_AT, NoiseAt
 from bonafed.mechanisms.faithful.bounds import (
     Population,
     best_manipulation,
@@ -33,7 +34,7 @@ from bonafed.mechanisms.faithful.bounds import (
 )
 from bonafed.mechanisms.faithful.clusters import cluster_count
 from bonafed.reports import read_matrix
-from bonafed.sections import Section, key, text
+from bonafed.sections import Section, key, one_of, text
 from bonafed.shown import Cell, Column, Document, Table
 from bonafed.spelling import whole_numeral
 
@@ -358,17 +359,18 @@ class PrivacyOptions(Section):
     )
     epsilon: float = key(checks.positive, 10.0, help="Privacy loss allowed per record over the whole run.")
     delta: float = key(_open_unit, 1e-5, help="Of differential privacy.")
+    noise_at: NoiseAt = key(one_of(NoiseAt), "sum", help=NOISE_AT)
 
 
 def privacy_tradeoff(options: PrivacyOptions) -> Document:
     """What is left of model and payments at an epsilon, and what it would take to make them usable?"""
-    from bonafed.mechanisms.faithful.private import PublicFacts
+    from bonafed.mechanisms.faithful.private_account import PublicFacts
     from bonafed.mechanisms.faithful.private_plan import PrivatePlan, enough_for_payments, plan_private
 
     k = options.agents
     facts = PublicFacts(
         np.full(k, float(options.samples)), np.full(k, 1 / k), [np.array([j]) for j in range(k)],
-        options.regulariser, math.sqrt(2.0), options.parameters, options.classes,
+        options.regulariser, math.sqrt(2.0), options.parameters, options.classes, options.noise_at,
     )  # fmt: skip
 
     def plan_at(epsilon: float) -> PrivatePlan:
@@ -401,6 +403,7 @@ def privacy_tradeoff(options: PrivacyOptions) -> Document:
     )  # fmt: skip
     data = {
         "question": "privacy-tradeoff", "epsilon": options.epsilon, "usable": plan.usable,
+        "noise_at": options.noise_at,
         "payment_error": off, "payment_scale": size, "model_error": plan.model_error,
         "table": [
             {"epsilon": a, "training_steps": t1, "payment_steps": t2, "model_error": m, "payment_error": e,

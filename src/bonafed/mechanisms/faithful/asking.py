@@ -2,12 +2,16 @@
 
 The server asks a federation (`learning.federation`) and holds no sample; all it knows of the losses is
 what was agreed on (`Agreed`). Agents see only the models they are sent.
+
+An agent that gives no answer is one whose report is no gradient: the error names it, or it is left out and
+stays out, as what follows is made without it. Trying again is for the federation to do. If nobody at all
+answers, that is no agent's fault: asking failed as a whole, and the protocol can go on from there.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 
 import numpy as np
@@ -115,6 +119,7 @@ class Aggregation:
         with self._asking(where):
             tasks = [self._task(k, request.models, where, self._work) for k in range(len(self._names))]
             answers = self._federation.replies(tasks)
+            require_somebody(answers.values())
         bad_reports, doubt = list[BadReport](), None
         for k, task in enumerate(tasks):
             reply = answers[task.identifier]
@@ -161,18 +166,26 @@ class Aggregation:
 
         `sent` are the models for the rows of an agent, `accept` its answer to them if it can be honest.
         """
-        total = np.zeros((mix.shape[0], width))
+        total, found = np.zeros((mix.shape[0], width)), dict[int, Failure | None]()
+        rows_of = {k: rows for k in self._others if (rows := np.flatnonzero(mix[:, k])).size}
+        others = {k: self._task(k, sent(rows), where, work) for k, rows in rows_of.items()}
         with self._asking(where):
             members = [k for k in self._trusted if mix[:, k].any()]
             if members:
                 whole = sent(np.arange(mix.shape[0]))
                 tasks = [self._task(k, whole, where, work) for k in members]
                 answer = self._federation.total(tasks, mix.T[members])
-                for task, k in zip(tasks, members, strict=True):
-                    if task.identifier in answer.failures:
-                        raise self._bad(k, where, answer.failures[task.identifier].reason)
+                found = {
+                    k: answer.failures.get(task.identifier) for k, task in zip(members, tasks, strict=True)
+                }
                 total = answer.values.copy() if self._others else answer.values
-            self._add_others(total, work, mix, where, sent, accept)
+            answers = self._federation.replies(list(others.values()))
+            require_somebody([*found.values(), *answers.values()])
+        for k, failure in found.items():
+            if failure is not None:
+                raise self._bad(k, where, failure.reason)
+        replies = {k: (rows, answers[others[k].identifier]) for k, rows in rows_of.items()}
+        self._add_others(total, mix, where, replies, accept)
         return total
 
     @contextmanager
@@ -195,20 +208,16 @@ class Aggregation:
     def _add_others(
         self,
         total: Floats,
-        work: Gradients | Slopes,
         mix: Floats,
         where: str,
-        sent: Callable[[Ints], Floats],
+        replies: Mapping[int, tuple[Ints, Reply | Failure]],
         accept: Callable[[int, Reply | Failure, Ints], Floats],
     ) -> None:
         """Add the answers of agents that might lie, if an honest agent could have sent them."""
-        rows_of = {k: rows for k in self._others if (rows := np.flatnonzero(mix[:, k])).size}
-        tasks = {k: self._task(k, sent(rows), where, work) for k, rows in rows_of.items()}
-        answers = self._federation.replies(list(tasks.values()))
         doubt: UnusableReport | None = None
-        for k, rows in rows_of.items():
+        for k, (rows, reply) in replies.items():
             try:
-                report = accept(k, answers[tasks[k].identifier], rows)
+                report = accept(k, reply, rows)
             except UnusableReport as bad:
                 if bad.certain:
                     raise self._bad(k, where, bad.problem) from bad
@@ -217,6 +226,12 @@ class Aggregation:
             total[rows] += mix[rows, k][:, None] * report
         if doubt is not None:
             raise _led_astray(where, doubt) from doubt
+
+
+def require_somebody(answers: Collection[Reply | Failure | None], where: str = "") -> None:
+    """Refuse an exchange that nobody answered: that is no agent's fault, and may be asked again."""
+    if len(answers) > 1 and all(isinstance(answer, Failure) and answer.absent for answer in answers):
+        raise AskFailed(f"nobody answered in {where}" if where else "nobody answered")
 
 
 def _led_astray(where: str, doubt: UnusableReport) -> Diverged:

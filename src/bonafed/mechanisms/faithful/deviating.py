@@ -26,6 +26,7 @@ from bonafed.learning.federation import (
     Slopes,
     Task,
     Total,
+    some_rows,
 )
 from bonafed.learning.functions import usable_answer
 from bonafed.mechanisms.faithful.agents import Agent
@@ -61,20 +62,23 @@ class Deviating:
     def report(self, question: Question) -> Mapping[str, float]:
         return self.honest.report(question)
 
-    def total(self, tasks: Sequence[Task], shares: Floats, noise: float = 0.0) -> Total:
+    def total(self, tasks: Sequence[Task], shares: Floats, noise: float | Floats = 0.0) -> Total:
         truth = self.honest.total(tasks, shares, noise)
         values, failures = truth.values, dict(truth.failures)
         lying = [row for row, task in enumerate(tasks) if self._lies(task)]
-        own = self.honest.replies([tasks[row] for row in lying])
-        for row in lying:
-            name, before = tasks[row].identifier, own[tasks[row].identifier]
-            after = self._answer(tasks[row], before)
-            share = np.reshape(shares[row], (-1, 1))
+        parts = {row: np.broadcast_to(np.reshape(shares[row], (-1, 1)), (len(values), 1)) for row in lying}
+        mine = {row: np.flatnonzero(parts[row]) for row in lying}  # it is asked for its part of a sum only
+        asked = {row: some_rows(tasks[row], mine[row]) for row in lying if mine[row].size}
+        own = self.honest.replies(list(asked.values()))
+        for row, task in asked.items():
+            before = own[task.identifier]
+            after = self._answer(task, before)
             if isinstance(before, Reply):
                 lie = after.values if isinstance(after, Reply) else np.zeros_like(before.values)
-                values = values + share * (lie - before.values)
+                values = values.copy()
+                values[mine[row]] += parts[row][mine[row]] * (lie - before.values)
             if isinstance(after, Failure):
-                failures[name] = after
+                failures[task.identifier] = after
         delivered = tuple(task.identifier not in failures for task in tasks)
         return replace(truth, values=values, delivered=delivered, failures=failures)
 

@@ -29,8 +29,10 @@ from bonafed.checks import Floats
 from bonafed.economics.claims import Finding
 from bonafed.errors import InvalidValue
 from bonafed.learning.problems.convex import SoftmaxRegression
+from bonafed.learning.sections import NoiseAt
 from bonafed.mechanisms.faithful.clusters import Clusters
-from bonafed.mechanisms.faithful.private import PrivateOutcome, PrivateVariant, private_faithful
+from bonafed.mechanisms.faithful.private import private_faithful
+from bonafed.mechanisms.faithful.private_course import PrivateOutcome, PrivateVariant
 from bonafed.mechanisms.faithful.private_plan import training_gap
 
 FACTORS = (0.5, 0.8, 1.2, 1.4, 2.0, 3.0)  # of the gradient
@@ -51,6 +53,7 @@ class PrivateTerms:
     clip: float = math.sqrt(2.0)
     training_steps: int | None = None  # those of the plan, or of the paper
     payment_steps: int | None = None
+    noise_at: NoiseAt = "sum"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +82,11 @@ class Lying:
         self._report, self._requests = report, 0
 
     def __call__(self, models: Floats, gradients: Floats) -> Floats:
-        self._requests += 1
-        return self._report(self._requests - 1, models[0], gradients[0])[None]
+        first, self._requests = self._requests, self._requests + len(models)
+        return np.stack([
+            self._report(first + row, model, own)
+            for row, (model, own) in enumerate(zip(models, gradients, strict=True))
+        ])  # fmt: skip
 
 
 def scaled(factor: float) -> Report:
@@ -118,6 +124,7 @@ def private_attack(
                 problem, clusters, np.random.default_rng(seed), alpha=terms.alpha, beta=terms.beta,
                 clip=terms.clip, variant=terms.variant, training_steps=terms.training_steps,
                 payment_steps=terms.payment_steps, agents={k: Lying(report)}, payers=[k],
+                noise_at=terms.noise_at,
             )
             for seed in range(count)
         ]  # fmt: skip

@@ -1,8 +1,10 @@
 """Private faithful learning as a mechanism: rounds are noisy steps with everybody (theory C6).
 
-It needs only sums, and accounts for its promise from what is public. Noise is keyed by what is asked, so
-that a run that was killed resumes bit for bit; payments are asked for at settlement. The statement says
-nothing about losses: what only a simulation knows of them is kept apart (`simulation`).
+It needs only sums, and accounts for its promise from what is public. Noise is added once to every sum, or
+by every agent to its own report (`noise_at`), which costs variance and protects also against a server that
+sees single reports. It is keyed by what is asked, so that a run that was killed, or stopped as an agent was
+missing, resumes bit for bit; payments are asked for at settlement. The statement says nothing about losses:
+what only a simulation knows of them is kept apart (`simulation`).
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from bonafed.errors import InvalidValue
 from bonafed.learning.federation import Federation, Need, Objective, Question, Roster
 from bonafed.learning.privacy import REPLACE, Ledger, Release
 from bonafed.learning.problems.convex import SoftmaxRegression, shortened_features
-from bonafed.learning.sections import REPRODUCIBLE
+from bonafed.learning.sections import REPRODUCIBLE, NoiseAt
 from bonafed.mechanisms.faithful.clusters import Clusters, random_clusters
 from bonafed.mechanisms.faithful.common import (
     DECIMALS,
@@ -37,16 +39,15 @@ from bonafed.mechanisms.faithful.common import (
 from bonafed.mechanisms.faithful.private import (
     PAPER_STEPS,
     PrivateCalibration,
-    PrivateCourse,
-    PrivateVariant,
-    PublicFacts,
-    Walk,
     privacy_loss,
     private_course,
 )
+from bonafed.mechanisms.faithful.private_account import PublicFacts, variance_cost
+from bonafed.mechanisms.faithful.private_course import PrivateCourse, PrivateVariant, Walk
 from bonafed.mechanisms.faithful.private_plan import plan_private, plan_warning
 from bonafed.mechanisms.faithful.section import FaithfulPrivacy, own_section, with_steps
 from bonafed.mechanisms.faithful.statement import private_checks, private_statement
+from bonafed.mechanisms.promises import ON_SUM, PROTECTS
 from bonafed.mechanisms.protocol import (
     Agreement,
     Answers,
@@ -54,6 +55,7 @@ from bonafed.mechanisms.protocol import (
     Config,
     Contract,
     Lottery,
+    Promised,
     Reports,
     Round,
 )
@@ -117,6 +119,7 @@ class PrivateLearning(Answers):
         facts = PublicFacts(
             np.asarray(members.sizes, dtype=np.float64), weights_of(section, members), groups,
             section.regulariser, promise.clip, parameters, members.classes,
+            cast(NoiseAt, promise.noise_at),
         )  # fmt: skip
         notes, warnings, expected = [], [], None
         with named("privacy", alpha="epsilon", beta="delta"):
@@ -150,6 +153,7 @@ class PrivateLearning(Answers):
                 # features of norm 1 at most, each by itself, and a constant
                 objective=Objective(section.regulariser, scale=math.sqrt(2), shorten=True),
             )  # fmt: skip
+        notes.append(_who_adds_noise(course))
         notes.append("features were shortened to norm 1, each sample by itself, as the model expects")
         if section.clusters is not None:
             notes.append("payments by clusters may sum to less than zero; one cluster per agent is safe")
@@ -163,6 +167,11 @@ class PrivateLearning(Answers):
     def rounds(self) -> int:
         """T_1."""
         return self.course.training_steps
+
+    @property
+    def exchanges(self) -> int:
+        """Those of training, and of the payments at settlement."""
+        return self.course.exchanges
 
     @property
     def question(self) -> Question | None:
@@ -194,6 +203,11 @@ class PrivateLearning(Answers):
         """Everybody takes part in every round."""
         return None
 
+    def promised(self, agreement: Agreement) -> Promised:
+        """The same to everybody."""
+        promise = cast(FaithfulPrivacy, self.config.privacy)
+        return Promised(np.full(len(agreement.members), promise.epsilon), promise.delta)
+
     def begin(self, agreement: Agreement, start: NDArray[Any]) -> PrivateState:
         """At 0, which nobody has influenced."""
         return PrivateState(agreement, self.course.begin())
@@ -205,7 +219,7 @@ class PrivateLearning(Answers):
     def advance(self, state: PrivateState, federation: Federation) -> tuple[PrivateState, Round]:
         """One noisy step with everybody."""
         walk = self.course.step(state.walk, federation)
-        noise, names = self.course.multipliers(1.0), self.members.names
+        noise, names = self.course.multipliers(), self.members.names
         least = int(noise.argmin())
         so_far = Ledger((Release(least, 1, float(noise[least]), walk.steps),))
         releases = tuple(Release(k, walk.steps, float(m), 1) for k, m in enumerate(noise))
@@ -246,12 +260,14 @@ class PrivateLearning(Answers):
                 "largest_epsilon": max(epsilon),
                 "delta": outcome.beta,
                 "adjacency": REPLACE,
+                "protects_against": PROTECTS[self.course.facts.noise_at],
             },
             findings=checks, notes=(*self.notes, *self._noisy(outcome.payments)),
             facts={
                 "payments": outcome.payments.tolist(), "payment_steps": outcome.payment_steps,
                 "epsilon": max(epsilon), "delta": outcome.beta,
                 "noise": {"gradient": outcome.noise.gradient, "payment": outcome.noise.payment},
+                "noise_at": self.course.facts.noise_at,
                 "releases": _releases(outcome.ledger, names),
             },
         )  # fmt: skip
@@ -277,6 +293,20 @@ class PrivateLearning(Answers):
         rows = [{"agent": name, **{c: cells[k] for c, cells in columns.items()}}
                 for k, name in enumerate(self.members.names)]  # fmt: skip
         return {"note": _SIMULATED, "agents": rows}
+
+
+def _who_adds_noise(course: PrivateCourse) -> str:
+    """Whom the noise protects against, and what that costs."""
+    if course.facts.noise_at == "sum":
+        return ON_SUM
+    cost = variance_cost(
+        course.facts, course.training_steps, course.payment_steps,
+        in_proportion=course.variant == "corrected",
+    )  # fmt: skip
+    return (
+        f"each agent adds its own noise: {cost.gradients:.3g} times the variance on every sum of gradients "
+        f"and {cost.payments:.3g} times on every payment, which also protects against the server"
+    )
 
 
 def _releases(ledger: Ledger, names: Sequence[str]) -> list[JSONObject]:

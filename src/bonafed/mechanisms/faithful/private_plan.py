@@ -37,14 +37,10 @@ import numpy as np
 
 from bonafed import checks
 from bonafed.checks import Floats
+from bonafed.learning.problems.convex import Ints
 from bonafed.mechanisms.faithful.clusters import cluster_of
-from bonafed.mechanisms.faithful.private import (
-    Noise,
-    PrivateCalibration,
-    PublicFacts,
-    privacy_loss,
-    unit_noise,
-)
+from bonafed.mechanisms.faithful.private import PrivateCalibration, privacy_loss
+from bonafed.mechanisms.faithful.private_account import Noise, PublicFacts, unit_noise
 
 UNLIKE = 0.05  # mean gradient of an agent at the shared model, over the longest there can be
 _STEPS = tuple(sorted({round(4 * 1.2**i) for i in range(36)}))  # 4 .. 2363
@@ -104,8 +100,9 @@ def plan_private(
     rho = privacy_loss(alpha, beta, calibration)
     apart = checks.between("unlike", unlike, 1e-6, 1.0)
     splits = _SPLITS if split is None else np.array([checks.between("split", split, 1e-6, 1 - 1e-6)])
+    of = cluster_of(facts.clusters, facts.weights.size)
     each = (
-        _best_split(facts, rho, first, second, splits, apart)
+        _best_split(facts, of, rho, first, second, splits, apart)
         for first, second in _pairs(training_steps, payment_steps)
     )
     return min(each, key=lambda plan: plan._score)
@@ -121,18 +118,17 @@ def _pairs(training_steps: int | None, payment_steps: int | None) -> Iterator[tu
 
 
 def _best_split(
-    facts: PublicFacts, rho: float, first: int, second: int, splits: Floats, unlike: float
+    facts: PublicFacts, of: Ints, rho: float, first: int, second: int, splits: Floats, unlike: float
 ) -> PrivatePlan:
-    """The plan with these steps; all splits at once."""
+    """The plan with these steps; all splits at once. `of` (K,) is the cluster of each agent."""
     clip, lam, size, p = facts.clip, facts.curvature, facts.size, facts.weights
-    gradient, payment = unit_noise(facts.counts, p, clip, first, second, facts.clusters)
+    gradient, payment = unit_noise(facts.counts, p, clip, first, second, facts.clusters, facts.noise_at)
     sigma = (gradient / np.sqrt(2 * splits * rho))[:, None]  # (splits, 1), against (K,) agents
     sigma_p = (payment / np.sqrt(2 * (1 - splits) * rho))[:, None]
     theta = math.sqrt(facts.regulariser / facts.smoothness)
     decay, spread = _steps(lam / facts.smoothness, theta, max(first, second, _STEPS[-1]))
     (r1, r2), (v1, v2) = decay[[first, second]], spread[[first, second]] / facts.smoothness**2
-    o, cluster = 1 - p, np.bincount(cluster_of(facts.clusters, p.size), p)
-    mates = cluster[cluster_of(facts.clusters, p.size)] - p
+    o, mates = 1 - p, np.bincount(of, p)[of] - p
     scale = p * (unlike * clip) ** 2 / (2 * o * lam)
     start, away = math.sqrt(2 * math.log(facts.classes) / lam), np.sqrt(2 * p * scale / (o * lam))
     pull = o * lam / p

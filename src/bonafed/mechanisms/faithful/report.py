@@ -13,6 +13,7 @@ from bonafed import checks
 from bonafed.checks import finite_or_none
 from bonafed.economics.claims import Finding, all_hold, findings_table, within_error
 from bonafed.errors import InvalidValue
+from bonafed.learning.sections import NoiseAt
 from bonafed.randomness import FaithfulAudit, numbered_generator
 from bonafed.sections import Section, key, one_of, word
 from bonafed.shown import Block, Cell, Column, Document, JSONObject, Table
@@ -25,8 +26,8 @@ if TYPE_CHECKING:  # the mechanism and the data sets are loaded when the command
     from bonafed.mechanisms.faithful.cheating import AgentData, Attempt, Case
     from bonafed.mechanisms.faithful.cheating import Variant as CheatedVariant
     from bonafed.mechanisms.faithful.cheating_claims import Collusion
-    from bonafed.mechanisms.faithful.private import PrivateVariant
     from bonafed.mechanisms.faithful.private_cheating import PrivateAttempt, PrivateTerms
+    from bonafed.mechanisms.faithful.private_course import PrivateVariant
     from bonafed.mechanisms.faithful.private_plan import PrivatePlan
 
 Variant = Literal[
@@ -40,6 +41,7 @@ PRIVATE: Mapping[str, PrivateVariant] = {
 }
 _AGENTS, _DELTA, _AGENT = 10, 0.5, 3
 _ALPHA, _BETA, _TRIALS = 10.0, 1e-5, 16
+_ADDED = {"sum": "", "client": ", of which every agent adds its own"}
 _NOTES: Mapping[str, str] = {
     "left": "The left rule charges a little more than the VCG payment, so understating by a few per "
     "cent gains a little; that is within what its integration error allows.",
@@ -114,15 +116,19 @@ class AuditOptions(Section):
     trials: int | None = key(
         two_or_more, None, help="Likewise: draws of the noise that gains are averaged over (16)."
     )
+    noise_at: NoiseAt | None = key(
+        one_of(NoiseAt), None, help='Likewise: noise once on a "sum" (the default), or at every "client".'
+    )
     seed: int = key(checks.seed, 0, help="Of samples, owners, noise and clusters.")
 
     def _agree(self) -> None:
         if self.clusters is not None and self.variant != "clusters":
             raise InvalidValue("clusters", "must not be given without --variant clusters", self.clusters)
-        for name in ("alpha", "beta", "trials"):
-            if getattr(self, name) is not None and self.variant not in PRIVATE:
+        for name in ("alpha", "beta", "trials", "noise_at"):
+            value = getattr(self, name)
+            if value is not None and self.variant not in PRIVATE:
                 rule = "must not be given without a private variant"
-                raise InvalidValue(name, rule, f"{getattr(self, name):g}")
+                raise InvalidValue(name, rule, repr(value) if isinstance(value, str) else f"{value:g}")
 
 
 def audit(options: AuditOptions) -> Document:
@@ -417,7 +423,7 @@ def _data(
 def _private(options: AuditOptions, agent_data: AgentData, who: Sequence[int]) -> Document:
     """Gains over the noise, with a confidence limit."""
     from bonafed.learning.problems.convex import SoftmaxRegression
-    from bonafed.mechanisms.faithful.private import PublicFacts
+    from bonafed.mechanisms.faithful.private_account import PublicFacts
     from bonafed.mechanisms.faithful.private_cheating import (
         PrivateTerms,
         private_attack,
@@ -428,12 +434,13 @@ def _private(options: AuditOptions, agent_data: AgentData, who: Sequence[int]) -
     problem, variant = agent_data.problem(), PRIVATE[options.variant]
     if not isinstance(problem, SoftmaxRegression):
         raise InvalidValue("data", "must have classes for a private variant", options.data)
-    terms = PrivateTerms(options.alpha or _ALPHA, options.beta or _BETA, variant)
+    at: NoiseAt = options.noise_at or "sum"
+    terms = PrivateTerms(options.alpha or _ALPHA, options.beta or _BETA, variant, noise_at=at)
     count = options.trials or _TRIALS
     groups = [np.array([k]) for k in range(problem.agents)]
     plan, warning = None, None
     if variant == "corrected":
-        facts = PublicFacts.of(problem, groups, terms.clip)
+        facts = PublicFacts.of(problem, groups, terms.clip, at)
         plan = plan_private(facts, alpha=terms.alpha, beta=terms.beta)
         warning = plan_warning(facts, plan, alpha=terms.alpha, beta=terms.beta)
     attempts = [a for k in who for a in private_attack(problem, groups, k, terms, seeds=count)]
@@ -442,8 +449,8 @@ def _private(options: AuditOptions, agent_data: AgentData, who: Sequence[int]) -
     blocks: list[Block] = [
         _claims(subject, findings),
         f"Samples of {options.data}, epsilon {terms.alpha:g} at delta {terms.beta:g}, {count} draws of the "
-        "noise, the same for truth and lie. Gains are in units of loss; a gain counts if its lower "
-        "confidence limit is above what is allowed.",
+        f"noise{_ADDED[at]}, the same for truth and lie. Gains are in units of loss; a gain counts if its "
+        "lower confidence limit is above what is allowed.",
         _private_table(attempts),
         _PRIVATE_NOTES[variant],
     ]
@@ -492,6 +499,7 @@ def _private_data(
         "passed": all_hold(findings),
         "alpha": terms.alpha,
         "beta": terms.beta,
+        "noise_at": terms.noise_at,
         "trials": count,
         "plan": plan_data,
         "warning": warning,

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from bonafed import checks
 from bonafed.errors import InvalidValue
-from bonafed.learning.sections import NoiseSource, Run
+from bonafed.learning.sections import NOISE_AT, NoiseAt, NoiseSource, Run
 from bonafed.mechanisms.deviations import deviations
 from bonafed.mechanisms.faithful.agents import agent_kind
 from bonafed.mechanisms.faithful.outcome import BadReportPolicy
@@ -76,7 +76,9 @@ class Faithful(Section):
     )
     weights: str = key(one_of(WeightRule), "equal", help='Of the agents; or "samples": by sample count.')
     on_bad_report: str = key(
-        one_of(BadReportPolicy), "raise", help='Or "leave out": go on without that agent.'
+        one_of(BadReportPolicy),
+        "raise",
+        help='Or "leave out": go on without an agent that contradicts itself, or gives no answer.',
     )
     check_reports: str = key(
         one_of(ReportCheck), "gradients", help='Or "numbers": believe whatever is finite.'
@@ -131,6 +133,7 @@ class FaithfulPrivacy(Section):
     noise: str = key(
         one_of(NoiseSource), "secret", help='Or "reproducible": whoever has the seed can remove it.'
     )
+    noise_at: str = key(one_of(NoiseAt), "sum", help=NOISE_AT)
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,8 @@ from bonafed.learning.problems.agreed import Agreed
 from bonafed.learning.problems.convex import Problem, SoftmaxRegression
 from bonafed.learning.problems.minima import models_alone
 from bonafed.mechanisms.faithful.outcome import Outcome
-from bonafed.mechanisms.faithful.private import PrivateOutcome, PublicFacts
+from bonafed.mechanisms.faithful.private_account import PublicFacts
+from bonafed.mechanisms.faithful.private_course import PrivateOutcome
 from bonafed.mechanisms.faithful.private_plan import training_gap
 
 FreshLosses = Callable[[Floats], Floats]  # models (m, P) -> (m, K) every agent's loss on fresh samples

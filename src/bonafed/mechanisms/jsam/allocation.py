@@ -44,6 +44,7 @@ class Plan:
         return (self.objective - self.total) / self.eta
 
 
+@np.errstate(over="ignore", invalid="ignore")  # what is infinite is refused in the end
 def allocate(
     virtual_costs: ArrayLike,
     eta: float,

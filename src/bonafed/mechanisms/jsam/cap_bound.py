@@ -44,6 +44,7 @@ class _Boxes(NamedTuple):
         return _Boxes(*(cast(Any, each[keep]) for each in self))
 
 
+@np.errstate(over="ignore", invalid="ignore")  # of costs and caps whose product is infinite
 def least_objective(
     virtual_costs: ArrayLike, eta: float, noise_scale: float, max_epsilon: ArrayLike
 ) -> float:
@@ -129,7 +130,7 @@ class _Bound:
         odd_v, last_v = self._padded[g], self._padded[h]
 
         def sums(at: Ints, theta: Floats) -> Sums:
-            fill = (theta / cap) ** 3
+            fill = np.minimum((theta / cap) ** 3, np.finfo(float).max)
             i = np.minimum(np.searchsorted(v, lead[at] ** 2 * fill, side="right"), g[at])
             j = np.clip(np.searchsorted(v, fill / n**2, side="right"), middle[at], h[at])
             noise = i * lead[at] ** 2 + (j - middle[at]) / n**2

@@ -7,7 +7,7 @@ For a given selection the problem in epsilon is convex, and with one water level
 With A = sum of p^2/E^2 and M = sum of E v over those at the cap, W = sum of (p v)^(2/3) over the others,
 the level and the objective are those of a problem without caps at the distance l' = sqrt(l^2 + Q A):
 
-    (2)  theta = B(l', W)/W,   J = eta (l - l') + J(l', W) + M.
+    (2)  theta = B(l', W)/W,   J = eta (l - l') + J(l', W) + M = eta (l + l') + rest(l', W) + M.
 
 The left side of (1) rises in theta. Begin above the root (nobody at the cap), take (2) for those whom this
 level puts at the cap, and repeat: the level falls and stays above the root, until nobody leaves the cap.
@@ -41,9 +41,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from bonafed import checks
 from bonafed.checks import Floats
-from bonafed.mechanisms.jsam.inner import inner
+from bonafed.mechanisms.jsam.inner import Terms, inner, total_and_rest
 from bonafed.mechanisms.jsam.ladder import Ints, Ladder, Moved, Own, ladder
 
+MOST_EPSILON = 1e50  # of a cap; the least is its inverse
 _CHUNK = 1 << 12  # questions answered together
 _ALL = 1 << 14  # selections in all, up to which looking at each is quicker
 _LEVELS = 4  # of different caps, at most
@@ -64,6 +65,7 @@ class Level(NamedTuple):
 
     water: Floats  # theta
     objective: Floats  # J
+    terms: Terms  # of J, with the noise of those at the cap
 
 
 SumsAt = Callable[[Ints, Floats], Sums]  # of some selections at their levels
@@ -72,19 +74,21 @@ SumsAt = Callable[[Ints, Floats], Sums]  # of some selections at their levels
 def water_level(eta: float, noise_scale: float, distance: Floats, spread: Floats, sums: SumsAt) -> Level:
     """(1), (2) for m selections; `spread` is W if nobody is at the cap."""
     theta = _theta(eta, noise_scale, distance, spread, inner(eta, distance, spread, noise_scale).total)
-    value = np.empty(theta.size)
+    noise, rest = np.empty(theta.size), np.empty(theta.size)
     falling = np.arange(theta.size)
     while falling.size:
         away = distance[falling]
         part = sums(falling, theta[falling])
-        beyond = np.sqrt(away * away + noise_scale * part.noise)  # l'
-        total, least = inner(eta, beyond, part.spread, noise_scale)
+        held = np.sqrt(noise_scale * part.noise)
+        beyond = np.hypot(away, held)  # l'
+        total, more = total_and_rest(eta, beyond, part.spread, noise_scale)
         lower = _theta(eta, noise_scale, beyond, part.spread, total)
-        value[falling] = eta * (away - beyond) + least + part.money
+        noise[falling], rest[falling] = held, more + part.money
         still = lower < theta[falling]
         theta[falling] = np.minimum(lower, theta[falling])
         falling = falling[still]
-    return Level(theta, value)
+    terms = Terms.of(eta, distance, noise, rest)  # (2)
+    return Level(theta, terms.objective, terms)
 
 
 def _theta(eta: float, noise_scale: float, distance: Floats, spread: Floats, total: Floats) -> Floats:
@@ -165,6 +169,7 @@ class Fill(NamedTuple):
     lead: Floats  # p of the leaders
     water: Floats  # theta
     code: Ints  # which g of the list
+    terms: Terms  # of the objective
 
     def selection(self, place: Ints, clients: int) -> Floats:
         """(3): the probability of whoever is at this place of the sorted list."""
@@ -189,10 +194,11 @@ class Places:
 
     def profile(self, g: Ints, h: Ints) -> tuple[Ints, Floats, Floats]:
         """(3): number of leaders, their probability, and the distance."""
-        leaders = np.where(g == _ALIKE, h, g)
-        fair = np.where(g == _ALIKE, h, 0) / self.clients  # of what they share, it is theirs anyway
+        alike = (g == _ALIKE) | (g == h)  # the same to the last digit
+        leaders = np.where(alike, h, g)
+        fair = np.where(alike, h, 0) / self.clients  # of what they share, it is theirs anyway
         more = (self.spare - h) / self.clients
-        lead = np.where(g == _ALIKE, (more + fair) / leaders, 1 / self.clients + more / leaders)
+        lead = np.where(alike, (more + fair) / leaders, 1 / self.clients + more / leaders)
         return leaders, lead, 2.0 * more
 
     def level(
@@ -273,7 +279,7 @@ class _Search:
             self._narrow(q, g, a, b)
         leaders, lead, distance = self._places.profile(self._g, self._h)
         level = self._places.level(self._queries, everyone, leaders, lead, self._h, distance)
-        return Fill(level.objective, leaders, self._h, lead, level.water, self._g)
+        return Fill(level.objective, leaders, self._h, lead, level.water, self._g, level.terms)
 
     def _steps(self, g: Ints) -> Ints:
         """The number of the last threshold in the list of g: of all thresholds for g = 1 and g = h."""
@@ -316,11 +322,18 @@ class _Search:
         return self._places.level(self._queries, q, np.minimum(leaders, low), lead, low, distance).objective
 
 
+def one_cap(name: str, value: object) -> float:
+    """A cap whose powers are numbers; far below the largest it limits nothing any more."""
+    return checks.between(name, checks.positive(name, value), 1 / MOST_EPSILON, MOST_EPSILON)
+
+
 def checked_cap(max_epsilon: ArrayLike, clients: int | None = None) -> float | Floats:
     """One cap for all, or one per client; caps that are all alike are one."""
     if np.ndim(max_epsilon) == 0:
-        return checks.positive("max_epsilon", max_epsilon)
+        return one_cap("max_epsilon", max_epsilon)
     caps = checks.vector("max_epsilon", max_epsilon, sign="positive", length=clients)
+    for end in (caps.min(), caps.max()):
+        one_cap("max_epsilon", end)
     return float(caps[0]) if np.all(caps == caps[0]) else caps
 
 
@@ -379,24 +392,26 @@ class CappedLadder:
     def own(self, clients: Ints, x: Floats) -> Own:
         """V_k(x) and epsilon_k(x) for pairs (k, x), (m,) each; the others as they are."""
         if np.array_equal(x, self._costs[clients]):
-            return Own(np.full(clients.size, self.objective), self.privacy[clients])
-        value, privacy = np.full(clients.size, np.inf), np.zeros(clients.size)
+            now = self._fills[self._chosen].terms
+            return Own(Terms(*(np.full(clients.size, term[0]) for term in now)), self.privacy[clients])
+        best = np.full((5, clients.size), np.inf)  # objective, its terms, epsilon
         for family, fill in zip(self._families, self._fills, strict=True):
-            here = np.full(clients.size, float(fill.objective[0])), np.zeros(clients.size)
+            left_out = np.array([fill.objective, *fill.terms, [0.0]])
+            here = np.repeat(left_out, clients.size, axis=1)
             touched = np.flatnonzero((family.competing[clients] >= 0) | (family.fixed[clients] >= 0))
             for i in range(0, touched.size, _CHUNK):
                 some = touched[i : i + _CHUNK]
-                here[0][some], here[1][some] = self._answer(family, fill, clients[some], x[some])
-            better = here[0] < value
-            value, privacy = np.where(better, here[0], value), np.where(better, here[1], privacy)
-        return Own(value, privacy)
+                here[:, some] = self._answer(family, fill, clients[some], x[some])
+            best = np.where(here[0] < best[0], here, best)
+        return Own(Terms(*best[1:4]), best[4])
 
-    def _answer(self, family: _Family, now: Fill, clients: Ints, x: Floats) -> Own:
+    def _answer(self, family: _Family, now: Fill, clients: Ints, x: Floats) -> Floats:
+        """(5, m): what `own` compares, of one family."""
         fill, place = self._fill(family, clients, x, (int(now.code[0]), int(now.threshold[0])))
         competes, n = family.competing[clients] >= 0, self._costs.size
         selection = np.where(competes, fill.selection(place, n), 1 / n)
         caps = np.where(competes, family.places.cap, self._caps[clients])
-        return Own(fill.objective, privacy_of(selection, caps, x, fill.water))
+        return np.array([fill.objective, *fill.terms, privacy_of(selection, caps, x, fill.water)])
 
     def _fill(
         self, family: _Family, clients: Ints, x: Floats, hint: tuple[int, int] | None = None
@@ -436,7 +451,7 @@ class CappedSelection:
     def own(self, clients: Ints, x: Floats) -> Own:
         """V_k(x) and epsilon_k(x) for pairs (k, x), (m,) each; the others as they are."""
         level = self._level(self._numbers[clients], x)
-        return Own(level.objective, privacy_of(self._p[clients], self._caps[clients], x, level.water))
+        return Own(level.terms, privacy_of(self._p[clients], self._caps[clients], x, level.water))
 
     def _level(self, members: Ints, x: Floats) -> Level:
         sums = self._fixed.ask(members, x)
@@ -467,7 +482,7 @@ class CappedCheapest:
         """V_k(x) and epsilon_k(x) for pairs (k, x), (m,) each; the others as they are."""
         level, place = self._level(clients, x)
         selection = np.where(place < self._m, 1 / self._m, 0.0)
-        return Own(level.objective, privacy_of(selection, np.array(self._cap), x, level.water))
+        return Own(level.terms, privacy_of(selection, np.array(self._cap), x, level.water))
 
     def _level(self, clients: Ints, x: Floats) -> tuple[Level, Ints]:
         queries = Queries(Moved(self._places.base, clients, x), None, x.size)

@@ -15,6 +15,15 @@ mu = eta l^2/z and u >= 1 the largest root of u^3 - u - mu = 0,
     (3)  B = sqrt(eta z/u),   J = eta l + sqrt(eta z) (u^(3/2) + u^(-1/2)).
 
 J grows with l and with W. Without noise to buy off (z = 0): B = 0, J = 2 eta l.
+
+Where eta is large, J may be all bias 2 eta l, or all noise that a cap leaves, with no digit left for money.
+So payments, which are differences of J, are taken term by term: for r = sqrt(l^2 + n)
+
+    (4)  J = eta (l + r) + rest;  l + r rises by  dl (1 + (l_1 + l_0)/(r_1 + r_0)) + dn/(r_1 + r_0).
+
+Here n is the noise of those at a cap, which is the same for most reports; in (3) there is none, and
+
+    (5)  rest = J - 2 eta l = B (1 + 1/(1 + s)),   s = l/sqrt(l^2 + z^2/B^2).
 """
 
 from __future__ import annotations
@@ -23,11 +32,13 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.learning.sections import NoiseAt
+
+_SMALL = math.sqrt(np.finfo(float).tiny)
 
 
 class Inner(NamedTuple):
@@ -37,13 +48,75 @@ class Inner(NamedTuple):
     objective: Floats  # J
 
 
+class Terms(NamedTuple):
+    """Objectives by the terms of (4), all of them money; arrays of one shape."""
+
+    bias: Floats  # eta l
+    noise: Floats  # eta sqrt(n)
+    rest: Floats
+
+    @classmethod
+    def of(cls, eta: float, distance: Floats, noise: Floats, rest: Floats) -> Terms:
+        """For l, sqrt(n) and the rest."""
+        return cls(eta * distance, eta * noise, rest)
+
+    def at(self, index: NDArray[np.int64]) -> Terms:
+        """Some of them."""
+        return Terms(*(term[index] for term in self))
+
+    @property
+    def root(self) -> Floats:
+        """eta r"""
+        return np.hypot(self.bias, self.noise)
+
+    @property
+    def objective(self) -> Floats:
+        """J"""
+        return self.bias + self.root + self.rest
+
+    def since(self, before: Terms) -> Rise:
+        """(4): J less J before, without the digits that they share."""
+        roots = self.root + before.root
+        with np.errstate(divide="ignore", invalid="ignore"):
+            tilt, share = (
+                np.where(roots > 0, both / roots, 0.0)
+                for both in (self.bias + before.bias, self.noise + before.noise)
+            )
+        bias, noise, rest = (one - other for one, other in zip(self, before, strict=True))
+        of = [np.where(one == other, 0.0, one + other) for one, other in zip(self, before, strict=True)]
+        return Rise(bias * (1 + tilt) + noise * share + rest, of[0] * (1 + tilt) + of[1] * share + of[2])
+
+
+class Rise(NamedTuple):
+    """By how much objectives differ; arrays of one shape."""
+
+    value: Floats
+    size: Floats  # of what it is made of: it is right to a few roundings of this
+
+
 def inner(eta: float, distance: ArrayLike, spread: ArrayLike, noise_scale: float) -> Inner:
     """(3) for l = `distance` and W = `spread`, which broadcast."""
+    return best_total(eta, *_inputs(distance, spread, noise_scale))
+
+
+def total_and_rest(
+    eta: float, distance: ArrayLike, spread: ArrayLike, noise_scale: float
+) -> tuple[Floats, Floats]:
+    """B of (3), and J - 2 eta l by (5)."""
+    away, z = _inputs(distance, spread, noise_scale)
+    total = best_total(eta, away, z).total
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        s = 1 / np.hypot(1.0, z / (away * total))
+    return total, np.where(total > 0, total * (1 + 1 / (1 + s)), 0.0)
+
+
+def _inputs(distance: ArrayLike, spread: ArrayLike, noise_scale: float) -> tuple[Floats, Floats]:
+    """l and z, of one shape."""
     away, w = np.broadcast_arrays(
         np.asarray(distance, dtype=np.float64), np.asarray(spread, dtype=np.float64)
     )
     with np.errstate(over="ignore"):
-        return best_total(eta, away, math.sqrt(noise_scale) * (w * np.sqrt(w)))
+        return away, math.sqrt(noise_scale) * (w * np.sqrt(w))
 
 
 def best_total(eta: float, away: Floats, z: Floats) -> Inner:
@@ -51,11 +124,15 @@ def best_total(eta: float, away: Floats, z: Floats) -> Inner:
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         u = _root(eta * away**2 / z)
         spend = np.sqrt(eta * z)
+        whole = (spend > _SMALL) & (spend < np.inf)
+        if not whole.all():  # eta z has lost digits
+            spend = np.where(whole, spend, math.sqrt(eta) * np.sqrt(z))
         root = np.sqrt(u)
         total = spend / root
         objective = eta * away + spend * (u * root + 1 / root)
+        biased = eta * (2 * away)
     free = (z == 0) | ~np.isfinite(u)  # noise costs nothing, or too little for a double to tell
-    return Inner(np.where(free, 0.0, total), np.where(free, 2 * eta * away, objective))
+    return Inner(np.where(free, 0.0, total), np.where(free, biased, objective))
 
 
 def _root(mu: Floats) -> Floats:

@@ -19,7 +19,7 @@ in x, and its slope is the client's privacy budget (envelope theorem, theory B3)
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.checks import Floats
-from bonafed.mechanisms.jsam.inner import inner
+from bonafed.mechanisms.jsam.inner import Terms, inner, total_and_rest
 
 Ints = NDArray[np.int64]
 _CHUNK = 1 << 13  # questions answered together
@@ -37,8 +37,19 @@ _FEW, _LITTLE = 16, 1 << 13  # clients, and thresholds in all, up to which looki
 class Own(NamedTuple):
     """What a change of one client's virtual cost would lead to; (m,) for m questions."""
 
-    value: Floats  # V_k(x): least objective
+    terms: Terms  # of V_k(x), the least objective
     privacy: Floats  # epsilon_k(x): the client's privacy budget, V_k'(x)
+
+    @property
+    def value(self) -> Floats:
+        """V_k(x); of two of them, the difference of the terms has more digits."""
+        return self.terms.objective
+
+    @classmethod
+    def joined(cls, parts: Sequence[Own]) -> Own:
+        """The answers to all questions."""
+        terms = (np.concatenate(column) for column in zip(*(part.terms for part in parts), strict=True))
+        return cls(Terms(*terms), np.concatenate([part.privacy for part in parts]))
 
 
 class Best(NamedTuple):
@@ -68,7 +79,7 @@ class Ladder:
             self._own(clients[i : i + _CHUNK], virtual_costs[i : i + _CHUNK])
             for i in range(0, clients.size, _CHUNK)
         ]
-        return Own(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+        return Own.joined(parts)
 
     def _own(self, clients: Ints, x: Floats) -> Own:
         moved = Moved(self, clients, x)
@@ -76,23 +87,22 @@ class Ladder:
         best = _search(n, clients.size, self.eta, self.noise_scale, moved.spread)
         question = np.arange(clients.size)
         spread = moved.spread(question, best.threshold)
-        epsilon = self._privacy(moved.place, best.threshold, spread, x)
-        return Own(best.objective, epsilon)
+        return self._facing(moved.place, best.threshold, spread, x)
 
     def _unchanged(self, clients: Ints, x: Floats) -> Own:
         """The same question for all: nobody reports otherwise."""
-        h, spread, value = best_threshold(self.sorted_costs, self.eta, self.noise_scale)
-        epsilon = self._privacy(self.rank[clients], np.array(h), np.array(spread), x)
-        return Own(np.full(clients.size, value), epsilon)
+        h, spread, _ = best_threshold(self.sorted_costs, self.eta, self.noise_scale)
+        return self._facing(self.rank[clients], np.full(clients.size, h), np.full(clients.size, spread), x)
 
-    def _privacy(self, place: Ints, h: Ints, spread: Floats, x: Floats) -> Floats:
-        """epsilon of the client at `place` of the sorted list, whose virtual cost is x (Theorem 4)."""
+    def _facing(self, place: Ints, h: Ints, spread: Floats, x: Floats) -> Own:
+        """Of the client at `place` of the sorted list, whose virtual cost is x (Theorem 4)."""
         n = self.sorted_costs.size
-        total = inner(self.eta, distance_of(n, h), spread, self.noise_scale).total
+        away = distance_of(n, h)
+        total, rest = total_and_rest(self.eta, away, spread, self.noise_scale)
         share = np.where(place == 0, n - h + 1, 1) / n  # (1)
         with np.errstate(divide="ignore", invalid="ignore"):
             epsilon = np.cbrt(share) ** 2 * total / (spread * np.cbrt(x))
-        return np.where(place < h, epsilon, 0.0)
+        return Own(Terms.of(self.eta, away, np.zeros(x.size), rest), np.where(place < h, epsilon, 0.0))
 
 
 def ladder(virtual_costs: Floats, eta: float, noise_scale: float) -> Ladder:

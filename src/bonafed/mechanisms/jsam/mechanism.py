@@ -9,65 +9,46 @@
          takes one step whenever it is drawn, together (epsilon_k, delta)-private, exactly; a client drawn
          twice in a round releases twice;
     (5)  the round's change is the mean of what was received;
-    (6)  payments are made once, before the first round. They buy the right to epsilon_k: a client that is
-         never drawn releases nothing and is paid all the same.
+    (6)  payments are made once, after the last round, by the epsilon that was given (`delivery.py`, theory
+         B11). They buy the right to epsilon_k: a client that is never drawn releases nothing and is paid
+         all the same; one that is drawn and does not answer is not paid for what it did not give.
     (7)  with noise_at = "sum" nobody is drawn: whoever is selected takes part in every round with weight
          p_k, and the sum carries the noise that is enough for each of them (theory B10).
 
 The schedule comes from the seed of the run, or from verifiable coins. "largest losses" asks every client
-for the loss of the first model on its records, in the first round, before anybody is drawn.
+for the loss of the first model on its records, in the first round, before anybody is drawn (`by_losses`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, ClassVar, cast
+from typing import cast
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.economics import money
 from bonafed.economics.claims import Finding, Statement
 from bonafed.errors import InvalidValue
-from bonafed.learning.federation import (
-    Federation,
-    Losses,
-    Need,
-    Objective,
-    Question,
-    Reply,
-    Roster,
-    Task,
-)
+from bonafed.learning.federation import Question, Roster
 from bonafed.learning.participation import Participation
 from bonafed.learning.sections import NoiseAt, NoiseSource
 from bonafed.learning.work import record_steps
-from bonafed.mechanisms.averaging import Account, Averaging, AveragingState
+from bonafed.mechanisms.averaging import Account, Averaging, missing_turns
 from bonafed.mechanisms.contracts.canonical import require_same_coins
+from bonafed.mechanisms.jsam.by_losses import ByLosses
 from bonafed.mechanisms.jsam.noise import Ingredients, Noise, scale_of
 from bonafed.mechanisms.jsam.published import JsamContract, PublishedScheme, publish, question
 from bonafed.mechanisms.jsam.schemes import LARGEST_LOSSES, PUBLISHED, Scheme, settle_scheme
 from bonafed.mechanisms.jsam.section import VERIFIABLE, JsamSection
 from bonafed.mechanisms.jsam.terms import COLUMN, JsamTerms
 from bonafed.mechanisms.promises import Promise
-from bonafed.mechanisms.protocol import (
-    Agreement,
-    Answers,
-    Arrays,
-    Config,
-    Contract,
-    Lottery,
-    Reports,
-    Round,
-)
+from bonafed.mechanisms.protocol import Agreement, Config, Contract, Ints, Lottery, Reports, Turns
 from bonafed.randomness import Purpose, generator
 from bonafed.sections import named, section_from
-
-Ints = NDArray[np.int64]
 
 
 def draw_schedule(selection: ArrayLike, rounds: int, clients_per_round: int, seed: int) -> Ints:
@@ -152,8 +133,9 @@ class BoughtPrivacy:
                 noise_at=self.noise_at,
             )  # fmt: skip
         return JsamTerms(
-            members.names, settlement, section.prior, section.clients_per_round, section.decimals,
-            section.expected_budget, section.budget, noise_at=self.noise_at,
+            members.names, settlement, section.prior, section.clients_per_round, self.config.local.rounds,
+            section.delta, section.decimals, section.expected_budget, section.budget,
+            noise_at=self.noise_at,
         )  # fmt: skip
 
     def lottery(self, agreement: Agreement) -> Lottery | None:
@@ -175,9 +157,11 @@ class BoughtPrivacy:
             who = schedule[round_number - 1]
         return Participation(who, np.full(who.size, 1 / max(1, who.size)), is_mean=True)
 
-    def spend(self, agreement: Agreement, round_number: int, who: Participation) -> float | None:
+    def spend(
+        self, agreement: Agreement, round_number: int, who: Participation, turns: Turns
+    ) -> float | None:
         """(6)"""
-        return _terms(agreement).due_in(round_number, who.clients.tolist())
+        return _terms(agreement).due_in(round_number, who.clients.tolist(), turns)
 
     def promise(self, agreement: Agreement) -> Promise | None:
         """(4)"""
@@ -191,18 +175,24 @@ class BoughtPrivacy:
         terms, section = _terms(account.agreement), self.section
         plan = terms.settlement.allocation
         assert account.epsilon is not None  # something is promised
-        ratio = _largest_ratio(account.epsilon, terms.epsilon)
+        ratio, share = _largest_ratio(account.epsilon, terms.epsilon), terms.shares(account.turns)
+        given = {} if (share == 1).all() else {"share_given": share.tolist()}
         ingredients = self.noise if isinstance(self.noise, Ingredients) else None
         return Statement(
             self.config.mechanism,
             account.agreement.members.names,
-            terms.amounts(),
+            terms.amounts(account.turns),
             decimals=terms.decimals,
-            columns={**terms.columns, "participations": account.participations.tolist()},
-            forms={"cost": ".4g", COLUMN[self.noise_at]: ".4f", "epsilon_sold": ".4g"},
+            columns={**terms.columns, **account.turns.columns, **given},
+            forms={
+                "cost": ".4g",
+                COLUMN[self.noise_at]: ".4f",
+                "epsilon_sold": ".4g",
+                "share_given": ".4f",
+            },
             totals={"clients_selected": plan.threshold},
             findings=_findings(terms, account, ratio),
-            notes=tuple(self._notes(terms)),
+            notes=(*missing_turns(account.turns), *self._notes(terms)),
             facts={
                 "scheme": section.scheme,
                 "eta": plan.eta,
@@ -215,7 +205,7 @@ class BoughtPrivacy:
                 "clients_selected": plan.threshold,
                 "reports": terms.reports.tolist(),  # stated to the server
                 "selection": plan.selection.tolist(),
-                "times_drawn": account.participations.tolist(),
+                "times_drawn": account.turns.asked.tolist(),
                 "epsilon_sold": terms.epsilon.tolist(),
                 "payment": terms.settlement.payment.tolist(),  # before rounding
                 "largest_epsilon_ratio": ratio,
@@ -332,9 +322,10 @@ def _largest_ratio(spend: Floats, sold: Floats) -> float:
 
 
 def _findings(terms: JsamTerms, account: Account, ratio: float) -> tuple[Finding, ...]:
-    cost = terms.reports * terms.epsilon
-    margin = np.array(terms.amounts()) / 10**terms.decimals - cost
-    least = float(margin.min())
+    cost = terms.reports * terms.epsilon * terms.shares(account.turns)
+    amounts = terms.amounts(account.turns)
+    least = float((np.array(amounts) / 10**terms.decimals - cost).min())
+    spend = float(sum(amounts) / 10**terms.decimals)
     findings = [
         Finding(
             "privacy", ratio <= 1, f"nobody gave away more than {ratio:.6g} of the epsilon it sold", ratio
@@ -345,113 +336,15 @@ def _findings(terms: JsamTerms, account: Account, ratio: float) -> tuple[Finding
         ),
     ]  # fmt: skip
     if terms.budget is not None:
-        text = f"{terms.spend:,.{terms.decimals}f} of {terms.budget:,.10g}"
-        findings.append(Finding("within budget", terms.spend <= terms.budget, text, terms.spend))
+        text = f"{spend:,.{terms.decimals}f} of {terms.budget:,.10g}"
+        findings.append(Finding("within budget", spend <= terms.budget, text, spend))
     elif terms.expected_budget is not None:
         text = (
-            f"{terms.spend:,.{terms.decimals}f} for these reports; {terms.expected_budget:,.10g} is "
+            f"{spend:,.{terms.decimals}f} for these reports; {terms.expected_budget:,.10g} is "
             "promised on average over the prior"
         )
-        findings.append(Finding("within budget", None, text, terms.spend))
+        findings.append(Finding("within budget", None, text, spend))
     return tuple(findings)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class LossesState:
-    """What passes from round to round where clients are chosen by their losses."""
-
-    agreement: Agreement
-    start: NDArray[Any]  # (P,) the first model
-    losses: Floats  # (N,) of the first model; (0,) before the first round
-    rounds: AveragingState | None  # None before the first round
-
-    @property
-    def round_number(self) -> int:
-        return 0 if self.rounds is None else self.rounds.round_number
-
-    def arrays(self) -> Arrays:
-        inner: Mapping[str, NDArray[Any]] = {} if self.rounds is None else self.rounds.arrays()
-        return {**inner, "start": self.start, "losses": self.losses}
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ByLosses(Answers):
-    """BBM: the clients with the largest losses of the first model, which they send in clear."""
-
-    needs: ClassVar[Need] = "replies"
-
-    averaging: Averaging
-    rules: BoughtPrivacy
-
-    @property
-    def config(self) -> Config:
-        return self.averaging.config
-
-    @property
-    def rounds(self) -> int:
-        return self.averaging.rounds
-
-    @property
-    def question(self) -> Question:
-        return self.rules.question
-
-    @property
-    def contract(self) -> None:
-        return None
-
-    def agree(self, members: Roster, reports: Reports) -> Agreement:
-        return self.rules.agree(members, reports)
-
-    def lottery(self, agreement: Agreement) -> None:
-        return None
-
-    def begin(self, agreement: Agreement, start: NDArray[Any]) -> LossesState:
-        return LossesState(agreement, np.array(start), np.empty(0), None)
-
-    def restore(self, agreement: Agreement, arrays: Arrays) -> LossesState:
-        start, losses = arrays["start"], arrays["losses"]
-        if not losses.size:
-            return self.begin(agreement, start)
-        members = self._chosen(agreement, losses)
-        return LossesState(members, start, losses, self.averaging.restore(members, arrays))
-
-    def _chosen(self, agreement: Agreement, losses: Floats) -> Agreement:
-        terms = self.rules.terms(agreement.members, agreement.reports, losses)
-        return replace(agreement, terms=terms)
-
-    def advance(self, state: LossesState, federation: Federation) -> tuple[LossesState, Round]:
-        if state.rounds is None:
-            losses = ask_losses(federation, state.start)
-            agreement = self._chosen(state.agreement, losses)
-            began = self.averaging.begin(agreement, state.start)
-            state = LossesState(agreement, state.start, losses, began)
-        assert state.rounds is not None  # begun
-        rounds, row = self.averaging.advance(state.rounds, federation)
-        return replace(state, rounds=rounds), row
-
-    def models(self, state: LossesState) -> NDArray[Any]:
-        return state.start[None] if state.rounds is None else self.averaging.models(state.rounds)
-
-    def final(self, state: LossesState) -> NDArray[Any]:
-        return state.start if state.rounds is None else state.rounds.model
-
-    def settle(self, state: LossesState, federation: Federation) -> Statement:
-        assert state.rounds is not None  # at least one round
-        return self.averaging.settle(state.rounds, federation)
-
-
-def ask_losses(federation: Federation, model: NDArray[Any]) -> Floats:
-    """(N,) the loss of a model on the records of each client, sent in clear."""
-    work, models = Losses(Objective(0.0, kind="module")), model[None]
-    names: Sequence[str] = federation.members.names
-    replies = federation.replies([Task(f"loss of {name}", name, models, work) for name in names])
-    losses = []
-    for name in names:
-        reply = replies[f"loss of {name}"]
-        if not isinstance(reply, Reply):
-            raise InvalidValue(f"loss of client {name}", "must be told", reply.reason)
-        losses.append(float(reply.values[0, 0]))
-    return np.array(losses)
 
 
 def make(config: Config, members: Roster, parameters: int) -> Averaging | ByLosses:

@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bonafed.checks import Floats
-from bonafed.mechanisms.jsam.inner import best_total
+from bonafed.mechanisms.jsam.inner import Inner, Terms, best_total
 from bonafed.mechanisms.jsam.ladder import Ints, Ladder, Moved, Own, distance_of, ladder
 
 _CHUNK = 1 << 13  # questions answered together
@@ -47,10 +47,21 @@ class Point(NamedTuple):
     threshold: Ints  # h
     distance: Floats  # l
     level: Floats  # theta: epsilon per unit of weight
+    money: Floats  # B = theta U
 
     def at(self, index: Any) -> Point:
         """Some of them, or the same in another shape."""
-        return Point(self.objective[index], self.threshold[index], self.distance[index], self.level[index])
+        return Point(*(part[index] for part in self))
+
+    def terms(self, eta: float, noise_scale: float) -> Terms:
+        """The objective by its terms."""
+        return Terms.of(eta, self.distance, _noise(noise_scale, self.level), self.money)
+
+
+def _noise(noise_scale: float, level: Floats) -> Floats:
+    """sqrt(Q)/theta; none counts where nothing is bought (`inner.py`)."""
+    with np.errstate(divide="ignore"):
+        return np.where(level > 0, math.sqrt(noise_scale) / level, 0.0)
 
 
 class Segments(NamedTuple):
@@ -66,12 +77,17 @@ class Segments(NamedTuple):
         return ((self.clients - h) * self.first(question) + self.up_to(question, h)) / self.clients
 
 
+def least_at(eta: float, away: Floats, mean: Floats, noise_scale: float) -> Inner:
+    """(1) for l = `away` and U = `mean`."""
+    return best_total(eta, away, math.sqrt(noise_scale) * mean)
+
+
 def segment_best(segments: Segments, eta: float, noise_scale: float, question: Ints, h: Ints) -> Point:
     """(3): the least J of p_h in (0, 1/N], for each question and threshold."""
     root = math.sqrt(noise_scale)
     away, mean = distance_of(segments.clients, h), segments.mean(question, h)
-    end = best_total(eta, away, root * mean)
-    point = Point(end.objective, h, away.copy(), end.total / mean)
+    end = least_at(eta, away, mean, noise_scale)
+    point = Point(end.objective, h, away.copy(), end.total / mean, end.total)
     fall = (segments.at(question, h) - segments.first(question)) / 2  # b
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         square = (root * fall**2 / (eta * (mean + fall * away))) ** 2  # kappa^2
@@ -80,13 +96,13 @@ def segment_best(segments: Segments, eta: float, noise_scale: float, question: I
         level = eta * (1 + rho) / fall
         noise = root / level
         distance = rho * noise / np.sqrt(1 - rho**2)
-        value = eta * (distance + np.hypot(distance, noise))
-        value += level * (mean[inside] - fall * (distance - away[inside]))
+        money = level * (mean[inside] - fall * (distance - away[inside]))
+        value = eta * (distance + np.hypot(distance, noise)) + money
     least, most = away[inside], away[inside] + 2 / segments.clients
     better = (distance > least) & (distance < most) & (value < point.objective[inside])
     where = inside[better]
-    point.objective[where], point.distance[where], point.level[where] = (
-        part[better] for part in (value, distance, level)
+    point.objective[where], point.distance[where], point.level[where], point.money[where] = (
+        part[better] for part in (value, distance, level, money)
     )
     return point
 
@@ -161,13 +177,14 @@ def capped_best(segments: Segments, eta: float, noise_scale: float, questions: i
         rises = slope(h, middle) >= 0
         near, far = np.where(rises, near, middle), np.where(rises, middle, far)
     lead, _, mean = line(h, near)
-    value = eta * (near + np.hypot(near, scale * lead)) + cap * mean / lead
-    return Point(value, h, near, cap / lead)
+    money = cap * mean / lead
+    terms = Terms.of(eta, near, scale * lead, money)
+    return Point(terms.objective, h, near, cap / lead, money)
 
 
 def _search(segments: Segments, eta: float, noise_scale: float, best: Floats, cap: float | None) -> Point:
     """The least J of all segments; where it is not below `best`, any point, with that objective or more."""
-    n, root, questions = segments.clients, math.sqrt(noise_scale), best.size
+    n, questions = segments.clients, best.size
     at = np.full(questions, n, dtype=np.int64)
 
     def look(question: Ints, h: Ints) -> None:
@@ -182,7 +199,7 @@ def _search(segments: Segments, eta: float, noise_scale: float, best: Floats, ca
     look(question, a)
     look(question, b)
     while True:
-        bound = best_total(eta, distance_of(n, b), root * segments.mean(question, a)).objective
+        bound = least_at(eta, distance_of(n, b), segments.mean(question, a), noise_scale).objective
         keep = (b - a > 1) & (bound <= best[question])
         question, a, b = question[keep], a[keep], b[keep]
         if not question.size:
@@ -225,15 +242,18 @@ class SumLadder:
         self.objective, self.distance = float(now.objective[0]), float(now.distance[0])
         self.selection = weight_of(self._base.rank, now, virtual_costs.size)
         self.privacy = self._within(now.level * self.selection)
+        self._now = now.terms(eta, noise_scale)
 
     def own(self, clients: Ints, x: Floats) -> Own:
         """V_k(x) and epsilon_k(x) for pairs (k, x), (m,) each; the others as they are."""
         if np.array_equal(x, self._base.sorted_costs[self._base.rank[clients]]):
-            return Own(np.full(clients.size, self.objective), self.privacy[clients])
+            return Own(
+                Terms(*(np.full(clients.size, term[0]) for term in self._now)), self.privacy[clients]
+            )
         parts = [
             self._own(clients[i : i + _CHUNK], x[i : i + _CHUNK]) for i in range(0, clients.size, _CHUNK)
         ]
-        return Own(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+        return Own.joined(parts)
 
     def _own(self, clients: Ints, x: Floats) -> Own:
         moved, n = Moved(self._base, clients, x), self._base.sorted_costs.size
@@ -245,7 +265,8 @@ class SumLadder:
             moved.cost_of_first,
         )
         best = best_points(segments, self._eta, self._scale, clients.size, self._cap)
-        return Own(best.objective, self._within(best.level * weight_of(moved.place, best, n)))
+        privacy = self._within(best.level * weight_of(moved.place, best, n))
+        return Own(best.terms(self._eta, self._scale), privacy)
 
     def _within(self, privacy: Floats) -> Floats:
         """Not above the cap, not even by rounding."""
@@ -254,11 +275,8 @@ class SumLadder:
 
 def fixed_level(
     eta: float, distance: float, mean: Floats, noise_scale: float, most: Floats | float = np.inf
-) -> tuple[Floats, Floats]:
-    """J and theta of given weights, by (1); J is convex in theta, so where a cap binds the cap is best."""
-    total, value = best_total(eta, np.full(mean.shape, distance), math.sqrt(noise_scale) * mean)
-    level = total / mean
-    held = np.minimum(level, most)
-    noise = math.sqrt(noise_scale) / held
-    there = eta * (distance + np.hypot(distance, noise)) + held * mean
-    return np.where(held < level, there, value), held
+) -> tuple[Floats, Terms]:
+    """theta and J of given weights, by (1); J is convex in theta, so where a cap binds the cap is best."""
+    away = np.full(mean.shape, distance)
+    level = np.minimum(least_at(eta, away, mean, noise_scale).total / mean, most)
+    return level, Terms.of(eta, away, _noise(noise_scale, level), level * mean)

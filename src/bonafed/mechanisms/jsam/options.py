@@ -14,7 +14,7 @@ from bonafed.economics.registry import PRIOR_FORMS, parse_prior
 from bonafed.errors import InvalidValue, MissingValue
 from bonafed.learning.sections import NOISE_AT, NoiseAt
 from bonafed.mechanisms.contracts.canonical import coin_commitment
-from bonafed.mechanisms.jsam.capped import checked_cap
+from bonafed.mechanisms.jsam.capped import checked_cap, one_cap
 from bonafed.mechanisms.jsam.noise import Ingredients, Noise, scale_of
 from bonafed.mechanisms.jsam.section import caps_by_name
 from bonafed.reports import read_clients, read_one_per_client, read_reports
@@ -43,12 +43,12 @@ def cap_or_file(name: str, value: object) -> float | Path:
     """A number, or a file with one per client."""
     if isinstance(value, str):
         try:
-            return checks.positive(name, numeral(value))
+            return one_cap(name, numeral(value))
         except InvalidValue:
             raise
         except ValueError:
             return Path(value)
-    return value if isinstance(value, Path) else checks.positive(name, value)
+    return value if isinstance(value, Path) else one_cap(name, value)
 
 
 def member_counts(name: str, value: object) -> tuple[int, ...]:

@@ -46,6 +46,7 @@ from bonafed.economics.discrete import FinitePrior
 from bonafed.economics.priors import Prior, Uniform
 from bonafed.errors import InvalidValue
 from bonafed.mechanisms.jsam.allocation import Plan
+from bonafed.mechanisms.jsam.inner import Terms
 from bonafed.mechanisms.jsam.ladder import Ints, Own
 from bonafed.mechanisms.jsam.rules import Jsam, Rule
 from bonafed.mechanisms.promises import HARDLY_A_PROMISE
@@ -85,6 +86,7 @@ class PrivacySettlement:
         return math.fsum(self.payment)
 
 
+@np.errstate(over="ignore", invalid="ignore")  # what is infinite is refused in the end
 def settle(
     reports: ArrayLike,
     prior: Prior | Sequence[Prior],
@@ -124,6 +126,10 @@ def settle(
     else:
         source = rng if rng is not None else np.random.default_rng(0)
         amount, error = _interim(group, choice, weight, scale, checks.whole("samples", samples, 2), source)
+    if not np.isfinite(amount.sum()):
+        raise InvalidValue(
+            "eta", f"must be smaller for noise_scale {scale:g}: payments are not finite", weight
+        )
     return PrivacySettlement(
         c, inside, spread_out(plan, who, c.size), _fill(amount, who, c.size), _fill(error, who, c.size)
     )
@@ -178,6 +184,11 @@ class JsamMechanism:
     rule: Rule | None = None
     max_epsilon: ArrayLike | None = None
 
+    def plan(self, reports: Floats) -> Plan:
+        """For reports none of which is above the highest cost."""
+        _, group = _admitted(reports, _priors(self.prior, reports.size), None, _CELLS)
+        return capped_rule(self.rule, self.max_epsilon).plan(group.virtual, self.eta, self.noise_scale)
+
     def allocate(self, reports: ArrayLike) -> Allocation:
         """(n,) epsilon and payment."""
         settlement = settle(
@@ -185,10 +196,11 @@ class JsamMechanism:
         )
         return Allocation(settlement.allocation.privacy, settlement.payment)
 
+    @np.errstate(over="ignore", invalid="ignore")  # what is infinite is no outcome to the audit
     def respond(self, reports: Floats, client: int, own: Floats) -> tuple[Floats, Floats]:
         """(m,) epsilon and payment of one client for its reports `own`: `allocate`, for that one only."""
         group, ask, k, start, now = self._facing(reports, client, own)
-        rent, _ = group.rent(ask, k, start, now.value)
+        rent, _ = group.rent(ask, k, start, now.terms)
         payment = start * now.privacy + np.maximum(rent, 0.0)
         admitted = own <= group.priors[int(k[0])].high
         return np.where(admitted, now.privacy, 0.0), np.where(admitted, payment, 0.0)
@@ -285,15 +297,15 @@ class _Group:
         rent, error = np.empty(self.costs.size), np.empty(self.costs.size)
         for members in self._alike.values():
             k = np.array(members)
-            rent[k], error[k] = self.rent(ask, k, self.costs[k], now.value[k])
+            rent[k], error[k] = self.rent(ask, k, self.costs[k], now.terms.at(k))
         return self.costs * now.privacy + np.maximum(rent, 0.0), error
 
-    def rent(self, ask: Ask, k: Ints, start: Floats, value: Floats) -> tuple[Floats, Floats]:
-        """The integral of (i) for clients of one prior, from `start`, where V_k is `value`; its error."""
+    def rent(self, ask: Ask, k: Ints, start: Floats, now: Terms) -> tuple[Floats, Floats]:
+        """The integral of (i) for clients of one prior, from `start`, where V_k is `now`; its error."""
         belief = self.priors[int(k[0])]
-        if isinstance(belief, Uniform):  # (ii)
-            top = ask(k, np.full(k.size, float(belief.virtual_cost(belief.high)))).value
-            return (top - value) / 2, 8 * np.finfo(float).eps * top
+        if isinstance(belief, Uniform) and belief.virtual_cost(belief.high) <= _DEAREST:  # (ii)
+            top = ask(k, np.full(k.size, float(belief.virtual_cost(belief.high)))).terms.since(now)
+            return top.value / 2, 8 * np.finfo(float).eps * top.size
         if isinstance(belief, FinitePrior):
             virtual = virtual_costs_of(belief.costs, belief, self._floor)
             return _levels(ask, belief.costs, virtual, k, start), np.zeros(k.size)
@@ -338,8 +350,18 @@ class _Span(NamedTuple):
 
     cost: Floats  # z
     virtual: Floats  # x
-    value: Floats  # V
     privacy: Floats  # epsilon
+    bias: Floats  # ... and the terms of V
+    noise: Floats
+    rest: Floats
+
+    @classmethod
+    def facing(cls, cost: Floats, virtual: Floats, own: Own) -> _Span:
+        return cls(cost, virtual, own.privacy, *own.terms)
+
+    @property
+    def terms(self) -> Terms:
+        return Terms(self.bias, self.noise, self.rest)
 
     def take(self, keep: NDArray[np.bool_]) -> _Span:
         return _Span(*(part[keep] for part in self))
@@ -362,7 +384,7 @@ def _cells(ask: Ask, belief: Prior, k: Ints, start: Floats, cells: int) -> tuple
 
     z = _edges(belief, start, cells)
     who, x = np.repeat(np.arange(k.size), z.shape[1]), virtual(z.ravel())
-    nodes = _Span(*(part.reshape(z.shape) for part in (z, x, *ask(k[who], x))))
+    nodes = _Span(*(part.reshape(z.shape) for part in _Span.facing(z.ravel(), x, ask(k[who], x))))
     a, b = (_Span(*(part[:, cut].ravel() for part in nodes)) for cut in (np.s_[:-1], np.s_[1:]))
     who, inside = np.repeat(np.arange(k.size), z.shape[1] - 1), look(a, b)
     part, _ = _piece(a, b, inside)
@@ -370,7 +392,7 @@ def _cells(ask: Ask, belief: Prior, k: Ints, start: Floats, cells: int) -> tuple
     rent, bracket = np.zeros(k.size), np.zeros(k.size)
     for depth in range(1, _DEPTH + 1):  # every cell is measured by its halves
         first, x, last = inside
-        middle = _Span((a.cost + b.cost) / 2, x, *ask(k[who], x))
+        middle = _Span.facing((a.cost + b.cost) / 2, x, ask(k[who], x))
         ends = a.then(middle), middle.then(b)
         inside = look(*ends, half_way=np.concatenate([first, last]))
         half, off = _piece(*ends, inside)
@@ -378,7 +400,7 @@ def _cells(ask: Ask, belief: Prior, k: Ints, start: Floats, cells: int) -> tuple
         skew = np.abs(a.privacy + b.privacy - 2 * middle.privacy)
         even = skew <= _SKEW * np.abs(a.privacy - b.privacy)  # else epsilon jumps, and agreement is chance
         close = np.where(even, np.abs(both - part), bound) <= _AGREE * size[who]
-        final = close | (depth == _DEPTH)
+        final = close | ~np.isfinite(both + size[who]) | (depth == _DEPTH)
         rent += np.bincount(who[final], both[final], k.size)
         bracket += np.bincount(who[final], bound[final], k.size)
         if final.all():
@@ -403,7 +425,7 @@ def _piece(a: _Span, b: _Span, inside: Floats) -> tuple[Floats, Floats]:
     """(iii) for one cell each, given virtual costs (3, m) at its quarters; and how far off it may be."""
     dz, dx, fall = b.cost - a.cost, b.virtual - a.virtual, a.privacy - b.privacy
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        secant = (b.value - a.value) * (dz / dx)
+        secant = b.terms.since(a.terms).value * (dz / dx)
         gaps = dz * ((inside - a.virtual) / dx - _QUARTERS)  # -g: of z below its chord
         sag = gaps[1]
         off = 2 * np.abs(gaps).max(0) * fall  # twice, as g may be larger between, and sag is taken off

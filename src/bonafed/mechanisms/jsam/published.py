@@ -194,6 +194,8 @@ class JsamContract(Shown):
         n = self.clients
         reports = np.asarray(self.prior.quantile((np.arange(n) + 0.5) / n))
         mechanism = self.responding(self.caps(self.names))
+        for cost in (self.prior.low, self.prior.high):  # there is a plan, however cheap or dear they are
+            mechanism.plan(np.full(n, cost))
         places = np.unique(np.linspace(0, n - 1, min(n, _SHOWN)).round().astype(int))
         terms = [mechanism.respond(reports, int(place), reports[[place]]) for place in places]
         epsilon, payment = np.array(terms)[:, :, 0].T + 0.0
@@ -269,7 +271,7 @@ class JsamContract(Shown):
         >>> from bonafed.economics import Uniform
         >>> contract = JsamContract(3, Uniform(0, 1), eta=5, noise=1.0, rounds=100, clip=1.0)
         >>> terms = contract.settle({"ada": 0.2, "ben": 0.5, "eve": 1.5})
-        >>> terms.epsilon.round(3).tolist(), [amount / 100 for amount in terms.amounts()]
+        >>> terms.epsilon.round(3).tolist(), [amount / 100 for amount in terms.promised]
         ([1.925, 1.419, 0.0], [1.42, 1.3, 0.0])
         """
         if len(reports) != self.clients:
@@ -284,8 +286,8 @@ class JsamContract(Shown):
         place = {name: k for k, name in enumerate(names)}
         return JsamTerms(
             tuple(costs), in_order(settlement, [place[name] for name in costs]), self.prior,
-            self.clients_per_round, self.decimals, self.expected_budget, digest=self.digest,
-            noise_at=self.noise_at,
+            self.clients_per_round, self.rounds, self.delta, self.decimals, self.expected_budget,
+            digest=self.digest, noise_at=self.noise_at,
         )  # fmt: skip
 
     def verify(self) -> list[Finding]:

@@ -99,9 +99,11 @@ def contract_document(contract: JsamContract) -> Document:
         ),
         "You state what one unit of epsilon costs you. From all statements follow, by the numbers above "
         "and nothing else, how much you take part, the epsilon you sell over the whole run, and "
-        "one payment, made before the first round, also if you never take part. It is at least what you "
-        "state times your epsilon, rounded up if need be. Whatever the others state, no statement leaves "
-        "you with more than the truth. Whoever states more than the highest cost is not in the run.",
+        "one payment, made after the last round, also if you are never asked to take part. It is at least "
+        "what you state times your epsilon, rounded up if need be. If you do not answer every time you are "
+        "asked, it shrinks with the epsilon that you give. Whatever the others state, nothing leaves you "
+        "with more than to state the truth and to answer. Whoever states more than the highest cost is not "
+        "in the run.",
         _PROTECTED[contract.noise_at],
     ]
     if isinstance(cap, Mapping):

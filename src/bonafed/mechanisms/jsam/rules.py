@@ -28,11 +28,12 @@ from bonafed.errors import InvalidValue
 from bonafed.learning.sections import NoiseAt
 from bonafed.mechanisms.jsam.allocation import Plan, allocate, bought, plan_for
 from bonafed.mechanisms.jsam.capped import CappedCheapest, CappedLadder, CappedSelection, checked_cap
-from bonafed.mechanisms.jsam.inner import inner
+from bonafed.mechanisms.jsam.inner import Terms, total_and_rest
 from bonafed.mechanisms.jsam.ladder import Ints, Own, ladder
 from bonafed.mechanisms.jsam.on_sum import SumLadder, fixed_level
 
 Bias = Literal["text", "tables"]
+_beyond_doubles = np.errstate(over="ignore", invalid="ignore")  # infinite, and refused in the end
 
 
 class Rule(ABC):
@@ -99,11 +100,13 @@ class Jsam(Rule):
     def among(self, admitted: NDArray[np.bool_]) -> Jsam:
         return replace(self, max_epsilon=_caps_among(self.max_epsilon, admitted))
 
+    @_beyond_doubles
     def plan(self, virtual_costs: Floats, eta: float, noise_scale: float) -> Plan:
         return allocate(
             virtual_costs, eta, noise_scale, max_epsilon=self.max_epsilon, noise_at=self.noise_at
         )
 
+    @_beyond_doubles
     def own(self, virtual_costs: Floats, eta: float, noise_scale: float, clients: Ints, x: Floats) -> Own:
         if self.noise_at == "sum":
             return SumLadder(virtual_costs, eta, noise_scale, self._cap).own(clients, x)
@@ -144,15 +147,14 @@ class Fixed(Rule):
             raise InvalidValue("selection", "must include an admitted client", "none")
         return Fixed(left / left.sum(), _caps_among(self.max_epsilon, admitted), self.noise_at)
 
+    @_beyond_doubles
     def plan(self, virtual_costs: Floats, eta: float, noise_scale: float) -> Plan:
         self._fits(virtual_costs.size)
         if self.noise_at == "sum":
             mean = np.array([self.selection @ virtual_costs])
-            value, level = fixed_level(eta, self._distance, mean, noise_scale, self._most)
-            privacy = level * self.selection
-            return bought(
-                self.selection, privacy, virtual_costs, float(value[0]), self._distance, eta, noise_scale
-            )
+            level, terms = fixed_level(eta, self._distance, mean, noise_scale, self._most)
+            privacy, value = level * self.selection, float(terms.objective[0])
+            return bought(self.selection, privacy, virtual_costs, value, self._distance, eta, noise_scale)
         if self.max_epsilon is None:
             return plan_for(self.selection, virtual_costs, eta, noise_scale, self._distance)
         capped = self._capped(virtual_costs, eta, noise_scale)
@@ -189,12 +191,13 @@ class Fixed(Rule):
     def _distance(self) -> float:
         return float(np.abs(self.selection - 1 / self.selection.size).sum())
 
+    @_beyond_doubles
     def own(self, virtual_costs: Floats, eta: float, noise_scale: float, clients: Ints, x: Floats) -> Own:
         if self.noise_at == "sum":
             p = self.selection[clients]
             mean = _all_but_one(self.selection * virtual_costs)[clients] + p * x
-            value, level = fixed_level(eta, self._distance, mean, noise_scale, self._most)
-            return Own(value, level * p)
+            level, terms = fixed_level(eta, self._distance, mean, noise_scale, self._most)
+            return Own(terms, level * p)
         if self.max_epsilon is not None:
             return self._capped(virtual_costs, eta, noise_scale).own(clients, x)
         w = np.cbrt(self.selection * virtual_costs) ** 2
@@ -265,16 +268,16 @@ class Cheapest(Rule):
         m, distance = min(self.members, virtual_costs.size), self._distance(virtual_costs.size)
         return CappedCheapest(m, distance, virtual_costs, eta, noise_scale, self.max_epsilon)
 
+    @_beyond_doubles
     def plan(self, virtual_costs: Floats, eta: float, noise_scale: float) -> Plan:
         n = virtual_costs.size
         m, distance = min(self.members, n), self._distance(n)
         selection = np.zeros(n)
         selection[np.argsort(virtual_costs, kind="stable")[:m]] = 1 / m
         if self.noise_at == "sum":
-            value, level = self._level(np.array([selection @ virtual_costs]), n, eta, noise_scale)
-            return bought(
-                selection, level * selection, virtual_costs, float(value[0]), distance, eta, noise_scale
-            )
+            level, terms = self._level(np.array([selection @ virtual_costs]), n, eta, noise_scale)
+            privacy, value = level * selection, float(terms.objective[0])
+            return bought(selection, privacy, virtual_costs, value, distance, eta, noise_scale)
         if self.max_epsilon is not None:
             capped = self._capped(virtual_costs, eta, noise_scale)
             return bought(
@@ -288,11 +291,12 @@ class Cheapest(Rule):
             )
         return plan_for(selection, virtual_costs, eta, noise_scale, distance)
 
-    def _level(self, mean: Floats, n: int, eta: float, noise_scale: float) -> tuple[Floats, Floats]:
-        """J and theta, where noise is on the sum and the members' mean virtual cost is this."""
+    def _level(self, mean: Floats, n: int, eta: float, noise_scale: float) -> tuple[Floats, Terms]:
+        """theta and J, where noise is on the sum and the members' mean virtual cost is this."""
         most = np.inf if self.max_epsilon is None else self.max_epsilon * min(self.members, n)
         return fixed_level(eta, self._distance(n), mean, noise_scale, most)
 
+    @_beyond_doubles
     def own(self, virtual_costs: Floats, eta: float, noise_scale: float, clients: Ints, x: Floats) -> Own:
         if self.max_epsilon is not None and self.noise_at == "client":
             return self._capped(virtual_costs, eta, noise_scale).own(clients, x)
@@ -313,8 +317,8 @@ class Cheapest(Rule):
         member = (x < cut) | ((x == cut) & (clients < rival)) | (at >= n)
         p = np.where(member, 1 / m, 0.0)
         if on_sum:
-            value, level = self._level(others + np.minimum(x, cut) / m, n, eta, noise_scale)
-            return Own(value, level * p)
+            level, terms = self._level(others + np.minimum(x, cut) / m, n, eta, noise_scale)
+            return Own(terms, level * p)
         spread = others + np.cbrt(np.minimum(x, cut) / m) ** 2
         return _bought(eta, self._distance(n), spread, noise_scale, p, x)
 
@@ -336,7 +340,8 @@ def _all_but_one(values: Floats) -> Floats:
 
 def _bought(eta: float, distance: float, spread: Floats, noise_scale: float, p: Floats, x: Floats) -> Own:
     """Objective and own budget (Theorem 4) where the selection is settled."""
-    total, value = inner(eta, distance, spread, noise_scale)
+    total, rest = total_and_rest(eta, distance, spread, noise_scale)
     with np.errstate(divide="ignore", invalid="ignore"):
         epsilon = np.cbrt(p) ** 2 * total / (spread * np.cbrt(x))
-    return Own(value, np.where(p > 0, epsilon, 0.0))
+    away, held = np.full(x.size, distance), np.zeros(x.size)
+    return Own(Terms.of(eta, away, held, rest), np.where(p > 0, epsilon, 0.0))

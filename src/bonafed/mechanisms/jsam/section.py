@@ -15,6 +15,7 @@ from bonafed.economics.registry import prior as prior_rule
 from bonafed.errors import InvalidValue, MissingValue
 from bonafed.learning.federation import Roster
 from bonafed.learning.sections import NOISE_AT, NoiseAt, NoiseSource, Training
+from bonafed.mechanisms.jsam.capped import one_cap
 from bonafed.mechanisms.jsam.noise import Noise, noise_of
 from bonafed.mechanisms.jsam.schemes import LARGEST_LOSSES, OPTIMAL, PUBLISHED, WITH_MEMBERS, Scheme
 from bonafed.mechanisms.protocol import Config
@@ -24,8 +25,6 @@ from bonafed.sections import Section, flag, key, one_of
 Cap = float | tuple[float, ...] | Mapping[str, float]  # for all, or one per client: in order, or by name
 VERIFIABLE = "verifiable"
 
-MOST_EPSILON = 1e50  # of a cap
-
 
 def cap(name: str, value: object) -> Cap:
     """One number, a list of them in the order of the clients, or a table by client."""
@@ -33,18 +32,10 @@ def cap(name: str, value: object) -> Cap:
         if not value:
             raise InvalidValue(name, "must name a client", "an empty table")
         checks.names(name, value, one=name)
-        return {client: _one_cap(f"{name}.{client}", most) for client, most in value.items()}
+        return {client: one_cap(f"{name}.{client}", most) for client, most in value.items()}
     if isinstance(value, list | tuple):
-        return tuple(_one_cap(name, most) for most in checks.vector(name, value, sign="positive").tolist())
-    return _one_cap(name, value)
-
-
-def _one_cap(name: str, value: object) -> float:
-    """A cap whose powers are numbers; far below the largest it limits nothing any more."""
-    most = checks.positive(name, value)
-    if not 1 / MOST_EPSILON <= most <= MOST_EPSILON:
-        raise InvalidValue(name, f"must be from {1 / MOST_EPSILON:g} to {MOST_EPSILON:g}", most)
-    return most
+        return tuple(one_cap(name, most) for most in checks.vector(name, value, sign="positive").tolist())
+    return one_cap(name, value)
 
 
 def below_one(name: str, value: object) -> float:

@@ -1,7 +1,8 @@
 """What was agreed with every client: how often it may be drawn, what epsilon it sells, what it is paid.
 
 Amounts are rounded to the smallest unit of money so that nobody is paid less than what it stated that its
-epsilon costs (`bonafed.economics.money`); all else is rounded down.
+epsilon costs (`bonafed.economics.money`); all else is rounded down. They are paid after the last round, by
+the epsilon that was given (`delivery`).
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from bonafed.economics.claims import within_error
 from bonafed.economics.discrete import Empirical
 from bonafed.economics.priors import Prior
 from bonafed.learning.sections import NoiseAt
+from bonafed.mechanisms.jsam.delivery import given_share
 from bonafed.mechanisms.jsam.payments import PrivacySettlement, privacy_warning
-from bonafed.mechanisms.protocol import Lottery
+from bonafed.mechanisms.protocol import Lottery, Turns
 from bonafed.shown import Block, Cell, Column, Document, JSONObject, Shown, Table, counted, pairs
 from bonafed.spelling import csv_bytes
 
@@ -46,6 +48,8 @@ class JsamTerms(Shown):
     settlement: PrivacySettlement  # in their order
     prior: Prior  # behind it
     clients_per_round: int  # drawn with replacement
+    rounds: int
+    delta: float  # at which epsilon is sold
     decimals: int = money.DECIMALS  # decimals of an amount
     expected_budget: float | None = None  # money on average over the prior, where that was promised
     budget: float | None = None  # money at most for these reports, where that was asked for
@@ -81,23 +85,33 @@ class JsamTerms(Shown):
         """Who is drawn in a round, as coins decide it."""
         return Lottery(self.selection, self.clients_per_round)
 
-    def due_in(self, round_number: int, who: Sequence[int]) -> float:
-        """Money that becomes due in round 1, 2, ...: all of it before anybody is drawn."""
-        return self.spend if round_number == 1 else 0.0
+    def due_in(self, round_number: int, who: Sequence[int], turns: Turns) -> float:
+        """Money that becomes due in round 1, 2, ...: all of it in the last, when all has been given."""
+        if round_number < self.rounds:
+            return 0.0
+        return float(sum(self.amounts(turns)) / 10**self.decimals)
 
-    def amounts(self, participations: Sequence[int] = ()) -> tuple[int, ...]:
-        """(N,) smallest units of money, once for the whole run, however often a client is drawn."""
-        return self._amounts
+    def amounts(self, turns: Turns) -> tuple[int, ...]:
+        """(N,) smallest units of money for the epsilon that was given, once for the whole run."""
+        share = self.shares(turns)
+        payment, cost = self.settlement.payment * share, self.reports * self.epsilon * share
+        return money.owed(payment, cost, decimals=self.decimals)
+
+    def shares(self, turns: Turns) -> Floats:
+        """(N,) of its epsilon that each client gave; 1 where it delivered all that was asked for."""
+        pairs = zip(self.epsilon.tolist(), turns.delivered.tolist(), turns.asked.tolist(), strict=True)
+        return np.array([given_share(epsilon, self.delta, *counts) for epsilon, *counts in pairs])
 
     @cached_property
-    def _amounts(self) -> tuple[int, ...]:
-        payment, cost = self.settlement.payment, self.reports * self.epsilon
-        return money.owed(payment, cost, decimals=self.decimals)
+    def promised(self) -> tuple[int, ...]:
+        """(N,) smallest units of money, if everybody delivers whenever it is drawn."""
+        nobody_missing = np.zeros(len(self.clients), dtype=np.int64)
+        return self.amounts(Turns(nobody_missing, nobody_missing))
 
     @property
     def spend(self) -> float:
-        """Money paid to all, once."""
-        return float(sum(self.amounts()) / 10**self.decimals)
+        """Money promised to all, once."""
+        return float(sum(self.promised) / 10**self.decimals)
 
     @property
     def cautions(self) -> list[str]:
@@ -142,7 +156,7 @@ class JsamTerms(Shown):
                 "payment": float(settlement.payment[k]),
                 "amount": amount / 10**self.decimals,
             }
-            for k, (name, amount) in enumerate(zip(self.clients, self.amounts(), strict=True))
+            for k, (name, amount) in enumerate(zip(self.clients, self.promised, strict=True))
         ]
 
     def to_json(self) -> JSONObject:
@@ -163,7 +177,7 @@ class JsamTerms(Shown):
     def to_csv(self) -> bytes:
         """A row per client, all digits; reads back as reports, in the column that they come in."""
         rows = self.rows()
-        for row, amount in zip(rows, self.amounts(), strict=True):
+        for row, amount in zip(rows, self.promised, strict=True):
             row["amount"] = _written(amount, self.decimals)
         header = ["cost" if name == "report" else name for name in rows[0]]
         return csv_bytes([header, *(list(row.values()) for row in rows)])
@@ -178,10 +192,12 @@ class JsamTerms(Shown):
                 row["client"], row["report"], row["selection"] if row["admitted"] else NOT_ADMITTED,
                 row["epsilon"], _written(amount, self.decimals),
             )
-            for row, amount in zip(self.rows()[:_MOST_ROWS], self.amounts(), strict=False)
+            for row, amount in zip(self.rows()[:_MOST_ROWS], self.promised, strict=False)
         ]  # fmt: skip
         more = len(self.clients) - len(rows)
-        caption = f"report: cost of one unit of epsilon; {SELECTION[self.noise_at]}; payment: once"
+        caption = (
+            f"report: cost of one unit of epsilon; {SELECTION[self.noise_at]}; payment: once, at the end"
+        )
         if more:
             caption += f"; and {counted(more, 'more client')}: the CSV file and --json list all of them"
         plan = self.settlement.allocation

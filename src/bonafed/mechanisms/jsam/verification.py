@@ -19,6 +19,8 @@ signs names them beside the digest.
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 
 from bonafed.checks import Floats
@@ -211,10 +213,10 @@ def _payments(
 
 def _amounts(contract: JsamContract, names: list[str], settlements: int) -> Finding:
     """(6)"""
-    reserve = money.reserve(contract.clients, contract.decimals)
+    unit = Fraction(1, 10**contract.decimals)
     for costs in _draws(contract, settlements, 4):
         terms = contract.settle(dict(zip(names, costs.tolist(), strict=True)))
-        payments = np.array(terms.amounts()) / 10**contract.decimals
+        payments = np.array(terms.promised) / 10**contract.decimals
         cost = terms.reports * terms.epsilon
         short = cost - payments
         if np.any(short > _RTOL * cost):
@@ -222,7 +224,9 @@ def _amounts(contract: JsamContract, names: list[str], settlements: int) -> Find
             return Finding(
                 "amounts", False, f"client {client} is paid less than it stated", float(short.max())
             )
-        if terms.spend > terms.settlement.spend + reserve:
+        due = sum(Fraction(repr(payment)) for payment in terms.settlement.payment.tolist())  # as written
+        if sum(terms.promised) * unit > due + contract.clients * unit:
+            reserve = money.reserve(contract.clients, contract.decimals)
             return Finding("amounts", False, f"rounding adds more than {reserve:g}", terms.spend)
     text = f"cover what clients stated, rounded to {contract.decimals} decimals, {settlements} profiles"
     return Finding("amounts", True, text, tries=settlements)

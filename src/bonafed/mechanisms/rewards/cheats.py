@@ -174,7 +174,7 @@ class CheatingFederation:
         """As without cheats: they lie about updates only."""
         return self.inner.report(question)
 
-    def total(self, tasks: Sequence[Task], shares: Floats, noise: float = 0.0) -> Total:
+    def total(self, tasks: Sequence[Task], shares: Floats, noise: float | Floats = 0.0) -> Total:
         """Not available: copying another client's update needs the replies."""
         raise InvalidValue("cheats", "must be in a federation that shows replies", "a total")
 

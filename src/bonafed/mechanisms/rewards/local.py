@@ -4,10 +4,12 @@ Every client starts each round from its own model with a new optimizer, at a lea
 factor per round, as in the paper's experiments. All tasks of a round go out together, so that the engine
 answers them as one program and a real federation in one exchange.
 
-A client that fails (it answers late, not at all, or with something that is no update) is handled by policy:
+A client that is absent, of whom no answer came at all, neither sends nor receives in this round, as one
+that was not to be there (theory D1); that ends no run. One that answers with something that is no update is
+handled by policy:
 
     "raise"   the run ends with a `BadUpdate` that names it
-    "skip"    it counts as absent in this round: it neither sends nor receives
+    "skip"    it counts as absent in this round
 """
 
 from __future__ import annotations
@@ -88,7 +90,7 @@ def ask(
     for i, task in tasks.items():
         answer = _usable(answers.get(task.identifier), models)
         if isinstance(answer, Failure):
-            if rounds.on_failure == "raise":
+            if rounds.on_failure == "raise" and not answer.absent:
                 raise BadUpdate(names[i], round_number, answer.reason)
             continue
         updates[i], delivered[i] = answer.values[0], True
@@ -102,7 +104,7 @@ def _usable(answer: Reply | Failure | None, models: Models) -> Reply | Failure:
     """The answer, if it is one update of these models, of numbers that are finite in their precision."""
     size = models.shape[1]
     if answer is None:
-        return Failure("must be an update, got no answer")
+        return Failure("must be an update, got no answer", absent=True)
     if isinstance(answer, Failure):
         return answer
     if answer.values.shape != (1, size):

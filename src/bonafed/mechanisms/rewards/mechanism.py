@@ -241,8 +241,10 @@ class RewardsMechanism(Answers):
         if phase == STANDALONE:
             vectors["validation"] = judges.score(models)
         if isinstance(inside, RewardsState):
-            vectors["contribution"] = _last(inside.contributions)
-            vectors["share"] = contribution_shares(inside)
+            nothing = np.zeros(len(self.members))  # was contributed if nobody ever attended
+            attended = bool(inside.present.any())
+            vectors["contribution"] = _last(inside.contributions) if attended else nothing
+            vectors["share"] = contribution_shares(inside) if attended else nothing
             vectors["rate"] = inside.average_rates
             vectors["reference"] = inside.reference
         if phase == REWARDS:

@@ -9,10 +9,10 @@
          all four made for the same total budget;
     (3)  in every round each client is in with probability q_n, independently, its change weighted by
          1/(N q_n), so that the expected change is the mean over the N clients admitted (Proposition 1);
-    (4)  whoever is in is paid r_n, whether or not its update turns out to be usable: it has had the cost,
-         and whoever pays does not get to decide who is to blame;
-    (5)  after the last round everybody is owed r_n times its participations, rounded so that this covers
-         the cost it stated (`bonafed.economics.money`).
+    (4)  whoever is in and delivers is paid r_n. Nobody gains by not delivering, nor by a false report that
+         it does not mean to deliver on (theory A7);
+    (5)  after the last round everybody is owed r_n times its deliveries, rounded so that this covers
+         the cost it stated for them (`bonafed.economics.money`).
 
 The coins of a round come from (seed, round) alone, or are verifiable ones (`bonafed.mechanisms.coins`),
 which nobody can know before reporting. A run under a published contract follows exactly that contract.
@@ -35,10 +35,10 @@ from bonafed.economics.priors import Prior
 from bonafed.errors import InvalidValue
 from bonafed.learning.federation import Question, Roster
 from bonafed.learning.participation import Participation, unbiased
-from bonafed.mechanisms.averaging import Account, Averaging, Unpaid
+from bonafed.mechanisms.averaging import Account, Averaging, Unpaid, missing_turns
 from bonafed.mechanisms.contracts.canonical import require_same_coins
 from bonafed.mechanisms.promises import Promise
-from bonafed.mechanisms.protocol import Agreement, Config, Lottery, Reports
+from bonafed.mechanisms.protocol import Agreement, Config, Lottery, Reports, Turns
 from bonafed.mechanisms.sampling.contracts import (
     NAME,
     UNIT,
@@ -133,9 +133,9 @@ class SamplingRules:
         """(3)."""
         return participation(_terms(agreement), agreement, self.config.run.seed, round_number)
 
-    def spend(self, agreement: Agreement, round_number: int, who: Participation) -> float:
+    def spend(self, agreement: Agreement, round_number: int, who: Participation, turns: Turns) -> float:
         """(4)."""
-        return _terms(agreement).due_in(round_number, who.clients.tolist())
+        return _terms(agreement).due_in(round_number, who.clients.tolist(), turns)
 
     def promise(self, agreement: Agreement) -> Promise | None:
         return self.plain.promise(agreement)
@@ -145,18 +145,13 @@ class SamplingRules:
         terms, agreement = _terms(account.agreement), account.agreement
         contract = agreement.contract
         assert isinstance(contract, AnyContract)
-        times = account.participations.tolist()
-        amounts = terms.amounts(times)
-        missed = int((account.participations - account.delivered).sum())
-        notes = (
-            [f"{missed:,} participations gave no update that could be used, and are paid"] if missed else []
-        )
+        times, amounts = account.turns.delivered.tolist(), terms.amounts(account.turns)
         return Statement(
             NAME,
             terms.clients,
             amounts,
             decimals=terms.decimals,
-            columns={**terms.columns, "participations": times},
+            columns={**terms.columns, **account.turns.columns},
             forms={"cost": ".4f", "probability": ".4f", "payment": ".4f"},
             totals={
                 "spend": account.spend,
@@ -168,7 +163,7 @@ class SamplingRules:
                 _within_budget(contract, terms, account.spend),
                 _adds_up(terms, times, amounts, account.spend),
             ),
-            notes=(*notes, *terms.cautions),
+            notes=(*missing_turns(account.turns), *terms.cautions),
             facts={"sampling_term": terms.sampling_term, "contract": contract.digest},
         )
 

@@ -183,8 +183,8 @@ def _words(title: str, rows: Sequence[tuple[str, str]]) -> Table:
 
 def _rounding_in_words(decimals: int) -> str:
     return (
-        "whoever is sampled, each time, whether or not its update can be used; after the last round "
-        f"everybody's sum is rounded to {decimals} decimals, never below the costs it stated"
+        "whoever is sampled and delivers, each time; after the last round everybody's sum is rounded to "
+        f"{decimals} decimals, never below the costs it stated"
     )
 
 

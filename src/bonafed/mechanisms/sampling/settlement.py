@@ -22,7 +22,7 @@ from bonafed.checks import Floats
 from bonafed.economics.discrete import Empirical
 from bonafed.economics.money import DECIMALS, owed
 from bonafed.errors import InvalidValue
-from bonafed.mechanisms.protocol import Drawn, Lottery
+from bonafed.mechanisms.protocol import Drawn, Lottery, Turns
 from bonafed.mechanisms.sampling.plan import SamplingPlan
 from bonafed.mechanisms.sampling.prior_free import PriorFreeSampling
 from bonafed.mechanisms.sampling.rules import PublishedRules, approach_order
@@ -76,13 +76,13 @@ class SettledTerms(Shown):
         """A coin per client and round."""
         return Lottery(self.probability)
 
-    def due_in(self, round_number: int, who: Sequence[int]) -> float:
-        """Money of a round: everybody in it is paid, whether or not its update turns out to be usable."""
+    def due_in(self, round_number: int, who: Sequence[int], turns: Turns) -> float:
+        """Money of a round: everybody who delivers in it is paid."""
         return math.fsum(self.payment[list(who)])
 
-    def amounts(self, participations: Sequence[int]) -> tuple[int, ...]:
-        """(N,) smallest units: the payment times participations, rounded so that it covers the costs."""
-        return owed(self.payment, self.reports, participations, self.decimals)
+    def amounts(self, turns: Turns) -> tuple[int, ...]:
+        """(N,) smallest units: the payment times deliveries, rounded so that it covers their costs."""
+        return owed(self.payment, self.reports, turns.delivered.tolist(), self.decimals)
 
     def ordered(self, names: Sequence[str]) -> SettledTerms:
         """The same terms with these clients in this order."""

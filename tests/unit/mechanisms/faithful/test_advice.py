@@ -193,6 +193,14 @@ class TestPrivacyTradeoff:
         errors = [row["model_error"] + row["payment_error"] for row in table]
         assert errors == sorted(errors, reverse=True)  # more epsilon, less noise
 
+    def test_noise_at_the_agents_costs(self):
+        once, own = (
+            ask("privacy-tradeoff", PrivacyOptions(samples=10_000, epsilon=5.0, noise_at=at)).data
+            for at in ("sum", "client")
+        )
+        assert own["payment_error"] > 2 * once["payment_error"]
+        assert own["noise_at"] == "client"
+
     @pytest.mark.parametrize("delta", [0.0, 1.0, 2.0])
     def test_delta_is_refused_under_its_own_name(self, delta):
         with pytest.raises(InvalidValue, match="delta"):

@@ -1,6 +1,7 @@
 """Runs of faithful learning: configs, statements, resumption, cheats, privacy, other models."""
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -196,6 +197,32 @@ def test_a_private_run_states_what_was_given_away(run):
     assert set(said["columns"]) == {"weight", "payment", "epsilon"}
     again = run("privacy.epsilon=5", "privacy.delta=1e-3", "faithful.training_steps=20")
     assert {**said, "run": "", "summary": 0} == {**again, "run": "", "summary": 0}
+
+
+def test_a_private_run_says_whom_it_protects_against_and_what_that_costs(run):
+    promise = "privacy.epsilon=5", "privacy.delta=1e-3", "faithful.training_steps=20"
+    steps = "faithful.payment_steps=8", "privacy.split=0.8"
+    once, own = (run(*promise, *steps, *more) for more in ((), ("privacy.noise_at=client",)))
+    assert once["totals"]["protects_against"].endswith("not a server that sees single updates")
+    assert own["totals"]["protects_against"].endswith("the server included")
+    assert any(note.startswith("noise is added once to the sum") for note in once["notes"])
+    # K (T_1 + K T_2)/(T_1 + K^2 T_2/(K - 1)) and K - 1
+    cost = 4 * (20 + 4 * 8) / (20 + 16 * 8 / 3)
+    assert any(
+        f"its own noise: {cost:.3g} times the variance on every sum of gradients and 3 times" in note
+        for note in own["notes"]
+    )
+    assert (own["noise"]["gradient"] / once["noise"]["gradient"]) ** 2 == pytest.approx(cost, rel=1e-3)
+    assert (own["noise"]["payment"] / once["noise"]["payment"]) ** 2 == pytest.approx(3, rel=1e-3)
+    assert (once["noise_at"], own["noise_at"]) == ("sum", "client")
+    assert max(own["columns"]["epsilon"]) <= 5
+    # what is claimed is computed with the larger noise
+    bounds = [re.search(r"the bound, ([\d.e+]+),", said["findings"][1]["text"])[1] for said in (once, own)]
+    assert float(bounds[1]) == pytest.approx(cost * float(bounds[0]), rel=0.1)
+    errors = [
+        float(re.search(r"off by about ([\d.e+]+) in units", said["notes"][0])[1]) for said in (once, own)
+    ]
+    assert errors[1] > 1.5 * errors[0]
 
 
 def test_private_runs_need_no_test_samples(run, small):

@@ -20,6 +20,7 @@ from bonafed.mechanisms.jsam.noise import Ingredients
 from bonafed.mechanisms.jsam.published import JsamContract, contract_from_json, publish
 from bonafed.mechanisms.jsam.section import cap
 from bonafed.mechanisms.jsam.slice import SLICE
+from bonafed.mechanisms.protocol import Turns
 
 PRIORS = {
     "uniform": Uniform(0, 1),
@@ -121,7 +122,7 @@ def test_amounts_are_rounded_once_however_often_they_are_shown(monkeypatch):
     calls, owed = [], money.owed
     monkeypatch.setattr(money, "owed", lambda *args, **options: calls.append(1) or owed(*args, **options))
     terms = made("uniform").settle(dict.fromkeys(NAMES, 0.6))
-    assert terms.document().data["spend"] == sum(terms.amounts()) / 100
+    assert terms.document().data["spend"] == sum(terms.promised) / 100
     assert len(calls) == 1
 
 
@@ -141,12 +142,14 @@ def test_amounts_cover_costs_and_are_rounded_down_otherwise(decimals):
     contract = JsamContract(6, Uniform(0, 1), 5.0, 1.0, 100, 1.0, decimals=decimals)
     for seed in range(20):
         terms = contract.settle(reports(contract, seed))
-        paid, due = np.array(terms.amounts()) / 10**decimals, terms.settlement.payment
+        paid, due = np.array(terms.promised) / 10**decimals, terms.settlement.payment
         cost = terms.reports * terms.epsilon
         assert np.all(paid >= cost * (1 - 1e-12))
         assert np.all((paid <= due * (1 + 1e-12)) | (paid - cost < 10.0**-decimals))
-        assert terms.due_in(1, ()) == terms.spend
-        assert terms.due_in(2, ()) == 0
+        everybody = Turns.of([3] * 6)
+        assert terms.amounts(everybody) == terms.promised
+        assert terms.due_in(99, (), everybody) == 0
+        assert terms.due_in(100, (), everybody) == terms.spend
 
 
 def test_terms_as_a_table_and_as_csv():
@@ -158,7 +161,7 @@ def test_terms_as_a_table_and_as_csv():
     assert [row["client"] for row in rows] == list(NAMES)
     assert rows[4]["admitted"] == "0"
     assert [float(row["epsilon"]) for row in rows] == terms.epsilon.tolist()
-    assert sum(round(float(row["amount"]) * 100) for row in rows) == sum(terms.amounts())
+    assert sum(round(float(row["amount"]) * 100) for row in rows) == sum(terms.promised)
     assert terms.plot().axes
 
 
@@ -381,5 +384,5 @@ def test_a_contract_on_sums_says_whom_participants_trust():
 
 @pytest.mark.parametrize("most", [1e300, 1e-300])
 def test_caps_whose_powers_are_no_numbers_are_refused(most):
-    with pytest.raises(InvalidValue, match=r"max_epsilon must be from 1e-50 to 1e\+50, got 1e"):
+    with pytest.raises(InvalidValue, match=r"max_epsilon must be between 1e-50 and 1e\+50, got 1e"):
         cap("max_epsilon", most)

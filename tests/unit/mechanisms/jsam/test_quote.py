@@ -53,9 +53,30 @@ def test_quote_shows_terms_money_and_baselines(quote):
 
 @pytest.mark.parametrize("more", [[], ["--max-epsilon", "1"], ["--fairness-floor", "0.01"]])
 def test_weights_too_small_to_compare_plans_are_refused_by_name(quote, more):
-    code, out, err = quote(*PRIOR, "--clients", "5", "--eta", "1e-308", "--noise-scale", "1e-308", *more)
+    little = ["--prior", "uniform:0,1e-300", "--eta", "1e-308", "--noise-scale", "1e-308"]
+    code, out, err = quote(*little, "--clients", "5", *more)
     assert (code, out) == (2, "")
     assert "eta must be larger for noise_scale 1e-308: the objective is too small a number" in err
+
+
+@pytest.mark.parametrize("eta", ["1e14", "1e17", "1e300"])
+@pytest.mark.parametrize("more", [["--max-epsilon", "3"], []])
+def test_contracts_of_large_weights_verify(quoted, bonafed, eta, more):
+    words = [*PRIOR, "--clients", "4", "--noise-scale", "1", "--clip", "1", "--rounds", "3"]
+    said = quoted(*words, "--delta", "1e-5", "--eta", eta, *more, "--save", "contract.json")
+    if more:
+        assert column(said, "payment") == pytest.approx([3.0] * 4, rel=1e-12)
+    assert (said["warnings"] == []) == bool(more)  # without a cap, of what is hardly privacy
+    code, out, err = bonafed("verify", "contract.json")
+    assert (code, err) == (0, "")
+    assert "Every check holds" in out
+
+
+@pytest.mark.parametrize("more", [[], ["--max-epsilon", "3"], ["--noise-at", "sum", "--max-epsilon", "3"]])
+def test_weights_too_large_to_compare_plans_are_refused_by_name(quote, more):
+    code, out, err = quote(*PRIOR, "--clients", "5", "--eta", "1.7e308", "--noise-scale", "1", *more)
+    assert (code, out) == (2, "")
+    assert "eta must be smaller for noise_scale 1: the objective is not finite, got 1.7e+308" in err
 
 
 def test_json_is_what_the_library_says(quoted):
@@ -300,8 +321,8 @@ BAD = [
     (NO_NOISE, f"input must be {WAYS}, got none"),
     ([*NO_NOISE, "--noise-scale", "0"], "noise_scale must be positive, got 0.0"),
     (
-        [*NO_NOISE[:-1], "1e300", "--noise-scale", "1e300"],
-        "eta must be smaller for noise_scale 1e+300: the objective is not finite, got 1e+300",
+        [*NO_NOISE[:-1], "1.7e308", "--noise-scale", "1e300"],
+        "eta must be smaller for noise_scale 1e+300: the objective is not finite, got 1.7e+308",
     ),
     ([*NO_NOISE, "--noise-scale", "inf"], "noise_scale must be finite, got inf"),
     ([*ONE, *PARTS], "--noise-scale must not be given with --delta, got 1.0"),
@@ -309,6 +330,7 @@ BAD = [
     ([*NO_NOISE, *PARTS[2:]], "--delta is required with --dimension"),
     ([*NO_NOISE, *PARTS[:-2]], "--records is required with --delta"),
     ([*ONE, "--max-epsilon", "0"], "max_epsilon must be positive, got 0.0"),
+    ([*ONE, "--max-epsilon", "1e-200"], "max_epsilon must be between 1e-50 and 1e+50, got 1e-200"),
     (
         [*ONE, "--max-epsilon", "1", "--fairness-floor", "0"],
         "--max-epsilon must not be given with --fairness-floor, which has no payments, got 1",

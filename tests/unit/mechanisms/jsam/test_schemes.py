@@ -27,7 +27,7 @@ from bonafed.mechanisms.jsam.mechanism import BoughtPrivacy, draw_schedule
 from bonafed.mechanisms.jsam.section import JsamSection, OneStep
 from bonafed.mechanisms.jsam.terms import JsamTerms
 from bonafed.mechanisms.promises import Promise, noise_multipliers
-from bonafed.mechanisms.protocol import Agreement, Config
+from bonafed.mechanisms.protocol import Agreement, Config, Turns
 
 BELIEF = Uniform(0, 1)
 COSTS = jsam.draw_costs(BELIEF, 30, seed=4)
@@ -50,11 +50,11 @@ def rules(rounds=40, per_round=5, seed=0):
     return BoughtPrivacy(config, 1.0, None)
 
 
-def agreed_on(settlement):
+def agreed_on(settlement, rounds=40):
     """An agreement on a settlement, of clients by number."""
     names = tuple(map(str, range(settlement.reports.size)))
     members = Roster(names, np.full(len(names), 10))
-    return Agreement(members, terms=JsamTerms(names, settlement, BELIEF, 5))
+    return Agreement(members, terms=JsamTerms(names, settlement, BELIEF, 5, rounds, 1e-5))
 
 
 def agreement(selection, epsilon):
@@ -182,16 +182,16 @@ def test_the_ledger_never_says_more_than_was_sold(steps, delta):
         assert exact <= noise[client] <= exact * (1 + 1e-8)
 
 
-def test_everything_is_paid_before_the_first_round_also_to_those_never_drawn():
+def test_everything_is_paid_after_the_last_round_also_to_those_never_drawn():
     done, run = settled(), rules(rounds=1, per_round=1)
-    agreed = agreed_on(done)
+    agreed = agreed_on(done, rounds=2)
     who = run.participation(agreed, 1)
     drawn = np.bincount(who.clients, minlength=30)
     assert (drawn[done.payment > 0] == 0).any()
-    paid = sum(agreed.terms.amounts()) / 100
-    assert run.spend(agreed, 1, who) == paid
+    paid, turns = agreed.terms.spend, Turns.of(drawn)
+    assert run.spend(agreed, 1, who, turns) == 0
+    assert run.spend(agreed, 2, who, turns) == paid
     assert abs(paid - math.fsum(done.payment)) <= 0.01 * 30
-    assert run.spend(agreed, 2, who) == 0
 
 
 BAD = [

@@ -29,9 +29,9 @@ def uncertain(which):
 
 def test_terms_caution():
     assert not any(
-        "certified" in caution for caution in JsamTerms(NAMES, uncertain(None), PRIOR, 2).cautions
+        "certified" in caution for caution in JsamTerms(NAMES, uncertain(None), PRIOR, 2, 10, 1e-5).cautions
     )
-    terms = JsamTerms(NAMES, uncertain(1), PRIOR, 2)
+    terms = JsamTerms(NAMES, uncertain(1), PRIOR, 2, 10, 1e-5)
     assert terms.cautions[0].startswith(
         "the payment of ben is not larger than the error it is certified to"
     )
@@ -71,5 +71,5 @@ def test_a_prospect_draws_and_says_over_how_many_draws_lies_were_tried():
 )
 def test_the_figure_of_terms_says_what_a_selection_is(noise_at, words):
     settled = settle(REPORTS, PRIOR, 5.0, 1.0, rule=Jsam(noise_at=noise_at))
-    terms = JsamTerms(NAMES, settled, PRIOR, 2, noise_at=noise_at)
+    terms = JsamTerms(NAMES, settled, PRIOR, 2, 10, 1e-5, noise_at=noise_at)
     assert terms.document().figure().axes[0].get_ylabel() == words

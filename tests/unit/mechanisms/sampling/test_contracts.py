@@ -15,7 +15,7 @@ import pytest
 from bonafed import InvalidValue, Uniform
 from bonafed.economics.claims import all_hold
 from bonafed.mechanisms.contracts.files import contract_from_json, read_contract, write_contract
-from bonafed.mechanisms.protocol import Agreement, Attack, Common, PaidTerms
+from bonafed.mechanisms.protocol import Agreement, Attack, Common, PaidTerms, Turns
 from bonafed.mechanisms.sampling import PriorFreeSampling, plan
 from bonafed.mechanisms.sampling.contracts import (
     BenchmarkContract,
@@ -96,14 +96,19 @@ def test_terms_are_those_that_coins_can_be_tossed_for(contract):
     terms = contract.settle(REPORTS)
     assert isinstance(terms, PaidTerms)
     assert np.array_equal(terms.lottery.chances, terms.probability)
-    assert terms.due_in(1, [0, 2]) == math.fsum([terms.payment[0], terms.payment[2]])
+    two_delivered = Turns.of([1, 0, 1, 0, 0, 0], asked=[1, 1, 1, 0, 0, 0])
+    assert terms.due_in(1, [0, 2], two_delivered) == math.fsum([terms.payment[0], terms.payment[2]])
 
 
 def test_amounts_cover_the_costs_and_hardly_exceed_the_payments(contract):
     terms = contract.settle(REPORTS)
     for times in ((0, 1, 2, 3, 4, 5), (20,) * 6):
         for amount, pay, cost, count in zip(
-            terms.amounts(times), terms.payment.tolist(), terms.reports.tolist(), times, strict=True
+            terms.amounts(Turns.of(times)),
+            terms.payment.tolist(),
+            terms.reports.tolist(),
+            times,
+            strict=True,
         ):
             assert Decimal(amount) / 100 >= Decimal(repr(cost)) * count
             assert Decimal(amount) / 100 < Decimal(repr(pay)) * count + Decimal("0.01")
@@ -269,7 +274,7 @@ def test_decimals_are_part_of_the_contract():
     whole = SamplingContract.of(replace(plan(BELIEF, 60.0, 6, 20), decimals=0))
     assert whole.digest != menu().digest
     terms = whole.settle(REPORTS)
-    assert terms.amounts([1] * 6) == tuple(
+    assert terms.amounts(Turns.of([1] * 6)) == tuple(
         max(math.floor(pay), math.ceil(cost))
         for pay, cost in zip(terms.payment, terms.reports, strict=True)
     )

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bonafed import InvalidValue, TruncatedExponential, Uniform
-from bonafed.mechanisms.protocol import Agreement
+from bonafed.mechanisms.protocol import Agreement, Turns
 from bonafed.mechanisms.sampling import complete_information, plan
 from bonafed.mechanisms.sampling import mechanism as sampled
 from bonafed.mechanisms.sampling.convergence import proposition_1_rates
@@ -75,7 +75,9 @@ def test_a_round_costs_the_payments_of_those_in_it():
     agreed = terms()
     who = participation(agreed, 0, 1)
     assert who.clients.size
-    assert agreed.due_in(1, who.clients.tolist()) == math.fsum(agreed.payment[c] for c in who.clients)
+    turns = Turns.of(np.bincount(who.clients, minlength=len(agreed.clients)))
+    due = agreed.due_in(1, who.clients.tolist(), turns)
+    assert due == math.fsum(agreed.payment[c] for c in who.clients)
 
 
 def test_costs_come_from_the_prior_and_the_seed():
