@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import typer
+from bonafed.studies.registry import STUDIES
 
 from bonafed.cli import app
 from bonafed.economics import NormalMixture
@@ -18,7 +19,6 @@ from bonafed.mechanisms.rewards.game import game, with_ceiling
 from bonafed.mechanisms.sampling import plan
 from bonafed.mechanisms.sampling.figures import contract_figure
 from bonafed.studies.grid import run
-from bonafed.studies.registry import STUDIES
 from bonafed.style import render
 
 HERE = Path(__file__).parent

@@ -2,4 +2,5 @@
 
 from bonafed.cli import main
 
-main()
+if __name__ == "__main__":  # processes that compute cells import this module too
+    main()

@@ -10,7 +10,10 @@ from bonafed.mechanisms.jsam import mechanism as jsam_mechanism
 from bonafed.mechanisms.jsam import schemes as jsam_schemes
 from bonafed.mechanisms.rewards import ModelRewards, Standalone, cheats
 from bonafed.mechanisms.sampling import mechanism as sampling_mechanism
-from bonafed.studies import faithful_cases, grid, jsam, manipulation
+from bonafed.studies import grid
+from bonafed.studies.faithful import cases as faithful_cases
+from bonafed.studies.faithful import manipulation
+from bonafed.studies.jsam import plans as jsam
 
 BELIEF = Uniform(0.5, 1.5)
 LARGEST = 2**64 - 1

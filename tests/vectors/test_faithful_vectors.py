@@ -27,7 +27,7 @@ from bonafed.mechanisms.faithful import (
 )
 from bonafed.mechanisms.faithful import bounds as b
 from bonafed.mechanisms.faithful.agents import amplify
-from bonafed.studies.manipulation import Example, best_factor, manipulation_curve
+from bonafed.studies.faithful.manipulation import Example, best_factor, manipulation_curve
 from tests.oracles.faithful import digits_problem, rows
 
 DATA = json.loads((Path(__file__).parent / "faithful.json").read_text())

@@ -24,7 +24,7 @@ from bonafed.cli.compare import compare
 from bonafed.cli.federation import federation_app
 from bonafed.cli.nouns import CommandGroup, advise_app, audit_app, quote_app
 from bonafed.cli.participate import participate
-from bonafed.cli.reproduce import reproduce_app
+from bonafed.cli.reproduce import reproduce
 from bonafed.cli.runs import runs
 from bonafed.cli.settle import settle
 from bonafed.cli.sign import keygen, sign
@@ -80,7 +80,7 @@ app.command()(train)
 app.command()(statement)
 app.command()(compare)
 app.command()(runs)
-app.add_typer(reproduce_app, name="reproduce")
+app.command()(reproduce)
 app.add_typer(federation_app, name="federation")
 app.command()(participate)
 

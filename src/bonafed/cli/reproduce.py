@@ -1,51 +1,237 @@
-"""`bonafed reproduce NAME`: reproduce the tables and figures of the papers."""
+"""`bonafed reproduce [NAME ...]`: the claims of the papers, put to the test."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import shlex
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from bonafed.cli import render
-from bonafed.cli.nouns import Verb, group_of
-from bonafed.mechanisms.protocol import Command
-from bonafed.shown import Document
+from bonafed.cli.options import Json, Plot, whole_number
+from bonafed.errors import InvalidValue
+from bonafed.shown import Column, Document, Table, counted
+
+if TYPE_CHECKING:
+    from bonafed.studies.cells import Progress
+    from bonafed.studies.claim import Claim
+    from bonafed.studies.reproducing import Reproduction
 
 _INTERRUPTED = 130  # what shells report for a program stopped by the user
+_SILENCE = 30.0  # seconds between two lines about progress where there is no terminal
 
 
-def _studies() -> Mapping[str, str]:
-    from bonafed.studies.registry import STUDIES
+def reproduce(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[CLAIM]...", help="By name, or a .py file.", hidden=True)
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All claims of the papers.")] = False,
+    paper: Annotated[
+        str | None, typer.Option(metavar="PAPER", help="All claims of sampling, faithful, jsam or rewards.")
+    ] = None,
+    preset: Annotated[
+        str, typer.Option(metavar="[smoke|quick|paper]", help="How large. (default: quick)")
+    ] = "quick",
+    report: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write a report with all figures into this folder.")
+    ] = None,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of the preset; may be repeated."),
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option(help="Seeds to average over, where there are any.", parser=whole_number)
+    ] = None,
+    control: Annotated[
+        bool, typer.Option("--control", help="Run the settings that must contradict the claim instead.")
+    ] = False,
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="Finished cells are kept here. (default: studies)")
+    ] = Path("studies"),
+    cores: Annotated[
+        int, typer.Option(help="Cells computed side by side; 0: one per core.", parser=whole_number)
+    ] = 0,
+    csv: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Of one claim: also write its table.")
+    ] = None,
+    as_json: Json = False,
+    plot: Plot = None,
+) -> None:
+    """Put the papers' claims to the test; without a name, list them.
 
-    return {name: entry.summary for name, entry in STUDIES.items()}
+    Each claim is a figure, a table or a finding of a paper. It is computed, compared with what the paper
+    says, and judged: holds, holds with a correction (and which erratum), contradicted, or undecided (and
+    how many seeds would decide). Presets: smoke takes seconds, quick minutes, paper has the paper's sizes.
 
+    Finished cells are kept, so the same command continues where it was stopped, and costs nothing when it
+    is repeated. A claim of your own is a file: docs/how-to/add-a-claim.md.
 
-def _command(name: str) -> Command:
-    """A study as a command; prints a line for every cell that is trained."""
-    from bonafed.studies.registry import STUDIES
-
-    study = STUDIES[name].load()
-
-    def answer(options: Any) -> Document:
-        from bonafed.studies.grid import run
-
-        try:
-            return run(study, options, lambda text: render.tell(text, err=True))
-        except KeyboardInterrupt:
-            text = "stopped by the user; the same command continues where it stopped"
-            render.tell(text if hasattr(options, "out") else "stopped by the user", err=True)
-            raise typer.Exit(_INTERRUPTED) from None
-
-    return Command(study.summary, study.options, answer, study.details, study.example)
-
-
-reproduce_app = group_of(
-    Verb(
-        "Reproduce a table or figure of the papers; without a name, list them.",
-        "study",
-        _studies,
-        _command,
-        tabulates=True,
+    Example: bonafed reproduce faithful-fig4 --preset quick --plot fig4.png
+    """
+    if not names and not everything and paper is None:
+        render.show(_listing(), as_json=as_json)
+        return
+    chosen = _chosen(names or (), everything, paper)
+    if preset not in (presets := ("smoke", "quick", "paper")):
+        raise InvalidValue("--preset", "must be one of " + ", ".join(presets), repr(preset))
+    if len(chosen) > 1 and (csv is not None or plot is not None):
+        option, path = ("--csv", csv) if csv is not None else ("--plot", plot)
+        raise InvalidValue(option, "must be of one claim; --report has all of them", path)
+    render.require_outputs({"--plot": plot, "--csv": csv})
+    done = _run(
+        chosen, preset, out, cores, control, [_changes(c, preset, setting or (), seeds) for c in chosen]
     )
-)
+    outputs: dict[Path, bytes] = {}
+    if report is not None:
+        from bonafed.studies.report import report_files
+
+        outputs |= report_files(done, report, "bonafed " + shlex.join(sys.argv[1:]))
+    if len(done) == 1:
+        document = done[0].document()
+        if done[0].judgement is not None:
+            outputs |= render.figure_file(document, plot)
+            if csv is not None:
+                outputs[csv] = render.file_content(document, csv, "csv", "--csv")
+    else:
+        document = _summary(done)
+    render.write_together(outputs)
+    paths = [report / "index.html"] if report is not None else list(outputs)
+    render.show(document, as_json=as_json, outputs=paths)
+
+
+def _chosen(names: Sequence[str], everything: bool, paper: str | None) -> list[Claim]:
+    from bonafed.studies import register
+
+    if names and (everything or paper is not None):
+        raise InvalidValue("--all" if everything else "--paper", "must not be given with names", names[0])
+    if paper is not None and paper not in register.PAPERS:
+        raise InvalidValue("--paper", "must be one of " + ", ".join(register.PAPERS), repr(paper))
+    if names:
+        return [register.find(name) for name in dict.fromkeys(names)]
+    return [claim for claim in register.claims().values() if paper in (None, claim.paper)]
+
+
+def _changes(claim: Claim, preset: str, settings: Sequence[str], seeds: int | None) -> dict[str, Any]:
+    """What is not as the preset says; a key that the claim does not know is refused."""
+    from bonafed.runs import toml
+    from bonafed.sections import unknown
+
+    known = [item.name for item in fields(claim.settings(preset))]
+    changes: dict[str, Any] = {}
+    for text in settings:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise InvalidValue("--set", "must be KEY=VALUE", repr(text))
+        if name not in known:
+            raise unknown(f"{claim.identifier}.", name, value, known)
+        try:
+            read = toml.loads(f"value = {value}")["value"]
+        except ValueError:  # words need no quotes here
+            read = value
+        changes[name] = tuple(read) if isinstance(read, list) else read
+    if seeds is not None and "seeds" in known:
+        changes["seeds"] = seeds
+    return changes
+
+
+def _run(
+    claims: Sequence[Claim], preset: str, out: Path, cores: int, control: bool,
+    changes: Sequence[dict[str, Any]],
+) -> list[Reproduction]:  # fmt: skip
+    from bonafed.studies.reproducing import reproduce as put_to_the_test
+
+    try:
+        with _progress() as tell:
+            return put_to_the_test(
+                claims, preset, out, changes=changes, control=control, cores=cores, on_progress=tell
+            )
+    except KeyboardInterrupt:
+        render.tell("stopped by the user; the same command continues where it stopped", err=True)
+        raise typer.Exit(_INTERRUPTED) from None
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[Progress], None]]:
+    """One bar for all cells with the time that is left; lines now and then where there is no terminal."""
+    console = render.new_console(stderr=True)
+    if not console.is_terminal:
+        last = time.monotonic()
+
+        def tell(progress: Progress) -> None:
+            nonlocal last
+            if time.monotonic() - last >= _SILENCE:
+                last = time.monotonic()
+                render.tell(f"{progress.done} of {progress.total} cells, {_left(progress)}", err=True)
+
+        yield tell
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+    from rich.progress import Progress as Bar
+
+    with Bar(
+        BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[left]}"),
+        TextColumn("{task.description}", markup=False), console=console, transient=True,
+    ) as bar:  # fmt: skip
+        task = bar.add_task("", total=None, left="")
+        yield lambda progress: bar.update(
+            task, total=progress.total, completed=progress.done, left=_left(progress),
+            description=progress.doing,
+        )  # fmt: skip
+
+
+def _left(progress: Progress) -> str:
+    if progress.left is None:
+        return "time left unknown"
+    minutes, seconds = divmod(round(progress.left), 60)
+    return f"{minutes}:{seconds:02d} left"
+
+
+def _listing() -> Document:
+    """What can be put to the test, and what is open."""
+    from bonafed.studies import register
+
+    known = register.claims()
+    columns = tuple(Column(name, left=True) for name in ("claim", "place", "what the paper says"))
+    blocks: list[Table | str] = []
+    for paper, title in register.PAPERS.items():
+        rows = tuple((c.identifier, c.place, c.says) for c in known.values() if c.paper == paper)
+        if rows:
+            blocks.append(Table(f"{paper}: {title}", columns, rows))
+    unanswered = [item for item in register.listed() if item.open]
+    if unanswered:
+        rows = tuple((item.paper, item.place, item.open) for item in unanswered)
+        heads = tuple(Column(name, left=True) for name in ("paper", "place", "why it is open"))
+        blocks.append(Table("Open", heads, rows))
+    data = {
+        "claims": [
+            {"identifier": c.identifier, "paper": c.paper, "place": c.place, "says": c.says}
+            for c in known.values()
+        ],
+        "open": [{"paper": i.paper, "place": i.place, "says": i.says, "why": i.open} for i in unanswered],
+    }
+    return Document((*blocks, "bonafed reproduce NAME runs one of them."), data)
+
+
+def _summary(done: Sequence[Reproduction]) -> Document:
+    """A line for each claim, and how many have which verdict."""
+    columns = tuple(Column(name, left=True) for name in ("claim", "place", "verdict"))
+    rows = tuple((item.claim.identifier, item.claim.place, item.verdict) for item in done)
+    counts: dict[str, int] = {}
+    for item in done:
+        kind = "not computed" if item.judgement is None else item.judgement.verdict
+        counts[kind] = counts.get(kind, 0) + 1
+    text = ", ".join(f"{number} {kind}" for kind, number in counts.items())
+    failed = [
+        f"{item.claim.identifier}, {name}: {why.strip().splitlines()[-1]}"
+        for item in done
+        for name, why in item.failures.items()
+    ]
+    table = Table(f"{counted(len(done), 'claim')}: {text}", columns, rows)
+    data = {"claims": [item.to_json() for item in done], "verdicts": counts}
+    return Document((table, *failed), data, holds=not failed)

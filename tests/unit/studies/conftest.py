@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bonafed.studies.faithful_cases import Case
+from bonafed.studies.faithful.cases import Case
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,8 @@ from bonafed.errors import InvalidValue, NoSolution
 from bonafed.mechanisms.faithful import SoftmaxRegression, minimise, random_clusters, train, vcg_payments
 from bonafed.mechanisms.faithful.agents import amplify
 from bonafed.mechanisms.faithful.reports import Watch
-from bonafed.studies import faithful_cases as cells
-from bonafed.studies.faithful_cases import Case, outcome
+from bonafed.studies.faithful import cases as cells
+from bonafed.studies.faithful.cases import Case, outcome
 
 
 def problem_of(cell):

@@ -10,11 +10,11 @@ import pytest
 
 from bonafed.errors import InvalidValue
 from bonafed.mechanisms.faithful.bounds import privacy_tradeoff
-from bonafed.studies import faithful as lab
-from bonafed.studies.faithful_cases import Case, Outcome, outcome
+from bonafed.studies.faithful import curves as lab
+from bonafed.studies.faithful.cases import Case, Outcome, outcome
+from bonafed.studies.faithful.tradeoff import STUDY as TRADEOFF
+from bonafed.studies.faithful.tradeoff import tradeoff
 from bonafed.studies.grid import Average, as_csv, run
-from bonafed.studies.tradeoff import STUDY as TRADEOFF
-from bonafed.studies.tradeoff import tradeoff
 
 
 def made_up(case):

@@ -5,13 +5,13 @@ import sys
 
 import numpy as np
 import pytest
+from bonafed.studies.registry import STUDIES
 
 from bonafed.errors import InvalidValue
 from bonafed.sections import Section
 from bonafed.shown import Document
 from bonafed.studies import grid
 from bonafed.studies.grid import Study, StudyCell, run
-from bonafed.studies.registry import STUDIES
 
 TABLES = {
     "data": {"name": "digits"},

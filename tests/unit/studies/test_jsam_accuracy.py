@@ -10,7 +10,7 @@ from bonafed.learning import datasets
 from bonafed.learning.partition import owners, partition
 from bonafed.mechanisms.jsam import noise_scale
 from bonafed.studies import grid
-from bonafed.studies import jsam_accuracy as lab
+from bonafed.studies.jsam import accuracy as lab
 
 BASE = lab.Accuracy(
     data="digits", clients=12, rounds=4, clients_per_round=3, money=(1.0,), similarity=(100.0,), seeds=1,

@@ -3,14 +3,14 @@ import io
 
 import numpy as np
 import pytest
+from bonafed.studies.registry import STUDIES
 
 from bonafed.economics import TruncatedExponential, Uniform
 from bonafed.errors import InvalidValue
 from bonafed.mechanisms.jsam.allocation import threshold_plan
-from bonafed.studies import jsam as lab
 from bonafed.studies.grid import as_csv, run
-from bonafed.studies.jsam import Population
-from bonafed.studies.registry import STUDIES
+from bonafed.studies.jsam import plans as lab
+from bonafed.studies.jsam.plans import Population
 
 SMALL = Population(clients=12, draws=6)
 ETAS = SMALL.unit * np.geomspace(0.02, 10, 13)

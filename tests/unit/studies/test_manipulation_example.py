@@ -9,7 +9,7 @@ from scipy.integrate import quad
 from scipy.stats import truncnorm
 
 from bonafed.errors import InvalidValue
-from bonafed.studies.manipulation import (
+from bonafed.studies.faithful.manipulation import (
     MEANS,
     READINGS,
     Example,
@@ -149,8 +149,8 @@ def test_the_figure_has_both_panels_and_readings():
 
 
 def test_the_study_is_the_best_factor_of_every_panel_and_reading():
+    from bonafed.studies.faithful.manipulation import STUDY
     from bonafed.studies.grid import run
-    from bonafed.studies.manipulation import STUDY
 
     rows = run(STUDY, STUDY.options(designs=50)).data["rows"]
     assert [(row["mean"], row["reading"]) for row in rows] == [(m, r) for m in MEANS for r in READINGS]

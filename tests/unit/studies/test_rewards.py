@@ -18,9 +18,9 @@ from bonafed.runs.config import from_tables
 from bonafed.runs.folder import read_rounds
 from bonafed.runs.setting import prepare
 from bonafed.runs.training import train
-from bonafed.studies import rewards as lab
 from bonafed.studies.grid import as_csv, run
-from bonafed.studies.rewards_printed import printed_scores
+from bonafed.studies.rewards import tables as lab
+from bonafed.studies.rewards.printed import printed_scores
 
 SMALL = lab.Tables(
     data=("digits",), partitions=("quantity",), methods=tuple(lab.METHODS), seed=3, clients=4, rounds=3,

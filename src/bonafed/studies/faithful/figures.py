@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import cycle
 
 import numpy as np
@@ -11,9 +12,9 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import SymmetricalLogLocator
 
 from bonafed.checks import Floats
-from bonafed.studies.faithful import Curves, break_even
+from bonafed.studies.claim import Row, number, where
+from bonafed.studies.faithful.curves import Curves, break_even
 from bonafed.studies.grid import Average
-from bonafed.studies.tradeoff import Tradeoffs
 from bonafed.style import BLUE, COLOURS, RED, STYLES, sheet
 
 _AXES = {
@@ -89,24 +90,21 @@ def payment_figure(table: Curves) -> Figure:
     return figure
 
 
-def tradeoff_figure(table: Tradeoffs) -> Figure:
+def tradeoff_figure(table: Sequence[Row]) -> Figure:
     """Figure 2: steps and bound of Proposition 11 against alpha."""
     figure = sheet(9.4, 3.8)
     steps, loss = figure.subplots(1, 2)
-    parts = (
-        ("printed", RED, table.printed_steps, table.printed_loss),
-        ("corrected", BLUE, table.steps, table.loss),
-    )
-    for name, colour, turns, bound in parts:
-        for i, eta in enumerate(table.step):
-            style = STYLES[i % len(STYLES)]
-            steps.plot(table.alpha, turns[i], style, color=colour, lw=1.6, label=f"{name}, eta2 {eta:.3g}")
-            loss.plot(
-                table.alpha, bound[i], style, color=colour, lw=1.6, label=None if i else f"{name}, all eta2"
-            )
-    steps.set(title="Steps grow with alpha", ylabel="T1 = T2")
+    etas = list(dict.fromkeys(number(row, "eta2") for row in table))
+    for name, colour, prefix in (("printed", RED, "printed_"), ("corrected", BLUE, "")):
+        for i, eta in enumerate(etas):
+            mine, style = where(table, eta2=eta), STYLES[i % len(STYLES)]
+            alpha = [number(row, "alpha") for row in mine]
+            turns, bound = ([number(row, prefix + part) for row in mine] for part in ("steps", "loss"))
+            steps.plot(alpha, turns, style, color=colour, lw=1.6, label=f"{name}, eta2 {eta:.3g}")
+            loss.plot(alpha, bound, style, color=colour, lw=1.6, label=None if i else f"{name}, all eta2")
+    steps.set(title="Steps", ylabel="T1 = T2")
     steps.set_yscale("symlog", linthresh=100)
-    loss.set(title="The bound falls with alpha", ylabel="bound on |E P - VCG|", yscale="log")
+    loss.set(title="Bound", ylabel="bound on |E P - VCG|", yscale="log")
     for panel in (steps, loss):
         panel.set(xscale="log", xlabel=_AXES["alpha"])
         panel.xaxis.set_major_formatter("{x:g}")

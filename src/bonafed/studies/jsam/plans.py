@@ -298,7 +298,7 @@ def _study(
     def show(population: Population, _: Results) -> Document:
         result = table(population)
         return report(
-            summary, result.to_rows(), drawing(f"jsam_figures.{draw}", result), notes=(note(result),)
+            summary, result.to_rows(), drawing(f"jsam.figures.{draw}", result), notes=(note(result),)
         )
 
     paper = {"prior": Uniform(0.0, 1.0), "clients": 100}

@@ -16,11 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.mechanisms.faithful.bounds import Tradeoff, privacy_tradeoff
-from bonafed.sections import Section, key
-from bonafed.shown import Document
-from bonafed.studies.grid import Results, Row, Study, drawing, increasing, report, table_of
-
-_ALPHAS = (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)  # of the default alphas
+from bonafed.studies.claim import Row
+from bonafed.studies.grid import increasing
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,29 +79,3 @@ def tradeoff(
         for corrected in (False, True)
     )
     return Tradeoffs(alpha, step, steps(printed), loss(printed), steps(right), loss(right))
-
-
-@dataclass(frozen=True)
-class Bound(Section):
-    """What the bound depends on; the defaults are those of the other figures on MNIST."""
-
-    dimension: int = key(checks.whole, 7840, help="Numbers of the model.")
-    smallest: int = key(checks.whole, 957, help="Samples of the agent that has fewest.")
-    agents: int = key(lambda name, value: checks.whole(name, value, 2), 10, help="K.")
-    regulariser: float = key(checks.positive, 0.001, help="mu.")
-
-
-def _show(bound: Bound, _: Results) -> Document:
-    tradeoffs = tradeoff(bound.dimension, bound.smallest, bound.agents, bound.regulariser)
-    rows = tradeoffs.to_rows()
-    few = [row for row in rows if any(math.isclose(float(row["alpha"] or 0), x) for x in _ALPHAS)]
-    note = "Steps grow and the bound falls with alpha; the paper's text has both reversed (erratum F-D9)."
-    overview = table_of("Steps and bound of Proposition 11", few)
-    figure = drawing("faithful_figures.tradeoff_figure", tradeoffs)
-    return report(overview.title, rows, figure, tables=overview, notes=(note,))
-
-
-STUDY = Study(
-    "Steps and error of private payments by Proposition 11 (faithful paper, figure 2)", Bound, _show,
-    example="bonafed reproduce faithful-tradeoff --plot figure2.png",
-)  # fmt: skip

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from bonafed.checks import Floats
 from bonafed.studies.grid import Average
-from bonafed.studies.jsam import CostShares, MechanismCurves, MoneyByWeight, SelectedByMoney
+from bonafed.studies.jsam.plans import CostShares, MechanismCurves, MoneyByWeight, SelectedByMoney
 from bonafed.style import BLUE, COLOURS, GREY, STYLES, sheet
 
 

@@ -26,7 +26,7 @@ from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.sections import Check, key, word
 from bonafed.shown import Document
-from bonafed.studies.faithful_cases import Case, Outcome
+from bonafed.studies.faithful.cases import Case, Outcome
 from bonafed.studies.grid import (
     Average,
     Grid,
@@ -297,7 +297,7 @@ def _study(summary: str, options: type[Agents], draw: str, example: str, paper: 
         )
         rows = table.to_rows()
         few = [{name: row[name] for name in ("curve", table.axis, *_COLUMNS)} for row in rows]
-        figure = drawing(f"faithful_figures.{draw}", table)
+        figure = drawing(f"faithful.figures.{draw}", table)
         return report(summary, rows, figure, tables=table_of(summary, few), notes=_notes(table))
 
     return Study(summary, options, show, _cells, example=f"bonafed reproduce {example}", paper=paper)

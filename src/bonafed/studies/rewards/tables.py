@@ -42,7 +42,7 @@ from bonafed.studies.grid import (
     report,
     several,
 )
-from bonafed.studies.rewards_printed import PERCENT, printed_scores
+from bonafed.studies.rewards.printed import PERCENT, printed_scores
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

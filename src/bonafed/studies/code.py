@@ -1,0 +1,122 @@
+"""A digest of the code that computes something: it changes when the code does, not when its comments do.
+
+Counted are the module that computes, every module of this package that it imports, however deep, at the top
+or inside a function, and the versions of the libraries that do the arithmetic. Modules that only draw or
+print are left out: a new colour does not make a finished cell stale.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib.util
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from importlib import metadata
+from pathlib import Path
+
+_PACKAGE = __name__.partition(".")[0]
+_LIBRARIES = ("numpy", "scipy", "torch")
+_DRAWING = ("style", "sketch", "shown", "figures", "statement_figure")  # names of modules that only show
+
+
+def code_digest(places: Iterable[str]) -> str:
+    """SHA-256, in hex, of the code of modules and all they import; a place is a module or a .py file."""
+    return _digest(tuple(sorted(set(places))))
+
+
+@lru_cache(maxsize=64)
+def _digest(places: tuple[str, ...]) -> str:
+    total = hashlib.sha256()
+    for name in sorted(_closure(places)):
+        total.update(f"{Path(name).name}:{_code_of(name)}\n".encode())
+    for library in _LIBRARIES:
+        total.update(f"{library} {_version(library)}\n".encode())
+    return total.hexdigest()
+
+
+def _version(library: str) -> str:
+    try:
+        return metadata.version(library)
+    except metadata.PackageNotFoundError:  # what needs it cannot be computed here
+        return "none"
+
+
+def _closure(places: Iterable[str]) -> set[str]:
+    found: set[str] = set()
+    waiting = list(places)
+    while waiting:
+        place = waiting.pop()
+        if place in found or place.rpartition(".")[2] in _DRAWING:
+            continue
+        found.add(place)
+        waiting += _imports(place)
+    return found
+
+
+@lru_cache(maxsize=1024)
+def _tree(place: str) -> ast.Module:
+    """The code of a module, without what only people read."""
+    tree = ast.parse(_source(place).read_bytes())
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and body:
+            first = body[0]
+            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+                node.body = body[1:]
+    return tree
+
+
+@lru_cache(maxsize=1024)
+def _code_of(place: str) -> str:
+    return hashlib.sha256(ast.dump(_tree(place)).encode()).hexdigest()
+
+
+def _source(place: str) -> Path:
+    if place.endswith(".py"):
+        return Path(place)
+    spec = importlib.util.find_spec(place)
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError(f"no module named {place!r}", name=place)
+    return Path(spec.origin)
+
+
+@lru_cache(maxsize=1024)
+def _imports(place: str) -> tuple[str, ...]:
+    """Modules of this package that a module imports."""
+    return tuple(sorted(set(_imported(_tree(place)))))
+
+
+def _imported(node: ast.AST) -> Iterator[str]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
+            for other in child.orelse:
+                yield from _imported(other)
+            continue
+        if isinstance(child, ast.Import):
+            for alias in child.names:
+                yield from _with_parents(alias.name)
+        elif isinstance(child, ast.ImportFrom) and child.module and not child.level:
+            yield from _with_parents(child.module)
+            for alias in child.names:
+                if child.module.partition(".")[0] == _PACKAGE and _is_module(
+                    f"{child.module}.{alias.name}"
+                ):
+                    yield f"{child.module}.{alias.name}"
+        yield from _imported(child)
+
+
+def _with_parents(name: str) -> Iterator[str]:
+    """The module and the packages around it, whose code runs too; none of another package's."""
+    parts = name.split(".")
+    if parts[0] == _PACKAGE:
+        for count in range(1, len(parts) + 1):
+            yield ".".join(parts[:count])
+
+
+@lru_cache(maxsize=4096)
+def _is_module(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:  # a name inside a module
+        return False

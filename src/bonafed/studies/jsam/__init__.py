@@ -1,0 +1,1 @@
+"""The claims of the paper on joint client selection and privacy compensation."""

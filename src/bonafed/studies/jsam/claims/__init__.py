@@ -1,0 +1,1 @@
+"""One file per claim; each has a CLAIM."""

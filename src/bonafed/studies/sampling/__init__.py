@@ -1,0 +1,1 @@
+"""The claims of the paper on truthful client sampling under a budget."""
