@@ -33,6 +33,7 @@ _VERDICTS = {
     "holds": "good", "holds with a correction": "fair", "contradicted": "bad", "FAILS": "bad",
     "undecided": "open", "not computed": "bad", "not claimed": "open",
 }  # fmt: skip
+GENERATOR = '<meta name="generator" content="bonafed">'  # by which a page is known
 _WIDE = 620  # pixels of a figure that would be illegible at the width of a phone
 _ADDRESS = re.compile(r"#|https://|(?![a-z][a-z0-9+.-]*:)[\w.]", re.IGNORECASE)
 _ANCHOR = re.compile(r"[A-Za-z][\w.-]*")
@@ -155,7 +156,7 @@ class Page:
             f"<li>{_link(Link(part.title, f'#{part.anchor}'))}</li>" for part in self.parts
         )
         lines = [
-            '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
+            f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n{GENERATOR}',
             f'<meta http-equiv="Content-Security-Policy" content="{_policy(style, script)}">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f'<meta name="color-scheme" content="light dark">\n<title>{text(self.title)}</title>',
