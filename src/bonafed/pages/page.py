@@ -34,6 +34,7 @@ _VERDICTS = {
     "undecided": "open", "not computed": "bad", "not claimed": "open",
 }  # fmt: skip
 GENERATOR = '<meta name="generator" content="bonafed">'  # by which a page is known
+_OUTERMOST = 2  # level of headings below the title
 _WIDE = 620  # pixels of a figure that would be illegible at the width of a phone
 _ADDRESS = re.compile(r"#|https://|(?![a-z][a-z0-9+.-]*:)[\w.]", re.IGNORECASE)
 _ANCHOR = re.compile(r"[A-Za-z][\w.-]*")
@@ -164,7 +165,7 @@ class Page:
             '<a class="skip" href="#content">Skip to the content</a>',
             f"<header>\n<h1>{text(self.title)}</h1>\n{_blocks(self.lead)}",
             f'<nav aria-label="Sections"><ul>{navigation}</ul></nav>\n</header>',
-            f'<main id="content">\n{"".join(_part(part, 2) for part in self.parts)}</main>',
+            f'<main id="content">\n{"".join(_part(part, _OUTERMOST) for part in self.parts)}</main>',
             f"<footer>{text(self.foot)}</footer>",
             *(_data(anchor, value) for anchor, value in data.items()),
             f"<script>{script}</script>" if script else "",
@@ -258,10 +259,9 @@ def _points(slider: Slider) -> Mapping[str, Any]:
 def _part(part: Part, level: int) -> str:
     inside = "".join(_part(each, level + 1) for each in part.parts)
     head = f'<h{level} id="{part.anchor}-title">{text(part.title)}</h{level}>'
-    return (
-        f'<section id="{part.anchor}" aria-labelledby="{part.anchor}-title">\n{head}\n'
-        f"{_blocks(part.blocks)}{inside}</section>\n"
-    )
+    # only the outermost are landmarks: dozens of them would lead nobody
+    named = f' aria-labelledby="{part.anchor}-title"' if level == _OUTERMOST else ""
+    return f'<section id="{part.anchor}"{named}>\n{head}\n{_blocks(part.blocks)}{inside}</section>\n'
 
 
 def _blocks(blocks: Iterable[Block]) -> str:

@@ -120,8 +120,10 @@ def _told(each: Mapping[str, Any]) -> list[tuple[str, str]]:
     told = [("I am paid", f"{each['paid']:,.4g}"), ("left after my cost", f"{each['left']:,.4g}")]
     if each["lie"] is None:
         return [*told, ("best lie", "there is nothing to lie about")]
-    effect = "gains" if each["gain"] > 0 else "would lose"
-    return [*told, ("best lie", f"to state {each['lie']:.4g} {effect} {abs(each['gain']):.2g}")]
+    best = f"to state {each['lie']:.6g}"
+    if each["gain"] > 0:
+        return [*told, ("best lie", f"{best}, which gains {each['gain']:.2g}")]
+    return [*told, ("best lie", f"none gains; the best, {best}, loses {-each['gain']:.2g}")]
 
 
 def _table(prospects: Sequence[tuple[float, Document]], name: str) -> Table:

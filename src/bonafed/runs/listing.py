@@ -70,11 +70,17 @@ def mark_test_sets(rows: Sequence[JSONObject]) -> None:
     its test samples.
     """
     tested = [row for row in rows if row["test_accuracy"] is not None or row["test_loss"] is not None]
-    letters: dict[str, str] = {}
-    for row in tested:
-        letters.setdefault(row["test_digest"], "?" if not row["test_digest"] else _letter(len(letters)))
+    letters = letters_of([row["test_digest"] for row in tested])
     for row in rows:
         row["test_set"] = letters[row["test_digest"]] if row in tested and len(letters) > 1 else None
+
+
+def letters_of(digests: Sequence[str]) -> dict[str, str]:
+    """A letter for each set of test samples by its digest; "?" for none."""
+    letters: dict[str, str] = {}
+    for digest in digests:
+        letters.setdefault(digest, "?" if not digest else _letter(len(letters)))
+    return letters
 
 
 def _letter(number: int) -> str:

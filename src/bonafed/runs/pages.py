@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from bonafed.runs.comparing import Comparison
 
 _FOOT = "Made by bonafed from what the runs recorded; the numbers are in this file as data."
+_ALT = "Accuracy and loss over the rounds and, where money was paid, over the money spent"
 _OPEN = "Not finished: nothing is owed yet"
 _LISTED = 40  # clients whose rows are seen at once
 
@@ -52,7 +53,8 @@ def runs_page(places: Sequence[Path], comparison: Mapping[str, Any] | None = Non
     parts: list[Part] = []
     if comparison is not None:
         parts.append(_side_by_side(comparison_document(comparison)))
-    parts.append(Part("Runs", "runs", (listing.table(rows), _curves(rows))))
+    table = () if comparison is not None else (listing.table(rows),)
+    parts.append(Part("Curves", "runs", (*table, _curves(rows))))
     for number, (place, row) in enumerate(zip(places, rows, strict=True), 1):
         if row["finished"]:
             summary, metrics = folders.read_json(place, folders.SUMMARY), folders.read_rounds(place)
@@ -67,7 +69,7 @@ def comparison_page(comparison: Comparison) -> Page:
     """Of a comparison that has just been made, whether or not its runs are kept."""
     document = comparison.document()
     ran = [(each.mechanism, each.result) for each in comparison.entrants if each.result is not None]
-    parts = [_side_by_side(document)]
+    parts = [_side_by_side(document), Part("Curves", "runs", (_compared(comparison),))]
     for number, (name, result) in enumerate(ran, 1):
         parts.append(_of_one(name, number, result.summary, result.metrics, result.statement))
     names = ", ".join(name for name, _ in ran)
@@ -91,12 +93,13 @@ def _of_one(
     name: str, number: int, summary: JSONObject, metrics: Sequence[JSONObject], statement: Statement
 ) -> Part:
     """One of several runs: what it came to, and what stands behind it."""
-    curve = picture(curves(summary, metrics), f"Accuracy and loss of {name} by {summary['unit']}.")
+    alt = f"Accuracy and loss of {name} by {summary.get('unit', 'round')}."
     details = (
+        Details("Curves", (picture(curves(summary, metrics), alt),)),
         Details("Setting and outcome", (overview_table(name, summary),)),
         Details("Statement", _statement_blocks(statement)),
     )
-    return Part(f"Run {name}", f"run-{number}", (_kept(statement), curve, *details))
+    return Part(f"Run {name}", f"run-{number}", (_kept(statement), *details))
 
 
 def _run_parts(
@@ -149,5 +152,21 @@ def _curves(rows: Sequence[JSONObject]) -> Block:
     from bonafed.runs import figures
 
     names = ", ".join(row["name"] for row in rows)
-    alt = f"Accuracy and loss over the rounds and, where money was paid, over the money spent: {names}."
-    return picture(figures.runs_figure([figures.curve_of(row) for row in rows]), alt)
+    return picture(figures.runs_figure([figures.curve_of(row) for row in rows]), f"{_ALT}: {names}.")
+
+
+def _compared(comparison: Comparison) -> Block:
+    """The curves of all mechanisms in one figure."""
+    from bonafed.runs import figures
+
+    ran = [each for each in comparison.entrants if each.result is not None]
+    letters = {} if comparison.judged_alike else listing.letters_of([each.test_digest for each in ran])
+    drawn = [
+        figures.recorded_curve(
+            each.mechanism, each.result.summary, each.result.metrics, "", letters.get(each.test_digest)
+        )
+        for each in ran
+        if each.result is not None
+    ]
+    names = ", ".join(each.mechanism for each in ran)
+    return picture(figures.runs_figure(drawn), f"{_ALT}: {names}.")
