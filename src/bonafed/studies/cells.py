@@ -15,6 +15,7 @@ import json
 import multiprocessing
 import os
 import re
+import signal
 import sys
 import time
 import traceback
@@ -145,7 +146,8 @@ def _side_by_side(cells: Sequence[tuple[Path, Cell]], cores: int, clock: _Clock)
     """A process for each, `cores` at a time; a server that has imported the libraries forks them."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__, "bonafed.studies.warm"])
-    waiting, running = list(reversed(cells)), dict[Any, tuple[Path, Cell, ForkServerProcess, Connection]]()
+    waiting = list(reversed(cells))
+    running: dict[Any, tuple[Path, Cell, ForkServerProcess, Connection]] = {}
     try:
         while waiting or running:
             while waiting and len(running) < cores:
@@ -186,6 +188,9 @@ def _reference(cell: Cell) -> JSONObject:
 
 
 def _in_process(reference: JSONObject, place: Path, pipe: Connection) -> None:
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # Ctrl-C reaches everybody; who waits ends them
     module = own_module(Path(reference["file"])) if reference["file"].endswith(".py") else None
     found = module or importlib.import_module(reference["module"])
     compute: Compute = getattr(found, reference["function"])
