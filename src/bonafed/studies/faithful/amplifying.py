@@ -21,14 +21,15 @@ from bonafed.studies.faithful.manipulation import (
 )
 
 ABOUT = (
-    "Two agents fit a line to 50 and 400 samples; the paper's N(mean, 2) may give the variance or the standard "
-    "deviation, so both readings are computed. Losses are exact given the drawn x, which alone are "
-    "simulated: the expected loss on fresh samples, as the training loss always falls in gamma (F-E14).\n\n"
-    "The paper states no constants of its bound. Ours are those of the example: strong convexity of the "
-    "expected risk, which is all that the proof uses (a single sample's loss has none), the largest gradient "
-    "and the range of the loss over the bounded data, at lines that are best for some mix of the agents. "
-    "Columns: printed_bound is (16) with these; bound has Hoeffding's range and the range of the loss where "
-    "the proof needs them (F-E12, F-E15). Both have the least possible loss added, so they bound the loss."
+    "Two agents fit a line to 50 and 400 samples; the paper's N(mean, 2) may give the variance or the "
+    "standard deviation, so both readings are computed. Losses are exact given the drawn x, which alone "
+    "are simulated: the expected loss on fresh samples, as the training loss always falls in gamma "
+    "(F-E14).\n\nThe paper states no constants of its bound. Ours are those of the example: strong "
+    "convexity of the expected risk, which is all that the proof uses (a single sample's loss has none), "
+    "the largest gradient and the range of the loss over the bounded data, at lines that are best for some "
+    "mix of the agents. Columns: printed_bound is (16) with these; bound has Hoeffding's range and the "
+    "range of the loss where the proof needs them (F-E12, F-E15). Both have the least possible loss added, "
+    "so they bound the loss."
 )
 
 

@@ -23,6 +23,7 @@ from typing import Any, Literal
 import numpy as np
 
 from bonafed import checks
+from bonafed.checks import Floats
 from bonafed.sections import Check, key, one_of, word
 from bonafed.studies.cells import Cell
 from bonafed.studies.claim import Results, Row, Settings, number, over_seeds, where
@@ -225,30 +226,41 @@ def table(
 ) -> Callable[[Any, Results], list[Row]]:
     """The table of a claim: of every curve and point these quantities.
 
-    With `less` also how far each is above that of other curves at the same point, and with `since_first`
-    above that of the same curve at the first point, seed by seed.
+    With `less` also how far each is above that of other curves at the same point (given by the beginning
+    of their names; of several, the last), and with `since_first` above that of the same curve at the
+    first point, seed by seed.
     """
 
     def rows(settings: Any, results: Results) -> list[Row]:
         found = measured(settings, {case: Outcome(**result) for case, result in results.items()})
+        others = {slug(other): _named(found, other) for other in less}
         lines: Lines = settings.lines
         listed: list[Row] = []
         for curve, points in found.items():
             for j, x in enumerate(lines.at):
                 row: Row = {"curve": curve, lines.axis: x}
                 for column in columns:
-                    mine = np.array([seed[column] for seed in points[j]])
-                    row |= over_seeds(column, mine.tolist())
-                    for other in less:
-                        theirs = [seed[column] for seed in found[other][j]]
-                        row |= over_seeds(f"{column}_less_{slug(other)}", (mine - theirs).tolist())
+                    named = {column: _seeds(points, column)}
+                    for other, of in others.items():
+                        named[f"{column}_less_{other}"] = named[column] - _seeds(found[of], column)
                     if since_first:
-                        first = [seed[column] for seed in points[0]]
-                        row |= over_seeds(f"{column}_since_first", (mine - first).tolist())
+                        named |= {f"{name}_since_first": each - each[0] for name, each in named.items()}
+                    for name, each in named.items():
+                        row |= over_seeds(name, each[j].tolist())
                 listed.append(row)
         return listed
 
     return rows
+
+
+def _seeds(points: Sequence[Sequence[Mapping[str, float]]], column: str) -> Floats:
+    """(m, seeds) one quantity of one curve."""
+    return np.array([[seed[column] for seed in point] for point in points])
+
+
+def _named(found: Iterable[str], beginning: str) -> str:
+    matching = [name for name in found if name.startswith(beginning)]
+    return beginning if beginning in matching else matching[-1]
 
 
 def slug(curve: str) -> str:
@@ -260,9 +272,7 @@ def slug(curve: str) -> str:
     return curve.split()[0].lower()
 
 
-def measured(
-    settings: Any, outcomes: Mapping[Case, Outcome]
-) -> dict[str, list[list[dict[str, float]]]]:
+def measured(settings: Any, outcomes: Mapping[Case, Outcome]) -> dict[str, list[list[dict[str, float]]]]:
     """By curve, point and seed, what is measured; under a control, of another scheme or point."""
     lines: Lines = settings.lines
     cases = lines.cases(settings.seeds)

@@ -65,6 +65,23 @@ def accuracy_figure(rows: Sequence[Row]) -> Figure:
     return figure
 
 
+def profit_figure(rows: Sequence[Row]) -> Figure:
+    """How far FFL is above local learning: in accuracy, and in expected loss with payment."""
+    figure = sheet(9, 3.8)
+    mine = curve(rows, FFL)
+    x = [number(row, "delta") for row in mine]
+    for panel, column, scale, label in zip(
+        figure.subplots(1, 2), ("accuracy_less_local", "test_overall_less_local"), (100, 1),
+        ("accuracy of FFL less local's, points", "overall loss of FFL less local's, nats"),
+        strict=True,
+    ):  # fmt: skip
+        y, error = ([scale * number(row, part) for row in mine] for part in (column, f"{column}_se"))
+        panel.errorbar(x, y, error, color=BLUE, marker="o", ms=4, lw=1.5, capsize=2)
+        panel.axhline(0, color="black", lw=0.8)
+        panel.set(xlabel=_AXES["delta"], ylabel=label)
+    return figure
+
+
 def error_figure(rows: Sequence[Row]) -> Figure:
     """Figure 5: how far payments are from exact ones, and how much that differs between agents."""
     figure = sheet(9, 4.2)
@@ -109,7 +126,10 @@ def manipulation_figure(rows: Sequence[Row]) -> Figure:
     figure = sheet(9, 3.8)
     readings = list(dict.fromkeys(str(row["reading"]) for row in rows))
     for panel, part, label in zip(
-        figure.subplots(1, 2), ("loss", "bound"), ("expected loss", "bound on it (Proposition 3)"), strict=True
+        figure.subplots(1, 2),
+        ("loss", "bound"),
+        ("expected loss", "bound on it (Proposition 3)"),
+        strict=True,
     ):
         for reading, colour, style in zip(readings, (BLUE, RED), STYLES, strict=False):
             mine = where(rows, reading=reading)
@@ -122,7 +142,9 @@ def manipulation_figure(rows: Sequence[Row]) -> Figure:
             panel.axhline(alone[0], color=colour, ls=":", lw=1)
         panel.axvline(1, color=GREY, lw=0.8)
         panel.set(
-            xscale="log", xlabel="gamma, factor on agent 1's gradient", ylabel=f"agent 1's {label}, squared units"
+            xscale="log",
+            xlabel="gamma, factor on agent 1's gradient",
+            ylabel=f"agent 1's {label}, squared units",
         )
         panel.xaxis.set_major_formatter("{x:g}")
     lines, labels = figure.axes[0].get_legend_handles_labels()
@@ -136,7 +158,9 @@ def confidence_figure(rows: Sequence[Row]) -> Figure:
     """Figure 1c: the loss and its bound against delta."""
     figure = sheet(6, 4)
     panel = figure.subplots()
-    for reading, colour in zip(dict.fromkeys(str(row["reading"]) for row in rows), (BLUE, RED), strict=False):
+    for reading, colour in zip(
+        dict.fromkeys(str(row["reading"]) for row in rows), (BLUE, RED), strict=False
+    ):
         mine = where(rows, reading=reading)
         x = [number(row, "delta") for row in mine]
         for part, style in (("bound", "-"), ("loss", "--")):

@@ -31,8 +31,8 @@ and what it needs the example has, since x and kappa are bounded:
 
     mu       of the expected risk alone, (68): twice the least eigenvalue of M
     L_ell    (7), at any line that is best for some mix of the agents: these have the true slope and an
-             intercept between the agents' own, so |y - a - b x| <= 3 + |m|, m the mean of agent 1's truncated
-             kappa, and |gradient| <= 2 sqrt(2) (3 + |m|)
+             intercept between the agents' own, so |y - a - b x| <= 3 + |m|, m the mean of agent 1's
+             truncated kappa, and |gradient| <= 2 sqrt(2) (3 + |m|)
     range    of the loss at such a line, at most (3 + |m|)^2
 
 `printed_bound` is (16) with these. `bound` is what the proof gives for them: Hoeffding's inequality takes
@@ -232,7 +232,8 @@ def bound(example: Example, factors: ArrayLike, of: Constants) -> Floats:
 
 
 def best_factor_of_bound(example: Example, of: Constants) -> float:
-    """The gamma of the least bound: in u = 1/D it is a parabola (F-E13); infinity if that falls to u = 0."""
+    """The gamma of the least bound, a parabola in u = 1/D (F-E13); infinity if that is least at u = 0."""
+    ""
     (n_1, n_2), p = example.counts, example.weight
     towards = of.noise * (1 - p) / n_1 - of.distance * example.distance / 2
     u = towards / (of.noise * (1 - p) ** 2 * (1 / n_1 + 1 / n_2))

@@ -39,8 +39,8 @@ CLAIM = Claim(
     identifier="faithful-fig1a",
     paper="faithful",
     place="figure 1a, text after proposition 3",
-    says="Where the agents' data are alike (mean 0.1), the gammas that minimise agent 1's loss and its bound "
-    "are both slightly larger than 1.",
+    says="Where the agents' data are alike (mean 0.1), the gammas that minimise agent 1's loss and its "
+    "bound are both slightly larger than 1.",
     presets={"smoke": Draws(designs=200, points=13), "quick": Draws(), "paper": Draws()},
     rows=rows,
     judge=judge,

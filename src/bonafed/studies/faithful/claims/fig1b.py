@@ -40,9 +40,7 @@ def judge(table: Sequence[Row]) -> list[Check]:
         better = Estimate(gain, max(joins.error, number(alone, "loss_se")), joins.seeds)
         for corrected in (False, True):
             found.append(
-                at_least(
-                    f"loss at gamma 1 less that alone, {reading}", better, 0.0, corrected=corrected
-                )
+                at_least(f"loss at gamma 1 less that alone, {reading}", better, 0.0, corrected=corrected)
             )  # Remark 1: an agent that is not typical prefers not to take part
         found += [
             at_most(f"loss alone above that of the best finite gamma, {reading}", Estimate(passed), 0.0),
@@ -68,8 +66,8 @@ CLAIM = Claim(
     identifier="faithful-fig1b",
     paper="faithful",
     place="figure 1b, text after proposition 3, remark 1",
-    says="Where the agents' data are far apart (mean 2), agent 1 prefers an infinitely large gamma, that is "
-    "to learn alone.",
+    says="Where the agents' data are far apart (mean 2), agent 1 prefers an infinitely large gamma, that "
+    "is to learn alone.",
     presets={
         "smoke": Draws(mean=2.0, designs=200, points=25),
         "quick": Draws(mean=2.0),
@@ -81,8 +79,8 @@ CLAIM = Claim(
     control={"mean": 0.1},
     erratum="F-E14",
     about=ABOUT
-    + "\n\nWith u = 1/gamma, the noise falls in proportion to u at first and the bias rises by order u^2 only: "
-    "some finite gamma is always better than learning alone. It is large, and what it gains over learning "
-    "alone is small; as corrected, the best gamma is at least 30 and gains at most a twentieth of what "
-    "leaving the federation does. What the bound says is the claim faithful-minimisers.",
+    + "\n\nWith u = 1/gamma, the noise falls in proportion to u at first and the bias rises by order u^2 "
+    "only: some finite gamma is always better than learning alone. It is large, and what it gains over "
+    "learning alone is small; as corrected, the best gamma is at least 30 and gains at most a twentieth of "
+    "what leaving the federation does. What the bound says is the claim faithful-minimisers.",
 )

@@ -79,8 +79,8 @@ CLAIM = Claim(
     identifier="faithful-fig1c",
     paper="faithful",
     place="figure 1c, text after proposition 3",
-    says="delta has a small impact on the bound, being under a logarithm, and at 0.01 the bound is reasonably "
-    "tight.",
+    says="delta has a small impact on the bound, being under a logarithm, and at 0.01 the bound is "
+    "reasonably tight.",
     presets={
         "smoke": Confidence(designs=200, points=5),
         "quick": Confidence(points=41),
@@ -91,6 +91,7 @@ CLAIM = Claim(
     draw=draw,
     control={"logarithm": False},
     about=ABOUT
-    + "\n\nSmall is read as less than twofold for a tenfold smaller delta, reasonably tight as at most ten times "
-    "the loss; of the excess over the least possible loss, which is 0.01, the bound is some hundreds.",
+    + "\n\nSmall is read as less than twofold for a tenfold smaller delta, reasonably tight as at most ten "
+    "times the loss; of the excess over the least possible loss, which is 0.01, the bound is some hundreds."
+    "",
 )
