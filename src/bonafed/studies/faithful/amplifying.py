@@ -67,7 +67,8 @@ def rows(draws: Draws, _: Results) -> list[Row]:
         listed += [
             {
                 "reading": reading, "gamma": gamma if math.isfinite(gamma) else None,
-                "loss": float(curve.loss[i]), "loss_se": float(curve.excess_error[i]), "seeds": draws.designs,
+                "loss": float(curve.loss[i]), "loss_se": float(curve.excess_error[i]),
+                "seeds": draws.designs,
                 "printed_bound": float(printed[i]), "bound": float(right[i]), **facts,
             }
             for i, gamma in enumerate(gammas)

@@ -16,6 +16,7 @@ compared seed by seed: a difference has the standard error of the differences.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -26,7 +27,7 @@ from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.sections import Check, key, one_of, word
 from bonafed.studies.cells import Cell
-from bonafed.studies.claim import Results, Row, Settings, number, over_seeds, where
+from bonafed.studies.claim import Estimate, Results, Row, Settings, number, over_seeds, where
 from bonafed.studies.faithful.cases import Case, Outcome, compute
 from bonafed.studies.tables import rising, several
 
@@ -321,6 +322,15 @@ def names(rows: Sequence[Row], beginning: str = "") -> list[str]:
 def axis_of(rows: Sequence[Row]) -> str:
     """What varies."""
     return list(rows[0])[1]
+
+
+def over(above: Estimate, below: Estimate) -> Estimate:
+    """A ratio of two means of different cases; infinite where there is nothing to divide by."""
+    if not above.value or not below.value:
+        return Estimate(0.0 if below.value else math.inf, 0.0, above.seeds)
+    ratio = above.value / below.value
+    relative = above.error / abs(above.value) + below.error / abs(below.value)
+    return Estimate(ratio, abs(ratio) * relative, above.seeds)
 
 
 def break_even(rows: Sequence[Row], joining: str = FFL, alone: str = LOCAL) -> float | None:

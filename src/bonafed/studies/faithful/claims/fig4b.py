@@ -17,7 +17,9 @@ def judge(rows: Sequence[Row]) -> list[Check]:
     """Local learning gains by heterogeneity, and is behind FFL where there is none."""
     local = curve(rows, LOCAL)
     return [
-        at_most("accuracy of local learning less FFL's, least Delta", estimate(local[0], "accuracy_less_ffl"), 0.0),
+        at_most(
+            "local learning's accuracy less FFL's, least Delta", estimate(local[0], "accuracy_less_ffl"), 0.0
+        ),
         at_least(
             "change of local learning's accuracy from the least Delta to the largest",
             estimate(local[-1], "accuracy_since_first"), 0.0,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from bonafed.studies.claim import Check, Claim, Row, at_most, estimate
@@ -31,7 +32,7 @@ def judge(rows: Sequence[Row]) -> list[Check]:
                 found.append(at_most(words, change, 0.0, corrected=True))
     for name in all_names:
         points = curve(rows, name)
-        for before, after in zip(points, points[1:], strict=False):
+        for before, after in pairwise(points):
             step = estimate(after, "error_since_first").value - estimate(before, "error_since_first").value
             error = estimate(after, "error_since_first")._replace(value=step)
             words = f"change of the mean from alpha {before['alpha']:g} to {after['alpha']:g}, {name}"

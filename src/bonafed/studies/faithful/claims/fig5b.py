@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from bonafed.studies.claim import Check, Claim, Estimate, Row, at_most, estimate, number
-from bonafed.studies.faithful.curves import cells, curve, table
+from bonafed.studies.faithful.curves import cells, curve, over, table
 from bonafed.studies.faithful.presets import BY_CLUSTERS, SETTING
 
 if TYPE_CHECKING:
@@ -19,17 +20,14 @@ def judge(rows: Sequence[Row]) -> list[Check]:
     """More clusters, less error; from four on, less than half of that of two."""
     points = curve(rows, "no noise")
     found = []
-    for before, after in zip(points, points[1:], strict=False):
+    for before, after in pairwise(points):
         later, sooner = (estimate(row, "error_since_first") for row in (after, before))
         change = Estimate(later.value - sooner.value, max(later.error, sooner.error), later.seeds)
         words = f"change of the error from L = {before['clusters']:.0f} to {after['clusters']:.0f}"
         found.append(at_most(words, change, 0.0))
-    first = number(points[0], "error")
     for row in points:
         if number(row, "clusters") >= 4:
-            share = Estimate(
-                number(row, "error") / first, number(row, "error_se") / first, int(number(row, "seeds"))
-            )
+            share = over(estimate(row, "error"), estimate(points[0], "error"))
             found.append(at_most(f"error at L = {row['clusters']:.0f} over that at 2", share, _SMALL))
     return found
 

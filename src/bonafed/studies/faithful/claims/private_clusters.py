@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from bonafed.studies.claim import Check, Claim, Estimate, Row, at_most, number
-from bonafed.studies.faithful.curves import PRIVATE, cells, curve, names, table
+from bonafed.studies.claim import Check, Claim, Row, at_most, estimate, number
+from bonafed.studies.faithful.curves import PRIVATE, cells, curve, names, over, table
 from bonafed.studies.faithful.presets import BY_CLUSTERS, NOISE, SETTING
 
 if TYPE_CHECKING:
@@ -22,9 +22,7 @@ def judge(rows: Sequence[Row]) -> list[Check]:
         first, *rest = curve(rows, name)
         for row in rest:
             if number(row, "clusters") >= 4:
-                ratio = number(row, "error") / number(first, "error")
-                parts = (number(each, "error_se") / number(each, "error") for each in (row, first))
-                share = Estimate(ratio, abs(ratio) * sum(parts), int(number(row, "seeds")))
+                share = over(estimate(row, "error"), estimate(first, "error"))
                 what = f"error at L = {row['clusters']:.0f} over that at 2, {name}"
                 found.append(at_most(what, share, _SMALL))
     return found

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from bonafed.studies.claim import Check, Claim, Estimate, Row, at_most, number
-from bonafed.studies.faithful.curves import cells, curve, names, table
+from bonafed.studies.claim import Check, Claim, Row, at_most, estimate
+from bonafed.studies.faithful.curves import cells, curve, names, over, table
 from bonafed.studies.faithful.presets import BY_PRIVACY, SETTING
 
 if TYPE_CHECKING:
@@ -21,11 +21,9 @@ def judge(rows: Sequence[Row]) -> list[Check]:
         least = curve(rows, few)[0]
         for name in more:
             row = curve(rows, name)[0]
-            ratio = number(least, "error") / number(row, "error")
-            parts = (number(each, "error_se") / number(each, "error") for each in (row, least))
-            error = abs(ratio) * sum(parts)
+            ratio = over(estimate(least, "error"), estimate(row, "error"))
             what = f"error of {few} over that of {name}, alpha {row['alpha']:g}"
-            found.append(at_most(what, Estimate(ratio, error, int(number(row, "seeds"))), 1.0))
+            found.append(at_most(what, ratio, 1.0))
     return found
 
 
