@@ -23,6 +23,7 @@ _AXES = {
     "clusters": "L, clusters",
 }
 _MARKS = ("o", "s", "^", "D", "v", "P")
+_PLAIN = tuple(zip(COLOURS, _MARKS, strict=True))
 
 
 def loss_figure(rows: Sequence[Row]) -> Figure:
@@ -192,6 +193,65 @@ def minimisers_figure(rows: Sequence[Row]) -> Figure:
     panel.xaxis.set_major_formatter("{x:g}")
     panel.axvline(1, color=GREY, lw=0.8)
     figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=8)
+    return figure
+
+
+def joining_figure(rows: Sequence[Row]) -> Figure:
+    """Remark 1: what joining does to an agent's risk bound."""
+    figure = sheet(6.4, 4.2)
+    panel = figure.subplots()
+    for unlike, look in zip(dict.fromkeys(row["unlike"] for row in rows), _PLAIN, strict=False):
+        mine = where(rows, unlike=unlike)
+        x, y = ([number(row, name) for row in mine] for name in ("samples", "gained_by_joining"))
+        panel.plot(x, y, color=look[0], marker=look[1], ms=5, label=f"Delta {unlike:g}")
+    panel.axhline(0, color="black", lw=0.8)
+    panel.set(xscale="log", xlabel="samples of the agent", ylabel="risk bound alone less joining's, nats")
+    panel.set_yscale("symlog", linthresh=0.1)
+    panel.legend(frameon=False, title="how unlike the others", fontsize=9)
+    return figure
+
+
+def crowd_figure(rows: Sequence[Row]) -> Figure:
+    """(19) against the number of agents."""
+    figure = sheet(6.4, 4.2)
+    panel = figure.subplots()
+    labels = {"noise_term": "first term: agents alike", "advantage": "both terms: agents by their class"}
+    for (column, label), look in zip(labels.items(), _PLAIN, strict=False):
+        x, y = ([number(row, name) for row in rows] for name in ("agents", column))
+        panel.plot(x, y, color=look[0], marker=look[1], ms=5, label=label)
+    panel.axhline(0, color="black", lw=0.8)
+    panel.set(xscale="log", xlabel="K, agents", ylabel="risk bound alone less together, nats")
+    panel.xaxis.set_major_formatter("{x:g}")
+    panel.legend(frameon=False, fontsize=9)
+    return figure
+
+
+def gain_figure(rows: Sequence[Row]) -> Figure:
+    """Remark 2: what an agent gains by amplifying, without payments and with them."""
+    figure = sheet(6.8, 4.4)
+    panel, looks = figure.subplots(), _looks(rows)
+    for name, look in looks.items():
+        _line(panel, rows, name, "gain_plain", look)
+        _line(panel, rows, name, "gain_paid", look, "--")
+    panel.set(xlabel=_AXES["delta"], ylabel="agent 3's gain by lying, nats")
+    _symlog(panel, linear=0.1)
+    _legend(figure, looks, payments=True)
+    return figure
+
+
+def guidelines_figure(rows: Sequence[Row]) -> Figure:
+    """Steps and bound along the three ways after Proposition 11."""
+    figure = sheet(10, 6)
+    ways = list(dict.fromkeys(str(row["way"]) for row in rows))
+    for column, line in zip(("steps", "bound"), figure.subplots(2, 3), strict=True):
+        for panel, way in zip(line, ways, strict=True):
+            mine = where(rows, way=way)
+            x, y = ([number(row, name) for row in mine] for name in ("alpha", column))
+            panel.plot(x, y, color=BLUE, marker="o", ms=3)
+            panel.set(xscale="log", xlabel=_AXES["alpha"], title=way)
+            panel.set_ylabel("T1 = T2" if column == "steps" else "bound on |E P - VCG|, nats")
+            if column == "bound":
+                panel.set_yscale("log")
     return figure
 
 

@@ -18,7 +18,7 @@ def judge(rows: Sequence[Row]) -> list[Check]:
     local = curve(rows, LOCAL)
     return [
         at_most(
-            "local learning's accuracy less FFL's, least Delta", estimate(local[0], "accuracy_less_ffl"), 0.0
+            "local learning's accuracy less FFL's, iid", estimate(local[0], "accuracy_less_ffl"), 0.0
         ),
         at_least(
             "change of local learning's accuracy from the least Delta to the largest",
