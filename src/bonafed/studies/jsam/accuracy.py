@@ -1,4 +1,4 @@
-"""Test accuracy against money for JSAM and its baselines, trained (paper VI-C, figure 6, tables II and III).
+"""Test accuracy against money for JSAM and its baselines, trained (VI-C, figure 6, tables II and III).
 
 A cell is a run: a mechanism, a sum of money, a data similarity s and a seed. The seed fixes the partition,
 the clients' costs, the schedule's coins and the noise, so that the mechanisms of one seed face the same
@@ -189,10 +189,8 @@ def rows(settings: Accuracy, results: Results) -> list[Row]:
 
 def _turned(results: Results) -> dict[Place, JSONObject]:
     places = {"JSAM": "USBM", "USBM": "JSAM", "FSBM-50": "BBM", "BBM": "FSBM-50"}
-    moved = {
-        place: place._replace(mechanism=places.get(place.mechanism, place.mechanism)) for place in results
-    }
-    return {place: results[moved[place]] for place in results if moved[place] in results}
+    names = {place: places.get(place.mechanism, place.mechanism) for place in results}
+    return {place: results[place._replace(mechanism=name)] for place, name in names.items()}
 
 
 def _row(places: Sequence[Place], results: Mapping[Place, JSONObject]) -> Row:

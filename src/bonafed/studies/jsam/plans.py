@@ -66,7 +66,7 @@ class Population(Section):
         return virtual_costs_of(self.costs(), self.prior)
 
     def known(self) -> Floats:
-        """(draws, clients) costs in the place of virtual ones (JSAM-CI), lifted to the floor of payments."""
+        """(draws, clients) costs in the place of virtual ones (JSAM-CI), lifted as payments have it."""
         return np.maximum(self.costs(), lowest_cost(self.prior))
 
     def losses(self) -> Floats:

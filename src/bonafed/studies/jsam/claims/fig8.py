@@ -119,13 +119,13 @@ CLAIM = Claim(
     identifier="jsam-fig8",
     paper="jsam",
     place="figure 8, observation 6",
-    says="JSAM and JSAM-CI exhibit a concave increase in the number of selected clients as the monetary cost "
-    "rises, from 27 at cost 1.32 to 41 at cost 3.45, whereas the other mechanisms keep a constant number.",
+    says="JSAM and JSAM-CI exhibit a concave increase in the number of selected clients as the monetary "
+    "cost rises, from 27 at cost 1.32 to 41 at cost 3.45; the other mechanisms keep a constant number.",
     presets={
         "smoke": Reached(clients=30, draws=10),
         "quick": Reached(),
         "paper": Reached(),
-    },  # fmt: skip
+    },
     rows=rows,
     judge=judge,
     draw=draw,

@@ -56,13 +56,13 @@ CLAIM = Claim(
     identifier="jsam-least-sensitive",
     paper="jsam",
     place="abstract, after theorem 4",
-    says="Clients with minimal privacy sensitivity may incur the highest monetary cost, as they are selected "
-    "most often and sell most.",
+    says="Clients with minimal privacy sensitivity may incur the highest monetary cost, as they are "
+    "selected most often and sell most.",
     presets={
         "smoke": Population(clients=12, draws=8),
         "quick": Population(),
         "paper": Population(),
-    },  # fmt: skip
+    },
     rows=rows,
     judge=judge,
     draw=draw,

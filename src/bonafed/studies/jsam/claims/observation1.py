@@ -1,4 +1,4 @@
-"""Observation 1, abstract, conclusion: JSAM is ahead while money is scarce, and meets USBM where it is not."""
+"""Observation 1: JSAM is ahead while money is scarce, and meets USBM where it is not."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ CLAIM = Claim(
     identifier="jsam-observation1",
     paper="jsam",
     place="observation 1, abstract, conclusion",
-    says="JSAM and JSAM-CI are more accurate than all baselines at low to moderate cost, by up to 8 % (15 % "
-    "over unbiased selection), and JSAM converges with USBM as cost increases.",
+    says="JSAM and JSAM-CI are more accurate than all baselines at low to moderate cost, by up to 8 % "
+    "(15 % over unbiased selection), and JSAM converges with USBM as cost increases.",
     presets={"smoke": _both(SMOKE), "quick": _both(QUICK), "paper": _both(PAPER)},
     cells=cells,
     rows=rows,

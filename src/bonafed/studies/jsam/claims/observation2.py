@@ -37,8 +37,8 @@ CLAIM = Claim(
     identifier="jsam-observation2",
     paper="jsam",
     place="observation 2",
-    says="FSBM-50 and FSBM-75 are more accurate than USBM at low and moderate cost, by up to 12 %; at higher "
-    "cost FSBM improves with the number of clients that take part.",
+    says="FSBM-50 and FSBM-75 are more accurate than USBM at low and moderate cost, by up to 12 %; at "
+    "higher cost FSBM improves with the number of clients that take part.",
     presets={"smoke": _both(SMOKE), "quick": _both(QUICK), "paper": _both(PAPER)},
     cells=cells,
     rows=rows,

@@ -26,8 +26,8 @@ CLAIM = Claim(
     identifier="jsam-observation3",
     paper="jsam",
     place="observation 3",
-    says="BBM generally underperforms compared to other mechanisms, as it does not account for the clients' "
-    "privacy sensitivities.",
+    says="BBM generally underperforms compared to other mechanisms, as it does not account for the "
+    "clients' privacy sensitivities.",
     presets={"smoke": SMOKE, "quick": QUICK, "paper": PAPER},
     cells=cells,
     rows=rows,

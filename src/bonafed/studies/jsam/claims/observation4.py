@@ -32,8 +32,8 @@ CLAIM = Claim(
     identifier="jsam-observation4",
     paper="jsam",
     place="observation 4",
-    says="JSAM occasionally outperforms JSAM-CI although the latter knows all costs, by the randomness of the "
-    "noise; where data are unlike and noise is large, performance varies more.",
+    says="JSAM occasionally outperforms JSAM-CI although the latter knows all costs, by the randomness of "
+    "the noise; where data are unlike and noise is large, performance varies more.",
     presets={"smoke": SMOKE, "quick": QUICK, "paper": PAPER},
     cells=cells,
     rows=rows,
