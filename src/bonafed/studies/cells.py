@@ -15,6 +15,7 @@ import json
 import multiprocessing
 import os
 import re
+import signal
 import sys
 import time
 import traceback
@@ -189,6 +190,9 @@ def _reference(cell: Cell) -> JSONObject:
 
 
 def _in_process(reference: JSONObject, place: Path, pipe: Connection) -> None:
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # Ctrl-C reaches everybody; who waits ends them
     module = own_module(Path(reference["file"])) if reference["file"].endswith(".py") else None
     found = module or importlib.import_module(reference["module"])
     compute: Compute = getattr(found, reference["function"])
