@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -22,16 +21,18 @@ import numpy as np
 
 from bonafed import checks
 from bonafed.mechanisms.jsam.schemes import LARGEST_LOSSES, WITH_MEMBERS, Scheme
-from bonafed.sections import flag, key, one_of, word
+from bonafed.sections import key, one_of, word
 from bonafed.shown import JSONObject
-from bonafed.studies.cells import Cell, run_cell, train_module
+from bonafed.studies.cells import Cell, run_cell
 from bonafed.studies.claim import Results, Row, Settings, number, over_seeds, where
+from bonafed.studies.jsam.training import train_from_drawn_weights
 from bonafed.studies.tables import several
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Sums = Literal["small", "large", "both"]
+Read = Literal["as they are", "exchanged", "one for all"]
 Name = Literal["JSAM", "JSAM-CI", "USBM", "FSBM-50", "FSBM-75", "BBM"]
 SCHEMES: Mapping[
     str, tuple[Scheme, float]
@@ -51,7 +52,6 @@ LARGE_SUMS: Mapping[str, float] = {
 }  # fmt: skip
 _ALL = 1_000_000  # a batch holds all records of a client
 _DECIMALS = 9  # money is hardly rounded, so that all of it is spent
-_SPREAD = 0.05  # of the first weights of softmax regression
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,9 @@ class Accuracy(Settings):
     clip: float = key(checks.positive, 1.0, help="C, largest norm of one record's gradient.")
     delta: float = key(checks.positive, 1e-5, help="Of differential privacy.")
     noise_scale: float = key(checks.positive, 9.0, help="Q; observation 6 implies 8 to 10.")
-    turned: bool = key(flag, False, help="Control: JSAM and USBM, FSBM and BBM change places.")
+    read: str = key(
+        one_of(Read), "as they are", help='Controls: "exchanged" mechanisms; "one for all": USBM\'s runs.'
+    )
 
 
 # Section VI-A; the learning rate is not printed
@@ -158,39 +160,28 @@ def tables(settings: Accuracy, place: Place) -> JSONObject:
     }
 
 
-def train_from_drawn_weights(arguments: JSONObject, folder: Path) -> JSONObject:
-    """A run of softmax regression whose first weights are drawn, not 0: with weights of 0 all clients have
-    the same loss, by which BBM chooses."""
-    import torch
-
-    from bonafed.learning import datasets, models
-
-    told = arguments["tables"]
-    data = datasets.load(told["data"]["name"])
-    module = models.build("softmax", data.features.shape[1:], data.classes, told["run"]["seed"])
-    rng = torch.Generator().manual_seed(told["run"]["seed"])
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.normal_(0.0, _SPREAD, generator=rng)
-    return train_module(arguments, folder, module)
-
-
 # The table of all claims that train
 
 
 def rows(settings: Accuracy, results: Results) -> list[Row]:
     """Accuracy and differences to the other mechanisms of the same seed, by s, money and mechanism."""
-    found = _turned(results) if settings.turned else dict(results)
+    found = _read(results, settings.read)
     groups: dict[tuple[float, float, str], list[Place]] = {}
     for place in found:
         groups.setdefault((place.similarity, place.money, place.mechanism), []).append(place)
     return [_row(places, found) for places in groups.values()]
 
 
-def _turned(results: Results) -> dict[Place, JSONObject]:
-    places = {"JSAM": "USBM", "USBM": "JSAM", "FSBM-50": "BBM", "BBM": "FSBM-50"}
-    names = {place: places.get(place.mechanism, place.mechanism) for place in results}
-    return {place: results[place._replace(mechanism=name)] for place, name in names.items()}
+def _read(results: Results, how: str) -> dict[Place, JSONObject]:
+    """Every mechanism's runs; in a control, some mechanism's under another's name."""
+    exchanged = {"JSAM": "USBM", "USBM": "JSAM", "JSAM-CI": "BBM", "BBM": "JSAM-CI"}
+    names = {
+        "as they are": {}, "exchanged": exchanged, "one for all": dict.fromkeys(SCHEMES, "USBM"),
+    }[how]  # fmt: skip
+    return {
+        place: results[place._replace(mechanism=names.get(place.mechanism, place.mechanism))]
+        for place in results
+    }
 
 
 def _row(places: Sequence[Place], results: Mapping[Place, JSONObject]) -> Row:

@@ -148,3 +148,32 @@ def bars(table: Sequence[Row], label: str, value: str, xlabel: str, printed: str
     axes.set_yticks(at, [str(row[label]) for row in table], fontsize=8)
     axes.set_xlabel(xlabel)
     return figure
+
+
+def selection_figure(table: Sequence[Row]) -> Figure:
+    """Selection probabilities by client, a panel for each of some weights."""
+    weights = list(dict.fromkeys(number(row, "eta") for row in table))
+    shown = [weights[int(at)] for at in np.linspace(0, len(weights) - 1, min(3, len(weights)))]
+    figure = sheet(9.4, 3.2)
+    panels = figure.subplots(1, len(shown), sharey=True, squeeze=False)[0]
+    for axes, eta in zip(panels, shown, strict=True):
+        mine = where(table, eta=eta)
+        fair = 1 / number(mine[0], "clients")
+        axes.bar(_column(mine, "client"), _column(mine, "probability"), color=BLUE, alpha=0.8)
+        axes.axhline(fair, color=GREY, ls="--", lw=1, label="1/N")
+        axes.set(xlabel="client, by virtual cost", title=f"eta {eta:.3g}: {mine[0]['threshold']} selected")
+    panels[0].set_ylabel("selection probability")
+    panels[0].legend(frameon=False, fontsize=8)
+    return figure
+
+
+def algorithm_figure(table: Sequence[Row]) -> Figure:
+    """How far the printed algorithm is from the optimum, by the best threshold."""
+    figure = sheet(5.8, 3.6)
+    axes = figure.subplots()
+    at = _column(table, "best_threshold")
+    axes.plot(at, 100 * _column(table, "printed"), "o", color=BLUE, ms=4, alpha=0.6, label="as printed")
+    axes.plot(at, 100 * _column(table, "exact"), "x", color=GREY, ms=4, label="exact")
+    axes.set(xlabel="best threshold h", ylabel="objective above the least, %")
+    axes.legend(frameon=False, fontsize=8)
+    return figure

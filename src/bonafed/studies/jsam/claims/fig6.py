@@ -32,7 +32,7 @@ CLAIM = Claim(
     rows=rows,
     judge=judge,
     draw=draw,
-    control={"turned": True},
+    control={"read": "exchanged"},
     about="""Private training with the privacy that each mechanism buys: clients are drawn with
 replacement, one step per draw on the clipped gradient of all of a client's records, delta = 1e-5, costs
 uniform on [0, 1], s % of the data spread uniformly and the rest by label with at most two classes per

@@ -49,7 +49,7 @@ CLAIM = Claim(
     rows=rows,
     judge=judge,
     draw=draw,
-    control={"turned": True},
+    control={"read": "exchanged"},
     about="""The runs of figure 6 and of table III. "Superior to other baselines" is read as it stands:
 at every s the accuracy of JSAM, and of JSAM-CI, is held against the best of USBM, FSBM-50, FSBM-75 and
 BBM of the same seed and sum and averaged over the sums. "Up to" is read as: the largest lead is at
@@ -59,5 +59,5 @@ The objective charges every mechanism the full bias ||p - p^u||_1, whatever the 
 alike (s = 100) leaving some out costs nothing, and where they are unlike (s = 0) it costs more than the
 bound says it is worth.
 
-The control reads JSAM's runs as USBM's and FSBM-50's as BBM's, and the other way round.""",
+The control reads JSAM's runs as USBM's and JSAM-CI's as BBM's, and the other way round.""",
 )

@@ -44,7 +44,7 @@ CLAIM = Claim(
     rows=rows,
     judge=judge,
     draw=draw,
-    control={"turned": True},
+    control={"read": "exchanged"},
     about="""The runs of figure 6 and of table III. The paper excepts panel (d), which is one of the two
 with s = 0; so s = 0 is in the table and not judged. At large sums the number of clients is what differs
 between FSBM-50 and FSBM-75, and the mean over all s is judged, since the paper's own table III has them
@@ -53,5 +53,5 @@ the other way round at s = 0.
 FSBM follows the text and charges the bias of those left out; at an equal sum this changes only the
 weight.
 
-The control reads FSBM-50's runs as BBM's and JSAM's as USBM's, and the other way round.""",
+The control reads JSAM's runs as USBM's, and the other way round.""",
 )

@@ -33,7 +33,7 @@ CLAIM = Claim(
     rows=rows,
     judge=judge,
     draw=draw,
-    control={"turned": True},
+    control={"read": "exchanged"},
     about="""The runs of figure 6. "Generally underperforms" is read as: below the mean accuracy of the
 five other mechanisms of the same seed and sum, averaged over the sums; panel (d), one of the two with s
 = 0, is excepted in the paper and not judged. BBM takes the half of the clients with the largest losses
@@ -42,5 +42,5 @@ before training, whose number the paper does not print.
 BBM buys from half of the clients at random as far as their costs go, and so less dearly than USBM,
 which buys from all: with l not charged its money is 0.841 of USBM's at the same weight.
 
-The control reads FSBM-50's runs as BBM's, and the other way round.""",
+The control reads JSAM-CI's runs as BBM's, and the other way round.""",
 )
