@@ -177,3 +177,20 @@ def algorithm_figure(table: Sequence[Row]) -> Figure:
     axes.set(xlabel="best threshold h", ylabel="objective above the least, %")
     axes.legend(frameon=False, fontsize=8)
     return figure
+
+
+def bound_figure(table: Sequence[Row]) -> Figure:
+    """Gradient norms beside their bounds, on a logarithmic axis."""
+    figure = sheet(7.2, 0.9 + 0.45 * len(table))
+    axes = figure.subplots()
+    at = np.arange(len(table))[::-1]
+    for name, marker, label in (
+        ("norm", "o", "measured"),
+        ("printed", "s", "(13)"),
+        ("total", "x", "corrected"),
+    ):
+        axes.plot(_column(table, name), at, marker, ms=6, ls="", label=label)
+    axes.set_yticks(at, [str(row["problem"]) for row in table], fontsize=8)
+    axes.set(xscale="log", xlabel="root of the mean squared gradient norm, and bounds on it")
+    axes.legend(frameon=False, fontsize=8)
+    return figure
