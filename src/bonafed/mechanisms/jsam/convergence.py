@@ -18,7 +18,7 @@ As printed, (13) splits the root of A into a sum, and differs in two places:
 
     erratum J-9     it has D sqrt(T L) for D sqrt(T) L in the noise;
     erratum J-15    L R^2/(2 sqrt(T)) stands beside the roots, not under one. It is the square of a gradient
-                    norm, as is what it should be added to; where L is of the order of sqrt(T) and R is small
+                    norm, as is what it belongs with; where L is of the order of sqrt(T) and R is small
                     the printed bound is below what training does.
 
 Noise that fits Definition 1 has a standard deviation of sigma_k 2C/M (errata J-10, J-10b): give that,
@@ -39,7 +39,7 @@ from bonafed.checks import Floats
 
 @dataclass(frozen=True, slots=True)
 class GradientBound:
-    """What bounds the root mean square of the gradient norm over a run; terms under the root are squares."""
+    """A bound on the root mean square of the gradient norm over a run; terms under its root are squares."""
 
     bias: float  # R/2 (l + G), which does not vanish however long one trains
     noise: float  # under the root: of the noise that clients add

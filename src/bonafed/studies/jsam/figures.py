@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bonafed.studies.claim import Row, number, where
-from bonafed.style import BLUE, COLOURS, GREY, STYLES, sheet
+from bonafed.style import BLUE, COLOURS, GREY, RED, STYLES, sheet
 
 _SHOWN = {"JSAM": ("-", "o"), "JSAM-CI": ("--", "s"), "USBM": ("-", "^"), "FSBM-50": ("-.", "v"),
           "FSBM-75": (":", "D"), "BBM": ("--", "x")}  # fmt: skip
@@ -192,5 +192,52 @@ def bound_figure(table: Sequence[Row]) -> Figure:
         axes.plot(_column(table, name), at, marker, ms=6, ls="", label=label)
     axes.set_yticks(at, [str(row["problem"]) for row in table], fontsize=8)
     axes.set(xscale="log", xlabel="root of the mean squared gradient norm, and bounds on it")
+    axes.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def splits_figure(table: Sequence[Row]) -> Figure:
+    """How much noisier the best other split of the same sum is."""
+    figure = sheet(5.8, 3.6)
+    axes = figure.subplots()
+    axes.plot(
+        _column(table, "clients"),
+        np.maximum(_column(table, "search"), 1e-12),
+        "o",
+        color=BLUE,
+        ms=4,
+        alpha=0.6,
+    )
+    axes.set(yscale="log", xlabel="clients", ylabel="noise of the best other split, relative excess")
+    return figure
+
+
+def spent_figure(table: Sequence[Row]) -> Figure:
+    """Epsilon spent over epsilon sold."""
+    figure = sheet(5.8, 3.6)
+    axes = figure.subplots()
+    sold = _column(table, "sold")
+    for name, label, colour, style in (
+        ("printed", "noise of (8)", RED, "o-"),
+        ("exact", "exact noise", BLUE, "s--"),
+    ):
+        axes.plot(
+            sold, _column(table, f"spent_{name}") / sold, style, color=colour, ms=4, lw=1.6, label=label
+        )
+    axes.axhline(1.0, color=GREY, ls=":", lw=1)
+    axes.set(xscale="log", xlabel="epsilon sold", ylabel="epsilon spent over epsilon sold", ylim=(0, None))
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def lies_figure(table: Sequence[Row]) -> Figure:
+    """The best gain of a lie and the least utility of the truth, by client."""
+    figure = sheet(5.8, 3.6)
+    axes = figure.subplots()
+    at = _column(table, "client")
+    axes.bar(at - 0.2, _column(table, "least_utility"), 0.4, color=BLUE, label="least utility of the truth")
+    axes.bar(at + 0.2, _column(table, "gain"), 0.4, color=RED, label="largest gain of a lie")
+    axes.set(xlabel="client, least sensitive first", ylabel="money")
     axes.legend(frameon=False, fontsize=8)
     return figure

@@ -70,8 +70,8 @@ CLAIM = Claim(
     identifier="jsam-algorithm1",
     paper="jsam",
     place="algorithm 1, proposition 2, problem 5",
-    says="Algorithm 1, a search over the threshold h, its probability p_h and the money B, solves the design "
-    "problem.",
+    says="Algorithm 1, a search over the threshold h, its probability p_h and the money B, solves the "
+    "design problem.",
     presets={
         "smoke": Instances(instances=25),
         "quick": Instances(),

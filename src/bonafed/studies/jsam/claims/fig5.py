@@ -103,8 +103,8 @@ CLAIM = Claim(
     identifier="jsam-fig5",
     paper="jsam",
     place="figure 5, theorem 3, insights after it",
-    says="The optimum selects the client of least virtual cost with a probability of at least 1/N, those below "
-    "a threshold h with 1/N, client h with at most 1/N, and nobody beyond.",
+    says="The optimum selects the client of least virtual cost with a probability of at least 1/N, those "
+    "below a threshold h with 1/N, client h with at most 1/N, and nobody beyond.",
     presets={
         "smoke": Searched(weights=4, tries=2_000),
         "quick": Searched(tries=200_000),

@@ -20,8 +20,8 @@ PRINTED: Mapping[str, float] = {  # over USBM's
     "FSBM-75": 471.2816 / _USBM, "BBM": fmean(_BBM) / _USBM,
 }  # fmt: skip
 _ALL = 400.0  # eta in units of the population: everybody is selected
-# Exact where everybody is selected. Else two standard deviations between populations, of which the paper has
-# one (FSBM: 0.023 and 0.013; BBM: 0.036, and the mean of eight)
+# Exact where everybody is selected. Else two standard deviations between populations, of which the paper
+# has one (FSBM: 0.023 and 0.013; BBM: 0.036, and the mean of eight)
 TOLERANCES = {"JSAM": 1e-4, "JSAM-CI": 1e-4, "FSBM-50": 0.046, "FSBM-75": 0.026, "BBM": 0.026}
 
 
@@ -79,8 +79,8 @@ CLAIM = Claim(
     identifier="jsam-money",
     paper="jsam",
     place="tables II and III, money columns",
-    says="At one large weight JSAM costs 590.5221, USBM 590.5437, JSAM-CI 417.5662, FSBM-50 341.3135, FSBM-75 "
-    "471.2816, and BBM 469 to 546.",
+    says="At one large weight JSAM costs 590.5221, USBM 590.5437, JSAM-CI 417.5662, FSBM-50 341.3135, "
+    "FSBM-75 471.2816, and BBM 469 to 546.",
     presets={
         "smoke": Population(clients=100, draws=6),
         "quick": Population(),

@@ -114,8 +114,8 @@ CLAIM = Claim(
     identifier="jsam-theorem1",
     paper="jsam",
     place="theorem 1, (13) and (14)",
-    says="The root of the mean squared gradient norm is at most R/2 (l + G) + R/2 sqrt((l + G)^2 + 2 D sqrt(TL) "
-    "sum p_k^2 sigma_k^2/T_k) + sqrt((F(w_1) - F*)/sqrt(T)) + L R^2/(2 sqrt(T)).",
+    says="The root of the mean squared gradient norm is at most R/2 (l + G) + R/2 sqrt((l + G)^2 + 2 D "
+    "sqrt(TL) sum p_k^2 sigma_k^2/T_k) + sqrt((F(w_1) - F*)/sqrt(T)) + L R^2/(2 sqrt(T)).",
     presets={
         "smoke": replace(_QUICK, seeds=1, rounds=50, eta=(0.3, 10.0), scale=(1.0,)),
         "quick": _QUICK,
