@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import final
 
@@ -115,6 +115,7 @@ class TabulatedCurve(SmoothCurve):
     root: Piecewise
     inverse: Piecewise
     limits: tuple[tuple[float, float], ...] = ()  # (end, w there) where the table does not reach it
+    pools: tuple[IronedInterval, ...] = ()  # where w is constant
 
     def cutoff(self, scale: Floats) -> Floats:
         with np.errstate(divide="ignore", over="ignore"):
@@ -127,7 +128,15 @@ class TabulatedCurve(SmoothCurve):
             middle = (left + right) / 2
             above = self.w(middle) >= target
             left, right = np.where(above, middle, left), np.where(above, right, middle)
-        return np.where(self.inverse_root(right) >= target, right, left)
+        return self._off_pools(np.where(self.inverse_root(right) >= target, right, left), target)
+
+    def _off_pools(self, x: Floats, target: Floats) -> Floats:
+        """A cut-off inside a pool is there by rounding: all of the pool is above the target, or nothing."""
+        for pool in self.pools:
+            inside = (pool.left < x) & (x < pool.right)
+            whole = 1 / math.sqrt(pool.virtual_cost) >= target
+            x = np.where(inside, np.where(whole, pool.right, pool.left), x)
+        return x
 
     def head(self, x: Floats) -> Floats:
         return self.exact_head(x)
@@ -189,7 +198,8 @@ def virtual_curve(prior: Prior) -> Curve:
     if isinstance(prior, Uniform):
         return UniformVirtualCurve(prior.low, prior.high)
     smooth = _with_density(prior)
-    return _tabulate(smooth, *_virtual_index(smooth, smooth.ironed_intervals))
+    curve = _tabulate(smooth, *_virtual_index(smooth, smooth.ironed_intervals))
+    return replace(curve, pools=tuple(smooth.ironed_intervals))
 
 
 def virtual_roots(prior: FinitePrior) -> Floats:

@@ -145,7 +145,8 @@ def _side_by_side(cells: Sequence[tuple[Path, Cell]], cores: int, clock: _Clock)
     """A process for each, `cores` at a time; a server that has imported the libraries forks them."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__, "bonafed.studies.warm"])
-    waiting, running = list(reversed(cells)), dict[Any, tuple[Path, Cell, ForkServerProcess, Connection]]()
+    waiting = list(reversed(cells))
+    running: dict[Any, tuple[Path, Cell, ForkServerProcess, Connection]] = {}
     try:
         while waiting or running:
             while waiting and len(running) < cores:

@@ -11,7 +11,8 @@ for many models at once, W of shape (m, P), and for weighted sums over agents, v
 so that the K leave-one-out problems of a payment are one batch: v_ij = p_j for j != i and 0 for j = i. For
 the softmax a call is one pass over the samples, whatever the number of agents: a product of the features
 with the models side by side, (n, d) x (d, C m), and one back, tile by tile of samples. Sums are added tile
-by tile, so the size of a batch or tile changes results by rounding only.
+by tile, so the size of a batch or tile changes results by rounding only; the number of threads changes
+nothing (`threads`).
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from bonafed.errors import InvalidValue
 from bonafed.learning.problems import precondition
 from bonafed.learning.problems.agreed import Agreed, spread
 from bonafed.learning.problems.precondition import Basis, Precondition
+from bonafed.learning.problems.threads import one_thread
 
 Ints = NDArray[np.int64]
 _TILE = 1 << 19  # numbers of an intermediate result at a time: what fits into a processor's cache
@@ -192,6 +194,7 @@ def _weights(weights: ArrayLike | None, agents: int) -> Floats:
 class SoftmaxRegression(Problem):
     """Multinomial logistic regression: mean cross-entropy + mu/2 |W|^2, W of shape (d, classes)."""
 
+    @one_thread()
     def __init__(
         self,
         features: ArrayLike,
@@ -287,6 +290,7 @@ class SoftmaxRegression(Problem):
     def _regularised(self, data: Floats, models: Floats, mix: Floats) -> Floats:
         return np.asarray(data + self.regulariser * mix.sum(1)[:, None] * models)
 
+    @one_thread()
     def gradient(self, models: Floats, mix: Floats) -> Floats:
         stacked = self._stacked(models)
         total = np.zeros_like(stacked)
@@ -297,6 +301,7 @@ class SoftmaxRegression(Problem):
             self._back(total, z, rows)
         return self._regularised(self._flat(total), models, mix)
 
+    @one_thread()
     def slopes(self, starts: Floats, end: Floats, nodes: Floats, agent: int) -> Floats:
         # the logits are those of the start plus t times those of the way: two products, however many nodes
         ways = end - starts
@@ -322,6 +327,7 @@ class SoftmaxRegression(Problem):
         regular = (starts * ways).sum(1)[:, None] + nodes * (ways**2).sum(1)[:, None]
         return np.asarray(total / rows.size + self.regulariser * regular)
 
+    @one_thread()
     def losses(self, models: Floats) -> Floats:
         stacked = self._stacked(models)
         each = [self._chances(stacked, rows)[1] for rows in self._tiles(models.shape[0])]
@@ -331,6 +337,7 @@ class SoftmaxRegression(Problem):
         """(m, K) from cross-entropies (n, m)."""
         return np.asarray(self._data.by_agent(each) + self.regulariser / 2 * (models**2).sum(1)[:, None])
 
+    @one_thread()
     def expand(self, models: Floats, mix: Floats) -> Expansion:
         m, stacked = models.shape[0], self._stacked(models)
         shared = m == 1 < mix.shape[0]  # one model: its gradients agent by agent, then mixed
@@ -352,6 +359,7 @@ class SoftmaxRegression(Problem):
 
         return Expansion(losses, self._regularised(data, models, mix), product)
 
+    @one_thread()
     def _product(self, chances: Floats, mix: Floats, directions: Floats, which: Ints) -> Floats:
         """(a, P) Hessians of the mixes `which` times directions, from the predictions (n, C, 1 or m)."""
         some, part = self._stacked(directions), mix[which]
@@ -385,15 +393,18 @@ class SoftmaxRegression(Problem):
         r = min(self._data.features.shape[1], max(1, _TOP // self.classes))
         return self._data.features @ self._basis.vectors[:, :r]
 
+    @one_thread()
     def preconditioner(self, model: Floats, mix: Floats) -> Precondition:
         chances, _ = self._chances(self._stacked(model[None]), slice(None))
         weights, mu = self._data.share(mix[None])[:, 0], self.regulariser * float(mix.sum())
         return precondition.two_level(self._basis, self._top, chances[:, :, 0], weights, mu)
 
+    @one_thread()
     def sample_losses(self, models: Floats) -> Floats:
         """(n, m) cross-entropy of every sample, without the regulariser."""
         return self._chances(self._stacked(models), slice(None))[1]
 
+    @one_thread()
     def clipped_gradient(self, models: Floats, mix: Floats, clip: float) -> Floats:
         """Like `gradient`, with each sample's data gradient scaled to norm `clip` at most, even rounded.
 
@@ -413,6 +424,7 @@ class SoftmaxRegression(Problem):
             self._back(total, np.where(finite[:, None], z, 0.0), rows)
         return self._regularised(self._flat(total), models, mix)
 
+    @one_thread()
     def clipped_differences(self, first: Floats, second: Floats, limit: float) -> Floats:
         """(K,) mean over each agent's samples of loss(first) - loss(second), each within +-limit."""
         with np.errstate(over="ignore", invalid="ignore"):
@@ -422,6 +434,7 @@ class SoftmaxRegression(Problem):
         change = np.where(np.isnan(change), 0.0, np.clip(change, -most, most))
         return np.asarray(self._data.by_agent(change[:, None])[0])
 
+    @one_thread()
     def hessian(self, model: Floats, mix: Floats) -> Floats:
         x, c = self._data.features, self.classes
         p = self._chances(self._stacked(model[None]), slice(None))[0][:, :, 0]
@@ -436,6 +449,7 @@ class SoftmaxRegression(Problem):
         flat[np.diag_indices(self.size)] += self.regulariser * mix.sum()
         return flat
 
+    @one_thread()
     def hessian_product(self, model: Floats, mix: Floats, direction: Floats) -> Floats:
         chances, _ = self._chances(self._stacked(model[None]), slice(None))
         return np.asarray(self._product(chances, mix[None], direction[None], np.arange(1))[0])
@@ -445,6 +459,7 @@ class SoftmaxRegression(Problem):
 class RidgeRegression(Problem):
     """Mean squared error/2 + mu/2 |w|^2; everything follows from X'X, X'y and y'y of each agent."""
 
+    @one_thread()
     def __init__(
         self,
         features: ArrayLike,
@@ -478,6 +493,7 @@ class RidgeRegression(Problem):
     def gradient_bound(self) -> float:
         return self._bound
 
+    @one_thread()
     def gradient(self, models: Floats, mix: Floats) -> Floats:
         who = np.flatnonzero(mix.any(0))
         gradients = np.einsum("kde,me->mkd", self.second[who], models) - self.cross[who]
@@ -486,16 +502,20 @@ class RidgeRegression(Problem):
     def third_derivative(self, directions: Floats) -> Floats:
         return np.zeros(len(directions))
 
+    @one_thread()
     def losses(self, models: Floats) -> Floats:
         quadratic = np.einsum("md,kde,me->mk", models, self.second, models) / 2
         return np.asarray(quadratic - models @ self.cross.T + self._square / 2)
 
+    @one_thread()
     def hessian(self, model: Floats, mix: Floats) -> Floats:
         return np.asarray(np.einsum("k,kde->de", mix, self.second))
 
+    @one_thread()
     def hessian_product(self, model: Floats, mix: Floats, direction: Floats) -> Floats:
         return np.asarray(np.einsum("k,kde,e->d", mix, self.second, direction))
 
+    @one_thread()
     def minimiser(self, mix: Floats) -> Floats:
         """The model that minimises sum_j mix_j F_j, exactly."""
         return np.asarray(np.linalg.solve(self.hessian(self.cross[0], mix), mix @ self.cross))

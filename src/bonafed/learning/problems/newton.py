@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from bonafed.checks import Floats
 from bonafed.learning.problems.convex import Problem
 from bonafed.learning.problems.precondition import Precondition
+from bonafed.learning.problems.threads import one_thread
 
 Ints = NDArray[np.int64]
 _PACE = 0.3  # share of the gradient's norm that a free step may leave for the next one to be free
@@ -48,6 +49,7 @@ class Descent:
     converged: bool  # all of them: gradient within the tolerance, or at rounding
 
 
+@one_thread()
 def descend(
     problem: Problem,
     mixes: Floats,

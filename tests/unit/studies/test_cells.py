@@ -1,0 +1,172 @@
+"""Cells: computed once, side by side or alone, kept until something they depend on changes."""
+
+import json
+import os
+import signal
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bonafed.studies import code
+from bonafed.studies.cells import Cell, compute_all, data_digest, own_module, run_cell
+
+TABLES = {
+    "data": {"name": "digits"},
+    "partition": {"clients": 3},
+    "model": {"name": "softmax"},
+    "training": {"rounds": 3, "learning_rate": 0.1, "batch_size": 64},
+    "run": {"seed": 1},
+}
+SQUARES = """
+import os, signal
+from pathlib import Path
+
+def square(arguments, folder):
+    "Its square."
+    log = Path(arguments["log"])
+    log.write_text(log.read_text() + "x" if log.exists() else "x")
+    if arguments["x"] == 13:
+        raise ValueError("unlucky")
+    if arguments["x"] == 17:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return {"square": arguments["x"] ** 2, "process": os.getpid()}
+"""
+
+
+@pytest.fixture
+def square(tmp_path):
+    path = tmp_path / "squares.py"
+    path.write_text(SQUARES)
+    module = own_module(path)
+
+    def cell(x, weight=1.0):
+        log = str(tmp_path / f"log-{x}")
+        return Cell(f"square of {x}", module.square, {"x": x, "log": log}, weight=weight)
+
+    return cell
+
+
+def calls(tmp_path, x):
+    return len((tmp_path / f"log-{x}").read_text())
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_a_cell_is_computed_once(tmp_path, square, cores):
+    cells = {"a": square(3), "b": square(4), "again": square(3)}
+    told = []
+    first = compute_all(cells, tmp_path / "kept", cores, told.append)
+    assert {key: result["square"] for key, result in first.results.items()} == {"a": 9, "b": 16, "again": 9}
+    assert (told[-1].done, told[-1].total, told[-1].left) == (2, 2, 0)
+    assert compute_all(cells, tmp_path / "kept", cores, pytest.fail).results == first.results
+    assert calls(tmp_path, 3) == calls(tmp_path, 4) == 1
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_a_cell_that_fails_costs_no_other(tmp_path, square, cores):
+    done = compute_all({x: square(x) for x in (13, 2, 3)}, tmp_path / "kept", cores)
+    assert sorted(done.results) == [2, 3]
+    assert "ValueError: unlucky" in done.failures[13]
+
+
+def test_a_process_that_is_killed_costs_no_other(tmp_path, square):
+    done = compute_all({x: square(x) for x in (17, 2, 3)}, tmp_path / "kept", 2)
+    assert sorted(done.results) == [2, 3]
+    assert done.failures == {17: f"its process ended with {-signal.SIGKILL}"}
+    assert done.results[2]["process"] != os.getpid()
+
+
+def test_what_cannot_be_read_is_computed_again(tmp_path, square):
+    cells = {3: square(3)}
+    compute_all(cells, tmp_path / "kept", 1)
+    (kept,) = (tmp_path / "kept").rglob("result.json")
+    for damage in (b"", b"{", b"[]", b'{"arguments": {}, "result": {"square": 8}, "seconds": 0}'):
+        kept.write_bytes(damage)
+        assert compute_all(cells, tmp_path / "kept", 1).results[3]["square"] == 9
+    assert calls(tmp_path, 3) == 5
+
+
+def test_a_run_is_a_cell(tmp_path):
+    cells = {seed: run_cell(f"seed {seed}", {**TABLES, "run": {"seed": seed}}, metrics=["test_loss"])
+             for seed in (1, 2)}  # fmt: skip
+    alone = compute_all(cells, tmp_path / "a", 1)
+    beside = compute_all(cells, tmp_path / "b", 2)
+    assert not alone.failures
+    for seed in cells:
+        one, two = (dict(done.results[seed], seconds=0) for done in (alone, beside))
+        assert one == two
+        assert len(one["metrics"]["test_loss"]) == one["rounds"] == 3
+    assert not list(tmp_path.rglob("metrics.jsonl"))  # a finished run leaves its result only
+
+
+def test_cells_that_differ_in_anything_are_kept_apart(square):
+    other = {**TABLES, "training": {**TABLES["training"], "rounds": 4}}
+    names = [
+        run_cell("a", TABLES).folder, run_cell("a", other).folder, square(3).folder, square(4).folder,
+        run_cell("a", TABLES, metrics=["spend"]).folder,
+    ]  # fmt: skip
+    assert len(set(names)) == 5
+    cores = {**TABLES, "run": {"seed": 1, "cores": 2}}
+    assert run_cell("a", cores).folder == names[0]
+    assert run_cell("s 100, money 1", TABLES).folder.startswith("s-100-money-1-")
+
+
+def test_another_mechanism_is_other_code():
+    ours, theirs = (run_cell("a", tables).code for tables in (TABLES, {**TABLES, "faithful": {}}))
+    assert code.code_digest(ours) != code.code_digest(theirs)
+
+
+def test_data_count_by_their_samples(tmp_path):
+    x, y = np.arange(12.0).reshape(6, 2), np.array([0, 1, 0, 1, 0, 1])
+    digests = set()
+    for number, features in enumerate((x, x + 1, x)):
+        path = tmp_path / f"{number}.npz"
+        np.savez(path, features=features, labels=y, test_features=features, test_labels=y)
+        digests.add(data_digest(str(path)))
+    assert len(digests) == 2
+
+
+# The digest of code
+
+
+def digest_of(path: Path, text: str) -> str:
+    path.write_text(textwrap.dedent(text))
+    code._digest.cache_clear()
+    for function in (code._tree, code._code_of, code._imports):
+        function.cache_clear()
+    return code.code_digest([str(path)])
+
+
+def test_comments_and_docstrings_do_not_count(tmp_path):
+    file = tmp_path / "own.py"
+    plain = digest_of(file, "def f(x):\n    return x + 1\n")
+    assert plain == digest_of(file, '"""About."""\n\ndef f(x):  # why\n    """What."""\n    return x + 1\n')
+    assert plain != digest_of(file, "def f(x):\n    return x + 2\n")
+    assert plain != digest_of(file, "def f(x):\n    return 'x' + 1\n")
+
+
+def test_what_is_imported_counts_however_deep(tmp_path):
+    file = tmp_path / "own.py"
+    without = digest_of(file, "import json\n")
+    deep = digest_of(file, "def f():\n    from bonafed.economics import priors\n")
+    assert without != deep
+    assert "bonafed.checks" in code._closure([str(file)])
+    hints = digest_of(
+        file,
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from bonafed.economics import priors\n",
+    )
+    assert hints != deep
+    assert code._closure([str(file)]) == {str(file)}
+
+
+def test_drawing_does_not_count():
+    counted = code._closure(["bonafed.runs.training"])
+    assert "bonafed.learning.engine.jobs" in counted
+    assert not {name for name in counted if name.endswith((".style", ".figures", ".shown"))}
+
+
+def test_what_is_kept_is_plain(tmp_path, square):
+    compute_all({3: square(3)}, tmp_path / "kept", 1)
+    (kept,) = (tmp_path / "kept").rglob("result.json")
+    assert set(json.loads(kept.read_bytes())) == {"name", "arguments", "result", "seconds"}
