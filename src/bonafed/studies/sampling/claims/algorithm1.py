@@ -47,7 +47,9 @@ class Learning(Settings):
     @property
     def places(self) -> list[int]:
         """Numbers of reports at which mechanisms are looked at."""
-        return [*dict.fromkeys(np.geomspace(_FIRST, _UNTIL * self.clients, self.points).astype(int).tolist())]
+        return [
+            *dict.fromkeys(np.geomspace(_FIRST, _UNTIL * self.clients, self.points).astype(int).tolist())
+        ]
 
 
 def cells(settings: Learning) -> Mapping[Any, Cell]:
@@ -110,8 +112,8 @@ CLAIM = Claim(
     identifier="sampling-algorithm1",
     paper="sampling",
     place="section 5, after algorithm 1",
-    says="As Algorithm 1 progresses, the estimated cost distribution becomes more accurate, and therefore the "
-    "sequence of generated mechanisms converges to the optimal one.",
+    says="As Algorithm 1 progresses, the estimated cost distribution becomes more accurate, and therefore "
+    "the sequence of generated mechanisms converges to the optimal one.",
     presets={
         "smoke": Learning(seeds=2, clients=150, points=3),
         "quick": Learning(seeds=10),
@@ -123,11 +125,11 @@ CLAIM = Claim(
     draw=draw,
     control={"reported": "exponential:3,0.5,1.5"},
     erratum="S-A6.2",
-    about="Before each client the mechanism on offer is compared with the optimal one of the true prior for the "
-    "money that is left: the mean of |q - q*| over the prior, in units of the mean q*. Costs are uniform on "
-    "[0.5, 1.5], with 0.5 per client and round; the paper runs no such experiment.\n\n"
-    "The estimated distribution does converge, and with ironing so do the mechanisms. As printed they do not: "
-    "the virtual cost of an estimated distribution divides the distance of neighbouring reports by the mass of "
-    "one, which stays as random as it is however many reports there are. Ironing averages over neighbours. "
-    "The control lets clients report costs from another distribution.",
+    about="Before each client the mechanism on offer is compared with the optimal one of the true prior "
+    "for the money that is left: the mean of |q - q*| over the prior, in units of the mean q*. Costs are "
+    "uniform on [0.5, 1.5], with 0.5 per client and round; the paper runs no such experiment.\n\n"
+    "The estimated distribution does converge, and with ironing so do the mechanisms. As printed they do "
+    "not: the virtual cost of an estimated distribution divides the distance of neighbouring reports by "
+    "the mass of one, which stays as random as it is however many reports there are. Ironing averages "
+    "over neighbours. The control lets clients report costs from another distribution.",
 )

@@ -60,7 +60,9 @@ def judge(table: Sequence[Row]) -> list[Check]:
     return [
         at_most("largest rise of q* from one cost to the next", Estimate(float(max(rises))), _ROUNDING),
         at_most("largest q* in case 1", _extreme(max, where(table, case=1)), 1.0),
-        at_least("least q* up to the threshold, case 2", Estimate(min(certain, default=0.0)), 1 - _ROUNDING),
+        at_least(
+            "least q* up to the threshold, case 2", Estimate(min(certain, default=0.0)), 1 - _ROUNDING
+        ),
         at_most("largest q* beyond the threshold, case 2", _extreme(max, rest), 1.0),
         at_most(
             "spread of q* sqrt(phi) beyond the threshold, over its mean",
@@ -98,14 +100,14 @@ CLAIM = Claim(
     identifier="sampling-fig1",
     paper="sampling",
     place="figure 1, cases 1 to 3 of theorem 2",
-    says="The optimal sampling probability is 1 up to a threshold and falls beyond it like the inverse root of "
-    "the virtual cost; with little money nobody is certain, with enough everybody is.",
+    says="The optimal sampling probability is 1 up to a threshold and falls beyond it like the inverse "
+    "root of the virtual cost; with little money nobody is certain, with enough everybody is.",
     presets={"smoke": Shape(points=21), "quick": Shape(), "paper": Shape()},
     rows=rows,
     judge=judge,
     draw=draw,
     control={"turned": True},
-    about="The paper states neither prior nor budget of its sketch. Here costs are uniform on [0.5, 1.5], and "
-    "the budgets per client and round are 0.5, 1 and 1.5, one for each case of Theorem 2 (corrected, S-E1). "
-    "The tolerance is rounding.",
+    about="The paper states neither prior nor budget of its sketch. Here costs are uniform on [0.5, 1.5], "
+    "and the budgets per client and round are 0.5, 1 and 1.5, one for each case of Theorem 2 (corrected, "
+    "S-E1). The tolerance is rounding.",
 )

@@ -102,12 +102,12 @@ CLAIM = Claim(
     draw=draw,
     control={"exchanged": True},
     erratum="S-E10",
-    about='The sentence contradicts the one before it ("recruits more clients"), and theory: for a budget b up '
-    "to the highest cost, E[q*] >= 1/E[1/q*] >= b/highest, the first by Jensen's inequality and the second "
-    "because uniform sampling is one of the contracts that the optimum is chosen from. What is lower is "
-    "E[1/q], the term of the convergence bound.\n\n"
+    about='The sentence contradicts the one before it ("recruits more clients"), and theory: for a budget '
+    "b up to the highest cost, E[q*] >= 1/E[1/q*] >= b/highest, the first by Jensen's inequality and the "
+    "second because uniform sampling is one of the contracts that the optimum is chosen from. What is "
+    "lower is E[1/q], the term of the convergence bound.\n\n"
     "Uniform sampling is the only truthful contract with one probability for all: it pays everybody the "
-    "highest cost. Budget and supports are not stated in print; here 0.2 per client and round, costs uniform "
-    "from 0 to twice the mean, and exponential ones cut off at five means (uncut, uniform sampling could pay "
-    "nobody). All numbers are computed, none is drawn.",
+    "highest cost. Budget and supports are not stated in print; here 0.2 per client and round, costs "
+    "uniform from 0 to twice the mean, and exponential ones cut off at five means (uncut, uniform "
+    "sampling could pay nobody). All numbers are computed, none is drawn.",
 )

@@ -96,7 +96,9 @@ def _searched(prior: Discrete, budget: float) -> float:
 
 def judge(table: Sequence[Row]) -> list[Check]:
     """The closed form is optimal, within the budget and falling; H rises, but for its last step."""
-    least = {name: min(number(r, name) for r in table) for name in ("least_step_of_h", "least_step_but_last")}
+    least = {
+        name: min(number(r, name) for r in table) for name in ("least_step_of_h", "least_step_but_last")
+    }
     worst = {
         name: max(number(row, name) for row in table)
         for name in ("over_search", "spend_over_budget", "largest_rise")
@@ -138,17 +140,17 @@ CLAIM = Claim(
     identifier="sampling-lemma1",
     paper="sampling",
     place="lemmas 1 and 2, equations (13) to (18) and (32)",
-    says="For finitely many costs the closed form (17), (18) is the optimal sampling probability, and H(m + 1) > "
-    "H(m) for m = 0, ..., K - 1.",
+    says="For finitely many costs the closed form (17), (18) is the optimal sampling probability, and H(m "
+    "+ 1) > H(m) for m = 0, ..., K - 1.",
     presets={"smoke": Priors(seeds=3), "quick": Priors(), "paper": Priors(seeds=200, levels=8)},
     rows=rows,
     judge=judge,
     draw=draw,
     control={"uniform": True},
     erratum="S-E4",
-    about="Random regular priors on five costs at four budgets. The search is sequential quadratic programming "
-    "over all falling q, with the payments of (16) in the budget: it knows nothing of virtual costs; its "
-    "minimum is good to about 1e-5. The closed form is optimal. H(K) = H(K - 1), so that the last of the "
-    "inequalities of Lemma 2 is an equality, and a budget that equals some H(m) belongs to none of its "
-    "cases; H(khat - 1) < budget <= H(khat) repairs both. The control samples uniformly.",
+    about="Random regular priors on five costs at four budgets. The search is sequential quadratic "
+    "programming over all falling q, with the payments of (16) in the budget: it knows nothing of virtual "
+    "costs; its minimum is good to about 1e-5. The closed form is optimal. H(K) = H(K - 1), so that the "
+    "last of the inequalities of Lemma 2 is an equality, and a budget that equals some H(m) belongs to "
+    "none of its cases; H(khat - 1) < budget <= H(khat) repairs both. The control samples uniformly.",
 )

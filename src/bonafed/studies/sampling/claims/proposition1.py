@@ -36,7 +36,12 @@ def rows(recursion: Recursion, _: Results) -> list[Row]:
         for variant in ("printed", "corrected"):
             over = _over_bound(recursion, steps, variant)
             listed.append(
-                {"rate": variant, "local_steps": steps, "largest": float(over.max()), "last": float(over[-1])}
+                {
+                    "rate": variant,
+                    "local_steps": steps,
+                    "largest": float(over.max()),
+                    "last": float(over[-1]),
+                }
             )
     return listed
 
@@ -98,18 +103,18 @@ CLAIM = Claim(
     identifier="sampling-proposition1",
     paper="sampling",
     place="proposition 1, equation (1)",
-    says="With the learning rate 2/(max{8L, mu E} + mu r) in round r, the optimality gap after R rounds is at "
-    "most (1/R)(sum of s_n/q_n + beta).",
+    says="With the learning rate 2/(max{8L, mu E} + mu r) in round r, the optimality gap after R rounds "
+    "is at most (1/R)(sum of s_n/q_n + beta).",
     presets={"smoke": Recursion(rounds=300), "quick": Recursion(), "paper": Recursion(rounds=20_000)},
     rows=rows,
     judge=judge,
     draw=draw,
     control={"factor": 4.0},
     erratum="S-E11",
-    about="The proof is by induction over a recursion for the distance from the optimum. Here the recursion is "
-    "computed, with its inequalities taken for equations, and held against the bound. With the printed rate, "
-    "which counts rounds where the bound counts iterations, it exceeds the bound by up to about E/2: that "
-    "proof, at least, does not prove it. With a rate that falls from iteration to iteration it stays below "
-    "in every round. `bonafed advise convergence` estimates the constants from data and gives the bound of a "
-    "federation. The control takes rates four times as large.",
+    about="The proof is by induction over a recursion for the distance from the optimum. Here the "
+    "recursion is computed, with its inequalities taken for equations, and held against the bound. With "
+    "the printed rate, which counts rounds where the bound counts iterations, it exceeds the bound by up "
+    "to about E/2: that proof, at least, does not prove it. With a rate that falls from iteration to "
+    "iteration it stays below in every round. `bonafed advise convergence` estimates the constants from "
+    "data and gives the bound of a federation. The control takes rates four times as large.",
 )

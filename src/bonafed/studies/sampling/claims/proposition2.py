@@ -95,7 +95,9 @@ def judge(table: Sequence[Row]) -> list[Check]:
                 f"share of sequences over the budget, {variant}", estimate(worst, "over"), 0.0,
                 corrected=corrected,
             ),
-            at_most(f"best lie, in highest costs, {variant}", Estimate(lie), _ROUNDING, corrected=corrected),
+            at_most(
+                f"best lie, in highest costs, {variant}", Estimate(lie), _ROUNDING, corrected=corrected
+            ),
             at_least(
                 f"least utility of the honest, in highest costs, {variant}", Estimate(least), -_ROUNDING,
                 corrected=corrected,
@@ -144,13 +146,14 @@ CLAIM = Claim(
     draw=draw,
     control={"money": 0.9},
     erratum="S-A6.1",
-    about="The budget is that of a round, on average over the sampling coins and for every realisation of the "
-    "costs. A tenth of the clients comes first, on equal terms. The best lie is searched over the levels of "
-    "the menus along a sequence.\n\n"
-    "Individual rationality holds as printed. The budget does not: line 8 asks whether the money suffices for "
-    "a client of the highest cost, but that is the client whose expected payment is smallest, so that the "
-    "test is nearly always passed, and cheap clients at the end break the budget. Nor does incentive "
-    "compatibility: an estimated distribution is almost never regular (Assumption 5 is about the true one), "
-    "and without ironing probabilities rise in places (S-A6.2). The corrected algorithm sets money aside for "
-    "everybody still to come, and irons. The control leaves the server a tenth less money than it plans with.",
+    about="The budget is that of a round, on average over the sampling coins and for every realisation of "
+    "the costs. A tenth of the clients comes first, on equal terms. The best lie is searched over the "
+    "levels of the menus along a sequence.\n\n"
+    "Individual rationality holds as printed. The budget does not: line 8 asks whether the money suffices "
+    "for a client of the highest cost, but that is the client whose expected payment is smallest, so that "
+    "the test is nearly always passed, and cheap clients at the end break the budget. Nor does incentive "
+    "compatibility: an estimated distribution is almost never regular (Assumption 5 is about the true "
+    "one), and without ironing probabilities rise in places (S-A6.2). The corrected algorithm sets money "
+    "aside for everybody still to come, and irons. The control leaves the server a tenth less money than "
+    "it plans with.",
 )

@@ -10,7 +10,17 @@ from bonafed import checks
 from bonafed.economics import registry
 from bonafed.economics.priors import Prior, TruncatedExponential
 from bonafed.sections import flag, key
-from bonafed.studies.claim import Check, Claim, Results, Row, Settings, at_least, at_most, estimate, over_seeds
+from bonafed.studies.claim import (
+    Check,
+    Claim,
+    Results,
+    Row,
+    Settings,
+    at_least,
+    at_most,
+    estimate,
+    over_seeds,
+)
 from bonafed.studies.sampling.sequences import cell, trade
 
 if TYPE_CHECKING:
@@ -65,12 +75,13 @@ def rows(settings: Beginnings, results: Results) -> list[Row]:
 
 def judge(table: Sequence[Row]) -> list[Check]:
     """With the highest probability against the lowest."""
-    last = table[-1]
+    last, against = table[-1], "highest qhat over lowest"
+    first, left, later = (estimate(last, f"{name}_over_lowest") for name in ("first", "left", "later"))
     return [
-        at_most("mean 1/q of the first clients, highest qhat over lowest", estimate(last, "first_over_lowest"), 1),
-        at_most("money left for the others, highest qhat over lowest", estimate(last, "left_over_lowest"), 1),
-        at_least("mean 1/q of the others, highest qhat over lowest", estimate(last, "later_over_lowest"), 1),
-    ]  # fmt: skip
+        at_most(f"mean 1/q of the first clients, {against}", first, 1.0),
+        at_most(f"money left for the others, {against}", left, 1.0),
+        at_least(f"mean 1/q of the others, {against}", later, 1.0),
+    ]
 
 
 def draw(table: Sequence[Row]) -> Figure:
@@ -91,8 +102,8 @@ CLAIM = Claim(
     identifier="sampling-qhat",
     paper="sampling",
     place="end of section 5, qhat",
-    says="A higher initial probability qhat gives a smaller convergence bound in the initial period, but leaves "
-    "less of the budget for the iterative period.",
+    says="A higher initial probability qhat gives a smaller convergence bound in the initial period, but "
+    "leaves less of the budget for the iterative period.",
     presets={
         "smoke": Beginnings(seeds=3, clients=50),
         "quick": Beginnings(seeds=20),
@@ -103,8 +114,8 @@ CLAIM = Claim(
     judge=judge,
     draw=draw,
     control={"turned": True},
-    about="Corrected algorithm, exponential costs cut off to [0.2, 3], 0.5 per client and round, a fifth of the "
-    "clients first. The part of the bound that sampling decides is the sum of 1/q (Proposition 1). Lowest "
-    "for all clients together is a qhat near what the optimal contract gives on average, above the b/(N "
-    "highest) of uniform sampling.",
+    about="Corrected algorithm, exponential costs cut off to [0.2, 3], 0.5 per client and round, a fifth "
+    "of the clients first. The part of the bound that sampling decides is the sum of 1/q (Proposition 1). "
+    "Lowest for all clients together is a qhat near what the optimal contract gives on average, above the "
+    "b/(N highest) of uniform sampling.",
 )

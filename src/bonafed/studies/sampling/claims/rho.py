@@ -10,7 +10,17 @@ from bonafed import checks
 from bonafed.economics import registry
 from bonafed.economics.priors import Prior, TruncatedExponential
 from bonafed.sections import flag, key
-from bonafed.studies.claim import Check, Claim, Results, Row, Settings, at_least, at_most, estimate, over_seeds
+from bonafed.studies.claim import (
+    Check,
+    Claim,
+    Results,
+    Row,
+    Settings,
+    at_least,
+    at_most,
+    estimate,
+    over_seeds,
+)
 from bonafed.studies.sampling.sequences import cell, trade
 
 if TYPE_CHECKING:
@@ -62,13 +72,11 @@ def rows(settings: Shares, results: Results) -> list[Row]:
 
 def judge(table: Sequence[Row]) -> list[Check]:
     """With the largest share against the smallest: a smaller error, and more lost on the first clients."""
-    last = table[-1]
+    error, lost = (estimate(table[-1], name) for name in ("error_over_first", "more_lost_first"))
     return [
-        at_most("error of the first estimate, largest rho over smallest", estimate(last, "error_over_first"), 1),
-        at_least(
-            "mean 1/q lost on the first clients, largest rho less smallest", estimate(last, "more_lost_first"), 0
-        ),
-    ]  # fmt: skip
+        at_most("error of the first estimate, largest rho over smallest", error, 1.0),
+        at_least("mean 1/q lost on the first clients, largest rho less smallest", lost, 0.0),
+    ]
 
 
 def draw(table: Sequence[Row]) -> Figure:
@@ -92,8 +100,8 @@ CLAIM = Claim(
     identifier="sampling-rho",
     paper="sampling",
     place="end of section 5, rho",
-    says="A higher share rho of clients approached first makes the first estimate of the cost distribution more "
-    "accurate, but gives more clients sampling probabilities that are not optimal.",
+    says="A higher share rho of clients approached first makes the first estimate of the cost "
+    "distribution more accurate, but gives more clients sampling probabilities that are not optimal.",
     presets={
         "smoke": Shares(seeds=3, clients=50),
         "quick": Shares(seeds=20),
@@ -104,10 +112,10 @@ CLAIM = Claim(
     judge=judge,
     draw=draw,
     control={"turned": True},
-    about="Corrected algorithm, exponential costs cut off to [0.2, 3], 0.5 per client and round. The error is the "
-    "largest distance of the first estimate's distribution function from the true one; what is lost is the "
-    "mean over all clients of 1/q less that of the optimal contract of the true prior, on the first clients "
-    "and on the others. The two printed effects are there. The trade-off is one-sided, though: as every later "
-    "report improves the estimate too, a first estimate of a few clients costs little, and the sum is least "
-    "for a small rho.",
+    about="Corrected algorithm, exponential costs cut off to [0.2, 3], 0.5 per client and round. The "
+    "error is the largest distance of the first estimate's distribution function from the true one; what "
+    "is lost is the mean over all clients of 1/q less that of the optimal contract of the true prior, on "
+    "the first clients and on the others. The two printed effects are there. The trade-off is one-sided, "
+    "though: as every later report improves the estimate too, a first estimate of a few clients costs "
+    "little, and the sum is least for a small rho.",
 )

@@ -38,12 +38,16 @@ class Search(Settings):
     """Random mechanisms to search for a lie that pays and for a client that loses."""
 
     seeds: int = key(checks.whole, 200, help="How many mechanisms of every kind.")
-    levels: int = key(lambda name, value: checks.whole(name, value, 3), 8, help="Costs that they tell apart.")
-    unpaid: bool = key(flag, False, help="Control: clients are paid what they report, without the integral.")
+    levels: int = key(
+        lambda name, value: checks.whole(name, value, 3), 8, help="Costs that they tell apart."
+    )
+    unpaid: bool = key(
+        flag, False, help="Control: clients are paid what they report, without the integral."
+    )
 
 
 def rows(search: Search, _: Results) -> list[Row]:
-    """The worst broken promise, over all mechanisms of a kind: of the one that breaks most, and of least."""
+    """What the mechanisms of a kind break of their promises: the most, and the least."""
     worst: dict[str, list[float]] = {kind: [] for kind in KINDS}
     for seed in search.all_seeds:
         rng = np.random.default_rng(seed)
@@ -98,7 +102,11 @@ def judge(table: Sequence[Row]) -> list[Check]:
         least = Estimate(number(kinds[kind], "least_broken"))
         return at_least(f"least that is broken: {kind}", least, _NOTICEABLE, corrected=corrected)
 
-    found = [check for c in (False, True) for check in (kept(KINDS[0], corrected=c), broken(KINDS[1], corrected=c))]
+    found = [
+        check
+        for c in (False, True)
+        for check in (kept(KINDS[0], corrected=c), broken(KINDS[1], corrected=c))
+    ]
     found.append(broken(KINDS[2], corrected=False))
     return [*found, kept(KINDS[2], corrected=True), broken(KINDS[3], corrected=True)]
 
@@ -111,12 +119,18 @@ def draw(table: Sequence[Row]) -> Figure:
     figure, (axes,) = panels(1, 6.5, 2.8)
     for place, row in enumerate(table):
         least, most = (max(number(row, name), 1e-17) for name in ("least_broken", "most_broken"))
-        axes.plot([least, most], [place, place], color=BLUE if most < _NOTICEABLE else RED, marker="o", lw=3)
+        axes.plot(
+            [least, most], [place, place], color=BLUE if most < _NOTICEABLE else RED, marker="o", lw=3
+        )
     axes.set_yticks(range(len(table)), [str(row["mechanisms"]) for row in table])
     axes.invert_yaxis()
     axes.set_xscale("log")
     axes.set_xlim(5e-18, 1)
-    finish(axes, "best lie or worst loss (money per round), least and most over mechanisms; below 1e-16: none", "")
+    finish(
+        axes,
+        "best lie or worst loss (money per round), least and most over mechanisms; below 1e-16: none",
+        "",
+    )
     axes.xaxis.label.set_size(8)
     return figure
 
@@ -125,17 +139,18 @@ CLAIM = Claim(
     identifier="sampling-theorem1",
     paper="sampling",
     place="theorem 1",
-    says="A mechanism is incentive compatible and individually rational if and only if the sampling probability "
-    "does not increase in the reported cost and the payment has the form (3).",
+    says="A mechanism is incentive compatible and individually rational if and only if the sampling "
+    "probability does not increase in the reported cost and the payment has the form (3).",
     presets={"smoke": Search(seeds=20), "quick": Search(), "paper": Search(seeds=2000, levels=20)},
     rows=rows,
     judge=judge,
     draw=draw,
     control={"unpaid": True},
     erratum="S-E5",
-    about="Random mechanisms that tell eight costs apart, each searched for the best lie and for an honest client "
-    "that loses, at the levels and between them. Payments (3) with a falling q break nothing. A single rise of "
-    "q invites a lie. But whoever gets the same sum on top of (3) is as honest as before and better off, so "
-    '"only if" leaves out a constant that is 0 or more: (3) is the cheapest payment. Payments that are bent '
-    "otherwise do break a promise. The control pays what is reported, without the integral of (3).",
+    about="Random mechanisms that tell eight costs apart, each searched for the best lie and for an "
+    "honest client that loses, at the levels and between them. Payments (3) with a falling q break "
+    "nothing. A single rise of q invites a lie. But whoever gets the same sum on top of (3) is as honest "
+    'as before and better off, so "only if" leaves out a constant that is 0 or more: (3) is the cheapest '
+    "payment. Payments that are bent otherwise do break a promise. The control pays what is reported, "
+    "without the integral of (3).",
 )

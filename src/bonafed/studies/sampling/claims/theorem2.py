@@ -32,14 +32,16 @@ class Equation(Section):
     """Budgets of case 2 to solve for, and the equation."""
 
     budgets: int = key(checks.whole, 15, help="Budgets of case 2, for every prior.")
-    grid: int = key(lambda name, value: checks.whole(name, value, 10), 4001, help="Points searched for roots.")
+    grid: int = key(
+        lambda name, value: checks.whole(name, value, 10), 4001, help="Points searched for roots."
+    )
     power: float = key(
         checks.non_negative, 0.5, help="Of phi(x) in the corrected H; 0 (control): as printed."
     )
 
 
 def rows(equation: Equation, _: Results) -> list[Row]:
-    """How many thresholds either equation has at every budget of case 2, and what the contracts are worth."""
+    """How many thresholds either equation has at budgets of case 2, and what the contracts are worth."""
     return [row for name, prior in PRIORS.items() for row in _of_prior(name, prior, equation)]
 
 
@@ -59,7 +61,8 @@ def _of_prior(name: str, prior: ContinuousPrior, equation: Equation) -> list[Row
             worth = None
         listed.append(
             {
-                "prior": name, "share": share, "budget": budget, "printed_roots": _roots(head + tail, budget),
+                "prior": name, "share": share, "budget": budget,
+                "printed_roots": _roots(head + tail, budget),
                 "corrected_roots": _roots(right, budget), "threshold": float(best.threshold),
                 "spend_over_budget": best.expected_spend / budget,
                 "inverse": best.expected_inverse_probability, "printed_inverse": worth,
@@ -116,18 +119,18 @@ CLAIM = Claim(
     identifier="sampling-theorem2",
     paper="sampling",
     place="theorem 2, equation (54)",
-    says="For every budget of case 2 there is a unique threshold that solves H(x) = budget, with H(x) = E[phi "
-    "1{c <= x}] + E[sqrt(phi) 1{c > x}].",
+    says="For every budget of case 2 there is a unique threshold that solves H(x) = budget, with H(x) = "
+    "E[phi 1{c <= x}] + E[sqrt(phi) 1{c > x}].",
     presets={"smoke": Equation(4, 401), "quick": Equation(), "paper": Equation(101, 40_001)},
     rows=rows,
     judge=judge,
     draw=draw,
     control={"power": 0.0},
     erratum="S-E1",
-    about="The limit in (54) loses the factor sqrt(phi(x)) of the discrete H(m). Without it money and the root "
-    "of money are added, so that the answer depends on the currency: costs on [0.5, 1.5] and the same costs "
-    "in cents have other thresholds. For costs uniform on [0.5, 1.5] the printed H never goes below 1.1718 "
-    "while case 2 begins at 0.8484, so that most budgets have no threshold; where it has one, the printed "
-    "contract keeps the budget and is worth less. With the factor restored H does not fall, and there is "
-    "one threshold at every budget.",
+    about="The limit in (54) loses the factor sqrt(phi(x)) of the discrete H(m). Without it money and the "
+    "root of money are added, so that the answer depends on the currency: costs on [0.5, 1.5] and the "
+    "same costs in cents have other thresholds. For costs uniform on [0.5, 1.5] the printed H never goes "
+    "below 1.1718 while case 2 begins at 0.8484, so that most budgets have no threshold; where it has "
+    "one, the printed contract keeps the budget and is worth less. With the factor restored H does not "
+    "fall, and there is one threshold at every budget.",
 )
