@@ -1,9 +1,9 @@
-"""The constants of convergence theorems, from the clients' records: smoothness, strong convexity, gradients.
+"""The constants of convergence theorems, estimated from the clients' records.
 
 For softmax regression, F_n the mean cross-entropy of client n's records plus mu/2 |w|^2:
 
     L        the largest eigenvalue of any client's (1/n_k) sum of x x', halved, plus mu: the Hessian of the
-             cross-entropy in the logits is at most 1/2. A bound at every model, and reached with two classes.
+             cross-entropy in the logits is at most 1/2. A bound at every model, reached with two classes.
     mu       that of the regulariser: along a common change of all classes nothing else curves.
     G_n      the root of the mean squared norm of a batch's gradient, the largest on the straight way from
              w_0 = 0 to w*. An estimate: iterates need not stay on it.
@@ -79,8 +79,10 @@ def estimate_constants(
 def batch_moments(
     features: Floats, labels: NDArray[np.int64], models: Floats, classes: int, regulariser: float, size: int
 ) -> Floats:
-    """(2, m) of a batch's gradient at models (m, P): its mean squared norm, and its mean squared distance from
-    the gradient of all records. Models are (d, classes) each, flattened."""
+    """(2, m) of a batch's gradient: its mean squared norm, and that of its distance from all records'.
+
+    Models (m, P) are (d, classes) each, flattened.
+    """
     count, squares = len(labels), np.square(features).sum(axis=1)
     batch = min(size, count)
     share = (count - batch) / (batch * (count - 1)) if count > 1 else 0.0

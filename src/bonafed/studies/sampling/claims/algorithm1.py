@@ -101,7 +101,7 @@ def draw(table: Sequence[Row]) -> Figure:
 
     figure, (axes,) = panels(1, 5.5)
     names = {"printed": "as printed", "safe": "corrected, with ironing"}
-    for place, (variant, own) in enumerate(reversed(groups(table, "algorithm").items())):
+    for place, (variant, own) in enumerate(reversed([*groups(table, "algorithm").items()])):
         with_errors(axes, own, "reports", "distance", names[variant], place)
     axes.set(xscale="log", yscale="log")
     finish(axes, "reports so far", "mean |q - q*| over mean q*")

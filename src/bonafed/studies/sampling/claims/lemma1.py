@@ -70,27 +70,27 @@ def _h(prior: Discrete) -> Floats:
     f, phi = prior.masses, np.asarray(prior.virtual_cost(prior.costs))
     heads = np.concatenate([[0.0], np.cumsum(f * phi)])
     tails = np.concatenate([np.cumsum((f * np.sqrt(phi))[::-1])[::-1], [0.0]])
-    return heads + np.append(np.sqrt(phi), 0.0) * tails
+    return np.asarray(heads + np.append(np.sqrt(phi), 0.0) * tails)
 
 
 def _searched(prior: Discrete, budget: float) -> float:
-    """The least E[1/q] that a general solver finds with payments (16), in u = log of the falls of q."""
-    from scipy.optimize import minimize
+    """The least E[1/q] that a general solver finds over falling q, with payments (16) in the budget."""
+    from scipy.optimize import LinearConstraint, NonlinearConstraint, minimize
 
     f, c = prior.masses, prior.costs
+    falls = np.eye(c.size)[:-1] - np.eye(c.size)[1:]
 
     def spend(q: Floats) -> float:
         return float(f @ (c * q + step_rents(c, q)))
 
-    flat = np.full(c.size, min(1.0, budget / prior.high))
     found = minimize(
-        lambda q: float(f @ (1 / q)), flat, jac=lambda q: -f / q**2, method="SLSQP",
-        bounds=[(1e-6, 1.0)] * c.size, options={"ftol": 1e-14, "maxiter": 1000},
-        constraints=[
-            {"type": "ineq", "fun": lambda q: budget - spend(q)},
-            {"type": "ineq", "fun": lambda q: -np.diff(q)},
-        ],
-    )  # fmt: skip
+        lambda q: float(f @ (1 / q)),
+        np.full(c.size, min(1.0, budget / prior.high)),
+        method="SLSQP",
+        bounds=[(1e-6, 1.0)] * c.size,
+        options={"ftol": 1e-14, "maxiter": 1000},
+        constraints=[NonlinearConstraint(spend, 0.0, budget), LinearConstraint(falls, 0.0, np.inf)],
+    )
     return float(found.fun)
 
 

@@ -89,7 +89,7 @@ def draw(table: Sequence[Row]) -> Figure:
     from bonafed.studies.sampling.figures import finish, groups, panels, with_errors
 
     figure, (axes,) = panels(1, 5.5)
-    for place, (name, own) in enumerate(reversed(groups(table, "rate").items())):
+    for place, (name, own) in enumerate(reversed([*groups(table, "rate").items()])):
         with_errors(axes, own, "local_steps", "largest", f"{name} rate", place)
     axes.axhline(1.0, color="black", lw=0.8, ls=":")
     axes.set(xscale="log", yscale="log")

@@ -131,7 +131,7 @@ def draw(table: Sequence[Row]) -> Figure:
         "best lie or worst loss (money per round), least and most over mechanisms; below 1e-16: none",
         "",
     )
-    axes.xaxis.label.set_size(8)
+    axes.xaxis.label.set_fontsize(8)
     return figure
 
 
