@@ -34,6 +34,8 @@ IDX_FILES = {
     "test_features": "t10k-images-idx3-ubyte",
     "test_labels": "t10k-labels-idx1-ubyte",
 }
+EMNIST_CLASSES = {"byclass": 62, "bymerge": 47, "balanced": 47, "letters": 26, "digits": 10, "mnist": 10}
+EMNIST_FOLDER = "gzip"  # what the official archive unpacks to
 CIFAR_FILES = (*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin")
 CIFAR_FOLDER = "cifar-10-batches-bin"  # what the official archive unpacks to
 SST_FILES = ("stsa.fine.train", "stsa.fine.test")
@@ -78,15 +80,44 @@ def read_idx(
 
 def read_idx_images(files: Mapping[str, Path]) -> Arrays:
     """MNIST and its likes: 28 x 28 grey images and labels 0..9, for training and for testing."""
+    return _read_idx_set({name: files[file] for name, file in IDX_FILES.items()}, 0, 10)
+
+
+def emnist_files(split: str) -> dict[str, str]:
+    """The official files of a split of EMNIST, by what they hold.
+
+    >>> emnist_files("letters")["test_labels"]
+    'emnist-letters-test-labels-idx1-ubyte'
+    """
+    return {name: f"emnist-{split}-{file.replace('t10k', 'test')}" for name, file in IDX_FILES.items()}
+
+
+def read_emnist(split: str, files: Mapping[str, Path]) -> Arrays:
+    """A split of EMNIST, upright, with labels from 0.
+
+    Its files hold every image mirrored along its diagonal, a row where MNIST's have a column; and the
+    labels of `letters` are 1 to 26.
+    """
+    first, classes = (1 if split == "letters" else 0), EMNIST_CLASSES[split]
+    paths = {name: files[file] for name, file in emnist_files(split).items()}
+    arrays = _read_idx_set(paths, first, first + classes)
+    for name in ("features", "test_features"):
+        arrays[name] = np.ascontiguousarray(arrays[name].swapaxes(2, 3))
+    for name in ("labels", "test_labels"):
+        arrays[name] = arrays[name] - np.uint8(first)
+    return arrays
+
+
+def _read_idx_set(paths: Mapping[str, Path], lowest: int, end: int) -> Arrays:
+    """Images and labels, lowest <= label < end, from the paths of what `IDX_FILES` names."""
     arrays: Arrays = {}
-    for name, file in IDX_FILES.items():
-        path = files[file]
+    for name, path in paths.items():
         if name.endswith("features"):
             arrays[name] = read_idx(path, 3, partial(_require_images, path))[:, None]
         else:
             images = len(arrays[name.replace("labels", "features")])
             arrays[name] = read_idx(path, 1, partial(_require_a_label_each, path, images))
-            _check_classes(path, arrays[name], 10)
+            _check_classes(path, arrays[name], end, lowest)
     return arrays
 
 
@@ -295,12 +326,11 @@ def _is_number(word: str, read: Callable[[str], float]) -> bool:
     return True
 
 
-def _check_classes(path: Path, labels: Bytes, classes: int) -> None:
-    bad = np.flatnonzero(labels >= classes)
+def _check_classes(path: Path, labels: Bytes, classes: int, lowest: int = 0) -> None:
+    bad = np.flatnonzero((labels >= classes) | (labels < lowest))
     if bad.size:
-        raise UnreadableFile(
-            path, f"labels must be below {classes}, got {labels[bad[0]]} for sample {bad[0]}"
-        )
+        rule = f"below {classes}" if lowest == 0 else f"in {lowest}..{classes - 1}"
+        raise UnreadableFile(path, f"labels must be {rule}, got {labels[bad[0]]} for sample {bad[0]}")
 
 
 def _read_sentences(path: Path) -> tuple[NDArray[np.int64], list[list[str]]]:
