@@ -48,8 +48,8 @@ CLAIM = Claim(
     identifier="rewards-table2",
     paper="rewards",
     place="table 2, section 6.1",
-    says="The accuracies of IAFL's models follow the clients' contributions (standalone accuracies), and in "
-    "most settings more closely than with any other method.",
+    says="The accuracies of IAFL's models follow the clients' contributions (standalone accuracies), and "
+    "in most settings more closely than with any other method.",
     presets=PRESETS,
     cells=cells,
     rows=rows,
