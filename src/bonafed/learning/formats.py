@@ -117,7 +117,7 @@ def _read_idx_set(paths: Mapping[str, Path], lowest: int, end: int) -> Arrays:
         else:
             images = len(arrays[name.replace("labels", "features")])
             arrays[name] = read_idx(path, 1, partial(_require_a_label_each, path, images))
-            _check_classes(path, arrays[name], end, lowest)
+            check_classes(path, arrays[name], end, lowest)
     return arrays
 
 
@@ -140,7 +140,7 @@ def read_cifar(files: Mapping[str, Path], records: int = 10_000) -> Arrays:
             size = "more" if data.size > records * 3073 else f"{data.size} bytes"
             raise UnreadableFile(files[file], f"must hold {records} records of 3073 bytes, got {size}")
         table = data.reshape(records, 3073)
-        _check_classes(files[file], table[:, 0], 10)
+        check_classes(files[file], table[:, 0], 10)
         labels.append(table[:, 0])
         images.append(table[:, 1:].reshape(records, 3, 32, 32))
     return {
@@ -161,17 +161,13 @@ def read_sst(files: Mapping[str, Path], length: int = 56, minimum_count: int = 2
     """
     train_labels, train = _read_sentences(files[SST_FILES[0]])
     test_labels, test = _read_sentences(files[SST_FILES[1]])
-    counts = Counter(word for sentence in train for word in sentence)
-    words = sorted(
-        (word for word, count in counts.items() if count >= minimum_count), key=lambda w: (-counts[w], w)
-    )
-    numbers = {word: UNKNOWN + 1 + rank for rank, word in enumerate(words)}
+    numbers = word_numbers(train, minimum_count)
     return {
-        "features": _tokens(train, numbers, length),
+        "features": token_rows(train, numbers, length),
         "labels": train_labels,
-        "test_features": _tokens(test, numbers, length),
+        "test_features": token_rows(test, numbers, length),
         "test_labels": test_labels,
-        "vocabulary": np.array(UNKNOWN + 1 + len(words)),
+        "vocabulary": np.array(UNKNOWN + 1 + len(numbers)),
     }
 
 
@@ -326,7 +322,8 @@ def _is_number(word: str, read: Callable[[str], float]) -> bool:
     return True
 
 
-def _check_classes(path: Path, labels: Bytes, classes: int, lowest: int = 0) -> None:
+def check_classes(path: Path, labels: Bytes, classes: int, lowest: int = 0) -> None:
+    """Refuse labels that are no class."""
     bad = np.flatnonzero((labels >= classes) | (labels < lowest))
     if bad.size:
         rule = f"below {classes}" if lowest == 0 else f"in {lowest}..{classes - 1}"
@@ -353,9 +350,20 @@ def _read_sentences(path: Path) -> tuple[NDArray[np.int64], list[list[str]]]:
     return np.array(labels, dtype=np.int64), sentences
 
 
-def _tokens(
+def word_numbers(
+    sentences: Sequence[Sequence[str]], minimum_count: int, most: int | None = None
+) -> dict[str, int]:
+    """2, 3, ... for the words that occur often enough, the most frequent first, then by alphabet."""
+    counts = Counter(word for sentence in sentences for word in sentence)
+    often = (word for word, count in counts.items() if count >= minimum_count)
+    words = sorted(often, key=lambda word: (-counts[word], word))[:most]
+    return {word: UNKNOWN + 1 + rank for rank, word in enumerate(words)}
+
+
+def token_rows(
     sentences: Sequence[Sequence[str]], numbers: Mapping[str, int], length: int
 ) -> NDArray[np.int64]:
+    """(n, length) the numbers of the words of every sentence, padded or cut at its end."""
     tokens = np.full((len(sentences), length), PADDING, dtype=np.int64)
     for row, sentence in zip(tokens, sentences, strict=True):
         numbered = [numbers.get(word, UNKNOWN) for word in sentence[:length]]
