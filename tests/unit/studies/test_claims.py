@@ -111,7 +111,7 @@ def perturbed(rows):
 
 CHANGES = (
     lambda x: -x, lambda x: 10 * x + 1, lambda x: x / 10, lambda x: x / 1000, lambda x: x - 10,
-    lambda x: 0 * x, lambda x: 0 * x + 1, abs,
+    lambda x: 0 * x, lambda x: 0 * x + 1, lambda x: 0.93 * x, lambda x: 1.07 * x, abs,
 )  # fmt: skip
 
 
