@@ -188,9 +188,7 @@ def _reference(cell: Cell) -> JSONObject:
 
 
 def _in_process(reference: JSONObject, place: Path, pipe: Connection) -> None:
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # Ctrl-C reaches everybody; who waits ends them
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches everybody; who waits ends them
     module = own_module(Path(reference["file"])) if reference["file"].endswith(".py") else None
     found = module or importlib.import_module(reference["module"])
     compute: Compute = getattr(found, reference["function"])
