@@ -22,6 +22,7 @@ _SAFE = " !$()*+,-./:;=@_~'\"&"  # characters that a data URI in an attribute ma
 _SVG, _XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
 _FONT = "text{font-family:DejaVu Sans,Verdana,Arial,sans-serif}"
 _PLACES = {"d", "x", "y"}  # attributes that are numbers only
+_FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")  # characters that XML may not hold
 _DIGITS = re.compile(r"-?\d+\.\d{3,}")
 
 
@@ -61,7 +62,8 @@ def compact_svg(figure: Figure, *, transparent: bool = True) -> str:
     """By lines and letters; without what no reader needs, and a hundredth of a point exact."""
     from bonafed.style import saved
 
-    root = ElementTree.fromstring(saved(figure, "svg", letters=True, transparent=transparent))
+    whole = saved(figure, "svg", letters=True, transparent=transparent).decode()
+    root = ElementTree.fromstring(_FORBIDDEN.sub("\ufffd", whole))
     _drop_metadata(root)
     _unwrap(root)
     used = {value[1:] for node in root.iter() for value in node.attrib.values() if value.startswith("#")}
