@@ -23,7 +23,7 @@ from bonafed.studies.claim import (
     where,
 )
 from bonafed.studies.sampling import runs
-from bonafed.studies.sampling.runs import SCHEMES, SMALL, UNIFORM, Runs, at_the_end
+from bonafed.studies.sampling.runs import QUICK_RECORDS, SCHEMES, SMALL, UNIFORM, Runs, at_the_end
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -160,7 +160,7 @@ def presets(data: str, here: str, costs: Prior) -> dict[str, Training]:
     """The paper's data, and what is used in their place."""
     return {
         "smoke": Training(data="digits", costs=costs, **SMALL),
-        "quick": Training(10, data=here, costs=costs),
+        "quick": Training(10, data=here, costs=costs, records=QUICK_RECORDS),
         "paper": Training(30, data=data, costs=costs, rounds=500),
     }
 

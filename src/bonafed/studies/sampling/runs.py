@@ -18,7 +18,7 @@ import numpy as np
 
 from bonafed import checks
 from bonafed.economics.priors import Prior, TruncatedExponential, Uniform
-from bonafed.sections import key
+from bonafed.sections import key, natural
 from bonafed.shown import JSONObject
 from bonafed.studies.cells import Cell
 from bonafed.studies.claim import Settings
@@ -33,6 +33,7 @@ UNIFORM, EXPONENTIAL = Uniform(0.0, 2.0), TruncatedExponential(1.0, 0.0, 5.0)  #
 SMALL: dict[str, Any] = {  # of a smoke test
     "seeds": 2, "clients": 20, "rounds": 20, "budget": 0.2, "steps": 5, "batch_size": 16,
 }  # fmt: skip
+QUICK_RECORDS = 12_000  # of the 60,000 for training: the rest would only cost time
 _EVALUATIONS = 20  # of the loss, in a run
 _LAST = 10  # of these: their mean is the loss at the end
 
@@ -48,8 +49,12 @@ class Runs(Settings):
     steps: int = key(checks.whole, 20, help="E, local steps of a round.")
     batch_size: int = key(checks.whole, 32, help="Records of a step.")
     learning_rate: float = key(checks.positive, 0.1, help="Of every round.")
+    records: int = key(natural, 0, help="Of the data set, the first of them; 0: all.")
     uniform_money: float = key(
         checks.positive, 1.0, help="Money of uniform sampling over that of the others; control: 50."
+    )
+    known_money: float = key(
+        checks.positive, 1.0, help="Money under complete information over that of the others; control: 50."
     )
 
 
@@ -61,14 +66,21 @@ def cells(runs: Runs, data: str, costs: Prior) -> Mapping[tuple[str, int], Cell]
 
 
 def _cell(runs: Runs, data: str, costs: Prior, name: str, seed: int) -> Cell:
-    arguments = json.loads(json.dumps({"tables": tables(runs, data, costs, name, seed)}))
+    arguments = {"tables": tables(runs, data, costs, name, seed), "records": runs.records}
     code = ("bonafed.runs.training", "bonafed.runs.setting", "bonafed.mechanisms.sampling.slice")
-    return Cell(f"sampling {data} {costs.kind} {name} {seed}", train, arguments, (data,), code)
+    return Cell(
+        f"sampling {data} {costs.kind} {name} {seed}",
+        train,
+        json.loads(json.dumps(arguments)),
+        (data,),
+        code,
+    )
 
 
 def tables(runs: Runs, data: str, costs: Prior, name: str, seed: int) -> dict[str, dict[str, Any]]:
     """The config of a run."""
-    money = runs.budget * (runs.uniform_money if name == "uniform" else 1.0)
+    factors = {"uniform": runs.uniform_money, "complete information": runs.known_money}
+    money = runs.budget * factors.get(name, 1.0)
     drawn = costs.to_json()
     contract: dict[str, Any] = {
         "scheme": SCHEMES[name], "total_budget": money * runs.clients * runs.rounds, "costs": drawn,
@@ -93,12 +105,16 @@ def tables(runs: Runs, data: str, costs: Prior, name: str, seed: int) -> dict[st
 
 def train(arguments: JSONObject, folder: Path) -> JSONObject:
     """A run that is judged by its training records: rounds, losses at them, participants, spend."""
+    from bonafed.learning import datasets
     from bonafed.learning.engine.jobs import Samples
     from bonafed.learning.local import EngineFederation
     from bonafed.runs import config, setting, training
     from bonafed.runs import folder as folders
 
-    ready = setting.prepare(config.from_tables(arguments["tables"]))
+    whole = datasets.load(arguments["tables"]["data"]["name"])
+    end = arguments["records"] or len(whole.labels)
+    data = replace(whole, features=whole.features[:end], labels=whole.labels[:end])
+    ready = setting.prepare(config.from_tables(arguments["tables"]), dataset=data)
     clients = ready.clients
     assert isinstance(clients, EngineFederation)  # simulated, as the config has it
     fewest = min(part.size for part in clients.parts)
