@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from bonafed.sections import key, natural
 from bonafed.shown import JSONObject
 from bonafed.studies.cells import Cell
 from bonafed.studies.claim import Settings
+
+if TYPE_CHECKING:
+    from bonafed.learning.datasets import Dataset
 
 SCHEMES = {  # [contract] scheme of each
     "uniform": "uniform",
@@ -58,23 +61,24 @@ class Runs(Settings):
     )
 
 
-def cells(runs: Runs, data: str, costs: Prior) -> Mapping[tuple[str, int], Cell]:
-    """A run for every mechanism and seed."""
-    return {
-        (name, seed): _cell(runs, data, costs, name, seed) for name in SCHEMES for seed in runs.all_seeds
-    }
+def cells(runs: Runs, data: str, costs: Prior) -> Mapping[int, Cell]:
+    """The runs of all mechanisms, by seed: together, as they share the data."""
+    return {seed: _cell(runs, data, costs, seed) for seed in runs.all_seeds}
 
 
-def _cell(runs: Runs, data: str, costs: Prior, name: str, seed: int) -> Cell:
-    arguments = {"tables": tables(runs, data, costs, name, seed), "records": runs.records}
+def _cell(runs: Runs, data: str, costs: Prior, seed: int) -> Cell:
+    arguments = {
+        "tables": {name: tables(runs, data, costs, name, seed) for name in SCHEMES}, "data": data,
+        "records": runs.records,
+    }  # fmt: skip
     code = ("bonafed.runs.training", "bonafed.runs.setting", "bonafed.mechanisms.sampling.slice")
-    return Cell(
-        f"sampling {data} {costs.kind} {name} {seed}",
-        train,
-        json.loads(json.dumps(arguments)),
-        (data,),
-        code,
-    )
+    plain = json.loads(json.dumps(arguments))
+    return Cell(f"sampling {data} {costs.kind} {seed}", train, plain, (data,), code)
+
+
+def by_mechanism(results: Mapping[int, JSONObject]) -> dict[tuple[str, int], JSONObject]:
+    """The results of cells, run by run."""
+    return {(name, seed): found[name] for seed, found in results.items() for name in SCHEMES}
 
 
 def tables(runs: Runs, data: str, costs: Prior, name: str, seed: int) -> dict[str, dict[str, Any]]:
@@ -104,24 +108,29 @@ def tables(runs: Runs, data: str, costs: Prior, name: str, seed: int) -> dict[st
 
 
 def train(arguments: JSONObject, folder: Path) -> JSONObject:
-    """A run that is judged by its training records: rounds, losses at them, participants, spend."""
+    """The runs of a seed, by mechanism."""
     from bonafed.learning import datasets
+
+    whole = datasets.load(arguments["data"])
+    end = arguments["records"] or len(whole.labels)
+    data = replace(whole, features=whole.features[:end], labels=whole.labels[:end])
+    return {name: _trained(of, data, folder / "run") for name, of in arguments["tables"].items()}
+
+
+def _trained(tables: JSONObject, data: Dataset, place: Path) -> JSONObject:
+    """A run that is judged by its training records: rounds, losses at them, participants, spend."""
     from bonafed.learning.engine.jobs import Samples
     from bonafed.learning.local import EngineFederation
     from bonafed.runs import config, setting, training
-    from bonafed.runs import folder as folders
 
-    whole = datasets.load(arguments["tables"]["data"]["name"])
-    end = arguments["records"] or len(whole.labels)
-    data = replace(whole, features=whole.features[:end], labels=whole.labels[:end])
-    ready = setting.prepare(config.from_tables(arguments["tables"]), dataset=data)
+    shutil.rmtree(place, ignore_errors=True)  # of a cell that was stopped
+    ready = setting.prepare(config.from_tables(tables), dataset=data)
     clients = ready.clients
     assert isinstance(clients, EngineFederation)  # simulated, as the config has it
     fewest = min(part.size for part in clients.parts)
     some = np.concatenate([part[:fewest] for part in clients.parts])
     own = Samples(clients.samples.features[some], clients.samples.labels[some])
-    place = folder / "run"
-    done = training.train(replace(ready, test=own), place, resume=folders.holds_run(place))
+    done = training.train(replace(ready, test=own), place)
     looked = [record for record in done.metrics if record["test_loss"] is not None]
     shutil.rmtree(place)
     return {

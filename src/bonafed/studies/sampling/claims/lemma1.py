@@ -131,8 +131,7 @@ def draw(table: Sequence[Row]) -> Figure:
     x = [number(row, "closed_form") for row in table]
     axes.plot(x, [number(row, "over_search") - 1 for row in table], "o", ms=4, color=BLUE)
     axes.axhline(_SEARCH, color="black", lw=0.8, ls=":")
-    axes.set_xscale("log")
-    finish(axes, "E[1/q] of the closed form", "above the least that a search finds, relative")
+    finish(axes, "E[1/q] of the closed form", "above the least of a search, relative")
     return figure
 
 
