@@ -112,6 +112,17 @@ def test_e10_the_average_probability_is_higher_than_uniform(prior, share):
     assert optimal.expected_inverse_probability < uniform.expected_inverse_probability
 
 
+@pytest.mark.parametrize("low", [0.0, 0.1, 1.0, 5.0])
+@pytest.mark.parametrize("share", [0.001, 0.05, 0.3, 0.8, 0.99])
+def test_e12_with_uniform_costs_the_sampling_term_falls_by_a_ninth_at_most(low, share):
+    prior = Uniform(low, low + 1.0)
+    best = optimal_menu(prior, share * prior.high).expected_inverse_probability
+    flat = uniform_menu(prior, share * prior.high).expected_inverse_probability
+    assert best / flat >= 8 / 9 - 1e-12
+    if low == 0 and share <= 0.001:
+        assert best / flat == pytest.approx(8 / 9, abs=1e-5)
+
+
 def sequences(runs=60, clients=60):
     rng = np.random.default_rng(2024)
     return rng.uniform(0.5, 1.5, (runs, clients))

@@ -36,6 +36,15 @@ def with_errors(
     )  # fmt: skip
 
 
+def plain_log(axes: Axes, which: str = "y") -> None:
+    """A logarithmic axis with plain numbers."""
+    axis = axes.yaxis if which == "y" else axes.xaxis
+    (axes.set_yscale if which == "y" else axes.set_xscale)("log")
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_formatter("{x:g}")
+    axis.set_tick_params(which="minor", labelsize=7)
+
+
 def groups(rows: Sequence[Row], column: str) -> Mapping[str, list[Row]]:
     """The rows by the text in a column, in their order."""
     return {str(value): where(rows, **{column: value}) for value in dict.fromkeys(r[column] for r in rows)}

@@ -23,7 +23,15 @@ from bonafed.studies.claim import (
     where,
 )
 from bonafed.studies.sampling import runs
-from bonafed.studies.sampling.runs import SCHEMES, SMALL, UNIFORM, Runs, at_the_end
+from bonafed.studies.sampling.runs import (
+    QUICK_RECORDS,
+    SCHEMES,
+    SMALL,
+    UNIFORM,
+    Runs,
+    at_the_end,
+    by_mechanism,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -40,21 +48,22 @@ class Training(Runs):
 
 
 def cells(settings: Training) -> Mapping[Any, Cell]:
-    """A run for every mechanism and seed."""
+    """All runs of every seed."""
     return runs.cells(settings, settings.data, settings.costs)
 
 
 def rows(settings: Training, results: Results) -> list[Row]:
     """A row for every mechanism and evaluation; the last of each has what it comes to in the end."""
     listed: list[Row] = []
-    seeds, shown = settings.all_seeds, results["uniform", settings.seed]["rounds"]
+    found = by_mechanism(results)
+    seeds, shown = settings.all_seeds, found["uniform", settings.seed]["rounds"]
     for name in SCHEMES:
-        own = [results[name, seed] for seed in seeds]
+        own = [found[name, seed] for seed in seeds]
         listed += [
             {"mechanism": name, "round": at, **over_seeds("loss", [one["loss"][place] for one in own])}
             for place, at in enumerate(shown)
         ]
-        listed[-1] |= compared(results, name, seeds) | present(results, name, seeds)
+        listed[-1] |= compared(found, name, seeds) | present(found, name, seeds)
     return listed
 
 
@@ -98,7 +107,7 @@ def judge_by(share: float | None) -> Callable[[Sequence[Row]], list[Check]]:
 
 def draw(table: Sequence[Row]) -> Figure:
     """The loss over the rounds, under each mechanism, and at the end over uniform's."""
-    from bonafed.studies.sampling.figures import MECHANISMS, finish, panels
+    from bonafed.studies.sampling.figures import MECHANISMS, finish, panels, plain_log
 
     figure, (left, right) = panels(2)
     for place, (name, (colour, style)) in enumerate(MECHANISMS.items()):
@@ -110,9 +119,7 @@ def draw(table: Sequence[Row]) -> Figure:
         left.fill_between(x, low, high, color=colour, alpha=0.12, lw=0)
         last = estimate(final(table, name), "over_uniform")
         right.errorbar([last.value], [place], xerr=[2 * last.error], color=colour, marker="o", capsize=3)
-    left.set_yscale("log")
-    left.yaxis.set_minor_formatter("{x:g}")
-    left.tick_params(axis="y", which="minor", labelsize=7)
+    plain_log(left)
     finish(left, "round", "training loss (nats)", "Band: two standard errors")
     right.set_yticks(range(len(MECHANISMS)), list(MECHANISMS))
     right.invert_yaxis()
@@ -160,7 +167,7 @@ def presets(data: str, here: str, costs: Prior) -> dict[str, Training]:
     """The paper's data, and what is used in their place."""
     return {
         "smoke": Training(data="digits", costs=costs, **SMALL),
-        "quick": Training(10, data=here, costs=costs),
+        "quick": Training(8, data=here, costs=costs, records=QUICK_RECORDS),
         "paper": Training(30, data=data, costs=costs, rounds=500),
     }
 

@@ -12,16 +12,19 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bonafed import checks
 from bonafed.economics.priors import Prior, TruncatedExponential, Uniform
-from bonafed.sections import key
+from bonafed.sections import key, natural
 from bonafed.shown import JSONObject
 from bonafed.studies.cells import Cell
 from bonafed.studies.claim import Settings
+
+if TYPE_CHECKING:
+    from bonafed.learning.datasets import Dataset
 
 SCHEMES = {  # [contract] scheme of each
     "uniform": "uniform",
@@ -33,6 +36,7 @@ UNIFORM, EXPONENTIAL = Uniform(0.0, 2.0), TruncatedExponential(1.0, 0.0, 5.0)  #
 SMALL: dict[str, Any] = {  # of a smoke test
     "seeds": 2, "clients": 20, "rounds": 20, "budget": 0.2, "steps": 5, "batch_size": 16,
 }  # fmt: skip
+QUICK_RECORDS = 12_000  # of the 60,000 for training: the rest would only cost time
 _EVALUATIONS = 20  # of the loss, in a run
 _LAST = 10  # of these: their mean is the loss at the end
 
@@ -48,27 +52,39 @@ class Runs(Settings):
     steps: int = key(checks.whole, 20, help="E, local steps of a round.")
     batch_size: int = key(checks.whole, 32, help="Records of a step.")
     learning_rate: float = key(checks.positive, 0.1, help="Of every round.")
+    records: int = key(natural, 0, help="Of the data set, the first of them; 0: all.")
     uniform_money: float = key(
         checks.positive, 1.0, help="Money of uniform sampling over that of the others; control: 50."
     )
+    known_money: float = key(
+        checks.positive, 1.0, help="Money under complete information over that of the others; control: 50."
+    )
 
 
-def cells(runs: Runs, data: str, costs: Prior) -> Mapping[tuple[str, int], Cell]:
-    """A run for every mechanism and seed."""
-    return {
-        (name, seed): _cell(runs, data, costs, name, seed) for name in SCHEMES for seed in runs.all_seeds
-    }
+def cells(runs: Runs, data: str, costs: Prior) -> Mapping[int, Cell]:
+    """The runs of all mechanisms, by seed: together, as they share the data."""
+    return {seed: _cell(runs, data, costs, seed) for seed in runs.all_seeds}
 
 
-def _cell(runs: Runs, data: str, costs: Prior, name: str, seed: int) -> Cell:
-    arguments = json.loads(json.dumps({"tables": tables(runs, data, costs, name, seed)}))
+def _cell(runs: Runs, data: str, costs: Prior, seed: int) -> Cell:
+    arguments = {
+        "tables": {name: tables(runs, data, costs, name, seed) for name in SCHEMES}, "data": data,
+        "records": runs.records,
+    }  # fmt: skip
     code = ("bonafed.runs.training", "bonafed.runs.setting", "bonafed.mechanisms.sampling.slice")
-    return Cell(f"sampling {data} {costs.kind} {name} {seed}", train, arguments, (data,), code)
+    plain = json.loads(json.dumps(arguments))
+    return Cell(f"sampling {data} {costs.kind} {seed}", train, plain, (data,), code)
+
+
+def by_mechanism(results: Mapping[int, JSONObject]) -> dict[tuple[str, int], JSONObject]:
+    """The results of cells, run by run."""
+    return {(name, seed): found[name] for seed, found in results.items() for name in SCHEMES}
 
 
 def tables(runs: Runs, data: str, costs: Prior, name: str, seed: int) -> dict[str, dict[str, Any]]:
     """The config of a run."""
-    money = runs.budget * (runs.uniform_money if name == "uniform" else 1.0)
+    factors = {"uniform": runs.uniform_money, "complete information": runs.known_money}
+    money = runs.budget * factors.get(name, 1.0)
     drawn = costs.to_json()
     contract: dict[str, Any] = {
         "scheme": SCHEMES[name], "total_budget": money * runs.clients * runs.rounds, "costs": drawn,
@@ -92,20 +108,29 @@ def tables(runs: Runs, data: str, costs: Prior, name: str, seed: int) -> dict[st
 
 
 def train(arguments: JSONObject, folder: Path) -> JSONObject:
+    """The runs of a seed, by mechanism."""
+    from bonafed.learning import datasets
+
+    whole = datasets.load(arguments["data"])
+    end = arguments["records"] or len(whole.labels)
+    data = replace(whole, features=whole.features[:end], labels=whole.labels[:end])
+    return {name: _trained(of, data, folder / "run") for name, of in arguments["tables"].items()}
+
+
+def _trained(tables: JSONObject, data: Dataset, place: Path) -> JSONObject:
     """A run that is judged by its training records: rounds, losses at them, participants, spend."""
     from bonafed.learning.engine.jobs import Samples
     from bonafed.learning.local import EngineFederation
     from bonafed.runs import config, setting, training
-    from bonafed.runs import folder as folders
 
-    ready = setting.prepare(config.from_tables(arguments["tables"]))
+    shutil.rmtree(place, ignore_errors=True)  # of a cell that was stopped
+    ready = setting.prepare(config.from_tables(tables), dataset=data)
     clients = ready.clients
     assert isinstance(clients, EngineFederation)  # simulated, as the config has it
     fewest = min(part.size for part in clients.parts)
     some = np.concatenate([part[:fewest] for part in clients.parts])
     own = Samples(clients.samples.features[some], clients.samples.labels[some])
-    place = folder / "run"
-    done = training.train(replace(ready, test=own), place, resume=folders.holds_run(place))
+    done = training.train(replace(ready, test=own), place)
     looked = [record for record in done.metrics if record["test_loss"] is not None]
     shutil.rmtree(place)
     return {

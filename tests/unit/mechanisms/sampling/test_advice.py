@@ -106,7 +106,7 @@ def test_the_partition_is_that_of_a_run(few_digits):
         ({"partition": "label_count:1.5"}, "partition must be a whole number of at least 1, got 1.5"),
         ({"partition": "natural"}, "partition must deal records out as they are, got 'natural'"),
         ({"partition": "dealt"}, "partition must be one of "),
-        ({"prior": "uniform:2,1"}, "high must be above low"),
+        ({"prior": "uniform:2,1"}, "prior: low must be below high = 1, got 2.0"),
     ],
 )
 def test_what_makes_no_sense_is_refused_by_name(change, message):
@@ -123,7 +123,9 @@ def test_data_without_classes_are_refused():
 def test_it_is_a_command(bonafed, few_digits):
     assert "convergence" in SLICE.advice
     words = ["--clients", "4", "--rounds", "50", "--budget", "100", "--prior", "uniform:0.5,1.5"]
-    done = bonafed("advise", "convergence", *words, "--data", few_digits, "--json")
-    assert len(json.loads(done.stdout)["data_weights"]) == 4
-    refused = bonafed("advise", "convergence", *words[:-2], "--data", few_digits)
-    assert refused.exit_code != 0
+    code, out, _ = bonafed("advise", "convergence", *words, "--data", few_digits, "--json")
+    assert code == 0
+    assert len(json.loads(out)["data_weights"]) == 4
+    code, _, refusal = bonafed("advise", "convergence", *words[:-2], "--data", few_digits)
+    assert code != 0
+    assert "prior" in refusal

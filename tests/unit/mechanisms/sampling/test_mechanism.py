@@ -3,6 +3,7 @@
 import math
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -86,6 +87,25 @@ def test_costs_come_from_the_prior_and_the_seed():
     assert np.array_equal(costs, sampled.draw_costs(prior, 4000, seed=2))
     assert prior.low <= costs.min() <= costs.max() <= prior.high
     assert abs(costs.mean() - prior.mean) < 5 * costs.std() / math.sqrt(4000)
+
+
+def rules(**options):
+    section = ContractSection(1500.0, **options)
+    return sampled.SamplingRules(SimpleNamespace(own=section), None, None)
+
+
+def test_simulated_costs_may_be_drawn_from_what_nobody_believes():
+    skewed = TruncatedExponential(1.0, 0.2, 1.5)
+    drawn = sampled.draw_costs(skewed, 50, seed=3)
+    for options in (
+        {"prior": BELIEF, "costs": "exponential:1,0.2,1.5"},
+        {"scheme": "prior-free", "highest": 1.5, "costs": skewed},
+    ):
+        assert np.array_equal(rules(**options, cost_seed=3).question.simulate(50), drawn)
+    believed = rules(prior=BELIEF, cost_seed=3).question.simulate(50)
+    assert np.array_equal(believed, sampled.draw_costs(BELIEF, 50, seed=3))
+    section = ContractSection(1500.0, BELIEF, costs=skewed)
+    assert section.table()["costs"] == skewed.to_json()
 
 
 def test_what_makes_no_sense_is_refused():

@@ -97,13 +97,14 @@ def judge(table: Sequence[Row]) -> list[Check]:
 
 def draw(table: Sequence[Row]) -> Figure:
     """Distance against reports."""
-    from bonafed.studies.sampling.figures import finish, groups, panels, with_errors
+    from bonafed.studies.sampling.figures import finish, groups, panels, plain_log, with_errors
 
     figure, (axes,) = panels(1, 5.5)
     names = {"printed": "as printed", "safe": "corrected, with ironing"}
     for place, (variant, own) in enumerate(reversed([*groups(table, "algorithm").items()])):
         with_errors(axes, own, "reports", "distance", names[variant], place)
-    axes.set(xscale="log", yscale="log")
+    axes.set_xscale("log")
+    plain_log(axes)
     finish(axes, "reports so far", "mean |q - q*| over mean q*")
     return figure
 

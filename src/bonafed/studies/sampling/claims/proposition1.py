@@ -86,16 +86,17 @@ def judge(table: Sequence[Row]) -> list[Check]:
 
 def draw(table: Sequence[Row]) -> Figure:
     """The largest value over the bound, against E."""
-    from bonafed.studies.sampling.figures import finish, groups, panels, with_errors
+    from bonafed.studies.sampling.figures import finish, groups, panels, plain_log, with_errors
 
     figure, (axes,) = panels(1, 5.5)
     for place, (name, own) in enumerate(reversed([*groups(table, "rate").items()])):
         with_errors(axes, own, "local_steps", "largest", f"{name} rate", place)
     axes.axhline(1.0, color="black", lw=0.8, ls=":")
-    axes.set(xscale="log", yscale="log")
+    plain_log(axes)
+    axes.set_xscale("log")
     axes.set_xticks(STEPS, [str(steps) for steps in STEPS])
-    axes.minorticks_off()
-    finish(axes, "E, local steps of a round", "recursion over the bound, largest of all rounds")
+    axes.xaxis.minorticks_off()
+    finish(axes, "E, local steps of a round", "largest recursion over the bound")
     return figure
 
 

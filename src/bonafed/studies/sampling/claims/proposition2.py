@@ -121,7 +121,7 @@ def draw(table: Sequence[Row]) -> Figure:
             places = [place + 0.4 * shift for place in range(len(own))]
             values = [factor * number(row, column) for row in own]
             colour = RED if variant == "printed" else BLUE
-            name = "as printed" if variant == "printed" else "corrected (0 in each)"
+            name = "as printed" if variant == "printed" else "corrected"
             panel.bar(places, values, 0.38, color=colour, label=name)
         priors = [str(row["prior"]) for row in own]
         panel.set_xticks([place + 0.2 for place in range(len(priors))], priors, fontsize=8)

@@ -86,14 +86,14 @@ def judge(table: Sequence[Row]) -> list[Check]:
 
 def draw(table: Sequence[Row]) -> Figure:
     """1/q of both groups against qhat."""
-    from bonafed.studies.sampling.figures import finish, panels, with_errors
+    from bonafed.studies.sampling.figures import finish, panels, plain_log, with_errors
 
     figure, (axes,) = panels(1, 5.5)
     for place, (name, label) in enumerate(
         (("first", "first clients"), ("later", "the others"), ("all", "all clients"))
     ):
         with_errors(axes, table, "qhat", name, label, place)
-    axes.set_yscale("log")
+    plain_log(axes)
     finish(axes, "qhat, probability of the first clients", "mean 1/q")
     return figure
 

@@ -126,12 +126,7 @@ def draw(table: Sequence[Row]) -> Figure:
     axes.invert_yaxis()
     axes.set_xscale("log")
     axes.set_xlim(5e-18, 1)
-    finish(
-        axes,
-        "best lie or worst loss (money per round), least and most over mechanisms; below 1e-16: none",
-        "",
-    )
-    axes.xaxis.label.set_fontsize(8)
+    finish(axes, "best lie or worst loss (money per round), least and most", "")
     return figure
 
 
