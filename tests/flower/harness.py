@@ -24,6 +24,7 @@ ECHO = ("-m", "tests.flower.echo")  # answers "name:message"
 PARTICIPATE = ("-m", "bonafed", "participate")
 _ROOT = Path(__file__).parents[2]
 _CONNECTED = "connected to"
+_PATIENCE = 120.0  # seconds until a process that was told to end has ended, on a machine that is busy
 
 
 class Trial:
@@ -97,6 +98,13 @@ class Trial:
         """Processes of this federation in whose command line all these words are."""
         return [number for number, line in self._own().items() if all(word in line for word in words)]
 
+    def await_ended(self, *words: str) -> list[int]:
+        """Wait until no process of this federation has these words in its command line; those left."""
+        end = time.monotonic() + _PATIENCE
+        while (left := self.processes(*words)) and time.monotonic() < end:
+            time.sleep(0.2)
+        return left
+
     def close(self) -> None:
         """End everything, and require that nothing is left."""
         for name in list(self._participants):
@@ -104,9 +112,7 @@ class Trial:
         if self._superlink is not None and self._superlink.poll() is None:
             self._superlink.terminate()
             self._end(self._superlink)
-        end = time.monotonic() + 20
-        while (left := self._own()) and time.monotonic() < end:
-            time.sleep(0.2)
+        left = self.await_ended()
         groups = [leader for leader in self._ended if _group_exists(leader)]
         for number in left:
             with suppress(ProcessLookupError):
@@ -118,12 +124,12 @@ class Trial:
         return self.folder.path / f"{name}.log"
 
     def _end(self, process: subprocess.Popen[bytes]) -> None:
-        process.wait(40)
+        process.wait(_PATIENCE)
         self._ended.append(process.pid)
 
     def _wait(self, log: Path, text: str, process: subprocess.Popen[bytes]) -> None:
         """Wait until a log says something; its process must not end before."""
-        end = time.monotonic() + 90
+        end = time.monotonic() + _PATIENCE
         while text not in log.read_text(errors="replace"):
             assert process.poll() is None, log.read_text(errors="replace")[-2000:]
             assert time.monotonic() < end, log.read_text(errors="replace")[-2000:]

@@ -37,6 +37,7 @@ from tests.flower.harness import NAMES, PARTICIPATE, Trial
 from tests.oracles import wire
 
 LATE = ("-m", "tests.flower.late")
+FORGER = ("-m", "tests.flower.forger")
 LONG = {**TABLES, "training": {**TABLES["training"], "rounds": 6, "on_bad_update": "skip"}}
 SAMPLING = {
     **LONG,
@@ -174,6 +175,35 @@ def test_one_that_lies_about_its_name_is_not_believed(clinics: Trial, tmp_path: 
         path.write_text(honest, encoding="utf-8")
         clinics.start("dan", PARTICIPATE)
         clinics.await_connected("dan")
+
+
+@pytest.mark.parametrize(
+    ("mode", "says"),
+    [
+        ("replay", "dan: sender must be 'dan', got 'ada'"),
+        ("sign", "dan: signature must be that of 'ada' or of the server, got another"),
+    ],
+)
+def test_a_report_of_another_is_refused_and_whoever_sent_it_is_named(
+    clinics: Trial, tmp_path: Path, mode: str, says: str
+) -> None:
+    """dan sends ada's signed report, as it was overheard, or one of his own making in her name."""
+    heard = tmp_path / "heard"
+    forgers = {"ada": ("heard", str(heard)), "dan": (mode, str(heard) if mode == "replay" else "ada")}
+    for name, words in forgers.items():
+        clinics.stop(name)
+        clinics.start(name, (*FORGER, *words))
+    clinics.await_connected(*forgers)
+    try:
+        text = said(begin(clinics, tmp_path, "forged", SAMPLING), code=2)
+        assert says in text
+        assert heard.exists()
+        assert not (tmp_path / "runs" / "forged" / METRICS).exists()  # nobody was trained, nobody is owed
+    finally:
+        for name in forgers:
+            clinics.stop(name)
+            clinics.start(name, PARTICIPATE)
+        clinics.await_connected(*forgers)
 
 
 def hostile(clinics: Trial, transport: FlowerTransport, run: str, kind: str, *rest: Any) -> dict[str, Any]:

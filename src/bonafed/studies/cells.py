@@ -15,6 +15,7 @@ import json
 import multiprocessing
 import os
 import re
+import signal
 import sys
 import time
 import traceback
@@ -34,6 +35,8 @@ from bonafed.studies.code import code_digest
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
     from multiprocessing.context import ForkServerProcess
+
+    from torch import nn
 
 Compute = Callable[[JSONObject, Path], JSONObject]  # of arguments, and of a folder for unfinished work
 _KEPT = "result.json"
@@ -187,6 +190,7 @@ def _reference(cell: Cell) -> JSONObject:
 
 
 def _in_process(reference: JSONObject, place: Path, pipe: Connection) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches everybody; who waits ends them
     module = own_module(Path(reference["file"])) if reference["file"].endswith(".py") else None
     found = module or importlib.import_module(reference["module"])
     compute: Compute = getattr(found, reference["function"])
@@ -291,13 +295,18 @@ def run_cell(
 
 def train_cell(arguments: JSONObject, folder: Path) -> JSONObject:
     """Train a run, or resume it; its folder stays only while it is unfinished."""
+    return train_module(arguments, folder)
+
+
+def train_module(arguments: JSONObject, folder: Path, module: nn.Module | None = None) -> JSONObject:
+    """Like `train_cell`, of a model of one's own in the place of the one that the config names."""
     import shutil
 
     from bonafed.runs import config, setting, training
     from bonafed.runs import folder as folders
 
     place = folder / "run"
-    ready = setting.prepare(config.from_tables(arguments["tables"]))
+    ready = setting.prepare(config.from_tables(arguments["tables"]), module=module)
     done = training.train(ready, place, resume=folders.holds_run(place))
     names = arguments["metrics"]
     columns = {name: [record[name] for record in done.metrics] for name in names}

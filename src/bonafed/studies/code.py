@@ -2,7 +2,8 @@
 
 Counted are the module that computes, every module of this package that it imports, however deep, at the top
 or inside a function, and the versions of the libraries that do the arithmetic. Modules that only draw or
-print are left out: a new colour does not make a finished cell stale.
+print are left out: a new colour does not make a finished cell stale. So are those that read data sets: what
+they read counts itself, sample by sample.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 _PACKAGE = __name__.partition(".")[0]
 _LIBRARIES = ("numpy", "scipy", "torch")
 _DRAWING = ("style", "sketch", "shown", "figures", "statement_figure")  # names of modules that only show
+_READING = ("datasets", "formats", "archives")  # names of modules that only read data
 
 
 def code_digest(places: Iterable[str]) -> str:
@@ -47,7 +49,7 @@ def _closure(places: Iterable[str]) -> set[str]:
     waiting = list(places)
     while waiting:
         place = waiting.pop()
-        if place in found or place.rpartition(".")[2] in _DRAWING:
+        if place in found or place.rpartition(".")[2] in _DRAWING + _READING:
             continue
         found.add(place)
         waiting += _imports(place)

@@ -1,9 +1,9 @@
-"""Rules for the settings of claims that hold several numbers."""
+"""What tables of claims are made of: averages, and rules for settings that hold several values."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,6 +11,21 @@ from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
 from bonafed.sections import Check
+
+
+class Average(NamedTuple):
+    """Mean and standard deviation, entry by entry."""
+
+    mean: Floats
+    sd: Floats
+
+
+def average(values: Floats, axis: int = 0) -> Average:
+    """Over one axis; the spread of a single value is 0."""
+    single = values.shape[axis] == 1
+    return Average(
+        values.mean(axis), np.zeros_like(values.mean(axis)) if single else values.std(axis, ddof=1)
+    )
 
 
 def increasing(name: str, values: Iterable[float], *, at_least: int = 1, zero: bool = False) -> Floats:

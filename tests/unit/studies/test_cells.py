@@ -160,10 +160,10 @@ def test_what_is_imported_counts_however_deep(tmp_path):
     assert code._closure([str(file)]) == {str(file)}
 
 
-def test_drawing_does_not_count():
-    counted = code._closure(["bonafed.runs.training"])
+def test_neither_drawing_nor_reading_counts():
+    counted = code._closure(["bonafed.runs.training", "bonafed.runs.setting"])
     assert "bonafed.learning.engine.jobs" in counted
-    assert not {name for name in counted if name.endswith((".style", ".figures", ".shown"))}
+    assert not {name for name in counted if name.endswith((".style", ".figures", ".shown", ".datasets"))}
 
 
 def test_what_is_kept_is_plain(tmp_path, square):
