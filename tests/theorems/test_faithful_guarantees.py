@@ -19,7 +19,7 @@ from tests.oracles.grouping import all_clusterings, slow_bound
 
 
 @st.composite
-def populations(draw, most=6, equal=False):
+def populations(draw, most=6, equal=False, convexity=(0.05, 5.0)):
     """K agents over three outcomes; noise and distance of like size, so that any clustering may be best."""
     k = draw(st.integers(2, most))
     rng = np.random.default_rng(draw(st.integers(0, 10_000)))
@@ -27,7 +27,7 @@ def populations(draw, most=6, equal=False):
     counts = rng.integers(5, 400, k).astype(float)
     kinds = rng.dirichlet(np.ones(3), k)
     kinds = kinds[rng.integers(0, k, k)] if draw(st.booleans()) else kinds  # some alike
-    return b.Population(weights, counts, kinds, 1.0, 10, draw(st.floats(0.05, 5.0)), 0.05)
+    return b.Population(weights, counts, kinds, 1.0, 10, draw(st.floats(*convexity)), 0.05)
 
 
 TERMS = g.PrivateTerms(smoothness=6.0, gradient_bound=1.4, alpha=2.0, beta=0.01, gap=2.3, epsilon=0.01)
@@ -84,7 +84,7 @@ class TestAssumption3:
 
 
 class TestParticipation:
-    @given(population=populations())
+    @given(population=populations(convexity=(0.001, 0.05)))  # little is known of each: one model is best
     def test_proposition_7_follows_from_assumption_3(self, population):
         assume(assumption_3(population).holds)
         for k in range(population.weights.size):
@@ -165,10 +165,8 @@ class TestPrivate:
             gap = (1 - mu / l_g) * gap + population.dimension * variance / (2 * l_g)
         reached = 2 * b.collective_risk(population) + 2 * l_g / mu * gap
         bound = g.private_efficiency_bound(population, TERMS, steps)
-        assert bound >= reached * (1 - 1e-12)
-        assert (
-            bound <= reached + 2 * l_g / mu * (1 - mu / l_g) ** steps * population.dimension * variance / mu
-        )
+        left = (1 - mu / l_g) ** steps * population.dimension * variance / (2 * mu)  # of its first noise
+        assert bound == pytest.approx(reached + 2 * l_g / mu * left, rel=1e-9)
 
     @pytest.mark.parametrize(("agents", "samples", "alpha"), [(4, 100, 1.0), (10, 957, 0.1)])
     def test_the_noise_is_that_of_equation_52(self, agents, samples, alpha):
