@@ -72,6 +72,7 @@ PLOTS = {
     "advise clusters": "--agents 100 --epsilon 0.5",
     "advise private-training": "--records 144 --clients 10 --parameters 650 --epsilon 1.5",
     "advise privacy-tradeoff": "--agents 10 --samples 10000 --epsilon 20",
+    "advise faithfulness": "--agents 10 --samples 10000 --epsilon 20",
     "advise reward-rule": "--cost 0.1 --cost 0.2 --cost 0.5 --ceiling 2 --sharing 0",
     "advise reward-parameters": "--cost 0.1 --cost 0.2 --goal received",
     "quote sampling": [*SAMPLING, "--confidence", "0.95"],

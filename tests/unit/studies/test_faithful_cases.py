@@ -1,5 +1,6 @@
+import json
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +10,10 @@ from bonafed.errors import InvalidValue, NoSolution
 from bonafed.mechanisms.faithful import SoftmaxRegression, minimise, random_clusters, train, vcg_payments
 from bonafed.mechanisms.faithful.agents import amplify
 from bonafed.mechanisms.faithful.reports import Watch
+from bonafed.studies.cells import data_digest
 from bonafed.studies.faithful import cases as cells
 from bonafed.studies.faithful.cases import Case, outcome
+from bonafed.studies.faithful.curves import cell_of
 
 
 def problem_of(cell):
@@ -128,6 +131,23 @@ class TestSchemes:
         assert outcome(cell) == found
         assert outcome(replace(cell, seed=1)).loss != found.loss
 
+    def test_steps_end_after_as_many_as_were_asked_for(self, base):
+        """Algorithm 1 by hand: the model after T_1 steps, and the sum of T_2 pieces per payment."""
+        cell = replace(base, scheme="stepwise", training_steps=7, payment_steps=3)
+        problem, found = problem_of(base), outcome(cell)
+        w = np.zeros(problem.size)
+        for _ in range(7):
+            w = w - problem.gradient(w[None], problem.weights[None])[0] / problem.smoothness
+        np.testing.assert_allclose(found.loss, problem.losses(w[None])[0])
+        for k, mix in enumerate(problem.without_each()):
+            at, owed = w, 0.0
+            for _ in range(3):
+                before = problem.gradient(at[None], mix[None])[0]
+                moved = at - before / (0.75 * problem.smoothness)
+                owed += (at - moved) @ (before + problem.gradient(moved[None], mix[None])[0]) / 2 / 0.25
+                at = moved
+            assert found.payment[k] == pytest.approx(owed)
+
     def test_without_privacy_to_speak_of_it_is_gradient_descent(self, base):
         cell = replace(base, scheme="private", alpha=1e9, training_steps=50, payment_steps=5)
         problem = problem_of(base)
@@ -184,10 +204,19 @@ class TestBadCells:
             replace(base, **changes)
 
 
-def test_another_file_of_the_same_name_is_another_cell(base, blobs, tmp_path):
-    copy = tmp_path / "own.npz"
-    copy.write_bytes(Path(blobs).read_bytes())
-    before = replace(base, data=str(copy)).cell.folder
-    assert replace(base, data=str(copy)).cell.folder == before
-    copy.write_bytes(copy.read_bytes() + b" ")
-    assert replace(base, data=str(copy)).cell.folder != before
+class TestCells:
+    def test_a_cell_is_the_outcome_of_its_case(self, base, tmp_path):
+        cell = cell_of(replace(base, scheme="local"))
+        assert cell.compute(json.loads(json.dumps(cell.arguments)), tmp_path) == asdict(
+            outcome(replace(base, scheme="local"))
+        )
+
+    def test_another_file_of_the_same_name_is_another_cell(self, base, blobs, tmp_path):
+        copy = tmp_path / "own.npz"
+        copy.write_bytes(Path(blobs).read_bytes())
+        before = cell_of(replace(base, data=str(copy))).folder
+        assert cell_of(replace(base, data=str(copy))).folder == before
+        parts = dict(np.load(copy))
+        np.savez(copy, **{**parts, "features": parts["features"] + 1})
+        data_digest.cache_clear()  # of this process: it takes files to stay as they are
+        assert cell_of(replace(base, data=str(copy))).folder != before

@@ -1,8 +1,6 @@
-import csv
-import io
 import math
 import os
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -10,17 +8,17 @@ import pytest
 
 from bonafed.errors import InvalidValue
 from bonafed.mechanisms.faithful.bounds import privacy_tradeoff
+from bonafed.studies.claim import Estimate
 from bonafed.studies.faithful import curves as lab
+from bonafed.studies.faithful import figures
 from bonafed.studies.faithful.cases import Case, Outcome, outcome
-from bonafed.studies.faithful.tradeoff import STUDY as TRADEOFF
 from bonafed.studies.faithful.tradeoff import tradeoff
-from bonafed.studies.grid import Average, as_csv, run
 
 
 def made_up(case):
     """Agent k's loss is 1 + k + seed, its payment 0.1 or, if exact, 0.3."""
     exact = case.scheme == "faithful" and case.clusters is None
-    pays = 0.3 if exact else 0.1 * (case.scheme in ("faithful", "private"))
+    pays = 0.3 if exact else 0.1 * (case.scheme in ("faithful", "stepwise", "private"))
     each = [1.0 + k + case.seed for k in range(case.agents)]
     accuracy = [0.5 + 0.1 * case.delta] * case.agents
     return Outcome(each, [pays] * case.agents, each, accuracy, 5, 0.0)
@@ -33,35 +31,59 @@ def small(base):
     return lambda kind, **more: kind(**common, **more)
 
 
-def curves(options):
+def curves(options, **more):
+    """All cases, and the table of everything that is measured of what `made_up` says of them."""
     wanted = options.lines.all_cases(options.seeds)
-    return wanted, lab.curves(options.lines, options.seeds, {case: made_up(case) for case in wanted})
+    columns = ("loss", "overall", "test_loss", "test_overall", "accuracy", "collected")
+    return wanted, lab.table(*columns, **more)(options, {case: asdict(made_up(case)) for case in wanted})
+
+
+def column(rows, name, curve=None):
+    """Numbers of one curve along the axis; or of all curves at the first point."""
+    if curve is not None:
+        return [row[name] for row in lab.curve(rows, curve)]
+    return [lab.curve(rows, each)[0][name] for each in lab.names(rows)]
 
 
 class TestCurves:
     def test_what_figure_three_compares(self, small):
-        wanted, table = curves(
-            small(lab.BySamples, sizes=(50, 100), seeds=2, alphas=(0.5,), factors=(4.0,))
-        )
-        assert table.names == (
-            "FFL", "DP-FFL, alpha 0.5", "manipulated, gamma 4", "local learning",
-        )  # fmt: skip
+        wanted, rows = curves(small(lab.BySamples, sizes=(50, 100), seeds=2, alphas=(0.5,), factors=(4.0,)))
+        assert lab.names(rows) == [
+            "FFL", "FFL by steps", "DP-FFL, alpha 0.5", "manipulated, gamma 4", "local learning",
+        ]  # fmt: skip
         assert {case.samples for case in wanted} == {50, 100}
         assert {case.seed for case in wanted} == {0, 1}
-        np.testing.assert_allclose(table.loss.mean, 3.0)  # 1 + mean of k + mean of the seeds
-        np.testing.assert_allclose(table.loss.sd, math.sqrt(0.5))
-        np.testing.assert_allclose(table.overall.mean[:, 0], [3.3, 3.1, 3.0, 3.0])
-        np.testing.assert_allclose(table.test_overall.mean[:, 1], [3.3, 3.1, 3.0, 3.0])
-        np.testing.assert_allclose(table.collected.mean[:, 0], [1.2, 0.4, 0.0, 0.0])
-        np.testing.assert_allclose(table.error.mean[:, 0], [0.0, 0.2, np.nan, np.nan])
+        assert all(row["loss"] == pytest.approx(3.0) for row in rows)  # 1 + mean of k + mean of the seeds
+        assert all(row["loss_se"] == pytest.approx(0.5) for row in rows)
+        assert column(rows, "overall") == pytest.approx([3.3, 3.1, 3.1, 3.0, 3.0])
+        assert column(rows, "test_overall") == pytest.approx([3.3, 3.1, 3.1, 3.0, 3.0])
+        assert column(rows, "collected") == pytest.approx([1.2, 0.4, 0.4, 0.0, 0.0])
+
+    def test_errors_are_of_the_same_agents_exact_payments(self, small):
+        options = small(lab.ByPrivacy, alphas=(0.5,), payment_steps=(1,), regularisers=(0.02,))
+        results = {case: asdict(made_up(case)) for case in options.lines.all_cases(options.seeds)}
+        (row,) = lab.table("error", "error_sd")(options, results)
+        assert (row["error"], row["error_sd"]) == (pytest.approx(0.2), pytest.approx(0.0))
+
+    def test_differences_are_seed_by_seed(self, small):
+        """Losses vary between seeds, what payments add to them does not."""
+        options = small(lab.BySamples, sizes=(50, 100), seeds=2, factors=(2.0, 4.0))
+        rows = curves(options, less=("FFL", "manipulated"), since_first=True)[1]
+        assert column(rows, "overall_less_ffl") == pytest.approx([0.0, -0.2, -0.2, -0.3, -0.3, -0.3])
+        assert column(rows, "overall_less_manipulated") == pytest.approx([0.3, 0.1, 0.1, 0.0, 0.0, 0.0])
+        assert all(row["overall_less_ffl_se"] == pytest.approx(0.0, abs=1e-12) for row in rows)
+        assert all(row["overall_since_first"] == 0 for row in rows)
 
     def test_one_seed_has_no_spread(self, small):
-        _, table = curves(small(lab.ByHeterogeneity, deltas=(0.0, 0.5)))
-        assert np.all(table.loss.sd == 0)
-        np.testing.assert_allclose(table.accuracy.mean[0], [0.5, 0.55])
+        rows = curves(small(lab.ByHeterogeneity, deltas=(0.0, 0.5), seeds=1))[1]
+        assert all(row["loss_se"] == 0 for row in rows)
+        assert column(rows, "accuracy", "FFL") == pytest.approx([0.5, 0.55])
 
     def test_payments_are_compared_with_the_same_agents(self, small, base):
-        wanted, _ = curves(small(lab.ByPrivacy, alphas=(0.5, 2.0), payment_steps=(1, 3)))
+        options = small(
+            lab.ByPrivacy, alphas=(0.5, 2.0), payment_steps=(1, 3), regularisers=(0.02,), seeds=1
+        )
+        wanted = options.lines.all_cases(1)
         private = [case for case in wanted if case.scheme == "private"]
         assert {(case.alpha, case.payment_steps) for case in private} == {
             (0.5, 1), (2.0, 1), (0.5, 3), (2.0, 3),
@@ -70,32 +92,40 @@ class TestCurves:
         assert base in wanted
 
     def test_as_many_clusters_as_agents_are_none(self, small):
-        wanted, table = curves(small(lab.ByClusters, alphas=(1.0,)))
-        assert table.at.tolist() == [2, 3, 4]
-        assert {case.clusters for case in wanted} == {2, 3, None}
-        np.testing.assert_allclose(table.of("no noise", "error").mean, [0.2, 0.2, 0.0])
+        options = small(lab.ByClusters, alphas=(1.0,))
+        results = {case: asdict(made_up(case)) for case in options.lines.all_cases(options.seeds)}
+        rows = lab.table("error")(options, results)
+        assert column(rows, "clusters", "no noise") == [2, 3, 4]
+        assert {case.clusters for case in results} == {2, 3, None}
+        assert column(rows, "error", "no noise") == pytest.approx([0.2, 0.2, 0.0])
 
-    def test_studies_share_cases(self, small):
-        one = curves(small(lab.ByHeterogeneity, deltas=(0.4,)))[0]
-        other = curves(small(lab.BySamples, sizes=(150,)))[0]
-        assert {case.cell.folder for case in one} == {case.cell.folder for case in other}
+    def test_claims_share_cells(self, small):
+        one = lab.cells(small(lab.ByHeterogeneity, deltas=(0.4,)))
+        other = lab.cells(small(lab.BySamples, sizes=(150,)))
+        assert {cell.folder for cell in one.values()} == {cell.folder for cell in other.values()}
 
-    def test_rows(self, small):
-        _, table = curves(small(lab.ByHeterogeneity, deltas=(0.0, 0.5), seeds=2))
-        read = list(csv.DictReader(io.StringIO(as_csv(table.to_rows()).decode())))
-        assert len(read) == 6 * 2
-        assert read[1]["curve"] == "FFL"
-        assert (float(read[1]["delta"]), float(read[1]["overall"])) == (0.5, pytest.approx(3.3))
-        with pytest.raises(InvalidValue, match=r"^name must be one of FFL"):
-            table.of("VCG", "loss")
+    def test_a_control_exchanges_schemes_or_points(self, small):
+        common = {"deltas": (0.0, 0.5), "seeds": 1}
+        plain, schemes, points = (
+            curves(small(lab.ByHeterogeneity, exchanged=how, **common))[1]
+            for how in ("nothing", "schemes", "points")
+        )
+        assert column(schemes, "overall") == column(plain, "overall")[::-1]
+        assert column(points, "accuracy", "FFL") == column(plain, "accuracy", "FFL")[::-1]
 
     def test_break_even_is_where_the_curves_cross(self, small):
-        _, table = curves(small(lab.ByHeterogeneity, deltas=(0.0, 0.2, 0.6)))
-        assert lab.break_even(table) is None  # payments make joining worse everywhere
-        mean = table.test_overall.mean.copy()
-        mean[0], mean[-1] = [1.0, 1.0, 1.0], [1.3, 1.1, 0.8]
-        crossing = replace(table, test_overall=Average(mean, mean))
-        assert lab.break_even(crossing) == pytest.approx(0.2 + 0.4 / 3)
+        rows = curves(small(lab.ByHeterogeneity, deltas=(0.0, 0.2, 0.6)))[1]
+        assert lab.break_even(rows) is None  # payments make joining worse everywhere
+        for name, losses in (("FFL", [1.0, 1.0, 1.0]), ("local learning", [1.3, 1.1, 0.8])):
+            for row, loss in zip(lab.curve(rows, name), losses, strict=True):
+                row["test_overall"] = loss
+        assert lab.break_even(rows) == pytest.approx(0.2 + 0.4 / 3)
+
+    def test_a_ratio_has_the_errors_of_both(self):
+        ratio = lab.over(Estimate(1.0, 0.1, 3), Estimate(2.0, 0.4, 3))
+        assert (ratio.value, ratio.error, ratio.seeds) == (0.5, pytest.approx(0.15), 3)
+        assert lab.over(Estimate(0.0), Estimate(2.0)).value == 0
+        assert math.isinf(lab.over(Estimate(1.0), Estimate(0.0)).value)
 
     @pytest.mark.parametrize(
         ("kind", "more", "message"),
@@ -122,13 +152,13 @@ class TestWhatThePaperSays:
 
     def test_less_privacy_makes_better_models_and_payments(self):
         options = lab.ByPrivacy(
-            data="digits", samples=400, regulariser=0.003, alphas=(0.3, 3.0, 300.0), payment_steps=(2,)
-        )
-        outcomes = {case: outcome(case) for case in options.lines.all_cases(1)}
-        table = lab.curves(options.lines, 1, outcomes)
-        assert np.all(np.diff(table.error.mean[0]) < 0)
-        assert np.all(np.diff(table.loss.mean[0]) < 0)
-        assert np.all(np.diff(table.accuracy.mean[0]) > 0)
+            data="digits", samples=400, regulariser=0.003, alphas=(0.3, 3.0, 300.0), payment_steps=(2,),
+            regularisers=(0.003,), seeds=1,
+        )  # fmt: skip
+        results = {case: asdict(outcome(case)) for case in options.lines.all_cases(1)}
+        rows = lab.table("error", "loss", "accuracy")(options, results)
+        for name, sign in (("error", -1), ("loss", -1), ("accuracy", 1)):
+            assert np.all(sign * np.diff([row[name] for row in rows]) > 0)
 
     def test_heterogeneity_moves_local_learning_and_not_the_federation(self):
         shown = [
@@ -191,30 +221,22 @@ class TestTradeoff:
             tradeoff(10, 100, **changes)
 
 
-class TestStudies:
-    @pytest.mark.parametrize(
-        ("study", "more", "points"),
-        [
-            (lab.BY_SAMPLES, {"sizes": (60, 120)}, 2), (lab.BY_HETEROGENEITY, {"deltas": (0.1, 0.4)}, 2),
-            (lab.BY_PRIVACY, {"alphas": (1.0, 10.0), "payment_steps": (1, 2)}, 2), (lab.BY_CLUSTERS, {}, 3),
-        ],
-    )  # fmt: skip
-    def test_each_is_a_table_a_figure_and_cells_that_are_kept(self, small, tmp_path, study, more, points):
-        quick = {} if "payment_steps" in more else {"payment_steps": 2}
-        options = small(study.options, out=tmp_path, training_steps=4, **quick, **more)
-        told = []
-        first = run(study, options, told.append)
-        assert len(told) == len(options.lines.all_cases(1)) == len(list(tmp_path.iterdir()))
-        assert len(first.data["rows"]) == points * len(options.lines.schemes)
-        assert first.figure().axes
-        again = run(study, options, lambda text: pytest.fail(f"was done before: {text}"))
-        assert again.files == first.files
+class TestFigures:
+    @pytest.mark.parametrize("draw", [figures.loss_figure, figures.accuracy_figure])
+    def test_private_curves_and_learning_alone_are_drawn(self, small, draw):
+        rows = curves(small(lab.BySamples, sizes=(60, 120)))[1]
+        drawn = draw(rows)
+        assert all(axes.get_xlabel() and axes.get_ylabel() for axes in drawn.axes)
+        named = [text.get_text() for text in drawn.legends[0].get_texts()]
+        assert named[: len(lab.names(rows))] == lab.names(rows)
 
-    def test_proposition_11_is_shown(self):
-        document = run(TRADEOFF, TRADEOFF.options())
-        assert len(document.data["rows"]) == 3 * 61
-        assert len(document.blocks[0].rows) == 3 * 6
-        assert document.figure().axes
+    def test_exact_payments_have_no_place_on_a_logarithmic_axis(self, small):
+        options = small(lab.ByClusters)
+        results = {case: asdict(made_up(case)) for case in options.lines.all_cases(options.seeds)}
+        drawn = figures.error_figure(lab.table("error", "error_sd")(options, results))
+        shown = drawn.axes[0].lines[0].get_ydata()
+        assert np.isnan(shown[-1])
+        assert not np.isnan(shown[:-1]).any()
 
 
 @pytest.mark.skipif(

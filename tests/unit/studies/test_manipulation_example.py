@@ -1,5 +1,5 @@
-import io
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,12 +9,16 @@ from scipy.integrate import quad
 from scipy.stats import truncnorm
 
 from bonafed.errors import InvalidValue
+from bonafed.mechanisms.faithful.bounds import Population, best_manipulation, manipulated_risk
+from bonafed.studies.faithful import amplifying
 from bonafed.studies.faithful.manipulation import (
     MEANS,
     READINGS,
     Example,
     best_factor,
-    figure,
+    best_factor_of_bound,
+    bound,
+    constants,
     manipulation_curve,
 )
 
@@ -134,26 +138,66 @@ def test_bad_input_is_refused_by_name(name, call):
         call()
 
 
-def test_the_figure_has_both_panels_and_readings():
-    drawn = figure(designs=50)
-    assert [axes.get_title().split(":")[0] for axes in drawn.axes] == ["mean 0.1", "mean 2"]
-    labels = [text.get_text() for text in drawn.axes[0].get_legend().get_texts()]
-    assert labels == list(READINGS)
-    for axes, mean in zip(drawn.axes, MEANS, strict=True):
-        curve = next(line for line in axes.lines if line.get_label() == "variance 2")
-        example = Example(mean)
-        assert curve.get_ydata()[0] == manipulation_curve(example, 0.25, designs=50).excess[0]
-    buffer = io.BytesIO()
-    drawn.savefig(buffer, format="png")
-    assert buffer.getvalue()[:4] == b"\x89PNG"
+@given(example=examples, gamma=st.floats(0.1, 100.0), delta=st.floats(0.001, 0.2), printed=st.booleans())
+def test_the_bound_is_proposition_3(example, gamma, delta, printed):
+    """By the Population's (16), whose distance is that of two histograms with the example's."""
+    of = constants(example, delta, printed=printed)
+    p = example.weight
+    half = example.distance / (1 - p) / 2  # ||P_1 - P_2||/2
+    kinds = [[0.5 + half / 2, 0.5 - half / 2], [0.5 - half / 2, 0.5 + half / 2]]
+    lipschitz = math.sqrt(of.noise * 4 * 0.1 / (2 * math.log(4 / delta)))
+    stated = Population([p, 1 - p], example.counts, kinds, lipschitz, 2, 0.1, delta)
+    noise_only = manipulated_risk(replace(stated, distributions=[kinds[0]] * 2), gamma)[0]
+    distance = manipulated_risk(stated, gamma)[0] - noise_only
+    found = bound(example, gamma, of)[0]
+    assert found == pytest.approx(noise_only + of.distance / 2 * distance, rel=1e-9)
+    if printed:
+        assert best_factor_of_bound(example, of) == pytest.approx(best_manipulation(stated)[0], rel=1e-6)
 
 
-def test_the_study_is_the_best_factor_of_every_panel_and_reading():
-    from bonafed.studies.faithful.manipulation import STUDY
-    from bonafed.studies.grid import run
+@given(example=examples, printed=st.booleans())
+def test_the_bound_is_above_the_loss_and_least_where_it_says(example, printed):
+    of = constants(example, printed=printed)
+    gammas = np.append(np.geomspace(0.1, 1000, 12), math.inf)
+    bounds = bound(example, gammas, of)
+    assert np.all(bounds >= manipulation_curve(example, gammas, designs=50).excess)
+    best = best_factor_of_bound(example, of)
+    assert bound(example, best, of)[0] <= bounds.min() * (1 + 1e-12)
 
-    rows = run(STUDY, STUDY.options(designs=50)).data["rows"]
-    assert [(row["mean"], row["reading"]) for row in rows] == [(m, r) for m in MEANS for r in READINGS]
+
+def test_the_constants_are_those_of_drawn_samples():
+    """Gradients, losses and partial derivatives of any sample, at any line best for a mix of the agents."""
+    example, rng = Example(2.0), np.random.default_rng(0)
+    m = example.noise[0].mean
+    x, kappa, mixed = rng.random(20_000), rng.uniform(-3, 3, 20_000), rng.uniform(0, m, 20_000)
+    residual = kappa - mixed  # at the line of true slope whose intercept is 1 + mixed
+    gradients = -2 * residual[:, None] * np.column_stack([np.ones_like(x), x])
+    printed, right = (constants(example, printed=how) for how in (True, False))
+    convexity = 2 * min(np.linalg.eigvals([[1, 1 / 2], [1 / 2, 1 / 3]]))
+    log = 2 * math.log(4 / 0.01) / (4 * convexity)
+    assert 0.9 < np.linalg.norm(gradients, axis=1).max() / math.sqrt(printed.noise / log) <= 1
+    ranges = [2 * (residual.max() - residual.min()) for residual in (kappa - at for at in (0.0, m))]
+    assert all(0.9 < spread / math.sqrt(right.noise / log) <= 1 for spread in ranges)
+    assert 0.9 < (residual**2).max() / right.distance <= 1
+    assert printed.distance == 2
+
+
+def test_a_smaller_delta_moves_the_bound_by_a_logarithm_only():
+    example = Example(0.1)
+    noise = [constants(example, delta, printed=True).noise for delta in (0.1, 0.01, 0.001)]
+    assert noise[2] - noise[1] == pytest.approx(noise[1] - noise[0])
+    plain = [constants(example, delta, printed=True, logarithm=False).noise for delta in (0.1, 0.01)]
+    assert plain[1] == pytest.approx(10 * plain[0])
+    with pytest.raises(InvalidValue, match=r"^delta must be between 0 and 1"):
+        constants(example, 1.0, printed=True)
+
+
+def test_the_table_of_figure_1_has_both_readings_and_learning_alone():
+    rows = amplifying.rows(amplifying.Draws(designs=50, points=3), {})
+    assert [row["gamma"] for row in rows] == [0.25, pytest.approx(250**0.5), pytest.approx(1000), None] * 2
     for row in rows:
-        assert row["best_factor"] == best_factor(Example(row["mean"], READINGS[row["reading"]]), designs=50)
-        assert row["excess_by_the_best"] < min(row["excess_by_the_truth"], row["excess_alone"])
+        example = Example(0.1, READINGS[row["reading"]])
+        gamma = math.inf if row["gamma"] is None else row["gamma"]
+        assert row["best_gamma"] == best_factor(example, designs=50)
+        assert row["loss"] == manipulation_curve(example, gamma, designs=50).loss[0]
+        assert row["loss"] < row["printed_bound"] < row["bound"]

@@ -1,10 +1,11 @@
-"""Advice from the theory of faithful learning: five questions, each with a recommendation and its numbers.
+"""Advice from the theory of faithful learning: questions, each with a recommendation and its numbers.
 
 bonafed advise join                   should this agent join, with its payment counted?
 bonafed advise federate-or-cluster    one model for all, one per group, or everybody alone?
 bonafed advise manipulation           how much would an agent exaggerate if nobody paid?
 bonafed advise clusters               how many leave-one-out models do payments need?
 bonafed advise privacy-tradeoff       what do noise and privacy leave of model and payments?
+bonafed advise faithfulness           what could a lie gain at most? (`promises`)
 
 The first three compare risk bounds (`bounds`), which hold with high probability and are not tight: a
 recommendation says which bound is smaller.
@@ -13,6 +14,7 @@ recommendation says which bound is smaller.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,6 +35,8 @@ from bonafed.mechanisms.faithful.bounds import (
     payment_upper_bound,
 )
 from bonafed.mechanisms.faithful.clusters import cluster_count
+from bonafed.mechanisms.faithful.grouping import Assumption3, assumption_3, obvious_clusterings
+from bonafed.mechanisms.faithful.guarantees import participation
 from bonafed.reports import read_matrix
 from bonafed.sections import Section, key, one_of, text
 from bonafed.shown import Cell, Column, Document, Table
@@ -152,6 +156,11 @@ def join(options: AgentOptions) -> Document:
             f": its risk bound is {alone:.4g} alone, but {together:.4g} plus a payment in the federation, "
             "because its data are unlike the others'."
         )
+    whole = participation(population, k)
+    by_payment = (
+        f"With its VCG payment in the bound instead (Proposition 7): {whole.alone:.4g} alone and "
+        f"{whole.joining:.4g} in the federation, up to a term that is the same for both."
+    )
     rows: list[tuple[Cell, ...]] = [
         ("stay alone", alone, 0.0, alone),
         ("join", together, payment, together + payment),
@@ -164,9 +173,12 @@ def join(options: AgentOptions) -> Document:
         "question": "join", "agent": k, "choice": min(choices, key=choices.__getitem__),
         "risk_alone": alone, "risk_together": together, "largest_payment": payment,
     }  # fmt: skip
+    data |= {"participation": {"alone": whole.alone, "join": whole.joining}}
     table = Table(f"Agent {k}, in units of loss", columns, tuple(rows))
     return Document(
-        (advice, table), data, lambda: _bars("Should the agent join, payment included?", choices)
+        (advice, table, by_payment),
+        data,
+        lambda: _bars("Should the agent join, payment included?", choices),
     )
 
 
@@ -193,14 +205,15 @@ class GroupOptions(PopulationOptions):
         _groups,
         None,
         metavar="A,B/C,D",
-        help="Groups of agents (by default, those with the same main label).",
+        help="Groups of agents (by default, the best that are found, if more than one).",
     )
 
 
 def federate(options: GroupOptions) -> Document:
     """One model for all, one per group, or everybody alone?"""
     population = options.population()
-    groups = _alike(population) if options.groups is None else _parse_groups(options.groups)
+    assumed = assumption_3(population)
+    groups = _best_groups(population, assumed) if options.groups is None else _parse_groups(options.groups)
     agents = sorted(agent for group in groups for agent in group)
     if agents != list(range(len(options.counts))):
         rule = f"must hold every agent 0..{len(options.counts) - 1} once"
@@ -215,23 +228,43 @@ def federate(options: GroupOptions) -> Document:
     advice += f": the risk bound of all together is {bounds[choice]:.4g}, against {others}."
     rows = tuple(bounds.items())
     table = Table("", (Column("choice", left=True), Column("risk bound, all together", ".4g")), rows)
-    groups_text = "groups: " + " / ".join(",".join(map(str, group)) for group in groups)
     data = {
         "question": "federate-or-cluster", "choice": choice, "bounds": bounds,
         "groups": [list(map(int, group)) for group in groups],
+        "assumption_3": {
+            "holds": assumed.holds, "all_searched": assumed.exact, "least_bound": assumed.best.bound,
+            "best_groups": [list(members) for members in assumed.best.clusters],
+        },
     }  # fmt: skip
     title = "One model, several, or none together?"
-    return Document((advice, table, groups_text), data, lambda: _bars(title, bounds))
+    said = (f"groups: {_grouped(groups)}", _assumption(assumed))
+    return Document((advice, table, *said), data, lambda: _bars(title, bounds))
+
+
+def _best_groups(population: Population, found: Assumption3) -> list[list[int]]:
+    """The best that were found; where that is one group of all, those with the same main label."""
+    if len(found.best.clusters) > 1:
+        return [list(members) for members in found.best.clusters]
+    return obvious_clusterings(population)[-1]
+
+
+def _grouped(groups: Sequence[Sequence[int]]) -> str:
+    return " / ".join(",".join(map(str, group)) for group in groups)
+
+
+def _assumption(found: Assumption3) -> str:
+    """Whether one model for all is best of all clusterings, (22)."""
+    searched = "of all clusterings" if found.exact else "of the clusterings that were tried"
+    if found.holds:
+        return f"Assumption 3 holds: {searched}, one model for all has the smallest risk bound."
+    return (
+        f"Assumption 3 does not hold: {searched}, {_grouped(found.best.clusters)} has the smallest risk "
+        f"bound, {found.best.bound:.4g}."
+    )
 
 
 def _parse_groups(words: str) -> list[list[int]]:
     return [[whole_numeral(k) for k in group.replace(",", " ").split()] for group in words.split("/")]
-
-
-def _alike(population: Population) -> list[list[int]]:
-    """Agents with the same most frequent label."""
-    main = population.distributions.argmax(1)
-    return [np.flatnonzero(main == label).tolist() for label in np.unique(main)]
 
 
 def manipulation(options: AgentOptions) -> Document:

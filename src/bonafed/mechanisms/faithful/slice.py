@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from bonafed.economics.claims import Finding
 from bonafed.learning.federation import Federation, Roster
-from bonafed.mechanisms.faithful import advice
+from bonafed.mechanisms.faithful import advice, promises
 from bonafed.mechanisms.faithful.report import AuditOptions, audit
 from bonafed.mechanisms.faithful.section import (
     Faithful,
@@ -126,6 +126,12 @@ SLICE = Slice(
             advice.PrivacyOptions,
             advice.privacy_tradeoff,
             example="bonafed advise privacy-tradeoff --agents 10 --samples 10000 --epsilon 10",
+        ),
+        "faithfulness": Command(
+            "What could an agent gain by a lie at most, with privacy and without?",
+            promises.PromiseOptions,
+            promises.faithfulness,
+            example="bonafed advise faithfulness --agents 10 --samples 10000 --epsilon 10",
         ),
     },
 )

@@ -1,4 +1,4 @@
-"""The five questions that the theory of faithful learning answers."""
+"""The questions that the theory of faithful learning answers."""
 
 import math
 
@@ -15,6 +15,16 @@ from bonafed.mechanisms.faithful.advice import (
     PrivacyOptions,
 )
 from bonafed.mechanisms.faithful.clusters import cluster_count
+from bonafed.mechanisms.faithful.grouping import best_clustering
+from bonafed.mechanisms.faithful.guarantees import (
+    PrivateTerms,
+    faithfulness_bound,
+    participation,
+    participation_slack,
+    private_faithfulness_bound,
+    private_participation_slack,
+)
+from bonafed.mechanisms.faithful.promises import PromiseOptions
 from bonafed.mechanisms.faithful.slice import SLICE
 
 ALIKE = {"counts": (100, 400, 400), "delta": 0.0}
@@ -34,6 +44,8 @@ def ask(question, options):
         ("manipulation", AgentOptions(**APART)),
         ("clusters", ClusterOptions(agents=100, epsilon=0.5)),
         ("privacy-tradeoff", PrivacyOptions(samples=10_000)),
+        ("faithfulness", PromiseOptions()),
+        ("faithfulness", PromiseOptions(epsilon=10.0)),
     ],
 )
 def test_every_answer_has_words_numbers_and_a_figure(question, options):
@@ -205,3 +217,54 @@ class TestPrivacyTradeoff:
     def test_delta_is_refused_under_its_own_name(self, delta):
         with pytest.raises(InvalidValue, match="delta"):
             PrivacyOptions(delta=delta)
+
+
+class TestGroupsThatAreFound:
+    APART = GroupOptions((200,) * 4, classes=4, delta=0.9)
+
+    def test_they_are_the_best_of_all(self):
+        data = ask("federate-or-cluster", self.APART).data
+        best = best_clustering(self.APART.population())
+        assert data["groups"] == [list(members) for members in best.clusters]
+        assert data["bounds"]["cluster"] == best.bound
+        assert data["assumption_3"] == {
+            "holds": False, "all_searched": True, "least_bound": best.bound, "best_groups": data["groups"],
+        }  # fmt: skip
+
+    def test_whether_one_model_is_best_of_all_is_said(self):
+        alike, apart = (
+            str(ask("federate-or-cluster", options)) for options in (GroupOptions(**ALIKE), self.APART)
+        )
+        assert "Assumption 3 holds: of all clusterings, one model" in alike
+        assert "Assumption 3 does not hold: of all clusterings, 0 / 1 / 2 / 3 has" in apart
+
+    def test_of_many_agents_it_is_said_of_those_tried(self):
+        assert "of the clusterings that were tried" in str(
+            ask("federate-or-cluster", GroupOptions((50,) * 20, delta=0.9))
+        )
+
+
+def test_joining_has_the_bounds_of_proposition_7():
+    options = AgentOptions((100, 400, 400), delta=0.2, agent=1)
+    found = participation(options.population(), 1)
+    assert ask("join", options).data["participation"] == {"alone": found.alone, "join": found.joining}
+
+
+class TestFaithfulness:
+    def test_the_bounds_are_those_of_the_propositions(self):
+        options = PromiseOptions(agents=5, samples=300, epsilon=3.0, payment_error=0.01)
+        agents, gap = options.population, math.log(10)
+        found = ask("faithfulness", options).data["bounds"]
+        assert found["without privacy"]["lie"] == faithfulness_bound(agents, 0.6, 80, gap, 0.01)
+        assert found["without privacy"]["joining"] == participation_slack(agents, 0, 0.6, 80, gap, 0.01)
+        terms = PrivateTerms(0.6, math.sqrt(2), 3.0, 1e-5, gap, 0.01)
+        assert found["private"]["lie"] == private_faithfulness_bound(agents, terms)
+        assert found["private"]["joining"] == private_participation_slack(agents, terms)
+        assert found["private"]["steps"] == terms.tradeoff(agents).steps
+
+    def test_samples_and_steps_lower_what_a_lie_gains(self):
+        def lie(**more):
+            return ask("faithfulness", PromiseOptions(**more)).data["lie"]
+
+        assert lie(samples=10_000) < lie() < lie(training_steps=1)
+        assert lie(epsilon=1.0) > lie(epsilon=10.0) > lie()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from bonafed.studies.claim import Check, Claim, Estimate, Row, at_most, estimate
-from bonafed.studies.faithful.curves import FFL, LOCAL, PRIVATE, cells, curve, names, table
+from bonafed.studies.claim import Check, Claim, Row, at_most, estimate
+from bonafed.studies.faithful.curves import FFL, LOCAL, PRIVATE, cells, curve, names, over, table
 from bonafed.studies.faithful.presets import BY_HETEROGENEITY, SETTING
 
 if TYPE_CHECKING:
@@ -20,10 +20,10 @@ def judge(rows: Sequence[Row]) -> list[Check]:
     local = curve(rows, LOCAL)[-1]
     found = []
     for column, what in (("test_loss", "expected loss"), ("test_overall", "expected loss with payment")):
-        theirs = abs(estimate(local, f"{column}_since_first").value)
+        theirs = estimate(local, f"{column}_since_first")
         for name in (FFL, *names(rows, PRIVATE)):
             change = estimate(curve(rows, name)[-1], f"{column}_since_first")
-            share = Estimate(abs(change.value) / theirs, change.error / theirs, change.seeds)
+            share = over(change._replace(value=abs(change.value)), theirs._replace(value=abs(theirs.value)))
             words = f"change of {name}'s {what} with Delta, over local learning's"
             if column == "test_overall" or name == FFL:
                 found.append(at_most(words, share, _NO_IMPACT))

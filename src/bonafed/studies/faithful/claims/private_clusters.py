@@ -20,11 +20,10 @@ def judge(rows: Sequence[Row]) -> list[Check]:
     found = []
     for name in names(rows, PRIVATE):
         first, *rest = curve(rows, name)
-        for row in rest:
-            if number(row, "clusters") >= 4:
-                share = over(estimate(row, "error"), estimate(first, "error"))
-                what = f"error at L = {row['clusters']:.0f} over that at 2, {name}"
-                found.append(at_most(what, share, _SMALL))
+        for row in [row for row in rest if number(row, "clusters") >= 4] or rest:
+            share = over(estimate(row, "error"), estimate(first, "error"))
+            what = f"error at L = {row['clusters']:.0f} over that at 2, {name}"
+            found.append(at_most(what, share, _SMALL))
     return found
 
 

@@ -41,7 +41,7 @@ CLAIM = Claim(
     rows=table("accuracy", less=(LOCAL,), since_first=True),
     judge=judge,
     draw=draw,
-    control={"alphas": (1.0,)},
+    control={"alphas": (10.0,)},
     cells=cells,
     erratum="F-D13",
     about=f"{SETTING}\n\n{NOISE}",
