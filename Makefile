@@ -4,41 +4,48 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 FLOWER_READY := $(VENV)/.ready-flower
+BROWSER_READY := $(VENV)/.ready-browser
 DEMO := build/demo
 
-# These are tested by test-flower: they need Flower, and the whole machine.
-WITHOUT_FLOWER := --ignore=tests/flower --ignore=src/bonafed/flower
+# These are tested by test-flower: they need Flower, and the whole machine; and by test-browser.
+ELSEWHERE := --ignore=tests/flower --ignore=src/bonafed/flower --ignore=tests/browser
 
 # Tests run in two processes; one thread each, or the threads of NumPy stand in each other's way.
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: demo test test-flower lint types rooms pytest deep campaign docs benchmarks clean
+.PHONY: demo test test-flower test-browser lint types rooms pytest deep campaign docs benchmarks clean
 
-# The walk of the README: a contract is published, verified, settled, trained under and accounted for.
+# The walk of the README: a contract is published, verified, settled, trained under and accounted for; then
+# every mechanism that applies, on the same federation. About a minute on two cores.
+TERMS := --prior uniform:0.5,1.5 --clients 5 --rounds 20 --budget 50
 demo: $(READY)
 	@rm -rf $(DEMO) && mkdir -p $(DEMO)
-	$(BIN)/bonafed quote sampling --prior uniform:0.5,1.5 --clients 5 --rounds 20 --budget 50 \
-	    --plot $(DEMO)/contract.png --save $(DEMO)/contract.json
+	$(BIN)/bonafed quote sampling $(TERMS) --plot $(DEMO)/contract.png --save $(DEMO)/contract.json
 	$(BIN)/bonafed verify $(DEMO)/contract.json --cost 0.95
 	$(BIN)/bonafed settle $(DEMO)/contract.json --reports docs/demo/reports.csv --save $(DEMO)/terms.csv
 	$(BIN)/bonafed train docs/demo/federation.toml --contract $(DEMO)/contract.json \
 	    --reports docs/demo/reports.csv --folder $(DEMO)/run
 	$(BIN)/bonafed statement $(DEMO)/run --client ada --csv $(DEMO)/ada.csv
-	$(BIN)/bonafed audit sampling --prior uniform:0.5,1.5 --clients 5 --rounds 20 --budget 50 \
-	    --plot $(DEMO)/audit.png
+	$(BIN)/bonafed audit sampling $(TERMS) --plot $(DEMO)/audit.png
 	@echo
 	@echo "The same audit of a contract that pays what is asked; it is meant to fail:"
-	-@$(BIN)/bonafed audit sampling --variant pay-as-bid --prior uniform:0.5,1.5 --clients 5 \
-	    --rounds 20 --budget 50 --plot $(DEMO)/pay-as-bid.png || true
-	$(BIN)/bonafed compare docs/demo/federation.toml --plot $(DEMO)/compare.png
-	@echo "Look at the figures in $(DEMO)/"
+	-@$(BIN)/bonafed audit sampling --variant pay-as-bid $(TERMS) --plot $(DEMO)/pay-as-bid.png || true
+	$(BIN)/bonafed report $(DEMO)/contract.json --save $(DEMO)/contract.html
+	$(BIN)/bonafed compare docs/demo/federation.toml --folder $(DEMO)/compared --plot $(DEMO)/compare.png \
+	    --report $(DEMO)/report.html
+	@echo
+	@echo "Open $(DEMO)/report.html and $(DEMO)/contract.html in a browser; figures are in $(DEMO)/"
 
 test: lint types rooms pytest
 
 # Real federations on this machine: a SuperLink with TLS and authentication, nodes, kills; Ray simulations.
 test-flower: $(FLOWER_READY)
 	$(BIN)/pytest -q tests/flower src/bonafed/flower
+
+# Pages in a real browser, Debian's Chromium; without one they are skipped, and with CI=true they fail.
+test-browser: $(BROWSER_READY)
+	$(BIN)/pytest -q tests/browser
 
 lint: $(READY)
 	$(BIN)/ruff check
@@ -51,11 +58,11 @@ rooms: $(READY)
 	$(BIN)/lint-imports --no-logo
 
 pytest: $(READY)
-	$(BIN)/pytest -q -n 2 $(WITHOUT_FLOWER)
+	$(BIN)/pytest -q -n 2 $(ELSEWHERE)
 
 # The same tests with far more random examples.
 deep: $(READY)
-	HYPOTHESIS_PROFILE=deep $(BIN)/pytest -q -n 2 $(WITHOUT_FLOWER)
+	HYPOTHESIS_PROFILE=deep $(BIN)/pytest -q -n 2 $(ELSEWHERE)
 
 # Mutated input, kills, damaged files and failing disks, as docs/reliability.md says: 43 minutes of CPU.
 campaign: $(READY)
@@ -79,6 +86,10 @@ $(READY): pyproject.toml constraints.txt
 
 $(FLOWER_READY): $(READY)
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[train,flower,dev]'
+	@touch $@
+
+$(BROWSER_READY): $(READY)
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[train,browser,dev]'
 	@touch $@
 
 clean:

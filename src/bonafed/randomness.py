@@ -62,10 +62,12 @@ class Purpose(IntEnum):
 
 
 class JobStream(IntEnum):
-    """Streams of a client in a round, where noise is reproducible; the order of its samples has no key."""
+    """Streams of a client in a round, of noise where it is reproducible; the order of its samples has no
+    key."""
 
     NOISE = 1
     BATCHES = 2
+    AUGMENTATION = 3  # how its images are varied
 
 
 class FaithfulStudy(IntEnum):

@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -60,7 +62,17 @@ def render(figure: Figure, path: Path) -> bytes:
     kind = path.suffix.lower()
     if kind not in PICTURES:
         raise InvalidValue("--plot", "must end in .png, .svg or .pdf", path)
+    return saved(figure, kind[1:])
+
+
+def saved(
+    figure: Figure, kind: str, *, dpi: int = 150, letters: bool = False, transparent: bool = False
+) -> bytes:
+    """The figure as a png, svg or pdf; with `letters`, an svg has its words as words, not as outlines."""
     buffer = io.BytesIO()
-    metadata = {".png": {"Software": None}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
-    figure.savefig(buffer, format=kind[1:], dpi=150, metadata=metadata[kind])
+    metadata = {"png": {"Software": None}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
+    # names inside an svg are random unless salted; words need a font, which every reader has
+    settings: dict[Any, Any] = {"svg.hashsalt": "bonafed", "svg.fonttype": "none" if letters else "path"}
+    with rc_context(settings):
+        figure.savefig(buffer, format=kind, dpi=dpi, metadata=metadata[kind], transparent=transparent)
     return buffer.getvalue()

@@ -24,6 +24,7 @@ from bonafed.cli.compare import compare
 from bonafed.cli.federation import federation_app
 from bonafed.cli.nouns import CommandGroup, advise_app, audit_app, quote_app
 from bonafed.cli.participate import participate
+from bonafed.cli.report import report
 from bonafed.cli.reproduce import reproduce
 from bonafed.cli.runs import runs
 from bonafed.cli.settle import settle
@@ -37,7 +38,7 @@ from bonafed.spelling import printable
 
 _ORDER = (
     "advise", "quote", "audit", "keygen", "sign", "verify", "settle", "coins", "train", "statement", "runs",
-    "compare", "reproduce", "federation", "participate",
+    "compare", "report", "reproduce", "federation", "participate",
 )  # fmt: skip
 
 
@@ -80,6 +81,7 @@ app.command()(train)
 app.command()(statement)
 app.command()(compare)
 app.command()(runs)
+app.command()(report)
 app.command()(reproduce)
 app.add_typer(federation_app, name="federation")
 app.command()(participate)

@@ -9,6 +9,7 @@ import typer
 
 from bonafed.cli import render
 from bonafed.cli.options import Json, Plot
+from bonafed.cli.report import require_page
 from bonafed.cli.train import Changes
 
 
@@ -19,6 +20,9 @@ def compare(
         Path | None,
         typer.Option(metavar="DIR", help="Keep the runs in this folder; without it, nothing is kept."),
     ] = None,
+    report: Annotated[
+        Path | None, typer.Option(metavar="FILE.html", help="Also make a page, to look at and to pass on.")
+    ] = None,
     plot: Plot = None,
     as_json: Json = False,
 ) -> None:
@@ -28,16 +32,29 @@ def compare(
     the money and what is believed about costs. Every mechanism of the catalogue that applies is trained
     and attacked by search; for the others, the reason why they do not apply is shown.
 
-    Example: bonafed compare fedavg.toml --plot compare.png
+    With --folder, the runs are kept there with what was found about them, and `bonafed report DIR` makes
+    the page later.
+
+    Example: bonafed compare fedavg.toml --report compare.html
     """
-    render.require_outputs({"--plot": plot})
+    if report is not None:
+        require_page("--report", report)
+    render.require_outputs({"--plot": plot, "--report": report}, {"CONFIG.toml": config})
     from bonafed.runs.comparing import compare as compare_mechanisms
+    from bonafed.runs.comparison import COMPARISON
     from bonafed.runs.config import read_tables
+    from bonafed.runs.seals import to_json
 
     tables = read_tables(config, changes or [])
     with render.working("comparing") as tell:
         comparison = compare_mechanisms(tables, folder=folder, tell=tell)
     document = comparison.document()
     outputs = render.figure_file(document, plot)
+    if folder is not None:
+        outputs[folder / COMPARISON] = to_json(comparison.to_json())
+    if report is not None:
+        from bonafed.runs.pages import comparison_page
+
+        outputs[report] = comparison_page(comparison).to_html()
     render.write_together(outputs)
     render.show(document, as_json=as_json, outputs=outputs)

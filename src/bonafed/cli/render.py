@@ -35,6 +35,7 @@ __all__ = [
     "teller", "working", "write_together",
 ]  # fmt: skip
 
+Tell = Callable[[str], None]  # says what is being done
 _WIDTH = 120  # columns of a table where no terminal limits it
 _NARROWEST = 16  # columns left to words that are folded
 _READABLE = 40  # ... beside names, where a line each would read better
@@ -97,7 +98,7 @@ def teller(console: Console) -> Callable[[str], None]:
 
 
 @contextmanager
-def working(what: str) -> Iterator[Callable[[str], None]]:
+def working(what: str) -> Iterator[Tell]:
     """A spinner on a terminal, whose text can be updated; nothing elsewhere."""
     console = new_console(stderr=True)
     if not console.is_terminal:

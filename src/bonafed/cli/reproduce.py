@@ -84,6 +84,8 @@ def reproduce(
         option, path = ("--csv", csv) if csv is not None else ("--plot", plot)
         raise InvalidValue(option, "must be of one claim; --report has all of them", path)
     render.require_outputs({"--plot": plot, "--csv": csv})
+    if report is not None and report.exists() and not report.is_dir():
+        raise InvalidValue("--report", "must be a folder, or the name of a new one", report)
     done = _run(
         chosen, preset, out, cores, control, [_changes(c, preset, setting or (), seeds) for c in chosen]
     )
@@ -100,6 +102,8 @@ def reproduce(
                 outputs[csv] = render.file_content(document, csv, "csv", "--csv")
     else:
         document = _summary(done)
+    for folder in {path.parent for path in outputs}:
+        folder.mkdir(parents=True, exist_ok=True)
     render.write_together(outputs)
     paths = [report / "index.html"] if report is not None else list(outputs)
     render.show(document, as_json=as_json, outputs=paths)

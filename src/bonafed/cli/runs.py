@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +12,7 @@ from bonafed.cli import render
 from bonafed.cli.options import Json, Plot
 from bonafed.errors import UnreadableFile
 from bonafed.sections import at_most_one
-from bonafed.shown import Cell, Column, Document, Table
+from bonafed.shown import Document
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -63,7 +63,7 @@ def runs(
     if as_json:
         render.say_json(rows)
     else:
-        blocks = (_table(rows),) if rows else ()
+        blocks = (listing.table(rows),) if rows else ()
         render.show(Document(blocks), as_json=False, outputs=outputs)
     for problem in errors:
         render.tell(f"error: {problem}", err=True)
@@ -83,49 +83,3 @@ def _figure(rows: Sequence[dict[str, Any]]) -> Figure:
     from bonafed.runs import figures
 
     return figures.runs_figure([figures.curve_of(row) for row in rows])
-
-
-def _table(rows: Sequence[dict[str, Any]]) -> Table:
-    """A column for everything that is known about at least one run; what does not compare is marked."""
-    units = {row["unit"] for row in rows}
-    length = f"{units.copy().pop()}s" if len(units) == 1 else "length"
-    cells: dict[Column, Callable[[dict[str, Any]], Cell]] = {
-        Column("name", left=True): lambda row: row["name"],
-        Column("data", left=True): lambda row: Path(row["data"]).name,
-        Column("model", left=True): lambda row: row["model"],
-        Column("mechanism", left=True): _mechanism,
-        Column("clients", ","): lambda row: row["clients"],
-        Column(length): lambda row: _rounds(row) + (f" {row['unit']}s" if len(units) > 1 else ""),
-        Column("test set"): lambda row: row["test_set"],
-        Column("accuracy", ".2%"): lambda row: row["test_accuracy"],
-        Column("loss"): lambda row: _loss(row["test_loss"]),
-        Column("train loss"): lambda row: _loss(row["train_loss"]) if row["test_loss"] is None else None,
-        Column("spend", ",.2f"): lambda row: row["spend"],
-        Column("epsilon", ".4g"): lambda row: row["epsilon"],
-        Column("seconds", ",.2f"): lambda row: row["seconds"],
-    }
-    columns = {column: [cell(row) for row in rows] for column, cell in cells.items()}
-    nonempty = {
-        column: values for column, values in columns.items() if any(v not in (None, "") for v in values)
-    }
-    caption = "test set: accuracies and losses compare between runs of the same letter only"
-    marked = any(row["test_set"] is not None for row in rows)
-    cells_of_rows = tuple(zip(*nonempty.values(), strict=True))
-    return Table("Runs", tuple(nonempty), cells_of_rows, caption if marked else "")
-
-
-def _mechanism(row: dict[str, Any]) -> str:
-    """The mechanism with its scheme, where it has several."""
-    return " ".join(dict.fromkeys(filter(None, (row["mechanism"], row["scheme"]))))
-
-
-def _rounds(row: dict[str, Any]) -> str:
-    planned = "" if row["planned_rounds"] is None else f"/{row['planned_rounds']}"  # some end by themselves
-    return f"{row['rounds']}{planned}" + ("" if row["finished"] else " (open)")
-
-
-def _loss(value: float | None) -> str | None:
-    """Four decimals, unless the loss is huge."""
-    if value is None:
-        return None
-    return f"{value:.4f}" if abs(value) < 1e6 else f"{value:.4g}"

@@ -218,24 +218,27 @@ class Statement(Shown):
         rows = map(self.row, self.clients)
         return csv_bytes([header, *([_plain(row[name]) for name in header] for row in rows)])
 
-    def document(self) -> Document:
-        """Rows per client, totals, findings, notes."""
+    def table(self, most: int | None = _MOST_ROWS) -> Table:
+        """A row per client, of the first ones or (None) of all."""
         columns = (
             Column("client", left=True),
             Column(f"amount ({self.unit})"),
             *(Column(name.replace("_", " "), self.forms.get(name, "")) for name in self.columns),
         )
-        rows = [tuple(self.row(client).values()) for client in self.clients[:_MOST_ROWS]]
+        rows = [tuple(self.row(client).values()) for client in self.clients[:most]]
         more = len(self.clients) - len(rows)
         rest = f"; and {counted(more, 'more client')}: --csv and --json list all of them"
         caption = SIGN + (rest if more else "")
-        title = f"Statement of {self.run or self.mechanism}"
+        return Table(f"Statement of {self.run or self.mechanism}", columns, tuple(rows), caption)
+
+    def document(self, most: int | None = _MOST_ROWS) -> Document:
+        """Rows per client, totals, findings, notes."""
         total: tuple[str, Cell] = ("amount in all", f"{self.written(sum(self.amounts))} {self.unit}")
         named = [
             (name.replace("_", " "), f"{cell:,.6g}" if isinstance(cell, float) else cell)
             for name, cell in self.totals.items()
         ]
-        blocks: list[Table | str] = [Table(title, columns, tuple(rows), caption)]
+        blocks: list[Table | str] = [self.table(most)]
         if len(self.clients) > 1 or named:
             blocks.append(pairs("", [total, *named]))
         if self.findings:

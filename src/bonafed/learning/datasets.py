@@ -2,13 +2,16 @@
 
     digits             1,797 images 8 x 8, shipped with scikit-learn; every fifth of a class is for testing
     mnist, fashion-mnist, cifar10, sst    their original files (see `bonafed.learning.formats`)
+    emnist-SPLIT       a split of EMNIST: byclass, bymerge, balanced, letters, digits or mnist
+    svhn, cifar100, tiny-imagenet, sentiment140    likewise (`bonafed.learning.official`)
     synthetic          logistic regression with known smoothness and strong convexity, from the seed
     synthetic-ridge    the same for ridge regression
     *.npz, *.csv       the user's own
 
-Named files are looked for in `folder` or $BONAFED_DATA, in the subfolder <name>, then in the user's cache
-($XDG_CACHE_HOME or ~/.cache)/bonafed/<name>; missing ones are downloaded, checked by checksum and saved to
-the cache. Every data set is checked: all features are finite, no label is missing or out of range.
+Named files are looked for in `folder` or $BONAFED_DATA, in the subfolder <name> (`emnist` for all splits of
+EMNIST), then in the user's cache ($XDG_CACHE_HOME or ~/.cache)/bonafed/<name>; missing ones are downloaded,
+checked by checksum and saved to the cache. Every data set is checked: all features are finite, no label is
+missing or out of range.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -29,7 +33,7 @@ from numpy.typing import ArrayLike, NDArray
 from bonafed import checks, files
 from bonafed.errors import InvalidValue, MissingValue, UnreadableFile
 from bonafed.extras import explained
-from bonafed.learning import formats
+from bonafed.learning import formats, official
 from bonafed.learning.arrays import (
     NAMED,
     Features,
@@ -102,6 +106,8 @@ class _Source:
     classes: int
     home: str = ""  # the address to download from
     checksums: Mapping[str, str] = field(default_factory=dict)  # MD5 of each file there; empty: no download
+    unpacked: str = ""  # the folder that its archive unpacks to
+    folder: str = ""  # subfolder of its files, if it is not called like the data set
 
 
 _IDX = tuple(formats.IDX_FILES.values())
@@ -136,8 +142,42 @@ _SOURCES = {
         10,
         "https://www.cs.toronto.edu/~kriz/",
         {"cifar-10-binary.tar.gz": "c32a1d4ab5d03f1284b67883e8d87530"},
+        formats.CIFAR_FOLDER,
     ),
     "sst": _Source(formats.SST_FILES, formats.read_sst, 5),
+    **{
+        f"emnist-{split}": _Source(
+            tuple(formats.emnist_files(split).values()),
+            partial(formats.read_emnist, split),
+            classes,
+            "https://www.nist.gov/itl/products-and-services/emnist-dataset",
+            unpacked=formats.EMNIST_FOLDER,
+            folder="emnist",
+        )
+        for split, classes in formats.EMNIST_CLASSES.items()
+    },
+    "svhn": _Source(
+        official.SVHN_FILES,
+        official.read_svhn,
+        10,
+        "http://ufldl.stanford.edu/housenumbers/",
+        {
+            "train_32x32.mat": "e26dedcc434d2e4c54c9b2d4a06d8373",
+            "test_32x32.mat": "eb5a983be6a315427106f1b164d9cef3",
+        },
+    ),
+    "cifar100": _Source(
+        official.CIFAR100_FILES,
+        official.read_cifar100,
+        100,
+        "https://www.cs.toronto.edu/~kriz/",
+        {"cifar-100-binary.tar.gz": "03b5dce01913d631647c71ecec9e9cb8"},
+        official.CIFAR100_FOLDER,
+    ),
+    "tiny-imagenet": _Source(
+        official.TINY_FILES, official.read_tiny_imagenet, 200, unpacked=official.TINY_FOLDER
+    ),
+    "sentiment140": _Source(official.SENTIMENT_FILES, official.read_sentiment140, 2),
 }
 NAMES = ("digits", *_SOURCES, "synthetic", "synthetic-ridge")
 
@@ -341,19 +381,20 @@ def _digits() -> Dataset:
 
 def _look_up(name: str, folder: Path | None, say: Progress) -> Dataset:
     source = _SOURCES[name]
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bonafed" / name
+    own = source.folder or name
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bonafed" / own
     root = os.environ.get("BONAFED_DATA")
     if folder is not None:
         if not folder.is_dir():
             raise UnreadableFile(folder, f"no such folder, looking for {name}")
-        places = [folder / name, folder, cache]
+        places = [folder / own, folder, cache]
     else:
-        places = [Path(root) / name, cache] if root else [cache]
+        places = [Path(root) / own, cache] if root else [cache]
     for place in places:
         match = _in_folder(name, place)
         if match is not None:
             return _checked(name, *match, source.classes)
-    reason = "not offered for download"
+    reason = "not offered for download" + (f", they come from {source.home}" if source.home else "")
     if source.checksums:
         try:
             arrays = _download(name, source, cache, say)
@@ -370,7 +411,7 @@ def _look_up(name: str, folder: Path | None, say: Progress) -> Dataset:
 def _in_folder(name: str, folder: Path) -> tuple[Path, Arrays] | None:
     """A data set in a folder, original files before an archive; an incomplete one is refused."""
     source = _SOURCES[name]
-    for place in (folder, folder / formats.CIFAR_FOLDER):
+    for place in dict.fromkeys((folder, folder / source.unpacked)):
         paths = {file: path for file in source.files if (path := formats.locate(place, file))}
         if paths:
             missing = [file for file in source.files if file not in paths]

@@ -34,6 +34,8 @@ IDX_FILES = {
     "test_features": "t10k-images-idx3-ubyte",
     "test_labels": "t10k-labels-idx1-ubyte",
 }
+EMNIST_CLASSES = {"byclass": 62, "bymerge": 47, "balanced": 47, "letters": 26, "digits": 10, "mnist": 10}
+EMNIST_FOLDER = "gzip"  # what the official archive unpacks to
 CIFAR_FILES = (*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin")
 CIFAR_FOLDER = "cifar-10-batches-bin"  # what the official archive unpacks to
 SST_FILES = ("stsa.fine.train", "stsa.fine.test")
@@ -78,15 +80,44 @@ def read_idx(
 
 def read_idx_images(files: Mapping[str, Path]) -> Arrays:
     """MNIST and its likes: 28 x 28 grey images and labels 0..9, for training and for testing."""
+    return _read_idx_set({name: files[file] for name, file in IDX_FILES.items()}, 0, 10)
+
+
+def emnist_files(split: str) -> dict[str, str]:
+    """The official files of a split of EMNIST, by what they hold.
+
+    >>> emnist_files("letters")["test_labels"]
+    'emnist-letters-test-labels-idx1-ubyte'
+    """
+    return {name: f"emnist-{split}-{file.replace('t10k', 'test')}" for name, file in IDX_FILES.items()}
+
+
+def read_emnist(split: str, files: Mapping[str, Path]) -> Arrays:
+    """A split of EMNIST, upright, with labels from 0.
+
+    Its files hold every image mirrored along its diagonal, a row where MNIST's have a column; and the
+    labels of `letters` are 1 to 26.
+    """
+    first, classes = (1 if split == "letters" else 0), EMNIST_CLASSES[split]
+    paths = {name: files[file] for name, file in emnist_files(split).items()}
+    arrays = _read_idx_set(paths, first, first + classes)
+    for name in ("features", "test_features"):
+        arrays[name] = np.ascontiguousarray(arrays[name].swapaxes(2, 3))
+    for name in ("labels", "test_labels"):
+        arrays[name] = arrays[name] - np.uint8(first)
+    return arrays
+
+
+def _read_idx_set(paths: Mapping[str, Path], lowest: int, end: int) -> Arrays:
+    """Images and labels, lowest <= label < end, from the paths of what `IDX_FILES` names."""
     arrays: Arrays = {}
-    for name, file in IDX_FILES.items():
-        path = files[file]
+    for name, path in paths.items():
         if name.endswith("features"):
             arrays[name] = read_idx(path, 3, partial(_require_images, path))[:, None]
         else:
             images = len(arrays[name.replace("labels", "features")])
             arrays[name] = read_idx(path, 1, partial(_require_a_label_each, path, images))
-            _check_classes(path, arrays[name], 10)
+            check_classes(path, arrays[name], end, lowest)
     return arrays
 
 
@@ -109,7 +140,7 @@ def read_cifar(files: Mapping[str, Path], records: int = 10_000) -> Arrays:
             size = "more" if data.size > records * 3073 else f"{data.size} bytes"
             raise UnreadableFile(files[file], f"must hold {records} records of 3073 bytes, got {size}")
         table = data.reshape(records, 3073)
-        _check_classes(files[file], table[:, 0], 10)
+        check_classes(files[file], table[:, 0], 10)
         labels.append(table[:, 0])
         images.append(table[:, 1:].reshape(records, 3, 32, 32))
     return {
@@ -130,17 +161,13 @@ def read_sst(files: Mapping[str, Path], length: int = 56, minimum_count: int = 2
     """
     train_labels, train = _read_sentences(files[SST_FILES[0]])
     test_labels, test = _read_sentences(files[SST_FILES[1]])
-    counts = Counter(word for sentence in train for word in sentence)
-    words = sorted(
-        (word for word, count in counts.items() if count >= minimum_count), key=lambda w: (-counts[w], w)
-    )
-    numbers = {word: UNKNOWN + 1 + rank for rank, word in enumerate(words)}
+    numbers = word_numbers(train, minimum_count)
     return {
-        "features": _tokens(train, numbers, length),
+        "features": token_rows(train, numbers, length),
         "labels": train_labels,
-        "test_features": _tokens(test, numbers, length),
+        "test_features": token_rows(test, numbers, length),
         "test_labels": test_labels,
-        "vocabulary": np.array(UNKNOWN + 1 + len(words)),
+        "vocabulary": np.array(UNKNOWN + 1 + len(numbers)),
     }
 
 
@@ -295,12 +322,12 @@ def _is_number(word: str, read: Callable[[str], float]) -> bool:
     return True
 
 
-def _check_classes(path: Path, labels: Bytes, classes: int) -> None:
-    bad = np.flatnonzero(labels >= classes)
+def check_classes(path: Path, labels: Bytes, classes: int, lowest: int = 0) -> None:
+    """Refuse labels that are no class."""
+    bad = np.flatnonzero((labels >= classes) | (labels < lowest))
     if bad.size:
-        raise UnreadableFile(
-            path, f"labels must be below {classes}, got {labels[bad[0]]} for sample {bad[0]}"
-        )
+        rule = f"below {classes}" if lowest == 0 else f"in {lowest}..{classes - 1}"
+        raise UnreadableFile(path, f"labels must be {rule}, got {labels[bad[0]]} for sample {bad[0]}")
 
 
 def _read_sentences(path: Path) -> tuple[NDArray[np.int64], list[list[str]]]:
@@ -323,9 +350,20 @@ def _read_sentences(path: Path) -> tuple[NDArray[np.int64], list[list[str]]]:
     return np.array(labels, dtype=np.int64), sentences
 
 
-def _tokens(
+def word_numbers(
+    sentences: Sequence[Sequence[str]], minimum_count: int, most: int | None = None
+) -> dict[str, int]:
+    """2, 3, ... for the words that occur often enough, the most frequent first, then by alphabet."""
+    counts = Counter(word for sentence in sentences for word in sentence)
+    often = (word for word, count in counts.items() if count >= minimum_count)
+    words = sorted(often, key=lambda word: (-counts[word], word))[:most]
+    return {word: UNKNOWN + 1 + rank for rank, word in enumerate(words)}
+
+
+def token_rows(
     sentences: Sequence[Sequence[str]], numbers: Mapping[str, int], length: int
 ) -> NDArray[np.int64]:
+    """(n, length) the numbers of the words of every sentence, padded or cut at its end."""
     tokens = np.full((len(sentences), length), PADDING, dtype=np.int64)
     for row, sentence in zip(tokens, sentences, strict=True):
         numbered = [numbers.get(word, UNKNOWN) for word in sentence[:length]]

@@ -13,7 +13,7 @@ from bonafed.learning.partition import options_of
 from bonafed.learning.privacy import ADD_OR_REMOVE, REPLACE, Batches, Calibration
 from bonafed.learning.scaling import Standardise, standardise_rule
 from bonafed.learning.server import HALF, Aggregation, Server, ServerOptimizer
-from bonafed.learning.work import LocalTraining, Optimizer, local_steps
+from bonafed.learning.work import Augmentation, LocalTraining, Optimizer, local_steps
 from bonafed.sections import Section, key, named, natural, one_of, text, unknown, word
 
 PROPOSITION_1 = "proposition-1"  # the learning rates that follow the convergence theorem
@@ -158,6 +158,9 @@ class Training(Section):
     optimizer: str = key(one_of(Optimizer), "sgd", help="sgd, momentum or adam, made anew each round.")
     momentum: float = key(checks.non_negative, _MOMENTUM, help="For the optimizer of that name.")
     weight_decay: float | None = key(checks.non_negative, None, help="Default 0; mu for proposition-1.")
+    augmentation: str = key(
+        one_of(Augmentation), "none", help='Of images while training; or "crop-and-flip".'
+    )
     participation: float = key(_share, 1.0, help="Share of clients per round if nobody is paid.")
     on_bad_update: str = key(
         one_of(BadUpdatePolicy),
@@ -265,6 +268,7 @@ class Training(Section):
                 weight_decay=self.weight_decay or 0.0,
                 clip=clip,
                 batches=batches,
+                augmentation=self.augmentation,  # type: ignore[arg-type]  # likewise
             )
 
 

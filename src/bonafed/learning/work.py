@@ -11,7 +11,7 @@ before anybody trains, and without PyTorch.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -21,6 +21,7 @@ from bonafed.errors import InvalidValue
 from bonafed.learning.privacy import Batches
 
 Optimizer = Literal["sgd", "momentum", "adam"]
+Augmentation = Literal["none", "crop-and-flip"]  # of images (`augmentation.py`)
 LEAST_CLIP = 1e-9
 
 
@@ -38,6 +39,8 @@ class LocalTraining:
     clip: float | None = None  # largest L2 norm of one sample's gradient; None: not private
     batches: Batches = "passes"  # over the own data, in random order; or "poisson", by secret coins
     later_rates: tuple[float, ...] | None = None  # of the second local step, ...; None: as the first
+    # how images are varied from pass to pass; not in the text that noise depends on, as it excludes a clip
+    augmentation: Augmentation = field(default="none", repr=False)
 
     def __post_init__(self) -> None:
         checks.whole("batch_size", self.batch_size)
@@ -57,6 +60,9 @@ class LocalTraining:
                 raise InvalidValue("clip", f"must be at least {LEAST_CLIP:g}", self.clip)
         if checks.literal("batches", self.batches, Batches) == "poisson" and self.clip is None:
             raise InvalidValue("batches", 'must be "passes" unless clip is given', repr(self.batches))
+        checks.literal("augmentation", self.augmentation, Augmentation)
+        if self.augmentation != "none" and self.clip is not None:
+            raise InvalidValue("augmentation", 'must be "none" if clip is given', repr(self.augmentation))
         if self.later_rates:
             rates = checks.vector("later_rates", self.later_rates, sign="positive")
             _single("later_rates", float(rates.max()))

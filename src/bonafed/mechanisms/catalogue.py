@@ -88,7 +88,7 @@ _ENTRIES = (
             "bonafed quote sampling",
             "bonafed quote sampling --prior-free --highest C",
         ),
-        "quote audit",
+        "quote audit advise",
     ),
     Entry(
         "jsam",

@@ -174,6 +174,25 @@ class PaidTerms(Terms, Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Earning:
+    """What a participant can expect at its true cost; money is over the run, on average.
+
+    Prospects hold them as plain data under `EARNINGS`, one for each kind of participant that a contract
+    tells apart, so that whoever shows a contract need not know whose it is.
+    """
+
+    kind: str  # of participant; "": there is one
+    admitted: bool  # whether the cost leads to terms
+    paid: float
+    left: float  # after the cost
+    lie: float | None  # the best other report that was found; None: there is nothing to lie about
+    gain: float  # what it would win; negative: it loses
+
+
+EARNINGS = "earnings"
+
+
 class Contract(Protocol):
     """What is published before anybody reports: terms for every report, which anybody can verify."""
 
@@ -234,7 +253,10 @@ class Contract(Protocol):
         ...
 
     def prospect(self, report: float) -> Document:
-        """What a participant with this true cost would earn, and what the best lie would gain."""
+        """What a participant with this true cost would earn, and what the best lie would gain.
+
+        Its data hold an `Earning` for each kind of participant under `EARNINGS`, where that can be told.
+        """
         ...
 
     def settle(self, reports: Reports) -> Terms:

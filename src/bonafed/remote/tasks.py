@@ -168,7 +168,7 @@ _RULES: Mapping[str, Callable[[str, Any], Any]] = {
     "shorten": flag,
     "batch_size": checks.whole, "learning_rate": checks.positive, "epochs": _maybe(checks.whole),
     "optimizer": _text, "momentum": checks.non_negative, "weight_decay": checks.non_negative,
-    "batches": _text, "later_rates": _maybe(_rates),
+    "batches": _text, "later_rates": _maybe(_rates), "augmentation": _text,
 }  # fmt: skip
 
 

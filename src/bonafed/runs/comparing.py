@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import nn
 
@@ -25,15 +25,13 @@ from bonafed.learning.datasets import Dataset
 from bonafed.mechanisms import catalogue
 from bonafed.mechanisms.protocol import Attack, Common, Config
 from bonafed.runs import folder as folders
+from bonafed.runs.comparison import comparison_document
 from bonafed.runs.config import COMPARE, from_tables
 from bonafed.runs.holdings import Holdings, hold
 from bonafed.runs.setting import Setting, prepare
 from bonafed.runs.training import RunResult, train
 from bonafed.sections import Section, key, section_from, texts
-from bonafed.shown import Cell, Column, Document, JSONObject, Shown, Table, counted
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from bonafed.shown import Cell, Document, JSONObject, Shown
 
 Tell = Callable[[str], None]
 _ROUNDING = 1e-9  # gains up to this are none
@@ -90,6 +88,12 @@ class Entrant:
         return f"{kept} of {len(checked)}" if checked else None
 
     @property
+    def broken(self) -> list[str]:
+        """The promises that were not kept, and why."""
+        found = self.result.findings if self.result else ()
+        return [f"{finding.claim} FAILS, {finding.text}" for finding in found if finding.holds is False]
+
+    @property
     def gain(self) -> float | None:
         """What the best lie brings a client; 0: none more than is allowed. None: nobody looked."""
         if self.lie is None:
@@ -116,21 +120,6 @@ class Entrant:
         }
 
 
-_COLUMNS = (
-    Column("mechanism", left=True),
-    Column("accuracy", ".2%"),
-    Column("loss", ".4f"),
-    Column("money", ",.2f"),
-    Column("epsilon", ".4g"),
-    Column("taken"),
-    Column("steps", ","),
-    Column("promises"),
-    Column("lie gains", ".2g"),
-    Column("seconds", ",.1f"),
-)
-_TESTED_ON = Column("tested on", ",")  # shown where it differs
-
-
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Comparison(Shown):
     """What each mechanism came to on one federation."""
@@ -151,36 +140,13 @@ class Comparison(Shown):
 
     def document(self) -> Document:
         """One table, and why some mechanisms are not in it."""
-        ran = [entrant for entrant in self.entrants if entrant.result is not None]
-        columns = _COLUMNS if self.judged_alike else (*_COLUMNS[:3], _TESTED_ON, *_COLUMNS[3:])
-        rows = tuple(tuple(entrant.row()[column.name] for column in columns) for entrant in ran)
-        tests = "tested on: test samples that judge it, without those it looks at while it trains"
-        if self.judged_alike:
-            tests = "one test set"
-        caption = (
-            f"{counted(self.clients, 'client')}, {tests}; epsilon: the largest given away; taken: "
-            "clients that took part; promises: how many of those checked were kept; lie gains: what the "
-            "best lie that a search found brings a client, in the unit its mechanism pays in (0: none pays "
-            "more than its certificate allows, empty: nobody looked)"
-        )
-        lies = [
-            f"{e.mechanism}: {e.lie.text}" for e in ran if e.lie is not None and not e.lie.holds and e.gain
-        ]
-        broken = [
-            f"{e.mechanism}: {finding.claim} FAILS, {finding.text}"
-            for e in ran
-            if e.result is not None
-            for finding in e.result.findings
-            if finding.holds is False
-        ]
-        left_out = [f"{e.mechanism} does not apply: {e.reason}" for e in self.entrants if e.reason]
-        table = Table("One federation under every mechanism that applies", columns, rows, caption)
-        return Document((table, *broken, *lies, *left_out), self.to_json(), self._draw)
+        return comparison_document(self.to_json())
 
     def to_json(self) -> JSONObject:
         """Plain data."""
         return {
             "clients": self.clients,
+            "judged_alike": self.judged_alike,
             "mechanisms": [
                 {
                     **entrant.row(),
@@ -188,17 +154,11 @@ class Comparison(Shown):
                     "applies": not entrant.reason,
                     "reason": entrant.reason or None,
                     "lie": None if entrant.lie is None else entrant.lie.to_json(),
+                    "broken": entrant.broken,
                 }
                 for entrant in self.entrants
             ],
         }
-
-    def _draw(self) -> Figure:
-        from bonafed.runs.figures import comparison_figure
-
-        ran = [entrant for entrant in self.entrants if entrant.result is not None]
-        texts = {column.name: column.text for column in _COLUMNS}
-        return comparison_figure([entrant.row() for entrant in ran], texts, judged_alike=self.judged_alike)
 
 
 def compare(
@@ -234,12 +194,24 @@ def compare(
             entrants.append(Entrant(name, reason=str(error)))
             continue
         place = None if folder is None else folder / name
-        result = train(setting, place, resume=place is not None and folders.holds_run(place))
+        resume = place is not None and folders.holds_run(place)
+        result = train(setting, place, resume=resume, on_round=_rounds_told(say, name, setting))
         lie, tests = _best_lie(entry, setting, say), len(setting.test.labels)
         entrants.append(Entrant(name, "", result, lie, setting.test_digest, tests))
     if not any(entrant.result for entrant in entrants):
         raise InvalidValue(COMPARE, "must have a mechanism that applies", entrants[0].reason)
     return Comparison(len(holdings.parts), tuple(entrants))
+
+
+def _rounds_told(say: Tell, name: str, setting: Setting) -> Callable[[folders.RoundRecord], None]:
+    """Tells of every round that ends."""
+
+    def on_round(record: folders.RoundRecord) -> None:
+        besides = f" ({record.phase})" if record.phase else ""
+        score = "" if record.test_accuracy is None else f", accuracy {record.test_accuracy:.1%}"
+        say(f"training under {name}{besides}: {setting.unit} {record.round}{score}")
+
+    return on_round
 
 
 def _common(asked: Compare, base: Config, holdings: Holdings) -> Common:

@@ -162,20 +162,29 @@ def curve_of(overview: Mapping[str, Any], name: str | None = None) -> RunCurve:
 def curves_figure(summary: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]]) -> Figure:
     """The curves of one run, together with those of its baselines."""
     phases = dict.fromkeys(record["phase"] for record in metrics)
-    curves = []
-    for phase in phases:
-        lines = [record for record in metrics if record["phase"] == phase]
-        spends = [record["spend"] for record in lines]
-        spend = None if None in spends else np.cumsum(spends)
-        accuracy, loss, train_loss = (
-            np.array([np.nan if line[key] is None else line[key] for line in lines])
-            for key in ("test_accuracy", "test_loss", "train_loss")
-        )
-        name = phase or str(summary["mechanism"])
-        rounds = np.arange(1.0, len(lines) + 1)
-        unit = summary.get("unit", "round")  # older summaries do not say
-        curves.append(RunCurve(name, rounds, accuracy, loss, spend, train_loss, unit))
-    return runs_figure(curves)
+    return runs_figure(
+        [recorded_curve(phase or str(summary["mechanism"]), summary, metrics, phase) for phase in phases]
+    )
+
+
+def recorded_curve(
+    name: str,
+    summary: Mapping[str, Any],
+    metrics: Sequence[Mapping[str, Any]],
+    phase: str = "",
+    test_set: str | None = None,
+) -> RunCurve:
+    """One phase of a run, from its lines."""
+    lines = [record for record in metrics if record["phase"] == phase]
+    spends = [record["spend"] for record in lines]
+    spend = None if None in spends else np.cumsum(spends)
+    accuracy, loss, train_loss = (
+        np.array([np.nan if line[key] is None else line[key] for line in lines])
+        for key in ("test_accuracy", "test_loss", "train_loss")
+    )
+    unit = summary.get("unit", "round")  # older summaries do not say
+    rounds = np.arange(1.0, len(lines) + 1)
+    return RunCurve(name, rounds, accuracy, loss, spend, train_loss, unit, test_set)
 
 
 def comparison_figure(

@@ -89,6 +89,8 @@ class RoundRecord:
     seconds: float
     phase: str = ""  # "": the mechanism itself; otherwise what is trained besides it, such as a baseline
     doing: str = ""  # how far it has come, in words, where the number of rounds is not known beforehand
+    # of every client's model, in their order, where each has one of its own; None like test_accuracy
+    accuracies: Sequence[float] | None = None
 
 
 OnRound = Callable[[RoundRecord], None]

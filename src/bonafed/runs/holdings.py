@@ -17,6 +17,7 @@ from torch import nn
 from bonafed.errors import InvalidValue, MissingValue
 from bonafed.learning import datasets, models, scaling
 from bonafed.learning import partition as partitions
+from bonafed.learning.augmentation import FARTHEST
 from bonafed.learning.datasets import Dataset
 from bonafed.learning.engine.jobs import Samples
 from bonafed.learning.engine.programs import Loss, Program, flat_parameters, program_for
@@ -179,8 +180,17 @@ def hold(
     _require_test_data(dataset)
     features, test_features = standardised(config, dataset, parts)
     features = _with_noise(config, dataset, features, parts)
+    if config.training is not None and config.training.augmentation != "none":
+        _require_images(features)
     digest = _digest(features, test_features, dataset, parts)
     return Holdings(config, dataset, features, test_features, parts, digest)
+
+
+def _require_images(features: NDArray[Any]) -> None:
+    """What is moved and mirrored must be images that are larger than the move."""
+    if features.ndim != 4 or min(features.shape[2:]) <= FARTHEST:
+        rule = f"must be none unless samples are images of more than {FARTHEST} pixels a side"
+        raise InvalidValue("training.augmentation", rule, f"samples of shape {features.shape[1:]}")
 
 
 def _with_classes(config: Config, dataset: Dataset) -> Dataset:

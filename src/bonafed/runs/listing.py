@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from bonafed.mechanisms.protocol import Config
 from bonafed.runs import folder as folders
 from bonafed.runs.config import from_tables
 from bonafed.runs.folder import JSONObject
+from bonafed.shown import Cell, Column, Table
 
 
 def find(places: Sequence[Path]) -> list[Path]:
@@ -69,11 +70,17 @@ def mark_test_sets(rows: Sequence[JSONObject]) -> None:
     its test samples.
     """
     tested = [row for row in rows if row["test_accuracy"] is not None or row["test_loss"] is not None]
-    letters: dict[str, str] = {}
-    for row in tested:
-        letters.setdefault(row["test_digest"], "?" if not row["test_digest"] else _letter(len(letters)))
+    letters = letters_of([row["test_digest"] for row in tested])
     for row in rows:
         row["test_set"] = letters[row["test_digest"]] if row in tested and len(letters) > 1 else None
+
+
+def letters_of(digests: Sequence[str]) -> dict[str, str]:
+    """A letter for each set of test samples by its digest; "?" for none."""
+    letters: dict[str, str] = {}
+    for digest in digests:
+        letters.setdefault(digest, "?" if not digest else _letter(len(letters)))
+    return letters
 
 
 def _letter(number: int) -> str:
@@ -139,3 +146,49 @@ def _overview(folder: Path, config: Config, records: list[JSONObject]) -> JSONOb
             "spend": spends,
         },
     }
+
+
+def table(rows: Sequence[dict[str, Any]]) -> Table:
+    """A column for everything that is known about at least one run; what does not compare is marked."""
+    units = {row["unit"] for row in rows}
+    length = f"{units.copy().pop()}s" if len(units) == 1 else "length"
+    cells: dict[Column, Callable[[dict[str, Any]], Cell]] = {
+        Column("name", left=True): lambda row: row["name"],
+        Column("data", left=True): lambda row: Path(row["data"]).name,
+        Column("model", left=True): lambda row: row["model"],
+        Column("mechanism", left=True): _mechanism,
+        Column("clients", ","): lambda row: row["clients"],
+        Column(length): lambda row: _rounds(row) + (f" {row['unit']}s" if len(units) > 1 else ""),
+        Column("test set"): lambda row: row["test_set"],
+        Column("accuracy", ".2%"): lambda row: row["test_accuracy"],
+        Column("loss"): lambda row: _loss(row["test_loss"]),
+        Column("train loss"): lambda row: _loss(row["train_loss"]) if row["test_loss"] is None else None,
+        Column("spend", ",.2f"): lambda row: row["spend"],
+        Column("epsilon", ".4g"): lambda row: row["epsilon"],
+        Column("seconds", ",.2f"): lambda row: row["seconds"],
+    }
+    columns = {column: [cell(row) for row in rows] for column, cell in cells.items()}
+    nonempty = {
+        column: values for column, values in columns.items() if any(v not in (None, "") for v in values)
+    }
+    caption = "test set: accuracies and losses compare between runs of the same letter only"
+    marked = any(row["test_set"] is not None for row in rows)
+    cells_of_rows = tuple(zip(*nonempty.values(), strict=True))
+    return Table("Runs", tuple(nonempty), cells_of_rows, caption if marked else "")
+
+
+def _mechanism(row: dict[str, Any]) -> str:
+    """The mechanism with its scheme, where it has several."""
+    return " ".join(dict.fromkeys(filter(None, (row["mechanism"], row["scheme"]))))
+
+
+def _rounds(row: dict[str, Any]) -> str:
+    planned = "" if row["planned_rounds"] is None else f"/{row['planned_rounds']}"  # some end by themselves
+    return f"{row['rounds']}{planned}" + ("" if row["finished"] else " (open)")
+
+
+def _loss(value: float | None) -> str | None:
+    """Four decimals, unless the loss is huge."""
+    if value is None:
+        return None
+    return f"{value:.4f}" if abs(value) < 1e6 else f"{value:.4g}"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from bonafed.economics.claims import Statement
 from bonafed.errors import UnreadableFile
 from bonafed.runs.folder import SUMMARY, JSONObject
-from bonafed.shown import Cell, Document, pairs
+from bonafed.shown import Cell, Document, Table, pairs
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -98,9 +98,14 @@ def run_document(summary: JSONObject, metrics: Sequence[JSONObject], folder: Pat
     """What a run came to, and its statement."""
     statement = statement_of(summary, folder)
     title = "Run" if folder is None else f"Run {folder.name}"
-    blocks = (pairs(title, _rows(summary)), *statement.document().blocks)
+    blocks = (overview_table(title, summary), *statement.document().blocks)
     place = () if folder is None else (f"in {folder}",)
-    return Document((*blocks, *place), summary, lambda: _draw(summary, metrics))
+    return Document((*blocks, *place), summary, lambda: curves(summary, metrics))
+
+
+def overview_table(title: str, summary: JSONObject) -> Table:
+    """What was run, and what came out."""
+    return pairs(title, _rows(summary))
 
 
 def _rows(summary: JSONObject) -> list[tuple[str, Cell]]:
@@ -134,7 +139,8 @@ def _percent(value: float | None) -> str | None:
     return None if value is None else f"{value:.2%}"
 
 
-def _draw(summary: JSONObject, metrics: Sequence[JSONObject]) -> Figure:
+def curves(summary: JSONObject, metrics: Sequence[JSONObject]) -> Figure:
+    """Accuracy and loss over the rounds, and over the money."""
     from bonafed.runs.figures import curves_figure
 
     return curves_figure(summary, metrics)

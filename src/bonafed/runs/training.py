@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from numpy.typing import NDArray
@@ -45,6 +45,17 @@ OnPhase = Callable[[str], None]
 Entropy = Callable[[int], bytes]
 _NEVER = 10**15  # rounds
 _SIMULATED = "what clients know about themselves: drawn by the simulation, told to nobody"
+
+
+class _Seen(NamedTuple):
+    """How good models are: the mean over them, and each where clients have models of their own."""
+
+    loss: float
+    accuracy: float
+    each: Sequence[float] | None = None
+
+
+_UNSEEN = _Seen(math.nan, math.nan)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -187,10 +198,10 @@ class _Run:
         inside = _rounds_of_phase(records, what.phase) + 1
         run = self._setting.config.run
         last = mechanism.finished(following) or what.ends_phase
-        loss, accuracy = math.nan, math.nan
+        seen = _UNSEEN
         if inside % run.evaluate_every == 0 or last:
-            loss, accuracy = self._look(mechanism.models(following))  # (2)
-        record = self._record(number, what, loss, accuracy, round(self._clock() - start, 6))
+            seen = self._look(mechanism.models(following))  # (2)
+        record = self._record(number, what, seen, round(self._clock() - start, 6))
         self._log.append(record)  # (3)
         records.append(_as_read(record))
         if (inside % run.checkpoint_every == 0 or last) and (arrays := following.arrays()):
@@ -199,25 +210,24 @@ class _Run:
             self._on_round(record)
         return following
 
-    def _look(self, models: NDArray[Any]) -> tuple[float, float]:
-        """Mean loss and accuracy over the models, on the test samples."""
+    def _look(self, models: NDArray[Any]) -> _Seen:
+        """How good the models are on the test samples."""
         program, test = self._setting.program, self._setting.test
         if len(models) == 1:
-            return evaluate(program, torch.from_numpy(models[0]), test)
+            return _Seen(*evaluate(program, torch.from_numpy(models[0]), test))
         if not len(test.labels):
-            return math.nan, math.nan
+            return _UNSEEN
         scores = evaluate_models(program, models, test, cores=self._setting.config.run.cores_here)
-        return float(scores.loss.mean()), float(scores.accuracy.mean())
+        each = scores.accuracy.tolist() if program.loss == "cross-entropy" else None
+        return _Seen(float(scores.loss.mean()), float(scores.accuracy.mean()), each)
 
-    def _record(
-        self, number: int, what: Round, loss: float, accuracy: float, seconds: float
-    ) -> RoundRecord:
+    def _record(self, number: int, what: Round, seen: _Seen, seconds: float) -> RoundRecord:
         names = self._setting.agreement.members.names
         return RoundRecord(
             round=number,
             train_loss=what.train_loss,
-            test_loss=finite_or_none(loss),
-            test_accuracy=finite_or_none(accuracy),
+            test_loss=finite_or_none(seen.loss),
+            test_accuracy=finite_or_none(seen.accuracy),
             participants=list(what.participants),
             failed=list(what.failed),
             steps=what.steps,
@@ -228,6 +238,7 @@ class _Run:
             seconds=seconds,
             phase=what.phase,
             doing=what.doing,
+            accuracies=seen.each,
         )
 
     def _keep_simulation(self, state: State) -> None:

@@ -62,7 +62,7 @@ class Reproduction(Shown):
         """Which settings are not the paper's."""
         other = self.claim.departures(self.settings)
         each = ", ".join(
-            f"{name.replace('_', ' ')} {_written(ours)} (there {_written(theirs)})"
+            f"{name.replace('_', ' ')} {written(ours)} (there {written(theirs)})"
             for name, (ours, theirs) in other.items()
         )
         return f"Not as in the paper: {each}." if each else ""
@@ -212,9 +212,10 @@ def as_csv(rows: Sequence[Row]) -> bytes:
     return csv_bytes([names, *([row.get(name) for name in names] for row in rows)])
 
 
-def _written(value: Any) -> str:
+def written(value: Any) -> str:
+    """A setting as it is shown."""
     if isinstance(value, (list, tuple)):
-        return ", ".join(map(_written, value)) or "none"
+        return ", ".join(map(written, value)) or "none"
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return str(value)
     return f"{value:,}" if isinstance(value, int) else f"{value:g}"

@@ -136,19 +136,20 @@ def test_half_a_data_set_is_refused_rather_than_looked_for_elsewhere(empty_home)
     assert str(caught.value) == f"{folder}: mnist is incomplete: t10k-labels-idx1-ubyte missing"
 
 
-@pytest.mark.parametrize("name", ["mnist", "fashion-mnist", "cifar10", "sst"])
+@pytest.mark.parametrize("name", datasets._SOURCES)
 def test_a_data_set_out_of_reach_names_files_and_folder(empty_home, monkeypatch, name):
+    source = datasets._SOURCES[name]
+    place = "emnist" if name.startswith("emnist-") else name
     with pytest.raises(UnreadableFile) as caught:
         load(name)
     message = str(caught.value)
-    assert message.startswith(f"{empty_home / 'cache' / 'bonafed' / name}: {name} not found: put ")
-    assert {"cifar10": "data_batch_5.bin", "sst": "stsa.fine.train"}.get(
-        name, "t10k-images-idx3-ubyte"
-    ) in message
-    assert ("not offered for download" if name == "sst" else "no network in tests") in message
+    assert message.startswith(f"{empty_home / 'cache' / 'bonafed' / place}: {name} not found: put ")
+    assert all(file in message for file in source.files)
+    offered = place not in ("sst", "emnist", "tiny-imagenet", "sentiment140")
+    assert ("no network in tests" if offered else "not offered for download") in message
     assert "\n" not in message
     monkeypatch.setenv("BONAFED_DATA", str(empty_home))
-    with pytest.raises(UnreadableFile, match=f"{empty_home / name}: {name} not found"):
+    with pytest.raises(UnreadableFile, match=f"{empty_home / place}: {name} not found"):
         load(name)
     with pytest.raises(UnreadableFile, match="no such folder"):
         load(name, folder=empty_home / "absent")

@@ -23,7 +23,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bonafed.learning.engine.jobs import Job, Samples, Update, job_rng, passes, poisson_batches
+from bonafed.learning.augmentation import vary
+from bonafed.learning.engine.jobs import (
+    Job,
+    Samples,
+    Update,
+    job_rng,
+    passes,
+    poisson_batches,
+    variations,
+)
 from bonafed.learning.engine.programs import CLIPPED_PIECE, Program, together
 from bonafed.learning.engine.workspace import array
 from bonafed.learning.noise import Source, Stream, Task, add_noise
@@ -104,19 +113,25 @@ class _Call:
     index: Tensor  # (K, B) sample numbers; padding repeats one of the job's
     labels: Tensor  # (K, B)
     share: Tensor  # (K, B) of each sample in its job's gradient, zero for padding
+    codes: Tensor | None = None  # (K, B) how images are varied; None: not at all
 
     def batch(self, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Features (K, B, ...) of all samples, labels (K, B) and shares (K, B)."""
         sample = features.shape[1:]
         x = array(features, "batch", (self.index.numel(), *sample), features)
         torch.index_select(features, 0, self.index.reshape(-1), out=x)
+        if self.codes is not None:
+            x = vary(x, self.codes.reshape(-1))
         return x.view(*self.index.shape, *sample), self.labels, self.share
 
     def pieces(self, most: int) -> Iterator[_Call]:
         """The same in pieces of at most so many samples of each batch."""
         parts = (torch.split(part, most, 1) for part in (self.index, self.labels, self.share))
-        for index, labels, share in zip(*parts, strict=True):
-            yield _Call(self.where, self.rate, index, labels, share)
+        codes: Sequence[Tensor | None] = [None] * math.ceil(self.index.shape[1] / most)
+        if self.codes is not None:
+            codes = torch.split(self.codes, most, 1)
+        for index, labels, share, varied in zip(*parts, codes, strict=True):
+            yield _Call(self.where, self.rate, index, labels, share, varied)
 
 
 class _Schedule:
@@ -146,20 +161,32 @@ class _Schedule:
         else:
             rngs = (job_rng(plan.seed, plan.round_number, job) for job in jobs)
             self._orders = [passes(job, plan.spec, rng) for job, rng in zip(jobs, rngs, strict=True)]
+        self._codes: list[NDArray[np.int64]] = []  # of how each is varied, in every pass
+        if plan.spec.augmentation != "none":
+            self._codes = [variations(job, plan.spec, plan.seed, plan.round_number) for job in jobs]
 
     def calls(self) -> Iterator[_Call]:
         """Step by step, with batches together where it pays."""
         for first in range(0, int(self.counts[0]), STEPS_AHEAD):
             steps = np.arange(first, min(first + STEPS_AHEAD, self.counts[0]))
-            numbers, lengths = self._poisson_tables(steps) if self._poisson else self._tables(steps)
+            if self._poisson:
+                numbers, lengths = self._poisson_tables(steps)
+            else:
+                numbers, lengths = self._tables(steps, self._orders)
+            codes: Sequence[Tensor | None] = [None] * steps.size
+            if self._codes:
+                codes = list(torch.from_numpy(self._tables(steps, self._codes)[0]))
             index, active = torch.from_numpy(numbers), (self.counts > steps[:, None]).sum(1)
             rates = [self._rate(step) for step in steps.tolist()]
-            for each in zip(rates, index, self._labels[index], lengths, active.tolist(), strict=True):
+            for each in zip(
+                rates, index, self._labels[index], lengths, active.tolist(), codes, strict=True
+            ):
                 yield from self._step(*each)
 
     def _step(
-        self, rate: float, index: Tensor, labels: Tensor, lengths: NDArray[np.int64], active: int
-    ) -> Iterator[_Call]:
+        self, rate: float, index: Tensor, labels: Tensor, lengths: NDArray[np.int64], active: int,
+        codes: Tensor | None,
+    ) -> Iterator[_Call]:  # fmt: skip
         for where in _together(np.maximum(lengths[:active], 1), self._most):
             mine = lengths[where]
             longest = max(1, int(mine.max()))  # if all are empty, padding: noise is added anyway
@@ -170,25 +197,29 @@ class _Schedule:
                 real = np.arange(longest) < mine[:, None]
                 share = torch.from_numpy(real * shares[:, None]).to(self._precision)
             rest = (where, slice(longest))
-            yield _Call(where, rate, index[rest], labels[rest], share)
+            varied = None if codes is None else codes[rest]
+            yield _Call(where, rate, index[rest], labels[rest], share, varied)
 
-    def _tables(self, steps: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Sample numbers (steps, K, B) and lengths (steps, K) of the batches; 0 where there is none."""
+    def _tables(
+        self, steps: NDArray[np.int64], each: Sequence[NDArray[np.int64]]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Of numbers (passes, n) of each job for its samples, those of the batches (steps, K, B), and the
+        batches' lengths (steps, K); 0 where there is none."""
         numbers = np.zeros((steps.size, len(self.jobs), self._size), dtype=np.int64)
         lengths = np.zeros(numbers.shape[:2], dtype=np.int64)
         within = np.arange(self._size)
-        for k, (orders, count) in enumerate(zip(self._orders, self.counts.tolist(), strict=True)):
+        for k, (orders, count) in enumerate(zip(each, self.counts.tolist(), strict=True)):
             n = orders.shape[1]
-            each = math.ceil(n / self._size)  # steps of a pass
+            a_pass = math.ceil(n / self._size)  # steps
             own = steps[: max(0, count - int(steps[0]))]
-            if n == each * self._size:
+            if n == a_pass * self._size:
                 batches = orders.reshape(-1, self._size)
                 numbers[: own.size, k] = batches[int(steps[0]) : int(steps[0]) + own.size]
                 lengths[: own.size, k] = self._size
             else:
-                first = own % each * self._size
+                first = own % a_pass * self._size
                 padded = np.minimum(first[:, None] + within, n - 1)
-                numbers[: own.size, k] = orders[own[:, None] // each, padded]
+                numbers[: own.size, k] = orders[own[:, None] // a_pass, padded]
                 lengths[: own.size, k] = np.minimum(self._size, n - first)
         return numbers, lengths
 

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bonafed.checks import Floats
+from bonafed.learning.augmentation import VARIATIONS
 from bonafed.learning.work import LocalTraining, pass_count, sampling_rate, step_count
-from bonafed.randomness import job_generator
+from bonafed.randomness import JobStream, job_bits, job_generator
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,9 +56,21 @@ def passes(job: Job, spec: LocalTraining, rng: np.random.Generator) -> NDArray[n
 
 def batches(job: Job, spec: LocalTraining, rng: np.random.Generator) -> list[NDArray[np.int64]]:
     """The sample indices of each step of a job."""
+    return in_steps(job, spec, passes(job, spec, rng))
+
+
+def in_steps(job: Job, spec: LocalTraining, each: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """Of numbers (passes, n) for the samples of every pass, those of each step."""
     n, size = job.samples.size, spec.batch_size
-    steps = [order[first : first + size] for order in passes(job, spec, rng) for first in range(0, n, size)]
-    return steps[: step_count(job.samples.size, spec)]
+    steps = [one[first : first + size] for one in each for first in range(0, n, size)]
+    return steps[: step_count(n, spec)]
+
+
+def variations(job: Job, spec: LocalTraining, seed: int, round_number: int) -> NDArray[np.int64]:
+    """(passes, n) how the samples of each pass are varied, in the order of `passes` (`augmentation.py`)."""
+    bits = job_bits((seed, round_number, job.client, job.copy), JobStream.AUGMENTATION)
+    shape = pass_count(job.samples.size, spec), job.samples.size
+    return np.random.Generator(bits).integers(VARIATIONS, size=shape)
 
 
 def poisson_batches(

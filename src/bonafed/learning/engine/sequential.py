@@ -11,7 +11,17 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor, nn
 
-from bonafed.learning.engine.jobs import Job, Samples, Update, batches, job_rng, poisson_batches
+from bonafed.learning.augmentation import vary
+from bonafed.learning.engine.jobs import (
+    Job,
+    Samples,
+    Update,
+    batches,
+    in_steps,
+    job_rng,
+    poisson_batches,
+    variations,
+)
 from bonafed.learning.engine.programs import Loss, clip_scale, flat_parameters, load_parameters, trainable
 from bonafed.learning.noise import (
     Secret,
@@ -47,12 +57,17 @@ def run_jobs_sequentially(
             order = list(poisson_batches(job, spec, stream.uniforms))
         else:
             order = batches(job, spec, job_rng(seed, round_number, job))
+        varied = None
+        if spec.augmentation != "none":
+            varied = in_steps(job, spec, variations(job, spec, seed, round_number))
         model = load_parameters(module, before)
         optimizer = _optimizer(model, spec)
         total = 0.0
         for step, index in enumerate(order):
             optimizer.param_groups[0]["lr"] = spec.rate(step)
             x, y = samples.features[index], samples.labels[index]
+            if varied is not None:
+                x = vary(x, torch.from_numpy(varied[step]))
             for parameter in trainable(model).values():
                 parameter.grad = torch.zeros_like(parameter)  # also for unused ones
             if spec.clip is None:

@@ -19,6 +19,7 @@ import numpy as np
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.mechanisms.jsam.published import JsamContract
+from bonafed.mechanisms.protocol import EARNINGS, Earning
 from bonafed.shown import Cell, Column, Document, Shown, Table
 
 if TYPE_CHECKING:
@@ -87,9 +88,17 @@ class Prospect(Shown):
         return 1e-9 * max((outlook.payment + outlook.payment_sd for outlook in self.outlooks), default=0.0)
 
     def _data(self) -> dict[str, object]:
+        earnings = [Earning("", False, 0.0, 0.0, None, 0.0)] if not self.admitted else [
+            Earning(
+                f"epsilon {each.max_epsilon:g} at most" if len(self.outlooks) > 1 else "", True,
+                each.payment, each.profit, each.lie, each.gain,
+            )
+            for each in self.outlooks
+        ]  # fmt: skip
         return {
             "cost": self.cost, "admitted": self.admitted, "draws": self.draws,
             "tries": int(self.reports.size), "outlooks": [asdict(outlook) for outlook in self.outlooks],
+            EARNINGS: [asdict(earning) for earning in earnings],
         }  # fmt: skip
 
     def _draw(self) -> Figure:

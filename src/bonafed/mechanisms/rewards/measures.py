@@ -8,8 +8,9 @@
     cosine_gradient(...)      directions of the updates (CGSV)   whoever copies the mean
     leave_one_out             worth of updates on a validation set
     federated_shapley(...)    the same, for all coalitions       (copies share what the original was worth)
+    completed_shapley(...)    the same, with rounds missed made up for (ComFedSV)
 
-The last two value the updates of every round t by v_t(S) = score(theta_ref + mean over S of g_j) and
+The last three value the updates of every round t by v_t(S) = score(theta_ref + mean over S of g_j) and
 v_t(nobody) = score(theta_ref), among those present in the round, and sum over rounds (Wang et al., 2020).
 The mean is equally weighted, as in the aggregation of rewards. They can be negative: an update may do harm.
 Reward rates need contributions of at least 0; `at_least_zero` turns a measure into one that counts harm as
@@ -25,7 +26,7 @@ from numpy.typing import ArrayLike
 
 from bonafed import checks
 from bonafed.checks import Floats
-from bonafed.economics import contribution
+from bonafed.economics import completion, contribution
 from bonafed.economics.contribution import Masks, ShapleyValues
 from bonafed.errors import InvalidValue, MissingValue
 from bonafed.mechanisms.rewards.history import History, Measure, Round
@@ -138,6 +139,34 @@ def shapley_over_rounds(history: History, *, orders: int = 100, seed: int = 0) -
 def federated_shapley(*, orders: int = 100, seed: int = 0) -> Measure:
     """`shapley_over_rounds` as a measure."""
     return lambda history: shapley_over_rounds(history, orders=orders, seed=seed).value
+
+
+def completed_shapley(*, rank: int = 3, ridge: float = 1e-3, orders: int = 100, seed: int = 0) -> Measure:
+    """ComFedSV: Shapley values of worths completed over the rounds that clients missed (`completion`).
+
+    Exact for at most 10 clients, else from sampled orders of all of them.
+    """
+
+    def measure(history: History) -> Floats:
+        n = history.clients
+        drawn = None
+        if n > contribution.EXACT_UP_TO:
+            rng = numbered_generator(seed, n)
+            drawn = rng.permuted(np.tile(np.arange(n), (checks.whole("orders", orders), 1)), axis=1)
+        masks = completion.coalitions_of(n, drawn)
+        rounds = [one for one in history.rounds if one.present.any()]
+        if not rounds:
+            raise InvalidValue("history", "must have a round to value updates", "0 rounds")
+        known = np.array([~(masks & ~one.present).any(1) for one in rounds])
+        worths = np.zeros(known.shape)
+        for row, seen, one in zip(worths, known, rounds, strict=True):
+            within = np.vstack([np.zeros((1, n), dtype=bool), masks[seen]])[:, one.present]
+            value = _RoundValue(history, one)(within)
+            row[seen] = value[1:] - value[0]
+        factors = completion.complete(worths, known, rank=rank, ridge=ridge)
+        return completion.shares(factors.matrix.sum(0), masks, drawn)
+
+    return measure
 
 
 class _RoundValue:

@@ -338,11 +338,16 @@ class RewardsMechanism(Answers):
             return measures.data_size
         if section.measure == "participation":
             return measures.participation_rate
+        if section.measure == "presence":
+            return np.ones(len(self.members)) if self.presence is None else self.presence
         if section.measure == "cosine":
             return running_cosine()  # nothing to keep of earlier rounds
         if section.measure == "leave one out":
             return measures.at_least_zero(measures.leave_one_out)
-        shapley = measures.federated_shapley(orders=section.shapley_orders, seed=self.config.run.seed)
+        given = {"orders": section.shapley_orders, "seed": self.config.run.seed}
+        if section.measure == "completed shapley":
+            return measures.at_least_zero(measures.completed_shapley(**given))
+        shapley = measures.federated_shapley(**given)
         return measures.at_least_zero(shapley)
 
 

@@ -22,7 +22,15 @@ from bonafed.mechanisms.rewards.server import Own
 from bonafed.sections import Section, key, one_of, texts
 
 MeasureName = Literal[
-    "standalone", "validation", "data size", "participation", "cosine", "leave one out", "shapley"
+    "standalone",
+    "validation",
+    "data size",
+    "participation",
+    "presence",
+    "cosine",
+    "leave one out",
+    "shapley",
+    "completed shapley",
 ]  # how contributions are measured
 Baseline = Literal["fedavg-ft", "lg-fedavg", "cgsv", "rank"]
 BASELINES: tuple[Baseline, ...] = ("fedavg-ft", "lg-fedavg", "cgsv", "rank")
@@ -118,12 +126,14 @@ class Rewards(Section):
         "last",
         help='Learning rate of FedAvg\'s additional round: that of the last or the "first" round.',
     )
-    shapley_orders: int = key(_pairs, 20, help='Orders drawn for "shapley" with more than ten clients.')
+    shapley_orders: int = key(
+        _pairs, 20, help="Orders drawn for Shapley values with more than ten clients."
+    )
 
     @property
     def measured(self) -> bool:
         """Whether contributions follow from what is uploaded."""
-        return self.measure in ("cosine", "leave one out", "shapley")
+        return self.measure in ("cosine", "leave one out", "shapley", "completed shapley")
 
     @property
     def phases(self) -> tuple[str, ...]:

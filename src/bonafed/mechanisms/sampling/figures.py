@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -93,4 +95,18 @@ def terms_figure(terms: SettledTerms) -> Figure:
     right.legend(frameon=False, fontsize=8, loc="upper left", ncols=2)
     for panel in (left, right):
         name_clients(panel, names, "in order of the stated cost")
+    return figure
+
+
+def bounds_figure(terms: Mapping[str, float], weights: Floats) -> Figure:
+    """What sampling adds to the convergence bound under each mechanism, and the weights of the clients."""
+    figure = sheet(9, 3.4)
+    left, right = figure.subplots(1, 2)
+    place = np.arange(len(terms))
+    left.barh(place, list(terms.values()), color=BLUE)
+    left.set_yticks(place, list(terms), fontsize=8)
+    left.invert_yaxis()
+    left.set(xlabel="sum of s/q, part of the bound (loss times rounds)", title="What sampling adds")
+    right.bar(np.arange(weights.size), np.sort(weights)[::-1], width=0.8, color=GREEN)
+    right.set(xlabel="client, by weight", ylabel="s, weight in the bound", title="Whose absence costs most")
     return figure

@@ -1,6 +1,7 @@
 """Federated averaging under a sampling contract: who is in a round, at what weight, for what money.
 
-    (1)  clients state their cost per participation; simulated ones draw it from the prior, and are honest;
+    (1)  clients state their cost per participation; simulated ones draw it from the prior, or from `costs`
+         where the server is to be wrong or to know nothing, and are honest;
     (2)  the contract turns reports into a probability q_n and a payment r_n per participation,
              optimal               the truthful contract of `plan`
              prior-free            rules that learn costs from the clients, `PriorFreeSampling`
@@ -101,8 +102,9 @@ class SamplingRules:
         section = section_of(self.config)
 
         def simulate(clients: int, seed: int = section.cost_seed) -> Floats:
-            if section.prior is not None:
-                return draw_costs(section.prior, clients, seed)
+            drawn_from = section.costs or section.prior
+            if drawn_from is not None:
+                return draw_costs(drawn_from, clients, seed)
             if section.highest is not None:
                 return generator(seed, Purpose.COSTS).uniform(0.0, section.highest, clients)
             draw = self.contract.question.simulate

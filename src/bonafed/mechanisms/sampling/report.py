@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from bonafed.economics.contracts import Menu
 from bonafed.economics.registry import number_in_words, prior_in_words
+from bonafed.mechanisms.protocol import EARNINGS, Earning
 from bonafed.mechanisms.sampling.prospects import prospect
 from bonafed.mechanisms.sampling.spend import SpendDistribution
 from bonafed.shown import Block, Column, Document, Draw, JSONObject, Table, counted
@@ -201,7 +202,16 @@ def prospect_document(menus: Sequence[Menu], rounds: int, cost: float) -> Docume
         + _prospect_in_words(mine)
         for number, mine in enumerate(prospects)
     ]
-    return Document(tuple(sentences), {"prospects": prospects})
+    earnings = [
+        asdict(
+            Earning(
+                f"group {number}" if len(menus) > 1 else "", mine["admitted"], mine["income"],
+                mine["profit"], mine["lie"], mine["gain"],
+            )
+        )
+        for number, mine in enumerate(prospects)
+    ]  # fmt: skip
+    return Document(tuple(sentences), {"prospects": prospects, EARNINGS: earnings})
 
 
 def _prospect_in_words(mine: JSONObject) -> str:

@@ -52,6 +52,12 @@ class ContractSection(Section):
     initial_probability: float | None = key(
         _share, None, help="Probability with which these are sampled; by default what the budget affords."
     )
+    costs: Prior | None = key(
+        registry.prior,
+        None,
+        help="What simulated clients draw their costs from; the prior if left out, for prior-free the "
+        "uniform distribution up to the highest.",
+    )
     cost_seed: int = key(checks.seed, 0, help="Seed of the costs of simulated clients.")
     confidence: float | None = key(
         checks.number, None, help="Keep realised spend within the budget with this probability."

@@ -12,6 +12,7 @@ from bonafed.economics.claims import Finding
 from bonafed.economics.contracts import Allocation
 from bonafed.learning.federation import Roster
 from bonafed.mechanisms.protocol import Attack, Common, Config, Slice
+from bonafed.mechanisms.sampling.advice import CONVERGENCE
 from bonafed.mechanisms.sampling.commands import ATTACK, QUOTE
 from bonafed.mechanisms.sampling.contracts import (
     FORMATS,
@@ -103,4 +104,5 @@ SLICE = Slice(
     compare=_compare,
     quote=QUOTE,
     attack=ATTACK,
+    advice={"convergence": CONVERGENCE},
 )

@@ -5,14 +5,15 @@ Regularised multinomial logistic regression on images, K agents of equal weight,
 sqrt(2) and private training clips nothing. Schemes:
 
     faithful     the minimum of F = sum p_k F_k, with exact payments (10), per agent or per cluster
+    stepwise     Algorithm 1 by T_1 and T_2 steps, their number alone deciding (sign and step corrected)
     private      Algorithm 2 as printed, by T_1 and T_2 noisy steps
     manipulated  FedAvg while one agent multiplies its reports by gamma: its fixed point is the minimum of
                  the losses with that agent's weight multiplied
     local        every agent minimises its own loss (11)
 
 An agent is tested on its own distribution: with weight Delta on the test samples of its own class, and
-1 - Delta on all of them (theory C0). Minima are found to a certified distance, not by a number of steps,
-and there is no constant among the features: that is why these are no runs of a config.
+1 - Delta on all of them (theory C0). Minima are found to a certified distance, and there is no constant
+among the features: that is why these are no runs of a config.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
@@ -34,19 +36,22 @@ from bonafed.mechanisms.faithful import (
     SoftmaxRegression,
     cluster_payments,
     minimise,
+    pay,
     private_faithful,
     random_clusters,
+    train,
 )
 from bonafed.mechanisms.faithful.bounds import amplified_weights
 from bonafed.randomness import FaithfulStudy, generator
-from bonafed.sections import Section, key, natural, one_of, word
-from bonafed.studies.grid import StudyCell, contents
+from bonafed.sections import Section, key, natural, one_of, section_from, word
 
 if TYPE_CHECKING:
     from bonafed.learning.arrays import Features
     from bonafed.learning.datasets import Dataset
+    from bonafed.shown import JSONObject
 
-Scheme = Literal["faithful", "private", "manipulated", "local"]
+Scheme = Literal["faithful", "stepwise", "private", "manipulated", "local"]
+_ANY = 1e9  # a residual that every step passes: the number of steps alone ends the payments
 _CLOSE = 1e-9  # a minimum is found when its loss is certified to be within this of the least
 
 
@@ -71,8 +76,8 @@ class Case(Section):
     regulariser: float = key(checks.positive, 0.001)  # mu
     clusters: int | None = key(_two_or_more, None)  # L; None: as many as agents
     alpha: float | None = key(checks.positive, None)  # privacy of every sample, of "private"
-    training_steps: int = key(checks.whole, 80)  # T_1, of "private"
-    payment_steps: int = key(checks.whole, 20)  # T_2, of "private"
+    training_steps: int = key(checks.whole, 80)  # T_1, of "stepwise" and "private"
+    payment_steps: int = key(checks.whole, 20)  # T_2, of the same
     factor: float | None = key(checks.positive, None)  # gamma, of "manipulated"
     manipulator: int = key(natural, 3)  # which agent multiplies its reports
 
@@ -91,19 +96,14 @@ class Case(Section):
     def __str__(self) -> str:
         words = [self.scheme, f"n {self.samples}", f"Delta {self.delta:g}", f"seed {self.seed}"]
         if self.alpha is not None:
-            words += [f"alpha {self.alpha:g}", f"T2 {self.payment_steps}"]
+            words.append(f"alpha {self.alpha:g}")
+        if self.scheme in ("stepwise", "private"):
+            words.append(f"T2 {self.payment_steps}")
         if self.factor is not None:
             words.append(f"gamma {self.factor:g}")
         if self.clusters is not None:
             words.append(f"{self.clusters} clusters")
         return ", ".join(words)
-
-    @property
-    def cell(self) -> StudyCell:
-        """As a cell of a study."""
-        return StudyCell(
-            f"faithful {self}", [self.table(), contents(self.data)], compute=lambda: asdict(outcome(self))
-        )
 
 
 @dataclass(frozen=True)
@@ -134,6 +134,11 @@ class Share(NamedTuple):
     classes: int
 
 
+def compute(arguments: JSONObject, _: Path) -> JSONObject:
+    """A case as a cell: its table in, the fields of its outcome out."""
+    return asdict(outcome(section_from(Case, "case", arguments)))
+
+
 def outcome(case: Case) -> Outcome:
     """Draw the agents' data, learn, pay, measure."""
     share = draw(case)
@@ -153,6 +158,10 @@ def outcome(case: Case) -> Outcome:
         models = optimum(problem, amplified_weights(p, case.manipulator, case.factor))[None]
     elif case.scheme == "local":
         models = _local_models(case, share)
+    elif case.scheme == "stepwise":
+        reached, reports = train(problem, None, case.training_steps)
+        paid, _ = pay(problem, reached, reports, payment_steps=case.payment_steps, epsilon=_ANY)
+        models, payment = reached[None], paid.amount
     else:
         models = optimum(problem, p)[None]
         payment = _exact_payments(case, problem, models[0])

@@ -1,49 +1,41 @@
-"""Faithful learning against manipulated FedAvg and learning alone: figures 3 to 5 of the paper.
+"""Faithful learning against manipulated FedAvg and learning alone: what figures 3 to 5 of the paper draw.
 
-    by samples        figure 3   losses and accuracy against n, all samples together
-    by heterogeneity  figure 4   the same against Delta
-    by privacy        figure 5a  error of private payments against alpha, for several T_2
-    by clusters       figure 5b  error of payments against the number L of clusters, with and without noise
+    BySamples        figure 3   losses and accuracy against n, all samples together
+    ByHeterogeneity  figure 4   the same against Delta
+    ByPrivacy        figure 5a  error of private payments against alpha, for several T_2
+    ByClusters       figure 5b  error of payments against the number L of clusters, with and without noise
 
 Loss is the federation's F = sum p_k F_k with everybody's own model, overall loss adds the payments. On the
 training loss nobody ever gains against learning alone, J_k >= F_k(w*) >= min F_k (theory C1.5), so the
 paper's comparison (figure 4a) can only be of expected losses: both are in the tables. The error of a
 payment is its distance from the exact one, (10), of the same agents without noise or clusters.
 
-Every point is a mean over seeds; a seed fixes samples, partition, clusters and noise.
+Every point is a mean over seeds; a seed fixes samples, partition, clusters and noise. So curves are
+compared seed by seed: a difference has the standard error of the differences.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 
 from bonafed import checks
 from bonafed.checks import Floats
-from bonafed.sections import Check, key, word
-from bonafed.shown import Document
-from bonafed.studies.faithful.cases import Case, Outcome
-from bonafed.studies.grid import (
-    Average,
-    Grid,
-    Results,
-    Row,
-    Study,
-    StudyCell,
-    average,
-    drawing,
-    report,
-    rising,
-    several,
-    table_of,
-)
+from bonafed.sections import Check, key, one_of, word
+from bonafed.studies.cells import Cell
+from bonafed.studies.claim import Estimate, Results, Row, Settings, number, over_seeds, where
+from bonafed.studies.faithful.cases import Case, Outcome, compute
+from bonafed.studies.tables import rising, several
 
+FFL, STEPS, PRIVATE, MANIPULATED, LOCAL = (
+    "FFL", "FFL by steps", "DP-FFL", "manipulated", "local learning",
+)  # fmt: skip  # how the names of curves begin
+Exchanged = Literal["nothing", "schemes", "points"]
 _BASE = Case("faithful")
-_COLUMNS = ("loss", "overall", "test_loss", "test_overall", "accuracy", "collected", "error")
 
 
 def _counts(at_least: int) -> Check:
@@ -51,15 +43,18 @@ def _counts(at_least: int) -> Check:
 
 
 @dataclass(frozen=True)
-class Agents(Grid):
-    """The agents of all these studies."""
+class Agents(Settings):
+    """The agents of all these figures."""
 
     data: str = key(word, "mnist", help="A data set of images, or your own .npz or .csv file.")
     samples: int = key(checks.whole, _BASE.samples, help="n, of all agents together.")
     agents: int = key(checks.whole, _BASE.agents, help="K.")
     delta: float = key(checks.number, _BASE.delta, help="Delta: 0 is iid, 1 one class per agent.")
-    regulariser: float = key(checks.positive, _BASE.regulariser, help="mu.")
-    training_steps: int = key(checks.whole, _BASE.training_steps, help="T_1 of private training.")
+    regulariser: float = key(checks.positive, _BASE.regulariser, help="mu; the paper does not state it.")
+    training_steps: int = key(checks.whole, _BASE.training_steps, help="T_1.")
+    exchanged: str = key(
+        one_of(Exchanged), "nothing", help="Control: schemes, or points of the axis, in reverse order."
+    )
 
     @property
     def base(self) -> Case:
@@ -71,7 +66,7 @@ class Agents(Grid):
     def private(self, alphas: Iterable[float], payment_steps: int) -> dict[str, Case]:
         """Private faithful learning, by the names of the curves."""
         return {
-            f"DP-FFL, alpha {alpha:g}": replace(
+            f"{PRIVATE}, alpha {alpha:g}": replace(
                 self.base,
                 scheme="private",
                 alpha=alpha,
@@ -86,36 +81,41 @@ class Agents(Grid):
 class Comparison(Agents):
     """What figures 3 and 4 compare."""
 
-    alphas: tuple[float, ...] = key(several(checks.positive), (0.1, 1.0), help="Of private training.")
-    factors: tuple[float, ...] = key(several(checks.positive), (10.0, 100.0), help="Of manipulation.")
-    payment_steps: int = key(checks.whole, _BASE.payment_steps, help="T_2 of private payments.")
+    alphas: tuple[float, ...] = key(several(checks.positive), (0.1,), help="Of private training.")
+    factors: tuple[float, ...] = key(
+        several(checks.positive), (10.0, 100.0), help="Of manipulation; the paper does not state its own."
+    )
+    payment_steps: int = key(checks.whole, _BASE.payment_steps, help="T_2.")
 
     @property
     def schemes(self) -> dict[str, Case]:
         """By the names of their curves; the agent that manipulates is the paper's example."""
         agent = min(_BASE.manipulator, self.agents - 1)
+        by_steps = replace(
+            self.base, scheme="stepwise", training_steps=self.training_steps,
+            payment_steps=self.payment_steps,
+        )  # fmt: skip
         manipulated = {
-            f"manipulated, gamma {gamma:g}": replace(
+            f"{MANIPULATED}, gamma {gamma:g}": replace(
                 self.base, scheme="manipulated", factor=gamma, manipulator=agent
             )
             for gamma in self.factors
         }
         private = self.private(self.alphas, self.payment_steps)
         local = replace(self.base, scheme="local")
-        return {"FFL": self.base, **private, **manipulated, "local learning": local}
+        return {FFL: self.base, STEPS: by_steps, **private, **manipulated, LOCAL: local}
 
 
 @dataclass(frozen=True)
 class BySamples(Comparison):
     """Figure 3: more samples for everybody."""
 
-    sizes: tuple[float, ...] | None = key(rising(), None, help="n; if left out 0.1 to 2 times --samples.")
+    sizes: tuple[float, ...] = key(rising(), (1000.0, 3000.0, 10_000.0), help="n of the points.")
 
     @property
     def lines(self) -> Lines:
         """The curves."""
-        sizes = self.sizes or tuple(self.samples * share for share in (0.1, 0.2, 0.5, 1.0, 2.0))
-        return Lines("samples", sizes, self.schemes, lambda case, x: replace(case, samples=round(x)))
+        return Lines("samples", self.sizes, self.schemes, lambda case, x: replace(case, samples=round(x)))
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class ByHeterogeneity(Comparison):
     """Figure 4: agents whose data differ more and more."""
 
     deltas: tuple[float, ...] = key(
-        rising(zero=True), (0.0, 0.05, 0.15, 0.3, 0.6, 0.9), help="Delta of the points."
+        rising(zero=True), (0.0, 0.05, 0.15, 0.3, 0.6), help="Delta of the points."
     )
 
     @property
@@ -134,16 +134,20 @@ class ByHeterogeneity(Comparison):
 
 @dataclass(frozen=True)
 class ByPrivacy(Agents):
-    """Figure 5a: private payments, the more exact the less privacy is left; a curve for each T_2."""
+    """Figure 5a: private payments, the more exact the less privacy is left; a curve for each T_2 and mu."""
 
-    alphas: tuple[float, ...] = key(rising(), (0.1, 0.3, 1.0, 3.0, 10.0, 30.0), help="Of the points.")
-    payment_steps: tuple[int, ...] = key(_counts(1), (2, 5, 20), help="T_2, a curve each.")
+    alphas: tuple[float, ...] = key(rising(), (0.1, 1.0, 10.0), help="Of the points.")
+    payment_steps: tuple[int, ...] = key(_counts(1), (2, 20), help="T_2, a curve each.")
+    regularisers: tuple[float, ...] = key(
+        several(checks.positive), (_BASE.regulariser, 0.05), help="mu, curves each."
+    )
 
     @property
     def lines(self) -> Lines:
         """The curves."""
         schemes = {
-            f"T2 = {steps}": case
+            f"T2 = {steps}, mu {mu:g}": replace(case, regulariser=mu)
+            for mu in self.regularisers
             for steps in self.payment_steps
             for case in self.private([1.0], steps).values()
         }
@@ -155,7 +159,7 @@ class ByClusters(Agents):
     """Figure 5b: fewer leave-one-out models, one for each of L clusters."""
 
     clusters: tuple[float, ...] | None = key(rising(), None, help="L; if left out 2 to --agents.")
-    alphas: tuple[float, ...] = key(several(checks.positive), (0.1, 1.0), help="Of private payments.")
+    alphas: tuple[float, ...] = key(several(checks.positive), (0.1,), help="Of private payments.")
     payment_steps: int = key(checks.whole, _BASE.payment_steps, help="T_2 of private payments.")
 
     @property
@@ -190,81 +194,8 @@ class Lines:
     def all_cases(self, seeds: int) -> list[Case]:
         """All cases once, including those they are compared with; the first seeds first."""
         flat = [case for curve in self.cases(seeds) for point in curve for case in point]
-        flat.sort(key=lambda case: case.seed)  # a study that is stopped has its first seeds complete
+        flat.sort(key=lambda case: case.seed)  # whoever stops has the first seeds complete
         return list(dict.fromkeys([*flat, *(exact_twin(case) for case in flat if _pays(case))]))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Curves:
-    """s curves over m points of one axis; losses and payments in units of cross-entropy."""
-
-    axis: str  # what varies
-    at: Floats  # (m,) ascending
-    names: tuple[str, ...]  # (s,)
-    loss: Average  # (s, m) F, on the training samples, regulariser included
-    overall: Average  # (s, m) the same plus the mean payment
-    test_loss: Average  # (s, m) on fresh samples, without regulariser
-    test_overall: Average  # (s, m) the same plus the mean payment
-    accuracy: Average  # (s, m) on fresh samples, mean over agents
-    collected: Average  # (s, m) sum of all payments; below 0 the server pays
-    error: Average  # (s, m) |payment - exact payment|, over agents and seeds; NaN where nobody pays
-
-    def to_rows(self) -> list[Row]:
-        parts = [item.name for item in fields(self) if isinstance(getattr(self, item.name), Average)]
-        rows: list[Row] = []
-        for i, name in enumerate(self.names):
-            for j, x in enumerate(self.at.tolist()):
-                numbers: Row = {}
-                for part in parts:
-                    value: Average = getattr(self, part)
-                    numbers |= {part: float(value.mean[i, j]), part + "_sd": float(value.sd[i, j])}
-                rows.append({"curve": name, self.axis: x, **numbers})
-        return rows
-
-    def of(self, name: str, part: str) -> Average:
-        """(m,) one quantity of one curve."""
-        at = self.names.index(checks.one_of("name", name, self.names))
-        value: Average = getattr(self, part)
-        return Average(value.mean[at], value.sd[at])
-
-
-def curves(lines: Lines, seeds: int, outcomes: Mapping[Case, Outcome]) -> Curves:
-    """Means over seeds; each scheme is compared with exact payments."""
-    cases = lines.cases(seeds)
-
-    def collect(what: Callable[[Outcome], float]) -> Average:
-        return average(np.array([[[what(outcomes[c]) for c in x] for x in row] for row in cases]), -1)
-
-    def error(case: Case) -> list[float]:
-        if not _pays(case):
-            return [math.nan] * case.agents
-        gap = np.abs(np.subtract(outcomes[case].payment, outcomes[exact_twin(case)].payment))
-        return [float(x) for x in gap]
-
-    errors = np.array([[[e for c in point for e in error(c)] for point in row] for row in cases])
-    return Curves(
-        axis=lines.axis,
-        at=np.array(lines.at),
-        names=tuple(lines.schemes),
-        loss=collect(lambda o: float(np.mean(o.loss))),
-        overall=collect(lambda o: float(np.mean(o.overall))),
-        test_loss=collect(lambda o: float(np.mean(o.test_loss))),
-        test_overall=collect(lambda o: float(np.mean(o.test_loss) + np.mean(o.payment))),
-        accuracy=collect(lambda o: float(np.mean(o.accuracy))),
-        collected=collect(lambda o: float(np.sum(o.payment))),
-        error=average(errors, -1),
-    )
-
-
-def break_even(table: Curves, joining: str = "FFL", alone: str = "local learning") -> float | None:
-    """Where the expected loss with payment first passes that of learning alone; None if it never does."""
-    gap = table.of(joining, "test_overall").mean - table.of(alone, "test_overall").mean
-    crossings = np.flatnonzero((gap[:-1] <= 0) & (gap[1:] > 0))
-    if not crossings.size:
-        return None
-    at = int(crossings[0])
-    share = gap[at] / (gap[at] - gap[at + 1])
-    return float(table.at[at] + share * (table.at[at + 1] - table.at[at]))
 
 
 def exact_twin(case: Case) -> Case:
@@ -273,59 +204,143 @@ def exact_twin(case: Case) -> Case:
 
 
 def _pays(case: Case) -> bool:
-    return case.scheme in ("faithful", "private")
+    return case.scheme in ("faithful", "stepwise", "private")
 
 
-# What is shown
+# Cells and tables of claims
 
 
-def _cells(options: Any) -> dict[Case, StudyCell]:
-    return {case: case.cell for case in options.lines.all_cases(options.seeds)}
+def cells(settings: Any) -> dict[Case, Cell]:
+    """What is computed."""
+    return {case: cell_of(case) for case in settings.lines.all_cases(settings.seeds)}
 
 
-# of figures 3 to 5, as their captions say
-_PAPER = {"data": "mnist", "agents": 10, "training_steps": 80}
-_SAMPLES, _DELTA, _STEPS = {"samples": 10_000}, {"delta": 0.05}, {"payment_steps": 20}
+def cell_of(case: Case) -> Cell:
+    """A case, computed and kept; the weight is roughly its seconds."""
+    sums = case.training_steps + (case.clusters or case.agents) * case.payment_steps
+    steps = sums / 30 if case.scheme in ("stepwise", "private") else 3.0
+    return Cell(f"faithful {case}", compute, case.table(), (case.data,), weight=steps * case.samples / 1e4)
 
 
-def _study(summary: str, options: type[Agents], draw: str, example: str, paper: Mapping[str, Any]) -> Study:
-    """`draw` is a function of `faithful_figures`."""
+def table(
+    *columns: str, less: Sequence[str] = (), since_first: bool = False
+) -> Callable[[Any, Results], list[Row]]:
+    """The table of a claim: of every curve and point these quantities.
 
-    def show(choices: Any, results: Results) -> Document:
-        table = curves(
-            choices.lines, choices.seeds, {case: Outcome(**result) for case, result in results.items()}
-        )
-        rows = table.to_rows()
-        few = [{name: row[name] for name in ("curve", table.axis, *_COLUMNS)} for row in rows]
-        figure = drawing(f"faithful.figures.{draw}", table)
-        return report(summary, rows, figure, tables=table_of(summary, few), notes=_notes(table))
+    With `less` also how far each is above that of other curves at the same point (given by the beginning
+    of their names; of several, the last), and with `since_first` above that of the same curve at the
+    first point, seed by seed.
+    """
 
-    return Study(summary, options, show, _cells, example=f"bonafed reproduce {example}", paper=paper)
+    def rows(settings: Any, results: Results) -> list[Row]:
+        found = measured(settings, {case: Outcome(**result) for case, result in results.items()})
+        others = {slug(other): _named(found, other) for other in less}
+        lines: Lines = settings.lines
+        listed: list[Row] = []
+        for curve, points in found.items():
+            for j, x in enumerate(lines.at):
+                row: Row = {"curve": curve, lines.axis: x}
+                for column in columns:
+                    named = {column: _seeds(points, column)}
+                    for other, of in others.items():
+                        named[f"{column}_less_{other}"] = named[column] - _seeds(found[of], column)
+                    if since_first:
+                        named |= {f"{name}_since_first": each - each[0] for name, each in named.items()}
+                    for name, each in named.items():
+                        row |= over_seeds(name, each[j].tolist())
+                listed.append(row)
+        return listed
+
+    return rows
 
 
-def _notes(table: Curves) -> list[str]:
-    means = "Means over agents and seeds; test: expected on fresh samples; overall: payments added."
-    if "local learning" not in table.names:
-        return [means]
-    even = break_even(table)
-    if even is None:
-        return [means, "Nowhere on this axis does learning alone overtake joining with payment."]
-    return [means, f"Learning alone overtakes joining with payment at {table.axis} {even:.3g}."]
+def _seeds(points: Sequence[Sequence[Mapping[str, float]]], column: str) -> Floats:
+    """(m, seeds) one quantity of one curve."""
+    return np.array([[seed[column] for seed in point] for point in points])
 
 
-BY_SAMPLES = _study(
-    "Faithful learning with more and more samples (figure 3)", BySamples, "learning_figure",
-    "faithful-samples --data digits --samples 700", _PAPER | _DELTA | _STEPS,
-)  # fmt: skip
-BY_HETEROGENEITY = _study(
-    "Faithful learning of agents more and more unlike (figure 4)", ByHeterogeneity, "learning_figure",
-    "faithful-heterogeneity --data digits --samples 1400", _PAPER | _SAMPLES | _STEPS,
-)  # fmt: skip
-BY_PRIVACY = _study(
-    "Private payments by the privacy given away (figure 5a)", ByPrivacy, "payment_figure",
-    "faithful-privacy --data digits --samples 1400", _PAPER | _SAMPLES | _DELTA,
-)  # fmt: skip
-BY_CLUSTERS = _study(
-    "Payments by the number of clusters (figure 5b)", ByClusters, "payment_figure",
-    "faithful-clusters --data digits --samples 1400", _PAPER | _SAMPLES | _DELTA | _STEPS,
-)  # fmt: skip
+def _named(found: Iterable[str], beginning: str) -> str:
+    matching = [name for name in found if name.startswith(beginning)]
+    return beginning if beginning in matching else matching[-1]
+
+
+def slug(curve: str) -> str:
+    """A curve's name in that of a column.
+
+    >>> slug("local learning")
+    'local'
+    """
+    return curve.split()[0].lower()
+
+
+def measured(settings: Any, outcomes: Mapping[Case, Outcome]) -> dict[str, list[list[dict[str, float]]]]:
+    """By curve, point and seed, what is measured; under a control, of another scheme or point."""
+    lines: Lines = settings.lines
+    cases = lines.cases(settings.seeds)
+    if settings.exchanged == "schemes":
+        cases = cases[::-1]
+    elif settings.exchanged == "points":
+        cases = [points[::-1] for points in cases]
+    return {
+        name: [[_quantities(case, outcomes) for case in point] for point in points]
+        for name, points in zip(lines.schemes, cases, strict=True)
+    }
+
+
+def _quantities(case: Case, outcomes: Mapping[Case, Outcome]) -> dict[str, float]:
+    """Means over the agents of one case."""
+    found = outcomes[case]
+    paid = float(np.mean(found.payment))
+    quantities = {
+        "loss": float(np.mean(found.loss)),  # on the training samples, regulariser included
+        "overall": float(np.mean(found.overall)),  # the same plus the payment
+        "test_loss": float(np.mean(found.test_loss)),  # on fresh samples, without regulariser
+        "test_overall": float(np.mean(found.test_loss)) + paid,
+        "accuracy": float(np.mean(found.accuracy)),  # on fresh samples
+        "collected": float(np.sum(found.payment)),  # of all agents; below 0 the server pays
+    }
+    if _pays(case):
+        off = np.abs(np.subtract(found.payment, outcomes[exact_twin(case)].payment))
+        quantities |= {"error": float(off.mean()), "error_sd": float(off.std(ddof=1))}  # over the agents
+    return quantities
+
+
+# Readings of such a table
+
+
+def curve(rows: Sequence[Row], name: str) -> list[Row]:
+    """The rows of one curve, in the order of the axis."""
+    return where(rows, curve=name)
+
+
+def names(rows: Sequence[Row], beginning: str = "") -> list[str]:
+    """The curves of a table whose names begin so."""
+    found = dict.fromkeys(str(row["curve"]) for row in rows)
+    return [name for name in found if name.startswith(beginning)]
+
+
+def axis_of(rows: Sequence[Row]) -> str:
+    """What varies."""
+    return list(rows[0])[1]
+
+
+def over(above: Estimate, below: Estimate) -> Estimate:
+    """A ratio of two means of different cases; infinite where there is nothing to divide by."""
+    if not above.value or not below.value:
+        return Estimate(0.0 if below.value else math.inf, 0.0, above.seeds)
+    ratio = above.value / below.value
+    relative = above.error / abs(above.value) + below.error / abs(below.value)
+    return Estimate(ratio, abs(ratio) * relative, above.seeds)
+
+
+def break_even(rows: Sequence[Row], joining: str = FFL, alone: str = LOCAL) -> float | None:
+    """Where the expected loss with payment first passes that of learning alone; None if it never does."""
+    x = [number(row, axis_of(rows)) for row in curve(rows, joining)]
+    mine, other = ([number(row, "test_overall") for row in curve(rows, name)] for name in (joining, alone))
+    gap = np.subtract(mine, other)
+    crossings = np.flatnonzero((gap[:-1] <= 0) & (gap[1:] > 0))
+    if not crossings.size:
+        return None
+    at = int(crossings[0])
+    share = gap[at] / (gap[at] - gap[at + 1])
+    return float(x[at] + share * (x[at + 1] - x[at]))

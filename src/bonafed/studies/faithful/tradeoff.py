@@ -17,7 +17,7 @@ from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.mechanisms.faithful.bounds import Tradeoff, privacy_tradeoff
 from bonafed.studies.claim import Row
-from bonafed.studies.grid import increasing
+from bonafed.studies.tables import increasing
 
 
 @dataclass(frozen=True, slots=True, eq=False)

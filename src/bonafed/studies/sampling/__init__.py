@@ -1,1 +1,1 @@
-"""The claims of the paper on truthful client sampling under a budget."""
+"""Claims of the paper on truthful client sampling."""

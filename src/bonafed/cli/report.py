@@ -1,0 +1,96 @@
+"""`bonafed report`: a page of a contract, of a run, or of several runs side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bonafed.cli import render
+from bonafed.errors import InvalidValue, MissingValue
+
+if TYPE_CHECKING:
+    from bonafed.pages.page import Page
+
+_PAGE = ".html"
+
+
+def report(
+    places: Annotated[
+        list[Path] | None, typer.Argument(metavar="CONTRACT.json | RUN...", hidden=True)
+    ] = None,
+    save: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.html", help="The page (default: the name of what it is of, here)."),
+    ] = None,
+) -> None:
+    """Make a page to look at and to pass on, of a contract, a run, or several runs.
+
+    One HTML file that needs no other and no network, for a phone, a screen and paper. Of a contract: what
+    is signed, its curve, what you would earn at your cost by moving a slider, the best lie, and every
+    check. Of a run: curves, money, epsilon of each client, the statement, and whether promises were kept.
+    Of several runs, or of a folder that holds runs (as `bonafed compare --folder` leaves it): all of them
+    side by side, and each.
+
+    Without --save, only an older page is replaced, no other file.
+
+    Example: bonafed report contract.json
+    """
+    if not places:
+        raise MissingValue("CONTRACT.json or RUN", "is required")
+    path = save or Path(f"{_name(places)}{_PAGE}")
+    require_page("--save", path)
+    if save is None and path.is_file() and not is_page(path):
+        raise InvalidValue("--save", "must be given: a file of another kind has the default name", path)
+    inputs = {f"input {number}": place for number, place in enumerate(places, 1) if place.is_file()}
+    render.require_outputs({"--save": path}, inputs)
+    with render.working("reading") as tell:
+        page = _page(places, tell)
+    render.write_together({path: page.to_html()})
+    render.say(f"wrote {path}")
+
+
+def require_page(option: str, path: Path) -> None:
+    """A page is an HTML file."""
+    if path.suffix.lower() != _PAGE:
+        raise InvalidValue(option, f"must end in {_PAGE}", path)
+
+
+def is_page(path: Path) -> bool:
+    """Whether bonafed made it."""
+    from bonafed.pages.page import GENERATOR
+
+    with path.open("rb") as file:
+        return GENERATOR.encode() in file.read(1024)
+
+
+def _name(places: Sequence[Path]) -> str:
+    if len(places) > 1:
+        return "runs"
+    place = places[0]
+    return place.stem if place.is_file() else place.resolve().name or "runs"
+
+
+def _page(places: Sequence[Path], tell: render.Tell) -> Page:
+    for place in places:
+        if not place.exists():
+            raise InvalidValue("CONTRACT.json or RUN", "must exist", place)
+    files = [place for place in places if place.is_file()]
+    if files and len(places) > 1:
+        raise InvalidValue("CONTRACT.json", "must be alone: a page is of one contract or of runs", files[0])
+    if files:
+        from bonafed.mechanisms.contracts.files import read_contract
+        from bonafed.runs.contract_page import contract_page
+
+        return contract_page(read_contract(files[0]), files[0].name, tell)
+    from bonafed.runs import listing
+    from bonafed.runs.comparison import read_comparison
+    from bonafed.runs.pages import run_page, runs_page
+
+    found = listing.find(places)
+    comparison = read_comparison(places[0]) if len(places) == 1 else None
+    if len(found) == 1 and comparison is None:
+        return run_page(found[0])
+    return runs_page(found, comparison)
