@@ -44,8 +44,8 @@ class Straggler(Settings):
     data: str = key(word, "mnist", help="A data set.")
     clients: int = key(checks.whole, 100, help="N.")
     clients_per_round: int = key(checks.whole, 10, help="Drawn per round.")
-    rounds: int = key(checks.whole, 100, help="T.")
-    learning_rate: float = key(checks.positive, 0.1, help="The same in all cases.")
+    rounds: int = key(checks.whole, 30, help="T.")
+    learning_rate: float = key(checks.positive, 0.3, help="The same in all cases.")
     clip: float = key(checks.positive, 1.0, help="C, largest norm of one record's gradient.")
     epsilon: float = key(checks.positive, 5.0, help="Sold by everybody else.")
     straggler: float = key(checks.positive, 0.001, help="Sold by one. Control: as much as the others.")
@@ -134,7 +134,7 @@ CLAIM = Claim(
             seeds=1,
         ),
         "quick": Straggler(),
-        "paper": replace(Straggler(), rounds=1000, clip=6.0),
+        "paper": replace(Straggler(), rounds=1000, learning_rate=0.1, clip=6.0),
     },
     cells=cells,
     rows=rows,
