@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -72,7 +73,7 @@ def _selections(rng: np.random.Generator, n: int, tries: int) -> Floats:
 def judge(table: Sequence[Row]) -> list[Check]:
     """(19a) to (19d), and that nothing found is better."""
     n = number(table[0], "clients")
-    first = min(number(row, "probability") for row in table if row["client"] == 1)
+    led = [number(row, "probability") for row in table if row["client"] == 1]
     middle, last, beyond = [0.0], [0.0], [0.0]
     for row in table:
         k, h, p = number(row, "client"), number(row, "threshold"), number(row, "probability")
@@ -84,7 +85,7 @@ def judge(table: Sequence[Row]) -> list[Check]:
             beyond.append(p * n)
     least = min(number(row, "search_over_plan") for row in table)
     return [
-        at_least("client 1: N p", Estimate(first * n), 1 - _ROUNDING),
+        at_least("client 1: N p", Estimate(min(led, default=math.nan) * n), 1 - _ROUNDING),
         at_most("clients 2 to h-1: distance of N p from 1", Estimate(max(middle)), _ROUNDING),
         at_most("client h: N p - 1", Estimate(max(last)), _ROUNDING),
         at_most("clients beyond h: N p", Estimate(max(beyond)), 0.0),

@@ -45,8 +45,8 @@ tables); Q, for which its observation 6 implies 8 to 10, and 9 is taken. BBM cho
 losses before training. The noise is the exact one for what was sold, with sensitivity 2C/M (errata
 J-10, J-13), which is M/2 times less than (7) adds.
 
-Preset quick trains softmax regression for 100 rounds, clip 1, at three sums; its first weights are
-drawn, since with weights of 0 all clients have the same loss. Its accuracies are not the paper's: 100
+Preset quick trains softmax regression for 30 rounds, clip 1, at three sums; its first weights are
+drawn, since with weights of 0 all clients have the same loss. Its accuracies are not the paper's: 30
 rounds at a rate that suits noisy runs do not reach the 90 % that softmax regression can reach on MNIST.
 What can be compared is who is ahead of whom.
 

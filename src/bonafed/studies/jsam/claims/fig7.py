@@ -57,7 +57,7 @@ def judge(table: Sequence[Row]) -> list[Check]:
     growing = [row for row in inner if _FEW <= _share(row) <= _BEFORE]
     late = [row for row in inner if _share(row) >= _AFTER]
     full = [row for row in table if _share(row) >= 1 - _ROUNDING]
-    law = [number(row, "money") / number(row, "eta") ** 0.5 for row in full]
+    law = [number(row, "money") ** 2 / number(row, "eta") for row in full]
     spread = Estimate(max(law) / min(law) - 1 if len(law) > 1 else float("nan"))
     return [
         at_least("money from one weight to the next, least ratio", rise, 1.0),
@@ -70,7 +70,7 @@ def judge(table: Sequence[Row]) -> list[Check]:
         at_most(
             "mean bend where more than two thirds are selected", together(late, "bend"), 0.0, corrected=True
         ),
-        at_most("money over sqrt(eta) once all are selected, spread", spread, _ROUNDING, corrected=True),
+        at_most("squared money over eta once all are selected, spread", spread, _ROUNDING, corrected=True),
     ]
 
 

@@ -21,7 +21,6 @@ from bonafed.studies.claim import (
     at_most,
     estimate,
     number,
-    only,
     over_seeds,
     printed,
     where,
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PRINTED = ((1.32, 27.0), (3.45, 41.0))  # money, clients
+_OF = 100  # clients, in the paper
 _ONE_POPULATION = 5.4  # clients: two standard deviations between populations of 100; the paper has one
 _REACHED = 0.9  # of the clients: beyond, there are few left to come in
 
@@ -100,10 +100,10 @@ def judge(table: Sequence[Row]) -> list[Check]:
     for name in ("USBM", "FSBM-50", "FSBM-75"):
         counts = [number(row, "selected") for row in where(table, mechanism=name)]
         found.append(at_most(f"{name}: range of the number", Estimate(max(counts) - min(counts)), 0.0))
-    size = number(table[0], "clients") / 100  # the counts are of 100 clients
     for money, count in PRINTED:
-        ours = estimate(only(table, mechanism="JSAM", money=money), "selected")
-        if size == 1:
+        at = [row for row in where(table, mechanism="JSAM", money=money) if row["clients"] == _OF]
+        for row in at:  # the counts are of 100 clients
+            ours = estimate(row, "selected")
             found.append(printed(f"JSAM: clients at money {money:g}", ours, count, _ONE_POPULATION))
     return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -46,13 +47,17 @@ def rows(sold: Sold, _: Results) -> list[Row]:
 def judge(table: Sequence[Row]) -> list[Check]:
     """Spent over sold, at worst."""
     worst = {
-        name: Estimate(max(number(row, f"spent_{name}") / number(row, "sold") for row in table))
+        name: Estimate(max(_over(number(row, f"spent_{name}"), number(row, "sold")) for row in table))
         for name in ("printed", "exact")
     }
     return [
         at_most("epsilon spent over epsilon sold, noise of (8), largest", worst["printed"], 1.0),
         at_most("the same with exact noise", worst["exact"], 1 + _ROUNDING, corrected=True),
     ]
+
+
+def _over(spent: float, sold: float) -> float:
+    return spent / sold if sold else math.inf
 
 
 def draw(table: Sequence[Row]) -> Figure:

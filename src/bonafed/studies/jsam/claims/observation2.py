@@ -17,15 +17,15 @@ def judge(table: Sequence[Row]) -> list[Check]:
     found = []
     for s in levels(table):
         for name in ("FSBM-50", "FSBM-75"):
-            if s > 0:
+            if s != 0:
                 ahead = together(small(table, name, s), "over_usbm")
                 what = f"s {s:g}: {name}'s accuracy less USBM's, mean over the sums"
                 found.append(at_least(what, ahead, 0.0))
     scarce = [row for row in where(table, sums="small") if row["mechanism"] in ("FSBM-50", "FSBM-75")]
-    lead = largest([row for row in scarce if number(row, "s") > 0], "over_usbm")
+    lead = largest([row for row in scarce if number(row, "s") != 0], "over_usbm")
     found.append(at_least("FSBM's largest lead over USBM", lead, _UP_TO))
     many, few = (where(table, sums="large", mechanism=name) for name in ("FSBM-75", "FSBM-50"))
-    more = difference(together(many, "over_usbm"), together(few, "over_usbm"))
+    more = difference(together(many, "accuracy"), together(few, "accuracy"))
     return [*found, at_least("money about 500: FSBM-75's accuracy less FSBM-50's, mean over s", more, 0.0)]
 
 

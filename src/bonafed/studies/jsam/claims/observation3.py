@@ -18,7 +18,7 @@ def judge(table: Sequence[Row]) -> list[Check]:
             0.0,
         )
         for s in levels(table)
-        if s > 0
+        if s != 0
     ]
 
 
