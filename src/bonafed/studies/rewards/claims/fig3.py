@@ -68,7 +68,7 @@ CLAIM = Claim(
     paper="rewards",
     place="figure 3, section 6.3",
     says="With rates of participation as contributions, the accuracies of IAFL's models correlate with "
-    "by 0.94.",
+    "them by 0.94.",
     presets=PARTICIPATION,
     cells=participation_cells,
     rows=rows,

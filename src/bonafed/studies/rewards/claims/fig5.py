@@ -32,7 +32,7 @@ class Convergence(Swept):
 
 
 _PRESETS = {
-    "smoke": Convergence(**SMALLER, recovery=0.5),
+    "smoke": Convergence(**{**SMALLER, "seed": 1}, recovery=0.5),
     "quick": Convergence(**{**SHORTER, "partitions": ("quantity", "dirichlet")}, recovery=0.07),
     "paper": Convergence(**{**PAPER, "partitions": ("quantity", "dirichlet")}),
 }
