@@ -1,8 +1,8 @@
-"""The study behind the tables of the rewards paper, on a small federation of digits."""
+"""The runs and rows behind the claims of the rewards paper, on a small federation of digits."""
 
-import csv
-import io
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,18 +13,23 @@ from bonafed.learning import datasets
 from bonafed.learning.engine.jobs import Job, batches, job_rng
 from bonafed.learning.engine.programs import load_parameters
 from bonafed.learning.work import LocalTraining
-from bonafed.mechanisms.rewards.metrics import Evaluation, scores, summarise
+from bonafed.mechanisms.rewards.metrics import Evaluation, scores
 from bonafed.runs.config import from_tables
 from bonafed.runs.folder import read_rounds
 from bonafed.runs.setting import prepare
 from bonafed.runs.training import train
-from bonafed.studies.grid import as_csv, run
+from bonafed.studies import register
+from bonafed.studies.cells import compute_all
+from bonafed.studies.claim import only, where
 from bonafed.studies.rewards import tables as lab
-from bonafed.studies.rewards.printed import printed_scores
+from bonafed.studies.rewards.federations import Place, Sizes, federation, split_of, train_setting
+from bonafed.studies.rewards.figures import table_figure
+from bonafed.studies.rewards.printed import LARGE, printed_scores, printed_wins
+from bonafed.studies.rewards.recovery import RECOVERY, recovery_cells
 
 SMALL = lab.Tables(
-    data=("digits",), partitions=("quantity",), methods=tuple(lab.METHODS), seed=3, clients=4, rounds=3,
-    validation=1000, ranking=60, cores=1,
+    data=("digits",), partitions=("quantity",), methods=tuple(lab.METHODS), seeds=1, seed=3, clients=4,
+    rounds=3, learning_rate=0.01, validation=1000, ranking=60,
 )  # fmt: skip
 
 
@@ -33,45 +38,49 @@ def digits():
     return datasets.load("digits")
 
 
+def first_cell(options):
+    return next(iter(lab.cells(options).values()))
+
+
 @pytest.fixture(scope="module")
 def ready():
-    """The first run of the study, before it begins."""
-    planned = next(iter(lab.cells(SMALL).values()))
-    return prepare(from_tables(planned.tables), dataset=planned.dataset())
+    """The first run, before it begins."""
+    return prepare(from_tables(first_cell(SMALL).arguments["tables"]), dataset=made())
 
 
 @pytest.fixture(scope="module")
-def done(tmp_path_factory):
-    """The document of the study with every method, and the results of its runs."""
-    options, kept = replace(SMALL, out=tmp_path_factory.mktemp("study")), {}
-
-    def show(chosen, results):
-        kept.update(results)
-        return lab.STUDY.show(chosen, results)
-
-    return run(replace(lab.STUDY, show=show), options), kept, options
+def results(tmp_path_factory):
+    """Of the runs with every method."""
+    computed = compute_all(lab.cells(SMALL), tmp_path_factory.mktemp("cells"), cores=1)
+    assert not computed.failures
+    return computed.results
 
 
-def facts(results, variant=""):
-    return results[lab.Place("digits", "quantity", 3, variant)]["statement"]["facts"]
+def of(results, variant=""):
+    return results[Place("digits", "quantity", 3, variant)]
 
 
 class TestCells:
     def test_a_run_trains_all_methods_of_a_setting(self):
         options = lab.Tables(
-            data=("mnist", "digits"), partitions=("iid", "noise"), methods=("iafl", "rank")
+            data=("mnist", "digits"), partitions=("iid", "noise"), methods=("iafl", "rank"), seeds=1
         )
         planned = lab.cells(options)
         assert [place[:2] for place in planned] == [
             (d, p) for d in ("mnist", "digits") for p in ("iid", "noise")
         ]
-        assert {tuple(cell.tables["rewards"]["baselines"]) for cell in planned.values()} == {("rank",)}
+        tables = [cell.arguments["tables"] for cell in planned.values()]
+        assert {tuple(each["rewards"]["baselines"]) for each in tables} == {("rank",)}
         assert {place.seed for place in lab.cells(replace(options, seed=4, seeds=2))} == {4, 5}
 
-    def test_the_defaults_are_the_papers(self):
-        planned = lab.cells(lab.Tables())
-        assert len(planned) == 2 * 5
-        tables = next(iter(planned.values())).tables
+    def test_the_preset_paper_is_the_papers(self):
+        paper = lab.PRESETS["paper"]
+        planned = {place: cell.arguments["tables"] for place, cell in lab.cells(paper).items()}
+        assert len(planned) == 29 * 10
+        assert {place[:2] for place in planned} == {
+            key[:2] for key in printed_scores() if key[0] not in LARGE
+        }
+        tables = planned[Place("mnist", "iid", 0)]
         assert (tables["partition"]["clients"], tables["model"]["name"]) == (50, "small-cnn")
         assert tables["training"] == {
             "rounds": 50, "batch_size": 64, "optimizer": "adam", "learning_rate": 0.01,
@@ -80,6 +89,12 @@ class TestCells:
         own = tables["rewards"]
         assert (own["sharing"], own["recovery"], own["validation"], own["ranking"]) == (0, 0, 5000, 500)
         assert own["baselines"] == ["fedavg-ft", "lg-fedavg", "cgsv", "rank"]
+        assert planned[Place("fashion-mnist", "iid", 0)]["training"]["learning_rate"] == 0.001
+        assert planned[Place("sst", "iid", 0)]["model"]["name"] == "text-lstm"
+        photographs = planned[Place("cifar100", "classes", 0)]["training"]
+        assert (photographs["rounds"], photographs["augmentation"]) == (100, "crop-and-flip")
+        assert split_of("cifar100", "classes").options == {"k": 30}
+        assert split_of("mnist", "classes").options == {"k": 3}
 
     @pytest.mark.parametrize(
         ("name", "value"),
@@ -96,25 +111,33 @@ class TestCells:
         ("change", "name"),
         [
             ({"validation": 1442}, "validation"), ({"optimizer": "magic"}, "training.optimizer"),
-            ({"decay": 1.5}, "training.learning_rate_decay"), ({"data": "nothing"}, "dataset"),
+            ({"decay": 1.5}, "training.learning_rate_decay"),
         ],
     )  # fmt: skip
     def test_what_only_the_data_or_a_run_can_know_is_refused_there(self, tmp_path, change, name):
         with pytest.raises(InvalidValue, match=f"^{name} must be"):
-            run(lab.STUDY, replace(SMALL, out=tmp_path, **change))
+            train_setting(first_cell(replace(SMALL, **change)).arguments, tmp_path)
 
-    def test_a_folder_belongs_to_one_run(self):
+    def test_a_cell_belongs_to_one_run(self):
         changes = (
             {}, {"seed": 1}, {"rounds": 4}, {"learning_rate": 0.1}, {"methods": "iafl"},
-            {"partitions": "iid"}, {"cores": 2},
+            {"partitions": "iid"}, {"noise": 1.0}, {"samples": 400}, {"reversed": True},
         )  # fmt: skip
-        folders = [next(iter(lab.cells(replace(SMALL, **c)).values())).folder for c in changes]
-        assert len(set(folders)) == 6  # cores change no result
-        assert folders[-1] == folders[0]
+        cells = [first_cell(replace(SMALL, **c)) for c in changes]
+        texts = [json.dumps(cell.arguments, sort_keys=True) for cell in cells]
+        assert len(set(texts)) == 8  # how numbers are read changes no run
+        assert texts[-1] == texts[0]
+
+    def test_without_recovery_the_reference_does_not_matter(self):
+        planned = recovery_cells(RECOVERY["smoke"])
+        tables = [cell.arguments["tables"]["rewards"] for cell in planned.values()]
+        assert [(each["recovery"], each["reference"]) for each in tables] == [
+            (0.0, "max"), (0.5, "max"), (0.5, "median"),
+        ]  # fmt: skip
 
 
-def made(split="quantity", seed=3):
-    return lab.federation("digits", split, 4, seed, 1000)
+def made(split="quantity", seed=3, **sizes):
+    return federation("digits", split, Sizes(4, 1000, **sizes), seed)
 
 
 class TestFederation:
@@ -153,12 +176,17 @@ class TestFederation:
         np.testing.assert_array_equal(made(seed=3).groups, made().groups)
         assert not np.array_equal(made(seed=4).groups, made().groups)
 
+    def test_less_can_be_taken(self):
+        some, all_of_it = made("iid", samples=100, tested=50), made("iid")
+        assert (len(some.labels), len(some.test_labels)) == (100, 1050)
+        np.testing.assert_array_equal(some.test_labels[50:], all_of_it.test_labels[-1000:])
+        np.testing.assert_array_equal(some.test_labels[:50], all_of_it.test_labels[:50])
+
 
 class TestRunning:
-    def test_standalone_is_plain_training_with_a_new_optimizer_every_round(self, ready, done):
-        _, results, options = done
+    def test_standalone_is_plain_training_with_a_new_optimizer_every_round(self, ready, results, tmp_path):
         judges, clients, losses = ready.mechanism.judges, ready.clients, []
-        by_validation = results[lab.Place("digits", "quantity", 3, "validation")]["statement"]["columns"]
+        own = of(results)["accuracies"]["standalone"]
         for i, part in enumerate(clients.parts):
             model = load_parameters(ready.module, torch.from_numpy(ready.start))
             for number in (1, 2, 3):
@@ -175,88 +203,93 @@ class TestRunning:
                     float(torch.nn.functional.cross_entropy(model(ready.test.features), ready.test.labels))
                 )
             accuracy = float((z.argmax(1) == judges.test.labels).float().mean())
-            assert facts(results)["accuracies"]["standalone"][i] == pytest.approx(accuracy, abs=2.5 / 355)
+            assert own[i] == pytest.approx(accuracy, abs=2.5 / 355)
             accuracy = float((held.argmax(1) == judges.validation.labels).float().mean())
-            assert by_validation["contribution"][i] == pytest.approx(accuracy, abs=2.5 / 1000)
-        folder = options.out / next(iter(lab.cells(options).values())).folder
-        assert read_rounds(folder)[2]["test_loss"] == pytest.approx(np.mean(losses), abs=2e-3)
+            by_validation = of(results, "validation")["contribution"]
+            assert by_validation[i] == pytest.approx(accuracy, abs=2.5 / 1000)
+        train(ready, tmp_path / "run")
+        lines = read_rounds(tmp_path / "run")
+        assert lines[2]["test_loss"] == pytest.approx(np.mean(losses), abs=2e-3)
+        assert lines[2]["accuracies"] == own
 
-    def test_variants_differ_in_what_they_say(self, done):
-        _, results, options = done
-        tables = {place.variant: cell.tables["rewards"] for place, cell in lab.cells(options).items()}
+    def test_every_client_has_a_curve(self, tmp_path):
+        cell = first_cell(replace(SMALL, methods=("fedavg", "iafl")))
+        cell.arguments["tables"]["run"]["evaluate_every"] = 2
+        found = train_setting(cell.arguments, tmp_path)
+        assert list(found["curves"]) == ["standalone", "rewards", "fedavg-ft"]
+        for curve in found["curves"].values():
+            assert curve["rounds"] == [2, 3]
+            assert np.shape(curve["accuracies"]) == (2, 4)
+        assert found["curves"]["rewards"]["accuracies"][-1] == found["accuracies"]["rewards"]
+        assert np.mean(found["accuracies"]["rewards"]) == found["methods"]["rewards"]["average"]
+        assert not list(Path(tmp_path).iterdir())  # a finished run leaves nothing behind
+
+    def test_variants_differ_in_what_they_say(self, results):
+        tables = {
+            place.variant: cell.arguments["tables"]["rewards"] for place, cell in lab.cells(SMALL).items()
+        }
         assert tables["first rate"]["fine_tuning"] == "first"
         assert (tables["defaults"]["sharing"], tables["defaults"]["recovery"]) == (0.5, 0.01)
         assert tables["validation"]["measure"] == "validation"
-        alone = [facts(results, variant)["accuracies"]["standalone"] for variant in lab.VARIANTS]
+        alone = [of(results, variant)["accuracies"]["standalone"] for variant in lab.VARIANTS]
         assert all(each == alone[0] for each in alone)
         for variant in ("first rate", "defaults"):
             name = "fedavg-ft" if variant == "first rate" else "rewards"
-            changed = facts(results, variant)["accuracies"][name]
-            assert changed != facts(results)["accuracies"][name]
+            changed = of(results, variant)["accuracies"][name]
+            assert changed != of(results)["accuracies"][name]
 
-    def test_rewards_go_by_test_accuracy_or_by_validation_accuracy(self, done):
-        _, results, _ = done
-        by_test, by_validation = (
-            results[lab.Place("digits", "quantity", 3, variant)]["statement"]["columns"]["contribution"]
-            for variant in ("", "validation")
-        )
-        assert by_test == facts(results)["accuracies"]["standalone"]
+    def test_rewards_go_by_test_accuracy_or_by_validation_accuracy(self, results):
+        by_test, by_validation = (of(results, variant)["contribution"] for variant in ("", "validation"))
+        assert by_test == of(results)["accuracies"]["standalone"]
         assert by_validation != by_test
         assert all(round(1000 * each, 6).is_integer() for each in by_validation)
 
-    def test_methods_differ(self, done):
-        accuracies = facts(done[1])["accuracies"]
+    def test_methods_differ(self, results):
+        accuracies = of(results)["accuracies"]
         assert list(accuracies) == ["standalone", "rewards", "fedavg-ft", "lg-fedavg", "cgsv", "rank"]
         assert len({tuple(each) for each in accuracies.values()}) == 6
 
-    def test_the_table_has_a_row_for_every_method_and_the_figure_a_dot_for_every_client(self, done):
-        document, results, _ = done
-        assert [row["method"] for row in document.data["rows"]] == ["standalone", *lab.METHODS]
-        assert len(list(csv.DictReader(io.StringIO(document.files["csv"].decode())))) == 9
-        (panel,) = document.figure().axes
-        assert [dots.get_offsets().shape[0] for dots in panel.collections] == [4] * 8
-        assert panel.get_title() == "quantity Dir(0.5)"
-        assert {place.variant for place in results} == set(lab.VARIANTS)
-        assert "4 runs" in str(document)
-
-    def test_a_stopped_study_goes_on_to_the_same_digits(self, done, tmp_path):
-        """Stopped in the middle of its first run, after a checkpoint."""
-        _, results, options = done
-        options = replace(options, out=tmp_path, methods=lab.TABLES, checkpoint_every=1)
-        ((place, planned),) = lab.cells(options).items()
-        ready = prepare(from_tables(planned.tables), dataset=planned.dataset())
+    def test_a_stopped_run_goes_on_to_the_same_digits(self, results, tmp_path):
+        """Stopped in the middle, after a checkpoint."""
+        cell = first_cell(replace(SMALL, methods=lab.TABLES))
+        tables = cell.arguments["tables"]
+        tables["run"]["checkpoint_every"] = 1
+        ready = prepare(from_tables(tables), dataset=made())
 
         def stop(record):
             if record.round == 5:
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            train(ready, tmp_path / planned.folder, on_round=stop)
-        rows = run(lab.STUDY, options).data["rows"]
-        whole = [row for row in done[0].data["rows"] if row["method"] in ("standalone", *lab.TABLES)]
-        assert rows == whole
-        assert place in results
+            train(ready, tmp_path / "run", on_round=stop)
+        found = train_setting(cell.arguments, tmp_path)
+        assert found["methods"] == of(results)["methods"]
+        assert found["curves"] == of(results)["curves"]
 
 
-def measured(method, *runs):
-    """A row of three clients: all gained accuracy, one of them the smaller loss too."""
-    alone = method == "standalone"
-    given = runs or (np.array([0.5, 0.7, 0.6]),)
-    each = [
-        scores(
-            Evaluation(
-                accuracy=accuracy,
+def measured(runs, *metrics, **changes):
+    """Rows of results that are made up: by method and seed, the accuracies of three clients."""
+    options = lab.Tables(
+        **{
+            "data": ("mnist",), "partitions": ("classes",), "methods": tuple(runs), "seeds": 1,
+            **changes,
+        }
+    )  # fmt: skip
+    results = {}
+    for place in lab.cells(options):
+        methods = {}
+        for name, accuracies in runs.items():
+            evaluation = Evaluation(
+                accuracy=np.array(accuracies[place.seed]),
                 loss=np.array([1.0, 1.0, 0.5]),
-                standalone_accuracy=accuracy if alone else np.array([0.3, 0.4, 0.5]),
+                standalone_accuracy=np.array([0.3, 0.4, 0.5]),
                 standalone_loss=np.array([0.9, 0.9, 0.9]),
                 validation_accuracy=np.array([0.5, 0.4, 0.3]),
             )
-        )
-        for accuracy in given
-    ]
-    kind = lab.METHODS.get(method, lab.ALONE)
-    printed = printed_scores().get(("mnist", "classes", kind.printed or ""), {})
-    return lab.Measurement("mnist", "classes", method, kind.label, summarise(each), printed)
+            kept = scores(evaluation)
+            methods[lab.METHODS[name].phase] = {n: getattr(kept, n) for n in kept.__slots__}
+        results[place] = {"methods": methods}
+    return lab.table(options, results, *metrics)
 
 
 class TestTables:
@@ -264,74 +297,87 @@ class TestTables:
         """Average accuracy less average increase is the standalone accuracy, whatever the method."""
         paper = printed_scores()
         names = {"ipr_accuracy", "ipr_loss", "rho_test", "average", "best", "increase"}
-        assert len(paper) == 2 * 5 * 5
-        for numbers in paper.values():
+        whole = {key: numbers for key, numbers in paper.items() if key[0] not in LARGE}
+        assert len(whole) == 29 * 5
+        assert len(paper) == (29 + 9) * 5 - 3  # three numbers are undefined in print
+        for numbers in whole.values():
             assert numbers.keys() == names
             assert numbers["best"] >= numbers["average"]
-        for data in ("mnist", "fashion-mnist"):
+        for data in lab.DATA:
             for split in lab.PARTITIONS:
-                cells = [paper[data, split, method] for method in lab.TABLES]
+                cells = [paper[data, split, m] for m in lab.TABLES if (data, split, m) in paper]
                 standalone = [100 * (one["average"] - one["increase"]) for one in cells]
-                assert np.ptp(standalone) < 1.11  # accuracies are rounded to whole percents
+                assert np.ptp(standalone or [0.0]) < 1.11  # accuracies are rounded to whole percents
+
+    def test_iafl_is_best_as_often_as_the_table_shows(self):
+        """Of rho the text counts 16 of 29 settings; the table has 15 (erratum R-11)."""
+        assert printed_wins("ipr_accuracy") == (24, 29)
+        assert printed_wins("rho_test") == (15, 29)
+        assert printed_wins("ipr_loss") == (29, 29)
 
     def test_numbers_stand_beside_the_papers(self):
-        (table,) = lab.tables([measured("iafl")], 0.01)
-        assert table.title == "mnist, learning rate 0.01: measured / paper"
-        assert table.rows[0] == (
-            "#C = 3", "IAFL", "1.00 / 1.00", "0.33 / 1.00", "0.50 / 0.59", "-0.50", "60.0 / 93",
-            "70.0 / 96", "20.0 / 63.2",
-        )  # fmt: skip
+        rows = measured({"iafl": [[0.5, 0.7, 0.6]], "rank": [[0.5, 0.5, 0.5]]}, "rho_test", "average")
+        own = only(rows, data="mnist", method="IAFL")
+        assert own["rho_test"] == pytest.approx(0.5)
+        assert (own["paper"], own["partition"], own["as_in_the_paper"]) == (0.59, "#C = 3", True)
+        assert own["average"] == pytest.approx(0.6)
+        assert own["lead"] == pytest.approx(0.5)  # Rank's is undefined, and counts as 0
+        assert (own["highest"], own["seeds"]) == (1.0, 1)
+        other = only(rows, data="mnist", method="Rank")
+        assert (other["rho_test"], other["rho_test_se"], other["highest"]) == (None, None, 0.0)
+        assert only(rows, data=lab.ALL, method="Rank")["rho_test"] == 0.0
 
-    def test_undefined_is_said_and_standalone_is_not_compared_with_itself(self):
-        (table,) = lab.tables([measured("fedavg", np.full(3, 0.5)), measured("standalone")], 0.01)
-        assert table.rows[0][4:6] == ("undefined / 0.27", "undefined")
-        assert table.rows[1] == ("#C = 3", "standalone", "", "", "", "", "60.0", "70.0", "")
+    def test_seeds_are_averaged_and_leads_taken_seed_by_seed(self):
+        runs = {
+            "iafl": [[0.5, 0.7, 0.6], [0.6, 0.5, 0.4]], "fedavg": [[0.4, 0.6, 0.5], [0.7, 0.6, 0.5]],
+        }  # fmt: skip
+        own = only(measured(runs, "average", seeds=2), data="mnist", method="IAFL")
+        assert own["average"] == pytest.approx(0.55)
+        assert own["average_se"] == pytest.approx(0.05)
+        assert own["lead"] == pytest.approx(0.0)
+        assert own["lead_se"] == pytest.approx(0.1)
+        assert (own["highest"], own["highest_se"]) == (0.5, 0.5)
 
-    def test_seeds_are_averaged(self):
-        row = measured("iafl", np.array([0.5, 0.7, 0.6]), np.array([0.6, 0.5, 0.4]))
-        assert row.scores["average"].mean == pytest.approx(0.55)
-        assert row.scores["average"].error == pytest.approx(0.05)
-        assert "55.0 ± 5.0 / 93" in str(lab.tables([row], 0.01)[0])
+    def test_over_all_settings_means_come_first_then_seeds(self):
+        runs = {"iafl": [[0.5, 0.7, 0.6]], "fedavg": [[0.4, 0.6, 0.5]]}
+        rows = measured(runs, "average", partitions=("classes", "iid"))
+        assert len(rows) == 2 * 2 + 2
+        assert only(rows, data=lab.ALL, method="IAFL")["average"] == pytest.approx(0.6)
+        assert only(rows, data=lab.ALL, method="IAFL")["highest"] == 1.0
 
-    def test_csv_has_what_the_table_has(self):
-        content = as_csv([lab._plain(measured("iafl"), 0.01)]).decode()
-        (line,) = csv.DictReader(io.StringIO(content))
-        assert (line["data"], line["method"], line["seeds"]) == ("mnist", "iafl", "1")
-        assert float(line["rho_test"]) == pytest.approx(0.5)
-        assert float(line["rho_test_paper"]) == 0.59
-        assert float(line["increase"]) == pytest.approx(0.2)
-        assert measured("fedavg-first-rate").printed == printed_scores()["mnist", "classes", "fedavg"]
-        assert line["rho_validation_paper"] == line["average_error"] == ""
+    def test_contributions_can_be_read_backwards(self):
+        runs = {"iafl": [[0.5, 0.7, 0.6]], "fedavg": [[0.4, 0.6, 0.5]]}
+        rows = measured(runs, "rho_test", reversed=True)
+        assert only(rows, data="mnist", method="IAFL")["rho_test"] == pytest.approx(-0.5)
 
-    def test_the_papers_numbers_stand_beside_no_other_settings(self, monkeypatch):
-        same = scores(Evaluation(*(np.array([0.5, 0.6]),) * 5))
-        monkeypatch.setattr(lab, "_scores", lambda *_: same)
+    def test_the_papers_numbers_are_asked_for_at_no_other_settings(self):
+        runs = {"iafl": [[0.5, 0.7, 0.6]], "fedavg": [[0.4, 0.6, 0.5]]}
+        claim = register.find("rewards-table5")
 
-        def made_with(data, **changes):
-            options = lab.Tables(data=(data,), partitions=("iid",), methods=("iafl",), **changes)
-            rows = lab.measure(options, {place: {} for place in lab.cells(options)})
-            (table,) = lab.tables(rows, options.learning_rate)
-            return table, lab._plain(rows[-1], options.learning_rate)["average_paper"]
+        def asked(**changes):
+            rows = measured(runs, "average", "best", **changes)
+            return [check for check in claim.judge(rows) if check.printed is not None]
 
-        table, printed = made_with("mnist")
-        assert table.title.endswith("measured / paper")
-        assert (printed, table.caption) == (
-            0.95, "measured with 1 seed; the paper's are means over 10 seeds",
-        )  # fmt: skip
-        assert made_with("mnist", seeds=10)[0].caption == ""
-        assert made_with("fashion-mnist", seeds=10)[0].caption == (
-            "measured with 10 seeds; its learning rate is 0.001"
-        )
-        for change in ({"clients": 4}, {"rounds": 3}, {"model": "softmax"}, {"decay": 1.0}):
-            table, printed = made_with("mnist", **change)
-            assert (printed, table.caption) == (None, "")
-            assert table.title.endswith(": measured")
-            assert "/" not in str(table)
+        (check,) = asked()
+        assert (check.printed, check.what) == (0.93, "mean accuracy of IAFL, mnist, #C = 3")
+        assert check.outcome == "contradicted"
+        assert asked(data=("fashion-mnist",))
+        for change in (
+            {"clients": 4}, {"rounds": 3}, {"model": "softmax"}, {"decay": 1.0}, {"samples": 100},
+            {"learning_rate": 0.1},
+        ):  # fmt: skip
+            assert not asked(**change)
+        assert not asked(data=("digits",))
 
-    def test_other_settings_are_named(self, done):
-        document, _, _ = done
-        assert document.blocks[-1] == (
-            "Not the paper's settings, so its numbers are not to be expected: clients 4 (there 50), rounds "
-            "3 (there 50)."
-        )
-        assert document.data["not_as_in_the_paper"] == ["clients", "rounds"]
+    def test_the_figure_has_a_point_for_every_method_and_setting(self):
+        runs = {"iafl": [[0.5, 0.7, 0.6]], "fedavg": [[0.4, 0.6, 0.5]]}
+        rows = measured(runs, "average", data=("mnist", "fashion-mnist"), partitions=("classes", "iid"))
+        picture = table_figure(rows, "average", "accuracy, %", 100.0)
+        assert [axes.get_title() for axes in picture.axes] == ["mnist", "fashion-mnist"]
+        assert [len(axes.containers) for axes in picture.axes] == [2, 2]
+        assert len(where(rows, data="mnist")) == 4
+
+    def test_other_settings_are_named(self):
+        claim = register.find("rewards-table1")
+        changed = claim.departures(replace(lab.PRESETS["paper"], clients=4, rounds=3))
+        assert changed == {"clients": (4, 50), "rounds": (3, lab.BY_DATA)}

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MARKS = ("o", "s", "^", "D", "v", "P")
+_CLIENTS = ("highest", "median", "lowest")  # by their reward rates
 _WIDTH = 0.12  # between methods of a setting
 
 
@@ -106,4 +107,48 @@ def references_figure(rows: Sequence[Row]) -> Figure:
     for axes in (left, right):
         axes.set_xlabel("recovery rate q")
     left.legend(frameon=False)
+    return picture
+
+
+def bars_figure(rows: Sequence[Row], columns: Mapping[str, str]) -> Figure:
+    """A group of bars for each column, a bar per method, with two standard errors."""
+    picture = sheet(7.0, 3.6)
+    axes = picture.subplots()
+    width = 0.8 / len(rows)
+    for k, row in enumerate(rows):
+        x = np.arange(len(columns)) + width * (k - (len(rows) - 1) / 2)
+        y, error = ([100 * number(row, name + end) for name in columns] for end in ("", "_se"))
+        axes.bar(
+            x, y, width, yerr=[2 * each for each in error], color=COLOURS[k % len(COLOURS)], capsize=2,
+            label=str(row["method"]),
+        )  # fmt: skip
+    axes.set_xticks(range(len(columns)), list(columns.values()))
+    axes.set_ylabel("%")
+    axes.set_xlabel("what is measured")
+    picture.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=5, frameon=False)
+    return picture
+
+
+def convergence_figure(rows: Sequence[Row], methods: Sequence[str], common: str) -> Figure:
+    """A row of panels per partition, a panel per method: clients' accuracies by round, beside FedAvg's."""
+    partitions = list(dict.fromkeys(str(row["partition"]) for row in rows))
+    picture = sheet(4.4 * len(methods), 0.4 + 3.0 * len(partitions))
+    panels = picture.subplots(len(partitions), len(methods), squeeze=False, sharey="row", sharex=True)
+    for across, partition in zip(panels, partitions, strict=True):
+        for axes, method in zip(across, methods, strict=True):
+            lines = [(common, "all", "black"), *((method, c, COLOURS[k]) for k, c in enumerate(_CLIENTS))]
+            for name, client, colour in lines:
+                own = where(rows, partition=partition, method=name, client=client)
+                label = name if client == "all" else f"client with the {client} rate"
+                x, y = ([number(row, column) for row in own] for column in ("round", "accuracy"))
+                style = "--" if client == "all" else "-"
+                axes.plot(x, [100 * each for each in y], style, color=colour, lw=1.4, label=label)
+            axes.set_title(f"{method}, {partition}", fontsize=10)
+            axes.grid(lw=0.4, alpha=0.5)
+        across[0].set_ylabel("accuracy, %")
+    for axes in panels[-1]:
+        axes.set_xlabel("round")
+    picture.legend(
+        *panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False
+    )
     return picture
