@@ -155,7 +155,7 @@ _EXPECTED = {
     "loss is due to sampling, so that ratios of losses are nearer to 1: a loss of 94 % or even 90 % of "
     "uniform sampling's can only be had where nearly all of it is.",
     "exponential": "By Proposition 1 mechanisms differ in the sum of 1/q. With exponential costs of mean "
-    "1, cut off at 5, that of the truthful optimum is 57 % of uniform sampling's, and with known costs 16 "
+    "1, cut off at 5, that of the truthful optimum is 57 % of uniform sampling's, and with known costs 15 "
     "%. Only part of the loss is due to sampling, so that ratios of losses are nearer to 1.",
 }
 _PRINTED = (
