@@ -48,7 +48,8 @@ if TYPE_CHECKING:
 _ALPHAS = (0.5, 1.0, 3.0, 10.0, 30.0, 100.0, 1000.0)
 
 
-def _two_or_more(name: str, value: object) -> int:
+def two_or_more(name: str, value: object) -> int:
+    """A number of agents, or of labels."""
     return checks.whole(name, value, at_least=2)
 
 
@@ -63,7 +64,8 @@ def _unit(name: str, value: object) -> float:
     return checks.between(name, checks.number(name, value), 0.0, 1.0)
 
 
-def _open_unit(name: str, value: object) -> float:
+def open_unit(name: str, value: object) -> float:
+    """A probability that is neither 0 nor 1."""
     number = checks.number(name, value)
     if not 0 < number < 1:
         raise InvalidValue(name, "must be between 0 and 1, ends excluded", number)
@@ -83,7 +85,7 @@ class PopulationOptions(Section):
     """The agents that might train together."""
 
     counts: tuple[int, ...] = key(_counts, help="Samples of each agent, such as 200,200,800.")
-    classes: int = key(_two_or_more, 10, help="How many labels there are.")
+    classes: int = key(two_or_more, 10, help="How many labels there are.")
     delta: float = key(
         _unit, 0.0, help="How much agents differ: 0 not at all, 1 each has a label of its own."
     )
@@ -98,7 +100,7 @@ class PopulationOptions(Section):
     lipschitz: float = key(
         checks.positive, math.sqrt(2.0), help="Largest norm of a sample's gradient; 1.414 for softmax."
     )
-    confidence: float = key(_open_unit, 0.05, help="Probability with which a bound may fail.")
+    confidence: float = key(open_unit, 0.05, help="Probability with which a bound may fail.")
 
     def population(self) -> Population:
         """What the risk bounds depend on; weights are proportional to samples."""
@@ -328,7 +330,7 @@ def manipulation(options: AgentOptions) -> Document:
 class ClusterOptions(Section):
     """A federation whose payments are to be approximated."""
 
-    agents: int = key(_two_or_more, metavar="K", help="How many.")
+    agents: int = key(two_or_more, metavar="K", help="How many.")
     epsilon: float = key(checks.moderate, 0.01, help="Payments may be this far from VCG, in units of loss.")
     regulariser: float = key(checks.moderate, 0.1, metavar="MU", help="Strong convexity of the losses.")
     smoothness: float | None = key(
@@ -383,15 +385,15 @@ def clusters(options: ClusterOptions) -> Document:
 class PrivacyOptions(Section):
     """A private federation that is being planned."""
 
-    agents: int = key(_two_or_more, 10, metavar="K", help="How many.")
+    agents: int = key(two_or_more, 10, metavar="K", help="How many.")
     samples: int = key(checks.whole, 1000, help="Samples of each agent.")
     parameters: int = key(checks.whole, 170, help="Of the softmax model, constants included.")
-    classes: int = key(_two_or_more, 10, help="Of the labels.")
+    classes: int = key(two_or_more, 10, help="Of the labels.")
     regulariser: float = key(
         checks.moderate, 0.003, metavar="MU", help="mu/2 |w|^2 is added to every loss."
     )
     epsilon: float = key(checks.positive, 10.0, help="Privacy loss allowed per record over the whole run.")
-    delta: float = key(_open_unit, 1e-5, help="Of differential privacy.")
+    delta: float = key(open_unit, 1e-5, help="Of differential privacy.")
     noise_at: NoiseAt = key(one_of(NoiseAt), "sum", help=NOISE_AT)
 
 

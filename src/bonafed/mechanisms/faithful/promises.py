@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bonafed import checks
-from bonafed.errors import InvalidValue
+from bonafed.mechanisms.faithful.advice import open_unit, two_or_more
 from bonafed.mechanisms.faithful.bounds import Population, efficiency_bound
 from bonafed.mechanisms.faithful.guarantees import (
     PrivateTerms,
@@ -32,18 +32,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def _open_unit(name: str, value: object) -> float:
-    number = checks.number(name, value)
-    if not 0 < number < 1:
-        raise InvalidValue(name, "must be between 0 and 1, ends excluded", number)
-    return number
-
-
 @dataclass(frozen=True)
 class PromiseOptions(Section):
     """A federation of equal agents."""
 
-    agents: int = key(lambda name, value: checks.whole(name, value, 2), 10, metavar="K", help="How many.")
+    agents: int = key(two_or_more, 10, metavar="K", help="How many.")
     samples: int = key(checks.whole, 1000, help="Samples of each agent.")
     parameters: int = key(checks.whole, 170, help="Of the model.")
     regulariser: float = key(checks.moderate, 0.1, metavar="MU", help="Strong convexity of the losses.")
@@ -62,11 +55,11 @@ class PromiseOptions(Section):
     payment_error: float = key(
         checks.moderate, 0.001, help="Certified error of a payment, in units of loss."
     )
-    confidence: float = key(_open_unit, 0.05, help="Probability with which a bound may fail.")
+    confidence: float = key(open_unit, 0.05, help="Probability with which a bound may fail.")
     epsilon: float | None = key(
         checks.positive, None, help="Privacy loss allowed per record; if left out there is no privacy."
     )
-    delta: float = key(_open_unit, 1e-5, help="Of differential privacy.")
+    delta: float = key(open_unit, 1e-5, help="Of differential privacy.")
 
     @property
     def population(self) -> Population:

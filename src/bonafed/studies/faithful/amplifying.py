@@ -32,6 +32,8 @@ ABOUT = (
     "so they bound the loss."
 )
 
+AS_BEFORE = "The example and its constants are told at the claim faithful-fig1a."
+
 
 @dataclass(frozen=True)
 class Draws(Section):

@@ -32,7 +32,8 @@ def loss_figure(rows: Sequence[Row]) -> Figure:
     panels, looks = figure.subplots(2, 2), _looks(rows)
     open_ones = [name for name in looks if not name.startswith(PRIVATE)]
     titles = ("training loss, regulariser included", "expected loss on fresh samples")
-    for line, shown in zip(panels, (open_ones, [FFL, *names(rows, PRIVATE)]), strict=True):
+    private = [FFL, *names(rows, PRIVATE)]
+    for kind, line, shown in zip(("", "Private: "), panels, (open_ones, private), strict=True):
         for panel, part, total, title in zip(
             line, ("loss", "test_loss"), ("overall", "test_overall"), titles, strict=True
         ):
@@ -40,7 +41,7 @@ def loss_figure(rows: Sequence[Row]) -> Figure:
                 _line(panel, rows, name, part, looks[name])
                 if name.startswith((FFL, PRIVATE)):
                     _line(panel, rows, name, total, looks[name], "--")
-            panel.set_title(f"Private: {title}" if line is panels[1] else title.capitalize(), fontsize=10)
+            panel.set_title(kind + title if kind else title.capitalize(), fontsize=10)
             panel.set_ylabel("mean of the agents, nats")
             _set_axis(panel, rows)
     for panel in panels[1]:
@@ -88,11 +89,15 @@ def error_figure(rows: Sequence[Row]) -> Figure:
     figure = sheet(9, 4.2)
     looks = _looks(rows)
     for panel, part, label in zip(
-        figure.subplots(1, 2), ("error", "error_sd"), ("mean", "standard deviation"), strict=True
+        figure.subplots(1, 2),
+        ("error", "error_sd"),
+        ("Mean over the agents", "Standard deviation over the agents"),
+        strict=True,
     ):
         for name, look in looks.items():
             _line(panel, rows, name, part, look)
-        panel.set(yscale="log", ylabel=f"|payment - VCG|, {label} over the agents, nats")
+        panel.set(yscale="log", ylabel="|payment - VCG|, nats")
+        panel.set_title(label, fontsize=10)
         _set_axis(panel, rows)
     _legend(figure, looks)
     return figure
@@ -129,7 +134,7 @@ def manipulation_figure(rows: Sequence[Row]) -> Figure:
     for panel, part, label in zip(
         figure.subplots(1, 2),
         ("loss", "bound"),
-        ("expected loss", "bound on it (Proposition 3)"),
+        ("Expected loss", "Bound on it (Proposition 3)"),
         strict=True,
     ):
         for reading, colour, style in zip(readings, (BLUE, RED), STYLES, strict=False):
@@ -142,10 +147,11 @@ def manipulation_figure(rows: Sequence[Row]) -> Figure:
             alone = [number(row, part) for row in mine if row["gamma"] is None]
             panel.axhline(alone[0], color=colour, ls=":", lw=1)
         panel.axvline(1, color=GREY, lw=0.8)
+        panel.set_title(label, fontsize=10)
         panel.set(
             xscale="log",
             xlabel="gamma, factor on agent 1's gradient",
-            ylabel=f"agent 1's {label}, squared units",
+            ylabel="agent 1's loss, squared units",
         )
         panel.xaxis.set_major_formatter("{x:g}")
     lines, labels = figure.axes[0].get_legend_handles_labels()

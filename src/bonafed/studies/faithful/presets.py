@@ -55,3 +55,5 @@ NOISE = (
     "longer, so that the regulariser's part of a payment is negative and the server pays out; an overall "
     "loss below zero at small alpha is no merit."
 )
+AS_BEFORE = "Setting and schemes are those of the claim faithful-fig3a."
+NOISE_BEFORE = "Why DP-FFL is so far from FFL is told at the claim faithful-private-local."

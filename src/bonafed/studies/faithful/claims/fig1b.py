@@ -17,7 +17,7 @@ from bonafed.studies.claim import (
     only,
     where,
 )
-from bonafed.studies.faithful.amplifying import ABOUT, Draws, readings, rows
+from bonafed.studies.faithful.amplifying import AS_BEFORE, Draws, readings, rows
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -78,7 +78,7 @@ CLAIM = Claim(
     draw=draw,
     control={"mean": 0.1},
     erratum="F-E14",
-    about=ABOUT
+    about=AS_BEFORE
     + "\n\nWith u = 1/gamma, the noise falls in proportion to u at first and the bias rises by order u^2 "
     "only: some finite gamma is always better than learning alone. It is large, and what it gains over "
     "learning alone is small; as corrected, the best gamma is at least 30 and gains at most a twentieth of "

@@ -11,7 +11,7 @@ import numpy as np
 
 from bonafed.sections import flag, key
 from bonafed.studies.claim import Check, Claim, Estimate, Results, Row, at_most, number, where
-from bonafed.studies.faithful.amplifying import ABOUT, Draws, readings
+from bonafed.studies.faithful.amplifying import AS_BEFORE, Draws, readings
 from bonafed.studies.faithful.manipulation import READINGS, Example, bound, constants, manipulation_curve
 
 if TYPE_CHECKING:
@@ -91,8 +91,7 @@ CLAIM = Claim(
     judge=judge,
     draw=draw,
     control={"logarithm": False},
-    about=ABOUT
+    about=AS_BEFORE
     + "\n\nSmall is read as less than twofold for a tenfold smaller delta, reasonably tight as at most ten "
-    "times the loss; of the excess over the least possible loss, which is 0.01, the bound is some hundreds."
-    "",
+    "times the loss; of the excess over the least possible loss, which is 0.01, the bound is hundreds.",
 )

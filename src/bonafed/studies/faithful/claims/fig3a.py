@@ -46,5 +46,7 @@ CLAIM = Claim(
     draw=draw,
     control={"exchanged": "schemes"},
     cells=cells,
-    about=SETTING + "\n\nWhat the same figure says of DP-FFL is the claim faithful-private-outperforms.",
+    about=SETTING
+    + "\n\nWhat the same figure says of DP-FFL are the claims faithful-private-manipulated and "
+    "faithful-private-local.",
 )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from bonafed.studies.claim import Check, Claim, Row, at_most, estimate
 from bonafed.studies.faithful.curves import FFL, LOCAL, MANIPULATED, cells, curve, names, table
-from bonafed.studies.faithful.presets import BY_SAMPLES, SETTING
+from bonafed.studies.faithful.presets import AS_BEFORE, BY_SAMPLES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -45,7 +45,7 @@ CLAIM = Claim(
     draw=draw,
     control={"exchanged": "schemes"},
     cells=cells,
-    about=SETTING
+    about=AS_BEFORE
     + "\n\nThe paper calls the harm of one manipulating agent significant. At its n = 10,000 and Delta = "
     "0.05 that needs a large gamma: the figure has what gamma = 10 and 100 do. With a step of 1/L_g "
     "training itself diverges for gamma > 1 + 1/p_k = 11; the fixed point is what a smaller step reaches.",

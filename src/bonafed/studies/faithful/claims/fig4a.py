@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from bonafed.studies.claim import Check, Claim, Estimate, Row, at_least, at_most, estimate, number, printed
 from bonafed.studies.faithful.curves import FFL, LOCAL, break_even, cells, curve, table
-from bonafed.studies.faithful.presets import BY_HETEROGENEITY, SETTING
+from bonafed.studies.faithful.presets import AS_BEFORE, BY_HETEROGENEITY
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -60,7 +60,7 @@ CLAIM = Claim(
     draw=draw,
     control={"exchanged": "schemes"},
     cells=cells,
-    about=SETTING
+    about=AS_BEFORE
     + "\n\nThe crossing is between two points of the axis, by interpolation; 0.05 is allowed for reading "
     "the paper's figure. At n = 10,000 only is the paper's number to be expected: with fewer samples "
     "learning alone is worth less, and the curves cross later.",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from bonafed.studies.claim import Check, Claim, Row, at_least, at_most, estimate
 from bonafed.studies.faithful.curves import FFL, LOCAL, cells, curve, table
-from bonafed.studies.faithful.presets import BY_HETEROGENEITY, SETTING
+from bonafed.studies.faithful.presets import AS_BEFORE, BY_HETEROGENEITY
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -46,5 +46,5 @@ CLAIM = Claim(
     draw=draw,
     control={"exchanged": "points"},
     cells=cells,
-    about=SETTING,
+    about=AS_BEFORE,
 )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from bonafed.studies.claim import Check, Claim, Row, at_most, estimate
 from bonafed.studies.faithful.curves import cells, curve, names, table
-from bonafed.studies.faithful.presets import BY_PRIVACY, NOISE, SETTING
+from bonafed.studies.faithful.presets import AS_BEFORE, BY_PRIVACY, NOISE_BEFORE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -61,7 +61,7 @@ CLAIM = Claim(
     control={"exchanged": "points"},
     cells=cells,
     erratum="F-D12",
-    about=f"{SETTING}\n\n{NOISE}\n\n"
+    about=f"{AS_BEFORE}\n\n{NOISE_BEFORE}\n\n"
     "The mean error falls with alpha while noise is the larger part of it. What is left is training not "
     "finished after T1 = 80 steps: phase II goes on training, and each agent is charged for it, the more "
     "the larger T2 is (F-D12). This is a matter of mu, which the paper does not state: with mu = 0.05, "

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from bonafed.studies.claim import Check, Claim, Estimate, Row, at_most, estimate, number
 from bonafed.studies.faithful.curves import cells, curve, over, table
-from bonafed.studies.faithful.presets import BY_CLUSTERS, SETTING
+from bonafed.studies.faithful.presets import AS_BEFORE, BY_CLUSTERS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -51,7 +51,7 @@ CLAIM = Claim(
     draw=draw,
     control={"exchanged": "points"},
     cells=cells,
-    about=SETTING
+    about=AS_BEFORE
     + "\n\nJudged without noise, where clusters are all that errs; relatively small is read as less than "
     "half of the error of two clusters. What becomes of it in the noise of alpha = 0.1 is the claim "
     "faithful-private-clusters. Payments within clusters sum to less than zero for small L (F-D11, column "

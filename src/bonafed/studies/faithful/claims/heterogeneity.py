@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from bonafed.studies.claim import Check, Claim, Row, at_most, estimate
 from bonafed.studies.faithful.curves import FFL, LOCAL, PRIVATE, cells, curve, names, over, table
-from bonafed.studies.faithful.presets import BY_HETEROGENEITY, SETTING
+from bonafed.studies.faithful.presets import AS_BEFORE, BY_HETEROGENEITY
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -51,7 +51,7 @@ CLAIM = Claim(
     control={"exchanged": "schemes"},
     cells=cells,
     erratum="F-E16",
-    about=SETTING
+    about=AS_BEFORE
     + "\n\nNo impact is read as at most a quarter of what local learning changes by. The model of FFL does "
     "not depend on how samples are spread over agents of equal weight, up to their number; what they pay "
     "does: the others lose more by the presence of an agent that is unlike them. So the statement is true "

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from bonafed.studies.claim import Check, Claim, Estimate, Results, Row, at_most, number
-from bonafed.studies.faithful.amplifying import ABOUT, Draws
+from bonafed.studies.faithful.amplifying import AS_BEFORE, Draws
 from bonafed.studies.faithful.amplifying import rows as one_mean
 from bonafed.studies.faithful.manipulation import MEANS
 
@@ -67,7 +67,7 @@ CLAIM = Claim(
     draw=draw,
     control={"mean": 2.9},
     erratum="F-E15",
-    about=ABOUT
+    about=AS_BEFORE
     + "\n\nTrue for agents alike, and false for agents far apart, with any constants that make it a bound: "
     "its estimation term is then so large that joining is worth it, and its best gamma is between 1 and 3, "
     "while the loss is least at a gamma in the hundreds. The bound has an infinite best gamma only if the "

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from bonafed.studies.claim import Check, Claim, Row, at_most, estimate, number
 from bonafed.studies.faithful.curves import PRIVATE, cells, curve, names, over, table
-from bonafed.studies.faithful.presets import BY_CLUSTERS, NOISE, SETTING
+from bonafed.studies.faithful.presets import AS_BEFORE, BY_CLUSTERS, NOISE_BEFORE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -47,7 +47,7 @@ CLAIM = Claim(
     control={"exchanged": "points"},
     cells=cells,
     erratum="F-D13",
-    about=f"{SETTING}\n\n{NOISE}\n\n"
+    about=f"{AS_BEFORE}\n\n{NOISE_BEFORE}\n\n"
     "The error of a payment at alpha = 0.1 is that of the noise, which more clusters do not lessen: every "
     "further cluster takes T2 more noisy sums, and so asks for more noise in each.",
 )

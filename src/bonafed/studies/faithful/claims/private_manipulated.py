@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from bonafed.studies.claim import Check, Claim, Row, at_least, estimate
 from bonafed.studies.faithful.curves import MANIPULATED, PRIVATE, cells, curve, names, table
-from bonafed.studies.faithful.presets import BY_SAMPLES, NOISE, SETTING
+from bonafed.studies.faithful.presets import AS_BEFORE, BY_SAMPLES, NOISE_BEFORE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -45,5 +45,5 @@ CLAIM = Claim(
     control={"exchanged": "points"},
     cells=cells,
     erratum="F-D13",
-    about=f"{SETTING}\n\n{NOISE}",
+    about=f"{AS_BEFORE}\n\n{NOISE_BEFORE}",
 )

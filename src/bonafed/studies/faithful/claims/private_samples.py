@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from bonafed.studies.claim import Check, Claim, Row, at_most, estimate
 from bonafed.studies.faithful.curves import LOCAL, PRIVATE, cells, curve, names, table
-from bonafed.studies.faithful.presets import BY_SAMPLES, NOISE, SETTING
+from bonafed.studies.faithful.presets import AS_BEFORE, BY_SAMPLES, NOISE_BEFORE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -44,5 +44,5 @@ CLAIM = Claim(
     control={"alphas": (10.0,)},
     cells=cells,
     erratum="F-D13",
-    about=f"{SETTING}\n\n{NOISE}",
+    about=f"{AS_BEFORE}\n\n{NOISE_BEFORE}",
 )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from bonafed.studies.claim import Check, Claim, Estimate, Row, at_most, estimate, number
 from bonafed.studies.faithful.curves import FFL, LOCAL, cells, curve, table
-from bonafed.studies.faithful.presets import BY_HETEROGENEITY, SETTING
+from bonafed.studies.faithful.presets import AS_BEFORE, BY_HETEROGENEITY
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -48,7 +48,7 @@ CLAIM = Claim(
     control={"exchanged": "schemes"},
     cells=cells,
     erratum="F-E16",
-    about=SETTING
+    about=AS_BEFORE
     + "\n\nThe two cross at different Delta: in loss, where agents pay, learning alone overtakes FFL "
     "early; in accuracy only where an agent's own class is most of what it sees. Between the two FFL is "
     "more accurate and less profitable.",

@@ -10,7 +10,7 @@ import numpy as np
 from bonafed.studies.claim import Check, Claim, Results, Row, at_least, at_most, estimate, over_seeds
 from bonafed.studies.faithful.cases import Outcome
 from bonafed.studies.faithful.curves import FFL, MANIPULATED, ByHeterogeneity, cells
-from bonafed.studies.faithful.presets import BY_HETEROGENEITY, SETTING
+from bonafed.studies.faithful.presets import AS_BEFORE, BY_HETEROGENEITY
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -68,7 +68,7 @@ CLAIM = Claim(
     draw=draw,
     control={"exchanged": "schemes"},
     cells=cells,
-    about=SETTING
+    about=AS_BEFORE
     + "\n\nHere an agent's gain is on the losses that the mechanism sees, with exact payments (10): as the "
     "sum that k's payment is measured from does not depend on what k reports, its overall loss changes by "
     "K times what the federation's does. That is for multiples of the gradient; `bonafed audit faithful` "

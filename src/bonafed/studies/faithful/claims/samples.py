@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from bonafed.studies.claim import Check, Claim, Row, at_most, estimate
 from bonafed.studies.faithful.curves import FFL, LOCAL, MANIPULATED, cells, curve, table
-from bonafed.studies.faithful.presets import BY_SAMPLES, SETTING
+from bonafed.studies.faithful.presets import AS_BEFORE, BY_SAMPLES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -48,7 +48,7 @@ CLAIM = Claim(
     draw=draw,
     control={"exchanged": "points"},
     cells=cells,
-    about=SETTING
+    about=AS_BEFORE
     + "\n\nCompared is the change from the smallest n to the largest, seed by seed; of the manipulated "
     "ones, the one with the largest gamma. What the same sentence says of DP-FFL is the claim "
     "faithful-private-samples.",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from bonafed.studies.claim import Check, Claim, Row, at_most, estimate
 from bonafed.studies.faithful.curves import cells, curve, names, over, table
-from bonafed.studies.faithful.presets import BY_PRIVACY, SETTING
+from bonafed.studies.faithful.presets import AS_BEFORE, BY_PRIVACY
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -46,7 +46,7 @@ CLAIM = Claim(
     draw=draw,
     control={"payment_steps": (20, 2)},
     cells=cells,
-    about=SETTING
+    about=AS_BEFORE
     + "\n\nEvery step of phase II adds noise to the leave-one-out models; at alpha = 0.1 two steps are far "
     "better than twenty, for both mu.",
 )
