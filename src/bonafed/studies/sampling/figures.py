@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from bonafed.studies.claim import Row, number, where
 from bonafed.style import BLUE, COLOURS, GREEN, GREY, RED, STYLES, sheet
@@ -40,9 +41,9 @@ def plain_log(axes: Axes, which: str = "y") -> None:
     """A logarithmic axis with plain numbers."""
     axis = axes.yaxis if which == "y" else axes.xaxis
     (axes.set_yscale if which == "y" else axes.set_xscale)("log")
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axis.set_major_formatter("{x:g}")
-    axis.set_minor_formatter("{x:g}")
-    axis.set_tick_params(which="minor", labelsize=7)
+    axis.set_minor_formatter(NullFormatter())
 
 
 def groups(rows: Sequence[Row], column: str) -> Mapping[str, list[Row]]:

@@ -120,6 +120,8 @@ def draw(table: Sequence[Row]) -> Figure:
         last = estimate(final(table, name), "over_uniform")
         right.errorbar([last.value], [place], xerr=[2 * last.error], color=colour, marker="o", capsize=3)
     plain_log(left)
+    curves = [number(row, "loss") for row in table]
+    left.set_ylim(0.7 * min(curves), 1.5 * max(curves))  # a band may reach below 0
     finish(left, "round", "training loss (nats)", "Band: two standard errors")
     right.set_yticks(range(len(MECHANISMS)), list(MECHANISMS))
     right.invert_yaxis()
