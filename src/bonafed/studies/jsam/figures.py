@@ -184,12 +184,9 @@ def bound_figure(table: Sequence[Row]) -> Figure:
     figure = sheet(7.2, 0.9 + 0.45 * len(table))
     axes = figure.subplots()
     at = np.arange(len(table))[::-1]
-    for name, marker, label in (
-        ("norm", "o", "measured"),
-        ("printed", "s", "(13)"),
-        ("total", "x", "corrected"),
-    ):
-        axes.plot(_column(table, name), at, marker, ms=6, ls="", label=label)
+    shown = (("norm", "o", "measured"), ("printed", "s", "(13)"), ("total", "x", "corrected"))
+    for (name, marker, label), colour in zip(shown, COLOURS, strict=False):
+        axes.plot(_column(table, name), at, marker, color=colour, ms=6, ls="", label=label)
     axes.set_yticks(at, [str(row["problem"]) for row in table], fontsize=8)
     axes.set(xscale="log", xlabel="root of the mean squared gradient norm, and bounds on it")
     axes.legend(frameon=False, fontsize=8)
