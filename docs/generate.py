@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from bonafed.studies.registry import STUDIES
 
 from bonafed.cli import app
 from bonafed.economics import NormalMixture
@@ -18,7 +17,7 @@ from bonafed.mechanisms.rewards.figures import behaviour_figure
 from bonafed.mechanisms.rewards.game import game, with_ceiling
 from bonafed.mechanisms.sampling import plan
 from bonafed.mechanisms.sampling.figures import contract_figure
-from bonafed.studies.grid import run
+from bonafed.studies import register
 from bonafed.style import render
 
 HERE = Path(__file__).parent
@@ -51,10 +50,12 @@ def main() -> None:
     contract = plan(prior, total_budget=20_000, clients=100, rounds=200)
     picture.write_bytes(render(contract_figure(contract), picture))
     picture = HERE / "pictures" / "jsam_money.png"
-    study = STUDIES["jsam-money"].load()
-    draw = run(study, study.options()).figure
-    assert draw is not None  # the study has one
-    picture.write_bytes(render(draw(), picture))
+<<<<<<< HEAD
+    claim = register.claims()["jsam-fig7"]
+=======
+    claim = register.find("jsam-fig7")
+>>>>>>> jsam
+    picture.write_bytes(render(claim.draw(claim.rows(claim.settings("quick"), {})), picture))
     picture = HERE / "pictures" / "rewards_game.png"
     clients = game([0.1, 0.2, 0.3, 0.5])
     picture.write_bytes(render(behaviour_figure(clients, with_ceiling(2.0, 0.0)), picture))

@@ -181,9 +181,9 @@ def _advice() -> Iterator[Input]:
         "advise reward-rule --cost 0.1 --cost 0.2 --cost 0.5 --ceiling 2 --sharing 0",
         "advise reward-parameters --cost 0.1 --cost 0.3 --goal welfare",
         "reproduce faithful-tradeoff --dimension 100 --smallest 50 --agents 3",
-        "reproduce jsam-money --clients 3 --draws 1",
-        "reproduce jsam-shares --clients 3 --draws 1 --json",
-        "reproduce jsam-clients --help",
+        "reproduce jsam-fig7 --preset smoke --set clients=3 --set draws=2",
+        "reproduce jsam-least-sensitive --preset smoke --set clients=3 --set draws=2 --json",
+        "reproduce jsam-fig8 --help",
         "train --write-example rewards",
     ):
         yield Input(words, tuple(words.split()), {}, weight=1 if "reproduce" in words else 2)

@@ -9,7 +9,13 @@ from scipy.optimize import brentq
 from bonafed.economics import Discrete, Empirical, ScaledBeta, TruncatedExponential, Uniform, audit
 from bonafed.economics.curves import unironed_curve, virtual_curve
 from bonafed.errors import NoSolution
-from bonafed.mechanisms.sampling import ConvergenceModel, PriorFreeSampling, optimal_menu, uniform_menu
+from bonafed.mechanisms.sampling import (
+    ConvergenceModel,
+    PriorFreeSampling,
+    complete_information_population,
+    optimal_menu,
+    uniform_menu,
+)
 from bonafed.mechanisms.sampling.printed import (
     PrintedMenu,
     printed_threshold,
@@ -121,6 +127,15 @@ def test_e12_with_uniform_costs_the_sampling_term_falls_by_a_ninth_at_most(low, 
     assert best / flat >= 8 / 9 - 1e-12
     if low == 0 and share <= 0.001:
         assert best / flat == pytest.approx(8 / 9, abs=1e-5)
+
+
+@pytest.mark.parametrize("low", [0.0, 0.1, 1.0, 5.0])
+def test_e13_with_uniform_costs_secrecy_costs_four_times_what_the_optimum_gains(low):
+    prior = Uniform(low, low + 1.0)
+    budget = 0.001 * prior.high
+    rules = (uniform_menu, optimal_menu, complete_information_population)
+    flat, best, known = (rule(prior, budget).expected_inverse_probability for rule in rules)
+    assert (best - known) / (flat - best) >= 4 - 1e-3
 
 
 def sequences(runs=60, clients=60):

@@ -10,7 +10,7 @@ from bonafed.mechanisms.jsam import mechanism as jsam_mechanism
 from bonafed.mechanisms.jsam import schemes as jsam_schemes
 from bonafed.mechanisms.rewards import ModelRewards, Standalone, cheats
 from bonafed.mechanisms.sampling import mechanism as sampling_mechanism
-from bonafed.studies import grid
+from bonafed.studies import claim
 from bonafed.studies.faithful import cases as faithful_cases
 from bonafed.studies.faithful import manipulation
 from bonafed.studies.jsam import plans as jsam
@@ -29,7 +29,7 @@ TAKES_A_SEED = {
     "rewards": lambda seed: ModelRewards([1.0, 2.0], seed=seed),
     "a baseline": lambda seed: Standalone(sizes=[1, 2], seed=seed),
     "a cheat": lambda seed: cheats.send_noise(seed=seed),
-    "a grid of runs": lambda seed: grid.Grid(seed=seed),
+    "a claim": lambda seed: claim.Settings(seed=seed),
     "a case of faithful learning": lambda seed: faithful_cases.Case("local", seed=seed),
     "a population": lambda seed: jsam.Population(seed=seed),
     "an example": lambda seed: manipulation.best_factor(manipulation.Example(0.1), seed=seed),

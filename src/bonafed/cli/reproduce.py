@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -151,13 +152,27 @@ def _run(
     from bonafed.studies.reproducing import reproduce as put_to_the_test
 
     try:
-        with _progress() as tell:
+        with _ending_like_ctrl_c(), _progress() as tell:
             return put_to_the_test(
                 claims, preset, out, changes=changes, control=control, cores=cores, on_progress=tell
             )
     except KeyboardInterrupt:
         render.tell("stopped by the user; the same command continues where it stopped", err=True)
         raise typer.Exit(_INTERRUPTED) from None
+
+
+@contextmanager
+def _ending_like_ctrl_c() -> Iterator[None]:
+    """Inside, being told to end (SIGTERM) ends the processes of cells too."""
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

@@ -173,10 +173,8 @@ class TestMechanismCurves:
 class TestDescent:
     def test_the_bound_with_its_terms_by_hand(self):
         p, sd = np.array([0.75, 0.25]), np.array([0.1, 0.2])
-        bound = gradient_bound(
-            p, sd, rounds=100, clients_per_round=4, dimension=50, smoothness=0.5, gradient=2.0, start_gap=3.0,
-            clipping_error=0.1,
-        )  # fmt: skip
+        constants = {"dimension": 50, "smoothness": 0.5, "gradient": 2.0, "start_gap": 3.0}
+        bound = gradient_bound(p, sd, rounds=100, clients_per_round=4, clipping_error=0.1, **constants)
         drawn = p * 4 * 100
         noise = 50 * np.sum(p**2 * sd**2 / drawn)
         assert bound.bias == pytest.approx(2 / 2 * (0.5 + 0.1))

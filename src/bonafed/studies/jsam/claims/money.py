@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+from bonafed.checks import Floats
 from bonafed.mechanisms.jsam import Cheapest, Jsam, Rule, largest_losses, unbiased
 from bonafed.studies.claim import Check, Claim, Results, Row, estimate, number, only, over_seeds, printed
 from bonafed.studies.jsam.plans import Population
@@ -35,14 +36,14 @@ def rows(population: Population, _: Results) -> list[Row]:
         base = unbiased(n).plan(v, eta, scale).total
         by_losses = largest_losses(losses, half)
         whole = Cheapest(n, "tables").plan(v[by_losses.selection > 0], eta, scale).total  # l = 0
-        rules: dict[tuple[str, str], tuple[Rule, object]] = {
+        rules: dict[tuple[str, str], tuple[Rule, Floats]] = {
             ("JSAM", ""): (Jsam(), v), ("JSAM-CI", ""): (Jsam(), costs),
             ("FSBM-50", "text"): (Cheapest(half), v), ("FSBM-75", "text"): (Cheapest(most), v),
             ("FSBM-50", "tables"): (Cheapest(half, "tables"), v),
             ("FSBM-75", "tables"): (Cheapest(most, "tables"), v), ("BBM", "text"): (by_losses, v),
         }  # fmt: skip
         for place, (rule, x) in rules.items():
-            found.setdefault(place, []).append(rule.plan(x, eta, scale).total / base)  # type: ignore[arg-type]
+            found.setdefault(place, []).append(rule.plan(x, eta, scale).total / base)
         found.setdefault(("BBM", "tables"), []).append(whole / base)
     return [
         {"mechanism": name, "bias": bias, **over_seeds("ratio", each), "printed": PRINTED[name]}
