@@ -50,11 +50,7 @@ def main() -> None:
     contract = plan(prior, total_budget=20_000, clients=100, rounds=200)
     picture.write_bytes(render(contract_figure(contract), picture))
     picture = HERE / "pictures" / "jsam_money.png"
-<<<<<<< HEAD
-    claim = register.claims()["jsam-fig7"]
-=======
     claim = register.find("jsam-fig7")
->>>>>>> jsam
     picture.write_bytes(render(claim.draw(claim.rows(claim.settings("quick"), {})), picture))
     picture = HERE / "pictures" / "rewards_game.png"
     clients = game([0.1, 0.2, 0.3, 0.5])

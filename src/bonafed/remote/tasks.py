@@ -83,8 +83,12 @@ Answer = Reply | Failure | Refusal
 
 
 def work_to_json(work: Work) -> JSONObject:
-    """Plain data from which `work_from_json` makes the same work."""
-    return {"kind": _NAMES[type(work)], **asdict(work)}
+    """Plain data from which `work_from_json` makes the same work; what came later is left out where it
+    changes nothing, so that clients of earlier versions understand it."""
+    data = {"kind": _NAMES[type(work)], **asdict(work)}
+    if isinstance(work, Train) and work.training.augmentation == "none":
+        del data["training"]["augmentation"]
+    return data
 
 
 def work_from_json(data: object) -> Work:
@@ -107,7 +111,7 @@ def _made(kind: type, data: object, name: str) -> Any:
     for key in data:
         if key not in known:
             raise InvalidValue(f"{name}.{key}"[:90], "must be absent", repr(data[key])[:60])
-    for key in known:
+    for key in known - _LATER:
         if key not in data:
             raise MissingValue(f"{name}.{key}")
     values = {key: _RULES[key](f"{name}.{key}", value) for key, value in data.items()}
@@ -115,6 +119,9 @@ def _made(kind: type, data: object, name: str) -> Any:
         return kind(**values)
     except InvalidValue as error:
         raise error.renamed(f"{name}.{error.name}") from error
+
+
+_LATER = {"augmentation"}  # keys that earlier versions did not have
 
 
 def _maybe(rule: Callable[[str, Any], Any]) -> Callable[[str, Any], Any]:
