@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import SymmetricalLogLocator
 
 from bonafed.studies.claim import Row, number, where
-from bonafed.studies.faithful.curves import FFL, PRIVATE, axis_of, break_even, curve, names
+from bonafed.studies.faithful.curves import FFL, PRIVATE, STEPS, axis_of, break_even, curve, names
 from bonafed.style import BLUE, COLOURS, GREY, RED, STYLES, sheet
 
 _AXES = {
@@ -27,13 +27,13 @@ _PLAIN = tuple(zip(COLOURS, _MARKS, strict=True))
 
 
 def loss_figure(rows: Sequence[Row]) -> Figure:
-    """Figures 3a and 4a: training and expected loss; private training below, on its own scale."""
+    """Figures 3a and 4a: training and expected loss; by T_1 steps and in noise below, on another scale."""
     figure = sheet(9.5, 7)
     panels, looks = figure.subplots(2, 2), _looks(rows)
-    open_ones = [name for name in looks if not name.startswith(PRIVATE)]
+    open_ones = [name for name in looks if not name.startswith((STEPS, PRIVATE))]
     titles = ("training loss, regulariser included", "expected loss on fresh samples")
-    private = [FFL, *names(rows, PRIVATE)]
-    for kind, line, shown in zip(("", "Private: "), panels, (open_ones, private), strict=True):
+    private = [FFL, *names(rows, STEPS), *names(rows, PRIVATE)]
+    for kind, line, shown in zip(("", "By steps: "), panels, (open_ones, private), strict=True):
         for panel, part, total, title in zip(
             line, ("loss", "test_loss"), ("overall", "test_overall"), titles, strict=True
         ):
