@@ -1,7 +1,8 @@
 """Appendix C of the rewards paper: the precision of a reward is what the mechanism promises.
 
 Updates that are independent with the same mean and variance sigma^2, of which client i averages its own
-and gamma_i (N - 1) others: 1/Var = 1/sigma^2 + gamma_i (N - 1)/sigma^2, gamma_i = min(p_i/p_ceil, 1)^(1-kappa).
+and gamma_i (N - 1) others: 1/Var = 1/sigma^2 + gamma_i (N - 1)/sigma^2, where gamma_i is
+min(p_i/p_ceil, 1)^(1-kappa).
 Exact where gamma_i (N - 1) is a whole number; otherwise the set is rounded up, and the precision with it.
 """
 

@@ -93,8 +93,8 @@ CLAIM = Claim(
     paper="rewards",
     place="propositions 1 and 3",
     says="Rewards that grow with a client's own contribution, by rule (1), make clients contribute more "
-    "than the standard rule; rewards relative to the largest contribution leave an equilibrium in which all "
-    "contribute little, and rule (1) does not.",
+    "than the standard rule; rewards relative to the largest contribution leave an equilibrium in which "
+    "all contribute little, and rule (1) does not.",
     presets={"smoke": Costs(costs=(0.2,)), "quick": Costs(), "paper": Costs()},
     rows=rows,
     judge=judge,
