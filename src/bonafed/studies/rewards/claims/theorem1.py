@@ -83,10 +83,12 @@ def draw(found: Sequence[Row]) -> Figure:
     picture = sheet(6.4, 4.0)
     axes = picture.subplots()
     for style, name in zip(STYLES, (ALONE, RECOVERED, FULL), strict=False):
-        for colour, rate in zip(COLOURS, _RATES, strict=False):
+        for colour, rate in zip(COLOURS, _RATES[:1] if name == FULL else _RATES, strict=False):
             own = where(found, theorem=name, rate=rate)
             x, y = ([number(row, column) for row in own] for column in ("rounds", "bound"))
-            axes.loglog(x, y, style, color=colour, lw=1.3, label=f"{name}, rate {rate:g}")
+            axes.loglog(
+                x, y, style, color=colour, lw=1.3, label=name if name == FULL else f"{name}, rate {rate:g}"
+            )
     axes.set_xlabel("rounds T")
     axes.set_ylabel("bound on the loss above the least")
     axes.legend(frameon=False, fontsize=7, ncols=2)
