@@ -123,7 +123,7 @@ def bars_figure(rows: Sequence[Row], columns: Mapping[str, str]) -> Figure:
             label=str(row["method"]),
         )  # fmt: skip
     axes.set_xticks(range(len(columns)), list(columns.values()))
-    axes.set_ylabel("%")
+    axes.set_ylabel("accuracy, or share of clients, %")
     axes.set_xlabel("what is measured")
     picture.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=5, frameon=False)
     return picture
@@ -148,6 +148,7 @@ def convergence_figure(rows: Sequence[Row], methods: Sequence[str], common: str)
         across[0].set_ylabel("accuracy, %")
     for axes in panels[-1]:
         axes.set_xlabel("round")
+        axes.xaxis.get_major_locator().set_params(integer=True)
     picture.legend(
         *panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False
     )

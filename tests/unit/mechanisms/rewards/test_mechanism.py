@@ -113,13 +113,27 @@ def test_layers_that_do_not_train_do_not_count_for_lg_fedavg(ready):
     assert (shared.start, shared.stop) == (5 * 4 + 4, 5 * 4 + 4 + 4 * 3 + 3)
 
 
-@pytest.mark.parametrize("measure", ["data size", "participation", "cosine", "leave one out", "shapley"])
+@pytest.mark.parametrize(
+    "measure",
+    [
+        "data size", "participation", "presence", "cosine", "leave one out", "shapley", "completed shapley",
+    ],
+)  # fmt: skip
 def test_contributions_may_be_measured_while_training(ready, measure):
     said = ready(f"rewards.measure={measure}", "rewards.presence=0.5").settle()
     contributions = np.array(said.columns["contribution"])
     assert (contributions >= 0).all()
     assert contributions.max() > 0
     assert said.facts["measure"] == measure
+
+
+def test_presence_is_the_rate_that_was_agreed_on(ready):
+    """p_i = (1 + i/N)/2 of section 6.3, whoever happened to be there."""
+    said = ready("rewards.measure=presence", "rewards.presence=0.5").settle()
+    n = len(said.clients)
+    assert said.columns["contribution"] == pytest.approx([0.5 * (1 + i / n) for i in range(1, n + 1)])
+    always = ready("rewards.measure=presence").settle()
+    assert set(always.columns["contribution"]) == {1.0}
 
 
 def by_claim(said):
