@@ -180,7 +180,7 @@ def _advice() -> Iterator[Input]:
         "advise privacy-tradeoff --agents 10 --samples 10000 --epsilon 10",
         "advise reward-rule --cost 0.1 --cost 0.2 --cost 0.5 --ceiling 2 --sharing 0",
         "advise reward-parameters --cost 0.1 --cost 0.3 --goal welfare",
-        "reproduce faithful-tradeoff --dimension 100 --smallest 50 --agents 3",
+        "reproduce faithful-fig2 --preset smoke --set dimension=100 --set agents=3",
         "reproduce jsam-fig7 --preset smoke --set clients=3 --set draws=2",
         "reproduce jsam-least-sensitive --preset smoke --set clients=3 --set draws=2 --json",
         "reproduce jsam-fig8 --help",

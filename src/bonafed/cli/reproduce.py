@@ -33,9 +33,7 @@ def reproduce(
         list[str] | None, typer.Argument(metavar="[CLAIM]...", help="By name, or a .py file.", hidden=True)
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="All claims of the papers.")] = False,
-    paper: Annotated[
-        str | None, typer.Option(metavar="PAPER", help="All claims of sampling, faithful, jsam or rewards.")
-    ] = None,
+    paper: Annotated[str | None, typer.Option(metavar="PAPER", help="All claims of one paper.")] = None,
     preset: Annotated[
         str, typer.Option(metavar="[smoke|quick|paper]", help="How large. (default: quick)")
     ] = "quick",
@@ -73,7 +71,7 @@ def reproduce(
     Finished cells are kept, so the same command continues where it was stopped, and costs nothing when it
     is repeated. A claim of your own is a file: docs/how-to/add-a-claim.md.
 
-    Example: bonafed reproduce faithful-fig4 --preset quick --plot fig4.png
+    Example: bonafed reproduce --all --preset smoke --report report
     """
     if not names and not everything and paper is None:
         render.show(_listing(), as_json=as_json)

@@ -62,7 +62,6 @@ REPORTS = "client,cost\n" + "".join(f"client {k},{0.9 - 0.07 * k:.2f}\n" for k i
 SAMPLING = ["--prior", "uniform:0.5,1.5", "--clients", "20", "--rounds", "30", "--budget", "300"]
 JSAM = ["--prior", "uniform:0,1", "--eta", "5", "--noise-scale", "1"]
 AGENTS = ["--data", "synthetic", "--samples", "150", "--agents", "4", "--delta", "0.9"]
-DIGITS = ["--data", "digits", "--samples", "300", "--seeds", "2"]
 
 # Every command with --plot, some of them in several forms; --plot is added.
 PLOTS = {
@@ -70,6 +69,7 @@ PLOTS = {
     "advise federate-or-cluster": "--counts 200,200,200,200 --delta 0.5 --groups 0,1/2,3",
     "advise manipulation": "--counts 100,400,400 --delta 0.05",
     "advise clusters": "--agents 100 --epsilon 0.5",
+    "advise convergence": "--clients 5 --rounds 20 --budget 50 --prior uniform:0.5,1.5",
     "advise private-training": "--records 144 --clients 10 --parameters 650 --epsilon 1.5",
     "advise privacy-tradeoff": "--agents 10 --samples 10000 --epsilon 20",
     "advise faithfulness": "--agents 10 --samples 10000 --epsilon 20",
@@ -91,20 +91,9 @@ PLOTS = {
     "statement": "runs/paid",
     "runs": "runs",
     "compare": "compare.toml",
-    "reproduce faithful-manipulation": "--designs 50",
-    "reproduce faithful-tradeoff": "",
-    "reproduce faithful-samples": [*DIGITS, "--alphas", "1", "--factors", "10", "--sizes", "100,200"],
-    "reproduce faithful-heterogeneity": [*DIGITS, "--alphas", "1", "--factors", "10", "--deltas", "0,0.5"],
-    "reproduce faithful-privacy": [*DIGITS, "--alphas", "1,10", "--payment-steps", "2"],
-    "reproduce faithful-clusters": [*DIGITS, "--alphas", "1", "--clusters", "2,10"],
-    "reproduce jsam-accuracy": "--data digits --clients 6 --clients-per-round 3 --rounds 4 --max-epsilon 5 "
-    "--money 1,10 --seeds 2",
-    "reproduce jsam-money": "--clients 8 --draws 3",
-    "reproduce jsam-clients": "--clients 8 --draws 3",
-    "reproduce jsam-shares": "--clients 8 --draws 3",
-    "reproduce jsam-mechanisms": "--clients 8 --draws 3",
-    "reproduce rewards": "--data digits --clients 4 --rounds 2 --validation 1000 --ranking 60 --partitions "
-    "iid,quantity",
+    "reproduce": "faithful-fig2 --preset smoke",
+    "reproduce, money": "jsam-fig7 --preset smoke",
+    "reproduce, clients": "jsam-fig8 --preset smoke",
 }
 NO_FIGURE = {"advise mechanism"}  # takes --plot like its neighbours, and refuses it
 OTHERS = {
@@ -474,100 +463,35 @@ class TestRuns:
         assert len(set(shown.column("tested on"))) == 2  # model rewards look at some of the test samples
 
 
-class TestStudies:
-    def test_manipulation(self, said):
-        shown = said("reproduce faithful-manipulation")
-        for axes, mean in zip(shown.figure.axes, ("0.1", "2"), strict=True):
-            dots = [one for one in axes.get_lines() if one.get_marker() == "o"]
-            rows = [k for k, cell in enumerate(shown.column("mean")) if cell == mean]
-            assert [shown.column("best factor")[k] for k in rows] == [
-                f"{dot.get_xdata()[0]:.5g}" for dot in dots
-            ]
-            drawn = [f"{dot.get_ydata()[0]:.5g}" for dot in dots]
-            assert [shown.column("excess by the best")[k] for k in rows] == drawn
+class TestClaims:
+    """Figures of claims are drawn from the table that is printed and judged, and from nothing else."""
 
     def test_tradeoff(self, said):
-        shown = said("reproduce faithful-tradeoff")
+        shown = said("reproduce")
         steps, loss = shown.figure.axes
-        for k, eta in enumerate(dict.fromkeys(shown.column("eta2"))):
-            rows = [i for i, cell in enumerate(shown.column("eta2")) if cell == eta]
+        title = "What was measured"
+        etas = shown.column("eta2", title)
+        for k, eta in enumerate(dict.fromkeys(etas)):
+            rows = [i for i, cell in enumerate(etas) if cell == eta]
             x, y = line(steps, f"corrected, eta2 {float(eta):.3g}")
-            at = [int(np.argmin(abs(x - float(shown.column("alpha")[i])))) for i in rows]
-            assert [shown.column("steps")[i] for i in rows] == [f"{y[j]:,.0f}" for j in at]
+            assert [shown.column("alpha", title)[i] for i in rows] == [f"{each:.5g}" for each in x]
+            assert [shown.column("steps", title)[i] for i in rows] == [f"{each:,.0f}" for each in y]
             bound = loss.get_lines()[3 + k].get_ydata()
-            assert [shown.column("loss")[i] for i in rows] == [f"{bound[j]:.5g}" for j in at]
+            assert [shown.column("loss", title)[i] for i in rows] == [f"{each:.5g}" for each in bound]
 
-    @pytest.mark.parametrize(
-        ("name", "panel", "column"),
-        [
-            ("samples", 2, "accuracy"), ("heterogeneity", 2, "accuracy"), ("privacy", 3, "accuracy"),
-            ("clusters", 3, "accuracy"), ("privacy", 1, "collected"), ("clusters", 1, "collected"),
-        ],
-    )  # fmt: skip
-    def test_faithful_learning(self, said, name, panel, column):
-        shown = said(f"reproduce faithful-{name}")
-        scale = 100 if column == "accuracy" else 1
-        axes = shown.figure.axes[panel]
-        # by their values: the curve of each name is drawn as the table has it
-        drawn = [
-            tuple(f"{y / scale:.5g}" for y in container.lines[0].get_ydata())
-            for container in axes.containers
-        ]
-        curves = {}
-        for curve, cell in zip(shown.column("curve"), shown.column(column), strict=True):
-            curves.setdefault(curve, []).append(cell)
-        public = [
-            tuple(cells) for curve, cells in curves.items() if panel == 3 or panel == 1 or "DP" not in curve
-        ]
-        assert Counter(drawn) == Counter(public)
+    def test_money(self, said):
+        shown = said("reproduce, money")
+        x, y = line(shown.figure.axes[1], "mean ± 2 se")
+        assert shown.column("eta", "What was measured") == [f"{each:.5g}" for each in x]
+        assert shown.column("money", "What was measured") == [f"{each:.5g}" for each in y]
 
-    def test_accuracy_for_money(self, said):
-        shown = said("reproduce jsam-accuracy")
-        head = [column.name for column in shown.tables[0].columns]
-        for axes in shown.figure.axes:
-            s = re.search(r"s = (\S+) %", axes.get_title()).group(1)
-            rows = [k for k, cell in enumerate(shown.column("s")) if cell == s]
-            for container in axes.containers:
-                (column,) = [name for name in head if name.startswith(f"{container.get_label()} (")]
-                cells = [shown.column(column)[k].split(" ")[0] for k in rows]
-                assert cells == [f"{100 * y:.1f}" for y in container.lines[0].get_ydata()]
-
-    def test_money_and_clients(self, said):
-        shown = said("reproduce jsam-money")
-        x, y = line(shown.figure.axes[1], "mean, +- sd")
-        assert shown.column("eta") == [f"{each:.5g}" for each in x]
-        assert shown.column("money") == [f"{each:.5g}" for each in y]
-        shown = said("reproduce jsam-clients")
+    def test_clients(self, said):
+        shown = said("reproduce, clients")
         x, y = line(shown.figure.axes[0], "JSAM")
-        assert shown.column("money") == [f"{each:.5g}" for each in x]
-        assert shown.column("selected") == [f"{each:.5g}" for each in y]
-
-    def test_shares(self, said):
-        shown = said("reproduce jsam-shares")
-        paid = shown.figure.axes[1]
-        drawn = np.concatenate([one.get_ydata() for one in paid.get_lines()])
-        cells = [float(cell) for cell in shown.column("paid")]
-        assert [f"{y:.5g}" for y in np.nan_to_num(drawn)] == [f"{cell:.5g}" for cell in cells]
-
-    def test_mechanisms(self, said):
-        shown = said("reproduce jsam-mechanisms")
-        left = shown.figure.axes[0]
-        for name in dict.fromkeys(shown.column("mechanism")):
-            rows = [k for k, cell in enumerate(shown.column("mechanism")) if cell == name]
-            x, y = line(left, name)
-            assert [shown.column("money")[k] for k in rows] == [f"{each:.5g}" for each in x]
-            assert [shown.column("loss")[k] for k in rows] == [f"{each:.5g}" for each in y]
-
-    def test_rewards(self, said):
-        shown = said("reproduce rewards")
-        for axes in shown.figure.axes:
-            mine = [k for k, cell in enumerate(shown.column("partition")) if cell == axes.get_title()]
-            means = {shown.column("method")[k]: shown.column("mean accuracy")[k] for k in mine}
-            assert len(axes.collections) == 5
-            for dots in axes.collections:
-                x, y = dots.get_offsets().T
-                assert means[dots.get_label()] == f"{y.mean():.1f}"
-                assert means["standalone"] == f"{x.mean():.1f}"
+        mine = [k for k, cell in enumerate(shown.column("mechanism", "What")) if cell == "JSAM"]
+        drawn = [(f"{a:.5g}", f"{b:.5g}") for a, b in zip(x, y, strict=True)]
+        cells = zip(shown.column("money", "What"), shown.column("selected", "What"), strict=True)
+        assert [cell for k, cell in enumerate(cells) if k in mine] == drawn[: len(mine)]
 
 
 # How it is printed

@@ -62,7 +62,7 @@ class TestNouns:
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
         assert done.stdout.splitlines()[-1] == f"loaded: {loaded} []"
 
-    @pytest.mark.parametrize("verb", ["quote", "audit", "advise", "reproduce"])
+    @pytest.mark.parametrize("verb", ["quote", "audit", "advise"])
     def test_every_real_one_has_a_help_page_without_training(self, verb):
         program = (
             "import sys, typer; from bonafed.cli import app\n"
@@ -445,22 +445,3 @@ def test_no_mechanism_is_named(room):
     found = [(path.name, line) for path in source.rglob("*.py") for line in path.read_text().splitlines()
              if named.search(line)]  # fmt: skip
     assert found == []
-
-
-class TestStudies:
-    def test_one_is_reproduced_with_its_figure_and_rows(self, bonafed):
-        code, out, err = bonafed(
-            "reproduce", "jsam-money", "--draws", "2", "--plot", "f.png", "--csv", "f.csv"
-        )
-        assert (code, err) == (0, "")
-        for text in ("wrote f.png", "wrote f.csv"):
-            assert text in out
-        said = json.loads(bonafed("reproduce", "jsam-money", "--draws", "2", "--json")[1])
-        assert len(said["rows"]) == len(Path("f.csv").read_text().splitlines()) - 1
-
-    def test_listing_them_loads_none(self, bonafed):
-        code, out, _ = bonafed("reproduce", "--help")
-        assert (code, "jsam-money" in out) == (0, True)
-        code, _, err = bonafed("reproduce", "everything")
-        assert code == 2
-        assert err.startswith("error: study must be one of ")
