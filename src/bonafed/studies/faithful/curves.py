@@ -223,13 +223,13 @@ def cell_of(case: Case) -> Cell:
 
 
 def table(
-    *columns: str, less: Sequence[str] = (), since_first: bool = False
+    *columns: str, less: Sequence[str] = (), since_first: bool = False, since_before: bool = False
 ) -> Callable[[Any, Results], list[Row]]:
     """The table of a claim: of every curve and point these quantities.
 
     With `less` also how far each is above that of other curves at the same point (given by the beginning
-    of their names; of several, the last), and with `since_first` above that of the same curve at the
-    first point, seed by seed.
+    of their names; of several, the last), with `since_first` above that of the same curve at the first
+    point, and with `since_before` at the point before, seed by seed.
     """
 
     def rows(settings: Any, results: Results) -> list[Row]:
@@ -244,6 +244,9 @@ def table(
                     named = {column: _seeds(points, column)}
                     for other, of in others.items():
                         named[f"{column}_less_{other}"] = named[column] - _seeds(found[of], column)
+                    if since_before:
+                        start = named[column][:1]
+                        named[f"{column}_since_before"] = np.diff(named[column], axis=0, prepend=start)
                     if since_first:
                         named |= {f"{name}_since_first": each - each[0] for name, each in named.items()}
                     for name, each in named.items():

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from bonafed.studies.claim import Check, Claim, Estimate, Row, at_most, estimate, number
+from bonafed.studies.claim import Check, Claim, Row, at_most, estimate, number
 from bonafed.studies.faithful.curves import cells, curve, over, table
 from bonafed.studies.faithful.presets import AS_BEFORE, BY_CLUSTERS
 
@@ -21,8 +21,7 @@ def judge(rows: Sequence[Row]) -> list[Check]:
     points = curve(rows, "no noise")
     found = []
     for before, after in pairwise(points):
-        later, sooner = (estimate(row, "error_since_first") for row in (after, before))
-        change = Estimate(later.value - sooner.value, max(later.error, sooner.error), later.seeds)
+        change = estimate(after, "error_since_before")
         words = f"change of the error from L = {before['clusters']:.0f} to {after['clusters']:.0f}"
         found.append(at_most(words, change, 0.0))
     for row in points:
@@ -46,7 +45,7 @@ CLAIM = Claim(
     says="Increasing the number of groups L reduces the payment accuracy loss, and L >= 4 is enough to "
     "keep it relatively small.",
     presets=BY_CLUSTERS,
-    rows=table("error", "error_sd", "collected", since_first=True),
+    rows=table("error", "error_sd", "collected", since_before=True),
     judge=judge,
     draw=draw,
     control={"exchanged": "points"},

@@ -48,6 +48,7 @@ CLAIM = Claim(
     cells=cells,
     erratum="F-D13",
     about=f"{AS_BEFORE}\n\n{NOISE_BEFORE}\n\n"
-    "The error of a payment at alpha = 0.1 is that of the noise, which more clusters do not lessen: every "
-    "further cluster takes T2 more noisy sums, and so asks for more noise in each.",
+    "The error of a payment at alpha = 0.1 is mostly noise. From two clusters to some more it falls by "
+    "less than half, and then rises again: every further cluster takes T2 more noisy sums, and so asks for "
+    "more noise in each.",
 )
