@@ -29,6 +29,7 @@ from bonafed.errors import InvalidValue
 from bonafed.sections import Check as Rule
 from bonafed.sections import flag, key, word
 from bonafed.shown import JSONObject
+from bonafed.studies import tables
 from bonafed.studies.cells import Cell
 from bonafed.studies.claim import (
     Check,
@@ -94,17 +95,13 @@ ALL = "all settings"  # in place of a data set: the mean over all settings
 
 
 def several(check: Rule) -> Rule:
-    """The rule of a key that holds one or more values, each once."""
+    """The rule of a key that holds one or more values, each once; in text, with commas between them."""
+    rule = tables.several(check)
 
-    def rule(name: str, value: Any) -> tuple[Any, ...]:
-        if isinstance(value, str):
-            value = [item.strip() for item in value.split(",")]
-        items = value if isinstance(value, Sequence) else (value,)
-        if not items:
-            raise InvalidValue(name, "must have at least one entry", "none")
-        return tuple(dict.fromkeys(check(name, item) for item in items))
+    def with_commas(name: str, value: Any) -> Any:
+        return rule(name, [item.strip() for item in value.split(",")] if isinstance(value, str) else value)
 
-    return rule
+    return with_commas
 
 
 def _name_of(choices: Mapping[str, Any]) -> Rule:
