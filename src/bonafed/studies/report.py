@@ -102,8 +102,8 @@ def verdict_counts(claims: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, i
 
 _FIRST = (
     "Every figure, table and finding of the papers that can be computed was computed, compared with what "
-    "the paper says, and judged by a rule that stands beside the number. A verdict follows from the table of "
-    "its claim alone: holds; holds with a correction, as an erratum has it; contradicted; or undecided, "
+    "the paper says, and judged by a rule that stands beside the number. A verdict follows from the table "
+    "of its claim alone: holds; holds with a correction, as an erratum has it; contradicted; or undecided, "
     "because chance explains the difference, with the number of seeds that would decide."
 )
 
