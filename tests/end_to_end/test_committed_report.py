@@ -32,21 +32,25 @@ def test_training_has_three_seeds_at_least():
         assert item["settings"].get("seeds", 3) >= 3, item["identifier"]
 
 
-def test_every_claim_is_in_it():
-    assert {item["identifier"] for item in CLAIMS} == set(register.claims())
+def test_claims_are_known_to_the_register():
+    names = [(item["identifier"], item["preset"]) for item in CLAIMS]
+    assert len(set(names)) == len(names)
+    assert {name for name, _ in names} <= set(register.claims())
 
 
-def test_what_is_contradicted_is_explained():
-    """By an erratum, or in the text of the claim."""
+def test_what_is_contradicted_is_in_the_errata():
+    errata = (ROOT / "docs" / "errata.md").read_text("utf-8")
     for item in CLAIMS:
         if item["verdict"] == "contradicted":
-            claim = register.find(item["identifier"])
-            assert claim.erratum or claim.about, item["identifier"]
+            key = register.find(item["identifier"]).erratum
+            assert key, item["identifier"]
+            assert key in errata, item["identifier"]
 
 
 def test_it_says_how_it_was_made():
     about = read_circumstances(REPORT)
-    assert about["command"].startswith("bonafed reproduce --all --preset quick --report ")
+    assert about["command"].startswith("bonafed reproduce ")
+    assert "--preset quick --report " in about["command"]
     assert re.fullmatch("[0-9a-f]{12}", about["commit"])  # made from what is committed
 
 
@@ -56,9 +60,13 @@ def test_it_is_small():
 
 def test_the_readme_counts_the_verdicts():
     text = (ROOT / "README.md").read_text("utf-8")
-    for paper, counts in verdict_counts(CLAIMS).items():
+    found = verdict_counts(CLAIMS)
+    for paper in register.PAPERS:
+        counts = found.get(paper, {})
         link = re.escape(f"| [{paper}](docs/report/index.html#{paper}) |")
         row = re.search(rf"^{link}(.*)\|$", text, re.MULTILINE)
         assert row, paper
         cells = [int(cell) for cell in row[1].split("|")]
-        assert cells == [*(counts.get(verdict, 0) for verdict in VERDICTS[:4]), sum(counts.values())], paper
+        registered = sum(claim.paper == paper for claim in register.claims().values())
+        here = [counts.get(verdict, 0) for verdict in VERDICTS[:4]]
+        assert cells == [*here, registered - sum(counts.values())], paper
