@@ -24,17 +24,22 @@ _SEVERAL = {"loss": "losses", "max_epsilon": "caps"}  # where it is not an s tha
 Row = tuple[int, list[str]]  # the line it ends in, and its cells
 
 
+def rows_in(stream: Iterable[str], path: Path) -> Iterator[Row]:
+    """Every row of a table but empty lines; the path is for errors."""
+    reader = csv.reader(stream, strict=True)
+    try:
+        for row in reader:
+            if row:
+                yield reader.line_num, row
+    except csv.Error as error:
+        raise UnreadableFile(path, f"not a table: {error}", reader.line_num) from error
+
+
 def csv_rows(path: Path) -> Iterator[Row]:
     """Every row of a CSV file but empty lines, whatever it is about."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as stream:
-            reader = csv.reader(stream, strict=True)
-            try:
-                for row in reader:
-                    if row:
-                        yield reader.line_num, row
-            except csv.Error as error:
-                raise UnreadableFile(path, f"not a table: {error}", reader.line_num) from error
+            yield from rows_in(stream, path)
     except OSError as error:
         raise UnreadableFile(path, error.strerror or str(error)) from error
     except UnicodeDecodeError as error:

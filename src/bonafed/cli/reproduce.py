@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bonafed import checks
 from bonafed.cli import render
 from bonafed.cli.options import Json, Plot, whole_number
+from bonafed.cli.report import is_page
 from bonafed.errors import InvalidValue
 from bonafed.shown import Column, Document, Table, counted
 
@@ -35,7 +37,8 @@ def reproduce(
     everything: Annotated[bool, typer.Option("--all", help="All claims of the papers.")] = False,
     paper: Annotated[str | None, typer.Option(metavar="PAPER", help="All claims of one paper.")] = None,
     preset: Annotated[
-        str, typer.Option(metavar="[smoke|quick|paper]", help="How large. (default: quick)")
+        str,
+        typer.Option(metavar="[smoke|quick|paper]", help="How large. (default: quick)", show_default=False),
     ] = "quick",
     report: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Write a report with all figures into this folder.")
@@ -51,10 +54,16 @@ def reproduce(
         bool, typer.Option("--control", help="Run the settings that must contradict the claim instead.")
     ] = False,
     out: Annotated[
-        Path, typer.Option(metavar="DIR", help="Finished cells are kept here. (default: studies)")
+        Path,
+        typer.Option(
+            metavar="DIR", help="Finished cells are kept here. (default: studies)", show_default=False
+        ),
     ] = Path("studies"),
     cores: Annotated[
-        int, typer.Option(help="Cells computed side by side; 0: one per core.", parser=whole_number)
+        int,
+        typer.Option(
+            help="Cells computed side by side; 0: one per core.", parser=whole_number, show_default=False
+        ),
     ] = 0,
     csv: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Of one claim: also write its table.")
@@ -85,6 +94,11 @@ def reproduce(
     render.require_outputs({"--plot": plot, "--csv": csv})
     if report is not None and report.exists() and not report.is_dir():
         raise InvalidValue("--report", "must be a folder, or the name of a new one", report)
+    if report is not None and (report / "index.html").is_file() and not is_page(report / "index.html"):
+        raise InvalidValue("--report", "must not hold an index.html that bonafed did not make", report)
+    for option, value, least in (("--seeds", seeds, 1), ("--cores", cores, 0)):
+        if value is not None:
+            checks.whole(option, value, at_least=least)
     done = _run(
         chosen, preset, out, cores, control, [_changes(c, preset, setting or (), seeds) for c in chosen]
     )

@@ -7,7 +7,6 @@ the rule; nothing is read before its size is known to fit.
 
 from __future__ import annotations
 
-import csv
 import io
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 from bonafed.errors import UnreadableFile
 from bonafed.learning.archives import opened, read_bytes
 from bonafed.learning.formats import Arrays, Bytes, check_classes, token_rows, word_numbers
+from bonafed.reports import rows_in
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -226,12 +226,8 @@ def _posts(path: Path, *, neutral: bool) -> tuple[list[list[str]], NDArray[np.in
 
 def _table(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Lines and rows of a table in Latin-1."""
-    with opened(path) as stream:
-        reader = csv.reader(io.TextIOWrapper(stream, "latin-1", newline=""), strict=True)
+    with opened(path) as stream, io.TextIOWrapper(stream, "latin-1", newline="") as text:
         try:
-            for row in reader:
-                yield reader.line_num, row
-        except csv.Error as error:
-            raise UnreadableFile(path, f"not a table: {error}", reader.line_num) from error
+            yield from rows_in(text, path)
         except (OSError, EOFError, zlib.error) as error:
             raise UnreadableFile(path, getattr(error, "strerror", None) or str(error)) from error

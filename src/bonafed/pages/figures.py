@@ -104,8 +104,6 @@ def _shorten(node: ElementTree.Element, used: set[str]) -> None:
         node.attrib.pop("id", None)
     if node.attrib.get("transform", "").startswith("rotate(-0 "):
         del node.attrib["transform"]
-    if node.tag == f"{{{_SVG}}}use":
-        node.attrib.pop("style", None)  # that of what is used is the same, and goes before
     for name, value in node.attrib.items():
         if name in _PLACES:
             node.attrib[name] = " ".join(_DIGITS.sub(_rounded, value).split())

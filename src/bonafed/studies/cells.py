@@ -20,7 +20,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -30,7 +30,7 @@ from bonafed.errors import BonafedError, InvalidValue
 from bonafed.extras import explained
 from bonafed.files import write_together
 from bonafed.shown import JSONObject
-from bonafed.studies.code import code_digest
+from bonafed.studies.code import code_digest, stamp
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -55,12 +55,17 @@ class Cell:
     weight: float = 1.0  # how long it takes beside others, roughly: only for the time that is left
 
     @property
+    def places(self) -> tuple[str, ...]:
+        """The modules whose code computes it, with all that they import."""
+        return (_place(self.compute.__module__), *self.code)
+
+    @property
     def folder(self) -> str:
         """Its own: cells that differ in anything have different folders."""
         parts = [
             self.compute.__module__, self.compute.__qualname__, self.arguments,
             [data_digest(name) for name in self.data],
-            code_digest([_place(self.compute.__module__), *self.code]),
+            code_digest(self.places),
         ]  # fmt: skip
         digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
         return f"{re.sub(r'[^A-Za-z0-9.]+', '-', self.name)[:60]}-{digest}"
@@ -140,7 +145,7 @@ Ended = Iterator[tuple[Path, str]]  # cells as they end, and why they failed, if
 def _alone(cells: Sequence[tuple[Path, Cell]], _cores: int, clock: _Clock) -> Ended:
     for place, cell in cells:
         clock.starts(cell)
-        yield place, _work(cell.compute, cell, place)
+        yield place, _work(cell.compute, cell, place, stamp(cell.places))
         clock.ends(cell)
 
 
@@ -148,8 +153,10 @@ def _side_by_side(cells: Sequence[tuple[Path, Cell]], cores: int, clock: _Clock)
     """A process for each, `cores` at a time; a server that has imported the libraries forks them."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__, "bonafed.studies.warm"])
+    os.environ.setdefault("PYTHONSAFEPATH", "1")  # or it would import files of the folder it is started in
     waiting = list(reversed(cells))
     running: dict[Any, tuple[Path, Cell, ForkServerProcess, Connection]] = {}
+    begun: list[ForkServerProcess] = []
     try:
         while waiting or running:
             while waiting and len(running) < cores:
@@ -157,6 +164,7 @@ def _side_by_side(cells: Sequence[tuple[Path, Cell]], cores: int, clock: _Clock)
                 clock.starts(cell)
                 mine, theirs = context.Pipe(duplex=False)
                 process = context.Process(target=_in_process, args=(_reference(cell), place, theirs))
+                begun.append(process)  # before it starts: whoever stops this just then ends it too
                 process.start()
                 theirs.close()
                 running[process.sentinel] = (place, cell, process, mine)
@@ -166,9 +174,10 @@ def _side_by_side(cells: Sequence[tuple[Path, Cell]], cores: int, clock: _Clock)
                 yield place, _last_words(process, pipe)
                 clock.ends(cell)
     finally:  # also where somebody stops this
-        for _, _, process, _ in running.values():
-            process.terminate()
-            process.join()
+        for process in begun:
+            if process.pid is not None and process.is_alive():
+                process.terminate()
+                process.join()
 
 
 def _last_words(process: ForkServerProcess, pipe: Connection) -> str:
@@ -185,7 +194,7 @@ def _reference(cell: Cell) -> JSONObject:
     return {
         "name": cell.name, "module": cell.compute.__module__, "function": cell.compute.__qualname__,
         "file": _place(cell.compute.__module__), "arguments": cell.arguments, "data": list(cell.data),
-        "code": list(cell.code),
+        "code": list(cell.code), "stamp": stamp(cell.places),
     }  # fmt: skip
 
 
@@ -198,20 +207,25 @@ def _in_process(reference: JSONObject, place: Path, pipe: Connection) -> None:
         reference["name"], compute, reference["arguments"], tuple(reference["data"]),
         tuple(reference["code"]),
     )  # fmt: skip
-    pipe.send(_work(compute, cell, place))
+    pipe.send(_work(compute, cell, place, reference["stamp"]))
     pipe.close()
 
 
-def _work(compute: Compute, cell: Cell, place: Path) -> str:
+def _work(compute: Compute, cell: Cell, place: Path, before: str) -> str:
     """Compute a cell and keep its result; why that failed, if it did. A claim without one cell is reported,
-    and the others go on: whatever a cell raises is caught here, and told."""
+    and the others go on: whatever a cell raises is caught here, and told.
+
+    Its folder names the code by its digest; what was computed while that code changed is not kept there.
+    """
     begun = time.process_time()
     try:
         place.mkdir(parents=True, exist_ok=True)
         with explained():
             result = compute(cell.arguments, place)
+        if stamp(cell.places) != before:
+            return "its code was changed while it was computed"
         kept = {
-            "name": cell.name, "arguments": cell.arguments, "result": result,
+            "name": cell.name, "arguments": cell.arguments, "result": result, "sha256": _sum(result),
             "seconds": time.process_time() - begun,
         }  # fmt: skip
         write_together({place / _KEPT: json.dumps(kept, indent=1, allow_nan=False).encode()})
@@ -228,13 +242,20 @@ def _read(place: Path, cell: Cell) -> JSONObject | None:
         kept = json.loads((place / _KEPT).read_bytes())
     except (OSError, ValueError):
         return None
-    whole = isinstance(kept, dict) and {"arguments", "result", "seconds"} <= set(kept)
-    return kept if whole and kept["arguments"] == json.loads(json.dumps(cell.arguments)) else None
+    if not isinstance(kept, dict) or not isinstance(kept.get("seconds"), float):
+        return None
+    same = kept.get("arguments") == json.loads(json.dumps(cell.arguments))
+    return kept if same and kept.get("sha256") == _sum(kept.get("result")) else None
+
+
+def _sum(result: Any) -> str:
+    """SHA-256, in hex, of a result: one that was damaged or edited is computed again."""
+    return hashlib.sha256(json.dumps(result, sort_keys=True).encode()).hexdigest()
 
 
 @lru_cache(maxsize=32)
 def data_digest(name: str) -> str:
-    """SHA-256, in hex, of the samples of a data set."""
+    """SHA-256, in hex, of all there is in a data set: samples, who owns them, names."""
     import numpy as np
 
     from bonafed.learning import datasets
@@ -242,10 +263,14 @@ def data_digest(name: str) -> str:
     with explained():
         data = datasets.load(name)
     total = hashlib.sha256()
-    for part in (data.features, data.labels, data.test_features, data.test_labels):
-        array = np.ascontiguousarray(part)
-        total.update(f"{array.dtype} {array.shape}\n".encode())
-        total.update(array.data)
+    for item in fields(data):
+        part = "" if item.name == "name" else getattr(data, item.name)
+        if isinstance(part, np.ndarray):
+            array = np.ascontiguousarray(part)
+            total.update(f"{item.name} {array.dtype} {array.shape}\n".encode())
+            total.update(array.data)
+        else:
+            total.update(f"{item.name} {part!r}\n".encode())
     return total.hexdigest()
 
 

@@ -14,7 +14,7 @@ A check compares an estimate with a bound, allowing for `_ERRORS` standard error
     within t of b holds if |value - b| + z se <= t, contradicted if |value - b| - z se > t, else undecided
 
 Where the paper prints the number itself, the claim is decided one way or the other: the allowance counts in
-its favour, so it is contradicted only by what chance does not explain.
+its favour, up to the tolerance itself, so it is contradicted only by what chance does not explain.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class Estimate(NamedTuple):
     """A mean over seeds."""
 
     value: float
-    error: float = 0.0  # its standard error; 0: computed, not drawn
-    seeds: int = 1
+    error: float = 0.0  # its standard error; 0: computed, or of one seed
+    seeds: int = 0  # 0: computed, not drawn
 
     @classmethod
     def over(cls, values: Sequence[float]) -> Estimate:
@@ -62,6 +62,8 @@ class Estimate(NamedTuple):
         """
         if not values:
             raise InvalidValue("values", "must be at least one", "none")
+        if not all(map(math.isfinite, values)):
+            return cls(math.nan, 0.0, len(values))
         spread = stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
         return cls(fmean(values), spread, len(values))
 
@@ -94,10 +96,11 @@ class Check:
     def outcome(self) -> Outcome:
         """Whether the rule holds, for all that chance may have done."""
         slack = _ERRORS * self.ours.error
-        if not math.isfinite(self.ours.value):
+        if not (math.isfinite(self.ours.value) and math.isfinite(self.ours.error)):
             return "contradicted"
-        if self.printed is not None:  # printed numbers are decided: chance counts in their favour
-            return "holds" if self._margin >= -slack else "contradicted"
+        if self.printed is not None:  # printed numbers are decided: chance counts in their favour, but
+            # no more than the tolerance itself: an estimate too vague to compare confirms nothing
+            return "holds" if self._margin >= -min(slack, self.tolerance) else "contradicted"
         if self._margin >= slack:
             return "holds"
         return "contradicted" if self._margin < -slack else "undecided"
@@ -228,14 +231,14 @@ class Judgement:
     @property
     def text(self) -> str:
         """The verdict with what belongs to it."""
-        if self.verdict == "holds with a correction":
-            return f"{self.verdict} ({self.erratum})"
-        if self.verdict != "undecided":
-            return self.verdict
-        needed = self.seeds_needed
-        return "undecided, " + (
-            f"{needed} seeds would decide" if needed else "and no number of seeds would"
-        )
+        if self.verdict == "undecided":
+            needed = self.seeds_needed
+            return "undecided, " + (
+                f"{needed} seeds would decide" if needed else "and no number of seeds would"
+            )
+        erratum = f" (erratum {self.erratum})" if self.verdict == "holds with a correction" else ""
+        alone = any(check.ours.seeds == 1 for check in self.checks)
+        return self.verdict + erratum + (", by one seed: chance was not weighed" if alone else "")
 
 
 def judged(claim: Claim, rows: Sequence[Row]) -> Judgement:

@@ -11,13 +11,14 @@ import difflib
 import importlib
 import pkgutil
 import tomllib
+import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
 
-from bonafed.errors import InvalidValue, UnreadableFile
+from bonafed.errors import BonafedError, InvalidValue, UnreadableFile
 from bonafed.studies.cells import own_module
 from bonafed.studies.claim import Claim
 
@@ -78,10 +79,26 @@ def own_claim(path: Path) -> Claim:
     """The claim of a file of one's own."""
     if not path.is_file():
         raise UnreadableFile(path, "is not there")
-    claim = getattr(own_module(path), "CLAIM", None)
+    try:
+        module = own_module(path)
+    except BonafedError:
+        raise
+    except Exception as error:  # whatever the user's file does: told with its line
+        raise UnreadableFile(path, f"cannot be read, {_told(error, path)}") from error
+    claim = getattr(module, "CLAIM", None)
     if not isinstance(claim, Claim):
         raise UnreadableFile(path, "must have a CLAIM, a bonafed.studies.claim.Claim")
     return claim
+
+
+def _told(error: Exception, path: Path) -> str:
+    """An error of a file of one's own, with the line of that file it comes from."""
+    if isinstance(error, SyntaxError):
+        return f"line {error.lineno}: {error.msg}"
+    full = str(path.resolve())
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == full]
+    where = f"line {lines[-1]}: " if lines else ""
+    return f"{where}{type(error).__name__}: {error}"
 
 
 def listed() -> Sequence[Listed]:

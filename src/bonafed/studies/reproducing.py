@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -12,9 +12,10 @@ from typing import Any
 
 from bonafed import __version__
 from bonafed.checks import finite_or_none
+from bonafed.errors import BonafedError
 from bonafed.shown import Column, Document, JSONObject, Shown, Table
 from bonafed.spelling import csv_bytes
-from bonafed.studies.cells import Cell, Progress, compute_all
+from bonafed.studies.cells import Cell, Progress, compute_all, data_digest
 from bonafed.studies.claim import Check, Claim, Judgement, Row, judged
 
 _LONG = 24  # rows that are printed; all of them are in the CSV and the report
@@ -52,9 +53,18 @@ class Reproduction(Shown):
             blocks.append(table_of("What was measured", self.rows))
         blocks += [self.note] if self.note else []
         blocks += [claim.open_data] if claim.open_data else []
-        blocks.append(f"verdict: {self.verdict}")
+        refuted = self.judgement.verdict == "contradicted"
+        if self.control:
+            must = "as it must be" if refuted else "but it must be contradicted: the rule decides nothing"
+            blocks.append(f"verdict of the control: {self.verdict}, {must}")
+        else:
+            blocks.append(f"verdict: {self.verdict}")
         return Document(
-            tuple(blocks), self.to_json(), lambda: claim.draw(self.rows), {"csv": as_csv(self.rows)}
+            tuple(blocks),
+            self.to_json(),
+            lambda: claim.draw(self.rows),
+            {"csv": as_csv(self.rows)},
+            holds=refuted or not self.control,
         )
 
     @property
@@ -79,7 +89,7 @@ class Reproduction(Shown):
                 for row in self.rows
             ],
             "checks": [] if judgement is None else [check.to_json() for check in judgement.checks],
-            "verdict": None if judgement is None else judgement.verdict,
+            "verdict": None if judgement is None else judgement.verdict, "control": self.control,
             "erratum": self.claim.erratum or None,
             "seeds_needed": None if judgement is None else judgement.seeds_needed,
             "seconds": self.seconds, "failures": dict(self.failures),
@@ -106,13 +116,17 @@ def reproduce(
         for claim, other in zip(claims, each_changes, strict=True)
     ]
     cells = [claim.cells(settings) for claim, settings in asked]
+    lacking = [_without_data(each.values()) for each in cells]
     everything: dict[Any, Cell] = {
-        (number, where): cell for number, each in enumerate(cells) for where, cell in each.items()
+        (number, where): cell
+        for number, (each, why) in enumerate(zip(cells, lacking, strict=True))
+        for where, cell in each.items()
+        if not why
     }
     computed = compute_all(everything, folder, cores, on_progress)
     done = []
     for number, ((claim, settings), each) in enumerate(zip(asked, cells, strict=True)):
-        failed = {
+        failed = lacking[number] or {
             cell.name: computed.failures[number, where]
             for where, cell in each.items()
             if (number, where) in computed.failures
@@ -124,6 +138,17 @@ def reproduce(
         seconds = sum(computed.took[number, where] for where in each)
         done.append(Reproduction(claim, preset, settings, rows, judged(claim, rows), seconds, {}, control))
     return done
+
+
+def _without_data(cells: Iterable[Cell]) -> dict[str, str]:
+    """The data sets that cells read and that cannot be had, with the reason; other claims go on."""
+    missing: dict[str, str] = {}
+    for name in dict.fromkeys(name for cell in cells for name in cell.data):
+        try:
+            data_digest(name)
+        except BonafedError as error:
+            missing[name] = str(error)
+    return missing
 
 
 def circumstances(command: str) -> JSONObject:
@@ -172,7 +197,7 @@ def check_table(found: Sequence[Check]) -> Table:
     rows = tuple(
         (
             check.what + (" (as corrected)" if check.corrected else ""), check.ours.value,
-            check.ours.error or None, check.ours.seeds, check.printed, check.rule, check.outcome,
+            check.ours.error or None, check.ours.seeds or None, check.printed, check.rule, check.outcome,
         )
         for check in found
     )  # fmt: skip

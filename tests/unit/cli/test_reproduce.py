@@ -45,7 +45,7 @@ def rows(many, results):
 
 def judge(table):
     values = [number(row, "y") for row in table]
-    rise = min(b - a for a, b in zip(values, values[1:], strict=False))
+    rise = min((b - a for a, b in zip(values, values[1:], strict=False)), default=0.0)
     return [at_least("smallest rise", Estimate(rise), 0.0)]
 
 
@@ -92,7 +92,11 @@ def test_a_claim_of_ones_own_is_a_file(bonafed, own, tmp_path):
     with (tmp_path / "a.csv").open() as file:
         assert [float(row["y"]) for row in csv.DictReader(file)] == [0, 1, 4, 9]
     code, out, _ = bonafed(*words, "--control")
-    assert (code, "verdict: contradicted" in out) == (0, True)
+    assert (code, "verdict of the control: contradicted, as it must be" in out) == (0, True)
+    code, out, _ = bonafed(
+        *words, "--control", "--set", "points=1"
+    )  # nothing to compare: it decides nothing
+    assert (code, "but it must be contradicted" in out) == (1, True)
     code, out, _ = bonafed(*words, "--set", "points=2", "--json")
     said = json.loads(out)
     assert (said["verdict"], said["settings"]["points"]) == ("holds", 2)
@@ -126,6 +130,14 @@ def test_cells_that_fail_are_told_and_the_rest_is_kept(bonafed, own, tmp_path, c
         (["faithful-fig2", "--set", "points=two"], "points must be a number, got 'two'"),
         (["faithful-fig2", "--all"], "--all must not be given with names, got faithful-fig2"),
         (["--paper", "nobody"], "--paper must be one of sampling, faithful, jsam, rewards, got 'nobody'"),
+        (["broken.py"], "broken.py: cannot be read, line 2: NameError: name 'nothing' is not defined"),
+        (["wrong.py"], "wrong.py: cannot be read, line 1: "),
+        (["faithful-fig2", "--seeds", "0"], "--seeds must be a whole number of at least 1, got 0"),
+        (["faithful-fig2", "--cores", "-1"], "--cores must be a whole number of at least 0, got -1"),
+        (
+            ["faithful-fig2", "--report", "page"],
+            "--report must not hold an index.html that bonafed did not",
+        ),
         (
             ["--paper", "faithful", "--plot", "a.png"],
             "--plot must be of one claim; --report has all of them",
@@ -134,9 +146,25 @@ def test_cells_that_fail_are_told_and_the_rest_is_kept(bonafed, own, tmp_path, c
 )
 def test_what_cannot_be_is_refused(bonafed, tmp_path, words, error):
     (tmp_path / "empty.py").write_text("")
+    (tmp_path / "broken.py").write_text("import json\nnothing\n")
+    (tmp_path / "wrong.py").write_text("def\n")
+    (tmp_path / "page").mkdir()
+    (tmp_path / "page" / "index.html").write_text("mine")
     code, _, err = bonafed("reproduce", *words)
     assert code == 2
     assert err.startswith(f"error: {error}"), err
+
+
+def test_data_that_cannot_be_had_stop_no_other_claim(bonafed, own, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("BONAFED_DATA", str(tmp_path))
+    name = "missing.py"
+    text = (tmp_path / own).read_text().replace("own-squares", "own-missing")
+    (tmp_path / name).write_text(text.replace('"sign": many.sign})', '"sign": many.sign}, data=("sst",))'))
+    code, out, _ = bonafed("reproduce", own, name, "--preset", "smoke", "--cores", "1")
+    assert code == 1
+    assert "2 claims: 1 holds, 1 not computed" in out
+    assert "sst not found" in out
 
 
 def test_the_list_needs_no_training():

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import sys
 import textwrap
 from pathlib import Path
 
@@ -81,10 +82,40 @@ def test_what_cannot_be_read_is_computed_again(tmp_path, square):
     cells = {3: square(3)}
     compute_all(cells, tmp_path / "kept", 1)
     (kept,) = (tmp_path / "kept").rglob("result.json")
-    for damage in (b"", b"{", b"[]", b'{"arguments": {}, "result": {"square": 8}, "seconds": 0}'):
+    whole = kept.read_bytes()
+    edited = whole.replace(b'"square": 9', b'"square": 8')
+    assert edited != whole
+    nothing = json.dumps({**json.loads(whole), "result": None}).encode()
+    for damage in (b"", b"{", b"[]", edited, nothing):
         kept.write_bytes(damage)
         assert compute_all(cells, tmp_path / "kept", 1).results[3]["square"] == 9
-    assert calls(tmp_path, 3) == 5
+    assert calls(tmp_path, 3) == 6
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_what_was_computed_while_its_code_changed_is_not_kept(tmp_path, square, cores):
+    """A claim of one's own that is saved in the middle of a run."""
+    path = tmp_path / "squares.py"
+    path.write_text(
+        SQUARES.replace(
+            "    return {", "    Path(__file__).write_text(Path(__file__).read_text() + '#')\n    return {"
+        )
+    )
+    sys.modules.pop(own_module(path).__name__)
+    module = own_module(path)
+    cell = Cell("square", module.square, {"x": 2, "log": str(tmp_path / "log")})
+    other = Cell("square", module.square, {"x": 3, "log": str(tmp_path / "log")})
+    done = compute_all({2: cell, 3: other}, tmp_path / "kept", cores)
+    assert "its code was changed while it was computed" in done.failures.values()
+
+
+def test_files_beside_the_user_are_not_imported(tmp_path, square, monkeypatch):
+    """A process that computes must not run what happens to lie in the folder it was started in."""
+    assert (
+        os.environ.get("PYTHONSAFEPATH")
+        or not compute_all({1: square(1), 2: square(2)}, tmp_path / "k", 2).failures
+    )
+    assert os.environ["PYTHONSAFEPATH"] == "1"
 
 
 def test_a_run_is_a_cell(tmp_path):
@@ -125,6 +156,11 @@ def test_data_count_by_their_samples(tmp_path):
         np.savez(path, features=features, labels=y, test_features=features, test_labels=y)
         digests.add(data_digest(str(path)))
     assert len(digests) == 2
+    owned = tmp_path / "owned.npz"
+    np.savez(
+        owned, features=x, labels=y, test_features=x, test_labels=y, groups=np.array([0, 0, 0, 1, 1, 1])
+    )
+    assert data_digest(str(owned)) not in digests
 
 
 # The digest of code
@@ -169,4 +205,4 @@ def test_neither_drawing_nor_reading_counts():
 def test_what_is_kept_is_plain(tmp_path, square):
     compute_all({3: square(3)}, tmp_path / "kept", 1)
     (kept,) = (tmp_path / "kept").rglob("result.json")
-    assert set(json.loads(kept.read_bytes())) == {"name", "arguments", "result", "seconds"}
+    assert set(json.loads(kept.read_bytes())) == {"name", "arguments", "result", "sha256", "seconds"}

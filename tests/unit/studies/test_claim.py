@@ -100,6 +100,24 @@ def test_what_checks_come_to(checks, verdict):
     assert ("F-D9" in Judgement(checks, "F-D9").text) == (verdict == "holds with a correction")
 
 
+def test_one_seed_is_told():
+    one = at_least("x", Estimate.over([1.0]), 0.0)
+    assert Judgement((one,)).text == "holds, by one seed: chance was not weighed"
+    assert Judgement((YES,)).text == "holds"
+
+
+def test_what_is_no_number_confirms_nothing():
+    assert math.isnan(Estimate.over([1.0, math.nan]).value)
+    for ours in (Estimate.over([1.0, math.inf]), Estimate(1.0, math.inf, 3), Estimate(1.0, math.nan, 3)):
+        assert Judgement((at_least("x", ours, 0.0),)).text == "contradicted"
+        assert printed("x", ours, 1.0, 0.1).outcome == "contradicted"
+
+
+def test_an_estimate_too_vague_to_compare_confirms_no_printed_number():
+    assert printed("x", Estimate(0.19, 0.05, 3), 0.1, 0.05).outcome == "holds"
+    assert printed("x", Estimate(0.71, 0.44, 3), 0.15, 0.05).outcome == "contradicted"
+
+
 def test_nothing_checked_is_no_verdict():
     with pytest.raises(InvalidValue, match="checks must be at least one"):
         Judgement(())

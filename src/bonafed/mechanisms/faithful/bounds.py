@@ -152,6 +152,8 @@ def efficiency_bound(population: Population, smoothness: float, steps: int, gap:
     """Phi of (30): (8) with twice the constant, plus what T_1 gradient steps leave of the start's gap."""
     l_g, t = checks.positive("smoothness", smoothness), checks.whole("steps", steps, at_least=0)
     mu = population.strong_convexity
+    if mu > l_g:
+        raise InvalidValue("smoothness", f"must be at least the strong convexity, {mu:g}", l_g)
     remainder = 2 * l_g / mu * (1 - mu / l_g) ** t * checks.non_negative("gap", gap)
     return 2 * collective_risk(population) + remainder
 

@@ -287,7 +287,8 @@ def _over(columns: Mapping[str, Floats]) -> Row:
     row: Row = {}
     for name, each in columns.items():
         defined = each[~np.isnan(each.astype(np.float64))].astype(np.float64)
-        mean = Estimate.over(defined.tolist()) if defined.size else None
+        alone = defined.size == 1 < each.size  # its error is not known
+        mean = Estimate.over(defined.tolist()) if defined.size and not alone else None
         row[name] = None if mean is None else mean.value
         row[f"{name}_se"] = None if mean is None else mean.error
     return row
