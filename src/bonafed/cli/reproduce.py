@@ -130,7 +130,13 @@ def _chosen(names: Sequence[str], everything: bool, paper: str | None) -> list[C
     if paper is not None and paper not in register.PAPERS:
         raise InvalidValue("--paper", "must be one of " + ", ".join(register.PAPERS), repr(paper))
     if names:
-        return [register.find(name) for name in dict.fromkeys(names)]
+        found = [register.find(name) for name in dict.fromkeys(names)]
+        twice = [
+            claim.identifier for claim in found if sum(c.identifier == claim.identifier for c in found) > 1
+        ]
+        if twice:
+            raise InvalidValue("claims", "must have different identifiers", repr(twice[0]))
+        return found
     return [claim for claim in register.claims().values() if paper in (None, claim.paper)]
 
 
