@@ -167,7 +167,18 @@ def _summary(done: Sequence[Reproduction]) -> Part:
     if len(sizes) > 1:
         several = ", ".join(f"{counted(n, 'claim')} at preset {preset}" for preset, n in sizes.items())
         blocks.append(f"Computed: {several}. Of a claim at several sizes, the largest counts.")
-    return Part("Summary of verdicts", "summary", (*blocks, _lines(done)), ())
+    there = {run.claim.identifier for run in done}
+    missing = [
+        claim.identifier
+        for claim in register.claims().values()
+        if claim.paper in counts and claim.identifier not in there
+    ]
+    rest = (
+        (f"Claims of these papers that were not run for this report: {', '.join(missing)}.",)
+        if missing
+        else ()
+    )
+    return Part("Summary of verdicts", "summary", (*blocks, _lines(done), *rest), ())
 
 
 def _lines(done: Sequence[Reproduction]) -> Grid:

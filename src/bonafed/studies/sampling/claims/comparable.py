@@ -100,6 +100,7 @@ def draw(table: Sequence[Row]) -> Figure:
 
 CLAIM = Claim(
     identifier="sampling-comparable",
+    erratum="S-E13",
     paper="sampling",
     place="section 6, on figures 2 and 3",
     says="The training loss under the prior-based mechanism is comparable to that under complete "
