@@ -68,8 +68,15 @@ def compact_svg(figure: Figure, *, transparent: bool = True) -> str:
     _unwrap(root)
     used = {value[1:] for node in root.iter() for value in node.attrib.values() if value.startswith("#")}
     used |= {name for node in root.iter() for name in re.findall(r"url\(#(.*?)\)", str(node.attrib))}
+    own = {
+        node.attrib["id"]: _entries(node.attrib.get("style", ""))
+        for node in root.iter()
+        if "id" in node.attrib
+    }
     for node in root.iter():
         _shorten(node, used)
+        if node.tag == f"{{{_SVG}}}use" and "style" in node.attrib:
+            _drop_overruled(node, own.get(node.attrib.get(f"{{{_XLINK}}}href", "#")[1:], {}))
     style = root.find(f".//{{{_SVG}}}style")
     if style is not None:
         style.text = f"{style.text}{_FONT}"
@@ -111,15 +118,26 @@ def _shorten(node: ElementTree.Element, used: set[str]) -> None:
             node.attrib[name] = _plain_font(value)
 
 
+def _drop_overruled(node: ElementTree.Element, own: dict[str, str]) -> None:
+    """What is used keeps its own style: only what that leaves open, such as a fill, is inherited."""
+    kept = {name: value for name, value in _entries(node.attrib.pop("style")).items() if name not in own}
+    if kept:
+        node.attrib["style"] = ";".join(f"{name}:{value}" for name, value in kept.items())
+
+
+def _entries(style: str) -> dict[str, str]:
+    pairs = (entry.split(":", 1) for entry in style.split(";") if ":" in entry)
+    return {name.strip(): value.strip() for name, value in pairs}
+
+
 def _plain_font(style: str) -> str:
     """Without the list of fonts: one for the whole figure is enough.
 
     >>> _plain_font("font-size: 10px; font-family: 'DejaVu Sans', sans-serif; text-anchor: middle")
     'font-size:10px;text-anchor:middle'
     """
-    entries = (entry.split(":", 1) for entry in style.split(";") if ":" in entry)
-    kept = [(name.strip(), value.strip()) for name, value in entries if name.strip() != "font-family"]
-    return ";".join(f"{name}:{value}" for name, value in kept)
+    kept = {name: value for name, value in _entries(style).items() if name != "font-family"}
+    return ";".join(f"{name}:{value}" for name, value in kept.items())
 
 
 def _rounded(digits: re.Match[str]) -> str:
