@@ -22,6 +22,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
+from multiprocessing import forkserver
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -153,7 +154,7 @@ def _side_by_side(cells: Sequence[tuple[Path, Cell]], cores: int, clock: _Clock)
     """A process for each, `cores` at a time; a server that has imported the libraries forks them."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__, "bonafed.studies.warm"])
-    os.environ.setdefault("PYTHONSAFEPATH", "1")  # or it would import files of the folder it is started in
+    _start_server()
     waiting = list(reversed(cells))
     running: dict[Any, tuple[Path, Cell, ForkServerProcess, Connection]] = {}
     begun: list[ForkServerProcess] = []
@@ -178,6 +179,18 @@ def _side_by_side(cells: Sequence[tuple[Path, Cell]], cores: int, clock: _Clock)
             if process.pid is not None and process.is_alive():
                 process.terminate()
                 process.join()
+
+
+def _start_server() -> None:
+    """Without the folder it is started in on its path: files there are nobody's modules."""
+    before = os.environ.get("PYTHONSAFEPATH")
+    os.environ["PYTHONSAFEPATH"] = "1"
+    try:
+        forkserver.ensure_running()
+    finally:
+        del os.environ["PYTHONSAFEPATH"]
+        if before is not None:
+            os.environ["PYTHONSAFEPATH"] = before
 
 
 def _last_words(process: ForkServerProcess, pipe: Connection) -> str:

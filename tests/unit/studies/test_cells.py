@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import subprocess
 import sys
 import textwrap
 from pathlib import Path
@@ -109,13 +110,29 @@ def test_what_was_computed_while_its_code_changed_is_not_kept(tmp_path, square, 
     assert "its code was changed while it was computed" in done.failures.values()
 
 
-def test_files_beside_the_user_are_not_imported(tmp_path, square, monkeypatch):
+def test_what_cells_need_does_not_leak(tmp_path, square):
+    """Processes that the user starts later find their modules as before."""
+    before = dict(os.environ)
+    assert not compute_all({1: square(1), 2: square(2)}, tmp_path / "kept", 2).failures
+    assert dict(os.environ) == before
+
+
+def test_files_beside_the_user_are_not_imported(tmp_path):
     """A process that computes must not run what happens to lie in the folder it was started in."""
-    assert (
-        os.environ.get("PYTHONSAFEPATH")
-        or not compute_all({1: square(1), 2: square(2)}, tmp_path / "k", 2).failures
+    (tmp_path / "squares.py").write_text(SQUARES)
+    (tmp_path / "grp.py").write_text("from pathlib import Path\nPath('ran').write_text('')\n")
+    program = (
+        "import sys; sys.path = [place for place in sys.path if place]\n"
+        "from pathlib import Path; from bonafed.studies.cells import Cell, compute_all, own_module\n"
+        "square = own_module(Path('squares.py')).square\n"
+        "cells = {x: Cell('square', square, {'x': x, 'log': f'log-{x}'}) for x in (2, 3)}\n"
+        "print(compute_all(cells, Path('kept'), 2).failures)\n"
     )
-    assert os.environ["PYTHONSAFEPATH"] == "1"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "{}\n"
+    assert not (tmp_path / "ran").exists()
 
 
 def test_a_run_is_a_cell(tmp_path):
