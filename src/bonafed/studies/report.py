@@ -262,6 +262,7 @@ def _run_blocks(run: Reproduction, figure: Any, folder: Path) -> tuple[Block, ..
     blocks.append(check_table(run.judgement.checks))
     alt = f"Figure of the claim that {claim.says[:1].lower()}{claim.says[1:]} Its numbers are in the table."
     blocks.append(figures.picture(figure, alt, f"{claim.identifier}, preset {run.preset}."))
+    blocks += [f"Left out, for want of data: {why}" for why in run.left_out.values()]
     if run.rows:
         blocks.append(_whole_table(run))
     return (*blocks, _settings(run))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import platform
 import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bonafed import __version__
 from bonafed.checks import finite_or_none
@@ -34,6 +34,7 @@ class Reproduction(Shown):
     seconds: float = 0.0  # of processor time that its cells took
     failures: Mapping[str, str] = field(default_factory=dict)  # by the name of a cell: why it failed
     control: bool = False  # run under the settings that must contradict the claim
+    left_out: Mapping[str, str] = field(default_factory=dict)  # of several data sets, those not to be had
 
     @property
     def verdict(self) -> str:
@@ -52,6 +53,7 @@ class Reproduction(Shown):
         if self.rows:
             blocks.append(table_of("What was measured", self.rows))
         blocks += [self.note] if self.note else []
+        blocks += [f"left out, for want of data: {why}" for why in self.left_out.values()]
         blocks += [claim.open_data] if claim.open_data else []
         refuted = self.judgement.verdict == "contradicted"
         if self.control:
@@ -92,7 +94,7 @@ class Reproduction(Shown):
             "verdict": None if judgement is None else judgement.verdict, "control": self.control,
             "erratum": self.claim.erratum or None,
             "seeds_needed": None if judgement is None else judgement.seeds_needed,
-            "seconds": self.seconds, "failures": dict(self.failures),
+            "seconds": self.seconds, "failures": dict(self.failures), "left_out": dict(self.left_out),
         }  # fmt: skip
 
 
@@ -108,36 +110,58 @@ def reproduce(
 ) -> list[Reproduction]:
     """Put claims to the test; the cells of all of them are computed together, equal ones once.
 
-    `changes` are settings of each claim that are not as the preset has them.
+    `changes` are settings of each claim that are not as the preset has them. A claim over several data
+    sets is judged by those that can be had, and says which were left out.
     """
     each_changes = changes or [{}] * len(claims)
     asked = [
-        (claim, claim.settings(preset, {**other, **(claim.control if control else {})}))
+        _asked(claim, claim.settings(preset, {**other, **(claim.control if control else {})}))
         for claim, other in zip(claims, each_changes, strict=True)
     ]
-    cells = [claim.cells(settings) for claim, settings in asked]
-    lacking = [_without_data(each.values()) for each in cells]
     everything: dict[Any, Cell] = {
         (number, where): cell
-        for number, (each, why) in enumerate(zip(cells, lacking, strict=True))
-        for where, cell in each.items()
-        if not why
+        for number, one in enumerate(asked)
+        for where, cell in one.cells.items()
+        if not one.lacking
     }
     computed = compute_all(everything, folder, cores, on_progress)
     done = []
-    for number, ((claim, settings), each) in enumerate(zip(asked, cells, strict=True)):
-        failed = lacking[number] or {
+    for number, (claim, one) in enumerate(zip(claims, asked, strict=True)):
+        failed = one.lacking or {
             cell.name: computed.failures[number, where]
-            for where, cell in each.items()
+            for where, cell in one.cells.items()
             if (number, where) in computed.failures
         }
         if failed:
-            done.append(Reproduction(claim, preset, settings, [], None, 0.0, failed, control))
+            done.append(Reproduction(claim, preset, one.settings, [], None, 0.0, failed, control))
             continue
-        rows = claim.rows(settings, {where: computed.results[number, where] for where in each})
-        seconds = sum(computed.took[number, where] for where in each)
-        done.append(Reproduction(claim, preset, settings, rows, judged(claim, rows), seconds, {}, control))
+        rows = claim.rows(one.settings, {where: computed.results[number, where] for where in one.cells})
+        seconds = sum(computed.took[number, where] for where in one.cells)
+        verdict = judged(claim, rows)
+        done.append(
+            Reproduction(claim, preset, one.settings, rows, verdict, seconds, {}, control, one.left_out)
+        )
     return done
+
+
+class _Asked(NamedTuple):
+    """What there is to compute for a claim."""
+
+    settings: Any
+    cells: Mapping[Any, Cell]
+    lacking: Mapping[str, str]  # data sets without which it cannot be judged, with the reason
+    left_out: Mapping[str, str]  # data sets without which it can
+
+
+def _asked(claim: Claim, settings: Any) -> _Asked:
+    cells = claim.cells(settings)
+    lacking = _without_data(cells.values())
+    several = getattr(settings, "data", None)
+    kept = tuple(name for name in several if name not in lacking) if isinstance(several, tuple) else ()
+    if not lacking or not kept:
+        return _Asked(settings, cells, lacking, {})
+    fewer = replace(settings, data=kept)
+    return _Asked(fewer, claim.cells(fewer), {}, lacking)
 
 
 def _without_data(cells: Iterable[Cell]) -> dict[str, str]:

@@ -92,6 +92,8 @@ PAPER = Accuracy(
     model="mnist-cnn", rounds=1000, clip=6.0, money=(0.5, 1.0, 2.0, 4.0, 6.0, 8.0, 10.0), learning_rate=0.1
 )
 QUICK = Accuracy()
+CIFAR = replace(QUICK, data="cifar10", learning_rate=1.0, money=(3.0, 10.0))
+CIFAR_PAPER = replace(PAPER, data="cifar10", model="cifar-cnn")
 SMOKE = Accuracy(
     data="digits", clients=10, clients_per_round=5, rounds=15, learning_rate=2.0, money=(1.0, 10.0),
     seeds=1, similarity=(100.0, 0.0),
@@ -202,7 +204,7 @@ def _row(places: Sequence[Place], results: Mapping[Place, JSONObject]) -> Row:
         "selected": fmean(fact["clients_selected"] for fact in facts),
         "largest_epsilon": max(max(fact["epsilon_sold"]) for fact in facts),
         **over_seeds("accuracy", mine.tolist()),
-        "accuracy_sd": float(mine.std(ddof=1)) if len(places) > 1 else 0.0,
+        **over_seeds("deviation", np.abs(mine - mine.mean()).tolist()),  # from the mean of the seeds
     }
     others = {
         "usbm": [["USBM"]],

@@ -231,13 +231,14 @@ def printed_wins(metric: str) -> tuple[int, int]:
     return sum(mine >= most for mine, most in zip(own, best, strict=True)), len(settings)
 
 
-def printed_mean(metric: str) -> float:
-    """The mean of IAFL's printed numbers over the settings of tables 1 to 6.
+def printed_mean(metric: str, data: str = "") -> float:
+    """The mean of IAFL's printed numbers over the settings of tables 1 to 6, of one data set if it is named.
 
-    >>> round(printed_mean("ipr_accuracy"), 3)
-    0.918
+    >>> round(printed_mean("ipr_accuracy"), 3), printed_mean("ipr_accuracy", "sst")
+    (0.918, 0.92)
     """
-    paper, settings = printed_scores(), _settings()
+    paper = printed_scores()
+    settings = [setting for setting in _settings() if data in ("", setting[0])]
     return sum(paper[*setting, "iafl"][metric] for setting in settings) / len(settings)
 
 

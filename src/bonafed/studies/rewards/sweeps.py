@@ -27,7 +27,7 @@ PAPER: JSONObject = {
     "data": ("cifar100",), "partitions": ("quantity",), "model": "resnet18", "rounds": 100,
     "learning_rate": 0.005, "decay": 0.988, "seeds": 10,
 }  # fmt: skip
-SHORTER: JSONObject = {**QUICK, "data": ("fashion-mnist",), "partitions": ("quantity",)}
+SHORTER: JSONObject = {**QUICK, "data": ("cifar10",), "partitions": ("quantity",)}
 SMALLER: JSONObject = SMOKE
 Variants = Mapping[Any, Mapping[str, Any]]  # tables [rewards] by what is varied
 

@@ -25,7 +25,7 @@ from bonafed.studies.claim import (
     printed,
     where,
 )
-from bonafed.studies.jsam.columns import together
+from bonafed.studies.jsam.columns import difference, together
 from bonafed.studies.jsam.plans import Population, bends, selected_by_money
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def judge(table: Sequence[Row]) -> list[Check]:
     found = []
     for name in ("JSAM", "JSAM-CI"):
         mine = where(table, mechanism=name)
-        rise = Estimate(number(mine[-1], "selected") - number(mine[0], "selected"))
+        rise = difference(estimate(mine[-1], "selected"), estimate(mine[0], "selected"))
         coming = [
             row
             for row in mine

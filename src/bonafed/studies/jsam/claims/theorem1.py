@@ -12,11 +12,11 @@ from bonafed.studies.cells import Cell
 from bonafed.studies.claim import (
     Check,
     Claim,
-    Estimate,
     Results,
     Row,
     Settings,
     at_most,
+    estimate,
     number,
     over_seeds,
 )
@@ -88,7 +88,7 @@ def rows(settings: Descent, results: Results) -> list[Row]:
     for name in ("total", "printed"):
         value = settings.factor * getattr(bound, name)
         line |= over_seeds(name, [value]) | over_seeds(f"over_{name}", [norm / value])
-    return [*made, line]
+    return [*made, {**line, "seeds": 0}]  # nothing in it is drawn
 
 
 def judge(table: Sequence[Row]) -> list[Check]:
@@ -96,7 +96,7 @@ def judge(table: Sequence[Row]) -> list[Check]:
     found = []
     for name, words, corrected in (("printed", "(13) as printed", False), ("total", "corrected", True)):
         worst = max(table, key=lambda row: number(row, f"over_{name}"))
-        ours = Estimate(number(worst, f"over_{name}"), 0.0, int(number(worst, "seeds")))
+        ours = estimate(worst, f"over_{name}")
         what = f"gradient norm over its bound, {words}, largest ({worst['problem']})"
         found.append(at_most(what, ours, 1.0, corrected=corrected))
     return found

@@ -10,11 +10,11 @@ import numpy as np
 from bonafed.studies.claim import (
     Check,
     Claim,
-    Estimate,
     Results,
     Row,
     at_least,
     at_most,
+    estimate,
     number,
     over_seeds,
     where,
@@ -46,18 +46,14 @@ def judge(table: Sequence[Row]) -> list[Check]:
     usbm = sorted(where(table, mechanism="USBM"), key=lambda row: number(row, "eta"))
     first, last = usbm[0], usbm[-1]
     baselines = [row for row in table if row["mechanism"] in ("USBM", "FSBM-50", "FSBM-75", "BBM")]
-    least = min(number(row, "excess") for row in baselines)
-    known = max(number(row, "excess") for row in where(table, mechanism="JSAM-CI"))
-    at_first = Estimate(number(first, "excess"), number(first, "excess_se"), int(number(first, "seeds")))
+    least = min(baselines, key=lambda row: number(row, "excess"))
+    known = max(where(table, mechanism="JSAM-CI"), key=lambda row: number(row, "excess"))
+    over = "objective over JSAM's, less 1"
     return [
-        at_least("smallest weight: USBM's objective over JSAM's, less 1", at_first, _LOSES),
-        at_most(
-            "largest weight: USBM's objective over JSAM's, less 1",
-            Estimate(number(last, "excess")),
-            _ROUNDING,
-        ),
-        at_least("any baseline's objective over JSAM's, less 1, least", Estimate(least), -_ROUNDING),
-        at_most("JSAM-CI's objective over JSAM's, less 1, largest", Estimate(known), 0.0),
+        at_least(f"smallest weight: USBM's {over}", estimate(first, "excess"), _LOSES),
+        at_most(f"largest weight: USBM's {over}", estimate(last, "excess"), _ROUNDING),
+        at_least(f"any baseline's {over}, least", estimate(least, "excess"), -_ROUNDING),
+        at_most(f"JSAM-CI's {over}, largest", estimate(known, "excess"), 0.0),
     ]
 
 

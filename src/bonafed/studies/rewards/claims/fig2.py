@@ -51,7 +51,7 @@ CLAIM = Claim(
     judge=judge,
     draw=draw,
     control={"backwards": True},
-    open_data="CIFAR-100 was not at hand: preset quick is on Fashion-MNIST with the small CNN.",
+    open_data="Preset quick is on CIFAR-10, with the small CNN: the paper's CIFAR-100 was not at hand.",
     about="""\
 kappa is fixed and not in print; it is 0 here, since the text gives the free rider the same induced
 rate, 0.09, in figures 1 and 2. The reference model has the best reward rate. What matters is how often a

@@ -131,7 +131,7 @@ CLAIM = Claim(
     judge=judge,
     draw=draw,
     control={"backwards": True},
-    open_data="CIFAR-100 was not at hand: preset quick is on Fashion-MNIST with the small CNN.",
+    open_data="Preset quick is on CIFAR-10, with the small CNN: the paper's CIFAR-100 was not at hand.",
     about="""\
 Accuracies are recorded for every client in every round, before FedAvg's clients fine-tune. Which data are
 in panels (c) and (d) is not said; here label skew beside quantity skew. "Comparable" is not said in

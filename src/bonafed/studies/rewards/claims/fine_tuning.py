@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+_POSITIVE = ("cifar10", "sst")  # where the paper's own table has a positive rho
+
+
 @dataclass(frozen=True)
 class Judged(Tables):
     """The tables, and the method that is looked at."""
@@ -44,18 +47,18 @@ def rows(options: Judged, results: Results) -> list[Row]:
     """rho of every method, and which is judged."""
     label = METHODS[options.judged].label
     return [
-        {**row, "judged": row["method"] == label}
+        {**row, "judged": row["method"] == label, "negative_in_print": row["data"] not in _POSITIVE}
         for row in tables.table(options, results, "rho_test", "rho_validation")
         if row["data"] != tables.ALL
     ]
 
 
 def judge(found: Sequence[Row]) -> list[Check]:
-    """Whoever has more data ends with a worse model."""
+    """Whoever has more data ends with a worse model, where the paper prints that it does."""
     return [
         at_most(f"rho of {row['method']}, {row['data']}", estimate(row, "rho_test"), 0.0)
         for row in found
-        if row["judged"]
+        if row["judged"] and row["negative_in_print"]
     ]
 
 
@@ -79,8 +82,8 @@ CLAIM = Claim(
     control={"judged": "rank"},
     about="""\
 The runs of table 2 in which numbers of samples differ. In print rho of FedAvg is negative for MNIST,
-Fashion-MNIST, SVHN and CIFAR-100, and positive for CIFAR-10 and SST. How it comes out depends on how much
-the additional epoch at the end changes: many steps on much data spoil the common model, a few steps on
-little data do not. So it depends on the learning rate of that epoch, which is not in print, and on how
+Fashion-MNIST, SVHN and CIFAR-100, which are judged, and positive for CIFAR-10 and SST. How it comes out
+depends on how much the additional epoch at the end changes: many steps on much data spoil the common
+model, a few steps on little data do not. So it depends on the learning rate of that epoch, which is not in print, and on how
 many steps the largest client takes in it; at preset quick that is a tenth of what it is there.""",
 )

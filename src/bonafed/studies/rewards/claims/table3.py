@@ -51,7 +51,7 @@ CLAIM = Claim(
     judge=judge,
     draw=draw,
     control={"backwards": True},
-    open_data="CIFAR-100 was not at hand: preset quick is on Fashion-MNIST with the small CNN.",
+    open_data="Preset quick is on CIFAR-10, with the small CNN: the paper's CIFAR-100 was not at hand.",
     about="""\
 p_i = (1 + i/N)/2 is the rate at which client i takes part, in all methods alike, and its contribution, with
 a ceiling of 1. Alone, a client misses no round. How the data are dealt out is not said; here evenly. Only

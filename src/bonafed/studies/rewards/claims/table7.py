@@ -105,7 +105,6 @@ CLAIM = Claim(
     judge=judge,
     draw=draw,
     control={"backwards": True},
-    open_data="CIFAR-10 was not at hand: preset quick is on Fashion-MNIST with the small CNN.",
     about="""\
 Contributions in both methods are CGSV's importances, from the cosine of each update with the weighted
 mean of all; CGSV masks the common update by them, IAFL (CGSV-IAFL) samples updates. rho is with
