@@ -232,7 +232,7 @@ def printed_wins(metric: str) -> tuple[int, int]:
 
 
 def printed_mean(metric: str, data: str = "") -> float:
-    """The mean of IAFL's printed numbers over the settings of tables 1 to 6, of one data set if it is named.
+    """The mean of IAFL's printed numbers over the settings of tables 1 to 6, or over those of one data set.
 
     >>> round(printed_mean("ipr_accuracy"), 3), printed_mean("ipr_accuracy", "sst")
     (0.918, 0.92)

@@ -327,8 +327,8 @@ SMOKE: JSONObject = {
     "learning_rate": 0.01, "batch_size": 32, "validation": 600, "ranking": 100,
 }  # fmt: skip
 QUICK: JSONObject = {
-    "data": ("mnist", "fashion-mnist", "cifar10"), "clients": 10, "rounds": 15, "samples": 3000, "tested": 2000,
-    "validation": 1000, "ranking": 500, "learning_rate": 0.003, "batch_size": 32,
+    "data": ("mnist", "fashion-mnist", "cifar10"), "clients": 10, "rounds": 15, "samples": 3000,
+    "tested": 2000, "validation": 1000, "ranking": 500, "learning_rate": 0.003, "batch_size": 32,
 }  # fmt: skip
 PRESETS = {
     "smoke": Tables(**SMOKE), "quick": Tables(**QUICK), "paper": Tables(seeds=10),

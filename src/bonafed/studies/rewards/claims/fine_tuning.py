@@ -84,6 +84,7 @@ CLAIM = Claim(
 The runs of table 2 in which numbers of samples differ. In print rho of FedAvg is negative for MNIST,
 Fashion-MNIST, SVHN and CIFAR-100, which are judged, and positive for CIFAR-10 and SST. How it comes out
 depends on how much the additional epoch at the end changes: many steps on much data spoil the common
-model, a few steps on little data do not. So it depends on the learning rate of that epoch, which is not in print, and on how
-many steps the largest client takes in it; at preset quick that is a tenth of what it is there.""",
+model, a few steps on little data do not. So it depends on the learning rate of that epoch, which is not
+in print, and on how many steps the largest client takes in it; at preset quick that is a tenth of what it
+is there.""",
 )
