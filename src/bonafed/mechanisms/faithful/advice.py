@@ -46,13 +46,18 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _RAREST = 1e-250  # any count divided by such a probability is still a number
-_MOST_AGENTS, _MOST_CLASSES = 10**6, 10**5
+_MOST_AGENTS, _MOST_PLANNED, _MOST_CLASSES = 10**6, 10**4, 10**5
 _ALPHAS = (0.5, 1.0, 3.0, 10.0, 30.0, 100.0, 1000.0)
 
 
 def federation_size(name: str, value: object) -> int:
     """A number of agents, every one of whom takes memory."""
     return checks.whole(name, value, at_least=2, at_most=_MOST_AGENTS)
+
+
+def _planned(name: str, value: object) -> int:
+    """A number of agents for each of whom every plan that is tried takes time."""
+    return checks.whole(name, value, at_least=2, at_most=_MOST_PLANNED)
 
 
 def _classes(name: str, value: object) -> int:
@@ -395,7 +400,7 @@ def clusters(options: ClusterOptions) -> Document:
 class PrivacyOptions(Section):
     """A private federation that is being planned."""
 
-    agents: int = key(federation_size, 10, metavar="K", help="How many.")
+    agents: int = key(_planned, 10, metavar="K", help="How many.")
     samples: int = key(checks.whole, 1000, help="Samples of each agent.")
     parameters: int = key(checks.whole, 170, help="Of the softmax model, constants included.")
     classes: int = key(_classes, 10, help="Of the labels.")
@@ -403,6 +408,11 @@ class PrivacyOptions(Section):
     epsilon: float = key(computable, 10.0, help="Privacy loss allowed per record over the whole run.")
     delta: float = key(open_unit, 1e-5, help="Of differential privacy.")
     noise_at: NoiseAt = key(one_of(NoiseAt), "sum", help=NOISE_AT)
+
+    def _agree(self) -> None:
+        if self.parameters < self.classes:
+            rule = f"must be at least the number of classes, {self.classes}"
+            raise InvalidValue("parameters", rule, self.parameters)
 
 
 def privacy_tradeoff(options: PrivacyOptions) -> Document:

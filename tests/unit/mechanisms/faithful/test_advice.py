@@ -329,3 +329,18 @@ class TestFaithfulness:
     def test_there_are_no_more_agents_than_fit_into_memory(self):
         with pytest.raises(InvalidValue, match="agents must not exceed 1000000, got 1000001"):
             PromiseOptions(agents=1_000_001)
+
+
+def test_a_plan_is_for_a_model_of_all_classes_and_agents_that_can_be_counted():
+    with pytest.raises(InvalidValue, match="parameters must be at least the number of classes, 10, got 9"):
+        PrivacyOptions(parameters=9)
+    with pytest.raises(InvalidValue, match="agents must not exceed 10000, got 10001"):
+        PrivacyOptions(agents=10_001)
+    assert math.isfinite(ask("privacy-tradeoff", PrivacyOptions(parameters=10)).data["payment_error"])
+
+
+def test_many_classes_take_little_memory():
+    rows = PopulationOptions((10, 10), classes=100_000, delta=1.0).population().distributions
+    assert (rows.shape, rows.sum(1).tolist()) == ((2, 100_000), [1.0, 1.0])
+    with pytest.raises(InvalidValue, match="classes must not exceed 100000, got 100001"):
+        PopulationOptions((10, 10), classes=100_001)
