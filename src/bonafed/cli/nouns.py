@@ -7,7 +7,8 @@ Listing the nouns needs only the catalogue; a mechanism is imported when its nou
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from inspect import Parameter, Signature
 from pathlib import Path
@@ -22,7 +23,6 @@ from bonafed.errors import BonafedError, InvalidValue
 if TYPE_CHECKING:
     from bonafed.mechanisms.protocol import Command
     from bonafed.sections import Section
-    from bonafed.shown import Document
 
 _EXTREME = 12.0  # powers of ten from 1, below which arithmetic that fails is a mistake of ours
 _COINS = "coins"  # the key of a section that holds the commitment to the coins
@@ -151,8 +151,8 @@ def _answer(
         secret = new_coin_secret(commit_coins, save)
         values[_COINS] = secret.commitment
     options = section_of(command.options, values)
-    with render.working("working"), named_by_flags(command.options):
-        document = _computed(command, options)
+    with render.working("working"), named_by_flags(command.options), _extremes_named(options):
+        document = command.answer(options)
         outputs = render.figure_file(document, plot)
         if csv is not None:
             outputs[csv] = render.file_content(document, csv, "csv", "--csv")
@@ -169,10 +169,11 @@ def _answer(
     render.show(document, as_json=as_json, outputs=paths)
 
 
-def _computed(command: Command, options: Section) -> Document:
-    """The answer; a number so extreme that the arithmetic ends is refused by its name."""
+@contextmanager
+def _extremes_named(options: Section) -> Iterator[None]:
+    """A number so extreme that the arithmetic ends is refused by its name."""
     try:
-        return command.answer(options)
+        yield
     except (ArithmeticError, ValueError) as error:
         name, value, powers = _most_extreme(options)
         if isinstance(error, BonafedError) or powers < _EXTREME:

@@ -60,6 +60,10 @@ def test_every_number_is_answered_or_refused_in_a_line(bonafed, question):
         ("faithfulness --epsilon 1e-300", "epsilon must be between 1e-30 and 1e+30, got 1e-300"),
         ("faithfulness --epsilon 1e300", "epsilon must be between 1e-30 and 1e+30, got 1e+300"),
         (
+            "reward-rule --cost 0.1 --cost 0.2 --sharing 0 --ceiling 5e-324 --plot figure.svg",
+            "ceiling must be neither too large nor too small to compute with, got 5e-324",
+        ),
+        (
             "private-training --records 9 --clients 9 --parameters 9 --epsilon 1 --clip 1e300",
             "clip must be neither too large nor too small to compute with, got 1e+300",
         ),
