@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from scipy.io import savemat
+from scipy.io import loadmat, matlab, savemat
 
 from bonafed.errors import UnreadableFile
 from bonafed.learning import formats
@@ -210,6 +210,24 @@ class TestMATLAB:
             np.testing.assert_array_equal(found[name], expected)
             assert found[name].dtype == expected.dtype
 
+    @pytest.mark.parametrize(
+        ("file", "names"),
+        [
+            ("testmatrix_6.1_SOL2.mat", ("testmatrix",)),  # big-endian
+            ("test3dmatrix_6.5.1_GLNX86.mat", ("test3dmatrix",)),
+            ("test3dmatrix_7.4_GLNX86.mat", ("test3dmatrix",)),  # compressed, doubles stored as bytes
+            ("testmulti_7.4_GLNX86.mat", ("a", "theta")),
+        ],
+    )
+    def test_it_reads_what_matlab_wrote_as_scipy_does(self, file, names):
+        path = Path(matlab.__file__).parent / "tests" / "data" / file
+        if not path.exists():
+            pytest.skip("this SciPy comes without the files of its tests")
+        found, expected = read_matrices(path, names, lambda name, header: None), loadmat(path)
+        for name in names:
+            np.testing.assert_array_equal(found[name], expected[name])
+            assert found[name].shape == expected[name].shape
+
     def test_it_reads_big_endian_files(self, tmp_path):
         def element(kind, data):
             return struct.pack(">II", kind, len(data)) + data + bytes(-len(data) % 8)
@@ -261,6 +279,15 @@ class TestEMNIST:
             self.write(tmp_path, idx(np.zeros(10, np.uint8), images, 28, 28))
             said = refusal(partial(formats.read_emnist, "letters"), tmp_path, tuple(self.names.values()))
             assert said.endswith(f"ubyte.gz: must hold at most 700,000 images, got {images:,}")
+
+    def test_no_memory_is_set_aside_for_what_is_not_there(self, tmp_path):
+        self.write(tmp_path, idx(np.zeros(10, np.uint8), 700_000, 28, 28))
+        tracemalloc.start()
+        said = refusal(partial(formats.read_emnist, "letters"), tmp_path, tuple(self.names.values()))
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert said.endswith("must hold 700000 x 28 x 28 bytes after its header, got 10")
+        assert peak < 2**23
 
     def test_of_a_bomb_a_byte_more_than_expected_is_inflated(self, tmp_path):
         self.write(tmp_path, idx(np.zeros(2 * 10**7, np.uint8), 2, 28, 28))
