@@ -6,7 +6,9 @@ Listing the nouns needs only the catalogue; a mechanism is imported when its nou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from inspect import Parameter, Signature
 from pathlib import Path
@@ -16,11 +18,13 @@ import typer
 from typer.core import TyperGroup
 
 from bonafed.cli.options import Json, Plot, named_by_flags, parameters, section_of
-from bonafed.errors import InvalidValue
+from bonafed.errors import BonafedError, InvalidValue
 
 if TYPE_CHECKING:
     from bonafed.mechanisms.protocol import Command
+    from bonafed.sections import Section
 
+_EXTREME = 12.0  # powers of ten from 1, below which arithmetic that fails is a mistake of ours
 _COINS = "coins"  # the key of a section that holds the commitment to the coins
 _Save = Annotated[
     Path | None,
@@ -147,7 +151,7 @@ def _answer(
         secret = new_coin_secret(commit_coins, save)
         values[_COINS] = secret.commitment
     options = section_of(command.options, values)
-    with render.working("working"), named_by_flags(command.options):
+    with render.working("working"), named_by_flags(command.options), _extremes_named(options):
         document = command.answer(options)
         outputs = render.figure_file(document, plot)
         if csv is not None:
@@ -163,6 +167,32 @@ def _answer(
         write_with_secret(outputs, secret)
         paths.append(secret.path)
     render.show(document, as_json=as_json, outputs=paths)
+
+
+@contextmanager
+def _extremes_named(options: Section) -> Iterator[None]:
+    """A number so extreme that the arithmetic ends is refused by its name."""
+    try:
+        yield
+    except (ArithmeticError, ValueError) as error:
+        name, value, powers = _most_extreme(options)
+        if isinstance(error, BonafedError) or powers < _EXTREME:
+            raise
+        raise InvalidValue(
+            name, "must be neither too large nor too small to compute with", value
+        ) from error
+
+
+def _most_extreme(options: Section) -> tuple[str, float, float]:
+    """The option with the number furthest from 1, the number, and by how many powers of ten."""
+    found = ("", 1.0, 0.0)
+    for name in options.__dataclass_fields__:
+        given = getattr(options, name)
+        for value in given if isinstance(given, (tuple, list)) else (given,):
+            if isinstance(value, (int, float)) and value:
+                powers = abs(math.log10(abs(value)))
+                found = max(found, (name, value, powers), key=lambda one: one[2])
+    return found
 
 
 def _nouns(verb: str) -> Mapping[str, str]:

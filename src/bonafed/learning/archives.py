@@ -9,6 +9,7 @@ directory says. Of a .gz never more is inflated than a byte beyond what is expec
 from __future__ import annotations
 
 import gzip
+import io
 import math
 import tokenize
 import zipfile
@@ -30,6 +31,7 @@ NPZ_ERRORS = (
     zipfile.BadZipFile, zlib.error,
 )  # fmt: skip
 _ARRAY = ".npy"
+_PIECE = 2**20  # bytes that are read at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +111,12 @@ def opened(path: Path) -> gzip.GzipFile | BufferedReader:
 
 
 def read_up_to(path: Path, stream: gzip.GzipFile | BufferedReader, count: int) -> bytes:
-    """The next bytes of a file, fewer where it ends."""
+    """The next bytes of a file, fewer where it ends; no memory is set aside for what is not there."""
+    content = io.BytesIO()
     try:
-        return stream.read(count)
+        while piece := stream.read(min(count - content.tell(), _PIECE)):
+            content.write(piece)
+        return content.getvalue()
     except EOFError as error:
         raise UnreadableFile(path, "compressed data end too early: the file is truncated") from error
     except (OSError, zlib.error) as error:

@@ -3,7 +3,8 @@
     digits             1,797 images 8 x 8, shipped with scikit-learn; every fifth of a class is for testing
     mnist, fashion-mnist, cifar10, sst    their original files (see `bonafed.learning.formats`)
     emnist-SPLIT       a split of EMNIST: byclass, bymerge, balanced, letters, digits or mnist
-    svhn, cifar100, tiny-imagenet, sentiment140    likewise (`bonafed.learning.official`)
+    svhn, cifar100, tiny-imagenet    likewise (`bonafed.learning.photographs.formats`)
+    sentiment140       likewise (`bonafed.learning.posts.formats`)
     synthetic          logistic regression with known smoothness and strong convexity, from the seed
     synthetic-ridge    the same for ridge regression
     *.npz, *.csv       the user's own
@@ -33,7 +34,7 @@ from numpy.typing import ArrayLike, NDArray
 from bonafed import checks, files
 from bonafed.errors import InvalidValue, MissingValue, UnreadableFile
 from bonafed.extras import explained
-from bonafed.learning import formats, official
+from bonafed.learning import formats
 from bonafed.learning.arrays import (
     NAMED,
     Features,
@@ -49,6 +50,8 @@ from bonafed.learning.arrays import (
 )
 from bonafed.learning.formats import Arrays
 from bonafed.learning.partition import owner_names
+from bonafed.learning.photographs import formats as photographs
+from bonafed.learning.posts import formats as posts
 from bonafed.shown import counted
 from bonafed.spelling import printable
 
@@ -157,8 +160,8 @@ _SOURCES = {
         for split, classes in formats.EMNIST_CLASSES.items()
     },
     "svhn": _Source(
-        official.SVHN_FILES,
-        official.read_svhn,
+        photographs.SVHN_FILES,
+        photographs.read_svhn,
         10,
         "http://ufldl.stanford.edu/housenumbers/",
         {
@@ -167,17 +170,17 @@ _SOURCES = {
         },
     ),
     "cifar100": _Source(
-        official.CIFAR100_FILES,
-        official.read_cifar100,
+        photographs.CIFAR100_FILES,
+        photographs.read_cifar100,
         100,
         "https://www.cs.toronto.edu/~kriz/",
         {"cifar-100-binary.tar.gz": "03b5dce01913d631647c71ecec9e9cb8"},
-        official.CIFAR100_FOLDER,
+        photographs.CIFAR100_FOLDER,
     ),
     "tiny-imagenet": _Source(
-        official.TINY_FILES, official.read_tiny_imagenet, 200, unpacked=official.TINY_FOLDER
+        photographs.TINY_FILES, photographs.read_tiny_imagenet, 200, unpacked=photographs.TINY_FOLDER
     ),
-    "sentiment140": _Source(official.SENTIMENT_FILES, official.read_sentiment140, 2),
+    "sentiment140": _Source(posts.SENTIMENT_FILES, posts.read_sentiment140, 2),
 }
 NAMES = ("digits", *_SOURCES, "synthetic", "synthetic-ridge")
 

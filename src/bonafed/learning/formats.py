@@ -40,6 +40,7 @@ CIFAR_FILES = (*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin")
 CIFAR_FOLDER = "cifar-10-batches-bin"  # what the official archive unpacks to
 SST_FILES = ("stsa.fine.train", "stsa.fine.test")
 ARRAYS = ("features", "labels", "test_features", "test_labels", "groups", "vocabulary")
+_MOST_IMAGES = 700_000  # in an idx file; the largest official one, of EMNIST, has 697,932
 _LONGEST_NAME = 1_000  # characters, of an owner or a class
 _LONGEST_TEXT = 2**26  # bytes of sentences
 PADDING, UNKNOWN = 0, 1  # token numbers that stand for no word of the vocabulary
@@ -124,6 +125,8 @@ def _read_idx_set(paths: Mapping[str, Path], lowest: int, end: int) -> Arrays:
 def _require_images(path: Path, shape: tuple[int, ...]) -> None:
     if shape[1:] != (28, 28):
         raise UnreadableFile(path, f"images must be 28 x 28, got {shape[1:]}")
+    if shape[0] > _MOST_IMAGES:
+        raise UnreadableFile(path, f"must hold at most {_MOST_IMAGES:,} images, got {shape[0]:,}")
 
 
 def _require_a_label_each(path: Path, images: int, shape: tuple[int, ...]) -> None:

@@ -45,12 +45,28 @@ from bonafed.spelling import whole_numeral
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+_RAREST = 1e-250  # any count divided by such a probability is still a number
+_MOST_AGENTS, _MOST_PLANNED, _MOST_CLASSES = 10**6, 10**4, 10**5
 _ALPHAS = (0.5, 1.0, 3.0, 10.0, 30.0, 100.0, 1000.0)
 
 
-def two_or_more(name: str, value: object) -> int:
-    """A number of agents, or of labels."""
-    return checks.whole(name, value, at_least=2)
+def federation_size(name: str, value: object) -> int:
+    """A number of agents, every one of whom takes memory."""
+    return checks.whole(name, value, at_least=2, at_most=_MOST_AGENTS)
+
+
+def _planned(name: str, value: object) -> int:
+    """A number of agents for each of whom every plan that is tried takes time."""
+    return checks.whole(name, value, at_least=2, at_most=_MOST_PLANNED)
+
+
+def _classes(name: str, value: object) -> int:
+    return checks.whole(name, value, at_least=2, at_most=_MOST_CLASSES)
+
+
+def computable(name: str, value: object) -> float:
+    """A positive number for which no product in the bounds is too large or too small for a double."""
+    return checks.between(name, checks.positive(name, value), 1e-30, 1e30)
 
 
 def _counts(name: str, value: Any) -> tuple[int, ...]:
@@ -65,10 +81,12 @@ def _unit(name: str, value: object) -> float:
 
 
 def open_unit(name: str, value: object) -> float:
-    """A probability that is neither 0 nor 1."""
+    """A probability that is neither 0 nor 1, and large enough to divide by."""
     number = checks.number(name, value)
     if not 0 < number < 1:
         raise InvalidValue(name, "must be between 0 and 1, ends excluded", number)
+    if number < _RAREST:
+        raise InvalidValue(name, f"must be at least {_RAREST:g}", number)
     return number
 
 
@@ -85,7 +103,7 @@ class PopulationOptions(Section):
     """The agents that might train together."""
 
     counts: tuple[int, ...] = key(_counts, help="Samples of each agent, such as 200,200,800.")
-    classes: int = key(two_or_more, 10, help="How many labels there are.")
+    classes: int = key(_classes, 10, help="How many labels there are.")
     delta: float = key(
         _unit, 0.0, help="How much agents differ: 0 not at all, 1 each has a label of its own."
     )
@@ -96,24 +114,25 @@ class PopulationOptions(Section):
         help="Instead of --delta: the share of every class, one row per agent.",
     )
     parameters: int = key(checks.whole, 10, help="Of the model.")
-    regulariser: float = key(checks.moderate, 0.1, metavar="MU", help="Strong convexity of the losses.")
+    regulariser: float = key(computable, 0.1, metavar="MU", help="Strong convexity of the losses.")
     lipschitz: float = key(
-        checks.positive, math.sqrt(2.0), help="Largest norm of a sample's gradient; 1.414 for softmax."
+        computable, math.sqrt(2.0), help="Largest norm of a sample's gradient; 1.414 for softmax."
     )
-    confidence: float = key(open_unit, 0.05, help="Probability with which a bound may fail.")
+    failure_probability: float = key(open_unit, 0.05, help="With which a bound may fail to hold.")
 
     def population(self) -> Population:
         """What the risk bounds depend on; weights are proportional to samples."""
         counts = np.asarray(self.counts, dtype=np.float64)
         return Population(
             counts / counts.sum(), counts, self._distributions(), self.lipschitz, self.parameters,
-            self.regulariser, self.confidence,
+            self.regulariser, self.failure_probability,
         )  # fmt: skip
 
     def _distributions(self) -> Floats:
         agents = len(self.counts)
         if self.shares is None:
-            own = np.eye(self.classes)[np.arange(agents) % self.classes]
+            own = np.zeros((agents, self.classes))
+            own[np.arange(agents), np.arange(agents) % self.classes] = 1.0
             return np.asarray((1 - self.delta) / self.classes + self.delta * own)
         rows = read_matrix(self.shares)
         if rows.shape[0] != agents:
@@ -330,15 +349,11 @@ def manipulation(options: AgentOptions) -> Document:
 class ClusterOptions(Section):
     """A federation whose payments are to be approximated."""
 
-    agents: int = key(two_or_more, metavar="K", help="How many.")
-    epsilon: float = key(checks.moderate, 0.01, help="Payments may be this far from VCG, in units of loss.")
-    regulariser: float = key(checks.moderate, 0.1, metavar="MU", help="Strong convexity of the losses.")
-    smoothness: float | None = key(
-        checks.positive, None, help="L_g; if left out mu + 1/2, that of softmax."
-    )
-    gradient_bound: float = key(
-        checks.positive, math.sqrt(2.0), help="Largest norm of an agent's gradient."
-    )
+    agents: int = key(federation_size, metavar="K", help="How many.")
+    epsilon: float = key(computable, 0.01, help="Payments may be this far from VCG, in units of loss.")
+    regulariser: float = key(computable, 0.1, metavar="MU", help="Strong convexity of the losses.")
+    smoothness: float | None = key(computable, None, help="L_g; if left out mu + 1/2, that of softmax.")
+    gradient_bound: float = key(computable, math.sqrt(2.0), help="Largest norm of an agent's gradient.")
 
 
 def clusters(options: ClusterOptions) -> Document:
@@ -385,16 +400,19 @@ def clusters(options: ClusterOptions) -> Document:
 class PrivacyOptions(Section):
     """A private federation that is being planned."""
 
-    agents: int = key(two_or_more, 10, metavar="K", help="How many.")
+    agents: int = key(_planned, 10, metavar="K", help="How many.")
     samples: int = key(checks.whole, 1000, help="Samples of each agent.")
     parameters: int = key(checks.whole, 170, help="Of the softmax model, constants included.")
-    classes: int = key(two_or_more, 10, help="Of the labels.")
-    regulariser: float = key(
-        checks.moderate, 0.003, metavar="MU", help="mu/2 |w|^2 is added to every loss."
-    )
-    epsilon: float = key(checks.positive, 10.0, help="Privacy loss allowed per record over the whole run.")
+    classes: int = key(_classes, 10, help="Of the labels.")
+    regulariser: float = key(computable, 0.003, metavar="MU", help="mu/2 |w|^2 is added to every loss.")
+    epsilon: float = key(computable, 10.0, help="Privacy loss allowed per record over the whole run.")
     delta: float = key(open_unit, 1e-5, help="Of differential privacy.")
     noise_at: NoiseAt = key(one_of(NoiseAt), "sum", help=NOISE_AT)
+
+    def _agree(self) -> None:
+        if self.parameters < self.classes:
+            rule = f"must be at least the number of classes, {self.classes}"
+            raise InvalidValue("parameters", rule, self.parameters)
 
 
 def privacy_tradeoff(options: PrivacyOptions) -> Document:

@@ -3,19 +3,22 @@
 What an agent could gain by any lie (Proposition 6, Corollary 2), how far the model is from the best one
 (Propositions 4 and 10), and by how much joining could still be worse than learning alone where one model
 for all is best (Proposition 7, Corollary 3), without privacy and with it. All are upper bounds from
-`guarantees`, with the corrections there; they are loose, and tell what matters most.
+`guarantees`, with the corrections there; they are loose, and tell what matters most. A bound that is not
+below the gap between the first model and the best rules nothing out, and is called vacuous.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bonafed import checks
-from bonafed.mechanisms.faithful.advice import open_unit, two_or_more
+from bonafed.errors import InvalidValue
+from bonafed.mechanisms.faithful.advice import computable, federation_size, open_unit
 from bonafed.mechanisms.faithful.bounds import Population, efficiency_bound
 from bonafed.mechanisms.faithful.guarantees import (
     PrivateTerms,
@@ -31,35 +34,44 @@ from bonafed.shown import Cell, Column, Document, Table
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+_NAMES = {
+    "lie": "gained by a lie", "model": "model above the best", "joining": "joining above learning alone",
+}  # fmt: skip
+_STIFFEST = 1e12  # smoothness by strong convexity; 1 - mu/L_g must differ from 1 in a double
+
 
 @dataclass(frozen=True)
 class PromiseOptions(Section):
     """A federation of equal agents."""
 
-    agents: int = key(two_or_more, 10, metavar="K", help="How many.")
+    agents: int = key(federation_size, 10, metavar="K", help="How many.")
     samples: int = key(checks.whole, 1000, help="Samples of each agent.")
     parameters: int = key(checks.whole, 170, help="Of the model.")
-    regulariser: float = key(checks.moderate, 0.1, metavar="MU", help="Strong convexity of the losses.")
-    smoothness: float | None = key(
-        checks.positive, None, help="L_g; if left out mu + 1/2, that of softmax."
-    )
+    regulariser: float = key(computable, 0.1, metavar="MU", help="Strong convexity of the losses.")
+    smoothness: float | None = key(computable, None, help="L_g; if left out mu + 1/2, that of softmax.")
     gradient_bound: float = key(
-        checks.positive, math.sqrt(2.0), help="Largest norm of a sample's gradient; 1.414 for softmax."
+        computable, math.sqrt(2.0), help="Largest norm of a sample's gradient; 1.414 for softmax."
     )
     gap: float = key(
-        checks.positive, math.log(10.0), help="Loss of the first model above the least; log 10: ten labels."
+        computable, math.log(10.0), help="Loss of the first model above the least; log 10: ten labels."
     )
     training_steps: int = key(
         lambda name, value: checks.whole(name, value, 0), 80, help="T_1 of training without privacy."
     )
-    payment_error: float = key(
-        checks.moderate, 0.001, help="Certified error of a payment, in units of loss."
-    )
-    confidence: float = key(open_unit, 0.05, help="Probability with which a bound may fail.")
+    payment_error: float = key(computable, 0.001, help="Certified error of a payment, in units of loss.")
+    failure_probability: float = key(open_unit, 0.05, help="With which a bound may fail to hold.")
     epsilon: float | None = key(
-        checks.positive, None, help="Privacy loss allowed per record; if left out there is no privacy."
+        computable, None, help="Privacy loss allowed per record; if left out there is no privacy."
     )
     delta: float = key(open_unit, 1e-5, help="Of differential privacy.")
+
+    def _agree(self) -> None:
+        stiff = self.smooth / self.regulariser
+        if self.epsilon is not None and not 1 < stiff <= _STIFFEST:
+            rule = (
+                f"must be above the regulariser, and at most {_STIFFEST:g} times as much, for a private run"
+            )
+            raise InvalidValue("smoothness", rule, self.smooth)
 
     @property
     def population(self) -> Population:
@@ -67,7 +79,7 @@ class PromiseOptions(Section):
         k = self.agents
         return Population(
             np.full(k, 1 / k), np.full(k, float(self.samples)), np.ones((k, 1)), self.gradient_bound,
-            self.parameters, self.regulariser, self.confidence,
+            self.parameters, self.regulariser, self.failure_probability,
         )  # fmt: skip
 
     @property
@@ -106,15 +118,17 @@ def faithfulness(options: PromiseOptions) -> Document:
         f"{options.agents} times {excess:.4g}, which bounds how far the model is from the best one. "
         f"Were training finished, {sampling:.4g} would be left of it, which only more samples lower."
     )
-    names = ("gained by a lie", "model above the best", "joining above learning alone", "steps")
+    vacuous = {
+        kind: [name for name, value in zip(_NAMES, values, strict=False) if not value < options.gap]
+        for kind, values in columns.items()
+    }
     rows: tuple[tuple[Cell, ...], ...] = tuple((kind, *values) for kind, values in columns.items())
-    shown = (Column("", left=True), *(Column(name, ".4g") for name in names))
+    shown = (Column("", left=True), *(Column(name, ".4g") for name in (*_NAMES.values(), "steps")))
     note = "the last bound is for agents for whom one model is best of all clusterings (Assumption 3)"
     data = {
-        "question": "faithfulness", "lie": lie,
+        "question": "faithfulness", "lie": lie, "vacuous": vacuous,
         "bounds": {
-            kind: dict(zip(("lie", "model", "joining", "steps"), values, strict=True))
-            for kind, values in columns.items()
+            kind: dict(zip((*_NAMES, "steps"), values, strict=True)) for kind, values in columns.items()
         },
     }  # fmt: skip
     table = Table("At most, in units of loss", shown, rows, note)
@@ -128,4 +142,17 @@ def faithfulness(options: PromiseOptions) -> Document:
             "at most (loss)",
         )
 
-    return Document((advice, table), data, draw)
+    return Document((advice, *_vacuous(vacuous, options.gap), table), data, draw)
+
+
+def _vacuous(found: Mapping[str, Sequence[str]], gap: float) -> list[str]:
+    """Which bounds say nothing, in words."""
+    said = [
+        f"Vacuous {kind.replace('private', 'with privacy')}: {', '.join(map(_NAMES.__getitem__, names))}."
+        for kind, names in found.items()
+        if names
+    ]
+    rule = (
+        f"A bound that is not below {gap:.4g}, all that training can lower the mean loss by, rules nothing"
+    )
+    return [" ".join([*said, f"{rule} out."])] if said else []

@@ -1,6 +1,7 @@
 """The questions that the theory of faithful learning answers."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -98,10 +99,18 @@ class TestPopulation:
         with pytest.raises(InvalidValue, match="counts"):
             PopulationOptions(counts)
 
-    @pytest.mark.parametrize("confidence", [0.0, 1.0, -0.1, math.nan])
-    def test_confidence_is_a_probability(self, confidence):
-        with pytest.raises(InvalidValue, match="confidence"):
-            PopulationOptions((10, 10), confidence=confidence)
+    @pytest.mark.parametrize("chance", [0.0, 1.0, -0.1, math.nan, 5e-324])
+    def test_the_chance_of_failure_is_a_probability(self, chance):
+        for kind in (partial(PopulationOptions, (10, 10)), PromiseOptions):
+            with pytest.raises(InvalidValue, match="failure_probability must be"):
+                kind(failure_probability=chance)
+
+    def test_bounds_that_may_fail_more_often_are_smaller(self):
+        rare, often = (
+            ask("join", AgentOptions(**ALIKE, failure_probability=chance)).data["risk_alone"]
+            for chance in (0.01, 0.5)
+        )
+        assert rare > often
 
     def test_the_agent_is_one_of_them(self):
         with pytest.raises(InvalidValue, match=r"agent must be in 0\.\.1, got 2"):
@@ -268,3 +277,70 @@ class TestFaithfulness:
 
         assert lie(samples=10_000) < lie() < lie(training_steps=1)
         assert lie(epsilon=1.0) > lie(epsilon=10.0) > lie()
+
+    def test_a_bound_that_rules_nothing_out_is_called_vacuous(self):
+        document = ask("faithfulness", PromiseOptions(epsilon=1.0))
+        assert document.data["vacuous"] == {
+            "without privacy": ["lie"],
+            "private": ["lie", "model", "joining"],
+        }
+        assert document.blocks[1] == (
+            "Vacuous without privacy: gained by a lie. Vacuous with privacy: gained by a lie, model above "
+            "the best, joining above learning alone. A bound that is not below 2.303, all that training "
+            "can lower the mean loss by, rules nothing out."
+        )
+        certain = PromiseOptions(samples=100_000, training_steps=200)
+        assert ask("faithfulness", certain).data["vacuous"] == {"without privacy": []}
+        assert "acuous" not in str(ask("faithfulness", certain))
+
+    @pytest.mark.parametrize(
+        "name", ["epsilon", "gradient_bound", "gap", "regulariser", "smoothness", "payment_error"]
+    )
+    def test_numbers_that_nothing_can_be_computed_with_are_refused(self, name):
+        for value in (1e-300, 1e300, 1e31, 9e-31):
+            with pytest.raises(InvalidValue, match=rf"{name} must be between 1e-30 and 1e\+30, got"):
+                PromiseOptions(**{name: value})
+        for value in (0.0, -1.0, math.nan, math.inf):
+            with pytest.raises(InvalidValue, match=rf"{name} must be"):
+                PromiseOptions(**{name: value})
+
+    @pytest.mark.parametrize("samples", [1, 10**17])
+    @pytest.mark.parametrize("chance", [1e-250, 1 - 1e-16])
+    @pytest.mark.parametrize("size", [1e-30, 1e30])
+    @pytest.mark.parametrize("epsilon", [1e-30, 1e30])
+    def test_every_other_number_is_answered(self, samples, chance, size, epsilon):
+        for mu, smoothness in ((1e-30, 1e-20), (1e20, 1e30), (1e-30, 1.5e-30), (0.1, 0.6)):
+            options = PromiseOptions(
+                2, samples, 10**17, mu, smoothness, size, size, 10**17, size, chance, epsilon, chance
+            )
+            document = ask("faithfulness", options)
+            assert np.isfinite([list(row.values()) for row in document.data["bounds"].values()]).all()
+            assert document.figure().axes
+
+    def test_smoothness_and_regulariser_fit_together(self):
+        with pytest.raises(InvalidValue, match=r"smoothness must be at least the strong convexity, 0\.1"):
+            ask("faithfulness", PromiseOptions(smoothness=0.05))
+        for smoothness in (0.1, 1e15):
+            with pytest.raises(
+                InvalidValue, match="smoothness must be above the regulariser, and at most 1e"
+            ):
+                PromiseOptions(smoothness=smoothness, epsilon=1.0)
+
+    def test_there_are_no_more_agents_than_fit_into_memory(self):
+        with pytest.raises(InvalidValue, match="agents must not exceed 1000000, got 1000001"):
+            PromiseOptions(agents=1_000_001)
+
+
+def test_a_plan_is_for_a_model_of_all_classes_and_agents_that_can_be_counted():
+    with pytest.raises(InvalidValue, match="parameters must be at least the number of classes, 10, got 9"):
+        PrivacyOptions(parameters=9)
+    with pytest.raises(InvalidValue, match="agents must not exceed 10000, got 10001"):
+        PrivacyOptions(agents=10_001)
+    assert math.isfinite(ask("privacy-tradeoff", PrivacyOptions(parameters=10)).data["payment_error"])
+
+
+def test_many_classes_take_little_memory():
+    rows = PopulationOptions((10, 10), classes=100_000, delta=1.0).population().distributions
+    assert (rows.shape, rows.sum(1).tolist()) == ((2, 100_000), [1.0, 1.0])
+    with pytest.raises(InvalidValue, match="classes must not exceed 100000, got 100001"):
+        PopulationOptions((10, 10), classes=100_001)
