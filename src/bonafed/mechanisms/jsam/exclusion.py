@@ -18,14 +18,14 @@ smaller W than every smaller m: a `front`. Neither eta nor Q changes a front.
 Where j' is kept, let it lead instead: v^(2/3) ((u + m)^(2/3) - u^(2/3)) falls in u. Where it is left out,
 exchange the two: j' takes over the p of j, W and l do not grow. What is left are about log N leaders.
 
-For one client k whose virtual cost x is asked about there are three fronts, which depend on the others only:
+For one client k whose virtual cost x is asked about there are three fronts, which only the others change:
 
     (4)  k leads, p_k = u_k + m/A, beside T of the others;
     (5)  k keeps p_k = u_k, beside the least of (1) over the other leaders without k;
     (6)  k is left out, p_k = 0, and its a_k is part of m.
 
-The tables without k, for all k asked about, share their work by halving the list of these clients: each half
-is entered before the other is split further, N log N steps of (2) instead of N^2.
+The tables without k, for all k asked about, share their work by halving the list of these clients: each
+half is entered before the other is split further, N log N steps of (2) instead of N^2.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class _Leaders(NamedTuple):
 
     def beside(self, client: int) -> NDArray[np.bool_]:
         """(N,) who may have to lead if this client does not."""
-        free = (self.above == 0) | ((self.above == 1) & (self.sole == client))
+        free = np.asarray((self.above == 0) | ((self.above == 1) & (self.sole == client)), dtype=np.bool_)
         free[client] = False
         return free
 
@@ -151,13 +151,15 @@ class Knapsack:
             masses.append(at + entry)
             rests.append(spread[at])
             shares.append(np.full(at.size, 0.0 if out else size / total))
-        ends = np.cumsum([*(part.size for part in masses), 0, 0])[:3]
-        return Facing(*(np.concatenate(part) for part in (masses, rests, shares)), tuple(ends.tolist()))
+        first, second, third = np.cumsum([*(part.size for part in masses), 0, 0])[:3].tolist()
+        return Facing(
+            np.concatenate(masses), np.concatenate(rests), np.concatenate(shares), (first, second, third)
+        )
 
     def _with(self, tables: Floats, rows: Ints, client: int) -> Floats:
         """(2), but in the row of a leader not for the leader itself."""
         size = int(self._sizes[client])
-        fuller = tables + self._weight[client]
+        fuller: Floats = tables + self._weight[client]
         if size < tables.shape[1]:
             np.minimum(fuller[:, size:], tables[:, :-size], out=fuller[:, size:])
         own = rows == client

@@ -10,8 +10,8 @@ each at a given weight eta, or at the largest weight that a sum of money allows.
 published as a contract (`published.py`): what they buy follows from the reports alone.
 
 Where sizes count (theory B7) "alike" is by the share of the records. "cheapest" and "largest losses" are
-refused: M clients alike are a fair choice among equals only, and by shares they would be another rule, which
-the paper does not have. So are caps and noise on the sum, whose plans rest on clients that are alike.
+refused: M clients alike are a choice among equals, and by shares they would be another rule, which the
+paper does not have. So are caps and noise on the sum, whose plans rest on clients that are alike.
 
 BBM asks every client for its loss, a number computed from private data and released without noise. The
 paper asks for it; it is outside what the ledger of releases counts.
@@ -102,9 +102,7 @@ def settle_scheme(
             draws = _draws(prior, c.size)
             eta = known_expected_weight(draws, scale, expected_budget, max_epsilon, noise_at, by_size)
         assert eta is not None
-        return complete_information(
-            c, eta, scale, max_epsilon=max_epsilon, noise_at=noise_at, rule=by_size
-        )
+        return complete_information(c, eta, scale, max_epsilon=max_epsilon, noise_at=noise_at, rule=by_size)
     rule = capped_rule(rule_of(scheme, c.size, members, losses, noise_at, sizes, records), max_epsilon)
     if budget is not None:
         return eta_for_budget(c, prior, budget, scale, rule=rule, max_epsilon=max_epsilon).settlement

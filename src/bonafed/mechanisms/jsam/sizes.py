@@ -1,20 +1,20 @@
 """Clients with unequal amounts of data: fair is p^u = u, the shares of the records (theory B7).
 
 J(p) is least at a vertex, so p_k is 0 or u_k for all but one client, the leader, who takes what those left
-out would have had. Who is left out is a knapsack problem over whole numbers of records, which `exclusion.py`
-solves exactly. Hence `Unequal` minimises the objective over a set of selections that no report changes, and
-the payments of theory B3 are truthful.
+out would have had. Who is left out is a knapsack problem over whole numbers of records, which
+`exclusion.py` solves exactly. Hence `Unequal` minimises the objective over a set of selections that no
+report changes, and the payments of theory B3 are truthful.
 
 Where client k averages M_k records per release, its noise is (2/M_k)^2 times that of M = 2. Counting
 epsilon' = epsilon M_k/2, a unit of which costs v' = 2 v/M_k, leaves the problem for Q of M = 2: `Averaged`.
-V_k is then a function of x' = 2x/M_k with slope epsilon'_k, so that dV_k/dx = (2/M_k) epsilon'_k = epsilon_k.
+V_k is then a function of x' = 2x/M_k with slope epsilon'_k: dV_k/dx = (2/M_k) epsilon'_k = epsilon_k.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar, final
+from typing import final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -31,7 +31,6 @@ from bonafed.mechanisms.jsam.rules import Fixed, Rule
 MOST_CELLS = 1 << 25  # clients times units of size: what a table may hold
 _MOST_POINTS = 1 << 23  # of fronts that are remembered
 _CHUNK = 1 << 15  # questions answered together
-Kept = TypeVar("Kept", Choices, Facing)
 
 
 def whole_sizes(name: str, sizes: ArrayLike, clients: int | None = None) -> Ints:
@@ -41,9 +40,10 @@ def whole_sizes(name: str, sizes: ArrayLike, clients: int | None = None) -> Ints
     array([40, 25, 10])
     """
     values = checks.vector(name, sizes, sign="positive", length=clients)
-    if np.any(values != np.floor(values)):
-        wrong = int(np.flatnonzero(values != np.floor(values))[0])
-        raise InvalidValue(name, "must be whole numbers of records", f"{values[wrong]:g} at position {wrong}")
+    broken = np.flatnonzero(values != np.floor(values))
+    if broken.size:
+        at = int(broken[0])
+        raise InvalidValue(name, "must be whole numbers of records", f"{values[at]:g} at position {at}")
     units = float(values.sum()) / int(np.gcd.reduce(values.astype(np.int64)))
     if units * values.size > MOST_CELLS:
         rule = (
@@ -137,7 +137,8 @@ class Unequal(Rule):
         mass, rest = (np.concatenate(part) for part in list(zip(*every, strict=True))[:2])
         points = Points(2 * mass / total, rest, np.zeros(rest.size))
         asks = np.arange(len(every))
-        return best_points(points, asks, first, last, np.zeros(asks.size), eta, noise_scale) - first
+        best = best_points(points, asks, first, last, np.zeros(asks.size), eta, noise_scale)
+        return np.asarray(best - first)
 
     def _choices(self, virtual_costs: Floats) -> Choices:
         key = virtual_costs.tobytes()
