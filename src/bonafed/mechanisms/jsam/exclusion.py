@@ -40,6 +40,8 @@ from bonafed.checks import Floats
 from bonafed.mechanisms.jsam.inner import inner
 from bonafed.mechanisms.jsam.ladder import Ints
 
+TIED = 1e-12  # relative: objectives this close may differ by rounding only
+
 
 class Choices(NamedTuple):
     """The front of all leaders together, (P,) each."""
@@ -191,38 +193,50 @@ class Points(NamedTuple):
         return np.asarray(self.rest[at] + self.weight[at] * root)
 
 
+class Found(NamedTuple):
+    """The best point of each front that was asked about, (m, F) for m questions about F fronts each."""
+
+    at: Ints  # -1: there is no such front
+    objective: Floats  # J; infinite where a point that is not the best of all was not looked for
+
+
 def best_points(
-    points: Points, question: Ints, first: Ints, last: Ints, root: Floats, eta: float, noise_scale: float
-) -> Ints:
-    """(m,) the point of least J for m questions, each about the fronts `first` to `last` that name it.
+    points: Points, first: Ints, last: Ints, root: Floats, eta: float, noise_scale: float
+) -> Found:
+    """The points of least J from `first` to `last`, (m, F) each; the last is below the first for no front.
 
     l grows along a front, W without the own term falls, the own p does not fall: so the points from a to b
-    have at least the J of l_a, the own p at a and the rest at b. Halve what that does not rule out.
+    have at least the J of l_a, the own p at a and the rest at b. Halve what that does not rule out. What is
+    within `TIED` of the best of a question is not ruled out.
     """
-    best = np.full(root.size, np.inf)
-    at = np.full(root.size, -1, dtype=np.int64)
+    fronts = first.shape[1]
+    best = np.full(first.size, np.inf)
+    at = np.full(first.size, -1, dtype=np.int64)
 
-    def look(asks: Ints, place: Ints) -> None:
-        value = inner(eta, points.distance[place], points.spread(place, root[asks]), noise_scale).objective
+    def look(front: Ints, place: Ints) -> None:
+        spread = points.spread(place, root[front // fronts])
+        value = inner(eta, points.distance[place], spread, noise_scale).objective
         value = np.where(np.isnan(value), np.inf, value)
-        order = np.lexsort((place, value, asks))  # of each question the best comes first
-        lead = order[np.concatenate([[True], asks[order][1:] != asks[order][:-1]])]
-        who, least = asks[lead], value[lead]
-        better = (least < best[who]) | (at[who] < 0)
-        best[who[better]], at[who[better]] = least[better], place[lead][better]
+        order = np.lexsort((place, value, front))  # of each front the best comes first
+        lead = order[np.concatenate([[True], front[order][1:] != front[order][:-1]])]
+        which, least = front[lead], value[lead]
+        better = (least < best[which]) | (at[which] < 0)
+        best[which[better]], at[which[better]] = least[better], place[lead][better]
 
-    a, b = first, last
-    look(np.concatenate([question, question]), np.concatenate([a, b]))
+    front = np.flatnonzero((last >= first).ravel())
+    a, b = first.ravel()[front], last.ravel()[front]
+    look(np.concatenate([front, front]), np.concatenate([a, b]))
     while True:
+        limit = best.reshape(-1, fronts).min(1) * (1 + TIED)
         wide = b - a > 1
-        question, a, b = question[wide], a[wide], b[wide]
-        spread = points.rest[b] + points.weight[a] * root[question]
+        front, a, b = front[wide], a[wide], b[wide]
+        spread = points.rest[b] + points.weight[a] * root[front // fronts]
         bound = inner(eta, points.distance[a], spread, noise_scale).objective
-        keep = bound < best[question]
-        question, a, b = question[keep], a[keep], b[keep]
-        if not question.size:
-            return at
+        keep = bound < limit[front // fronts]
+        front, a, b = front[keep], a[keep], b[keep]
+        if not front.size:
+            return Found(at.reshape(first.shape), best.reshape(first.shape))
         middle = (a + b) // 2
-        look(question, middle)
-        question = np.concatenate([question, question])
+        look(front, middle)
+        front = np.concatenate([front, front])
         a, b = np.concatenate([a, middle]), np.concatenate([middle, b])

@@ -112,8 +112,8 @@ class Prospect(Shown):
     def _draw(self) -> Figure:
         from bonafed.mechanisms.jsam.figures import prospect_figure
 
-        cap = self.outlooks[-1].max_epsilon if len(self.outlooks) > 1 else None  # whose utility it is
-        return prospect_figure(self.cost, self.reports, self.utility, self.lying, cap)
+        kind = self.outlooks[-1].kind if len(self.outlooks) > 1 else ""  # whose utility it is
+        return prospect_figure(self.cost, self.reports, self.utility, self.lying, kind)
 
 
 def prospect(contract: JsamContract, cost: float, seed: int = 0) -> Prospect:

@@ -132,7 +132,7 @@ class QuoteOptions(NoiseOptions):
         given = {"--members": self.members[0] if self.members else None, "--losses": self.losses}
         for name, value in given.items():
             if self.sizes is not None and value is not None:
-                raise InvalidValue(name, "must not be given with --sizes: M clients alike", value)
+                raise InvalidValue(name, "must not be given with --sizes: it is for clients alike", value)
 
     def _agree_on_a_contract(self) -> None:
         if self.clip is None:

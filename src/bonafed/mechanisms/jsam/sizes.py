@@ -23,7 +23,7 @@ from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue
 from bonafed.mechanisms.jsam.allocation import Plan, checked, plan_for
-from bonafed.mechanisms.jsam.exclusion import Choices, Facing, Knapsack, Points, best_points
+from bonafed.mechanisms.jsam.exclusion import TIED, Choices, Facing, Knapsack, Points, best_points
 from bonafed.mechanisms.jsam.inner import Terms, inner, total_and_rest
 from bonafed.mechanisms.jsam.ladder import Ints, Own
 from bonafed.mechanisms.jsam.rules import Fixed, Rule
@@ -136,9 +136,9 @@ class Unequal(Rule):
         first = last - counts + 1
         mass, rest = (np.concatenate(part) for part in list(zip(*every, strict=True))[:2])
         points = Points(2 * mass / total, rest, np.zeros(rest.size))
-        asks = np.arange(len(every))
-        best = best_points(points, asks, first, last, np.zeros(asks.size), eta, noise_scale)
-        return np.asarray(best - first)
+        nobody = np.zeros(len(every))
+        best = best_points(points, first[:, None], last[:, None], nobody, eta, noise_scale)
+        return np.asarray(best.at[:, 0] - first)
 
     def _choices(self, virtual_costs: Floats) -> Choices:
         key = virtual_costs.tobytes()
@@ -157,13 +157,14 @@ class Unequal(Rule):
         for facing, which in self._groups(virtual_costs, clients):
             for i in range(0, which.size, _CHUNK):
                 some = which[i : i + _CHUNK]
-                parts.append(self._answers(facing, eta, noise_scale, clients[some], x[some]))
+                one = (virtual_costs, eta, noise_scale, clients[some], x[some])
+                parts.append(self._answers(facing, *one))
                 places.append(some)
         joined, back = Own.joined(parts), np.argsort(np.concatenate(places), kind="stable")
         return Own(joined.terms.at(back), joined.privacy[back])
 
     def _unchanged(self, virtual_costs: Floats, eta: float, noise_scale: float, clients: Ints) -> Own:
-        """Nobody reports otherwise: the plan itself, so that clients that are alike are told apart once."""
+        """Nobody reports otherwise: the plan itself."""
         plan = self.plan(virtual_costs, eta, noise_scale)
         spread = np.full(clients.size, float((np.cbrt(plan.selection * virtual_costs) ** 2).sum()))
         away = np.full(clients.size, plan.distance)
@@ -192,27 +193,36 @@ class Unequal(Rule):
         return [(group, np.flatnonzero(np.isin(clients, list(group)))) for group in groups]
 
     def _answers(
-        self, facing: dict[int, Facing], eta: float, noise_scale: float, clients: Ints, x: Floats
-    ) -> Own:
+        self, facing: dict[int, Facing], virtual_costs: Floats, eta: float, noise_scale: float,
+        clients: Ints, x: Floats,
+    ) -> Own:  # fmt: skip
         names = np.array(list(facing))
         order = np.argsort(names)
         group = order[np.searchsorted(names[order], clients)]
         sizes = np.array([fronts.mass.size for fronts in facing.values()])
         begins = np.cumsum(sizes) - sizes
         edges = np.array([(0, *fronts.ends) for fronts in facing.values()]) + begins[:, None]
-        first, last = edges[group, :-1], edges[group, 1:] - 1
-        asks = np.broadcast_to(np.arange(clients.size)[:, None], first.shape)
-        there = last >= first
         mass, rest, share = (np.concatenate(part) for part in list(zip(*facing.values(), strict=True))[:3])
         points = Points(2 * mass / int(self._units.sum()), rest, np.cbrt(share) ** 2)
         root = np.cbrt(x) ** 2
-        at = best_points(points, asks[there], first[there], last[there], root, eta, noise_scale)
+        found = best_points(points, edges[group, :-1], edges[group, 1:] - 1, root, eta, noise_scale)
+        best = found.objective.argmin(1)
+        at = found.at[np.arange(x.size), best]
         spread, away = points.spread(at, root), points.distance[at]
         total, left = total_and_rest(eta, away, spread, noise_scale)
         with np.errstate(divide="ignore", invalid="ignore"):
             epsilon = points.weight[at] * total / (spread * np.cbrt(x))  # Theorem 4
-        terms = Terms.of(eta, away, np.zeros(x.size), left)
-        return Own(terms, np.where(share[at] > 0, epsilon, 0.0))
+        epsilon = np.where(share[at] > 0, epsilon, 0.0)
+        # Where clients are alike, who of them is left out does not follow from J: the plan says who.
+        near = (found.at >= 0) & (found.objective <= found.objective.min(1, keepdims=True) * (1 + TIED))
+        tied = np.flatnonzero((near & (share[found.at] != share[at][:, None])).any(1))
+        asked, which = np.unique(np.stack([clients[tied], x[tied]]), axis=1, return_inverse=True)
+        for number, (client, cost) in enumerate(asked.T.tolist()):
+            stated = virtual_costs.copy()
+            stated[int(client)] = cost
+            answer = self.plan(stated, eta, noise_scale).privacy[int(client)]
+            epsilon[tied[which.ravel() == number]] = answer
+        return Own(Terms.of(eta, away, np.zeros(x.size), left), epsilon)
 
 
 @final
