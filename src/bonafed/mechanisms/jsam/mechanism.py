@@ -226,16 +226,16 @@ class BoughtPrivacy:
 
     def _notes(self, terms: JsamTerms) -> list[str]:
         notes = []
-        if terms.held is not None:
-            notes.append(
-                f"sizes count: clients hold {min(terms.held):,} to {max(terms.held):,} records, and fair "
-                "is to select each by its share of them"
-            )
         if self.section.scheme == LARGEST_LOSSES:
             notes.append("local losses were sent in clear: no privacy ledger counts them")
         # what the terms caution against, the hard budget first
         cautions = terms.cautions
         notes += sorted(cautions, key=lambda caution: "hard budget" not in caution)
+        if terms.held is not None:
+            notes.append(
+                f"sizes count: clients hold {min(terms.held):,} to {max(terms.held):,} records, and fair "
+                "is to select each by its share of them"
+            )
         if self.unequal is not None:
             fewest, most = self.unequal
             notes.append(

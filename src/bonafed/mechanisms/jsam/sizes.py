@@ -151,8 +151,6 @@ class Unequal(Rule):
     @np.errstate(over="ignore", invalid="ignore")
     def own(self, virtual_costs: Floats, eta: float, noise_scale: float, clients: Ints, x: Floats) -> Own:
         self._fits(virtual_costs.size)
-        if np.array_equal(x, virtual_costs[clients]):
-            return self._unchanged(virtual_costs, eta, noise_scale, clients)
         parts, places = [], []
         for facing, which in self._groups(virtual_costs, clients):
             for i in range(0, which.size, _CHUNK):
@@ -162,14 +160,6 @@ class Unequal(Rule):
                 places.append(some)
         joined, back = Own.joined(parts), np.argsort(np.concatenate(places), kind="stable")
         return Own(joined.terms.at(back), joined.privacy[back])
-
-    def _unchanged(self, virtual_costs: Floats, eta: float, noise_scale: float, clients: Ints) -> Own:
-        """Nobody reports otherwise: the plan itself."""
-        plan = self.plan(virtual_costs, eta, noise_scale)
-        spread = np.full(clients.size, float((np.cbrt(plan.selection * virtual_costs) ** 2).sum()))
-        away = np.full(clients.size, plan.distance)
-        _, rest = total_and_rest(eta, away, spread, noise_scale)
-        return Own(Terms.of(eta, away, np.zeros(clients.size), rest), plan.privacy[clients])
 
     def _groups(self, virtual_costs: Floats, clients: Ints) -> list[tuple[dict[int, Facing], Ints]]:
         """The questions by clients whose fronts fit together, with the fronts."""
@@ -206,23 +196,24 @@ class Unequal(Rule):
         points = Points(2 * mass / int(self._units.sum()), rest, np.cbrt(share) ** 2)
         root = np.cbrt(x) ** 2
         found = best_points(points, edges[group, :-1], edges[group, 1:] - 1, root, eta, noise_scale)
-        best = found.objective.argmin(1)
-        at = found.at[np.arange(x.size), best]
-        spread, away = points.spread(at, root), points.distance[at]
-        total, left = total_and_rest(eta, away, spread, noise_scale)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            epsilon = points.weight[at] * total / (spread * np.cbrt(x))  # Theorem 4
-        epsilon = np.where(share[at] > 0, epsilon, 0.0)
-        # Where clients are alike, who of them is left out does not follow from J: the plan says who.
         near = (found.at >= 0) & (found.objective <= found.objective.min(1, keepdims=True) * (1 + TIED))
-        tied = np.flatnonzero((near & (share[found.at] != share[at][:, None])).any(1))
+        each = share[found.at]  # p for the best point of every front
+        at = found.at[np.arange(x.size), found.objective.argmin(1)]
+        # Where clients are alike, who of them is left out does not follow from J: the plan says who.
+        tied = np.flatnonzero((near & (each != share[at][:, None])).any(1))
         asked, which = np.unique(np.stack([clients[tied], x[tied]]), axis=1, return_inverse=True)
         for number, (client, cost) in enumerate(asked.T.tolist()):
             stated = virtual_costs.copy()
             stated[int(client)] = cost
-            answer = self.plan(stated, eta, noise_scale).privacy[int(client)]
-            epsilon[tied[which.ravel() == number]] = answer
-        return Own(Terms.of(eta, away, np.zeros(x.size), left), epsilon)
+            p = self.plan(stated, eta, noise_scale).selection[int(client)]
+            some = tied[which.ravel() == number]
+            at[some] = found.at[some, np.where(near[some], np.abs(each[some] - p), np.inf).argmin(1)]
+        spread, away = points.spread(at, root), points.distance[at]
+        total, left = total_and_rest(eta, away, spread, noise_scale)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            epsilon = points.weight[at] * total / (spread * np.cbrt(x))  # Theorem 4
+        terms = Terms.of(eta, away, np.zeros(x.size), left)
+        return Own(terms, np.where(share[at] > 0, epsilon, 0.0))
 
 
 @final
