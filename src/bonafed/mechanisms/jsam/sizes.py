@@ -12,7 +12,8 @@ V_k is then a function of x' = 2x/M_k with slope epsilon'_k: dV_k/dx = (2/M_k) e
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import final
 
@@ -46,10 +47,7 @@ def whole_sizes(name: str, sizes: ArrayLike, clients: int | None = None) -> Ints
         raise InvalidValue(name, "must be whole numbers of records", f"{values[at]:g} at position {at}")
     units = float(values.sum()) / int(np.gcd.reduce(values.astype(np.int64)))
     if units * values.size > MOST_CELLS:
-        rule = (
-            f"must have clients times the sum over the greatest common divisor at most {MOST_CELLS:,}: "
-            "count in larger units"
-        )
+        rule = f"must be at most {MOST_CELLS:,}, clients times records over their greatest common divisor"
         raise InvalidValue(name, rule, f"{values.size:,} times {units:,.0f}")
     return values.astype(np.int64)
 
@@ -141,7 +139,7 @@ class Unequal(Rule):
         return np.asarray(best.at[:, 0] - first)
 
     def _choices(self, virtual_costs: Floats) -> Choices:
-        key = virtual_costs.tobytes()
+        key = hashlib.sha256(virtual_costs.tobytes()).digest()
         found = self._memory.get(key)
         if not isinstance(found, Choices):
             found = Knapsack(self._units, virtual_costs).choices()
@@ -161,26 +159,33 @@ class Unequal(Rule):
         joined, back = Own.joined(parts), np.argsort(np.concatenate(places), kind="stable")
         return Own(joined.terms.at(back), joined.privacy[back])
 
-    def _groups(self, virtual_costs: Floats, clients: Ints) -> list[tuple[dict[int, Facing], Ints]]:
+    def _groups(self, virtual_costs: Floats, clients: Ints) -> Iterator[tuple[dict[int, Facing], Ints]]:
         """The questions by clients whose fronts fit together, with the fronts."""
-        keys = {}
-        for client in np.unique(clients).tolist():
+        group: dict[int, Facing] = {}
+        for client, fronts in self._facing(virtual_costs, np.unique(clients).tolist()):
+            group[client] = fronts
+            if sum(one.mass.size for one in group.values()) > _MOST_POINTS // 4:
+                yield group, np.flatnonzero(np.isin(clients, list(group)))
+                group = {}
+        if group:
+            yield group, np.flatnonzero(np.isin(clients, list(group)))
+
+    def _facing(self, virtual_costs: Floats, clients: Sequence[int]) -> Iterator[tuple[int, Facing]]:
+        """The fronts of these clients, those that are remembered first."""
+        missing = {}
+        for client in clients:
             others = virtual_costs.copy()
             others[client] = 0.0  # its fronts depend on the others only
-            keys[client] = client.to_bytes(8, "big") + others.tobytes()
-        facing = {client: self._memory.get(key) for client, key in keys.items()}
-        missing = [client for client, found in facing.items() if found is None]
+            key = client.to_bytes(8, "big") + hashlib.sha256(others.tobytes()).digest()
+            found = self._memory.get(key)
+            if isinstance(found, Facing):
+                yield client, found
+            else:
+                missing[client] = key
         if missing:
-            for client, fronts in Knapsack(self._units, virtual_costs).facing(missing):
-                facing[client] = fronts
-                self._memory.keep(keys[client], fronts)
-        groups: list[dict[int, Facing]] = [{}]
-        for client, found in facing.items():
-            assert isinstance(found, Facing)  # its key begins with a client
-            if sum(fronts.mass.size for fronts in groups[-1].values()) > _MOST_POINTS // 4:
-                groups.append({})
-            groups[-1][client] = found
-        return [(group, np.flatnonzero(np.isin(clients, list(group)))) for group in groups]
+            for client, fronts in Knapsack(self._units, virtual_costs).facing(list(missing)):
+                self._memory.keep(missing[client], fronts)
+                yield client, fronts
 
     def _answers(
         self, facing: dict[int, Facing], virtual_costs: Floats, eta: float, noise_scale: float,

@@ -108,8 +108,8 @@ def test_what_every_allocation_refuses(name, arguments, said):
         (lambda: allocate_unequal(V, [5, 5, 0], 1, 1), "sizes must be positive, got 0 at position 2"),
         (
             lambda: allocate_unequal(V, [1, 10**8, 10**8], 1, 1),
-            "sizes must have clients times the sum over the greatest common divisor at most 33,554,432: "
-            "count in larger units, got 3 times 200,000,001",
+            "sizes must be at most 33,554,432, clients times records over their greatest common divisor, "
+            "got 3 times 200,000,001",
         ),
         (lambda: allocate_unequal(V, [5, 5, 5], 1, 1, [1, 2]), "records must have 3 values, got 2"),
         (scale(delta=0), "delta must be positive, got 0.0"),
