@@ -193,18 +193,18 @@ class TestJ10bTheNoiseScaleFollowsTheNoise:
 
     def test_unequal_records_are_a_change_of_units(self):
         rng = np.random.default_rng(2)
-        v, shares, records = rng.uniform(0.1, 2, 6), rng.dirichlet(np.ones(6)), rng.integers(10, 90, 6)
-        base = noise_scale(1e-5, 20, 50, 0.5, records=2)
-        plan = allocate_unequal(v, shares, 40, base, records).plan
+        v, sizes, records = rng.uniform(0.1, 2, 6), rng.integers(10, 400, 6), rng.integers(10, 90, 6)
+        base, shares = noise_scale(1e-5, 20, 50, 0.5, records=2), sizes / sizes.sum()
+        plan = allocate_unequal(v, sizes, 40, base, records)
         p, epsilon = plan.selection, plan.privacy
         chosen = p > 0
         distance = np.abs(p - shares).sum()
         noise = base * ((p[chosen] * 2 / (epsilon[chosen] * records[chosen])) ** 2).sum()
         value = 40 * (distance + math.sqrt(distance**2 + noise)) + epsilon @ v
         assert plan.objective == pytest.approx(value, rel=1e-12)
-        alike = allocate_unequal(v, shares, 40, base, np.full(6, 30)).plan
+        alike = allocate_unequal(v, sizes, 40, base, np.full(6, 30))
         assert alike.objective == pytest.approx(
-            allocate_unequal(v, shares, 40, base * (2 / 30) ** 2).plan.objective, rel=1e-12
+            allocate_unequal(v, sizes, 40, base * (2 / 30) ** 2).objective, rel=1e-12
         )
 
 

@@ -1,12 +1,11 @@
-"""Floors, unequal data sizes and the printed algorithm, each against something slow and obvious."""
+"""Floors and the printed algorithm, each against something slow and obvious."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bonafed.mechanisms.jsam import allocate, allocate_unequal, allocate_with_floor, objective
-from bonafed.mechanisms.jsam.sizes import _exact, _greedy
+from bonafed.mechanisms.jsam import allocate, allocate_with_floor
 from tests.oracles import jsam as oracle
 from tests.theorems.strategies import NOISE_SCALES, WEIGHTS, fewer, powers_of_ten, virtual_costs
 
@@ -60,86 +59,6 @@ def test_a_higher_floor_costs_more():
     prices = [allocate_with_floor(v, 1.0, 1.0, f).price for f in np.linspace(0, 0.2, 11)]
     assert np.all(np.diff(prices) >= -1e-15)
     assert prices[-1] > prices[0] == 0
-
-
-@st.composite
-def unequal(draw, most, least=1):
-    n = draw(st.integers(least, most))
-    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    u = rng.gamma(draw(st.sampled_from([0.3, 1.0, 5.0])), size=n) + 1e-3
-    v = rng.uniform(0.02, 2, n) ** draw(st.sampled_from([1.0, 3.0]))
-    return v, u / u.sum(), draw(powers_of_ten(-1, 1.5)), draw(powers_of_ten(-2, 1.5))
-
-
-@given(unequal(most=6))
-def test_exact_for_few_clients(case):
-    v, u, eta, q = case
-    found = allocate_unequal(v, u, eta, q)
-    value, _, _, _ = oracle.brute(v, eta, q, shares=u)
-    assert found.optimal
-    assert (found.gap, found.lower_bound) == (0.0, found.plan.objective)
-    assert found.plan.objective == pytest.approx(value, rel=1e-12)
-    assert found.plan.objective == pytest.approx(
-        objective(found.plan.selection, found.plan.privacy, v, eta, q, u), rel=1e-12
-    )
-
-
-@given(unequal(most=6, least=2), st.integers(0, 2**32 - 1))
-@fewer(0.2)
-def test_vertices_are_enough(case, seed):
-    """No plan between the vertices is better, also for unequal shares."""
-    v, u, eta, q = case
-    best = allocate_unequal(v, u, eta, q).plan.objective
-    assert best <= oracle.local_search(v, eta, q, np.random.default_rng(seed), 500, 15, shares=u) * (
-        1 + 1e-12
-    )
-
-
-@given(unequal(most=11, least=8))
-@fewer(0.5)
-def test_the_heuristic_is_between_its_bound_and_its_gap(case):
-    v, u, eta, q = case
-    plan, bound = _greedy(v, u, eta, q)
-    exact = _exact(v, u, eta, q).objective
-    assert bound <= exact * (1 + 1e-12)
-    assert exact <= plan.objective * (1 + 1e-12)
-    assert plan.objective == pytest.approx(objective(plan.selection, plan.privacy, v, eta, q, u), rel=1e-12)
-
-
-def test_the_heuristic_is_sometimes_worse_and_says_so():
-    rng, gaps, stated = np.random.default_rng(0), [], []
-    for _ in range(60):
-        u = rng.gamma(0.5, size=9) + 1e-3
-        v, u = rng.uniform(0.02, 2, 9), u / u.sum()
-        plan, bound = _greedy(v, u, 1.0, 1.0)
-        gaps.append(1 - _exact(v, u, 1.0, 1.0).objective / plan.objective)
-        stated.append(1 - bound / plan.objective)
-    assert np.all(np.array(gaps) <= np.array(stated) + 1e-12)
-    assert max(gaps) > 1e-4  # a heuristic
-    assert max(gaps) < 0.05  # worth having
-
-
-@pytest.mark.parametrize("n", [3, 8, 14, 20, 60])
-def test_uniform_shares_give_the_plan_for_equal_sizes(n):
-    v = np.random.default_rng(n).uniform(0.05, 2, n)
-    for eta in (0.3, 1.0, 5.0):
-        equal = allocate(v, eta, 0.5)
-        found = allocate_unequal(v, np.full(n, 1 / n), eta, 0.5)
-        assert found.plan.objective == pytest.approx(equal.objective, rel=1e-12)
-        assert found.lower_bound <= equal.objective * (1 + 1e-12)
-        assert found.optimal or n > 14
-        assert found.gap < 0.2
-
-
-def test_beyond_the_limit_nothing_searched_is_below_the_bound():
-    rng = np.random.default_rng(5)
-    for n in (15, 40):
-        u = rng.gamma(1.0, size=n) + 1e-2
-        v, u = rng.uniform(0.02, 2, n), u / u.sum()
-        found = allocate_unequal(v, u, 1.0, 0.5)
-        assert oracle.local_search(v, 1.0, 0.5, rng, 500, 30, shares=u) >= found.lower_bound
-        assert found.plan.objective >= found.lower_bound
-        assert found.gap == pytest.approx(1 - found.lower_bound / found.plan.objective, abs=1e-15)
 
 
 @given(st.lists(st.floats(0.02, 2.0), min_size=1, max_size=7), powers_of_ten(-1, 1), powers_of_ten(-1, 1))

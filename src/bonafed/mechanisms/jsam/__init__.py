@@ -14,11 +14,10 @@ from bonafed.mechanisms.jsam.inner import noise_scale, objective
 from bonafed.mechanisms.jsam.payments import Admitted, JsamMechanism, PrivacySettlement, admit, settle
 from bonafed.mechanisms.jsam.published import JsamContract, contract
 from bonafed.mechanisms.jsam.rules import Cheapest, Fixed, Jsam, Rule, largest_losses, unbiased
-from bonafed.mechanisms.jsam.sizes import BoundedPlan, allocate_unequal
+from bonafed.mechanisms.jsam.sizes import Unequal, allocate_unequal
 
 __all__ = [
     "Admitted",
-    "BoundedPlan",
     "Budgeted",
     "Cheapest",
     "Fixed",
@@ -29,6 +28,7 @@ __all__ = [
     "Plan",
     "PrivacySettlement",
     "Rule",
+    "Unequal",
     "admit",
     "allocate",
     "allocate_unequal",

@@ -14,7 +14,8 @@ from bonafed.economics.audit import AuditReport, Claim, RespondingLike, audit
 from bonafed.economics.claims import findings_table
 from bonafed.economics.priors import Prior
 from bonafed.errors import InvalidValue, MissingValue
-from bonafed.mechanisms.jsam.controls import ClippedMechanism, PayAsBid, PrintedMechanism
+from bonafed.mechanisms.jsam.controls import ClippedMechanism, EqualRents, PayAsBid, PrintedMechanism
+from bonafed.mechanisms.jsam.noise import averaged
 from bonafed.mechanisms.jsam.options import (
     BELIEF,
     NoiseOptions,
@@ -24,7 +25,7 @@ from bonafed.mechanisms.jsam.options import (
 )
 from bonafed.mechanisms.jsam.payments import JsamMechanism
 from bonafed.mechanisms.jsam.rules import Cheapest, Jsam, Rule, unbiased
-from bonafed.mechanisms.jsam.schemes import draw_costs
+from bonafed.mechanisms.jsam.schemes import draw_costs, rule_of
 from bonafed.mechanisms.protocol import Command
 from bonafed.reports import read_reports
 from bonafed.sections import key, one_of
@@ -33,9 +34,12 @@ from bonafed.shown import Document, JSONObject
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Variant = Literal["corrected", "printed", "printed-integral", "usbm", "fsbm", "pay-as-bid", "clipped"]
+Variant = Literal[
+    "corrected", "printed", "printed-integral", "usbm", "fsbm", "pay-as-bid", "clipped", "equal-rents"
+]
 _CAPPED = ("corrected", "usbm", "fsbm", "clipped")  # variants that can have a cap
 _ON_SUM = ("corrected", "usbm", "fsbm", "pay-as-bid")  # variants that can have noise on the sum
+_BY_SIZE = ("corrected", "usbm", "equal-rents")  # variants for which sizes can count
 _CLAIMS: tuple[Claim, ...] = ("truthful", "individually rational", "monotone", "feasible")
 _GRID = 0.05  # step of p_h in the printed algorithm
 # With these the default profiles have thresholds from 1 to 3, and Algorithm 1 misses the optimum for some.
@@ -48,6 +52,8 @@ _NOTES = {
     "than the exact one, but epsilon does not rise in the client's own report.",
     "clipped": "The optimum without a cap, cut off at --max-epsilon, with the payments of the optimum, "
     "which are for an epsilon that is not bought. The mechanism under the cap is --variant corrected.",
+    "equal-rents": "The plan for unequal sizes, with the rents that clients of equal sizes would get, "
+    "which are for an epsilon that is not bought. The mechanism for unequal sizes is --variant corrected.",
 }
 
 
@@ -70,7 +76,8 @@ class AuditOptions(NoiseOptions):
         "corrected",
         help="The mechanism to attack: corrected (what quote jsam gives); printed (the paper's Algorithm 1 "
         "on a grid, with the payment formula), clipped (the optimum without a cap, cut off at "
-        "--max-epsilon) and pay-as-bid, which can be gamed; printed-integral (the same grid, with the "
+        "--max-epsilon), equal-rents (the plan for --sizes, paid as if they were equal) and pay-as-bid, "
+        "which can be gamed; printed-integral (the same grid, with the "
         "integral of its own epsilon); or the baselines usbm and fsbm.",
     )
     members: int | None = key(
@@ -103,6 +110,11 @@ class AuditOptions(NoiseOptions):
             if isinstance(self.max_epsilon, Path) and self.variant == "corrected":
                 rule = "must be one number with --noise-at sum"
                 raise InvalidValue("--max-epsilon", rule, self.max_epsilon)
+        self.refuse_with_sizes()
+        if self.sizes is not None and self.variant not in _BY_SIZE:
+            raise InvalidValue("--sizes", f"must not be given with --variant {self.variant}", self.sizes)
+        if self.sizes is None and self.variant == "equal-rents":
+            raise MissingValue("--sizes", "is required with --variant equal-rents")
         if self.members is not None and self.variant != "fsbm":
             raise InvalidValue("--members", "must not be given without --variant fsbm", self.members)
         if self.grid is not None and not self.variant.startswith("printed"):
@@ -117,11 +129,18 @@ class AuditOptions(NoiseOptions):
         both = draw_costs(self.prior, count * people, self.seed)
         return tuple(map(str, range(people))), list(both.reshape(count, people))
 
-    def mechanism(self, clients: int, caps: float | Floats | None) -> RespondingLike:
+    def mechanism(self, names: tuple[str, ...], caps: float | Floats | None) -> RespondingLike:
         """What is attacked."""
+        clients = len(names)
         noise = self.noise()
         scale = _NOISE_SCALE if noise is None else self.scale(noise)
         prior, eta, step = self.prior, self.eta, _GRID if self.grid is None else self.grid
+        if (sizes := self.held(names)) is not None:
+            records = None if noise is None else averaged(noise, sizes)
+            kind: Literal["jsam", "unbiased"] = "unbiased" if self.variant == "usbm" else "jsam"
+            rule = rule_of(kind, clients, sizes=sizes, records=records)
+            attacked = EqualRents if self.variant == "equal-rents" else JsamMechanism
+            return attacked(prior, eta, scale, rule)
         if self.variant == "clipped":
             assert isinstance(caps, float)  # by the section's own rules
             return ClippedMechanism(prior, eta, scale, caps)
@@ -148,7 +167,7 @@ def attack(options: AuditOptions) -> Document:
     """Let every client lie about its cost of privacy while the others' reports stay fixed."""
     names, profiles = options.cases()
     caps = options.caps(names)
-    mechanism = options.mechanism(profiles[0].size, caps)
+    mechanism = options.mechanism(names, caps)
     report = audit(
         mechanism, options.prior.low, options.prior.high, profiles=profiles, claims=_CLAIMS,
         points=options.points, quantity_limit=np.inf if caps is None else float(np.max(caps)),

@@ -104,7 +104,7 @@ def eta_for_expected_budget(
         return optimal_weight(virtual, scale, money, choice.noise_at)
 
     def expected(eta: float) -> float:
-        return float(np.mean([choice.plan(v, eta, scale).total for v in virtual]))
+        return float(np.mean(choice.spending(virtual, eta, scale)))
 
     if max_epsilon is None:
         return largest_weight(lambda eta: expected(eta) <= money)
@@ -201,12 +201,13 @@ def known_weight(
     money: float,
     max_epsilon: ArrayLike | None,
     noise_at: NoiseAt = "client",
+    rule: Rule | None = None,
 ) -> float:
     """The largest eta at which the plan for known costs stays within `money`."""
 
     def spend(eta: float) -> float:
         return complete_information(
-            costs, eta, noise_scale, max_epsilon=max_epsilon, noise_at=noise_at
+            costs, eta, noise_scale, max_epsilon=max_epsilon, noise_at=noise_at, rule=rule
         ).spend
 
     return _weight(spend, money, max_epsilon)
@@ -218,8 +219,11 @@ def known_expected_weight(
     money: float,
     max_epsilon: ArrayLike | None,
     noise_at: NoiseAt = "client",
+    rule: Rule | None = None,
 ) -> float:
     """The eta at which plans for known costs, drawn (S, N), cost `money` on average."""
+    if rule is not None:
+        return largest_weight(lambda eta: float(rule.spending(profiles, eta, noise_scale).mean()) <= money)
     if max_epsilon is None:
         return optimal_weight(profiles, noise_scale, money, noise_at)
 

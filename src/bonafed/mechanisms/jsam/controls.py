@@ -7,6 +7,9 @@ objective of the uncapped optimum: the integral of an epsilon that it does not b
 by understating its cost. (With the integral of what it does buy no lie would pay, as that does not rise in
 the own report; but the plan would be the best for another problem, the one without a cap.)
 
+EqualRents takes the plan for unequal sizes and pays report times epsilon plus the rent that the client
+would get if all sizes were equal: again the integral of an epsilon that it does not buy.
+
 PrintedMechanism takes the plan of the paper's Algorithm 1, p_h on a grid, and pays report times epsilon
 plus a rent, in one of two ways that agree for an exact optimum and only there:
 
@@ -40,7 +43,7 @@ from bonafed.learning.sections import NoiseAt
 from bonafed.mechanisms.jsam.inner import inner
 from bonafed.mechanisms.jsam.ladder import Ints
 from bonafed.mechanisms.jsam.payments import JsamMechanism, admit, lowest_cost
-from bonafed.mechanisms.jsam.rules import Jsam
+from bonafed.mechanisms.jsam.rules import Jsam, Rule
 
 Rent = Literal["objective", "integral"]
 _SWEEP = 2000  # points among which jumps of epsilon are looked for
@@ -96,6 +99,30 @@ class ClippedMechanism:
 
 
 @dataclass(frozen=True)
+class EqualRents:
+    """A plan for unequal sizes with the rents for equal ones."""
+
+    prior: Prior
+    eta: float
+    noise_scale: float
+    rule: Rule  # of the plan
+
+    def allocate(self, reports: ArrayLike) -> Allocation:
+        """(n,) epsilon and payment."""
+        return _one_by_one(self, checks.vector("reports", reports))
+
+    def respond(self, reports: Floats, client: int, own: Floats) -> tuple[Floats, Floats]:
+        """(m,) epsilon and payment of one client for its reports `own`, the others' as they are."""
+        right, equal = (
+            JsamMechanism(self.prior, self.eta, self.noise_scale, rule) for rule in (self.rule, Jsam())
+        )
+        epsilon, _ = right.respond(reports, client, own)
+        other, payment = equal.respond(reports, client, own)
+        lifted = np.clip(own, lowest_cost(self.prior), self.prior.high)
+        return epsilon, np.asarray(payment + lifted * (epsilon - other))
+
+
+@dataclass(frozen=True)
 class PrintedMechanism:
     """Algorithm 1 of the paper with payments; what a client gives is epsilon."""
 
@@ -130,7 +157,9 @@ class PrintedMechanism:
         return np.where(case.inside, epsilon, 0.0), np.where(case.inside, payment, 0.0)
 
 
-def _one_by_one(mechanism: PayAsBid | ClippedMechanism | PrintedMechanism, reports: Floats) -> Allocation:
+def _one_by_one(
+    mechanism: PayAsBid | ClippedMechanism | EqualRents | PrintedMechanism, reports: Floats
+) -> Allocation:
     """The outcome for everybody from the answers to each."""
     answers = [mechanism.respond(reports, k, reports[k : k + 1]) for k in range(reports.size)]
     epsilon, payment = np.array(answers)[:, :, 0].T

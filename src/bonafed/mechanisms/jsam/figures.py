@@ -46,11 +46,9 @@ def terms_figure(terms: Sequence[dict[str, Any]], with_payments: bool, noise_at:
     return figure
 
 
-def prospect_figure(
-    cost: float, reports: Floats, utility: Floats, draws: int, cap: float | None = None
-) -> Figure:
+def prospect_figure(cost: float, reports: Floats, utility: Floats, draws: int, kind: str = "") -> Figure:
     """What is left for a participant by what it states, on average over so many draws of the others' costs;
-    the truth is the top. `cap` is that of the participant, where caps differ."""
+    the truth is the top. `kind` is that of the participant, where a contract tells them apart."""
     figure = sheet(5.6, 3.6)
     axes = figure.subplots()
     axes.plot(reports, utility, color=BLUE, lw=2)
@@ -62,7 +60,7 @@ def prospect_figure(
         utility.min() < -top
     ):  # who states almost nothing may lose far more than anyone earns: not of interest
         axes.set_ylim(-top, 1.3 * top)
-    whose = "" if cap is None else f", epsilon {cap:g} at most"
+    whose = f", {kind}" if kind else ""
     axes.set_title(f"What a report earns{whose}", loc="left")
     axes.legend(frameon=False, fontsize=8)
     return figure

@@ -40,11 +40,11 @@ from bonafed.learning.work import record_steps
 from bonafed.mechanisms.averaging import Account, Averaging, missing_turns
 from bonafed.mechanisms.contracts.canonical import require_same_coins
 from bonafed.mechanisms.jsam.by_losses import ByLosses
-from bonafed.mechanisms.jsam.noise import Ingredients, Noise, scale_of
+from bonafed.mechanisms.jsam.noise import Ingredients, Noise, averaged, scale_of
 from bonafed.mechanisms.jsam.published import JsamContract, PublishedScheme, publish, question
 from bonafed.mechanisms.jsam.schemes import LARGEST_LOSSES, PUBLISHED, Scheme, settle_scheme
-from bonafed.mechanisms.jsam.section import VERIFIABLE, JsamSection
-from bonafed.mechanisms.jsam.terms import COLUMN, JsamTerms
+from bonafed.mechanisms.jsam.section import BY_SIZE, VERIFIABLE, JsamSection, sizes_by_name
+from bonafed.mechanisms.jsam.terms import COLUMN, RECORDS, JsamTerms
 from bonafed.mechanisms.promises import Promise
 from bonafed.mechanisms.protocol import Agreement, Config, Contract, Ints, Lottery, Reports, Turns
 from bonafed.randomness import Purpose, generator
@@ -83,10 +83,10 @@ class BoughtPrivacy:
         with named("jsam"):
             noise = section.noise_scale or _ingredients(config, members, parameters)
             contract = _contract(section, config, members, noise)
-        averaged = {min(config.local.batch_size, int(size)) for size in members.sizes}
-        of_fewest = isinstance(noise, Ingredients) and noise.records == min(averaged)
-        unequal = (min(averaged), max(averaged)) if of_fewest and len(averaged) > 1 else None
-        return cls(config, noise, contract, unequal)
+        each = {min(config.local.batch_size, int(size)) for size in members.sizes}
+        of_fewest = isinstance(noise, Ingredients) and noise.records == min(each)
+        unequal = (min(each), max(each)) if of_fewest and len(each) > 1 else None
+        return cls(config, noise, contract, None if section.shares == BY_SIZE else unequal)
 
     @property
     def section(self) -> JsamSection:
@@ -100,8 +100,9 @@ class BoughtPrivacy:
 
     @property
     def noise_scale(self) -> float:
-        """Q."""
-        return scale_of(self.noise, self.section.delta, self.config.local.rounds)
+        """Q; where sizes count, that of M = 2."""
+        by_size = self.section.shares == BY_SIZE
+        return scale_of(self.noise, self.section.delta, self.config.local.rounds, by_size=by_size)
 
     @property
     def question(self) -> Question:
@@ -124,18 +125,20 @@ class BoughtPrivacy:
         """(2) of a scheme that is not published."""
         section = self.section
         with named("jsam", losses="scheme"):
+            sizes = section.sizes(members)
             settlement = settle_scheme(
                 section.prior, [reports[name] for name in members.names], self.noise_scale,
                 cast(Scheme, section.scheme), eta=section.eta,
                 budget=_without_reserve(section, len(members)),
                 expected_budget=None if section.eta else section.expected_budget,
                 members=section.members, losses=losses, max_epsilon=section.caps(members),
-                noise_at=self.noise_at,
+                noise_at=self.noise_at, sizes=sizes,
+                records=None if sizes is None else averaged(self.noise, sizes),
             )  # fmt: skip
         return JsamTerms(
             members.names, settlement, section.prior, section.clients_per_round, self.config.local.rounds,
             section.delta, section.decimals, section.expected_budget, section.budget,
-            noise_at=self.noise_at,
+            noise_at=self.noise_at, held=None if sizes is None else tuple(sizes.tolist()),
         )  # fmt: skip
 
     def lottery(self, agreement: Agreement) -> Lottery | None:
@@ -177,7 +180,6 @@ class BoughtPrivacy:
         assert account.epsilon is not None  # something is promised
         ratio, share = _largest_ratio(account.epsilon, terms.epsilon), terms.shares(account.turns)
         given = {} if (share == 1).all() else {"share_given": share.tolist()}
-        ingredients = self.noise if isinstance(self.noise, Ingredients) else None
         return Statement(
             self.config.mechanism,
             account.agreement.members.names,
@@ -186,6 +188,7 @@ class BoughtPrivacy:
             columns={**terms.columns, **account.turns.columns, **given},
             forms={
                 "cost": ".4g",
+                RECORDS: ".4f",
                 COLUMN[self.noise_at]: ".4f",
                 "epsilon_sold": ".4g",
                 "share_given": ".4f",
@@ -197,7 +200,8 @@ class BoughtPrivacy:
                 "scheme": section.scheme,
                 "eta": plan.eta,
                 "noise_scale": self.noise_scale,
-                "records_per_release": None if ingredients is None else ingredients.records,
+                "records_per_release": self._records_per_release(terms),
+                "shares": section.shares,
                 "max_epsilon": section.table()["max_epsilon"],
                 "expected_spend": plan.total,  # whose mean over costs is the mean of what is paid
                 "budget": section.budget,
@@ -212,6 +216,14 @@ class BoughtPrivacy:
             },
         )
 
+    def _records_per_release(self, terms: JsamTerms) -> int | list[int] | None:
+        """M of everybody; where sizes count, of each; None where Q is a number."""
+        if not isinstance(self.noise, Ingredients):
+            return None
+        if terms.held is None:
+            return self.noise.records
+        return [min(self.noise.records, held) for held in terms.held]
+
     def _notes(self, terms: JsamTerms) -> list[str]:
         notes = []
         if self.section.scheme == LARGEST_LOSSES:
@@ -219,6 +231,11 @@ class BoughtPrivacy:
         # what the terms caution against, the hard budget first
         cautions = terms.cautions
         notes += sorted(cautions, key=lambda caution: "hard budget" not in caution)
+        if terms.held is not None:
+            notes.append(
+                f"sizes count: clients hold {min(terms.held):,} to {max(terms.held):,} records, and fair "
+                "is to select each by its share of them"
+            )
         if self.unequal is not None:
             fewest, most = self.unequal
             notes.append(
@@ -243,14 +260,16 @@ def _ingredients(config: Config, members: Roster, parameters: int) -> Ingredient
 
     Where clients average different numbers of records, M is the smallest: for the others Q is then too
     large, which selects fewer clients than would be best; privacy and truthfulness do not depend on Q.
+    Where sizes count, M is the largest, and each has its own (`averaged`).
     """
     section, training, sizes = _section(config), config.local, [int(size) for size in members.sizes]
     assert section.smoothness is not None  # or Q was given
     spec = training.local_training(1.0, section.clip, "jsam.clip")
+    which = max if section.shares == BY_SIZE else min
     return Ingredients(
         parameters,
         section.smoothness,
-        min(min(training.batch_size, size) for size in sizes),
+        which(min(training.batch_size, size) for size in sizes),
         max(training.local_steps(size) for size in sizes),
         max(record_steps(size, spec) for size in sizes),
     )
@@ -266,10 +285,12 @@ def _contract(section: JsamSection, config: Config, members: Roster, noise: Nois
         if caps is None or isinstance(caps, float)
         else dict(zip(members.names, caps.tolist(), strict=True))
     )
+    sizes = section.sizes(members)
     contract = JsamContract(
         len(members), section.prior, section.eta or 1.0, noise, config.local.rounds, section.clip,
         section.delta, section.clients_per_round, cast(PublishedScheme, section.scheme), section.members,
         by_name, section.expected_budget, section.decimals, noise_at=cast(NoiseAt, section.noise_at),
+        sizes=None if sizes is None else dict(zip(members.names, sizes.tolist(), strict=True)),
     )  # fmt: skip
     if section.eta is not None:
         return contract
@@ -295,9 +316,16 @@ def _under(contract: Contract, config: Config, members: Roster) -> JsamContract:
         ("training.rounds", contract.rounds, config.local.rounds),
         ("partition.clients", contract.clients, len(members)),
         ("jsam.noise_at", contract.noise_at, _section(config).noise_at),
+        ("jsam.shares", "alike" if contract.sizes is None else BY_SIZE, _section(config).shares),
     ):
         if due != here:
             raise InvalidValue(name, f"must be {due}, as in the published contract", here)
+    if contract.sizes is not None:
+        due_sizes = sizes_by_name(contract.sizes, members.names).tolist()
+        for client, due, here in zip(members.names, due_sizes, members.sizes.tolist(), strict=True):
+            if due != here:
+                rule = f"must be {due}, as in the published contract"
+                raise InvalidValue(f"records of client {client}", rule, here)
     require_same_coins("jsam.coins", _section(config).coins, contract.coin_commitment)
     return contract
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
+
+import numpy as np
 
 from bonafed import checks
 from bonafed.errors import InvalidValue, MissingValue
 from bonafed.mechanisms.jsam.inner import noise_scale
+from bonafed.mechanisms.jsam.ladder import Ints
 from bonafed.shown import JSONObject
 
 
@@ -24,7 +27,7 @@ class Ingredients:
 
     dimension: int  # parameters of the model
     smoothness: float  # L of the loss
-    records: int  # M of a client that each release averages
+    records: int  # M of a client that each release averages; where sizes count, at most
     steps: int = 1  # of a client that is drawn
     passes: int = 1  # through its records in these steps, begun ones counted in full
     c2: float = math.sqrt(2.0)  # the constant of Lemma 1
@@ -73,6 +76,16 @@ def _plain(value: Mapping[Any, Any]) -> dict[str, Any]:
     return {str(key): part for key, part in value.items()}
 
 
-def scale_of(noise: Noise, delta: float, rounds: int) -> float:
-    """Q itself."""
-    return noise.scale(delta, rounds) if isinstance(noise, Ingredients) else noise
+def scale_of(noise: Noise, delta: float, rounds: int, *, by_size: bool = False) -> float:
+    """Q itself; where sizes count it is that of M = 2, which `averaged` goes with (theory B7)."""
+    if not isinstance(noise, Ingredients):
+        return noise
+    return (replace(noise, records=2) if by_size else noise).scale(delta, rounds)
+
+
+def averaged(noise: Noise, sizes: Ints) -> Ints | None:
+    """(N,) records per release where sizes count: all that a client has, or `records` if that is less.
+
+    None where Q is a number: it then is that of every client.
+    """
+    return np.minimum(sizes, noise.records) if isinstance(noise, Ingredients) else None

@@ -15,8 +15,10 @@ from bonafed.errors import InvalidValue, MissingValue
 from bonafed.learning.sections import NOISE_AT, NoiseAt
 from bonafed.mechanisms.contracts.canonical import coin_commitment
 from bonafed.mechanisms.jsam.capped import checked_cap, one_cap
+from bonafed.mechanisms.jsam.ladder import Ints
 from bonafed.mechanisms.jsam.noise import Ingredients, Noise, scale_of
-from bonafed.mechanisms.jsam.section import caps_by_name
+from bonafed.mechanisms.jsam.section import caps_by_name, sizes_by_name
+from bonafed.mechanisms.jsam.sizes import whole_sizes
 from bonafed.reports import read_clients, read_one_per_client, read_reports
 from bonafed.sections import Section, key, one_of
 from bonafed.spelling import numeral
@@ -93,6 +95,13 @@ class NoiseOptions(Section):
         help="Most epsilon to buy from a client: a number, or a FILE.csv with one per client (public).",
     )
 
+    sizes: Path | None = key(
+        file_path,
+        None,
+        metavar="FILE.csv",
+        help="Records that each client holds (a column size): fair is to select each by its share of them. "
+        "Then --records is the most that a release averages.",
+    )
     noise_at: NoiseAt = key(one_of(NoiseAt), "client", help=NOISE_AT)
 
     @property
@@ -129,7 +138,27 @@ class NoiseOptions(Section):
 
     def scale(self, noise: Noise) -> float:
         """Q itself."""
-        return scale_of(noise, self.delta or 0.0, self.rounds or 0)
+        return scale_of(noise, self.delta or 0.0, self.rounds or 0, by_size=self.sizes is not None)
+
+    def refuse_with_sizes(self) -> None:
+        """What is for clients that are alike."""
+        if self.sizes is None:
+            return
+        if self.max_epsilon is not None:
+            raise InvalidValue(
+                "--max-epsilon", "must not be given with --sizes", as_typed(self.max_epsilon)
+            )
+        if self.noise_at != "client":
+            raise InvalidValue("--noise-at", "must be client with --sizes", self.noise_at)
+
+    def held(self, names: Sequence[str]) -> Ints | None:
+        """(N,) records of these clients, by name where the file has names; None: all are alike."""
+        if self.sizes is None:
+            return None
+        each = read_one_per_client(self.sizes, "--sizes", "size", len(names))
+        if read_clients(self.sizes) is not None:
+            return sizes_by_name(read_reports(self.sizes, "size"), tuple(names))
+        return whole_sizes("--sizes", each)
 
     def caps(self, names: Sequence[str]) -> float | Floats | None:
         """The most to buy: one for all, or (N,) of these clients, by name where the file has names."""

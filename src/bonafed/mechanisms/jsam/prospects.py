@@ -45,6 +45,14 @@ class Outlook:
     lie: float  # the other report of largest gain on average
     gain: float  # what it wins on average compared with the truth; negative: it loses
     largest_gain: float  # of any report in any draw
+    records: int | None = None  # that it holds, where sizes count
+
+    @property
+    def kind(self) -> str:
+        """Of participant, where a contract tells them apart."""
+        if self.records is not None:
+            return f"{self.records:,} records"
+        return "" if self.max_epsilon is None else f"epsilon {self.max_epsilon:g} at most"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -53,7 +61,7 @@ class Prospect(Shown):
 
     cost: float  # money per unit of epsilon
     admitted: bool  # whether stating it leads to terms
-    outlooks: tuple[Outlook, ...]  # one, or where caps differ that of the lowest and the highest
+    outlooks: tuple[Outlook, ...]  # one, or where caps or sizes differ that of the lowest and the highest
     reports: Floats  # (R,) reports tried
     utility: Floats  # (R,) mean of what is left for each of them
     draws: int = 0  # of the others' costs
@@ -69,9 +77,9 @@ class Prospect(Shown):
             means = (outlook.epsilon, outlook.payment, outlook.profit)
             spreads = (outlook.epsilon_sd, outlook.payment_sd, outlook.profit_sd)
             rows: tuple[tuple[Cell, ...], ...] = tuple(zip(names, means, spreads, strict=True))
-            cap = "" if outlook.max_epsilon is None else f", epsilon {outlook.max_epsilon:g} at most"
+            kind = f", {outlook.kind}" if outlook.kind else ""
             columns = (Column("", left=True), Column("mean", ",.4g"), Column("spread", ",.2g"))
-            title = f"A participant whose unit of epsilon costs {self.cost:g}{cap}"
+            title = f"A participant whose unit of epsilon costs {self.cost:g}{kind}"
             verdict = "no other report earns more" if outlook.largest_gain <= self._room else "A LIE PAYS"
             caption = (
                 f"over {self.draws:,} draws of the others' costs; something is bought in "
@@ -90,7 +98,7 @@ class Prospect(Shown):
     def _data(self) -> dict[str, object]:
         earnings = [Earning("", False, 0.0, 0.0, None, 0.0)] if not self.admitted else [
             Earning(
-                f"epsilon {each.max_epsilon:g} at most" if len(self.outlooks) > 1 else "", True,
+                each.kind if len(self.outlooks) > 1 else "", True,
                 each.payment, each.profit, each.lie, each.gain,
             )
             for each in self.outlooks
@@ -104,8 +112,8 @@ class Prospect(Shown):
     def _draw(self) -> Figure:
         from bonafed.mechanisms.jsam.figures import prospect_figure
 
-        cap = self.outlooks[-1].max_epsilon if len(self.outlooks) > 1 else None  # whose utility it is
-        return prospect_figure(self.cost, self.reports, self.utility, self.lying, cap)
+        kind = self.outlooks[-1].kind if len(self.outlooks) > 1 else ""  # whose utility it is
+        return prospect_figure(self.cost, self.reports, self.utility, self.lying, kind)
 
 
 def prospect(contract: JsamContract, cost: float, seed: int = 0) -> Prospect:
@@ -123,8 +131,8 @@ def prospect(contract: JsamContract, cost: float, seed: int = 0) -> Prospect:
         return Prospect(c, False, (), reports, np.zeros(reports.size))
     caps = contract.caps(contract.names)
     places = [0]
-    if isinstance(contract.max_epsilon, Mapping):
-        each = np.asarray(caps)
+    if contract.held is not None or isinstance(contract.max_epsilon, Mapping):
+        each = np.asarray(caps if contract.held is None else contract.held)
         places = sorted({int(each.argmin()), int(each.argmax())})
     rng, draws = np.random.default_rng(seed), _DRAWS if caps is None else _CAPPED_DRAWS
     others = np.array([contract.prior.sample(rng, contract.clients) for _ in range(draws)])
@@ -165,5 +173,6 @@ def _outlook(
         float(epsilon.mean()), float(epsilon.std()), float(np.mean(epsilon > 0)),
         float(payment.mean()), float(payment.std()), float(left.mean()), float(left.std()),
         float(np.delete(reports, truth)[best]), float(mean[best]), float(gain.max()),
+        None if contract.held is None else int(contract.held[place]),
     )  # fmt: skip
     return outlook, utility.mean(0)

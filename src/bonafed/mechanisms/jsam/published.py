@@ -9,6 +9,8 @@ What the file states, and nothing else, fixes the terms of every client for any 
     expected_budget     money that the payments are on average over the prior, where eta was found for it
     noise_scale         Q: a number, or what it is made of with delta and rounds (`noise.py`)
     scheme, members     which plan: the optimum, everybody alike, or the M cheapest
+    sizes               records of every client by name, where their shares are what is fair (theory B7);
+                        Q then is that of M = 2, and a release averages what a client has, at most `records`
     max_epsilon         most that is bought from a client, where there is a cap: one for all, or by name
     delta, rounds, clients_per_round, clip
                         what epsilon is for: the draws, the noise and the promise to every record
@@ -36,7 +38,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -62,11 +64,19 @@ from bonafed.mechanisms.contracts.canonical import (
     require_version,
     tidy,
 )
-from bonafed.mechanisms.jsam.noise import Ingredients, Noise, noise_of, scale_of
+from bonafed.mechanisms.jsam.example import Example, example_from_json
+from bonafed.mechanisms.jsam.ladder import Ints
+from bonafed.mechanisms.jsam.noise import Ingredients, Noise, averaged, noise_of, scale_of
 from bonafed.mechanisms.jsam.payments import JsamMechanism, capped_rule, settle
 from bonafed.mechanisms.jsam.rules import Rule
-from bonafed.mechanisms.jsam.schemes import PUBLISHED, draw_costs, expected_weight, rule_of
-from bonafed.mechanisms.jsam.section import below_one, cap, caps_by_name
+from bonafed.mechanisms.jsam.schemes import (
+    PUBLISHED,
+    draw_costs,
+    expected_weight,
+    refuse_with_sizes,
+    rule_of,
+)
+from bonafed.mechanisms.jsam.section import below_one, cap, caps_by_name, sizes_by_name, sizes_of
 from bonafed.mechanisms.jsam.terms import JsamTerms, in_order
 from bonafed.shown import Document, JSONObject, Shown
 
@@ -76,8 +86,6 @@ MOST_CLIENTS = 10**6
 MOST_ROUNDS = 10**9
 PublishedScheme = Literal["jsam", "unbiased", "cheapest"]
 _SHOWN = 9  # clients of the example
-_RTOL = 1e-9  # an example against the terms it shows: the same formulas, perhaps on two machines
-_ATOL = 1e-12  # ... of the largest of them: what rounding makes of 0
 
 
 def by_name(name: str) -> tuple[int, str]:
@@ -90,14 +98,6 @@ def question(prior: Prior, seed: int = 0) -> Question:
     return Question(
         "cost", "money per unit of epsilon", lambda clients, again=seed: draw_costs(prior, clients, again)
     )
-
-
-class Example(NamedTuple):
-    """Terms of some clients, of all of which the reports are the quantiles (k + 1/2)/N of the prior."""
-
-    report: tuple[float, ...]  # money per unit of epsilon
-    epsilon: tuple[float, ...]
-    payment: tuple[float, ...]  # money, before it is rounded to what can be paid
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -121,6 +121,7 @@ class JsamContract(Shown):
     decimals: int = money.DECIMALS  # digits after the point of an amount
     coin_commitment: str | None = None  # SHA-256, in hex, of the secret that decides who is drawn
     noise_at: NoiseAt = "client"  # "sum": noise is added once, by whom clients trust with their updates
+    sizes: Mapping[str, int] | None = None  # records by client, where their shares are what is fair
     example_in_file: Example | None = dataclasses.field(default=None, repr=False)  # None: not read from one
 
     def __post_init__(self) -> None:
@@ -138,6 +139,8 @@ class JsamContract(Shown):
         }
         if self.max_epsilon is not None:
             values["max_epsilon"] = cap("max_epsilon", self.max_epsilon)
+        if self.sizes is not None:
+            values["sizes"] = sizes_of("sizes", self.sizes)
         if self.expected_budget is not None:
             values["expected_budget"] = checks.positive("expected_budget", self.expected_budget)
         if self.coin_commitment is not None:
@@ -162,17 +165,34 @@ class JsamContract(Shown):
             if isinstance(self.max_epsilon, Mapping) and self.scheme == "jsam":
                 rule = 'must be one for all clients with noise_at = "sum"'
                 raise InvalidValue("max_epsilon", rule, len(self.max_epsilon))
+        if self.sizes is not None:
+            refuse_with_sizes(self.scheme, self.max_epsilon, self.noise_at)
+            if len(self.sizes) != self.clients:
+                raise InvalidValue("sizes", f"must be {self.clients}, one per client", len(self.sizes))
         _ = self.rule, self.noise_scale
 
     @cached_property
     def noise_scale(self) -> float:
-        """Q."""
-        return scale_of(self.noise, self.delta, self.rounds)
+        """Q; where sizes count, that of M = 2."""
+        return scale_of(self.noise, self.delta, self.rounds, by_size=self.sizes is not None)
 
     @cached_property
     def rule(self) -> Rule:
-        """Which plan, without a cap."""
-        return rule_of(self.scheme, self.clients, self.members, noise_at=self.noise_at)
+        """Which plan, without a cap; where sizes count, for the clients in the order of `names`."""
+        return rule_of(
+            self.scheme, self.clients, self.members, noise_at=self.noise_at, sizes=self.held,
+            records=self.averaged,
+        )  # fmt: skip
+
+    @cached_property
+    def held(self) -> Ints | None:
+        """(N,) records of each client in the order of `names`, where sizes count."""
+        return None if self.sizes is None else sizes_by_name(self.sizes, tuple(self.names))
+
+    @cached_property
+    def averaged(self) -> Ints | None:
+        """(N,) records that each client's releases average, where sizes count and Q is made of them."""
+        return None if self.held is None else averaged(self.noise, self.held)
 
     def caps(self, names: Sequence[str]) -> float | Floats | None:
         """Most that is bought from each of these clients."""
@@ -203,9 +223,10 @@ class JsamContract(Shown):
 
     @property
     def names(self) -> list[str]:
-        """Of the clients in their order: those of the caps, or numbers where anybody may take part."""
-        if isinstance(self.max_epsilon, Mapping):
-            return sorted(self.max_epsilon, key=by_name)
+        """Of the clients in their order: those of sizes or caps, or numbers where anybody may take part."""
+        for known in (self.sizes, self.max_epsilon):
+            if isinstance(known, Mapping):
+                return sorted(known, key=by_name)
         return [str(number) for number in range(self.clients)]
 
     def to_json(self) -> JSONObject:
@@ -233,6 +254,8 @@ class JsamContract(Shown):
         if self.max_epsilon is not None:
             caps = self.max_epsilon
             data["max_epsilon"] = dict(caps) if isinstance(caps, Mapping) else caps
+        if self.sizes is not None:
+            data["sizes"] = dict(self.sizes)
         if self.noise_at == "sum":
             data["noise_at"] = self.noise_at
             del data["clients_per_round"]
@@ -279,6 +302,8 @@ class JsamContract(Shown):
         checks.names("names in reports", reports)
         costs = {name: checks.non_negative(f"report of {name}", cost) for name, cost in reports.items()}
         names = sorted(costs, key=by_name)
+        if self.sizes is not None:
+            sizes_by_name(self.sizes, tuple(names))  # of these clients and nobody else
         settlement = settle(
             [costs[name] for name in names], self.prior, self.eta, self.noise_scale,
             rule=capped_rule(self.rule, self.caps(names)),
@@ -288,6 +313,7 @@ class JsamContract(Shown):
             tuple(costs), in_order(settlement, [place[name] for name in costs]), self.prior,
             self.clients_per_round, self.rounds, self.delta, self.decimals, self.expected_budget,
             digest=self.digest, noise_at=self.noise_at,
+            held=None if self.sizes is None else tuple(self.sizes[name] for name in costs),
         )  # fmt: skip
 
     def verify(self) -> list[Finding]:
@@ -304,7 +330,7 @@ class JsamContract(Shown):
 
     def document(self) -> Document:
         """What a participant signs."""
-        from bonafed.mechanisms.jsam.report import contract_document
+        from bonafed.mechanisms.jsam.signing import contract_document
 
         return contract_document(self)
 
@@ -327,6 +353,7 @@ class JsamContract(Shown):
             "max_epsilon": dict(caps) if isinstance(caps, Mapping) else caps,
             "decimals": self.decimals,
             "noise_at": self.noise_at,
+            "shares": "alike" if self.sizes is None else "sizes",
             "coins": coins_word(self.coin_commitment),
         }
 
@@ -347,11 +374,12 @@ def contract(
     members: int | None = None,
     decimals: int = money.DECIMALS,
     noise_at: NoiseAt = "client",
+    sizes: Mapping[str, int] | None = None,
 ) -> JsamContract:
     """The contract to publish for a weight `eta` of the loss, or for an `expected_budget`: one of the two.
 
     `noise_scale` is Q, or what it is made of: dimension, smoothness and records. A prior may be spelled,
-    "uniform:0,1".
+    "uniform:0,1". With `sizes`, records by client, their shares are what is fair.
 
     >>> from bonafed.economics import Uniform
     >>> offer = contract(Uniform(0, 1), 2, 100, noise_scale=1.0, clip=1.0, expected_budget=3)
@@ -365,7 +393,7 @@ def contract(
     offer = JsamContract(
         clients, checked_prior("prior", prior), 1.0 if eta is None else eta,
         noise_of("noise_scale", noise_scale), rounds, clip, delta, clients_per_round, scheme, members,
-        max_epsilon, decimals=decimals, noise_at=noise_at,
+        max_epsilon, decimals=decimals, noise_at=noise_at, sizes=sizes,
     )  # fmt: skip
     return offer if expected_budget is None else publish(offer, expected_budget)
 
@@ -392,7 +420,7 @@ def contract_from_json(data: JSONObject) -> JsamContract:
     values = {name: field(data, name, "contract") for name in needed}
     optional = {
         name: data[name]
-        for name in ("members", "max_epsilon", "expected_budget", "noise_at")
+        for name in ("members", "max_epsilon", "expected_budget", "noise_at", "sizes")
         if name in data
     }
     for name, value in optional.items():
@@ -405,30 +433,10 @@ def contract_from_json(data: JSONObject) -> JsamContract:
     try:
         contract = JsamContract(
             prior=prior, noise=noise, coin_commitment=coins, **values, **optional,
-            example_in_file=_example_from_json(example),
+            example_in_file=example_from_json(example),
         )  # fmt: skip
-        _require_shown(contract)
+        contract.example.require(contract._example())
     except InvalidValue as error:
         raise error.renamed(f"contract.{error.name}") from error
     require_same(data, contract.to_json(), "contract")
     return contract
-
-
-def _example_from_json(data: object) -> Example:
-    columns = (field(data, name, "example") for name in Example._fields)
-    return Example(*(
-        tuple(checks.vector(f"example.{name}", column).tolist())
-        for name, column in zip(Example._fields, columns, strict=True)
-    ))  # fmt: skip
-
-
-def _require_shown(contract: JsamContract) -> None:
-    """The example of a file shows the terms that will be paid."""
-    due, example = contract._example(), contract.example
-    for name, value, right in zip(Example._fields, example, due, strict=True):
-        if len(value) != len(right):
-            raise InvalidValue(f"example.{name}", f"must have {len(right)} values", len(value))
-        for place, (one, other) in enumerate(zip(value, right, strict=True)):
-            if abs(one - other) > _RTOL * other + _ATOL * max(right):
-                rule = f"must show what the contract comes to at report {due.report[place]:g}, {other!r}"
-                raise InvalidValue(f"example.{name}", rule, one)

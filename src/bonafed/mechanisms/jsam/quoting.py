@@ -14,7 +14,7 @@ from bonafed.economics.priors import Prior
 from bonafed.errors import InvalidValue, MissingValue
 from bonafed.mechanisms.jsam import schemes
 from bonafed.mechanisms.jsam.budget import eta_for_budget
-from bonafed.mechanisms.jsam.noise import Noise
+from bonafed.mechanisms.jsam.noise import Noise, averaged
 from bonafed.mechanisms.jsam.options import (
     BELIEF,
     NoiseOptions,
@@ -68,9 +68,6 @@ class QuoteOptions(NoiseOptions):
     losses: Path | None = key(
         file_path, None, metavar="FILE.csv", help="Local losses, one per client: adds the baseline BBM."
     )
-    shares: Path | None = key(
-        file_path, None, metavar="FILE.csv", help="Shares of the data, one per client: shows the plan only."
-    )
     fairness_floor: float | None = key(
         checks.non_negative,
         None,
@@ -115,11 +112,12 @@ class QuoteOptions(NoiseOptions):
         if self.grid is not None and self.variant != "printed":
             raise InvalidValue("--grid", "must not be given without --variant printed", self.grid)
         printed = self.variant if self.variant == "printed" else None
-        at_most_one(shares=self.shares, fairness_floor=self.fairness_floor, variant=printed)
+        at_most_one(sizes=self.sizes, fairness_floor=self.fairness_floor, variant=printed)
+        self.refuse_with_sizes()
+        self._refuse_baselines_with_sizes()
         self._agree_on_a_contract()
         if self.noise_at == "sum":
             refused = {
-                "--shares": self.shares,
                 "--fairness-floor": self.fairness_floor, "--variant": printed, "--coins": self.coins,
                 "--clients-per-round": self.clients_per_round,  # nobody is drawn
             }  # fmt: skip
@@ -129,6 +127,12 @@ class QuoteOptions(NoiseOptions):
             if isinstance(self.max_epsilon, Path):
                 rule = "must be one number with --noise-at sum"
                 raise InvalidValue("--max-epsilon", rule, self.max_epsilon)
+
+    def _refuse_baselines_with_sizes(self) -> None:
+        given = {"--members": self.members[0] if self.members else None, "--losses": self.losses}
+        for name, value in given.items():
+            if self.sizes is not None and value is not None:
+                raise InvalidValue(name, "must not be given with --sizes: it is for clients alike", value)
 
     def _agree_on_a_contract(self) -> None:
         if self.clip is None:
@@ -148,8 +152,7 @@ class QuoteOptions(NoiseOptions):
     @property
     def lacking(self) -> str:
         """What a contract needs beyond these options."""
-        kinds = {"--shares": self.shares, "--fairness-floor": self.fairness_floor}
-        plans = [name for name, value in kinds.items() if value is not None]
+        plans = ["--fairness-floor"] * (self.fairness_floor is not None)
         plans += ["--variant printed"] * (self.variant == "printed")
         if plans:
             return f"as the plan of {plans[0]} has no payments"
@@ -167,13 +170,10 @@ class QuoteOptions(NoiseOptions):
         costs = draw_costs(self.prior, self.clients, self.seed).tolist()
         return {str(number): cost for number, cost in enumerate(costs)}
 
-    def plan_only(self, clients: int) -> PlanOnly | None:
+    def plan_only(self) -> PlanOnly | None:
         """What is asked for beyond the mechanism with payments, if anything."""
         plan = None
-        if self.shares is not None:
-            each = read_one_per_client(self.shares, "--shares", "share", clients)
-            plan = PlanOnly("shares", shares=checks.shares("shares", each))
-        elif self.fairness_floor is not None:
+        if self.fairness_floor is not None:
             plan = PlanOnly("fairness floor", floor=self.fairness_floor)
         elif self.variant == "printed":
             plan = PlanOnly("printed", grid=_GRID if self.grid is None else self.grid)
@@ -213,7 +213,7 @@ class QuoteOptions(NoiseOptions):
             _DRAWN if self.clients_per_round is None else self.clients_per_round,
             max_epsilon=each, expected_budget=self.expected_budget,
             decimals=self.decimals, coin_commitment=self.coins,
-            noise_at=self.noise_at,
+            noise_at=self.noise_at, sizes=request.sizes_by_name,
         )  # fmt: skip
 
 
@@ -223,13 +223,15 @@ def quote(options: QuoteOptions) -> Document:
     assert noise is not None  # by the section's own rules
     costs = options.stated()
     reports = np.array(list(costs.values()))
-    plan = options.plan_only(reports.size)
+    plan = options.plan_only()
+    sizes = options.held(tuple(costs))
     caps = options.caps(tuple(costs))
     seed = options.seed if options.reports is None else None
     group = admit(reports, options.prior)
     request = Quote(
-        options.prior, tuple(costs), reports, group, options.scale(noise), seed, caps, options.noise_at
-    )
+        options.prior, tuple(costs), reports, group, options.scale(noise), seed, caps, options.noise_at,
+        sizes, None if sizes is None else averaged(noise, sizes),
+    )  # fmt: skip
     files: dict[str, bytes] = {}
     if plan is not None:
         assert options.eta is not None  # a sum of money is refused for plans

@@ -1,8 +1,8 @@
-"""How bought privacy is shown: the contract that a participant signs; a quote, as data and as tables."""
+"""How a quote of bought privacy is shown, as data and as tables."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
@@ -11,14 +11,13 @@ from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.economics.claims import within_error
 from bonafed.economics.priors import Prior
-from bonafed.economics.registry import prior_in_words
 from bonafed.errors import InvalidValue
 from bonafed.learning.sections import NoiseAt
 from bonafed.mechanisms.jsam.allocation import Plan, allocate
 from bonafed.mechanisms.jsam.cap_bound import least_objective
 from bonafed.mechanisms.jsam.complete import complete_information
 from bonafed.mechanisms.jsam.floors import allocate_with_floor
-from bonafed.mechanisms.jsam.noise import Ingredients
+from bonafed.mechanisms.jsam.ladder import Ints
 from bonafed.mechanisms.jsam.payments import (
     Admitted,
     PrivacySettlement,
@@ -26,106 +25,21 @@ from bonafed.mechanisms.jsam.payments import (
     settle,
     spread_out,
 )
-from bonafed.mechanisms.jsam.published import JsamContract
-from bonafed.mechanisms.jsam.rules import Cheapest, Jsam, Rule, largest_losses, unbiased
-from bonafed.mechanisms.jsam.sizes import allocate_unequal
-from bonafed.mechanisms.jsam.terms import SELECTED, SELECTION
+from bonafed.mechanisms.jsam.rules import Cheapest, Rule, largest_losses, unbiased
+from bonafed.mechanisms.jsam.schemes import rule_of
+from bonafed.mechanisms.jsam.terms import RECORDS, SELECTED, SELECTION
 from bonafed.mechanisms.promises import ON_SUM
-from bonafed.shown import Block, Column, Curve, Document, JSONObject, Sketch, Table, counted, pairs
+from bonafed.shown import Block, Column, Curve, JSONObject, Sketch, Table, counted, pairs
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    pass
 
 _ROWS = 11  # clients shown where there are many
-_CURVE = 81  # costs of a figure
 _HEADINGS = {
     "settlement": "Joint selection and privacy compensation",
-    "shares": "Selection and privacy for unequal shares of the data, plan only",
     "fairness floor": "Selection and privacy with a fairness floor, plan only",
     "printed": "Selection and privacy by the paper's Algorithm 1, plan only",
 }
-_EXAMPLE = (Column("report", ".4g"), Column("epsilon", ".4g"), Column("payment", ",.4f"))
-_SCHEMES = {
-    "jsam": "the plan that is best for loss and money together",
-    "unbiased": "everybody alike",
-    "cheapest": "the {members} cheapest, alike",
-}
-
-
-_PROTECTED = {
-    "client": "You add noise to every gradient, from your own secret, so that no record of yours loses "
-    "more than the epsilon you sold, at this delta.",
-    "sum": "Noise is added once, to the sum of all gradients of a round, so that no record of yours loses "
-    "more than the epsilon you sold, at this delta, to anybody who sees models or sums. Whoever adds it "
-    "sees your gradients without noise: you trust the server with them.",
-}
-
-
-def contract_document(contract: JsamContract) -> Document:
-    """What a participant signs."""
-    cap = contract.max_epsilon
-    rows = [
-        ("clients", f"{contract.clients:,}"),
-        ("prior", prior_in_words(contract.prior)),
-        ("highest cost admitted", f"{contract.prior.high:.10g} per unit of epsilon"),
-        ("rounds", f"{contract.rounds:,}"),
-        ("draws per round", f"{contract.clients_per_round:,}, with replacement")
-        if contract.noise_at == "client"
-        else ("in a round", "everybody selected, with its weight"),
-        ("who is selected", _SCHEMES[contract.scheme].format(members=contract.members)),
-        ("weight of the loss eta", f"{contract.eta!r}"),
-        ("noise scale Q", f"{contract.noise_scale!r}"),
-        ("delta", f"{contract.delta!r}"),
-        ("largest norm of a record's gradient", f"{contract.clip!r}"),
-    ]
-    if isinstance(contract.noise, Ingredients):
-        parts = ", ".join(f"{name} {value!r}" for name, value in contract.noise.to_json().items())
-        rows.append(("Q is made of", f"{parts}, with delta and rounds"))
-    if cap is not None:
-        most = f"{cap!r} from everybody" if isinstance(cap, float) else "of each client its own"
-        rows.append(("epsilon at most", most))
-    if contract.expected_budget is not None:
-        rows.append(("payments on average over the prior", f"{contract.expected_budget!r}"))
-    rows.append(("smallest unit of money", f"{10**-contract.decimals:.{contract.decimals}f}"))
-    if contract.coin_commitment is not None:
-        rows.append(("commitment of the coins", contract.coin_commitment))
-    rows.append(("SHA-256 of the contract", contract.digest))
-    blocks: list[Block] = [
-        pairs("A contract to buy privacy", rows),
-        Table(
-            "An example, if costs were spread as expected",
-            _EXAMPLE,
-            tuple(zip(*contract.example, strict=True)),
-        ),
-        "You state what one unit of epsilon costs you. From all statements follow, by the numbers above "
-        "and nothing else, how much you take part, the epsilon you sell over the whole run, and "
-        "one payment, made after the last round, also if you are never asked to take part. It is at least "
-        "what you state times your epsilon, rounded up if need be. If you do not answer every time you are "
-        "asked, it shrinks with the epsilon that you give. Whatever the others state, nothing leaves you "
-        "with more than to state the truth and to answer. Whoever states more than the highest cost is not "
-        "in the run.",
-        _PROTECTED[contract.noise_at],
-    ]
-    if isinstance(cap, Mapping):
-        columns = (Column("client", left=True), Column("epsilon at most"))
-        blocks.insert(1, Table("Caps", columns, tuple((name, most) for name, most in cap.items())))
-    return Document(
-        tuple(blocks),
-        {**contract.to_json(), "digest": contract.digest},
-        lambda: _draw_contract(contract),
-        files={"contract": contract.content},
-    )
-
-
-def _draw_contract(contract: JsamContract) -> Figure:
-    from bonafed.mechanisms.jsam.figures import contract_figure
-
-    n, prior = contract.clients, contract.prior
-    reports = np.asarray(prior.quantile((np.arange(n) + 0.5) / n))
-    costs = np.linspace(max(prior.low, float(reports[0]) / 2), prior.high, _CURVE)
-    subject = contract.responding(contract.caps(contract.names))
-    epsilon, payment = subject.respond(reports, n // 2, costs)
-    return contract_figure(costs, epsilon, payment, n)
 
 
 class Quote(NamedTuple):
@@ -139,11 +53,24 @@ class Quote(NamedTuple):
     seed: int | None  # of the reports, if they were drawn
     max_epsilon: float | Floats | None = None  # bought from a client, at most; one for all, or (n,)
     noise_at: NoiseAt = "client"
+    sizes: Ints | None = None  # (n,) records of each client, where their shares are what is fair
+    averaged: Ints | None = None  # (n,) records per release, where sizes count and Q is made of them
 
     @property
     def rule(self) -> Rule:
         """The optimum, without the cap."""
-        return Jsam(noise_at=self.noise_at)
+        return self.rule_of("jsam")
+
+    def rule_of(self, scheme: Literal["jsam", "unbiased"]) -> Rule:
+        """Of a scheme, for all clients."""
+        return rule_of(
+            scheme, len(self.names), noise_at=self.noise_at, sizes=self.sizes, records=self.averaged
+        )
+
+    @property
+    def sizes_by_name(self) -> dict[str, int] | None:
+        """Where they count."""
+        return None if self.sizes is None else dict(zip(self.names, self.sizes.tolist(), strict=True))
 
     @property
     def caps_admitted(self) -> float | Floats | None:
@@ -165,15 +92,14 @@ class Weight(NamedTuple):
 class PlanOnly(NamedTuple):
     """A plan for which payments are not known."""
 
-    kind: Literal["shares", "fairness floor", "printed"]
-    shares: Floats | None = None  # (n,) of the data
+    kind: Literal["fairness floor", "printed"]
     floor: float | None = None
     grid: float | None = None
 
     @property
     def option(self) -> str:
         """What the user typed for it."""
-        words = {"shares": "--shares", "fairness floor": "--fairness-floor", "printed": "--variant printed"}
+        words = {"fairness floor": "--fairness-floor", "printed": "--variant printed"}
         return words[self.kind]
 
 
@@ -227,6 +153,9 @@ def _baselines(
 ) -> Iterator[JSONObject]:
     """Every baseline for the clients that are admitted."""
     clients, lifted, _ = request.group
+    if request.sizes is not None:
+        yield from _baselines_by_size(request, eta)
+        return
     caps = request.caps_admitted
     rules: dict[str, Rule] = {"USBM": unbiased(clients.size)}
     one_cap = caps is None or isinstance(caps, float)  # the cheapest need one cap for all
@@ -246,29 +175,29 @@ def _baselines(
     yield _compared("JSAM-CI", complete.allocation, complete.spend)
 
 
+def _baselines_by_size(request: Quote, eta: float) -> Iterator[JSONObject]:
+    """Those that know of sizes."""
+    everybody = request.rule_of("unbiased")
+    settlement = settle(request.reports, request.prior, eta, request.noise_scale, rule=everybody)
+    yield _compared("USBM", settlement.allocation, settlement.spend)
+    clients, lifted, _ = request.group
+    admitted = np.isin(np.arange(request.reports.size), clients)
+    known = complete_information(lifted, eta, request.noise_scale, rule=request.rule.among(admitted))
+    yield _compared("JSAM-CI", known.allocation, known.spend)
+
+
 def describe_plan(request: Quote, eta: float, kind: PlanOnly) -> JSONObject:
     """A plan without payments, beside the exact one."""
     v, scale = request.group.virtual_costs, request.noise_scale
     exact = allocate(v, eta, scale)
-    if kind.kind == "shares":
-        assert kind.shares is not None
-        shares = kind.shares[request.group.clients]
-        bounded = allocate_unequal(v, shares / shares.sum(), eta, scale)
-        plan, compared = bounded.plan, []
-        more: JSONObject = {
-            "proved_optimal": bounded.optimal,
-            "lower_bound": bounded.lower_bound,
-            "gap": bounded.gap,
-            "shares": kind.shares.tolist(),
-        }
-    elif kind.kind == "fairness floor":
+    if kind.kind == "fairness floor":
         assert kind.floor is not None
         if kind.floor > 1 / v.size:
             rule = f"must be at most 1/N = {1 / v.size:g}"
             raise InvalidValue("fairness_floor", rule, kind.floor)
         fair = allocate_with_floor(v, eta, scale, kind.floor)
         plan, compared = fair.plan, [("no floor", exact), ("with floor", fair.plan)]
-        more = {"fairness_floor": kind.floor, "price_of_floor": fair.price}
+        more: JSONObject = {"fairness_floor": kind.floor, "price_of_floor": fair.price}
     else:
         plan = _printed(v, eta, scale, kind.grid)
         compared = [("exact", exact), ("printed", plan)]
@@ -304,6 +233,7 @@ def _common(request: Quote, eta: float, plan: Plan) -> JSONObject:
         "eta": eta,
         "noise_scale": request.noise_scale,
         "noise_at": request.noise_at,
+        "sizes": None if request.sizes is None else request.sizes.tolist(),
         "threshold": plan.threshold,
         "expected_money": plan.total,
         "loss": plan.loss,
@@ -317,12 +247,14 @@ def _rows(request: Quote, plan: Plan) -> list[JSONObject]:
     inside = np.isin(np.arange(request.reports.size), request.group.clients)
     virtual = np.full(request.reports.size, np.nan)
     virtual[inside] = request.group.virtual_costs
+    fair = None if request.sizes is None else request.sizes / request.sizes.sum()
     return [
         {
             "client": request.names[k],
             "report": float(request.reports[k]),
             "admitted": bool(inside[k]),
             "virtual_cost": float(virtual[k]) if inside[k] else None,
+            **({} if fair is None else {RECORDS: float(fair[k])}),
             "selection": float(plan.selection[k]),
             "epsilon": float(plan.privacy[k]),
         }
@@ -385,6 +317,8 @@ def _terms(description: JSONObject) -> Iterator[Block]:
     rows = sorted(description["terms"], key=lambda row: row["report"])
     places = _shown(len(rows), description["threshold"])
     names = {"selection": SELECTED[description["noise_at"]], "epsilon": "epsilon"}
+    if description["sizes"] is not None:
+        names = {RECORDS: "of the records", **names}
     with_payments = description["kind"] == "settlement"
     if with_payments:
         names |= {"payment": "payment", "utility": "utility"}
@@ -484,13 +418,11 @@ def _notes(description: JSONObject) -> Iterator[str]:
             "loss bound plus B. USBM: everybody alike; FSBM-M: the M cheapest; BBM-M: the M largest "
             "losses; JSAM-CI: if the server knew every cost and paid no more."
         )
-    if kind == "shares" and description["proved_optimal"]:
-        yield "The plan is proved optimal."
-    elif kind == "shares":
-        gap = description["gap"]
-        yield f"The plan is not proved optimal: the best objective may be up to {gap:.2%} lower."
-    if kind == "shares" and description["admitted"] < description["clients"]:
-        yield "Shares count among the clients admitted."
+    if description["sizes"] is not None:
+        yield (
+            "Sizes count: fair is to select each client by its share of the records of those admitted. "
+            "USBM does; M clients alike (FSBM, BBM) are not compared."
+        )
     if kind == "printed" and description["selection_sum"] > 1 + 1e-9:
         yield (
             f"The printed probabilities sum to {description['selection_sum']:.6g}: for h = 1 Algorithm 1 "

@@ -47,6 +47,10 @@ class Rule(ABC):
     def own(self, virtual_costs: Floats, eta: float, noise_scale: float, clients: Ints, x: Floats) -> Own:
         """V_k(x) and epsilon_k(x) for pairs (k, x), the others as they are."""
 
+    def spending(self, virtual_costs: Floats, eta: float, noise_scale: float) -> Floats:
+        """(S,) money that the plans for virtual costs drawn, (S, N), expect to pay."""
+        return np.array([self.plan(v, eta, noise_scale).total for v in virtual_costs])
+
     def among(self, admitted: NDArray[np.bool_]) -> Rule:
         """The same rule for the admitted ones of all clients, (n,) True where admitted."""
         return self
@@ -123,8 +127,12 @@ class Fixed(Rule):
     selection: Floats  # (N,) probabilities, sum 1
     max_epsilon: float | Floats | None = None  # E: one for all, or (N,)
     noise_at: NoiseAt = "client"
+    shares: Floats | None = None  # (N,) p^u, fair probabilities; None: 1/N each
 
     def __post_init__(self) -> None:
+        if self.shares is not None:
+            shares = checks.shares("shares", self.shares, length=np.size(self.selection))
+            object.__setattr__(self, "shares", shares)
         if self.max_epsilon is not None:
             object.__setattr__(self, "max_epsilon", checked_cap(self.max_epsilon, np.size(self.selection)))
         p = checks.vector("selection", self.selection)
@@ -145,7 +153,8 @@ class Fixed(Rule):
         left = self.selection[admitted]
         if not left.sum() > 0:
             raise InvalidValue("selection", "must include an admitted client", "none")
-        return Fixed(left / left.sum(), _caps_among(self.max_epsilon, admitted), self.noise_at)
+        fair = None if self.shares is None else self.shares[admitted] / self.shares[admitted].sum()
+        return Fixed(left / left.sum(), _caps_among(self.max_epsilon, admitted), self.noise_at, fair)
 
     @_beyond_doubles
     def plan(self, virtual_costs: Floats, eta: float, noise_scale: float) -> Plan:
@@ -189,7 +198,8 @@ class Fixed(Rule):
 
     @property
     def _distance(self) -> float:
-        return float(np.abs(self.selection - 1 / self.selection.size).sum())
+        fair = 1 / self.selection.size if self.shares is None else self.shares
+        return float(np.abs(self.selection - fair).sum())
 
     @_beyond_doubles
     def own(self, virtual_costs: Floats, eta: float, noise_scale: float, clients: Ints, x: Floats) -> Own:

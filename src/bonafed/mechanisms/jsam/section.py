@@ -16,14 +16,25 @@ from bonafed.errors import InvalidValue, MissingValue
 from bonafed.learning.federation import Roster
 from bonafed.learning.sections import NOISE_AT, NoiseAt, NoiseSource, Training
 from bonafed.mechanisms.jsam.capped import one_cap
+from bonafed.mechanisms.jsam.ladder import Ints
 from bonafed.mechanisms.jsam.noise import Noise, noise_of
-from bonafed.mechanisms.jsam.schemes import LARGEST_LOSSES, OPTIMAL, PUBLISHED, WITH_MEMBERS, Scheme
+from bonafed.mechanisms.jsam.schemes import (
+    LARGEST_LOSSES,
+    OPTIMAL,
+    PUBLISHED,
+    WITH_MEMBERS,
+    Scheme,
+    refuse_with_sizes,
+)
+from bonafed.mechanisms.jsam.sizes import whole_sizes
 from bonafed.mechanisms.protocol import Config
 from bonafed.mechanisms.server_rules import require_memory_possible
 from bonafed.sections import Section, flag, key, one_of
 
 Cap = float | tuple[float, ...] | Mapping[str, float]  # for all, or one per client: in order, or by name
 VERIFIABLE = "verifiable"
+Shares = Literal["alike", "sizes"]
+BY_SIZE = "sizes"  # of `Shares`
 
 
 def cap(name: str, value: object) -> Cap:
@@ -36,6 +47,14 @@ def cap(name: str, value: object) -> Cap:
     if isinstance(value, list | tuple):
         return tuple(one_cap(name, most) for most in checks.vector(name, value, sign="positive").tolist())
     return one_cap(name, value)
+
+
+def sizes_of(name: str, value: object) -> dict[str, int]:
+    """Records by client."""
+    if not isinstance(value, Mapping):
+        raise InvalidValue(name, "must be a table of records by client", repr(value)[:60])
+    checks.names(name, value, one=name)
+    return {client: checks.whole(f"{name}.{client}", held) for client, held in value.items()}
 
 
 def below_one(name: str, value: object) -> float:
@@ -75,6 +94,11 @@ class JsamSection(Section):
         one_of(Scheme), "jsam", help='Or "unbiased", "cheapest", "largest losses", "complete information".'
     )
     members: int | None = key(checks.whole, None, help='M of "cheapest" and "largest losses".')
+    shares: str = key(
+        one_of(Shares),
+        "alike",
+        help='Fair is to select everybody alike; or "sizes": by the number of records that each holds.',
+    )
     max_epsilon: Cap | None = key(
         cap, None, help="Most that is bought from a client: a number, a list, or a table by client."
     )
@@ -110,6 +134,8 @@ class JsamSection(Section):
             what = self.scheme if self.budget is None else "a hard budget"
             rule = f'must be "seed" with {what}, which cannot be published: coins belong to a contract'
             raise InvalidValue("coins", rule, repr(self.coins))
+        if self.shares == BY_SIZE:
+            refuse_with_sizes(self.scheme, self.max_epsilon, self.noise_at)
         self._agree_on_noise_and_money()
         self._agree_on_sums()
         if isinstance(self.max_epsilon, tuple | Mapping) and self.scheme == "cheapest":
@@ -155,6 +181,10 @@ class JsamSection(Section):
             raise InvalidValue("max_epsilon", rule, len(self.max_epsilon))
         return checks.vector("max_epsilon", self.max_epsilon)
 
+    def sizes(self, members: Roster) -> Ints | None:
+        """(N,) records of each client of a roster, where they count."""
+        return whole_sizes("shares", members.sizes) if self.shares == BY_SIZE else None
+
     def table(self) -> dict[str, Any]:
         each = self.max_epsilon
         return (
@@ -164,15 +194,23 @@ class JsamSection(Section):
 
 def caps_by_name(caps: Mapping[str, float], names: tuple[str, ...]) -> Floats:
     """(N,) caps in the order of the names: of all of them and of nobody else."""
-    for name in names:
-        if name not in caps:
-            raise InvalidValue(
-                "max_epsilon", f"must hold a cap for every client, also for {name!r}", "none"
-            )
-    for name in caps:
-        if name not in names:
-            raise InvalidValue("max_epsilon", "must be for clients that take part", repr(name))
+    _require_same_clients("max_epsilon", "a cap", caps, names)
     return checks.vector("max_epsilon", [caps[name] for name in names])
+
+
+def sizes_by_name(sizes: Mapping[str, float], names: tuple[str, ...]) -> Ints:
+    """(N,) records in the order of the names: of all of them and of nobody else."""
+    _require_same_clients("sizes", "the records", sizes, names)
+    return whole_sizes("sizes", [sizes[name] for name in names])
+
+
+def _require_same_clients(name: str, what: str, held: Mapping[str, float], names: tuple[str, ...]) -> None:
+    for client in names:
+        if client not in held:
+            raise InvalidValue(name, f"must hold {what} for every client, also for {client!r}", "none")
+    for client in held:
+        if client not in names:
+            raise InvalidValue(name, "must be for clients that take part", repr(client))
 
 
 def _about_losses(scheme: str, accepted: bool) -> tuple[str, str]:

@@ -1,126 +1,280 @@
-"""Clients with unequal amounts of data: p^u = shares that are not uniform (theory B2, last lines).
+"""Clients with unequal amounts of data: fair is p^u = u, the shares of the records (theory B7).
 
-What carries over: J(p) is least at a vertex, so p_k is 0 or its share u_k for all but one client, the
-leader, who takes what the excluded leave. What does not: who is excluded need not follow from the virtual
-costs alone; excluding mass E at the least W is a knapsack problem. Hence
+J(p) is least at a vertex, so p_k is 0 or u_k for all but one client, the leader, who takes what those left
+out would have had. Who is left out is a knapsack problem over whole numbers of records, which
+`exclusion.py` solves exactly. Hence `Unequal` minimises the objective over a set of selections that no
+report changes, and the payments of theory B3 are truthful.
 
-    exact       up to EXACT_LIMIT clients, every leader with every set of excluded clients;
-    heuristic   beyond: for every leader, exclude in order of (u v)^(2/3)/u, as a fractional knapsack.
-
-Q is one for all, as when every release averages the same number of records. Where client k averages M_k,
-the noise term is that of Q for M = 2 with epsilon' = epsilon M_k/2, which costs v' = 2 v/M_k a unit; the
-shares p^u stay what the objective says. So plan with v', and epsilon_k = 2 epsilon'_k/M_k.
-
-There are no payments for unequal sizes: beyond EXACT_LIMIT the plan is a heuristic, V_k need not be
-concave, and the formulas of `payments.py` would not be truthful.
-
-The heuristic comes with a lower bound. Between two steps of the fractional knapsack W is concave in E (the
-leader's term is, the rest is linear) and no set of mass E has a smaller W; l = 2E grows; J grows with
-both. So on a step from E_j to E_{j+1}   J >= J(2 E_j, min(W_j, W_{j+1})),   and the least of these over all
-leaders and steps bounds the optimum.
+Where client k averages M_k records per release, its noise is (2/M_k)^2 times that of M = 2. Counting
+epsilon' = epsilon M_k/2, a unit of which costs v' = 2 v/M_k, leaves the problem for Q of M = 2: `Averaged`.
+V_k is then a function of x' = 2x/M_k with slope epsilon'_k: dV_k/dx = (2/M_k) epsilon'_k = epsilon_k.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import NamedTuple
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import final
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from bonafed import checks
 from bonafed.checks import Floats
+from bonafed.errors import InvalidValue
 from bonafed.mechanisms.jsam.allocation import Plan, checked, plan_for
-from bonafed.mechanisms.jsam.inner import inner
+from bonafed.mechanisms.jsam.exclusion import TIED, Choices, Facing, Knapsack, Points, best_points
+from bonafed.mechanisms.jsam.inner import Terms, inner, total_and_rest
+from bonafed.mechanisms.jsam.ladder import Ints, Own
+from bonafed.mechanisms.jsam.rules import Fixed, Rule
 
-EXACT_LIMIT = 14  # clients: 14 leaders x 8192 sets
+MOST_CELLS = 1 << 25  # clients times units of size: what a table may hold
+_MOST_POINTS = 1 << 23  # of fronts that are remembered
+_CHUNK = 1 << 15  # questions answered together
 
 
-class BoundedPlan(NamedTuple):
-    """A plan and what is known about the best there is."""
+def whole_sizes(name: str, sizes: ArrayLike, clients: int | None = None) -> Ints:
+    """(N,) records of each client, which no report changes; few enough for the tables.
 
-    plan: Plan
-    optimal: bool  # proved to be the best
-    lower_bound: float  # no plan has a smaller objective
+    >>> whole_sizes("sizes", [40, 25, 10])
+    array([40, 25, 10])
+    """
+    values = checks.vector(name, sizes, sign="positive", length=clients)
+    broken = np.flatnonzero(values != np.floor(values))
+    if broken.size:
+        at = int(broken[0])
+        raise InvalidValue(name, "must be whole numbers of records", f"{values[at]:g} at position {at}")
+    units = float(values.sum()) / int(np.gcd.reduce(values.astype(np.int64)))
+    if units * values.size > MOST_CELLS:
+        rule = f"must be at most {MOST_CELLS:,}, clients times records over their greatest common divisor"
+        raise InvalidValue(name, rule, f"{values.size:,} times {units:,.0f}")
+    return values.astype(np.int64)
+
+
+class _Memory:
+    """Fronts that were computed, as many as fit; budgets ask for the same ones with many weights."""
+
+    def __init__(self) -> None:
+        self._kept: dict[bytes, Choices | Facing] = {}
+        self._points = 0
+
+    def keep(self, key: bytes, fronts: Choices | Facing) -> None:
+        if self._points > _MOST_POINTS:
+            self._kept, self._points = {}, 0
+        self._kept[key] = fronts
+        self._points += fronts.mass.size
+
+    def get(self, key: bytes) -> Choices | Facing | None:
+        return self._kept.get(key)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Unequal(Rule):
+    """The exact optimum for clients that hold these numbers of records.
+
+    >>> Unequal([10, 20, 30, 40]).plan(np.array([0.2, 0.5, 0.6, 1.8]), 0.5, 1.0).selection
+    array([0.5, 0.2, 0.3, 0. ])
+    """
+
+    sizes: ArrayLike  # (N,) whole numbers
+    _memory: _Memory = field(default_factory=_Memory, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sizes", whole_sizes("sizes", self.sizes))
 
     @property
-    def gap(self) -> float:
-        """How much better the optimum may be, relative to the plan; 0 if it is optimal."""
-        return max(0.0, 1 - self.lower_bound / self.plan.objective) if self.plan.objective else 0.0
+    def _units(self) -> Ints:
+        """(N,) without a common divisor."""
+        sizes = np.asarray(self.sizes, dtype=np.int64)
+        return np.asarray(sizes // np.gcd.reduce(sizes))
+
+    @property
+    def shares(self) -> Floats:
+        """(N,) p^u"""
+        sizes = np.asarray(self.sizes, dtype=np.float64)
+        return np.asarray(sizes / sizes.sum())
+
+    def among(self, admitted: NDArray[np.bool_]) -> Unequal:
+        self._fits(admitted.size)
+        return self if admitted.all() else Unequal(np.asarray(self.sizes)[admitted])
+
+    def _fits(self, clients: int) -> None:
+        if np.size(self.sizes) != clients:
+            raise InvalidValue("sizes", f"must have {clients} values, one per client", np.size(self.sizes))
+
+    @np.errstate(over="ignore", invalid="ignore")  # infinite, and refused in the end
+    def plan(self, virtual_costs: Floats, eta: float, noise_scale: float) -> Plan:
+        self._fits(virtual_costs.size)
+        units = self._units
+        choices = self._choices(virtual_costs)
+        at = int(self._best([choices], eta, noise_scale)[0])
+        leader, mass = int(choices.leader[at]), int(choices.mass[at])
+        excluded = Knapsack(units, virtual_costs).left_out(leader, mass)
+        held = np.where(excluded, 0, units)
+        held[leader] += mass
+        distance = 2 * mass / int(units.sum())
+        return plan_for(held / units.sum(), virtual_costs, eta, noise_scale, distance)
+
+    @np.errstate(over="ignore", invalid="ignore")
+    def spending(self, virtual_costs: Floats, eta: float, noise_scale: float) -> Floats:
+        every = [self._choices(row) for row in virtual_costs]
+        at = self._best(every, eta, noise_scale)
+        total = int(self._units.sum())
+        distance = np.array([2 * choices.mass[k] / total for choices, k in zip(every, at, strict=True)])
+        spread = np.array([choices.spread[k] for choices, k in zip(every, at, strict=True)])
+        return inner(eta, distance, spread, noise_scale).total
+
+    def _best(self, every: Sequence[Choices], eta: float, noise_scale: float) -> Ints:
+        """The place of the best choice in each front."""
+        total = int(self._units.sum())
+        counts = np.array([choices.mass.size for choices in every])
+        last = np.cumsum(counts) - 1
+        first = last - counts + 1
+        mass, rest = (np.concatenate(part) for part in list(zip(*every, strict=True))[:2])
+        points = Points(2 * mass / total, rest, np.zeros(rest.size))
+        nobody = np.zeros(len(every))
+        best = best_points(points, first[:, None], last[:, None], nobody, eta, noise_scale)
+        return np.asarray(best.at[:, 0] - first)
+
+    def _choices(self, virtual_costs: Floats) -> Choices:
+        key = hashlib.sha256(virtual_costs.tobytes()).digest()
+        found = self._memory.get(key)
+        if not isinstance(found, Choices):
+            found = Knapsack(self._units, virtual_costs).choices()
+            self._memory.keep(key, found)
+        return found
+
+    @np.errstate(over="ignore", invalid="ignore")
+    def own(self, virtual_costs: Floats, eta: float, noise_scale: float, clients: Ints, x: Floats) -> Own:
+        self._fits(virtual_costs.size)
+        parts, places = [], []
+        for facing, which in self._groups(virtual_costs, clients):
+            for i in range(0, which.size, _CHUNK):
+                some = which[i : i + _CHUNK]
+                one = (virtual_costs, eta, noise_scale, clients[some], x[some])
+                parts.append(self._answers(facing, *one))
+                places.append(some)
+        joined, back = Own.joined(parts), np.argsort(np.concatenate(places), kind="stable")
+        return Own(joined.terms.at(back), joined.privacy[back])
+
+    def _groups(self, virtual_costs: Floats, clients: Ints) -> Iterator[tuple[dict[int, Facing], Ints]]:
+        """The questions by clients whose fronts fit together, with the fronts."""
+        group: dict[int, Facing] = {}
+        for client, fronts in self._facing(virtual_costs, np.unique(clients).tolist()):
+            group[client] = fronts
+            if sum(one.mass.size for one in group.values()) > _MOST_POINTS // 4:
+                yield group, np.flatnonzero(np.isin(clients, list(group)))
+                group = {}
+        if group:
+            yield group, np.flatnonzero(np.isin(clients, list(group)))
+
+    def _facing(self, virtual_costs: Floats, clients: Sequence[int]) -> Iterator[tuple[int, Facing]]:
+        """The fronts of these clients, those that are remembered first."""
+        missing = {}
+        for client in clients:
+            others = virtual_costs.copy()
+            others[client] = 0.0  # its fronts depend on the others only
+            key = client.to_bytes(8, "big") + hashlib.sha256(others.tobytes()).digest()
+            found = self._memory.get(key)
+            if isinstance(found, Facing):
+                yield client, found
+            else:
+                missing[client] = key
+        if missing:
+            for client, fronts in Knapsack(self._units, virtual_costs).facing(list(missing)):
+                self._memory.keep(missing[client], fronts)
+                yield client, fronts
+
+    def _answers(
+        self, facing: dict[int, Facing], virtual_costs: Floats, eta: float, noise_scale: float,
+        clients: Ints, x: Floats,
+    ) -> Own:  # fmt: skip
+        names = np.array(list(facing))
+        order = np.argsort(names)
+        group = order[np.searchsorted(names[order], clients)]
+        sizes = np.array([fronts.mass.size for fronts in facing.values()])
+        begins = np.cumsum(sizes) - sizes
+        edges = np.array([(0, *fronts.ends) for fronts in facing.values()]) + begins[:, None]
+        mass, rest, share = (np.concatenate(part) for part in list(zip(*facing.values(), strict=True))[:3])
+        points = Points(2 * mass / int(self._units.sum()), rest, np.cbrt(share) ** 2)
+        root = np.cbrt(x) ** 2
+        found = best_points(points, edges[group, :-1], edges[group, 1:] - 1, root, eta, noise_scale)
+        near = (found.at >= 0) & (found.objective <= found.objective.min(1, keepdims=True) * (1 + TIED))
+        each = share[found.at]  # p for the best point of every front
+        at = found.at[np.arange(x.size), found.objective.argmin(1)]
+        # Where clients are alike, who of them is left out does not follow from J: the plan says who.
+        tied = np.flatnonzero((near & (each != share[at][:, None])).any(1))
+        asked, which = np.unique(np.stack([clients[tied], x[tied]]), axis=1, return_inverse=True)
+        for number, (client, cost) in enumerate(asked.T.tolist()):
+            stated = virtual_costs.copy()
+            stated[int(client)] = cost
+            p = self.plan(stated, eta, noise_scale).selection[int(client)]
+            some = tied[which.ravel() == number]
+            at[some] = found.at[some, np.where(near[some], np.abs(each[some] - p), np.inf).argmin(1)]
+        spread, away = points.spread(at, root), points.distance[at]
+        total, left = total_and_rest(eta, away, spread, noise_scale)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            epsilon = points.weight[at] * total / (spread * np.cbrt(x))  # Theorem 4
+        terms = Terms.of(eta, away, np.zeros(x.size), left)
+        return Own(terms, np.where(share[at] > 0, epsilon, 0.0))
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Averaged(Rule):
+    """A rule for clients that average different numbers of records per release; Q is that of M = 2."""
+
+    rule: Rule
+    records: ArrayLike  # (N,) M_k
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "records", checks.vector("records", self.records, sign="positive"))
+
+    @property
+    def _half(self) -> Floats:
+        return np.asarray(self.records, dtype=np.float64) / 2
+
+    def among(self, admitted: NDArray[np.bool_]) -> Averaged:
+        return Averaged(self.rule.among(admitted), np.asarray(self.records)[admitted])
+
+    def plan(self, virtual_costs: Floats, eta: float, noise_scale: float) -> Plan:
+        plan = self.rule.plan(virtual_costs / self._half, eta, noise_scale)
+        return replace(plan, privacy=plan.privacy / self._half)
+
+    def spending(self, virtual_costs: Floats, eta: float, noise_scale: float) -> Floats:
+        return self.rule.spending(virtual_costs / self._half, eta, noise_scale)
+
+    def own(self, virtual_costs: Floats, eta: float, noise_scale: float, clients: Ints, x: Floats) -> Own:
+        half = self._half
+        own = self.rule.own(virtual_costs / half, eta, noise_scale, clients, x / half[clients])
+        return Own(own.terms, own.privacy / half[clients])
+
+
+def unbiased_by_size(sizes: ArrayLike) -> Fixed:
+    """USBM: every client by its share of the records."""
+    shares = Unequal(sizes).shares
+    return Fixed(shares, shares=shares)
 
 
 def allocate_unequal(
     virtual_costs: ArrayLike,
-    shares: ArrayLike,
+    sizes: ArrayLike,
     eta: float,
     noise_scale: float,
     records: ArrayLike | None = None,
-) -> BoundedPlan:
-    """The best plan found for clients that hold the given shares of the data, which sum to 1.
+) -> Plan:
+    """The optimal plan for clients that hold these numbers of records.
 
-    A plan, with a bound, and without payments. With `records`, M_k per release of each client,
-    `noise_scale` is that for M = 2 records (see `noise_scale`: it contains (2/M)^2).
+    With `records`, M_k per release of each client, `noise_scale` is that for M = 2 records (see
+    `noise_scale`: it contains (2/M)^2). Without, every release averages the same number.
 
-    >>> bounded = allocate_unequal([0.3, 0.5, 1.8], [0.2, 0.3, 0.5], eta=1, noise_scale=1)
-    >>> bounded.optimal, bounded.plan.selection
-    (True, array([0.2, 0.3, 0.5]))
+    >>> allocate_unequal([0.3, 0.5, 1.8], [20, 30, 50], eta=1, noise_scale=1).selection
+    array([0.2, 0.3, 0.5])
     """
     v, weight, scale = checked(virtual_costs, eta, noise_scale)
-    u = checks.shares("shares", shares, length=v.size)
+    rule: Rule = Unequal(whole_sizes("sizes", sizes, v.size))
     if records is not None:
-        half = checks.vector("records", records, sign="positive", length=v.size) / 2
-        bounded = allocate_unequal(v / half, u, weight, scale)
-        return bounded._replace(plan=replace(bounded.plan, privacy=bounded.plan.privacy / half))
-    if v.size <= EXACT_LIMIT:
-        plan = _exact(v, u, weight, scale)
-        return BoundedPlan(plan, True, plan.objective)
-    plan, bound = _greedy(v, u, weight, scale)
-    return BoundedPlan(plan, plan.objective <= bound, min(bound, plan.objective))
-
-
-def _exact(v: Floats, u: Floats, eta: float, noise_scale: float) -> Plan:
-    n = v.size
-    sets = (np.arange(1 << n)[:, None] >> np.arange(n)) & 1  # 1: excluded
-    mass, left = sets @ u, np.cbrt(u * v) ** 2
-    remaining = (1 - sets) @ left
-    best, argument = np.inf, (0, 0)
-    for leader in range(n):
-        allowed = np.flatnonzero(sets[:, leader] == 0)
-        spread = remaining[allowed] - left[leader] + np.cbrt(v[leader] * (u[leader] + mass[allowed])) ** 2
-        value = inner(eta, 2 * mass[allowed], spread, noise_scale).objective
-        at = int(np.argmin(value))
-        if value[at] < best:
-            best, argument = float(value[at]), (leader, int(allowed[at]))
-    return _plan(v, u, argument[0], sets[argument[1]].astype(bool), eta, noise_scale)
-
-
-def _greedy(v: Floats, u: Floats, eta: float, noise_scale: float) -> tuple[Plan, float]:
-    n = v.size
-    left = np.cbrt(u * v) ** 2
-    order = np.argsort(-left / u, kind="stable")  # dearest per share of the data first
-    best, argument, bound = np.inf, (0, 0), np.inf
-    for leader in range(n):
-        others = order[order != leader]
-        mass = np.concatenate([[0.0], np.cumsum(u[others])])
-        gone = np.concatenate([[0.0], np.cumsum(left[others])])
-        spread = np.maximum(gone[-1] - gone, 0.0) + np.cbrt(v[leader] * (u[leader] + mass)) ** 2
-        value = inner(eta, 2 * mass, spread, noise_scale).objective
-        at = int(np.argmin(value))
-        if value[at] < best:
-            best, argument = float(value[at]), (leader, at)
-        steps = inner(eta, 2 * mass[:-1], np.minimum(spread[:-1], spread[1:]), noise_scale).objective
-        bound = min(bound, float(steps.min()))
-    leader, count = argument
-    excluded = np.zeros(n, dtype=bool)
-    excluded[order[order != leader][:count]] = True
-    return _plan(v, u, leader, excluded, eta, noise_scale), bound
-
-
-def _plan(
-    v: Floats, u: Floats, leader: int, excluded: np.ndarray[tuple[int], np.dtype[np.bool_]],
-    eta: float, noise_scale: float,
-) -> Plan:  # fmt: skip
-    selection = np.where(excluded, 0.0, u)
-    mass = float(u[excluded].sum())
-    selection[leader] += mass
-    return plan_for(selection, v, eta, noise_scale, 2 * mass)
+        rule = Averaged(rule, checks.vector("records", records, sign="positive", length=v.size))
+    return rule.plan(v, weight, scale)

@@ -34,6 +34,7 @@ _MOST_ROWS = 20  # clients shown; all of them are in the CSV and in the plain da
 NOT_ADMITTED = "not admitted"
 SELECTED = {"client": "selected with", "sum": "weight"}  # heading of the selection
 COLUMN = {"client": "selection", "sum": "weight"}  # of a statement
+RECORDS = "share_of_records"  # of a statement, where sizes count
 SELECTION = {
     "client": "selected with: probability of each draw",
     "sum": "weight: in the sum of every round",
@@ -55,6 +56,12 @@ class JsamTerms(Shown):
     budget: float | None = None  # money at most for these reports, where that was asked for
     digest: str | None = None  # of the contract, where there is one
     noise_at: NoiseAt = "client"
+    held: tuple[int, ...] | None = None  # (N,) records of each client, where their shares are what is fair
+
+    @property
+    def fair(self) -> Floats | None:
+        """(N,) shares of the records, where sizes count (theory B7)."""
+        return None if self.held is None else np.array(self.held) / sum(self.held)
 
     @property
     def reports(self) -> Floats:
@@ -74,8 +81,10 @@ class JsamTerms(Shown):
     @property
     def columns(self) -> Mapping[str, Sequence[Cell]]:
         """Of a statement."""
+        fair = {} if self.fair is None else {RECORDS: self.fair.tolist()}
         return {
             "cost": self.reports.tolist(),
+            **fair,
             COLUMN[self.noise_at]: self.selection.tolist(),
             "epsilon_sold": self.epsilon.tolist(),
         }
@@ -151,6 +160,7 @@ class JsamTerms(Shown):
                 "client": name,
                 "report": float(settlement.reports[k]),
                 "admitted": bool(settlement.admitted[k]),
+                **({} if self.fair is None else {RECORDS: float(self.fair[k])}),
                 "selection": float(plan.selection[k]),
                 "epsilon": float(plan.privacy[k]),
                 "payment": float(settlement.payment[k]),
@@ -183,13 +193,15 @@ class JsamTerms(Shown):
         return csv_bytes([header, *(list(row.values()) for row in rows)])
 
     def document(self) -> Document:
+        of_records = () if self.fair is None else (Column("of the records", ".4f"),)
         columns = (
-            Column("client", left=True), Column("report", ".6g"), Column(SELECTED[self.noise_at], ".4f"),
-            Column("epsilon", ".4g"), Column("payment"),
+            Column("client", left=True), Column("report", ".6g"), *of_records,
+            Column(SELECTED[self.noise_at], ".4f"), Column("epsilon", ".4g"), Column("payment"),
         )  # fmt: skip
         rows = [
             (
-                row["client"], row["report"], row["selection"] if row["admitted"] else NOT_ADMITTED,
+                row["client"], row["report"], *([row[RECORDS]] if of_records else []),
+                row["selection"] if row["admitted"] else NOT_ADMITTED,
                 row["epsilon"], _written(amount, self.decimals),
             )
             for row, amount in zip(self.rows()[:_MOST_ROWS], self.promised, strict=False)
@@ -198,6 +210,8 @@ class JsamTerms(Shown):
         caption = (
             f"report: cost of one unit of epsilon; {SELECTION[self.noise_at]}; payment: once, at the end"
         )
+        if of_records:
+            caption += "; of the records: its share, which is what is fair"
         if more:
             caption += f"; and {counted(more, 'more client')}: the CSV file and --json list all of them"
         plan = self.settlement.allocation

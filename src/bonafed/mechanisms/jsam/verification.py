@@ -93,7 +93,7 @@ def _liars(clients: int) -> list[int]:
 def _expected(contract: JsamContract, rule: Rule, draws: Floats, eta: float) -> Floats:
     """(S,) money that the plan expects to pay for costs drawn, (S, N)."""
     virtual = virtual_costs_of(draws, contract.prior)
-    return np.array([rule.plan(v, eta, contract.noise_scale).total for v in virtual])
+    return rule.spending(virtual, eta, contract.noise_scale)
 
 
 def _draws(contract: JsamContract, count: int, seed: int) -> Floats:
@@ -143,12 +143,12 @@ def _plan(
                 return Finding("plan", False, problem)
             tries += 1
             continue
-        at = contract.noise_at
-        least = objective(plan.selection, plan.privacy, v, eta, scale, noise_at=at)
-        for selection in _selections(v, rng):
-            other = Fixed(selection, noise_at=at).plan(v, eta, scale)
+        at, fair, half = contract.noise_at, _fair(contract), _half(contract)
+        least = objective(plan.selection, plan.privacy * half, v / half, eta, scale, fair, noise_at=at)
+        for selection in _selections(v / half, fair, rng):
+            other = Fixed(selection, noise_at=at, shares=fair).plan(v / half, eta, scale)
             privacy = other.privacy if caps is None else np.minimum(other.privacy, caps)
-            value = objective(selection, privacy, v, eta, scale, noise_at=at)
+            value = objective(selection, privacy, v / half, eta, scale, fair, noise_at=at)
             tries += 1
             # under a cap the plan is the best of a set that does not depend on the reports, not of all
             if value < least * (1 - _RTOL) and caps is None:
@@ -158,21 +158,35 @@ def _plan(
     return Finding("plan", True, f"{kind}, {tries} tries", tries=tries)
 
 
-def _selections(v: Floats, rng: np.random.Generator) -> list[Floats]:
+def _fair(contract: JsamContract) -> Floats:
+    """(N,) p^u"""
+    held = np.ones(contract.clients) if contract.held is None else contract.held
+    return np.asarray(held / held.sum())
+
+
+def _half(contract: JsamContract) -> Floats:
+    """(N,) M_k/2: what a unit of epsilon counts where Q is that of M = 2 (theory B7)."""
+    return np.ones(contract.clients) if contract.averaged is None else contract.averaged / 2
+
+
+def _selections(v: Floats, fair: Floats, rng: np.random.Generator) -> list[Floats]:
     """Plans made in other ways: thresholds with a leader, and random ones."""
     n = v.size
     order = np.argsort(v, kind="stable")
     selections = []
     for h in np.unique(np.linspace(1, n, min(n, _PLANS // 2)).round().astype(int)).tolist():
         selection = np.zeros(n)
-        selection[order[:h]] = 1 / n
-        selection[order[0]] = (n - h + 1) / n
+        selection[order[:h]] = fair[order[:h]]
+        selection[order[0]] += fair[order[h:]].sum()
         selections.append(selection)
     return [*selections, *rng.dirichlet(np.full(n, 0.5), _PLANS // 2)]
 
 
 def _other_scheme(contract: JsamContract, selection: Floats, v: Floats) -> str | None:
     """What is wrong with a baseline's selection; None: nothing."""
+    if contract.held is not None:
+        fair = np.allclose(selection, _fair(contract), rtol=_RTOL)
+        return None if fair else "the scheme selects everybody by its share of the records"
     members = v.size if contract.members is None else min(contract.members, v.size)
     selected_clients: Ints = np.flatnonzero(selection > 0)
     alike = np.allclose(selection[selected_clients], 1 / members, rtol=_RTOL)

@@ -61,7 +61,7 @@ def expected(**changes):
 ALLOCATIONS = {
     "allocate": lambda v=V, eta=1.0, q=1.0: allocate(v, eta, q),
     "allocate_with_floor": lambda v=V, eta=1.0, q=1.0: allocate_with_floor(v, eta, q, 0.1),
-    "allocate_unequal": lambda v=V, eta=1.0, q=1.0: allocate_unequal(v, [0.2, 0.3, 0.5], eta, q),
+    "allocate_unequal": lambda v=V, eta=1.0, q=1.0: allocate_unequal(v, [2, 3, 5], eta, q),
 }
 
 
@@ -100,12 +100,18 @@ def test_what_every_allocation_refuses(name, arguments, said):
         ),
         (lambda: allocate_with_floor(V, 1, 1, -0.1), "floor must not be negative, got -0.1"),
         (lambda: allocate_with_floor(V, 1, 1, 0.4), "floor must be at most 1/N = 0.333333, got 0.4"),
-        (lambda: allocate_unequal(V, [0.5, 0.5], 1, 1), "shares must have 3 values, got 2"),
-        (lambda: allocate_unequal(V, [0.5, 0.5, 0.5], 1, 1), "shares must sum to 1, got sum 1.5"),
+        (lambda: allocate_unequal(V, [5, 5], 1, 1), "sizes must have 3 values, got 2"),
         (
-            lambda: allocate_unequal(V, [0.5, 0.5, 0.0], 1, 1),
-            "shares must be positive, got 0 at position 2",
+            lambda: allocate_unequal(V, [5, 2.5, 5], 1, 1),
+            "sizes must be whole numbers of records, got 2.5 at position 1",
         ),
+        (lambda: allocate_unequal(V, [5, 5, 0], 1, 1), "sizes must be positive, got 0 at position 2"),
+        (
+            lambda: allocate_unequal(V, [1, 10**8, 10**8], 1, 1),
+            "sizes must be at most 33,554,432, clients times records over their greatest common divisor, "
+            "got 3 times 200,000,001",
+        ),
+        (lambda: allocate_unequal(V, [5, 5, 5], 1, 1, [1, 2]), "records must have 3 values, got 2"),
         (scale(delta=0), "delta must be positive, got 0.0"),
         (scale(delta=1), "delta must be between 0 and 1, got 1.0"),
         (scale(dimension=0), "dimension must be a whole number of at least 1, got 0"),

@@ -51,8 +51,11 @@ def test_quote_shows_terms_money_and_baselines(quote):
     assert "\nBBM" not in out
 
 
-@pytest.mark.parametrize("more", [[], ["--max-epsilon", "1"], ["--fairness-floor", "0.01"]])
+@pytest.mark.parametrize(
+    "more", [[], ["--max-epsilon", "1"], ["--sizes", "sizes.csv"], ["--fairness-floor", "0.01"]]
+)
 def test_weights_too_small_to_compare_plans_are_refused_by_name(quote, more):
+    sizes_in_a_file([3, 1, 2, 2, 4])
     little = ["--prior", "uniform:0,1e-300", "--eta", "1e-308", "--noise-scale", "1e-308"]
     code, out, err = quote(*little, "--clients", "5", *more)
     assert (code, out) == (2, "")
@@ -60,13 +63,14 @@ def test_weights_too_small_to_compare_plans_are_refused_by_name(quote, more):
 
 
 @pytest.mark.parametrize("eta", ["1e14", "1e17", "1e300"])
-@pytest.mark.parametrize("more", [["--max-epsilon", "3"], []])
+@pytest.mark.parametrize("more", [["--max-epsilon", "3"], ["--sizes", "sizes.csv"], []])
 def test_contracts_of_large_weights_verify(quoted, bonafed, eta, more):
+    sizes_in_a_file([3, 1, 2, 2])
     words = [*PRIOR, "--clients", "4", "--noise-scale", "1", "--clip", "1", "--rounds", "3"]
     said = quoted(*words, "--delta", "1e-5", "--eta", eta, *more, "--save", "contract.json")
-    if more:
+    if "--max-epsilon" in more:
         assert column(said, "payment") == pytest.approx([3.0] * 4, rel=1e-12)
-    assert (said["warnings"] == []) == bool(more)  # without a cap, of what is hardly privacy
+    assert (said["warnings"] == []) == ("--max-epsilon" in more)  # without a cap, of what is hardly privacy
     code, out, err = bonafed("verify", "contract.json")
     assert (code, err) == (0, "")
     assert "Every check holds" in out
@@ -231,30 +235,58 @@ def test_a_quote_that_sells_more_than_ten_says_so(quote, quoted):
     assert quoted(*words, "--max-epsilon", "5")["warnings"] == []
 
 
-def test_unequal_shares_show_the_plan_and_what_is_proved(quote, quoted):
-    shares = [0.1, 0.2, 0.4, 0.2, 0.1]
-    Path("shares.csv").write_text("share\n" + "".join(f"{u}\n" for u in shares))
-    said = quoted(*ONE, "--shares", "shares.csv")
-    found = jsam.allocate_unequal(2 * np.array(COSTS), shares, 1, 1)
-    assert said["proved_optimal"]
-    assert said["objective"] == said["lower_bound"] == pytest.approx(found.plan.objective, rel=1e-14)
-    assert column(said, "selection") == pytest.approx(found.plan.selection.tolist())
-    assert said["payments"] is None
-    assert "payment" not in said["terms"][0]
-    out = quote(*ONE, "--shares", "shares.csv")[1]
-    assert "proved optimal" in out
-    assert "Only the plan is shown" in out
+def sizes_in_a_file(sizes):
+    Path("sizes.csv").write_text("size\n" + "".join(f"{size}\n" for size in sizes))
 
 
-def test_a_plan_that_is_not_proved_optimal_says_so(quote, quoted):
-    rng = np.random.default_rng(0)
-    shares = rng.dirichlet(np.full(40, 0.5))
-    Path("shares.csv").write_text("".join(f"{float(u)!r}\n" for u in shares))
-    words = [*PRIOR, "--clients", "40", "--eta", "5", "--noise-scale", "1", "--shares", "shares.csv"]
-    said = quoted(*words)
-    assert not said["proved_optimal"]
-    assert said["lower_bound"] < said["objective"]
-    assert "not proved optimal" in quote(*words)[1]
+def test_where_sizes_count_there_are_terms_and_a_contract(quote, quoted, bonafed):
+    sizes = [10, 20, 40, 20, 10]
+    sizes_in_a_file(sizes)
+    said = quoted(*ONE, "--sizes", "sizes.csv")
+    due = jsam.settle(COSTS, Uniform(0, 1), 1, 1, rule=jsam.Unequal(sizes))
+    assert column(said, "selection") == pytest.approx(due.allocation.selection.tolist())
+    assert column(said, "payment") == pytest.approx(due.payment.tolist())
+    assert column(said, "share_of_records") == pytest.approx([0.1, 0.2, 0.4, 0.2, 0.1])
+    assert [row["name"] for row in said["comparison"]] == ["JSAM", "USBM", "JSAM-CI"]
+    assert said["comparison"][1]["objective"] > said["objective"] > said["comparison"][2]["objective"]
+    out = quote(*ONE, "--sizes", "sizes.csv")[1]
+    assert "of the records" in out
+    assert "Sizes count" in out
+    more = ["--clip", "1", "--rounds", "9", "--delta", "1e-5", "--save", "contract.json"]
+    assert quote(*ONE, "--sizes", "sizes.csv", *more)[0] == 0
+    code, out, err = bonafed("verify", "contract.json")
+    assert (code, err) == (0, "")
+    assert "Every check holds" in out
+
+
+def test_sizes_by_name_may_be_in_any_order(quoted):
+    names = ["ada", "ben", "cleo", "dora", "eve"]
+    Path("named.csv").write_text(
+        "client,cost\n" + "".join(f"{n},{c}\n" for n, c in zip(names, COSTS, strict=True))
+    )
+    sizes = dict(zip(names, [10, 20, 40, 20, 15], strict=True))
+    Path("sizes.csv").write_text("client,size\n" + "".join(f"{n},{sizes[n]}\n" for n in reversed(names)))
+    words = [*PRIOR, "--reports", "named.csv", "--eta", "1", "--sizes", "sizes.csv"]
+    assert quoted(*words, "--noise-scale", "1")["sizes"] == [10, 20, 40, 20, 15]
+
+
+def test_releases_of_few_records_count_with_the_noise_they_need(quoted):
+    sizes_in_a_file([10, 20, 40, 20, 10])
+    parts = ["--delta", "1e-5", "--dimension", "21", "--rounds", "9", "--smoothness", "0.5"]
+    words = [*PRIOR, "--reports", "five.csv", "--eta", "1", "--sizes", "sizes.csv", *parts]
+    said = quoted(*words, "--records", "20")
+    base = jsam.noise_scale(1e-5, 21, 9, 0.5, records=2)
+    plan = jsam.allocate_unequal(2 * np.array(COSTS), [10, 20, 40, 20, 10], 1, base, [10, 20, 20, 20, 10])
+    assert said["noise_scale"] == pytest.approx(base)
+    assert column(said, "epsilon") == pytest.approx(plan.privacy.tolist())
+
+
+def test_sizes_count_among_those_admitted(quoted):
+    sizes_in_a_file([10, 20, 40, 20, 10])
+    said = quoted("--prior", "uniform:0,0.8", *FIVE[2:], "--eta", "1", "--sizes", "sizes.csv")
+    due = jsam.settle(COSTS, Uniform(0, 0.8), 1, 1, rule=jsam.Unequal([10, 20, 40, 20, 10]))
+    assert column(said, "payment") == pytest.approx(due.payment.tolist())
+    assert said["comparison"][1]["objective"] >= said["objective"]
 
 
 def test_a_fairness_floor_has_a_price(quoted):
@@ -347,9 +379,22 @@ BAD = [
     ([*ONE, "--members", "0"], "members must be a whole number of at least 1, got 0"),
     ([*ONE, "--fairness-floor", "0.3"], "fairness_floor must be at most 1/N = 0.2, got 0.3"),
     ([*ONE, "--fairness-floor", "-0.1"], "fairness_floor must not be negative, got -0.1"),
-    ([*ONE, "--shares", "half.csv"], "shares must sum to 1, got sum 0.5"),
-    ([*ONE, "--shares", "four.csv"], "--shares must hold 5 shares, one per client, got 4"),
-    ([*ONE, "--shares", "zero.csv"], "shares must be positive, got 0 at position 1"),
+    ([*ONE, "--sizes", "half.csv"], "--sizes must be whole numbers of records, got 0.1 at position 0"),
+    ([*ONE, "--sizes", "four.csv"], "--sizes must hold 5 sizes, one per client, got 4"),
+    ([*ONE, "--sizes", "zero.csv"], "--sizes must be positive, got 0 at position 1"),
+    (
+        [*ONE, "--sizes", "five.csv", "--max-epsilon", "1"],
+        "--max-epsilon must not be given with --sizes, got 1",
+    ),
+    ([*ONE, "--sizes", "five.csv", "--noise-at", "sum"], "--noise-at must be client with --sizes, got sum"),
+    (
+        [*ONE, "--sizes", "five.csv", "--members", "2"],
+        "--members must not be given with --sizes: it is for clients alike, got 2",
+    ),
+    (
+        [*ONE, "--sizes", "five.csv", "--losses", "five.csv"],
+        "--losses must not be given with --sizes: it is for clients alike, got five.csv",
+    ),
     ([*ONE, "--losses", "four.csv"], "--losses must hold 5 losses, one per client, got 4"),
     ([*ONE, "--losses", "none.csv"], "none.csv: No such file or directory"),
     ([*ONE, "--losses", "empty.csv"], "empty.csv: the file holds no losses"),

@@ -24,7 +24,7 @@ CLAIM = Claim(
 softmax regression for 30 rounds at two sums, with a learning rate of 1: the rate of MNIST learns next to
 nothing in so few rounds. Softmax regression reaches 22 % on CIFAR-10 here where money is no object, and
 the paper's network 77 % after 1,000 rounds; one run of that network takes hours on two cores. So levels
-cannot be compared, and who is ahead of whom can. Sums below 3 leave all mechanisms near 10 %, the share
+cannot be compared, and who is ahead of whom can. Sums below 4 leave all mechanisms near 10 %, the share
 of a guess.
 
 The files of CIFAR-10 are those of its home page; benchmarks/cifar10_from_npm.py makes the same ones
