@@ -59,7 +59,8 @@ class Sharing(Swept):
 
 SHARING = {
     "smoke": Sharing(**SMALLER, kappas=(0.0, 0.8)),
-    "quick": Sharing(**SHORTER, seeds=6, kappas=(0.0, 0.5, 0.8)),  # rho of ten clients scatters: three do not decide
+    # rho of ten clients scatters: three seeds do not decide
+    "quick": Sharing(**SHORTER, seeds=6, kappas=(0.0, 0.5, 0.8)),
     "paper": Sharing(**PAPER),
 }
 
