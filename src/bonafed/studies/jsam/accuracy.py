@@ -91,8 +91,8 @@ class Accuracy(Settings):
 PAPER = Accuracy(
     model="mnist-cnn", rounds=1000, clip=6.0, money=(0.5, 1.0, 2.0, 4.0, 6.0, 8.0, 10.0), learning_rate=0.1
 )
-QUICK = Accuracy()
-CIFAR = replace(QUICK, data="cifar10", learning_rate=1.0, money=(4.0, 10.0))
+QUICK = Accuracy(money=(3.0, 10.0))
+CIFAR = replace(QUICK, data="cifar10", learning_rate=1.0, money=(10.0,), sums="both")
 CIFAR_PAPER = replace(PAPER, data="cifar10", model="cifar-cnn")
 SMOKE = Accuracy(
     data="digits", clients=10, clients_per_round=5, rounds=15, learning_rate=2.0, money=(1.0, 10.0),
@@ -229,9 +229,12 @@ def levels(table: Sequence[Row]) -> list[float]:
 
 def small(table: Sequence[Row], mechanism: str, s: float) -> list[Row]:
     """The rows of a mechanism at sums of up to 10, ascending."""
-    return sorted(
-        where(table, sums="small", mechanism=mechanism, s=s), key=lambda row: number(row, "money")
-    )
+    return [row for row in all_sums(table, mechanism, s) if row["sums"] == "small"]
+
+
+def all_sums(table: Sequence[Row], mechanism: str, s: float) -> list[Row]:
+    """The rows of a mechanism, ascending."""
+    return sorted(where(table, mechanism=mechanism, s=s), key=lambda row: number(row, "money"))
 
 
 def draw(table: Sequence[Row]) -> Figure:

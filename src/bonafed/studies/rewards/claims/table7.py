@@ -21,7 +21,7 @@ _METHODS = {"CGSV": "cgsv", "CGSV-IAFL": "rewards"}
 _DIFFER = ("dirichlet", "classes", "quantity")  # where clients differ much: both methods reward something
 _PRESETS = {
     "smoke": Swept(**SMALLER),
-    "quick": Swept(**{**SHORTER, "partitions": tuple(PARTITIONS)}),
+    "quick": Swept(**{**SHORTER, "partitions": _DIFFER}),
     "paper": Swept(data=("cifar10",), seeds=10),
 }
 
