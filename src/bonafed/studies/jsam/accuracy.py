@@ -92,7 +92,9 @@ PAPER = Accuracy(
     model="mnist-cnn", rounds=1000, clip=6.0, money=(0.5, 1.0, 2.0, 4.0, 6.0, 8.0, 10.0), learning_rate=0.1
 )
 QUICK = Accuracy(money=(3.0, 10.0))
-CIFAR = replace(QUICK, data="cifar10", learning_rate=1.0, money=(10.0,), sums="both")
+CIFAR = replace(
+    QUICK, data="cifar10", learning_rate=1.0, money=(10.0,), sums="both", similarity=(100.0, 0.0)
+)
 CIFAR_PAPER = replace(PAPER, data="cifar10", model="cifar-cnn")
 SMOKE = Accuracy(
     data="digits", clients=10, clients_per_round=5, rounds=15, learning_rate=2.0, money=(1.0, 10.0),
