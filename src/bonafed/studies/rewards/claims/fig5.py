@@ -134,7 +134,7 @@ CLAIM = Claim(
     open_data="Preset quick is on CIFAR-10, with the small CNN: the paper's CIFAR-100 was not at hand.",
     about="""\
 Accuracies are recorded for every client in every round, before FedAvg's clients fine-tune. Which data are
-in panels (c) and (d) is not said; here label skew beside quantity skew, at preset paper. "Comparable" is not said in
-numbers: here, no more than 5 percentage points behind on average over the rounds and clients. FedAvg
-weights updates by numbers of samples, IAFL does not.""",
+in panels (c) and (d) is not said; here label skew beside quantity skew, at preset paper. "Comparable" is
+not said in numbers: here, no more than 5 percentage points behind on average over the rounds and clients.
+FedAvg weights updates by numbers of samples, IAFL does not.""",
 )
