@@ -33,6 +33,7 @@ CLAIM = Claim(
     judge=judge,
     draw=draw,
     control={"read": "exchanged"},
+    erratum="J-16",
     about="""Private training with the privacy that each mechanism buys: clients are drawn with
 replacement, one step per draw on the clipped gradient of all of a client's records, delta = 1e-5, costs
 uniform on [0, 1], s % of the data spread uniformly and the rest by label with at most two classes per
@@ -51,8 +52,8 @@ rounds at a rate that suits noisy runs do not reach the 90 % that softmax regres
 What can be compared is who is ahead of whom.
 
 JSAM's objective knows nothing of s: it weighs bias against noise alike in all panels, although there is
-no bias to fear for s = 100, and much for s = 0. Hence it may be behind where clients are unlike and the
-money would have paid for everybody.
+no bias to fear for s = 100, and much for s = 0, where one client that is drawn most of the time holds two
+of ten classes (erratum J-16).
 
 The four panels of CIFAR-10 are a claim of their own (jsam-fig6-cifar10). The control reads JSAM's runs
 as USBM's and the other way round.""",

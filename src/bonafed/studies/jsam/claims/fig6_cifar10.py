@@ -20,6 +20,7 @@ CLAIM = Claim(
     judge=judge,
     draw=draw,
     control={"read": "exchanged"},
+    erratum="J-16",
     about="""The runs of jsam-fig6 on photographs, 500 of them for each of 100 clients. Preset quick
 trains softmax regression for 30 rounds, at s of 100 and 0, for a sum of 10 and for those of table II,
 with a learning rate of 1: the rate of MNIST learns next to nothing in so few rounds. Softmax regression

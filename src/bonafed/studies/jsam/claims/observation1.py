@@ -50,6 +50,7 @@ CLAIM = Claim(
     judge=judge,
     draw=draw,
     control={"read": "exchanged"},
+    erratum="J-16",
     about="""The runs of figure 6 and of table III. "Superior to other baselines" is read as it stands:
 at every s the accuracy of JSAM, and of JSAM-CI, is held against the best of USBM, FSBM-50, FSBM-75 and
 BBM of the same seed and sum and averaged over the sums. "Up to" is read as: the largest lead is at

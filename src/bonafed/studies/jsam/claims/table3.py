@@ -42,6 +42,7 @@ CLAIM = Claim(
     judge=judge,
     draw=large_sums.draw,
     control={"part": 0.001},
+    erratum="J-16",
     about="""The runs of figure 6 at the sums that the table prints: 590.5 for JSAM and USBM, 417.6 for
 JSAM-CI, 341.3 and 471.3 for FSBM, and for BBM the mean of its four. Where its money columns come from
 is another claim (jsam-money).
