@@ -56,6 +56,7 @@ CLAIM = Claim(
     judge=judge,
     draw=draw,
     control={"reversed": True},
+    erratum="R-17",
     about=ABOUT
     + """
 

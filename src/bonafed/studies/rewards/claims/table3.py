@@ -52,6 +52,7 @@ CLAIM = Claim(
     draw=draw,
     control={"backwards": True},
     open_data="Preset quick is on CIFAR-10, with the small CNN: the paper's CIFAR-100 was not at hand.",
+    erratum="R-17",
     about="""\
 p_i = (1 + i/N)/2 is the rate at which client i takes part, in all methods alike, and its contribution, with
 a ceiling of 1. Alone, a client misses no round. How the data are dealt out is not said; here evenly. Only

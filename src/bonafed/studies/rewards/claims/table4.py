@@ -58,6 +58,7 @@ CLAIM = Claim(
     judge=judge,
     draw=draw,
     control={"noise": 5.0},
+    erratum="R-17",
     about=ABOUT
     + """
 

@@ -56,6 +56,7 @@ CLAIM = Claim(
     judge=judge,
     draw=draw,
     control={"noise": 5.0},
+    erratum="R-17",
     about=ABOUT
     + """
 
