@@ -116,8 +116,9 @@ def mechanisms_figure(table: Sequence[Row]) -> Figure:
 
 def accuracy_figure(table: Sequence[Row]) -> Figure:
     """Accuracy over money, a panel for each similarity, bars of one standard error."""
-    shown = where(table, sums="small")
+    shown = list(table)
     levels = sorted({number(row, "s") for row in shown}, reverse=True)
+    large = any(row["sums"] == "large" for row in shown)
     picture = sheet(2.9 * len(levels) + 1.2, 3.4)
     panels = picture.subplots(1, len(levels), sharey=True, squeeze=False)[0]
     for axes, s in zip(panels, levels, strict=True):
@@ -129,7 +130,7 @@ def accuracy_figure(table: Sequence[Row]) -> Figure:
                 _column(mine, "money"), 100 * _column(mine, "accuracy"), 100 * _column(mine, "accuracy_se"),
                 color=colour, ls=style, lw=1.4, capsize=2, marker=marker, ms=4, label=name,
             )  # fmt: skip
-        axes.set(xlabel="money paid", title=f"s = {s:g} %")
+        axes.set(xlabel="money paid", title=f"s = {s:g} %", xscale="log" if large else "linear")
     panels[0].set_ylabel("test accuracy, %")
     panels[-1].legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return picture
