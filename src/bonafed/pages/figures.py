@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _SCREEN = 96  # pixels of a page in an inch
-_DOTS = 110  # of a picture, per inch
-_SHADES = 128  # colours of a picture
+_DOTS = 96  # of a picture, per inch
+_SHADES = 64  # colours of a picture
 _SAFE = " !$()*+,-./:;=@_~'\"&"  # characters that a data URI in an attribute may have
 _SVG, _XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
 _FONT = "text{font-family:DejaVu Sans,Verdana,Arial,sans-serif}"
