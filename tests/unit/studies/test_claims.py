@@ -32,7 +32,7 @@ def once(claim, kept, memory={}, **how):  # noqa: B006  # on purpose: a claim is
     key = claim.identifier, *how.items()
     if key not in memory:
         kept.mkdir(exist_ok=True)
-        with open(kept / f"{claim.paper}.lock", "w") as turn:  # whoever comes second finds the cells
+        with (kept / f"{claim.paper}.lock").open("w") as turn:  # whoever comes second finds the cells
             fcntl.flock(turn, fcntl.LOCK_EX)
             (memory[key],) = reproduce([claim], "smoke", kept, cores=1, **how)
         assert not memory[key].failures, memory[key].failures
