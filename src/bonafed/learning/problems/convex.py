@@ -164,6 +164,15 @@ def rows_of_one(mix: Floats, counts: Ints, order: Ints) -> Ints | None:
     return order[end - int(counts[agents[0]]) : end]
 
 
+def tiles(samples: int, most: int) -> list[slice]:
+    """The rows 0..samples - 1 in order, at most so many at a time and none of them empty.
+
+    >>> tiles(5, 2)
+    [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
+    """
+    return [slice(i, min(i + most, samples)) for i in range(0, samples, most)]
+
+
 def _data(features: ArrayLike, owner: ArrayLike, agents: int | None) -> _Data:
     x = np.asarray(features, dtype=np.float64)
     if x.ndim != 2 or not x.size:
@@ -261,17 +270,17 @@ class SoftmaxRegression(Problem):
         x = self._data.features[rows]
         return (x @ stacked).reshape(x.shape[0], self.classes, -1)
 
-    def _tiles(self, models: int) -> list[slice]:
-        """All samples, a tile at a time."""
-        n = self._data.owner.size
+    def _tiles(self, models: int, samples: int | None = None) -> list[slice]:
+        """So many samples, or all, a tile at a time."""
         step = max(1, _TILE // (models * self.classes))
-        return [slice(i, min(i + step, n)) for i in range(0, n, step)]
+        return tiles(self._data.owner.size if samples is None else samples, step)
 
     def _tiles_of(self, mix: Floats) -> Sequence[slice | Ints]:
         """All samples, or only its own where the mixes (m, K) are about one agent alone."""
         rows = rows_of_one(mix, self._data.counts, self._data.order)
-        tiles = self._tiles(mix.shape[0])
-        return tiles if rows is None else [rows[tile] for tile in tiles if tile.start < rows.size]
+        if rows is None:
+            return self._tiles(mix.shape[0])
+        return [rows[tile] for tile in self._tiles(mix.shape[0], rows.size)]
 
     def _back(self, total: Floats, z: Floats, rows: slice | Ints) -> None:
         """Add X'z of these samples, z (n, C, m), to total (d, C m)."""
@@ -308,7 +317,7 @@ class SoftmaxRegression(Problem):
         rows = rows_of_one(self.one(agent)[None], self._data.counts, self._data.order)
         assert rows is not None  # there is one agent in the mix
         total, (stacked, along) = np.zeros((len(starts), nodes.size)), map(self._stacked, (starts, ways))
-        for tile in self._tiles(len(starts)):
+        for tile in self._tiles(len(starts), rows.size):
             some = rows[tile]
             own = np.arange(some.size), self._labels[some]
             first, change = (

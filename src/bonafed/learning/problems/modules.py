@@ -32,7 +32,7 @@ from bonafed.errors import InvalidValue
 from bonafed.learning.engine.jobs import Samples
 from bonafed.learning.engine.programs import Loss, Program, flat_parameters, program_for, trainable
 from bonafed.learning.engine.threads import single_threaded
-from bonafed.learning.problems.convex import Problem, rows_of_one
+from bonafed.learning.problems.convex import Problem, rows_of_one, tiles
 
 
 @final
@@ -91,18 +91,17 @@ class ModuleProblem(Problem):
         """(P,) the module's own parameters; at zeros, a network with hidden layers would be stationary."""
         return np.asarray(flat_parameters(self._own()).double().numpy())
 
-    def _chunks(self, models: int) -> list[slice]:
-        """Samples worth computing at once for so many models."""
+    def _chunks(self, models: int, samples: int | None = None) -> list[slice]:
+        """So many samples, or all, as many at once as are worth computing for so many models."""
         most = max(1, self._program.samples_per_call(self._samples.features[0], clip=False) // models)
-        n = len(self._samples.labels)
-        return [slice(i, min(i + most, n)) for i in range(0, n, most)]
+        return tiles(len(self._samples.labels) if samples is None else samples, most)
 
     def _chunks_of(self, mix: Floats) -> Sequence[slice | Tensor]:
         """All samples, or only its own where the mixes (m, K) are about one agent alone."""
-        rows, chunks = rows_of_one(mix, self.counts, self._order), self._chunks(mix.shape[0])
+        rows = rows_of_one(mix, self.counts, self._order)
         if rows is None:
-            return chunks
-        return [torch.from_numpy(rows[chunk]) for chunk in chunks if chunk.start < rows.size]
+            return self._chunks(mix.shape[0])
+        return [torch.from_numpy(rows[chunk]) for chunk in self._chunks(mix.shape[0], rows.size)]
 
     def _batch(self, rows: slice | Tensor, models: int) -> tuple[Tensor, Tensor]:
         x, y = self._samples.features[rows], self._samples.labels[rows]

@@ -7,6 +7,7 @@ from tests.oracles.coalition import Coalition
 from torch import nn
 
 from bonafed.errors import InvalidValue
+from bonafed.learning.engine import programs
 from bonafed.learning.engine.jobs import Samples
 from bonafed.learning.problems.modules import ModuleProblem
 from bonafed.mechanisms.faithful import SoftmaxRegression, faithful, minimise, vcg_payments
@@ -52,7 +53,7 @@ def test_chunks_change_nothing(monkeypatch):
     problem, models = linear_problem(), as_module(RNG.normal(size=(2, EXACT.size)))
     mix = np.array([[1.0, 0.0, 0.0], [0.0, 0.5, 0.5]])  # chunks in which one model has no sample
     whole = problem.gradient(models, mix), problem.losses(models)
-    monkeypatch.setattr(ModuleProblem, "_chunks", lambda self, m: [slice(i, i + 7) for i in range(0, N, 7)])
+    monkeypatch.setattr(programs, "MOST_SAMPLES", 14)  # 7 of each of two models
     assert problem.gradient(models, mix) == pytest.approx(whole[0], abs=1e-6)
     assert problem.losses(models) == pytest.approx(whole[1], abs=1e-6)
 
