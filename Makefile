@@ -13,6 +13,8 @@ ELSEWHERE := --ignore=tests/flower --ignore=src/bonafed/flower --ignore=tests/br
 # Tests run in two processes; one thread each, or the threads of NumPy stand in each other's way.
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
+# Tests start many interpreters, which shall not compile the package every time.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-flower test-browser lint types rooms pytest deep campaign docs benchmarks clean
 
@@ -37,7 +39,9 @@ demo: $(READY)
 	@echo
 	@echo "Open $(DEMO)/report.html and $(DEMO)/contract.html in a browser; figures are in $(DEMO)/"
 
-test: lint types rooms pytest
+# Types are checked beside the tests: the first time they take half a minute of one core.
+test: $(READY)
+	@$(MAKE) --no-print-directory -j 2 lint types rooms pytest
 
 # Real federations on this machine: a SuperLink with TLS and authentication, nodes, kills; Ray simulations.
 test-flower: $(FLOWER_READY)
@@ -58,11 +62,11 @@ rooms: $(READY)
 	$(BIN)/lint-imports --no-logo
 
 pytest: $(READY)
-	$(BIN)/pytest -q -n 2 $(ELSEWHERE)
+	$(BIN)/pytest -q -n 2 --dist worksteal $(ELSEWHERE)
 
-# The same tests with far more random examples.
+# All tests: also the long searches (marked `deep`), and with far more random examples.
 deep: $(READY)
-	HYPOTHESIS_PROFILE=deep $(BIN)/pytest -q -n 2 $(ELSEWHERE)
+	HYPOTHESIS_PROFILE=deep $(BIN)/pytest -q -n 2 --dist worksteal -m "deep or not deep" $(ELSEWHERE)
 
 # Mutated input, kills, damaged files and failing disks, as docs/reliability.md says: 43 minutes of CPU.
 campaign: $(READY)
