@@ -5,6 +5,7 @@
     emnist-SPLIT       a split of EMNIST: byclass, bymerge, balanced, letters, digits or mnist
     svhn, cifar100, tiny-imagenet    likewise (`bonafed.learning.photographs.formats`)
     sentiment140       likewise (`bonafed.learning.posts.formats`)
+    heart, ist, schools    federations of hospitals and schools (`bonafed.learning.natural`)
     synthetic          logistic regression with known smoothness and strong convexity, from the seed
     synthetic-ridge    the same for ridge regression
     *.npz, *.csv       the user's own
@@ -23,9 +24,10 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
@@ -49,6 +51,8 @@ from bonafed.learning.arrays import (
     numbered,
 )
 from bonafed.learning.formats import Arrays
+from bonafed.learning.natural import choices as natural
+from bonafed.learning.natural import heart, schools, stroke
 from bonafed.learning.partition import owner_names
 from bonafed.learning.photographs import formats as photographs
 from bonafed.learning.posts import formats as posts
@@ -106,11 +110,12 @@ class _Source:
 
     files: tuple[str, ...]  # that a folder must hold
     read: Callable[[Mapping[str, Path]], Arrays]
-    classes: int
+    classes: int | None  # None: real targets
     home: str = ""  # the address to download from
     checksums: Mapping[str, str] = field(default_factory=dict)  # MD5 of each file there; empty: no download
     unpacked: str = ""  # the folder that its archive unpacks to
     folder: str = ""  # subfolder of its files, if it is not called like the data set
+    as_published: bool = False  # the cache keeps its files, which can be read in several ways
 
 
 _IDX = tuple(formats.IDX_FILES.values())
@@ -181,23 +186,50 @@ _SOURCES = {
         photographs.TINY_FILES, photographs.read_tiny_imagenet, 200, unpacked=photographs.TINY_FOLDER
     ),
     "sentiment140": _Source(posts.SENTIMENT_FILES, posts.read_sentiment140, 2),
+    "heart": _Source(
+        tuple(heart.HOSPITALS),
+        heart.read_heart,
+        2,
+        "https://archive.ics.uci.edu/ml/machine-learning-databases/heart-disease/",
+        {
+            "processed.cleveland.data": "2d91a8ff69cfd9616aa47b59d6f843db",
+            "processed.hungarian.data": "22e96bee155b5973568101c93b3705f6",
+            "processed.switzerland.data": "9a87f7577310b3917730d06ba9349e20",
+            "processed.va.data": "4249d03ca7711e84f4444768c9426170",
+        },
+        as_published=True,
+    ),
+    "ist": _Source((stroke.FILE,), stroke.read_ist, 2, "https://doi.org/10.7488/ds/104", as_published=True),
+    "schools": _Source(
+        (schools.FILES["mathachieve"],),
+        schools.read_schools,
+        None,
+        "the R packages nlme and mlmRev",
+        as_published=True,
+    ),
 }
 NAMES = ("digits", *_SOURCES, "synthetic", "synthetic-ridge")
 
 
 def load(
-    name: str, *, folder: Path | None = None, seed: int = 0, on_progress: Progress | None = None
+    name: str,
+    *,
+    folder: Path | None = None,
+    seed: int = 0,
+    on_progress: Progress | None = None,
+    choices: Mapping[str, object] = MappingProxyType({}),
 ) -> Dataset:
     """The data set of that name (`NAMES`), or of the user's own file, a path ending in .npz or .csv.
 
     `folder` replaces $BONAFED_DATA (the files may also be directly in it) and is where the user's own file
     is looked for; `seed` is for synthetic data; `on_progress` is called, perhaps from another thread, with
-    the progress of a download.
+    the progress of a download; `choices` are those of a federation (`bonafed.learning.natural.choices`).
 
     >>> load("digits").features.shape
     (1442, 1, 8, 8)
     """
     number = checks.seed("seed", seed)
+    chosen = natural.chosen(name, choices)
     if is_own_file(name):
         return read_file(own_file(name, folder))
     if name not in NAMES:
@@ -207,7 +239,7 @@ def load(
         return _digits()
     if name.startswith("synthetic"):
         return synthetic("ridge" if name.endswith("ridge") else "logistic", seed=number)
-    return _look_up(name, folder, on_progress or (lambda message: None))
+    return _look_up(name, _source(name, chosen), folder, on_progress or (lambda message: None))
 
 
 def is_own_file(name: str) -> bool:
@@ -382,8 +414,18 @@ def _digits() -> Dataset:
     )
 
 
-def _look_up(name: str, folder: Path | None, say: Progress) -> Dataset:
+def _source(name: str, chosen: Mapping[str, str | int]) -> _Source:
+    """Where a named data set comes from, read as chosen."""
     source = _SOURCES[name]
+    if not chosen:
+        return source
+    files = (schools.FILES[str(chosen["study"])],) if "study" in chosen else source.files
+    words = natural.FEDERATIONS[name].choices  # of which a single one is no choice
+    open_ones = {key: value for key, value in chosen.items() if len(words.get(key, chosen)) > 1}
+    return replace(source, files=files, read=partial(source.read, **open_ones))
+
+
+def _look_up(name: str, source: _Source, folder: Path | None, say: Progress) -> Dataset:
     own = source.folder or name
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bonafed" / own
     root = os.environ.get("BONAFED_DATA")
@@ -394,7 +436,7 @@ def _look_up(name: str, folder: Path | None, say: Progress) -> Dataset:
     else:
         places = [Path(root) / own, cache] if root else [cache]
     for place in places:
-        match = _in_folder(name, place)
+        match = _in_folder(name, source, place)
         if match is not None:
             return _checked(name, *match, source.classes)
     reason = "not offered for download" + (f", they come from {source.home}" if source.home else "")
@@ -411,9 +453,8 @@ def _look_up(name: str, folder: Path | None, say: Progress) -> Dataset:
     raise UnreadableFile(places[0], f"{name} not found: put {needed} there, {elsewhere} ({reason})")
 
 
-def _in_folder(name: str, folder: Path) -> tuple[Path, Arrays] | None:
+def _in_folder(name: str, source: _Source, folder: Path) -> tuple[Path, Arrays] | None:
     """A data set in a folder, original files before an archive; an incomplete one is refused."""
-    source = _SOURCES[name]
     for place in dict.fromkeys((folder, folder / source.unpacked)):
         paths = {file: path for file in source.files if (path := formats.locate(place, file))}
         if paths:
@@ -422,7 +463,9 @@ def _in_folder(name: str, folder: Path) -> tuple[Path, Arrays] | None:
                 raise UnreadableFile(place, f"{name} is incomplete: {', '.join(missing)} missing")
             return place, source.read(paths)
     archive = folder / f"{name}.npz"
-    return (archive, formats.read_npz(archive)) if archive.is_file() else None
+    if source.as_published or not archive.is_file():
+        return None
+    return archive, formats.read_npz(archive)
 
 
 def _checked(name: str, path: Path, arrays: Arrays, classes: int | None = None) -> Dataset:
@@ -461,13 +504,17 @@ def _download(name: str, source: _Source, cache: Path, say: Progress) -> Arrays:
                 processor=pooch.Untar(extract_dir=".") if file.endswith(".tar.gz") else None,
                 downloader=pooch.HTTPDownloader(timeout=STALLED, progressbar=_DownloadProgress(say)),
             )
-        match = _in_folder(name, Path(scratch))
-    if match is None:
-        raise ValueError(f"{source.home} does not hold the files of {name}")
-    arrays = match[1]
-    buffer = io.BytesIO()
-    np.savez(buffer, allow_pickle=False, **arrays)
-    files.write_together({cache / f"{name}.npz": buffer.getvalue()})
+        match = _in_folder(name, source, Path(scratch))
+        if match is None:
+            raise ValueError(f"{source.home} does not hold the files of {name}")
+        arrays = match[1]
+        if source.as_published:
+            kept = {cache / file: (Path(scratch) / file).read_bytes() for file in source.checksums}
+        else:
+            buffer = io.BytesIO()
+            np.savez(buffer, allow_pickle=False, **arrays)
+            kept = {cache / f"{name}.npz": buffer.getvalue()}
+    files.write_together(kept)
     say(f"saved {name} to {cache}")
     return arrays
 

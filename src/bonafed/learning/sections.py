@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from bonafed import checks
 from bonafed.errors import InvalidValue, MissingValue
+from bonafed.learning.natural import choices as natural_choices
 from bonafed.learning.partition import options_of
 from bonafed.learning.privacy import ADD_OR_REMOVE, REPLACE, Batches, Calibration
 from bonafed.learning.scaling import Standardise, standardise_rule
@@ -55,6 +56,24 @@ class Data(Section):
     standardise: Standardise | None = key(
         standardise_rule, None, help='Features by stated or public constants, or "per client".'
     )
+    clients: str | None = key(
+        word, None, help="Of ist: hospitals or countries; of schools: schools, authorities."
+    )
+    patients: str | None = key(word, None, help="Of heart: those with complete records, or all.")
+    study: str | None = key(word, None, help="Of schools: mathachieve or chem97.")
+    minimum_rows: int | None = key(
+        checks.whole, None, help="Of heart, ist, schools: the records that a client must have, 1."
+    )
+
+    def _agree(self) -> None:
+        for name, value in natural_choices.chosen(self.name, self.choices).items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def choices(self) -> dict[str, object]:
+        """What is stated of a data set with real clients."""
+        given = {name: getattr(self, name) for name in natural_choices.KEYS}
+        return {name: value for name, value in given.items() if value is not None}
 
 
 @dataclass(frozen=True)

@@ -123,7 +123,10 @@ def public_test_set(config: Config, on_progress: Callable[[str], None] | None = 
         return None
     folder = Path(section.folder).expanduser().absolute() if section.folder else None
     with named("data", dataset="name"):
-        dataset = datasets.load(section.name, folder=folder, seed=config.run.seed, on_progress=on_progress)
+        dataset = datasets.load(
+            section.name, folder=folder, seed=config.run.seed, on_progress=on_progress,
+            choices=section.choices,
+        )  # fmt: skip
     if datasets.is_own_file(section.name) and not len(dataset.test_labels):
         dataset = replace(dataset, test_features=dataset.features, test_labels=dataset.labels)
     return dataset

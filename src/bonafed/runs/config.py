@@ -24,6 +24,7 @@ from typing import Any
 from bonafed import checks
 from bonafed.errors import InvalidValue, UnreadableFile
 from bonafed.learning.datasets import is_own_file
+from bonafed.learning.natural.choices import FEDERATIONS
 from bonafed.learning.sections import Data, Model, Partition
 from bonafed.mechanisms import catalogue
 from bonafed.mechanisms.protocol import Config, Slice
@@ -83,9 +84,17 @@ def from_tables(tables: Mapping[str, Any]) -> Config:
     for name, (kind, optional) in kinds.items():
         if name in tables or not optional:
             table = part.defaults(name, tables) if part.defaults else tables.get(name, {})
+            if name == "partition" and _has_real_clients(tables):
+                table = {"kind": "natural", **table}
             field = "own" if name == part.table else name
             sections[field] = section_from(kind, name, table)
     return part.check(Config(mechanism=entry.name, **sections))  # type: ignore[arg-type]  # by name
+
+
+def _has_real_clients(tables: Mapping[str, Any]) -> bool:
+    """Whether the data come with clients, who are then those of the run unless the config deals anew."""
+    data = tables.get("data")
+    return isinstance(data, Mapping) and data.get("name") in [*FEDERATIONS]
 
 
 def _tables_of(part: Slice) -> dict[str, tuple[type[Section], bool]]:

@@ -245,7 +245,9 @@ def _load(config: Config, on_progress: Callable[[str], None] | None) -> tuple[Co
     with named("data", dataset="name"):
         if datasets.is_own_file(name):
             name, folder = str(datasets.own_file(name, folder).absolute()), None
-        dataset = datasets.load(name, folder=folder, seed=config.run.seed, on_progress=on_progress)
+        dataset = datasets.load(
+            name, folder=folder, seed=config.run.seed, on_progress=on_progress, choices=section.choices
+        )
     return replace(config, data=replace(section, name=name, folder=str(folder or ""))), dataset
 
 

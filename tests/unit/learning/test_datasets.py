@@ -145,7 +145,7 @@ def test_a_data_set_out_of_reach_names_files_and_folder(empty_home, monkeypatch,
     message = str(caught.value)
     assert message.startswith(f"{empty_home / 'cache' / 'bonafed' / place}: {name} not found: put ")
     assert all(file in message for file in source.files)
-    offered = place not in ("sst", "emnist", "tiny-imagenet", "sentiment140")
+    offered = place not in ("sst", "emnist", "tiny-imagenet", "sentiment140", "ist", "schools")
     assert ("no network in tests" if offered else "not offered for download") in message
     assert "\n" not in message
     monkeypatch.setenv("BONAFED_DATA", str(empty_home))

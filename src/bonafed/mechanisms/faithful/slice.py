@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from bonafed.economics.claims import Finding
 from bonafed.learning.federation import Federation, Roster
+from bonafed.learning.natural.choices import FEDERATIONS
 from bonafed.mechanisms.faithful import advice, promises
 from bonafed.mechanisms.faithful.report import AuditOptions, audit
 from bonafed.mechanisms.faithful.section import (
@@ -60,6 +61,9 @@ def _defaults(name: str, tables: Mapping[str, Any]) -> Mapping[str, Any]:
     table: Mapping[str, Any] = tables.get(name, {})
     if name == "run" and by_exchanges(tables):
         return {"checkpoint_every": 10, "evaluate_every": 5, **table}
+    data = tables.get("data")
+    if name == "faithful" and isinstance(data, Mapping) and data.get("name") in [*FEDERATIONS]:
+        return {"regulariser": FEDERATIONS[data["name"]].regulariser, **table}
     return table
 
 
