@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bonafed.door import guard
 from bonafed.economics.claims import Finding
 from bonafed.errors import InvalidValue
 from bonafed.extras import explained
+from bonafed.learning.federation import Federation
 from bonafed.mechanisms.contracts.files import read_contract
 from bonafed.mechanisms.protocol import Config, Contract
 
@@ -16,7 +18,6 @@ if TYPE_CHECKING:
     from torch import nn
 
     from bonafed.learning.datasets import Dataset
-    from bonafed.learning.federation import Federation
     from bonafed.runs.comparing import Comparison
     from bonafed.runs.training import RunResult
 
@@ -59,17 +60,19 @@ def train(
 
 @explained()
 def compare(
-    config: Mapping[str, Any] | str | Path,
+    config: ConfigLike,
     *,
     data: Dataset | None = None,
     model: nn.Module | None = None,
     folder: Path | str | None = None,
 ) -> Comparison:
-    """One federation under every mechanism that applies; the config has a table [compare]."""
+    """One federation under every mechanism that applies; the config may have a table [compare]."""
     from bonafed.runs import comparing
+    from bonafed.runs.config import to_tables
 
     place = None if folder is None else Path(folder)
-    return comparing.compare(_tables(config), dataset=data, module=model, folder=place)
+    tables = to_tables(config) if isinstance(config, Config) else _tables(config)
+    return comparing.compare(tables, dataset=data, module=model, folder=place)
 
 
 def verify(contract: Contract | Path | str) -> Sequence[Finding]:
@@ -91,3 +94,6 @@ def _tables(config: Mapping[str, Any] | str | Path) -> Mapping[str, Any]:
         except ValueError as error:
             raise InvalidValue("config", f"must be TOML ({error})", "text") from error
     return read_tables(Path(config))
+
+
+guard(globals())

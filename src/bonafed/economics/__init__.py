@@ -3,6 +3,7 @@
 Pure: NumPy and SciPy only, no clock, disk, network or global random state.
 """
 
+from bonafed.door import guard
 from bonafed.economics.audit import AuditReport, audit
 from bonafed.economics.claims import Finding, Statement, Witness
 from bonafed.economics.contracts import Allocation, Menu, Settlement
@@ -39,3 +40,5 @@ __all__ = [
     "from_scipy",
     "prior_from_json",
 ]
+
+guard(globals())

@@ -4,6 +4,7 @@ K organisations train one model although each would rather have it lean towards 
 its presence costs the others, so that reporting true gradients is its best choice.
 """
 
+from bonafed.door import guard
 from bonafed.learning.problems.agreed import FederatedProblem
 from bonafed.learning.problems.convex import Problem, RidgeRegression, SoftmaxRegression
 from bonafed.mechanisms.faithful.asking import Aggregation
@@ -42,3 +43,5 @@ __all__ = [
     "train",
     "vcg_payments",
 ]
+
+guard(globals())

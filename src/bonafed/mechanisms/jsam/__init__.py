@@ -5,6 +5,7 @@ choice is to state its true privacy sensitivity: `contract` is what to publish; 
 its arithmetic, and the baselines are rules for `settle`.
 """
 
+from bonafed.door import guard
 from bonafed.mechanisms.jsam.allocation import Plan, allocate
 from bonafed.mechanisms.jsam.budget import Budgeted, eta_for_budget, eta_for_expected_budget
 from bonafed.mechanisms.jsam.cap_bound import least_objective
@@ -44,3 +45,5 @@ __all__ = [
     "settle",
     "unbiased",
 ]
+
+guard(globals())

@@ -4,6 +4,7 @@ No money changes hands. In every round each client receives a model made from a 
 matches its own contribution. `layers` and `attack` need PyTorch; nothing imported here does.
 """
 
+from bonafed.door import guard
 from bonafed.mechanisms.rewards.baselines import (
     BaselineState,
     CosineRewards,
@@ -54,3 +55,5 @@ __all__ = [
     "set_sizes",
     "train_with_rewards",
 ]
+
+guard(globals())

@@ -4,6 +4,7 @@ Whom to sample how often, and what to pay, so that every client's best choice is
 cost: with a known prior (`contract`, made of a `plan`), or with none (`prior_free_contract`).
 """
 
+from bonafed.door import guard
 from bonafed.mechanisms.sampling.contracts import (
     BenchmarkContract,
     PriorFreeContract,
@@ -66,3 +67,5 @@ __all__ = [
     "uniform_menu",
     "verify",
 ]
+
+guard(globals())
