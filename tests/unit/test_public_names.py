@@ -16,7 +16,7 @@ SAMPLING = """Benchmark BenchmarkContract PriorFreeContract SamplingContract
 CompleteInformation ConvergenceModel PriorFreeRun PriorFreeSampling PriorFreeState
 SamplingPlan SpendDistribution benchmarks complete_information complete_information_population
 contract contract_from_json contract_to_json exceedance_bound known_lotteries optimal_menu plan
-prior_free_contract save_contract SettledTerms settle_contract settle_rules spend_distribution
+prior_free_contract SettledTerms settle_contract settle_rules spend_distribution
 uniform_menu verify"""
 JSAM = """Admitted Budgeted Cheapest Fixed FlooredPlan Jsam JsamContract JsamMechanism Plan
 PrivacySettlement Rule Unequal admit allocate allocate_unequal allocate_with_floor complete_information

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
 from bonafed.mechanisms.contracts.canonical import read_object
 from bonafed.mechanisms.sampling import contract_from_json
-from bonafed.mechanisms.sampling.published import contract_bytes
+from bonafed.mechanisms.sampling.published import publish
 from bonafed.mechanisms.sampling.rules import rules_bytes, rules_from_json
 
 SMALL = ["--clients", "3", "--rounds", "100", "--budget", "120"]
@@ -44,7 +44,7 @@ class TestWhatIsSigned:
     def test_confidence_and_committed_coins_too(self, bonafed):
         assert bonafed("quote", "sampling", *UNIFORM, "--confidence", "0.9", "--save", "c.json")[0] == 0
         data = {**read_object("c.json"), "coins": {"commitment": "ab" * 32}}
-        Path("c.json").write_bytes(contract_bytes(contract_from_json(data)))
+        Path("c.json").write_bytes(publish(contract_from_json(data)).content)
         code, out, _ = bonafed("verify", "c.json")
         assert code == 0
         assert "ab" * 32 in out

@@ -87,11 +87,6 @@ class Aggregation:
         self._others = [k for k, name in enumerate(self._names) if name not in vouched]
 
     @property
-    def trusted(self) -> list[int]:
-        """Whose answers are certainly honest."""
-        return self._trusted
-
-    @property
     def names_liars(self) -> bool:
         """Whether reports that make a sum diverge would have been named."""
         return self._watch.names_liars

@@ -238,11 +238,6 @@ class CheatOutcome:
         """Accuracy won by cheating: above 0, honesty was not its best choice here."""
         return self.accuracy - self.honest_accuracy
 
-    @property
-    def still_joins(self) -> bool:
-        """Whether the cheat does at least as well as on its own."""
-        return self.accuracy >= self.standalone_accuracy
-
     def to_json(self) -> JSONObject:
         """Plain data; the rate of a client that never took part is None."""
         numbers = {name: getattr(self, name) for name in self.__dataclass_fields__}

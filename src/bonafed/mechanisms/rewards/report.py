@@ -22,9 +22,8 @@ from bonafed.mechanisms.rewards.advice import Goal, Prediction, Range, Recommend
 from bonafed.mechanisms.rewards.cheats import CheatOutcome, cheating_pays, cheats_are_seen
 from bonafed.mechanisms.rewards.game import Equilibrium, Game, game, relative, with_ceiling
 from bonafed.mechanisms.rewards.section import MeasureName, Rewards, unit
-from bonafed.mechanisms.rewards.settlement import TITLES, rho
 from bonafed.sections import Section, key, one_of
-from bonafed.shown import Block, Cell, Column, Document, JSONObject, Table
+from bonafed.shown import Block, Column, Document, JSONObject, Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -163,25 +162,6 @@ def cheats_table(outcomes: Sequence[CheatOutcome], measure: str) -> Table:
         "seen: its share is a tenth lower; others: their mean accuracy"
     )
     return Table(f"Cheats, with contributions by {measure}", columns, rows, caption)
-
-
-def methods_table(methods: Mapping[str, Mapping[str, Any]], standalone: float) -> Table:
-    """The federation beside its baselines, from a statement's `facts`."""
-    columns = (
-        Column("", left=True), Column("IPR acc.", ".2f"), Column("IPR loss", ".2f"), Column("rho test"),
-        Column("rho val."), Column("mean", ".2%"), Column("best", ".2%"),
-    )  # fmt: skip
-    rows: list[tuple[Cell, ...]] = [("alone", None, None, None, None, standalone, None)]
-    rows += [
-        (TITLES[name], m["ipr_accuracy"], m["ipr_loss"], rho(m["rho_test"]), rho(m["rho_validation"]),
-         m["average"], m["best"])
-        for name, m in methods.items()
-    ]  # fmt: skip
-    caption = (
-        "IPR: share of clients no worse off than alone, by accuracy and by loss; rho: correlation with "
-        "standalone accuracy, on the test and on the validation samples; mean and best: accuracy"
-    )
-    return Table("The federation", columns, tuple(rows), caption)
 
 
 def rule_advice(options: RuleOptions) -> Document:

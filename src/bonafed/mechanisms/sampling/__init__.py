@@ -25,7 +25,6 @@ from bonafed.mechanisms.sampling.prior_free import PriorFreeRun, PriorFreeSampli
 from bonafed.mechanisms.sampling.published import (
     contract_from_json,
     contract_to_json,
-    save_contract,
 )
 from bonafed.mechanisms.sampling.settlement import SettledTerms, settle_contract, settle_rules
 from bonafed.mechanisms.sampling.spend import (
@@ -60,7 +59,6 @@ __all__ = [
     "optimal_menu",
     "plan",
     "prior_free_contract",
-    "save_contract",
     "settle_contract",
     "settle_rules",
     "spend_distribution",

@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -38,7 +37,6 @@ from bonafed.economics.money import decimals as check_decimals
 from bonafed.economics.priors import JSONObject
 from bonafed.economics.registry import field, prior_from_json
 from bonafed.errors import InvalidValue
-from bonafed.files import write_together
 from bonafed.mechanisms.contracts.canonical import (
     canonical_bytes,
     coins_from_json,
@@ -255,13 +253,3 @@ def _levels(data: object, menu: Menu) -> Levels:
         rule = f"must be the costs that the prior is shown at, {due[at]!r} at position {at}"
         raise InvalidValue("levels.cost", rule, float(cost[at]))
     return Levels(cost, column("probability"), column("payment"))
-
-
-def save_contract(contract: SamplingPlan, path: str | Path) -> None:
-    """Write the contract to a file; an existing file is replaced only by a complete new one."""
-    write_together({Path(path): contract_bytes(contract)})
-
-
-def contract_bytes(contract: SamplingPlan) -> bytes:
-    """The contract as the content of a file: its canonical form."""
-    return canonical_bytes(contract_to_json(contract))

@@ -42,7 +42,7 @@ from bonafed.mechanisms.sampling.prior_free import PriorFreeSampling
 
 RULES_FORMAT = "bonafed-prior-free-rules"
 RULES_VERSION = 3
-_SEQUENCES = 15  # random sequences of reports tried by `verify_rules`
+_SEQUENCES = 15  # random sequences of reports tried by `verify_published_rules`
 _LONGEST = 100  # clients of a tried sequence; longer rules are tried at this length
 _PLACES = 6  # places along a sequence at which the published menu is audited
 
@@ -163,11 +163,6 @@ def audit_sequence(
         audit(rules, 0.0, rules.highest, budget=rules.budget, profiles=sequences, claims=("within budget",))
     )
     return merge(reports)
-
-
-def verify_rules(data: object, seed: int = 0) -> list[Finding]:
-    """Checks of rules in a file (see `verify_published_rules`)."""
-    return verify_published_rules(rules_from_json(data), seed)
 
 
 def verify_published_rules(published: PublishedRules, seed: int = 0) -> list[Finding]:

@@ -13,20 +13,25 @@ import pytest
 from bonafed.economics import Discrete, NormalMixture, Uniform
 from bonafed.economics.contracts import step_payments
 from bonafed.errors import InvalidValue, UnreadableFile
+from bonafed.files import write_together
 from bonafed.mechanisms.contracts.canonical import read_object
 from bonafed.mechanisms.sampling import (
     PriorFreeSampling,
     contract_from_json,
     plan,
-    save_contract,
     verify,
 )
-from bonafed.mechanisms.sampling.published import contract_bytes, parse_contract
-from bonafed.mechanisms.sampling.rules import rules_bytes, rules_from_json, rules_to_json, verify_rules
+from bonafed.mechanisms.sampling.published import parse_contract, publish
+from bonafed.mechanisms.sampling.rules import (
+    rules_bytes,
+    rules_from_json,
+    rules_to_json,
+    verify_published_rules,
+)
 
 
 def published(contract):
-    return json.loads(contract_bytes(contract))
+    return json.loads(publish(contract).content)
 
 
 @pytest.fixture(scope="module")
@@ -260,11 +265,11 @@ def test_a_hostile_file_is_refused_in_one_line(tmp_path, text, said):
 def test_files_are_written_whole_and_read_back(curve, tmp_path):
     path = tmp_path / "contract.json"
     contract = contract_from_json(curve)
-    save_contract(contract, path)
+    write_together({path: publish(contract).content})
     assert read_object(path) == curve
     assert [p.name for p in tmp_path.iterdir()] == ["contract.json"]
     with pytest.raises(InvalidValue, match="existing folder"):
-        save_contract(contract, tmp_path / "nowhere" / "contract.json")
+        write_together({tmp_path / "nowhere" / "contract.json": publish(contract).content})
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(UnreadableFile):
         read_object(path)
@@ -282,12 +287,12 @@ def test_a_commitment_to_the_coins_is_part_of_the_contract(curve):
     assert failed(data) == set()
     assert parse_contract(data).digest != parse_contract(curve).digest
     with pytest.raises(InvalidValue, match=r"coins.commitment must be 64 hexadecimal digits"):
-        contract_bytes(replace(with_coins, coin_commitment="secret"))
+        publish(replace(with_coins, coin_commitment="secret"))
 
 
 def test_the_digest_is_that_of_the_file_as_written(curve, tmp_path):
     path = str(tmp_path / "contract.json")  # a path may be text
-    save_contract(contract_from_json(curve), path)
+    write_together({Path(path): publish(contract_from_json(curve)).content})
     content = Path(path).read_bytes()
     written = parse_contract(read_object(path))
     assert written.digest == hashlib.sha256(content).hexdigest()
@@ -307,7 +312,7 @@ def test_the_digest_is_that_of_the_file_as_written(curve, tmp_path):
 )
 def test_a_file_that_says_two_things_is_refused(curve, tmp_path, old, new, said):
     path = tmp_path / "contract.json"
-    content = contract_bytes(contract_from_json(curve))
+    content = publish(contract_from_json(curve)).content
     assert old in content
     path.write_bytes(content.replace(old, new))
     with pytest.raises(UnreadableFile, match=said):
@@ -373,6 +378,10 @@ class TestForgeries:
         assert {"scale", "group 0: table"} <= failed(bad)
         with pytest.raises(InvalidValue, match="order of their first clients"):
             verify({**different, "membership": different["membership"][::-1]})
+
+
+def verify_rules(data):
+    return verify_published_rules(rules_from_json(data))
 
 
 class TestRules:
