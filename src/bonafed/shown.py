@@ -26,6 +26,45 @@ JSONObject = dict[str, Any]
 Draw = Callable[[], "Figure"]
 
 
+def plain(value: Any) -> Any:
+    """A value as plain data: text, numbers, truth values, None, lists and dictionaries, as JSON has them.
+
+    NumPy's numbers and arrays become Python's, NaN and infinity None. Whatever else there is, is a mistake
+    of whoever shows it.
+
+    >>> import numpy as np
+    >>> plain({"holds": np.bool_(True), "gains": np.array([0.5, np.inf]), "pair": (np.int64(1), None)})
+    {'holds': True, 'gains': [0.5, None], 'pair': [1, None]}
+    >>> plain({1, 2})
+    Traceback (most recent call last):
+        ...
+    TypeError: what is shown must be plain data, not set
+    """
+    if value is None or (isinstance(value, (str, bool, int)) and type(value).__module__ != "numpy"):
+        return value
+    if type(value) is float:
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {plain_key(key): plain(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(part) for part in value]
+    if hasattr(value, "tolist"):  # of NumPy
+        return plain(value.tolist())
+    raise TypeError(f"what is shown must be plain data, not {type(value).__name__}")
+
+
+def plain_key(key: Any) -> str:
+    """The key of a dictionary, which is text."""
+    if not isinstance(key, str):
+        raise TypeError(f"a key of what is shown must be text, not {type(key).__name__}")
+    return str(key)
+
+
+def plain_cell(cell: Any) -> Any:
+    """A cell of a table, of Python's own kinds; that a number is not finite is shown."""
+    return cell.item() if hasattr(cell, "item") else cell
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """A column of a table: its heading, and how its numbers are written."""
@@ -68,6 +107,8 @@ class Table:
     def __post_init__(self) -> None:
         for name in ("title", "caption"):
             object.__setattr__(self, name, printable(getattr(self, name)))
+        rows = tuple(tuple(map(plain_cell, row)) for row in self.rows)
+        object.__setattr__(self, "rows", rows)
 
     @property
     def cells(self) -> list[list[str]]:
@@ -161,6 +202,8 @@ class Document:
     def __post_init__(self) -> None:
         blocks = (printable(block) if isinstance(block, str) else block for block in self.blocks)
         object.__setattr__(self, "blocks", tuple(blocks))
+        object.__setattr__(self, "data", plain(self.data))
+        object.__setattr__(self, "holds", bool(self.holds))
 
     def __str__(self) -> str:
         return "\n\n".join(str(block) for block in self.blocks)

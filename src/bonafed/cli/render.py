@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from bonafed.checks import finite_or_none
 from bonafed.errors import InvalidValue
 from bonafed.files import require_different, require_picture, require_writable, write_together
-from bonafed.shown import Column, Document, Sketch, Table
+from bonafed.shown import Column, Document, Sketch, Table, plain
 from bonafed.spelling import printable
 
 if TYPE_CHECKING:
@@ -81,15 +80,7 @@ def tell(text: str, *, err: bool = False) -> None:
 
 def say_json(value: object) -> None:
     """Print plain data as JSON, with null for NaN and infinity, which JSON lacks."""
-    typer.echo(json.dumps(_finite(value), indent=1, allow_nan=False))
-
-
-def _finite(value: object) -> object:
-    if isinstance(value, float):
-        return finite_or_none(value)
-    if isinstance(value, Mapping):
-        return {key: _finite(part) for key, part in value.items()}
-    return [_finite(part) for part in value] if isinstance(value, (list, tuple)) else value
+    typer.echo(json.dumps(plain(value), indent=1, allow_nan=False))
 
 
 def teller(console: Console) -> Callable[[str], None]:

@@ -23,7 +23,18 @@ from typing import TYPE_CHECKING, Any
 
 from bonafed.checks import finite_or_none
 from bonafed.errors import InvalidValue
-from bonafed.shown import Cell, Column, Document, JSONObject, Shown, Table, counted, pairs
+from bonafed.shown import (
+    Cell,
+    Column,
+    Document,
+    JSONObject,
+    Shown,
+    Table,
+    counted,
+    pairs,
+    plain,
+    plain_cell,
+)
 from bonafed.spelling import csv_bytes
 
 if TYPE_CHECKING:
@@ -45,6 +56,15 @@ class Witness:
     client: int | None = None  # which participant, for a mechanism
     others: tuple[float, ...] | None = None  # all reports of that case, for a mechanism
 
+    def __post_init__(self) -> None:
+        """Of Python's own kinds, as a finding is."""
+        for name in ("true_cost", "report", "gain"):
+            object.__setattr__(self, name, float(getattr(self, name)))
+        if self.client is not None:
+            object.__setattr__(self, "client", int(self.client))
+        if self.others is not None:
+            object.__setattr__(self, "others", tuple(map(float, self.others)))
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:
@@ -57,6 +77,13 @@ class Finding:
     witness: Witness | None = None  # the case, where a search found one
     tries: int = 0  # cases looked at by a search
     allowed: float = 0.0  # a number up to this is no violation
+
+    def __post_init__(self) -> None:
+        """Of Python's own kinds, whatever made them: a finding is written and sent."""
+        holds = None if self.holds is None else bool(self.holds)
+        kinds = {"holds": holds, "number": float(self.number), "tries": int(self.tries)}
+        for name, value in {**kinds, "allowed": float(self.allowed)}.items():
+            object.__setattr__(self, name, value)
 
     @classmethod
     def searched(cls, claim: str, tries: int, largest: float, witness: Witness | None) -> Finding:
@@ -177,6 +204,14 @@ class Statement(Shown):
         for name, cells in {"amounts": self.amounts, **self.columns}.items():
             if len(cells) != len(self.clients):
                 raise InvalidValue(name, f"must have {len(self.clients)} entries", len(cells))
+        columns = {name: tuple(map(plain_cell, cells)) for name, cells in self.columns.items()}
+        kinds: Mapping[str, Any] = {
+            "amounts": tuple(map(int, self.amounts)), "columns": columns,
+            "totals": {name: plain_cell(cell) for name, cell in self.totals.items()},
+            "facts": plain(self.facts),
+        }  # fmt: skip
+        for name, value in kinds.items():  # of Python's own kinds, whatever made them
+            object.__setattr__(self, name, value)
 
     @property
     def amount(self) -> tuple[float, ...]:
@@ -216,7 +251,7 @@ class Statement(Shown):
         """A row per client, all digits; `client` and `amount` first."""
         header = ("client", "amount", *self.columns)
         rows = map(self.row, self.clients)
-        return csv_bytes([header, *([_plain(row[name]) for name in header] for row in rows)])
+        return csv_bytes([header, *([plain(row[name]) for name in header] for row in rows)])
 
     def table(self, most: int | None = _MOST_ROWS) -> Table:
         """A row per client, of the first ones or (None) of all."""
@@ -256,8 +291,7 @@ class Statement(Shown):
         return {
             "mechanism": self.mechanism, "run": self.run, "unit": self.unit, "decimals": self.decimals,
             "clients": list(self.clients), "amounts": list(self.amounts),
-            "columns": {name: [_plain(cell) for cell in cells] for name, cells in self.columns.items()},
-            "forms": dict(self.forms), "totals": {k: _plain(v) for k, v in self.totals.items()},
+            "columns": plain(self.columns), "forms": dict(self.forms), "totals": plain(self.totals),
             "findings": [finding.to_json() for finding in self.findings], "notes": list(self.notes),
             "facts": dict(self.facts), "figure_column": self.figure_column,
         }  # fmt: skip
@@ -273,12 +307,3 @@ class Statement(Shown):
             findings=tuple(map(Finding.from_json, data["findings"])), notes=tuple(data["notes"]),
             facts=data["facts"], figure_column=data["figure_column"],
         )  # fmt: skip
-
-
-def _plain(cell: Cell) -> Cell:
-    """NumPy's numbers as Python's; NaN and infinity as None."""
-    if isinstance(cell, (bool, str)) or cell is None:
-        return cell
-    if hasattr(cell, "item"):
-        return _plain(cell.item())
-    return finite_or_none(cell) if isinstance(cell, float) else cell

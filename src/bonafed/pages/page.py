@@ -22,10 +22,9 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from bonafed.checks import finite_or_none
 from bonafed.errors import InvalidValue
 from bonafed.shown import Block as ShownBlock
-from bonafed.shown import Sketch, Table
+from bonafed.shown import Sketch, Table, plain
 from bonafed.spelling import printable
 
 # Words that are verdicts, and how good they are; colour repeats what the word says
@@ -224,19 +223,10 @@ def _policy(style: str, script: str) -> str:
 
 
 def _data(anchor: str, value: Any) -> str:
-    content = json.dumps(_finite(value), separators=(",", ":"), allow_nan=False)
+    content = json.dumps(plain(value), separators=(",", ":"), allow_nan=False)
     for letter in "<>&":
         content = content.replace(letter, f"\\u{ord(letter):04x}")
     return f'<script type="application/json" id="{html.escape(anchor)}">{content}</script>'
-
-
-def _finite(value: Any) -> Any:
-    """NaN and infinity, which JSON lacks, as null."""
-    if isinstance(value, float):
-        return finite_or_none(value)
-    if isinstance(value, Mapping):
-        return {name: _finite(part) for name, part in value.items()}
-    return [_finite(part) for part in value] if isinstance(value, (list, tuple)) else value
 
 
 def _sliders(parts: Iterable[Part]) -> Iterable[Slider]:
@@ -246,11 +236,11 @@ def _sliders(parts: Iterable[Part]) -> Iterable[Slider]:
 
 
 def _points(slider: Slider) -> Mapping[str, Any]:
-    def plain(point: Point) -> Mapping[str, Any]:
+    def point_data(point: Point) -> Mapping[str, Any]:
         facts = [[printable(name), printable(value)] for name, value in point.facts]
         return {"at": printable(point.at), "facts": facts, "words": [printable(w) for w in point.words]}
 
-    return {"points": [plain(point) for point in slider.points]}
+    return {"points": [point_data(point) for point in slider.points]}
 
 
 # Every kind of block as HTML

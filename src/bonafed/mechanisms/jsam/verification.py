@@ -19,6 +19,7 @@ signs names them beside the digest.
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 
 import numpy as np
@@ -121,7 +122,7 @@ def _average(contract: JsamContract, rule: Rule) -> Finding:
     budget = contract.expected_budget
     assert budget is not None
     spend = _expected(contract, rule, _draws(contract, _FRESH, 2), contract.eta)
-    error = float(spend.std(ddof=1)) * np.sqrt(1 / _FRESH + 1 / DRAWS)
+    error = float(spend.std(ddof=1)) * math.sqrt(1 / _FRESH + 1 / DRAWS)
     mean = float(spend.mean())
     text = f"{mean:,.6g} +- {error:.2g} over {_FRESH} fresh draws, promised {budget:,.6g}"
     return Finding("expected spend", mean <= budget + _ERRORS * error + _RTOL * budget, text, mean)
