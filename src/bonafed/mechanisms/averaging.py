@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, cast, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -140,6 +140,15 @@ class Rules(Protocol):
 
     def settle(self, account: Account) -> Statement:
         """What each client is owed."""
+        ...
+
+
+@runtime_checkable
+class Cautious(Protocol):
+    """Rules that have something to say before a run."""
+
+    def cautions(self, agreement: Agreement) -> Sequence[str]:
+        """One sentence each: to be heard before the first round, and in the statement."""
         ...
 
 
@@ -370,6 +379,8 @@ class Averaging(Answers):
         if self.server.remembers:
             turns = sum(self.rules.participation(agreement, r + 1).clients.size for r in range(self.rounds))
             told.append(too_old(turns / self.rounds))
+        if isinstance(self.rules, Cautious):
+            told += self.rules.cautions(agreement)
         return [text for text in (*told, self._noise_note(agreement)) if text]
 
     def _noise_note(self, agreement: Agreement) -> str | None:

@@ -25,6 +25,7 @@ from bonafed.learning.engine.programs import Program, flat_parameters
 from bonafed.learning.federation import Federation, Roster, require_offered
 from bonafed.learning.local import EngineFederation
 from bonafed.learning.noise import Source
+from bonafed.learning.privacy import checked_delta
 from bonafed.mechanisms import catalogue
 from bonafed.mechanisms.coins import Coins
 from bonafed.mechanisms.contracts.files import read_contract
@@ -146,6 +147,8 @@ def prepare(
         members = federation.members
     config, test = known.config, known.test
     part = _slice(config)
+    _require_room(config.contract, members)
+    cautions = checked_promise(config, members)
     if module is None:
         module = build_module(config, members)
     program = build_program(module, members, test)
@@ -161,13 +164,24 @@ def prepare(
     if isinstance(federation, Negotiating):
         federation.publish(mechanism)
     agreement = mechanism.agree(members, _reports(mechanism, members, clients, reports))
+    promised = mechanism.promised(agreement)
+    if promised is not None and config.delta is None:  # of a mechanism whose tables have no such key
+        cautions = checked_delta("delta", promised.delta, members.sizes.tolist())
     if isinstance(federation, Negotiating):
         federation.conclude(agreement)
     return Setting(
         mechanism.config, mechanism, clients, agreement, module, program, test, known.digest,
         digest_of_test(known.test, test),
-        simulated=reports is None and federation is None, notes=known.notes,
+        simulated=reports is None and federation is None, notes=(*known.notes, *cautions),
     )  # fmt: skip
+
+
+def checked_promise(config: Config, members: Roster) -> list[str]:
+    """Refuse a config whose delta promises nothing to these clients; what else to say of it."""
+    if config.delta is None:
+        return []
+    table = "privacy" if hasattr(config.privacy, "delta") else _slice(config).table
+    return checked_delta(f"{table}.delta", config.delta, members.sizes.tolist())
 
 
 def _remedy(config: Config) -> str:
@@ -221,7 +235,17 @@ def under(config: Config | Mapping[str, Any], contract: Contract) -> Config:
             rule = f"must be as in the published contract, {terms[key]!r}"
         raise InvalidValue(f"{table}.{key}", rule, repr(own[key]))
     merged = from_tables({**tables, table: {**own, **terms}})
+    if merged.training is not None and merged.training.rounds != contract.rounds:
+        rule = f"must be {contract.rounds}, as in the published contract"
+        raise InvalidValue("training.rounds", rule, merged.training.rounds)
     return replace(merged, contract=contract)
+
+
+def _require_room(contract: Contract | None, members: Roster) -> None:
+    """A contract promises its sum of money to as many clients as it states, and to no more."""
+    if contract is not None and contract.clients is not None and len(members) > contract.clients:
+        rule = f"must be at most {contract.clients:,}, as in the published contract"
+        raise InvalidValue("partition.clients", rule, len(members))
 
 
 def _same(one: Any, other: Any) -> bool:

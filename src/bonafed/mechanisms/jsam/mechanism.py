@@ -72,6 +72,7 @@ class BoughtPrivacy:
     noise: Noise  # Q, or what it is made of
     contract: JsamContract | None  # None: what is bought follows from more than the reports
     unequal: tuple[int, int] | None = None  # records per release, fewest and most, if Q is made of them
+    differs: str | None = None  # what Q is made of that is otherwise in this run, with both numbers
 
     @classmethod
     def of(cls, config: Config, members: Roster, parameters: int) -> BoughtPrivacy:
@@ -79,14 +80,16 @@ class BoughtPrivacy:
         section = _section(config)
         if config.contract is not None:
             published = _under(config.contract, config, members)
-            return cls(config, published.noise, published)
+            differs = _different(published.noise, config, members, parameters)
+            return cls(config, published.noise, published, differs=differs)
         with named("jsam"):
             noise = section.noise_scale or _ingredients(config, members, parameters)
             contract = _contract(section, config, members, noise)
+        differs = _different(noise, config, members, parameters)
         each = {min(config.local.batch_size, int(size)) for size in members.sizes}
         of_fewest = isinstance(noise, Ingredients) and noise.records == min(each)
         unequal = (min(each), max(each)) if of_fewest and len(each) > 1 else None
-        return cls(config, noise, contract, None if section.shares == BY_SIZE else unequal)
+        return cls(config, noise, contract, None if section.shares == BY_SIZE else unequal, differs)
 
     @property
     def section(self) -> JsamSection:
@@ -216,6 +219,10 @@ class BoughtPrivacy:
             },
         )
 
+    def cautions(self, agreement: Agreement) -> list[str]:
+        """What Q assumes and this run does otherwise: it makes figures inexact, and breaks no promise."""
+        return [] if self.differs is None else [self.differs]
+
     def _records_per_release(self, terms: JsamTerms) -> int | list[int] | None:
         """M of everybody; where sizes count, of each; None where Q is a number."""
         if not isinstance(self.noise, Ingredients):
@@ -262,16 +269,47 @@ def _ingredients(config: Config, members: Roster, parameters: int) -> Ingredient
     large, which selects fewer clients than would be best; privacy and truthfulness do not depend on Q.
     Where sizes count, M is the largest, and each has its own (`averaged`).
     """
-    section, training, sizes = _section(config), config.local, [int(size) for size in members.sizes]
+    section = _section(config)
     assert section.smoothness is not None  # or Q was given
+    return _made_here(config, members, parameters, section.smoothness)
+
+
+def _made_here(config: Config, members: Roster, parameters: int, smoothness: float) -> Ingredients:
+    """The same for this smoothness."""
+    section, training, sizes = _section(config), config.local, [int(size) for size in members.sizes]
     spec = training.local_training(1.0, section.clip, "jsam.clip")
     which = max if section.shares == BY_SIZE else min
     return Ingredients(
         parameters,
-        section.smoothness,
+        smoothness,
         which(min(training.batch_size, size) for size in sizes),
         max(training.local_steps(size) for size in sizes),
         max(record_steps(size, spec) for size in sizes),
+    )
+
+
+def _different(noise: Noise, config: Config, members: Roster, parameters: int) -> str | None:
+    """What Q was made of where this run does otherwise, with both numbers; None: nothing, or Q is a number.
+
+    Q decides whom the plan selects and how much it buys. Privacy, truthfulness and money do not depend on
+    it: the noise of every client follows from its own records, and payments from the plan that is made.
+    """
+    if not isinstance(noise, Ingredients):
+        return None
+    known = [config.local.smoothness, members.smoothness, noise.smoothness]
+    here = _made_here(config, members, parameters, next(value for value in known if value is not None))
+    names = ("dimension", "smoothness", "records", "steps", "passes")
+    both = [(name, getattr(noise, name), getattr(here, name)) for name in names]
+    said = [f"{name} {stated:g} where this run has {due:g}" for name, stated, due in both if stated != due]
+    if not said:
+        return None
+    section, rounds = _section(config), config.local.rounds
+    by_size = section.shares == BY_SIZE
+    stated, due = (scale_of(made, section.delta, rounds, by_size=by_size) for made in (noise, here))
+    fits = "" if stated == due else f", so that Q is {stated:.4g} where {due:.4g} would fit"
+    return (
+        f"the noise scale assumes {', '.join(said)}{fits}: whom to select and how much to buy is not what "
+        "would be best here; privacy, truthfulness and payments hold"
     )
 
 
