@@ -11,7 +11,7 @@ from bonafed import checks
 from bonafed.errors import InvalidValue, MissingValue
 from bonafed.learning.natural import choices as natural_choices
 from bonafed.learning.partition import options_of
-from bonafed.learning.privacy import ADD_OR_REMOVE, REPLACE, Batches, Calibration
+from bonafed.learning.privacy import ADD_OR_REMOVE, REPLACE, Batches, Calibration, delta_rule
 from bonafed.learning.scaling import Standardise, standardise_rule
 from bonafed.learning.server import HALF, Aggregation, Server, ServerOptimizer
 from bonafed.learning.work import Augmentation, LocalTraining, Optimizer, local_steps
@@ -32,6 +32,7 @@ NOISE_AT = (
     "added once to the sum, far less of it, which protects against whoever sees models, not against a "
     "server that sees single updates."
 )
+DELTA = "Of differential privacy: below 1/n of n records, at best below 1/(10 n)."
 _MOMENTUM = 0.9  # the default; written into the config of every run, whatever its optimizer
 
 
@@ -297,7 +298,7 @@ class Privacy(Section):
 
     clip: float = key(checks.positive, help="Largest norm of one record's gradient.")
     epsilon: float = key(checks.positive, help="Largest privacy loss of a record over the whole run.")
-    delta: float = key(checks.positive, help="Of differential privacy.")
+    delta: float = key(delta_rule, help=DELTA)
     batches: str = key(one_of(Batches), "passes", help='Or "poisson": drawn by secret coins.')
     adjacency: str = key(text, "", help="What the promise refers to; follows from the batches.")
     calibration: str = key(one_of(Calibration), "exact", help='Of the noise; or "zcdp", "printed".')

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.learning.participation import Participation
-from bonafed.learning.privacy import REPLACE
+from bonafed.learning.privacy import REPLACE, delta_note, delta_rule, require_small_delta
 from bonafed.learning.privacy.planning import DWARFED, REACH, PrivatePlan, planned
-from bonafed.learning.sections import NOISE_AT, NoiseAt
+from bonafed.learning.sections import DELTA, NOISE_AT, NoiseAt
 from bonafed.learning.sum_noise import round_noise
 from bonafed.learning.work import LocalTraining, sensitivity, step_count
 from bonafed.mechanisms.protocol import Command
@@ -37,9 +37,12 @@ class PrivateOptions(Section):
     clients: int = key(checks.whole, metavar="N", help="Clients in a round.")
     parameters: int = key(checks.whole, metavar="P", help="Weights of the model.")
     epsilon: float = key(checks.positive, help="Largest privacy loss of a record over the whole run.")
-    delta: float = key(checks.positive, 1e-5, help="Of differential privacy.")
+    delta: float = key(delta_rule, 1e-5, help=DELTA)
     clip: float = key(checks.positive, 1.0, help="Largest norm of one record's gradient.")
     noise_at: NoiseAt = key(one_of(NoiseAt), "client", help=NOISE_AT)
+
+    def _agree(self) -> None:
+        require_small_delta("delta", self.delta, self.records)
 
     def plan(self) -> PrivatePlan:
         """What to do with this promise; noise on the sum of N is as small as that at N^2 clients."""
@@ -60,6 +63,8 @@ def advise(options: PrivateOptions) -> Document:
         "rounds and the rate."
     )
     blocks = [advice, noise]
+    if (note := delta_note(options.delta, options.records)) is not None:
+        blocks.append(f"Caution: {note}.")
     if plan.dwarfed:
         times, on_sum = plan.share / DWARFED, options.noise_at == "sum"
         more = math.ceil((times if on_sum else times**2) * options.clients)

@@ -72,6 +72,12 @@ class Config:
         return next((str(where) for where in values if where is not None), None)
 
     @property
+    def delta(self) -> float | None:
+        """Of the promise to every record; None: the run is not private."""
+        values = (getattr(section, "delta", None) for section in (self.privacy, self.own))
+        return next((float(delta) for delta in values if delta is not None), None)
+
+    @property
     def local(self) -> Training:
         """[training] of a mechanism that needs it."""
         assert self.training is not None  # a table such a slice does not make optional

@@ -30,6 +30,7 @@ from bonafed.errors import BonafedError, InvalidValue, MissingValue
 from bonafed.learning.engine.threads import single_threaded
 from bonafed.learning.federation import Failure, Reply, Roster, Train
 from bonafed.learning.noise import Reproducible, Secret, Source
+from bonafed.learning.privacy import require_small_delta
 from bonafed.learning.privacy.ledger import Ledger, Release
 from bonafed.learning.work import step_count
 from bonafed.mechanisms import catalogue
@@ -178,7 +179,8 @@ class Participant:
             rule = f"must be {self._federation!r}"
             raise InvalidValue("federation", rule, repr(content.get("federation"))[:60])
         config = self._config(content)
-        self._policy.check_config(config)
+        for note in self._policy.check_config(config, len(self._holding)):
+            self._tell(f"run {run[:8]}: warning: {note}")
         if config.contract is not None:
             self._policy.check_contract(config.contract)
         described = self._holding.described(config)
@@ -268,9 +270,8 @@ class Participant:
             raise InvalidValue(difference, "must be what I compute from the reports", "something else")
         place = known.members.index[self.name]
         promised = known.mechanism.promised(agreement)
-        if promised is not None and promised.delta * len(self._holding) > 1:
-            rule = f"must be at most 1/{len(self._holding)}: with more, a whole record may be given away"
-            raise InvalidValue("delta", rule, promised.delta)
+        if promised is not None:
+            require_small_delta("delta", promised.delta, len(self._holding))
         question = known.mechanism.question
         cost = None if question is None else self._costs.get(question.name)
         self._policy.check_terms(agreement, promised, place, cost)

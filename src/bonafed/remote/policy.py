@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from bonafed import checks
 from bonafed.economics.claims import all_hold
 from bonafed.errors import InvalidValue
+from bonafed.learning.privacy import checked_delta
 from bonafed.mechanisms.protocol import Agreement, Config, Contract, PaidTerms, Promised, Turns
 from bonafed.sections import Section, flag, key
 
@@ -33,8 +34,8 @@ class Policy(Section):
         flag, False, help="Accept noise from the run's seed, which the server can take off: for trials."
     )
 
-    def check_config(self, config: Config) -> None:
-        """Before anything is said about records."""
+    def check_config(self, config: Config, records: int) -> list[str]:
+        """Before anything is said about my records, so many; what I should know although I accept it."""
         training = config.training
         rounds = None if training is None else training.rounds
         if self.max_rounds is not None and rounds is not None and rounds > self.max_rounds:
@@ -52,6 +53,7 @@ class Policy(Section):
             raise InvalidValue("privacy", rule, "nothing")
         if self.only_private and config.noise is None:
             raise InvalidValue("privacy", "must be promised: I join private runs only", "nothing")
+        return [] if config.delta is None else checked_delta("delta", config.delta, [records])
 
     def check_contract(self, contract: Contract) -> None:
         """Before anything is reported under it."""

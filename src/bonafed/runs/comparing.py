@@ -22,6 +22,8 @@ from bonafed.economics.claims import Finding
 from bonafed.economics.registry import prior
 from bonafed.errors import InvalidValue
 from bonafed.learning.datasets import Dataset
+from bonafed.learning.privacy import checked_delta, delta_rule
+from bonafed.learning.sections import DELTA
 from bonafed.mechanisms import catalogue
 from bonafed.mechanisms.protocol import Attack, Common, Config
 from bonafed.runs import folder as folders
@@ -56,7 +58,7 @@ class Compare(Section):
     sensitivities: Any = key(prior, None, help="Likewise about its cost per unit of epsilon.")
     max_epsilon: float | None = key(checks.positive, None, help="The most privacy that a client sells.")
     clip: float | None = key(checks.positive, None, help="Largest norm of one record's gradient.")
-    delta: float = key(checks.positive, 1e-5, help="Of differential privacy.")
+    delta: float = key(delta_rule, 1e-5, help=DELTA)
     seed: int = key(checks.seed, 0, help="Of what simulated clients draw: their costs.")
 
 
@@ -177,6 +179,7 @@ def compare(
     say("loading data")
     base = from_tables({name: table for name, table in shared.items() if name != "privacy"})
     holdings = hold(base, dataset)
+    checked_delta("compare.delta", asked.delta, [part.size for part in holdings.parts])
     common = _common(asked, base, holdings)
     entrants = []
     for name in asked.mechanisms:

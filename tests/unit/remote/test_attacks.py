@@ -141,7 +141,7 @@ class TestMoreThanWasSold:
     def test_an_epsilon_at_a_delta_of_almost_one_is_none(self, make_world: Any) -> None:
         world = make_world(policies={"ada": Policy(max_epsilon=0.1)})
         tables = {**PRIVATE, "privacy": {"epsilon": 0.1, "delta": 0.999999, "clip": 1.0}}
-        with pytest.raises(ValueError, match="ada: refused: delta must be at most 1/360"):
+        with pytest.raises(ValueError, match="ada: refused: delta must be below 1/360"):
             world.prepare(tables)
 
 

@@ -24,7 +24,8 @@ import numpy as np
 from bonafed import checks
 from bonafed.checks import Floats, finite_or_none
 from bonafed.errors import InvalidValue
-from bonafed.learning.sections import NOISE_AT, NoiseAt
+from bonafed.learning.privacy import delta_note, delta_rule, require_small_delta
+from bonafed.learning.sections import DELTA, NOISE_AT, NoiseAt
 from bonafed.mechanisms.faithful.bounds import (
     Population,
     best_manipulation,
@@ -406,10 +407,11 @@ class PrivacyOptions(Section):
     classes: int = key(_classes, 10, help="Of the labels.")
     regulariser: float = key(computable, 0.003, metavar="MU", help="mu/2 |w|^2 is added to every loss.")
     epsilon: float = key(computable, 10.0, help="Privacy loss allowed per record over the whole run.")
-    delta: float = key(open_unit, 1e-5, help="Of differential privacy.")
+    delta: float = key(delta_rule, 1e-5, help=DELTA)
     noise_at: NoiseAt = key(one_of(NoiseAt), "sum", help=NOISE_AT)
 
     def _agree(self) -> None:
+        require_small_delta("delta", self.delta, self.samples)
         if self.parameters < self.classes:
             rule = f"must be at least the number of classes, {self.classes}"
             raise InvalidValue("parameters", rule, self.parameters)
@@ -481,4 +483,6 @@ def privacy_tradeoff(options: PrivacyOptions) -> Document:
             log_x=True, log_y=True,
         )  # fmt: skip
 
-    return Document((advice, table), data, draw)
+    note = delta_note(options.delta, options.samples)
+    cautions = () if note is None else (f"Caution: {note}.",)
+    return Document((advice, *cautions, table), data, draw)

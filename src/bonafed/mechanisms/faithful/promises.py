@@ -18,6 +18,8 @@ import numpy as np
 
 from bonafed import checks
 from bonafed.errors import InvalidValue
+from bonafed.learning.privacy import delta_note, delta_rule, require_small_delta
+from bonafed.learning.sections import DELTA
 from bonafed.mechanisms.faithful.advice import computable, federation_size, open_unit
 from bonafed.mechanisms.faithful.bounds import Population, efficiency_bound
 from bonafed.mechanisms.faithful.guarantees import (
@@ -63,9 +65,10 @@ class PromiseOptions(Section):
     epsilon: float | None = key(
         computable, None, help="Privacy loss allowed per record; if left out there is no privacy."
     )
-    delta: float = key(open_unit, 1e-5, help="Of differential privacy.")
+    delta: float = key(delta_rule, 1e-5, help=DELTA)
 
     def _agree(self) -> None:
+        require_small_delta("delta", self.delta, self.samples)
         stiff = self.smooth / self.regulariser
         if self.epsilon is not None and not 1 < stiff <= _STIFFEST:
             rule = (
@@ -142,7 +145,9 @@ def faithfulness(options: PromiseOptions) -> Document:
             "at most (loss)",
         )
 
-    return Document((advice, *_vacuous(vacuous, options.gap), table), data, draw)
+    little = None if options.epsilon is None else delta_note(options.delta, options.samples)
+    cautions = () if little is None else (f"Caution: {little}.",)
+    return Document((advice, *cautions, *_vacuous(vacuous, options.gap), table), data, draw)
 
 
 def _vacuous(found: Mapping[str, Sequence[str]], gap: float) -> list[str]:

@@ -13,6 +13,7 @@ from bonafed import checks
 from bonafed.checks import finite_or_none
 from bonafed.economics.claims import Finding, all_hold, findings_table, within_error
 from bonafed.errors import InvalidValue
+from bonafed.learning.privacy import checked_delta, delta_rule
 from bonafed.learning.sections import NoiseAt
 from bonafed.randomness import FaithfulAudit, numbered_generator
 from bonafed.sections import Section, key, one_of, word
@@ -112,7 +113,7 @@ class AuditOptions(Section):
     alpha: float | None = key(
         checks.positive, None, help="With a private variant: the epsilon promised to samples (10)."
     )
-    beta: float | None = key(checks.positive, None, help="Likewise: the delta (1e-5).")
+    beta: float | None = key(delta_rule, None, help="Likewise: the delta (1e-5).")
     trials: int | None = key(
         two_or_more, None, help="Likewise: draws of the noise that gains are averaged over (16)."
     )
@@ -436,6 +437,8 @@ def _private(options: AuditOptions, agent_data: AgentData, who: Sequence[int]) -
         raise InvalidValue("data", "must have classes for a private variant", options.data)
     at: NoiseAt = options.noise_at or "sum"
     terms = PrivateTerms(options.alpha or _ALPHA, options.beta or _BETA, variant, noise_at=at)
+    sizes = np.bincount(agent_data.owner).tolist()
+    cautions = checked_delta("beta", terms.beta, sizes)
     count = options.trials or _TRIALS
     groups = [np.array([k]) for k in range(problem.agents)]
     plan, warning = None, None
@@ -454,8 +457,8 @@ def _private(options: AuditOptions, agent_data: AgentData, who: Sequence[int]) -
         _private_table(attempts),
         _PRIVATE_NOTES[variant],
     ]
-    if warning is not None:
-        blocks.insert(0, f"warning: {warning}")
+    for said in filter(None, [*cautions, warning]):
+        blocks.insert(0, f"warning: {said}")
     data = _private_data(subject, terms, count, plan, warning, findings, attempts)
     return Document(
         tuple(blocks), data, lambda: _private_figure(attempts, subject), holds=all_hold(findings)

@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 from bonafed import checks
 from bonafed.errors import InvalidValue
-from bonafed.learning.sections import NOISE_AT, NoiseAt, NoiseSource, Run
+from bonafed.learning.privacy import delta_rule
+from bonafed.learning.sections import DELTA, NOISE_AT, NoiseAt, NoiseSource, Run
 from bonafed.mechanisms.deviations import deviations
 from bonafed.mechanisms.faithful.agents import agent_kind
 from bonafed.mechanisms.faithful.outcome import BadReportPolicy
@@ -117,7 +118,7 @@ class FaithfulPrivacy(Section):
     """What every sample is promised: (epsilon, delta) over training and payments if it is replaced."""
 
     epsilon: float = key(checks.positive, help="Privacy loss allowed per record; the paper's alpha.")
-    delta: float = key(checks.positive, help="Of differential privacy; the paper's beta.")
+    delta: float = key(delta_rule, help=DELTA + " The paper's beta.")
     clip: float = key(
         checks.positive,
         math.sqrt(2.0),

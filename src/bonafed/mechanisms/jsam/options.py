@@ -12,6 +12,7 @@ from bonafed.checks import Floats
 from bonafed.economics.priors import Prior
 from bonafed.economics.registry import PRIOR_FORMS, parse_prior
 from bonafed.errors import InvalidValue, MissingValue
+from bonafed.learning.privacy import checked_delta, delta_rule
 from bonafed.learning.sections import NOISE_AT, NoiseAt
 from bonafed.mechanisms.contracts.canonical import coin_commitment
 from bonafed.mechanisms.jsam.capped import checked_cap, one_cap
@@ -74,7 +75,7 @@ class NoiseOptions(Section):
         metavar="Q",
         help="How much noise harms training, for the records that a release averages; or its parts:",
     )
-    delta: float | None = key(checks.positive, None, help="... delta of differential privacy,")
+    delta: float | None = key(delta_rule, None, help="... delta of differential privacy,")
     dimension: int | None = key(checks.whole, None, help="... number of parameters of the model,")
     rounds: int | None = key(
         checks.whole,
@@ -133,12 +134,22 @@ class NoiseOptions(Section):
         assert self.dimension is not None
         assert self.smoothness is not None
         assert self.records is not None
+        self.delta_notes(None)
         ingredients = Ingredients(self.dimension, self.smoothness, self.records)
         return ingredients if self.c2 is None else replace(ingredients, c2=self.c2)
 
     def scale(self, noise: Noise) -> float:
         """Q itself."""
         return scale_of(noise, self.delta or 0.0, self.rounds or 0, by_size=self.sizes is not None)
+
+    def delta_notes(self, sizes: Ints | None) -> list[str]:
+        """Refuse a delta that promises nothing for the records that are stated; what else to say of it."""
+        if self.delta is None:
+            return []
+        stated = sizes.tolist() if sizes is not None else []
+        if self.sizes is None and self.records is not None:
+            stated = [self.records]
+        return checked_delta("--delta", self.delta, stated)
 
     def refuse_with_sizes(self) -> None:
         """What is for clients that are alike."""
@@ -157,8 +168,11 @@ class NoiseOptions(Section):
             return None
         each = read_one_per_client(self.sizes, "--sizes", "size", len(names))
         if read_clients(self.sizes) is not None:
-            return sizes_by_name(read_reports(self.sizes, "size"), tuple(names))
-        return whole_sizes("--sizes", each)
+            sizes = sizes_by_name(read_reports(self.sizes, "size"), tuple(names))
+        else:
+            sizes = whole_sizes("--sizes", each)
+        self.delta_notes(sizes)
+        return sizes
 
     def caps(self, names: Sequence[str]) -> float | Floats | None:
         """The most to buy: one for all, or (N,) of these clients, by name where the file has names."""

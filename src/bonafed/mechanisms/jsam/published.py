@@ -52,6 +52,7 @@ from bonafed.economics.registry import field, prior_from_json
 from bonafed.economics.registry import prior as checked_prior
 from bonafed.errors import InvalidValue, MissingValue
 from bonafed.learning.federation import Question
+from bonafed.learning.privacy import checked_delta, delta_rule
 from bonafed.learning.sections import NoiseAt
 from bonafed.mechanisms.contracts.canonical import (
     canonical_bytes,
@@ -76,7 +77,7 @@ from bonafed.mechanisms.jsam.schemes import (
     refuse_with_sizes,
     rule_of,
 )
-from bonafed.mechanisms.jsam.section import below_one, cap, caps_by_name, sizes_by_name, sizes_of
+from bonafed.mechanisms.jsam.section import cap, caps_by_name, sizes_by_name, sizes_of
 from bonafed.mechanisms.jsam.terms import JsamTerms, in_order
 from bonafed.shown import Document, JSONObject, Shown
 
@@ -131,7 +132,7 @@ class JsamContract(Shown):
             "noise": noise_of("noise_scale", self.noise),
             "rounds": checks.whole("rounds", self.rounds, at_most=MOST_ROUNDS),
             "clip": checks.positive("clip", self.clip),
-            "delta": below_one("delta", self.delta),
+            "delta": delta_rule("delta", self.delta),
             "clients_per_round": checks.whole("clients_per_round", self.clients_per_round),
             "scheme": checks.one_of("scheme", self.scheme, PUBLISHED),
             "decimals": money.decimals("decimals", self.decimals),
@@ -169,7 +170,15 @@ class JsamContract(Shown):
             refuse_with_sizes(self.scheme, self.max_epsilon, self.noise_at)
             if len(self.sizes) != self.clients:
                 raise InvalidValue("sizes", f"must be {self.clients}, one per client", len(self.sizes))
-        _ = self.rule, self.noise_scale
+        _ = self.rule, self.noise_scale, self.delta_notes
+
+    @cached_property
+    def delta_notes(self) -> list[str]:
+        """What to say of delta for the records that it states; one that promises nothing is refused."""
+        stated = [] if self.sizes is None else [int(size) for size in self.sizes.values()]
+        if self.sizes is None and isinstance(self.noise, Ingredients):
+            stated = [self.noise.records]
+        return checked_delta("delta", self.delta, stated)
 
     @cached_property
     def noise_scale(self) -> float:

@@ -238,6 +238,7 @@ def quote(options: QuoteOptions) -> Document:
         description = describe_plan(request, options.eta, plan)
     else:
         description, files = _settled(options, request, noise)
+    description["warnings"] = [*description["warnings"], *options.delta_notes(sizes)]
 
     def draw() -> Figure:
         from bonafed.mechanisms.jsam.figures import terms_figure

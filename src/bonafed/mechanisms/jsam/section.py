@@ -14,7 +14,8 @@ from bonafed.economics.registry import PRIOR_FORMS
 from bonafed.economics.registry import prior as prior_rule
 from bonafed.errors import InvalidValue, MissingValue
 from bonafed.learning.federation import Roster
-from bonafed.learning.sections import NOISE_AT, NoiseAt, NoiseSource, Training
+from bonafed.learning.privacy import delta_rule
+from bonafed.learning.sections import DELTA, NOISE_AT, NoiseAt, NoiseSource, Training
 from bonafed.mechanisms.jsam.capped import one_cap
 from bonafed.mechanisms.jsam.ladder import Ints
 from bonafed.mechanisms.jsam.noise import Noise, noise_of
@@ -57,14 +58,6 @@ def sizes_of(name: str, value: object) -> dict[str, int]:
     return {client: checks.whole(f"{name}.{client}", held) for client, held in value.items()}
 
 
-def below_one(name: str, value: object) -> float:
-    """A probability that is neither 0 nor 1."""
-    number = checks.positive(name, value)
-    if number >= 1:
-        raise InvalidValue(name, "must be between 0 and 1, ends excluded", number)
-    return number
-
-
 @dataclass(frozen=True)
 class JsamSection(Section):
     """Whose privacy is bought, how much of it, for what money."""
@@ -88,7 +81,7 @@ class JsamSection(Section):
         None,
         help="Or: the payments are this sum on average over the prior; with eta, the one found for it.",
     )
-    delta: float = key(below_one, 1e-5, help="Delta of differential privacy.")
+    delta: float = key(delta_rule, 1e-5, help=DELTA)
     clients_per_round: int = key(checks.whole, 10, help="Clients drawn per round, with replacement.")
     scheme: str = key(
         one_of(Scheme), "jsam", help='Or "unbiased", "cheapest", "largest losses", "complete information".'

@@ -79,6 +79,7 @@ def contract_document(contract: JsamContract) -> Document:
         "with more than to state the truth and to answer. Whoever states more than the highest cost is not "
         "in the run.",
         _PROTECTED[contract.noise_at],
+        *(f"Caution: {note}." for note in contract.delta_notes),
     ]
     if isinstance(cap, Mapping):
         columns = (Column("client", left=True), Column("epsilon at most"))
