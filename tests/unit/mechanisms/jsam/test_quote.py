@@ -373,7 +373,7 @@ BAD = [
     ),
     ([*NO_NOISE, "--c2", "1"], "--delta is required with --c2"),
     ([*NO_NOISE, "--delta", "0", *PARTS[2:]], "delta must be positive, got 0.0"),
-    ([*NO_NOISE, "--delta", "1", *PARTS[2:]], "delta must be between 0 and 1, got 1.0"),
+    ([*NO_NOISE, "--delta", "1", *PARTS[2:]], "delta must be between 0 and 1, ends excluded, got 1.0"),
     ([*NO_NOISE, *PARTS, "--c2", "1e300"], "noise_scale must be finite, got inf"),
     ([*ONE, "--members", "6"], "members must be at most the number of clients admitted, 5, got 6"),
     ([*ONE, "--members", "0"], "members must be a whole number of at least 1, got 0"),
