@@ -3,6 +3,7 @@
     BonafedError
     ├── InvalidValue (also a ValueError)   an argument breaks a rule: name, rule, value
     │   ├── MissingValue                   a value that is required is not there: name, rule
+    │   ├── InvalidValues                  several values break rules: all of them, told at once
     │   └── ReportRefused                  a report the published contract does not admit
     ├── UnreadableFile                     a file from outside does not parse: path, line, reason
     ├── NoSolution                         a printed formula of a paper has no solution here
@@ -23,6 +24,7 @@ bonafed.errors.InvalidValue: budget must be positive, got -3.0
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -53,6 +55,56 @@ class InvalidValue(BonafedError, ValueError):
     def renamed(self, name: str) -> InvalidValue:
         """The same error about the same value under another name."""
         return type(self)(name, self.rule, self.value)
+
+    def named(self, name: Callable[[str], str]) -> InvalidValue:
+        """The same error, its name changed by a function."""
+        return self.renamed(name(self.name))
+
+    @property
+    def problems(self) -> tuple[InvalidValue, ...]:
+        """Each value that breaks a rule, on its own."""
+        return (self,)
+
+
+class InvalidValues(InvalidValue):
+    """Several values break rules; `problems` are all of them, and the first one gives the name.
+
+    >>> raise InvalidValues([InvalidValue("budget", "must be positive", -3.0), MissingValue("clients")])
+    Traceback (most recent call last):
+        ...
+    bonafed.errors.InvalidValues: 2 mistakes: (1) budget must be positive, got -3.0; (2) clients is required
+    """
+
+    def __init__(self, problems: Sequence[InvalidValue]) -> None:
+        self._problems = tuple(part for problem in problems for part in problem.problems)
+        first = self._problems[0]
+        super().__init__(first.name, first.rule, first.value)
+
+    def text(self) -> str:
+        """The messages of all, numbered."""
+        each = (f"({place}) {problem.text()}" for place, problem in enumerate(self._problems, 1))
+        return f"{len(self._problems)} mistakes: " + "; ".join(each)
+
+    @property
+    def problems(self) -> tuple[InvalidValue, ...]:
+        """Each value that breaks a rule, on its own."""
+        return self._problems
+
+    def renamed(self, name: str) -> InvalidValue:
+        """The same errors, those of the first one's name under another."""
+        return self.named(lambda known: name if known == self.name else known)
+
+    def named(self, name: Callable[[str], str]) -> InvalidValue:
+        """The same errors, their names changed by a function."""
+        return InvalidValues([problem.named(name) for problem in self._problems])
+
+
+def refuse(problems: Sequence[InvalidValue]) -> None:
+    """Raise what is wrong, if anything is: all of it at once."""
+    if len(problems) == 1 and len(problems[0].problems) == 1:
+        raise problems[0]
+    if problems:
+        raise InvalidValues(problems)
 
 
 class MissingValue(InvalidValue):

@@ -39,11 +39,23 @@ def csv_rows(path: Path) -> Iterator[Row]:
     """Every row of a CSV file but empty lines, whatever it is about."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as stream:
-            yield from rows_in(stream, path)
+            for place, (line, row) in enumerate(rows_in(stream, path)):
+                if not place:
+                    _require_commas(path, line, row)
+                yield line, row
     except OSError as error:
         raise UnreadableFile(path, error.strerror or str(error)) from error
     except UnicodeDecodeError as error:
         raise UnreadableFile(path, f"not UTF-8 text ({error})") from error
+
+
+def _require_commas(path: Path, line: int, first: list[str]) -> None:
+    """The first row tells what separates cells."""
+    separators = {";": "';'", "\t": "a tab"}
+    for mark, called in separators.items():
+        if any(mark in cell for cell in first):
+            rule = f"cells must be separated by commas, got {called}: save the table with commas"
+            raise UnreadableFile(path, rule, line)
 
 
 def cell_name(path: Path, line: int, what: str, cell: str) -> str:
@@ -147,9 +159,6 @@ def _header(rows: list[Row]) -> list[str]:
 def _rows(path: Path) -> list[Row]:
     """The rows of a CSV file of reports that are not blank; all have the same number of cells."""
     rows = [(line, row) for line, row in csv_rows(path) if any(cell.strip(" ") for cell in row)]
-    for line, row in rows[:1]:
-        if any(";" in cell for cell in row):
-            raise UnreadableFile(path, "cells must be separated by commas, got ';'", line)
     for line, row in rows:
         if len(row) != len(rows[0][1]):
             cells = f"{len(rows[0][1])} cells separated by commas, got {len(row)}"

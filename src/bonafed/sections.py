@@ -3,7 +3,7 @@
 A table of a config file is a section, and so are the options of a command: whoever declares one gets it
 read from TOML, rendered as options on the command line, written back and documented. An unknown key, a
 missing one and an impossible value are refused under their name, `run.seed must be a whole number of at
-least 0, got -1`.
+least 0, got -1`; where several are wrong, all are told at once.
 
 >>> @dataclass(frozen=True)
 ... class Door(Section):
@@ -20,13 +20,13 @@ bonafed.errors.InvalidValue: door.widht is unknown (did you mean width?), got 1.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, TypeVar
 
 from bonafed import checks
-from bonafed.errors import InvalidValue, MissingValue
+from bonafed.errors import InvalidValue, InvalidValues, MissingValue, refuse
 
 Check = Callable[[str, Any], Any]
 S = TypeVar("S", bound="Section")
@@ -39,14 +39,16 @@ def key(
     help: str = "",
     metavar: str | None = None,
     flag: str | None = None,
+    example: str | None = None,
 ) -> Any:
     """A key with its rule; None as default: may be left out.
 
     `flag` is its name on the command line if not the key's own, `metavar` what stands for its value there.
+    `example` is a value as it stands in a file, shown where the key is required and not there.
     """
     metadata = {
         "check": _optional(check) if default is None else check, "help": help, "metavar": metavar,
-        "flag": flag,
+        "flag": flag, "example": example,
     }  # fmt: skip
     return field(metadata=metadata) if default is MISSING else field(default=default, metadata=metadata)
 
@@ -60,13 +62,19 @@ class Section:
     """A table of a file, or the options of a command; every value is checked by the rule of its key."""
 
     def __post_init__(self) -> None:
+        problems: list[InvalidValue] = []
         for item in fields(self):
             check: Check = item.metadata["check"]
-            object.__setattr__(self, item.name, check(item.name, getattr(self, item.name)))
-        self._agree()
+            with told_at_once(problems):
+                object.__setattr__(self, item.name, check(item.name, getattr(self, item.name)))
+        if not problems:  # rules between keys are about keys that keep their own
+            with told_at_once(problems):
+                problems.extend(self._agree() or ())
+        refuse(problems)
 
-    def _agree(self) -> None:
-        """Rules between keys."""
+    def _agree(self) -> Iterable[InvalidValue] | None:
+        """What is wrong by the rules between keys: all that is, or the first one raised."""
+        return None
 
     def table(self) -> dict[str, Any]:
         """The section as plain data, from which `section_from` makes the same one."""
@@ -88,14 +96,44 @@ def section_from(kind: type[S], name: str, table: Mapping[str, Any]) -> S:
     """A section from plain data; errors name `name.key`."""
     values = kind.reading(table)
     items = {item.name: item for item in fields(kind)}
-    for entry, value in values.items():
-        if entry not in items:
-            raise unknown(f"{name}.", entry, value, list(items))
+    problems: list[InvalidValue] = [
+        unknown(f"{name}.", entry, value, list(items))
+        for entry, value in values.items()
+        if entry not in items
+    ]
     for entry, item in items.items():
         if entry not in values and is_required(item):
-            raise MissingValue(f"{name}.{entry}")
-    with named(name):
-        return kind(**values)
+            problems.append(MissingValue(f"{name}.{entry}", _required(entry, item)))
+    if not problems:
+        with named(name):
+            return kind(**values)
+    with told_at_once(problems), named(name):  # a section that cannot be made still shows what is wrong
+        refuse(broken_rules(items.values(), values))
+    raise InvalidValues(problems) if len(problems) > 1 else problems[0]
+
+
+def _required(entry: str, item: Field[Any]) -> str:
+    example = item.metadata.get("example")
+    return "is required" if example is None else f"is required, such as {entry} = {example}"
+
+
+def broken_rules(items: Iterable[Field[Any]], values: Mapping[str, Any]) -> list[InvalidValue]:
+    """The values that break the rules of their own keys."""
+    problems: list[InvalidValue] = []
+    for item in items:
+        if item.name in values:
+            with told_at_once(problems):
+                item.metadata["check"](item.name, values[item.name])
+    return problems
+
+
+@contextmanager
+def told_at_once(problems: list[InvalidValue]) -> Iterator[None]:
+    """What is refused inside is kept with what else is wrong, to be told together."""
+    try:
+        yield
+    except InvalidValue as error:
+        problems.extend(error.problems)
 
 
 def plain_values(kind: type[Section], name: str, table: Mapping[str, Any]) -> dict[str, Any]:
@@ -127,9 +165,12 @@ def named(section: str, **names: str) -> Iterator[None]:
     try:
         yield
     except InvalidValue as error:
-        key = names.get(error.name, error.name)
-        elsewhere = error.name in names and "." in key
-        raise error.renamed(key if elsewhere else f"{section}.{key}") from error
+        raise error.named(lambda name: _under(section, name, names)) from error
+
+
+def _under(section: str, name: str, names: Mapping[str, str]) -> str:
+    key = names.get(name, name)
+    return key if name in names and "." in key else f"{section}.{key}"
 
 
 def unknown(prefix: str, key: str, value: object, keys: Sequence[str]) -> InvalidValue:

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from bonafed.errors import UnreadableFile
 from bonafed.learning.archives import Header, opened, read_arrays, read_bytes, read_up_to
 from bonafed.reports import cell_name, csv_rows, require_distinct
+from bonafed.shown import counted
 from bonafed.spelling import numeral
 
 Arrays = dict[str, NDArray[Any]]
@@ -43,6 +44,11 @@ ARRAYS = ("features", "labels", "test_features", "test_labels", "groups", "vocab
 _MOST_IMAGES = 700_000  # in an idx file; the largest official one, of EMNIST, has 697,932
 _LONGEST_NAME = 1_000  # characters, of an owner or a class
 _LONGEST_TEXT = 2**26  # bytes of sentences
+_NAMED = 5  # columns that an error names
+_REMEDY = (
+    "drop these rows or columns, fill in what is missing, or write text as numbers "
+    "(a column of 0 and 1 per word)"
+)
 PADDING, UNKNOWN = 0, 1  # token numbers that stand for no word of the vocabulary
 
 
@@ -219,6 +225,7 @@ def read_csv(path: Path, *, labelled: bool = True) -> Arrays:
     labels, tests, owners = array("q"), array("b"), list[str]()
     words, people = _Labels(path), _Names(path, "client")
     values = array("d")
+    unread = _Unread(path)
     rows = csv_rows(path)
     first, header = next(rows, (1, []))
     features = _csv_features(path, first, header, labelled)
@@ -227,14 +234,19 @@ def read_csv(path: Path, *, labelled: bool = True) -> Arrays:
         if len(row) != len(header):
             raise UnreadableFile(path, f"must have {len(header)} columns, got {len(row)}", line)
         lines.append(line)
-        labels.append(words.number(line, row[special["label"]] if "label" in special else "0"))
+        label = row[special["label"]] if "label" in special else "0"
+        if label.strip(" "):
+            labels.append(words.number(line, label))
+        else:
+            unread.add(line, "label", label, "a whole number from 0, or a name")
         tests.append(_csv_bit(path, line, "test", row[special["test"]]) if "test" in special else 0)
         if "client" in special:
             owners.append(people.name(line, row[special["client"]]))
         try:
             values.extend([numeral(row[column]) for column in features])
         except ValueError:
-            _csv_blame(path, line, header, row, features)
+            values.extend([unread.number(line, header[column], row[column]) for column in features])
+    unread.refuse(len(lines))
     if not lines:
         raise UnreadableFile(path, "must hold at least one row below its header, got none")
     table = np.frombuffer(values).reshape(len(lines), len(features))
@@ -242,9 +254,14 @@ def read_csv(path: Path, *, labelled: bool = True) -> Arrays:
     if bad.size:
         row_number, column = bad[0]
         name, value = header[features[column]], table[row_number, column]
-        most = f"must not exceed {np.finfo(np.float32).max:.3g} in size"
-        rule = most if np.isfinite(value) else "must be a finite number"
-        raise UnreadableFile(path, f"{name} {rule}, got {value:g}", lines[row_number])
+        if np.isfinite(value):
+            rule = f"must not exceed {np.finfo(np.float32).max:.3g} in size"
+            raise UnreadableFile(path, f"{name} {rule}, got {value:g}", lines[row_number])
+        rows_hit = counted(np.unique(bad[:, 0]).size, "row")
+        columns_hit = ", ".join(sorted({repr(header[features[place]]) for place in bad[:, 1]})[:_NAMED])
+        found = f"in all {rows_hit} of {len(lines):,}, columns {columns_hit}"
+        rule = f"must be a finite number, got {value:g} ({found}): {_REMEDY}"
+        raise UnreadableFile(path, f"{name} {rule}", lines[row_number])
     people.require_distinct()
     is_test, classes = np.frombuffer(tests, np.int8) == 1, words.of(np.frombuffer(labels, np.int64))
     result = {
@@ -257,6 +274,48 @@ def read_csv(path: Path, *, labelled: bool = True) -> Arrays:
     if owners:
         result["groups"] = np.array([owner for owner, test in zip(owners, tests, strict=True) if not test])
     return result
+
+
+class _Unread:
+    """The cells of a table that hold no number: how many there are, in which columns, and what to do."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._first: tuple[int, str] | None = None  # the line of the first one, and what is wrong there
+        self._rows: set[int] = set()  # lines with such a cell
+        self._columns: dict[str, Counter[bool]] = {}  # how many of a column's are empty, and are text
+
+    def add(self, line: int, column: str, cell: str, rule: str = "a finite number") -> None:
+        """A cell that cannot be read."""
+        if self._first is None:
+            self._first = line, f"{column} must be {rule}, got {cell[:20]!r}"
+        self._rows.add(line)
+        self._columns.setdefault(column, Counter())[not cell.strip(" ")] += 1
+
+    def number(self, line: int, column: str, cell: str) -> float:
+        """The number in a cell; NaN, and kept in mind, if there is none."""
+        if _is_number(cell, numeral):
+            return numeral(cell)
+        self.add(line, column, cell)
+        return math.nan
+
+    def refuse(self, rows: int) -> None:
+        """Say all that is wrong at once, if anything is."""
+        if self._first is None:
+            return
+        each = [f"{column!r} ({_counts(found)})" for column, found in self._columns.items()]
+        listed = ", ".join(each[:_NAMED])
+        listed += f" and {len(each) - _NAMED:,} more" if len(each) > _NAMED else ""
+        line, first = self._first
+        columns = "column" if len(each) == 1 else "columns"
+        found = f"in all {len(self._rows):,} of {counted(rows, 'row')}, {columns} {listed}"
+        raise UnreadableFile(self._path, f"{first} ({found}): {_REMEDY}", line)
+
+
+def _counts(found: Counter[bool]) -> str:
+    """How many cells are empty and how many hold text."""
+    kinds = {"empty": found[True], "text": found[False]}
+    return ", ".join(f"{number:,} {kind}" for kind, number in kinds.items() if number)
 
 
 class _Names:
@@ -395,16 +454,6 @@ def _csv_bit(path: Path, line: int, name: str, text: str) -> int:
     if text.strip(" ") in ("0", "1"):
         return int(text)
     raise UnreadableFile(path, f"{name} must be 0 or 1, got {text[:20]!r}", line)
-
-
-def _csv_blame(
-    path: Path, line: int, header: Sequence[str], row: Sequence[str], features: Sequence[int]
-) -> None:
-    """Name the first cell of the row that is not a number."""
-    for column in features:
-        if not _is_number(row[column], numeral):
-            reason = f"{header[column]} must be a finite number, got {row[column][:20]!r}"
-            raise UnreadableFile(path, reason, line)
 
 
 def number_names(names: Sequence[str]) -> NDArray[np.int64]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -49,7 +49,9 @@ def _classes(name: str, value: object) -> int | tuple[str, ...]:
 class Data(Section):
     """The data set."""
 
-    name: str = key(word, help="A data set that bonafed knows, or your own .npz or .csv file.")
+    name: str = key(
+        word, help="A data set that bonafed knows, or your own .npz or .csv file.", example='"digits"'
+    )
     folder: str = key(text, "", help="Folder of the files; if empty, $BONAFED_DATA or the cache.")
     classes: int | tuple[str, ...] | None = key(
         _classes, None, help="One more than the largest label, or the names of the classes in their order."
@@ -87,16 +89,16 @@ class Partition(Section):
         default_factory=dict, metadata={"check": lambda _, value: value, "help": "Options of the kind."}
     )
 
-    def _agree(self) -> None:
+    def _agree(self) -> Iterator[InvalidValue]:
         options = {name: required for name, required in _options_of(self.kind).items() if name != "groups"}
         for name, value in self.options.items():
             if name not in options:
-                raise unknown("", name, value, ["kind", "clients", *options])
+                yield unknown("", name, value, ["kind", "clients", *options])
         for name, required in options.items():
             if required and name not in self.options:
-                raise MissingValue(name, f"is required for {self.kind}")
+                yield MissingValue(name, f"is required for {self.kind}, such as {name} = {_EXAMPLES[name]}")
         if self.clients is None and self.kind != "natural":
-            raise MissingValue("clients")
+            yield MissingValue("clients", "is required, such as clients = 10")
 
     def table(self) -> dict[str, Any]:
         return {"kind": self.kind, "clients": self.clients, **self.options}
@@ -106,6 +108,10 @@ class Partition(Section):
         """Its own keys, and those of the kind."""
         own = {name: value for name, value in table.items() if name in ("kind", "clients")}
         return {**own, "options": {name: value for name, value in table.items() if name not in own}}
+
+
+# of the options that a kind of partition cannot do without, as they stand in a file
+_EXAMPLES = {"beta": "0.5", "k": "2", "sigma": "0.1", "s": "10", "delta": "0.5"}
 
 
 def _options_of(kind: str) -> dict[str, bool]:
@@ -119,7 +125,7 @@ def _options_of(kind: str) -> dict[str, bool]:
 class Model(Section):
     """The model."""
 
-    name: str = key(word, help="A model that bonafed knows.")
+    name: str = key(word, help="A model that bonafed knows.", example='"softmax"')
 
 
 def _share(name: str, value: object) -> float:
@@ -167,8 +173,10 @@ _OF_SERVER: Mapping[str, Mapping[str, float | None]] = {
 class Training(Section):
     """What happens in a round, and how often."""
 
-    rounds: int = key(checks.whole, help="Number of rounds.")
-    learning_rate: float | str = key(_rate, help=f'In the first round, or "{PROPOSITION_1}".')
+    rounds: int = key(checks.whole, help="Number of rounds.", example="50")
+    learning_rate: float | str = key(
+        _rate, help=f'In the first round, or "{PROPOSITION_1}".', example="0.1"
+    )
     batch_size: int = key(checks.whole, 32, help="Records per step.")
     epochs: int | None = key(checks.whole, None, help="Local passes per round; 1 if steps is not set.")
     steps: int | None = key(checks.whole, None, help="Local steps per round, instead of epochs.")
@@ -207,33 +215,33 @@ class Training(Section):
         """Local steps per round of a client with `size` samples."""
         return local_steps(size, self.batch_size, self.epochs, self.steps)
 
-    def _agree(self) -> None:
+    def _agree(self) -> Iterator[InvalidValue]:
         if self.epochs is not None and self.steps is not None:
-            raise InvalidValue("steps", "must not be given with epochs", self.steps)
+            yield InvalidValue("steps", "must not be given with epochs", self.steps)
         if self.epochs is None and self.steps is None:
             object.__setattr__(self, "epochs", 1)
         if self.optimizer != "momentum" and self.momentum != _MOMENTUM:
             rule = f'must not be given unless optimizer is "momentum" (it is "{self.optimizer}")'
-            raise InvalidValue("momentum", rule, self.momentum)
-        self._agree_on_server()
+            yield InvalidValue("momentum", rule, self.momentum)
+        yield from self._agree_on_server()
         if self.learning_rate in BY_THEOREM:
             if self.learning_rate_decay != 1:
                 rule = f"must be 1 with {self.learning_rate}, which decays by itself"
-                raise InvalidValue("learning_rate_decay", rule, self.learning_rate_decay)
+                yield InvalidValue("learning_rate_decay", rule, self.learning_rate_decay)
             return
         for name in ("smoothness", "strong_convexity"):
             if getattr(self, name) is not None:
                 rule = f'must not be given unless learning_rate is "{PROPOSITION_1}"'
-                raise InvalidValue(name, rule, getattr(self, name))
+                yield InvalidValue(name, rule, getattr(self, name))
 
-    def _agree_on_server(self) -> None:
+    def _agree_on_server(self) -> Iterator[InvalidValue]:
         """The keys of the server's step, with defaults where they mean something, refused where not."""
         if self.aggregation == "memory":
             if self.memory_weight is None:
                 object.__setattr__(self, "memory_weight", HALF)
         elif self.memory_weight is not None and self.aggregation == "plain":
             rule = 'must not be given unless aggregation is "memory" (it is "plain")'
-            raise InvalidValue("memory_weight", rule, self.memory_weight)
+            yield InvalidValue("memory_weight", rule, self.memory_weight)
         way = self.server_optimizer
         known = _OF_SERVER[way]
         for name in _OF_SERVER["adam"]:
@@ -241,17 +249,18 @@ class Training(Section):
             if value is not None and name not in known:
                 others = " or ".join(f'"{other}"' for other, keys in _OF_SERVER.items() if name in keys)
                 rule = f'must not be given unless server_optimizer is {others} (it is "{way}")'
-                raise InvalidValue(name, rule, value)
+                yield InvalidValue(name, rule, value)
             if value is None and name in known:
                 if known[name] is None:
-                    raise MissingValue(name, f'is required for server_optimizer = "{way}"')
+                    rule = f'is required for server_optimizer = "{way}", such as {name} = 0.01'
+                    yield MissingValue(name, rule)
                 object.__setattr__(self, name, known[name])
         if self.learning_rate in BY_THEOREM:
             rule = f"with {self.learning_rate}, whose theorem adds up the changes as they are"
             if self.server_optimizer != "sgd":
-                raise InvalidValue("server_optimizer", f"must be sgd {rule}", repr(self.server_optimizer))
+                yield InvalidValue("server_optimizer", f"must be sgd {rule}", repr(self.server_optimizer))
             if self.server_learning_rate != 1:
-                raise InvalidValue("server_learning_rate", f"must be 1 {rule}", self.server_learning_rate)
+                yield InvalidValue("server_learning_rate", f"must be 1 {rule}", self.server_learning_rate)
 
     @property
     def server(self) -> Server:
@@ -296,27 +305,29 @@ class Training(Section):
 class Privacy(Section):
     """The promise to each record of every client: (epsilon, delta) over the whole run (theory P)."""
 
-    clip: float = key(checks.positive, help="Largest norm of one record's gradient.")
-    epsilon: float = key(checks.positive, help="Largest privacy loss of a record over the whole run.")
-    delta: float = key(delta_rule, help=DELTA)
+    clip: float = key(checks.positive, help="Largest norm of one record's gradient.", example="1.0")
+    epsilon: float = key(
+        checks.positive, help="Largest privacy loss of a record over the whole run.", example="4.0"
+    )
+    delta: float = key(delta_rule, help=DELTA, example="1e-5")
     batches: str = key(one_of(Batches), "passes", help='Or "poisson": drawn by secret coins.')
     adjacency: str = key(text, "", help="What the promise refers to; follows from the batches.")
     calibration: str = key(one_of(Calibration), "exact", help='Of the noise; or "zcdp", "printed".')
     noise: str = key(one_of(NoiseSource), "secret", help='Or "reproducible": the seed can remove it.')
     noise_at: str = key(one_of(NoiseAt), "client", help=NOISE_AT)
 
-    def _agree(self) -> None:
+    def _agree(self) -> Iterator[InvalidValue]:
         if self.noise_at == "sum" and self.batches != "passes":
             rule = 'must be "passes" with noise_at = "sum", whose account is for replacing a record'
-            raise InvalidValue("batches", rule, repr(self.batches))
+            yield InvalidValue("batches", rule, repr(self.batches))
         right = ADD_OR_REMOVE if self.batches == "poisson" else REPLACE
         if self.adjacency not in ("", right):
             rule = f'must be "{right}" with batches = "{self.batches}", whose promise it is'
-            raise InvalidValue("adjacency", rule, repr(self.adjacency))
+            yield InvalidValue("adjacency", rule, repr(self.adjacency))
         object.__setattr__(self, "adjacency", right)
         if self.batches == "poisson" and self.calibration != "exact":
             rule = 'must be "exact" with batches = "poisson": the others do not account for sampled batches'
-            raise InvalidValue("calibration", rule, repr(self.calibration))
+            yield InvalidValue("calibration", rule, repr(self.calibration))
 
 
 @dataclass(frozen=True)

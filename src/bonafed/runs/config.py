@@ -11,8 +11,8 @@
 
 The mechanism decides which tables there are, and which keys each has (`Slice`). Unknown keys, missing keys
 and impossible values are refused by their dotted name, `training.rounds must be a whole number of at least
-1, got 0`. What depends on the data (whether the partition exists, whether the model fits) is checked by
-`bonafed.runs.setting`.
+1, got 0`; whatever is wrong with a file is told at once. What depends on the data (whether the partition
+exists, whether the model fits) is checked by `bonafed.runs.setting`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from bonafed import checks
-from bonafed.errors import InvalidValue, UnreadableFile
+from bonafed.errors import InvalidValue, UnreadableFile, refuse
 from bonafed.learning.datasets import is_own_file
 from bonafed.learning.natural.choices import FEDERATIONS
 from bonafed.learning.sections import Data, Model, Partition
@@ -30,7 +30,7 @@ from bonafed.mechanisms import catalogue
 from bonafed.mechanisms.protocol import Config, Slice
 from bonafed.runs import folder as folders
 from bonafed.runs import toml
-from bonafed.sections import Section, section_from, unknown
+from bonafed.sections import Section, section_from, told_at_once, unknown
 
 COMPARE = "compare"
 # data files may move: their digest identifies them (`bonafed.runs.versions.require_same_data`)
@@ -73,21 +73,26 @@ def from_tables(tables: Mapping[str, Any]) -> Config:
     entry = catalogue.of_table(tables)
     part = entry.load()
     kinds = _tables_of(part)
+    problems: list[InvalidValue] = []  # of all sections: whoever writes a file is told all of them
+    unusable: set[str] = set()
     for name, value in tables.items():
         if name == COMPARE:
             continue  # one file for both: what is compared is no part of a run
         if name not in kinds:
-            raise _not_here(entry, kinds, name, value)
-        if not isinstance(value, Mapping):
-            raise InvalidValue(name, f"must be a section [{name}]", repr(value))
+            problems.append(_not_here(entry, kinds, name, value))
+        elif not isinstance(value, Mapping):
+            problems.append(InvalidValue(name, f"must be a section [{name}]", repr(value)))
+            unusable.add(name)
     sections: dict[str, Section] = {}
+    sound = {name: table for name, table in tables.items() if name not in unusable}
     for name, (kind, optional) in kinds.items():
-        if name in tables or not optional:
-            table = part.defaults(name, tables) if part.defaults else tables.get(name, {})
-            if name == "partition" and _has_real_clients(tables):
-                table = {"kind": "natural", **table}
-            field = "own" if name == part.table else name
-            sections[field] = section_from(kind, name, table)
+        if name not in unusable and (name in tables or not optional):
+            with told_at_once(problems):
+                table = part.defaults(name, sound) if part.defaults else sound.get(name, {})
+                if name == "partition" and _has_real_clients(tables):
+                    table = {"kind": "natural", **table}
+                sections["own" if name == part.table else name] = section_from(kind, name, table)
+    refuse(problems)
     return part.check(Config(mechanism=entry.name, **sections))  # type: ignore[arg-type]  # by name
 
 

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from bonafed.errors import InvalidValue, MissingValue
+from bonafed.errors import InvalidValue, MissingValue, refuse
 from bonafed.learning import datasets, models, scaling
 from bonafed.learning import partition as partitions
 from bonafed.learning.augmentation import FARTHEST
@@ -25,8 +25,8 @@ from bonafed.learning.federation import Roster
 from bonafed.learning.problems.convex import largest_norm
 from bonafed.mechanisms.protocol import Config
 from bonafed.randomness import Purpose, round_generator
-from bonafed.runs.standardising import standardised, with_path
-from bonafed.sections import named
+from bonafed.runs.standardising import require_private_scale, standardised, with_path
+from bonafed.sections import named, told_at_once
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -173,7 +173,12 @@ def hold(
     config = with_path(config)
     if dataset is None:
         config, dataset = _load(config, on_progress)
-    dataset = _with_classes(config, dataset)
+    problems: list[InvalidValue] = []
+    with told_at_once(problems):
+        dataset = _with_classes(config, dataset)
+    with told_at_once(problems):
+        require_private_scale(config)
+    refuse(problems)
     parts = _split(config, dataset)
     config = replace(config, partition=replace(config.partition, clients=len(parts)))
     _require_labels(dataset, parts)
@@ -198,7 +203,10 @@ def _with_classes(config: Config, dataset: Dataset) -> Dataset:
     classes = config.data.classes
     if classes is None:
         if config.noise is not None and dataset.classes and not dataset.classes_stated:
-            rule = "is required in a private run: that of the data follows from the largest private label"
+            rule = (
+                "is required in a private run: that of the data follows from the largest private label; "
+                "state what everybody may know, such as classes = 10"
+            )
             raise MissingValue("data.classes", rule)
         return dataset
     if not dataset.classes:

@@ -31,6 +31,17 @@ def with_path(config: Config) -> Config:
     return replace(config, data=replace(config.data, standardise={kind: str(path)}))
 
 
+def require_private_scale(config: Config) -> None:
+    """A private run has no scale that follows from private records."""
+    how = config.data.standardise
+    if config.noise is not None and isinstance(how, str):
+        rule = (
+            f'must not be "{how}" in a private run, as one record moves the scale of all others: '
+            "state constants, such as standardise = {mean = 0.0, scale = 10.0}, or name public data"
+        )
+        raise InvalidValue("data.standardise", rule, repr(how))
+
+
 def standardised(
     config: Config, dataset: Dataset, parts: list[NDArray[np.int64]]
 ) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -44,12 +55,6 @@ def standardised(
         if isinstance(how, Mapping):
             shared = _constants(how, dataset)
             return shared.apply(features), shared.apply(test)
-        if config.noise is not None:
-            rule = (
-                f'must not be "{how}" in a private run, as one record moves the scale of all others: '
-                "state constants, or name public data"
-            )
-            raise InvalidValue("standardise", rule, repr(how))
         own = scaling.per_client(features, parts)
         return own, Scaling.of(test).apply(test) if len(test) else test
 

@@ -234,7 +234,10 @@ BAD_FILES = [
     ("", "costs.csv: the file holds no costs"),
     ("cost\n", "costs.csv: the file holds no costs"),
     ("a,b\n1,2\n", "costs.csv, line 1: must have one column, or a header with a column 'cost'"),
-    ("cost;x\n1,5;1\n", "costs.csv, line 1: cells must be separated by commas, got ';'"),
+    (
+        "cost;x\n1,5;1\n",
+        "costs.csv, line 1: cells must be separated by commas, got ';': save the table with commas",
+    ),
     ("cost\n1,5\n", "costs.csv, line 2: a row must have 1 cells separated by commas, got 2"),
     (None, "costs.csv: No such file or directory"),
 ]

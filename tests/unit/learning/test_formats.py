@@ -235,6 +235,17 @@ def test_labels_may_be_names(tmp_path):
     assert str(data) == "<Dataset own: 3 samples of shape (1,), 1 for testing, 2 classes (cat, dog)>"
 
 
+COMMAS = ", line 1: cells must be separated by commas, got"
+REMEDY = (
+    "drop these rows or columns, fill in what is missing, or write text as numbers "
+    "(a column of 0 and 1 per word)"
+)
+
+
+def unread(line, column, cell, found, rule="a finite number"):
+    return f", line {line}: {column} must be {rule}, got {cell} (in all {found}): {REMEDY}"
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
@@ -245,23 +256,38 @@ def test_labels_may_be_names(tmp_path):
         ("a,,label\n", ", line 1: columns must have distinct names, got ''"),
         ("a,label\n", ": must hold at least one row below its header, got none"),
         ("a,label\n1,0\n\n2\n", ", line 4: must have 2 columns, got 1"),
-        ("a,label\n1,0\nx,0\n", ", line 3: a must be a finite number, got 'x'"),
-        ("a,b,label\n1,,0\n", ", line 2: b must be a finite number, got ''"),
-        ("a,label\n1,0\nnan,0\n", ", line 3: a must be a finite number, got nan"),
-        ("a,label\n1,0\n\n-inf,0\n", ", line 4: a must be a finite number, got -inf"),
+        ("a,label\n1,0\nx,0\n", unread(3, "a", "'x'", "1 of 2 rows, column 'a' (1 text)")),
+        ("a,b,label\n1,,0\n", unread(2, "b", "''", "1 of 1 row, column 'b' (1 empty)")),
+        ("a,label\n1,0\nnan,0\n", unread(3, "a", "nan", "1 row of 2, columns 'a'")),
+        ("a,label\n1,0\n\n-inf,0\n", unread(4, "a", "-inf", "1 row of 2, columns 'a'")),
         ("a,label\n1,0\n-1e300,0\n", ", line 3: a must not exceed 3.4e+38 in size, got -1e+300"),
         ("a,label\n1e39,0\n", ", line 2: a must not exceed 3.4e+38 in size, got 1e+39"),
         ("a,label\n1,-1\n", ", line 2: label must be a whole number from 0, or a name, got '-1'"),
         ("a,label\n1,0.5\n", ", line 2: label must be a whole number from 0, or a name, got '0.5'"),
-        ("a,label\n1,\n", ", line 2: label must be a whole number from 0, or a name, got ''"),
-        ("a,label\n1_000,0\n", ", line 2: a must be a finite number, got '1_000'"),
+        (
+            "a,label\n1,\n",
+            unread(
+                2, "label", "''", "1 of 1 row, column 'label' (1 empty)", "a whole number from 0, or a name"
+            ),
+        ),
+        (
+            "a,b,c,label\n1,,x,0\n1,2,x,0\n1,,y,\n1,2,3,1\n",
+            unread(2, "b", "''", "3 of 4 rows, columns 'b' (2 empty), 'c' (3 text), 'label' (1 empty)"),
+        ),
+        (
+            "a,b,label\nnan,1,0\n1,inf,0\n",
+            unread(2, "a", "nan", "2 rows of 2, columns 'a', 'b'"),
+        ),
+        ("a;label\n1;0\n", f"{COMMAS} ';': save the table with commas"),
+        ("a\tlabel\n1\t0\n", f"{COMMAS} a tab: save the table with commas"),
+        ("a,label\n1_000,0\n", unread(2, "a", "'1_000'", "1 of 1 row, column 'a' (1 text)")),
         ("a,label,client\n1,0,x\n1,0, \n", ", line 3: client has no name"),
         ("a,label,test\n1,0,yes\n", ", line 2: test must be 0 or 1, got 'yes'"),
         ("a,label,test\n1,0,2\n", ", line 2: test must be 0 or 1, got '2'"),
         ('a,label\n"1,0\n', ", line 2: not a table: unexpected end of data"),
         ("a,label\n1,123456\n", ": labels must be in 0..99999, got 123456 in sample 0"),
         ("a,label,test\n1,0,0\n1,2,1\n", ": test_labels must be in 0..0, got 2 in sample 0"),
-        ("a,label\n０,0\n", ", line 2: a must be a finite number, got '０'"),
+        ("a,label\n０,0\n", unread(2, "a", "'０'", "1 of 1 row, column 'a' (1 text)")),
         ("a,label\n1,１\n", ", line 2: label must be a whole number from 0, or a name, got '１'"),
         ("a,label\n1,1_0\n", ", line 2: label must be a whole number from 0, or a name, got '1_0'"),
         ("a,label\n1,nan\n", ", line 2: label must be a whole number from 0, or a name, got 'nan'"),

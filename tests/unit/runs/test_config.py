@@ -198,7 +198,10 @@ BAD = [
         ["training.momentum=0.5"],
         'training.momentum must not be given unless optimizer is "momentum" (it is "sgd"), got 0.5',
     ),
-    (["partition.kind=label_dirichlet"], "partition.beta is required for label_dirichlet"),
+    (
+        ["partition.kind=label_dirichlet"],
+        "partition.beta is required for label_dirichlet, such as beta = 0.5",
+    ),
     (
         ["partition.beta=0.5"],
         "partition.beta is unknown (known keys: kind, clients), got 0.5",
@@ -206,7 +209,11 @@ BAD = [
     (["partition.clients=0"], "partition.clients must be a whole number of at least 1, got 0"),
     (["data.name=3"], "data.name must be text, got 3"),
     (['model.name=""'], "model.name must not be empty, got ''"),
-    (["privacy.epsilon=1"], "privacy.clip is required"),
+    (
+        ["privacy.epsilon=1"],
+        "2 mistakes: (1) privacy.clip is required, such as clip = 1.0; "
+        "(2) privacy.delta is required, such as delta = 1e-5",
+    ),
     (
         ["privacy.clip=1", "privacy.epsilon=1", "privacy.delta=1e-5", "privacy.calibration=loose"],
         "privacy.calibration must be one of exact, zcdp, printed, got 'loose'",
@@ -230,7 +237,7 @@ BAD = [
         'privacy.calibration must be "exact" with batches = "poisson": the others do not account for '
         "sampled batches, got 'zcdp'",
     ),
-    (["contract.total_budget=1"], "contract.prior is required for optimal"),
+    (["contract.total_budget=1"], 'contract.prior is required for optimal, such as prior = "uniform:0,1"'),
     (
         ["contract.prior=uniform:2,1", "contract.total_budget=1"],
         "contract.prior: low must be below high = 1, got 2.0",
@@ -265,7 +272,8 @@ BAD = [
     ),
     (
         ["training.server_optimizer=adam"],
-        'training.server_learning_rate is required for server_optimizer = "adam"',
+        'training.server_learning_rate is required for server_optimizer = "adam", '
+        "such as server_learning_rate = 0.01",
     ),
     (["training.server_learning_rate=0"], "training.server_learning_rate must be positive, got 0.0"),
     (
@@ -314,9 +322,15 @@ def test_mistakes_are_named(changes, message):
 
 
 def test_missing_sections_and_keys_are_named():
-    with pytest.raises(InvalidValue, match=r"^data\.name is required$"):
+    with pytest.raises(
+        InvalidValue, match=r"^5 mistakes: \(1\) data\.name is required, such as "
+    ) as refused:
         config.from_tables({})
-    with pytest.raises(InvalidValue, match=r"^partition\.clients is required$"):
+    missing = [problem.name for problem in refused.value.problems]
+    assert missing == [
+        "data.name", "partition.clients", "model.name", "training.rounds", "training.learning_rate",
+    ]  # fmt: skip
+    with pytest.raises(InvalidValue, match=r"^partition\.clients is required, such as clients = 10$"):
         config.from_tables({**MINIMAL, "partition": {"kind": "iid"}})
     with pytest.raises(InvalidValue, match=r"^model must be a section \[model\], got 'softmax'$"):
         config.from_tables({**MINIMAL, "model": "softmax"})

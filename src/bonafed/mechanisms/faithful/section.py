@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from bonafed import checks
-from bonafed.errors import InvalidValue
+from bonafed.errors import InvalidValue, refuse
 from bonafed.learning.privacy import delta_rule
 from bonafed.learning.sections import DELTA, NOISE_AT, NoiseAt, NoiseSource, Run
 from bonafed.mechanisms.deviations import deviations
@@ -50,7 +50,9 @@ def _part(name: str, value: object) -> float:
 class Faithful(Section):
     """How the shared model is trained and what is owed for it."""
 
-    regulariser: float = key(checks.moderate, help="mu: adds mu/2 |w|^2 to every agent's loss.")
+    regulariser: float = key(
+        checks.moderate, help="mu: adds mu/2 |w|^2 to every agent's loss.", example="0.01"
+    )
     training_steps: int | None = key(
         checks.whole, None, help="T_1 of the stepwise variants (1500; in a private run, as planned)."
     )
@@ -95,19 +97,19 @@ class Faithful(Section):
         },
     )  # fmt: skip
 
-    def _agree(self) -> None:
+    def _agree(self) -> Iterator[InvalidValue]:
         if self.payments != "gradients":
             for name, default in _OF_REPORTS:
                 if getattr(self, name) not in (None, default):
                     rule = f'must not be given with payments = "{self.payments}", which asks for no reports'
-                    raise InvalidValue(name, rule, repr(getattr(self, name)))
+                    yield InvalidValue(name, rule, repr(getattr(self, name)))
         if self.variant == "printed" and (self.payments != "gradients" or self.clusters is not None):
             other = "clusters" if self.clusters is not None else f'payments = "{self.payments}"'
-            raise InvalidValue("variant", f"must not be given with {other}", repr(self.variant))
+            yield InvalidValue("variant", f"must not be given with {other}", repr(self.variant))
         if self.clusters is not None:
             for name, default in (("payments", "gradients"), *_OF_REPORTS):
                 if getattr(self, name) not in (None, default):
-                    raise InvalidValue(name, "must not be given with clusters", repr(getattr(self, name)))
+                    yield InvalidValue(name, "must not be given with clusters", repr(getattr(self, name)))
 
     def table(self) -> dict[str, Any]:
         return {**super().table(), "agents": list(self.agents)}
@@ -117,8 +119,10 @@ class Faithful(Section):
 class FaithfulPrivacy(Section):
     """What every sample is promised: (epsilon, delta) over training and payments if it is replaced."""
 
-    epsilon: float = key(checks.positive, help="Privacy loss allowed per record; the paper's alpha.")
-    delta: float = key(delta_rule, help=DELTA + " The paper's beta.")
+    epsilon: float = key(
+        checks.positive, help="Privacy loss allowed per record; the paper's alpha.", example="4.0"
+    )
+    delta: float = key(delta_rule, help=DELTA + " The paper's beta.", example="1e-5")
     clip: float = key(
         checks.positive,
         math.sqrt(2.0),
@@ -164,21 +168,26 @@ def check(config: Config) -> Config:
     section = own_section(config)
     if config.privacy is None:
         return config
+    refuse(list(_against_privacy(config, section)))
+    return config
+
+
+def _against_privacy(config: Config, section: Faithful) -> Iterator[InvalidValue]:
+    """What a private run does not go with."""
     if config.model.name != "softmax":
-        raise InvalidValue("model.name", "must be softmax in a private run", repr(config.model.name))
+        yield InvalidValue("model.name", "must be softmax in a private run", repr(config.model.name))
     for name, default in (
         ("payments", "gradients"), ("rule", "trapezoid"), ("agents", ()), ("step_share", 1.0),
         ("on_bad_report", "raise"), ("check_reports", "gradients"),
     ):  # fmt: skip
         if getattr(section, name) not in (None, default):
             rule = "must not be given in a private run, whose payments are noisy loss differences"
-            raise InvalidValue(f"faithful.{name}", rule, repr(section.table()[name]))
+            yield InvalidValue(f"faithful.{name}", rule, repr(section.table()[name]))
     if section.variant == "exchanges":
         rule = "must be stepwise or printed in a private run: its noise would ruin what exchanges learn"
-        raise InvalidValue("faithful.variant", rule, repr(section.variant))
+        yield InvalidValue("faithful.variant", rule, repr(section.variant))
     if section.payment_steps == 0:
-        raise InvalidValue("faithful.payment_steps", "must be at least 1 in a private run", 0)
-    return config
+        yield InvalidValue("faithful.payment_steps", "must be at least 1 in a private run", 0)
 
 
 def with_steps(config: Config, training: int, payment: int) -> Config:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,7 +12,7 @@ from bonafed.economics import money
 from bonafed.economics.priors import Prior
 from bonafed.economics.registry import PRIOR_FORMS
 from bonafed.economics.registry import prior as prior_rule
-from bonafed.errors import InvalidValue, MissingValue
+from bonafed.errors import InvalidValue, MissingValue, refuse
 from bonafed.learning.federation import Roster
 from bonafed.learning.privacy import delta_rule
 from bonafed.learning.sections import DELTA, NOISE_AT, NoiseAt, NoiseSource, Training
@@ -63,9 +63,11 @@ class JsamSection(Section):
     """Whose privacy is bought, how much of it, for what money."""
 
     prior: Prior = key(
-        prior_rule, help="What you believe about a client's cost per unit of epsilon: " + PRIOR_FORMS
+        prior_rule,
+        help="What you believe about a client's cost per unit of epsilon: " + PRIOR_FORMS,
+        example='"uniform:0,1"',
     )
-    clip: float = key(checks.positive, help="Largest norm of one record's gradient.")
+    clip: float = key(checks.positive, help="Largest norm of one record's gradient.", example="1.0")
     noise_scale: Noise | None = key(
         noise_of, None, help="Q, how much noise harms training: a number, or a table of what it is made of."
     )
@@ -120,48 +122,48 @@ class JsamSection(Section):
         help='Who is drawn when follows from run.seed; or "verifiable": anybody can check it.',
     )
 
-    def _agree(self) -> None:
+    def _agree(self) -> Iterator[InvalidValue]:
         if (self.scheme == LARGEST_LOSSES) != self.clear_losses:
-            raise InvalidValue("clear_losses", *_about_losses(self.scheme, self.clear_losses))
+            yield InvalidValue("clear_losses", *_about_losses(self.scheme, self.clear_losses))
         if self.coins == VERIFIABLE and (self.scheme not in PUBLISHED or self.budget is not None):
             what = self.scheme if self.budget is None else "a hard budget"
             rule = f'must be "seed" with {what}, which cannot be published: coins belong to a contract'
-            raise InvalidValue("coins", rule, repr(self.coins))
+            yield InvalidValue("coins", rule, repr(self.coins))
         if self.shares == BY_SIZE:
             refuse_with_sizes(self.scheme, self.max_epsilon, self.noise_at)
-        self._agree_on_noise_and_money()
-        self._agree_on_sums()
+        yield from self._agree_on_noise_and_money()
+        yield from self._agree_on_sums()
         if isinstance(self.max_epsilon, tuple | Mapping) and self.scheme == "cheapest":
             each = self.max_epsilon
             caps = list(each.values() if isinstance(each, Mapping) else each)
-            raise InvalidValue("max_epsilon", "must be one for all clients with cheapest", caps)
+            yield InvalidValue("max_epsilon", "must be one for all clients with cheapest", caps)
         if self.scheme in WITH_MEMBERS and self.members is None:
-            raise MissingValue("members", f"is required for {self.scheme}")
+            yield MissingValue("members", f"is required for {self.scheme}, such as members = 10")
         if self.scheme not in WITH_MEMBERS and self.members is not None:
             rule = "must not be given unless scheme is " + " or ".join(WITH_MEMBERS)
-            raise InvalidValue("members", rule, self.members)
+            yield InvalidValue("members", rule, self.members)
 
-    def _agree_on_noise_and_money(self) -> None:
+    def _agree_on_noise_and_money(self) -> Iterator[InvalidValue]:
         if self.noise_scale is None and self.smoothness is None:
-            raise MissingValue("noise_scale", "or smoothness is required")
+            yield MissingValue("noise_scale", "or smoothness is required, such as smoothness = 1.0")
         if self.noise_scale is not None and self.smoothness is not None:
-            raise InvalidValue("smoothness", "must not be given with noise_scale", self.smoothness)
+            yield InvalidValue("smoothness", "must not be given with noise_scale", self.smoothness)
         if self.eta is None and self.budget is None and self.expected_budget is None:
-            raise MissingValue("eta", "or budget or expected_budget is required")
+            yield MissingValue("eta", "or budget or expected_budget is required, such as eta = 1.0")
         if self.budget is not None:
             for name in ("eta", "expected_budget"):
                 if getattr(self, name) is not None:
-                    raise InvalidValue("budget", f"must not be given with {name}", self.budget)
+                    yield InvalidValue("budget", f"must not be given with {name}", self.budget)
 
-    def _agree_on_sums(self) -> None:
+    def _agree_on_sums(self) -> Iterator[InvalidValue]:
         if self.noise_at != "sum":
             return
         if self.coins == VERIFIABLE:
             rule = 'must be "seed" with noise_at = "sum", where nobody is drawn'
-            raise InvalidValue("coins", rule, repr(self.coins))
+            yield InvalidValue("coins", rule, repr(self.coins))
         if isinstance(self.max_epsilon, tuple | Mapping) and self.scheme in OPTIMAL:
             rule = f'must be one for all clients with noise_at = "sum" and scheme {self.scheme}'
-            raise InvalidValue("max_epsilon", rule, len(self.max_epsilon))
+            yield InvalidValue("max_epsilon", rule, len(self.max_epsilon))
 
     def caps(self, members: Roster) -> float | Floats | None:
         """Most that is bought from each client of a roster."""
@@ -227,15 +229,19 @@ class OneStep(Training):
 
 def check(config: Config) -> Config:
     """What [jsam] asks of the other tables."""
-    training = config.local
+    refuse(list(_against_training(config.local)))
+    return require_memory_possible(config)
+
+
+def _against_training(training: Training) -> Iterator[InvalidValue]:
+    """What [jsam] does not go with."""
     if training.participation != 1:
-        raise InvalidValue("training.participation", "must be left to jsam", training.participation)
+        yield InvalidValue("training.participation", "must be left to jsam", training.participation)
     if training.optimizer != "sgd":
-        raise InvalidValue("training.optimizer", "must be sgd with jsam", repr(training.optimizer))
+        yield InvalidValue("training.optimizer", "must be sgd with jsam", repr(training.optimizer))
     if training.server_optimizer != "sgd":
         value = repr(training.server_optimizer)
-        raise InvalidValue("training.server_optimizer", "must be sgd with jsam", value)
+        yield InvalidValue("training.server_optimizer", "must be sgd with jsam", value)
     if training.aggregation == "memory":
         rule = "must be plain with jsam, whose plan counts the noise of every release once"
-        raise InvalidValue("training.aggregation", rule, repr(training.aggregation))
-    return require_memory_possible(config)
+        yield InvalidValue("training.aggregation", rule, repr(training.aggregation))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from bonafed import checks
-from bonafed.errors import InvalidValue
+from bonafed.errors import InvalidValue, refuse
 from bonafed.learning.sections import Run
 from bonafed.mechanisms.protocol import Config
 from bonafed.mechanisms.rewards.cheats import parse_cheat
@@ -152,12 +152,14 @@ class RewardsRun(Run):
 def check(config: Config) -> Config:
     """Check the rules that span tables; the config with every value resolved."""
     training = config.local
+    problems = []
     if training.participation != 1.0:
         rule = "must not be given with rewards: rewards.presence says who takes part"
-        raise InvalidValue("training.participation", rule, repr(training.participation))
+        problems.append(InvalidValue("training.participation", rule, repr(training.participation)))
     if isinstance(training.learning_rate, str):
         rule = "must be a number with rewards"
-        raise InvalidValue("training.learning_rate", rule, repr(training.learning_rate))
+        problems.append(InvalidValue("training.learning_rate", rule, repr(training.learning_rate)))
+    refuse(problems)
     if training.weight_decay is None:
         return replace(config, training=replace(training, weight_decay=0.0))
     return config

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -35,7 +36,7 @@ def _share(name: str, value: object) -> float:
 class ContractSection(Section):
     """Who is sampled how often, for what money."""
 
-    total_budget: float = key(checks.positive, help="Money for the whole run.")
+    total_budget: float = key(checks.positive, help="Money for the whole run.", example="1000.0")
     prior: Prior | None = key(
         registry.prior, None, help="What the server believes about a client's cost per participation."
     )
@@ -67,16 +68,16 @@ class ContractSection(Section):
     )
     decimals: int = key(decimals, DECIMALS, help="Decimals of the amounts paid.")
 
-    def _agree(self) -> None:
+    def _agree(self) -> Iterator[InvalidValue]:
         for name, schemes in _BY_SCHEME.items():
             value: Any = getattr(self, name)
             if value is not None and self.scheme not in schemes:
                 rule = f"must not be given unless scheme is {' or '.join(schemes)} (it is {self.scheme})"
-                raise InvalidValue(name, rule, value)
+                yield InvalidValue(name, rule, value)
         if self.prior is None and self.scheme in _BY_SCHEME["prior"]:
-            raise MissingValue("prior", f"is required for {self.scheme}")
+            yield MissingValue("prior", f'is required for {self.scheme}, such as prior = "uniform:0,1"')
         if self.highest is None and self.scheme == "prior-free":
-            raise MissingValue("highest", "is required for prior-free")
+            yield MissingValue("highest", "is required for prior-free, such as highest = 1.0")
 
 
 def check(config: Config) -> Config:

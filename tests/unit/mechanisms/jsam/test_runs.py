@@ -67,7 +67,7 @@ def test_mistakes_are_named(make, changes, message):
 
 
 def test_one_way_of_saying_how_much_must_be_given(make):
-    with pytest.raises(InvalidValue, match=r"^jsam\.eta or budget or expected_budget is required$"):
+    with pytest.raises(InvalidValue, match=r"^jsam\.eta or budget or expected_budget is required, such"):
         make(JSAM[0], *JSAM[2:])
 
 
