@@ -16,6 +16,13 @@ settings.register_profile("deep", max_examples=5000, **_COMMON)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 
 
+def pytest_runtest_setup():
+    """PyTorch gives some warnings once per process: here each time, so that each fails a test."""
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.set_warn_always(True)
+
+
 @pytest.fixture
 def bonafed(monkeypatch, capsys, tmp_path):
     """Run the command in an empty folder: bonafed(...) -> (exit code, stdout, stderr)."""

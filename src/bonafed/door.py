@@ -157,8 +157,10 @@ def _parts(annotation: Any, place: Mapping[str, Any]) -> list[Any]:
 def _either(parts: Sequence[Any]) -> _Rule | None:
     """The rule of a union; None: anything fits."""
     if "ArrayLike" in map(str, parts) or _is_array_like(parts):
-        return _Rule(_like_an_array, "a list of numbers")
-    rules = [_single(part) for part in parts]
+        own = [_single(part) for part in parts if _is_beside_arrays(part)]
+        rules = [_Rule(_like_an_array, "a list of numbers"), *own]
+    else:
+        rules = [_single(part) for part in parts]
     if not rules or any(rule is None for rule in rules):
         return None
     known = [rule for rule in rules if rule is not None]
@@ -170,6 +172,12 @@ def _either(parts: Sequence[Any]) -> _Rule | None:
 def _is_array_like(parts: Sequence[Any]) -> bool:
     """Whether these are the alternatives of `numpy.typing.ArrayLike`, whose name is lost."""
     return any("_SupportsArray" in str(part) for part in parts)
+
+
+def _is_beside_arrays(part: Any) -> bool:
+    """Whether it stands beside `ArrayLike` in a union: a function, or a class of this package."""
+    ours = isinstance(part, type) and part.__module__.partition(".")[0] == __name__.partition(".")[0]
+    return ours or typing.get_origin(part) is collections.abc.Callable
 
 
 def _single(part: Any) -> _Rule | None:

@@ -73,7 +73,9 @@ def test_the_command_line_page_is_what_the_code_says():
     spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
     generate = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(generate)
-    assert (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8") == generate.command_line_page()
+    page = generate.command_line_page()
+    assert (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8") == page
+    assert "\\" not in page  # Typer escapes brackets for Rich, which does not print them here
 
 
 def anchors(page):

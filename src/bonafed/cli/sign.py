@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from bonafed.cli import render
+from bonafed.cli.options import missing
 
 
 def keygen(
@@ -29,7 +30,9 @@ def keygen(
 
 def sign(
     contract_file: Annotated[Path, typer.Argument(metavar="CONTRACT.json", hidden=True)],
-    key: Annotated[Path, typer.Option(metavar="KEY.pem", help="The private key.", show_default=False)],
+    key: Annotated[
+        Path | None, typer.Option(metavar="KEY.pem", help="The private key of the operator. (required)")
+    ] = None,
 ) -> None:
     """Sign a published contract, into CONTRACT.json.sig.
 
@@ -38,6 +41,8 @@ def sign(
 
     Example: bonafed sign contract.json --key operator.pem
     """
+    if key is None:
+        raise missing("--key", ": the private key that `bonafed keygen` wrote")
     from bonafed.mechanisms.contracts import signatures
     from bonafed.mechanisms.contracts.files import read_contract
 

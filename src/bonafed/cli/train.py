@@ -68,7 +68,8 @@ def train(
         typer.Option(
             metavar="WHERE",
             help="Where clients are: here, simulated; flower, on a federation; or simulation, simulated by "
-            "Flower's engine (Ray).",
+            "Flower's engine (Ray). (default: here)",
+            show_default=False,
         ),
     ] = "here",
     federation: Annotated[
@@ -76,15 +77,27 @@ def train(
         typer.Option(metavar="DIR", help="With --on flower: the folder of `bonafed federation init`."),
     ] = None,
     wait: Annotated[
-        float, typer.Option(metavar="SECONDS", help="On a federation: for members to connect.")
+        float,
+        typer.Option(
+            metavar="SECONDS",
+            help="On a federation: for members to connect. (default: 60)",
+            show_default=False,
+        ),
     ] = 60.0,
     answer_within: Annotated[
-        float, typer.Option(metavar="SECONDS", help="On a federation: what a client has for an answer.")
+        float,
+        typer.Option(
+            metavar="SECONDS",
+            help="On a federation: what a client has for an answer. (default: 120)",
+            show_default=False,
+        ),
     ] = 120.0,
     exclude_after: Annotated[
         int,
         typer.Option(
-            metavar="N", help="On a federation: faults in a row after which one is not asked again."
+            metavar="N",
+            help="On a federation: faults in a row after which one is not asked again. (default: 3)",
+            show_default=False,
         ),
     ] = 3,
     secure_sums: Annotated[
@@ -94,7 +107,9 @@ def train(
     colluders: Annotated[
         int,
         typer.Option(
-            metavar="C", help="With --secure-sums: participants that may tell the server what they know."
+            metavar="C",
+            help="With --secure-sums: participants that may tell the server what they know. (default: 0)",
+            show_default=False,
         ),
     ] = 0,
     write_example: Annotated[

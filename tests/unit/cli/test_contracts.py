@@ -179,6 +179,7 @@ class TestSignatures:
                 ["quote", "sampling", *UNIFORM, "--save", "d.json", "--sign", "op.pub.pem"],
                 "op.pub.pem: must be a private",
             ),
+            (["sign", "c.json"], "--key is required: the private key that `bonafed keygen` wrote"),
             (["sign", "c.json", "--key", "c.json"], "c.json: must be a private key in PEM"),
             (["verify", "c.json", "--key", "op.pem"], "op.pem: must be a public key in PEM"),
             (["verify", "c.json", "--key", "none.pem"], "none.pem: No such file or directory"),
