@@ -16,7 +16,8 @@ export OPENBLAS_NUM_THREADS ?= 1
 # Tests start many interpreters, which shall not compile the package every time.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-flower test-browser lint types rooms pytest deep campaign docs benchmarks clean
+.PHONY: demo test test-processors test-flower deep-flower test-browser lint types rooms pytest deep campaign docs \
+    benchmarks clean
 
 # The walk of the README: a contract is published, verified, settled, trained under and accounted for; then
 # every mechanism that applies, on the same federation. About a minute on two cores.
@@ -43,9 +44,20 @@ demo: $(READY)
 test: $(READY)
 	@$(MAKE) --no-print-directory -j 2 lint types rooms pytest
 
+# Tests that compare computed numbers, as processors with fewer instructions compute them. The first of the
+# settings is this processor as it is; PROCESSORS=--emulated leaves it out.
+test-processors: $(READY)
+	$(BIN)/python -m tests.processors $(PROCESSORS)
+
 # Real federations on this machine: a SuperLink with TLS and authentication, nodes, kills; Ray simulations.
+# Each file's federation is shared by its tests, so a group of tests stays in one process.
+FLOWER := -q -n 2 --dist loadgroup tests/flower src/bonafed/flower
 test-flower: $(FLOWER_READY)
-	$(BIN)/pytest -q tests/flower src/bonafed/flower
+	$(BIN)/pytest $(FLOWER)
+
+# The same, and every mechanism in a Ray simulation.
+deep-flower: $(FLOWER_READY)
+	$(BIN)/pytest -m "deep or not deep" $(FLOWER)
 
 # Pages in a real browser, Debian's Chromium; without one they are skipped, and with CI=true they fail.
 test-browser: $(BROWSER_READY)

@@ -10,10 +10,21 @@ os.environ.pop("COLUMNS", None)  # output is as wide as where nothing limits it,
 import pytest  # noqa: E402  # after the variables above, which NumPy reads when it is loaded
 from hypothesis import HealthCheck, settings  # noqa: E402  # likewise
 
+from tests import processors  # noqa: E402  # likewise
+
 _COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("fast", max_examples=60, derandomize=True, **_COMMON)
 settings.register_profile("deep", max_examples=5000, **_COMMON)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
+settings.register_profile("processors", max_examples=3, derandomize=True, **_COMMON)  # tests/processors.py
+_PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "fast")
+settings.load_profile(_PROFILE)
+
+
+def pytest_collection_modifyitems(config, items):
+    """Few sets of parameters where the same tests run once per kind of processor."""
+    if _PROFILE == processors.PROFILE:
+        items[:], left_out = processors.thinned(items)
+        config.hook.pytest_deselected(items=left_out)
 
 
 def pytest_runtest_setup():

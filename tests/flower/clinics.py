@@ -88,13 +88,17 @@ def said(process: subprocess.Popen[str], code: int = 0) -> str:
     return out + err
 
 
+def on_federation(trial: Trial, folder: Path, name: str, tables: Mapping[str, Any]) -> list[str]:
+    """The arguments that start a run on the federation; its config is written to the folder."""
+    (folder / f"{name}.toml").write_text(toml.dumps(dict(tables)), encoding="utf-8")
+    return ["train", f"{name}.toml", "--on", "flower", "--federation", str(trial.folder.path)]
+
+
 def begin(
     trial: Trial, folder: Path, name: str, tables: Mapping[str, Any], *more: str
 ) -> subprocess.Popen[str]:
-    """Start a run on the federation."""
-    (folder / f"{name}.toml").write_text(toml.dumps(dict(tables)), encoding="utf-8")
-    where = ("--on", "flower", "--federation", str(trial.folder.path))
-    return command(folder, "train", f"{name}.toml", *where, *more)
+    """Start a run on the federation, as a process of its own."""
+    return command(folder, *on_federation(trial, folder, name, tables), *more)
 
 
 def outcome(folder: Path, name: str) -> dict[str, Any]:

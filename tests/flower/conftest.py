@@ -1,15 +1,49 @@
-"""Federations for the tests of this folder."""
+"""Federations for the tests of this folder: started once, and shared.
+
+To start one costs half a minute of processor time, and every Flower run six seconds more. So tests that
+leave a federation as they found it share it, and the Flower run over which it is asked.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from bonafed.flower.link import FlowerTransport
+from tests.flower.clinics import open_federation
 from tests.flower.harness import NAMES, Trial
+from tests.oracles.packages import added
+
+# Tests of one group run in one process, and share its federation. In this order: the longest begins first.
+GROUPS = {
+    "test_how_to": "page",
+    "test_mechanisms": "clinics",
+    "test_faults": "clinics",
+    "test_posted_price": "clinics",
+    "test_exchanges": "echo",
+    "test_superlink": "echo",
+    "test_hostile_app": "hostile",
+    "test_simulation": "simulation",
+    "test_simulations": "simulation",
+}
 
 
-@pytest.fixture(scope="module")
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Group the tests of this folder, and put the long groups first."""
+    here = [item for item in items if item.path.parent == Path(__file__).parent]
+    order = list(GROUPS)
+    for item in here:
+        item.add_marker(pytest.mark.xdist_group(GROUPS.get(item.path.stem, item.path.stem)))
+    here.sort(key=lambda item: order.index(item.path.stem) if item.path.stem in order else len(order))
+    items[:] = here + [item for item in items if item not in here]
+
+
+@pytest.fixture(scope="session")
 def trial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trial]:
     """A SuperLink, and four registered participants that echo."""
     federation = Trial(tmp_path_factory.mktemp("federation") / "trial")
@@ -22,3 +56,52 @@ def trial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trial]:
         yield federation
     finally:
         federation.close()
+
+
+@pytest.fixture(scope="session")
+def clinics(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trial]:
+    """Four clinics that hold parts of the digits; their package has one mechanism more, by a line."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(added(tmp_path_factory.mktemp("package"))))
+        federation = Trial(tmp_path_factory.mktemp("clinics") / "clinics")
+        try:
+            open_federation(federation)
+            yield federation
+        finally:
+            federation.close()
+
+
+@pytest.fixture(scope="session")
+def line(clinics: Trial) -> Iterator[FlowerTransport]:
+    """An open Flower run to the clinics."""
+    with FlowerTransport(clinics.folder.path) as opened:
+        yield opened
+
+
+@pytest.fixture
+def here(
+    line: FlowerTransport,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> Callable[..., str]:
+    """Run the command in this process and an empty folder: all that it says, once it ended with `code`.
+
+    Runs on the clinics go over the line that is open. How a command opens and closes one of its own is for
+    those that are started as processes (`clinics.command`).
+    """
+    from bonafed.cli import main, reaching
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(reaching, "_transport", lambda *_: nullcontext(line))
+
+    def run(*words: Any, code: int = 0) -> str:
+        monkeypatch.setattr(sys, "argv", ["bonafed", *map(str, words)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        heard = capsys.readouterr()
+        assert (stop.value.code or 0) == code, heard.out[-3000:] + heard.err[-3000:]
+        return heard.out + heard.err
+
+    return run

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -98,10 +98,10 @@ class Trial:
         """Processes of this federation in whose command line all these words are."""
         return [number for number, line in self._own().items() if all(word in line for word in words)]
 
-    def await_ended(self, *words: str) -> list[int]:
-        """Wait until no process of this federation has these words in its command line; those left."""
+    def await_ended(self, *words: str, but: Collection[int] = ()) -> list[int]:
+        """Wait until no process `but` these has these words in its command line; those left."""
         end = time.monotonic() + _PATIENCE
-        while (left := self.processes(*words)) and time.monotonic() < end:
+        while set(left := self.processes(*words)) - set(but) and time.monotonic() < end:
             time.sleep(0.2)
         return left
 

@@ -13,7 +13,7 @@ from bonafed.flower.participating import participate
 from bonafed.remote.opening import open_participant
 from bonafed.remote.settings import read_settings
 
-LATE = 60.0  # seconds
+LATE = 40.0  # seconds
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from tests.flower.clinics import (
     furnish,
     locally,
     of_module,
-    open_federation,
+    on_federation,
     outcome,
     receipts,
     require_balance,
@@ -36,6 +36,7 @@ from tests.flower.clinics import (
 from tests.flower.harness import NAMES, PARTICIPATE, Trial
 from tests.oracles import wire
 
+Run = Callable[..., str]
 LATE = ("-m", "tests.flower.late")
 FORGER = ("-m", "tests.flower.forger")
 LONG = {**TABLES, "training": {**TABLES["training"], "rounds": 6, "on_bad_update": "skip"}}
@@ -44,16 +45,6 @@ SAMPLING = {
     "contract": {"prior": "uniform:0.5,1.5", "total_budget": 60.0},
     "training": {**LONG["training"], "aggregation": "plain"},
 }
-
-
-@pytest.fixture(scope="module")
-def clinics(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trial]:
-    trial = Trial(tmp_path_factory.mktemp("faults") / "clinics")
-    try:
-        open_federation(trial)
-        yield trial
-    finally:
-        trial.close()
 
 
 def rounds(folder: Path, name: str) -> int:
@@ -73,7 +64,7 @@ def wait_for_rounds(folder: Path, name: str, count: int, process: subprocess.Pop
 def test_a_node_that_is_killed_is_left_out_and_paid_for_what_it_delivered(
     clinics: Trial, tmp_path: Path
 ) -> None:
-    run = begin(clinics, tmp_path, "killed", SAMPLING, "--answer-within", "20", "--exclude-after", "2")
+    run = begin(clinics, tmp_path, "killed", SAMPLING, "--answer-within", "12", "--exclude-after", "2")
     wait_for_rounds(tmp_path, "killed", 2, run)
     clinics.kill("dan")
     text = said(run)
@@ -99,7 +90,7 @@ def test_a_node_that_is_killed_is_left_out_and_paid_for_what_it_delivered(
 
 def test_a_participant_that_is_killed_goes_on_with_its_ledger(clinics: Trial, tmp_path: Path) -> None:
     tables = {**LONG, "privacy": PRIVATE, "training": {**LONG["training"], "rounds": 8}}
-    run = begin(clinics, tmp_path, "back", tables, "--answer-within", "25", "--exclude-after", "9")
+    run = begin(clinics, tmp_path, "back", tables, "--answer-within", "15", "--exclude-after", "9")
     wait_for_rounds(tmp_path, "back", 1, run)
     clinics.kill("ben")
     clinics.start("ben", PARTICIPATE)
@@ -135,7 +126,7 @@ def test_one_that_is_late_is_left_out_of_the_round(clinics: Trial, tmp_path: Pat
     clinics.start("cyd", LATE)
     clinics.await_connected("cyd")
     try:
-        run = begin(clinics, tmp_path, "late", LONG, "--answer-within", "25", "--exclude-after", "9")
+        run = begin(clinics, tmp_path, "late", LONG, "--answer-within", "15", "--exclude-after", "9")
         text = said(run)
         summary = outcome(tmp_path, "late")
         failed = summary["failed_clients"]
@@ -152,7 +143,7 @@ def test_one_that_is_late_is_left_out_of_the_round(clinics: Trial, tmp_path: Pat
         clinics.await_connected("cyd")
 
 
-def test_one_that_lies_about_its_name_is_not_believed(clinics: Trial, tmp_path: Path) -> None:
+def test_one_that_lies_about_its_name_is_not_believed(clinics: Trial, here: Run, tmp_path: Path) -> None:
     """dan's node, with dan's key, calls itself ada: it is asked as dan, and refuses; ada stays ada."""
     clinics.stop("dan")
     path = clinics.folder.settings("dan")
@@ -165,7 +156,7 @@ def test_one_that_lies_about_its_name_is_not_believed(clinics: Trial, tmp_path: 
     clinics.start("dan", PARTICIPATE, lying)
     clinics.await_connected("dan")
     try:
-        text = said(begin(clinics, tmp_path, "liar", TABLES))
+        text = here(*on_federation(clinics, tmp_path, "liar", TABLES))
         assert "dan is not in this run" in text
         summary = outcome(tmp_path, "liar")
         assert summary["statement"]["clients"] == ["ada", "ben", "cyd"]
@@ -185,7 +176,7 @@ def test_one_that_lies_about_its_name_is_not_believed(clinics: Trial, tmp_path: 
     ],
 )
 def test_a_report_of_another_is_refused_and_whoever_sent_it_is_named(
-    clinics: Trial, tmp_path: Path, mode: str, says: str
+    clinics: Trial, here: Run, tmp_path: Path, mode: str, says: str
 ) -> None:
     """dan sends ada's signed report, as it was overheard, or one of his own making in her name."""
     heard = tmp_path / "heard"
@@ -195,7 +186,7 @@ def test_a_report_of_another_is_refused_and_whoever_sent_it_is_named(
         clinics.start(name, (*FORGER, *words))
     clinics.await_connected(*forgers)
     try:
-        text = said(begin(clinics, tmp_path, "forged", SAMPLING), code=2)
+        text = here(*on_federation(clinics, tmp_path, "forged", SAMPLING), code=2)
         assert says in text
         assert heard.exists()
         assert not (tmp_path / "runs" / "forged" / METRICS).exists()  # nobody was trained, nobody is owed
@@ -215,12 +206,14 @@ def hostile(clinics: Trial, transport: FlowerTransport, run: str, kind: str, *re
     return fields
 
 
-def test_a_hostile_server_is_refused(clinics: Trial, tmp_path: Path) -> None:
-    said(begin(clinics, tmp_path, "honest", {**TABLES, "privacy": PRIVATE}))
+def test_a_hostile_server_is_refused(
+    clinics: Trial, line: FlowerTransport, here: Run, tmp_path: Path
+) -> None:
+    here(*on_federation(clinics, tmp_path, "honest", {**TABLES, "privacy": PRIVATE}))
     lines = (tmp_path / "runs" / "honest.records.jsonl").read_text().splitlines()
     run = wire.json.loads(lines[0])["run"]
     quote = "quote sampling --prior uniform:0.5,1.5 --clients 4 --rounds 3 --budget 12 --save contract.json"
-    said(command(tmp_path, *quote.split()))
+    here(*quote.split())
     contract = wire.json.loads((tmp_path / "contract.json").read_text())
     contract["groups"][0]["levels"]["payment"][3] *= 0.99
     altered = {
@@ -230,17 +223,16 @@ def test_a_hostile_server_is_refused(clinics: Trial, tmp_path: Path) -> None:
     noisy: dict[str, Any] = {"noise_multiplier": 2.0, "training": {"clip": 1.0}}
     more = wire.training("one more", round_number=3, **noisy)  # everything that was sold has been given
     twice = wire.training("round 1, ada, 0", round_number=1, **noisy)  # with another model than before
-    with FlowerTransport(clinics.folder.path) as transport:
-        for task, says in (
-            (more, "the epsilon that I sold"),
-            (twice, "must not be reused for different work"),
-        ):
-            content = {"tasks": [task], "accepted": []}
-            fields = hostile(clinics, transport, run, "work", content, np.ones(650))
-            assert says in fields["content"]["answers"][0]["refused"]
-        fields = hostile(clinics, transport, "b2" * 16, "describe", altered)
-        assert fields["kind"] == "refused"
-        assert "contract" in fields["content"]["reason"]
+    for task, says in (
+        (more, "the epsilon that I sold"),
+        (twice, "must not be reused for different work"),
+    ):
+        content = {"tasks": [task], "accepted": []}
+        fields = hostile(clinics, line, run, "work", content, np.ones(650))
+        assert says in fields["content"]["answers"][0]["refused"]
+    fields = hostile(clinics, line, "b2" * 16, "describe", altered)
+    assert fields["kind"] == "refused"
+    assert "contract" in fields["content"]["reason"]
 
 
 def test_the_fixture_furnishes(tmp_path: Path) -> None:

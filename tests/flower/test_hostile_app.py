@@ -47,7 +47,7 @@ def main(grid, context):
 """
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def node_of_ada(tmp_path_factory):
     """A federation in which ada alone is registered; nothing of hers is started yet."""
     trial = Trial(tmp_path_factory.mktemp("hostile") / "trial", ["ada"])
@@ -86,6 +86,7 @@ def test_a_participant_does_not_run_the_servers_app(node_of_ada, tmp_path):
     refused = "must be a message of bonafed, got other content"
     assert answers_to_hostile_app(node_of_ada, tmp_path) == [refused]
     assert not (tmp_path / "marker").exists()
+    assert node_of_ada.stop("ada") == 0
 
 
 def test_flowers_own_node_does_run_it(node_of_ada, tmp_path):

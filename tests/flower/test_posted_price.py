@@ -4,29 +4,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
-from tests.flower.clinics import TABLES, begin, open_federation, outcome, receipts, require_balance, said
+from tests.flower.clinics import TABLES, begin, outcome, receipts, require_balance, said
 from tests.flower.harness import Trial
-from tests.oracles.packages import ADDED, added
+from tests.oracles.packages import ADDED
 
 OFFER = {"price": 1.0, "budget": 9.0, "prior": "uniform:0.5,1.5"}
 
 
-def test_a_posted_price(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_posted_price(clinics: Trial, tmp_path: Path) -> None:
     assert "flower" not in (ADDED / "slice.py").read_text(encoding="utf-8").lower()
-    monkeypatch.setenv("PYTHONPATH", str(added(tmp_path / "package")))
-    trial = Trial(tmp_path / "clinics")
-    try:
-        open_federation(trial)
-        said(begin(trial, tmp_path, "posted", {**TABLES, "posted_price": OFFER}))
-        summary = outcome(tmp_path, "posted")
-        statement = summary["statement"]
-        turns = statement["columns"]["participations"]
-        assert statement["amounts"] == [100 * count for count in turns]
-        assert sum(turns) == 9  # three of those whose cost is below the price, in three rounds
-        assert statement["amounts"][statement["clients"].index("cyd")] == 0  # its cost is above
-        assert receipts(summary)["holds"]
-        require_balance(trial, summary)
-    finally:
-        trial.close()
+    said(begin(clinics, tmp_path, "posted", {**TABLES, "posted_price": OFFER}))  # by the clinics' package
+    summary = outcome(tmp_path, "posted")
+    statement = summary["statement"]
+    turns = statement["columns"]["participations"]
+    assert statement["amounts"] == [100 * count for count in turns]
+    assert sum(turns) == 9  # three of those whose cost is below the price, in three rounds
+    assert statement["amounts"][statement["clients"].index("cyd")] == 0  # its cost is above
+    assert receipts(summary)["holds"]
+    require_balance(clinics, summary)

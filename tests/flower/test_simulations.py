@@ -23,8 +23,15 @@ from tests.flower.clinics import (
     weights,
 )
 
+# The simulation does not know what a mechanism is: one that asks for reports, and one that hides records.
+# Every mechanism is on a federation of processes in `test_mechanisms.py`, and here in `make deep-flower`.
+SHORT = ("sampling", "private")
 
-@pytest.mark.parametrize("kind", [*EXACT, *LEDGERS])
+
+@pytest.mark.parametrize(
+    "kind",
+    [kind if kind in SHORT else pytest.param(kind, marks=pytest.mark.deep) for kind in (*EXACT, *LEDGERS)],
+)
 def test_a_simulation(tmp_path: Path, kind: str) -> None:
     tables = {**EXACT, **LEDGERS}[kind]
     (tmp_path / f"{kind}.toml").write_text(toml.dumps(tables), encoding="utf-8")

@@ -10,7 +10,6 @@ import urllib.request
 import pytest
 
 from bonafed.flower.superlink import Guard
-from tests.flower.harness import Trial
 
 
 def status_of(path: str, client: tuple[str, int] | None, kind: str = "http") -> int:
@@ -45,17 +44,6 @@ def test_nodes_are_let_in_from_everywhere():
 
 def test_other_protocols_are_kept_out():
     assert status_of("/v1/fleet/activate-node", ("192.0.2.7", 50000), "websocket") == 403
-
-
-@pytest.fixture
-def trial(tmp_path_factory):
-    """A SuperLink, and nobody else."""
-    federation = Trial(tmp_path_factory.mktemp("superlink") / "trial")
-    try:
-        federation.start_superlink()
-        yield federation
-    finally:
-        federation.close()
 
 
 def test_a_real_one_is_guarded(trial):

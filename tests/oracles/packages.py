@@ -19,7 +19,7 @@ def blocks(kind: str) -> list[str]:
 def added(place: Path) -> Path:
     """Where the copy lies; no file differs from the package but the catalogue, by a line."""
     source = ROOT / "src" / "bonafed"
-    shutil.copytree(source, place / "bonafed", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(source, place / "bonafed")  # with what is compiled already
     shutil.copytree(
         ADDED,
         place / "bonafed" / "mechanisms" / ADDED.name,

@@ -51,7 +51,7 @@ def environment(home: Path) -> dict[str, str]:
     """Variables for processes of Flower: its folder, no telemetry, no look for newer versions."""
     here = str(Path(sys.executable).parent)  # its processes start each other by name
     path = os.pathsep.join([here, os.environ.get("PATH", os.defpath)])
-    more = {"FLWR_HOME": str(home), "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2", "PATH": path}
+    more = {"FLWR_HOME": str(home), "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.5", "PATH": path}
     return {**os.environ, **_QUIET, **more}
 
 

@@ -49,7 +49,8 @@ from bonafed.flower.frames import BadFrame, connect, read_frame, send_frame
 from bonafed.flower.parcels import BadParcel, packed, unpacked
 from bonafed.remote.keys import read_member_key
 
-_POLL: Final = 0.1  # seconds between two looks for a task
+_POLL: Final = 0.1  # seconds before the SuperNode is tried again
+_REST: Final = 1.0  # seconds between two looks for a task, without any sign of one
 _LOOK: Final = 0.5  # seconds between two looks for a message at the SuperLink, while a run is going on
 _IDLE: Final = 3.0  # ... and otherwise, as Flower has it
 _GOING_ON: Final = 300.0  # seconds after a message
@@ -60,17 +61,28 @@ _NOT_READY: Final = (httpx.TransportError, httpx.HTTPStatusError)
 
 
 class Clock:
-    """The module `time` for the loop of the SuperNode, whose pauses are long for runs of many exchanges."""
+    """The module `time` for the loop of the SuperNode, whose pauses are long for runs of many exchanges.
+
+    A short pause is one in which the loop waits for an answer: there is a task, which the executor takes
+    then. Looking for one all the time would keep a processor busy while nothing happens.
+    """
 
     def __init__(self) -> None:
         self.last_message = time.monotonic()
+        self._task = threading.Event()  # there is one
 
     def __getattr__(self, name: str) -> Any:
         return getattr(time, name)
 
+    def await_task(self) -> None:
+        """Pause until there is a task, or for a while."""
+        self._task.wait(_REST)
+        self._task.clear()
+
     def sleep(self, seconds: float) -> None:
         """Pause, but not as long."""
         if seconds < _IDLE:
+            self._task.set()
             time.sleep(min(seconds, _WAIT))
         else:
             going_on = time.monotonic() - self.last_message < _GOING_ON
@@ -105,7 +117,7 @@ class Executor:
                 time.sleep(_POLL)
                 continue
             if not answer.token:
-                time.sleep(_POLL)
+                self._clock.await_task()
                 continue
             self._clock.last_message = time.monotonic()
             try:

@@ -7,7 +7,8 @@
 
 An answer and what it releases are written together, or neither. Asked again under the same identifier, the
 participant gives the answer that stands here; where its numbers were dropped to save space (`KEPT`), they
-are computed again, which gives the same bits, as noise is keyed by the task. Nothing is ever charged twice.
+are computed again, which gives the same bits on the same machine, as noise is keyed by the task. Nothing is
+ever charged twice.
 """
 
 from __future__ import annotations
