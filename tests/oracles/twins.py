@@ -24,6 +24,11 @@ def image_samples(n, side=12, channels=1, classes=4, seed=0):
     return Samples(features, torch.randint(0, classes, (n,), generator=g))
 
 
+def doubled(samples):
+    """The same samples in double precision."""
+    return Samples(samples.features.double(), samples.labels)
+
+
 def split(sizes):
     return [np.arange(a, b) for a, b in itertools.pairwise(np.cumsum([0, *sizes]))]
 

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.oracles.rounds import make_jobs, run_round
-from tests.oracles.twins import NOISE, assert_near, assert_same, both, image_samples, make, split
+from tests.oracles.twins import NOISE, assert_near, assert_same, both, doubled, image_samples, make, split
 from torch import nn
 
 from bonafed.errors import BadModel, BadUpdate, InvalidValue
@@ -109,11 +109,14 @@ def test_results_do_not_depend_on_grouping_or_order(name):
     shuffled = np.random.default_rng(0).permutation(len(SIZES))
     assert torch.equal(end(Participation(shuffled, everyone.weights[shuffled])).weights, one)
     jobs = make_jobs(parts, np.arange(len(SIZES)))
+    # groups of other sizes are products of other sizes, which a processor may round differently
+    samples, start = doubled(samples), start.double()
+    program = program_for(make(name).double())
     for size in (1, 10 * program.size * 4):  # one by one, and three at a time
         grouped = run_jobs(program, start, samples, jobs, spec, seed=1, round_number=0, group_bytes=size)
         reference = run_jobs(program, start, samples, jobs, spec, seed=1, round_number=0)
         for a, b in zip(grouped, reference, strict=True):
-            assert float((a.change - b.change).abs().max()) <= 1e-7
+            assert float((a.change - b.change).abs().max()) <= 1e-12
 
 
 def test_nothing_of_a_round_waits_for_other_threads(monkeypatch):
@@ -223,7 +226,7 @@ def test_a_model_that_is_not_finite_is_not_returned():
 
 
 def test_clients_without_samples_or_with_unknown_classes_are_skipped_too():
-    module, samples = make("softmax"), image_samples(30)
+    module, samples = make("softmax").double(), doubled(image_samples(30))
     samples.labels[12] = 9
     parts = [*split((10, 10, 10)), np.arange(0)]
     start, program, spec = flat_parameters(module), program_for(module), LocalTraining(5, 0.1)
@@ -234,8 +237,9 @@ def test_clients_without_samples_or_with_unknown_classes_are_skipped_too():
     assert kept.skipped == (1, 3)
     good = weighted_mean([0, 2], [10, 10, 10])
     alone = run_round(program, start, samples, parts, good, spec, seed=0, round_number=7)
-    assert torch.allclose(kept.weights, alone.weights, atol=1e-7)
-    assert (kept.loss, kept.steps) == (alone.loss, alone.steps)
+    torch.testing.assert_close(kept.weights, alone.weights, rtol=0, atol=1e-12)  # in groups of other sizes
+    assert kept.loss == pytest.approx(alone.loss, abs=1e-12)
+    assert kept.steps == alone.steps
 
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=30), st.integers(1, 200))
