@@ -49,11 +49,16 @@ def samples_of(case):
 
 
 def models_and_mixes(case, rng, size):
-    """Models (m, P) and mixes: of all agents, of none of the first, and of each alone."""
+    """Models (m, P) and mixes: of all agents, of none of the first, and of each alone.
+
+    They are read-only, as what comes in a message is.
+    """
     agents = len(case.counts)
     models, mix = rng.normal(size=(case.models, size)), rng.random((case.models, agents))
     without = mix * (np.arange(agents) != 0)
     alone = [np.tile(row, (case.models, 1)) for row in np.eye(agents)]
+    for values in (models, mix, without, *alone):
+        values.flags.writeable = False
     return models, [mix, without, *alone]
 
 

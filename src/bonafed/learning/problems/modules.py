@@ -109,7 +109,7 @@ class ModuleProblem(Problem):
 
     def gradient(self, models: Floats, mix: Floats) -> Floats:
         m = models.shape[0]
-        w = torch.from_numpy(models).to(self._kind)
+        w = torch.tensor(models, dtype=self._kind)  # a copy: what came in a message is read-only
         shares = torch.from_numpy(mix / self.counts)  # (m, K) of one sample
         total = torch.zeros(m, self.size, dtype=torch.float64)
         with single_threaded():
@@ -122,7 +122,7 @@ class ModuleProblem(Problem):
 
     def losses(self, models: Floats) -> Floats:
         m = models.shape[0]
-        w = torch.from_numpy(models).to(self._kind)
+        w = torch.tensor(models, dtype=self._kind)  # a copy: what came in a message is read-only
         total = torch.zeros(self.counts.size, m, dtype=torch.float64)
         with torch.no_grad(), single_threaded():
             for rows in self._chunks(m):
@@ -163,7 +163,7 @@ class ModuleProblem(Problem):
             total: Tensor = (self._each(z[None], y[None])[0] * share[rows]).sum()
             return total
 
-        at, along = torch.tensor(model, requires_grad=True), torch.from_numpy(direction)
+        at, along = torch.tensor(model, requires_grad=True), torch.tensor(direction)
         product = torch.zeros(self.size, dtype=torch.float64)
         with single_threaded():
             for rows in self._chunks(1):
