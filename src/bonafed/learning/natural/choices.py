@@ -34,21 +34,21 @@ FEDERATIONS: Mapping[str, NaturalFederation] = MappingProxyType(
     {
         "heart": NaturalFederation(
             {"clients": ("hospitals",), "patients": ("complete", "all")},
-            0.01,
+            0.001,
             "Heart Disease, UCI Machine Learning Repository: Janosi, Steinbrunn, Pfisterer and Detrano "
             "1989, doi 10.24432/C52P4X",
             "CC BY 4.0",
         ),
         "ist": NaturalFederation(
             {"clients": ("hospitals", "countries")},
-            0.01,
+            0.001,
             "International Stroke Trial database: Sandercock, Niewada and Czlonkowska, Trials 2011, "
             "12:101, doi 10.7488/ds/104",
             "ODC-By",
         ),
         "schools": NaturalFederation(
             {"study": ("mathachieve", "chem97"), "clients": ("schools", "authorities")},
-            0.01,
+            0.001,
             "MathAchieve: High School and Beyond 1982, Raudenbush and Bryk 2002, in the R package nlme; "
             "Chem97: Fielding, Yang and Goldstein 2003, in the R package mlmRev",
             "GPL (the packages)",
