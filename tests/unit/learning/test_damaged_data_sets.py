@@ -20,10 +20,12 @@ import numpy as np
 import pytest
 from PIL import Image
 from scipy.io import loadmat, matlab, savemat
+from tests import natural
 
 from bonafed.errors import UnreadableFile
 from bonafed.learning import formats
 from bonafed.learning.matlab.archives import read_matrices
+from bonafed.learning.natural import heart, schools, stroke
 from bonafed.learning.photographs import formats as photographs
 from bonafed.learning.posts import formats as posts
 
@@ -150,7 +152,49 @@ def sentiment140(folder, chance):
     return partial(posts.read_sentiment140, minimum_count=1), posts.SENTIMENT_FILES
 
 
-KINDS = {made.__name__: made for made in (svhn, cifar100, emnist, tiny_imagenet, sentiment140)}
+WHOLE = {}  # the files of federations, written once
+
+
+def of_clients(write, reader, file, folder, chance):
+    """A federation of hospitals or schools with a damaged file."""
+    path = folder / file
+    if file not in WHOLE:
+        write(folder)
+        WHOLE[file] = path.read_bytes()
+    if chance.random() < 0.2:  # a digit for a digit: another table that can mostly be read
+        places = [place for place, byte in enumerate(WHOLE[file]) if chr(byte).isdigit()]
+        content = bytearray(WHOLE[file])
+        content[chance.choice(places)] = ord(chance.choice("0123456789"))
+    else:
+        content = damaged(chance, WHOLE[file])
+    path.unlink(missing_ok=True)
+    path.with_name(f"{file}.gz").unlink(missing_ok=True)
+    if chance.random() < 0.3:
+        packed = gzip.compress(content)
+        content = damaged(chance, packed) if chance.random() < 0.5 else packed
+        path = path.with_name(f"{file}.gz")
+    path.write_bytes(content)
+    return reader
+
+
+def hearts(folder, chance):
+    reader = of_clients(natural.write_heart, heart.read_heart, "processed.va.data", folder, chance)
+    return reader, tuple(heart.HOSPITALS)
+
+
+def strokes(folder, chance):
+    return of_clients(natural.write_ist, stroke.read_ist, stroke.FILE, folder, chance), (stroke.FILE,)
+
+
+def pupils(folder, chance):
+    file = schools.FILES["mathachieve"]
+    return of_clients(natural.write_schools, schools.read_schools, file, folder, chance), (file,)
+
+
+KINDS = {
+    made.__name__: made
+    for made in (svhn, cifar100, emnist, tiny_imagenet, sentiment140, hearts, strokes, pupils)
+}
 
 
 def attempt(folder, kind):
@@ -175,8 +219,9 @@ def attempt(folder, kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_whatever_is_damaged_is_refused_or_read(tmp_path, kind):
     done = subprocess.run(
-        [sys.executable, "-W", "error", __file__, str(tmp_path), kind], capture_output=True, text=True
-    )
+        [sys.executable, "-W", "error", __file__, str(tmp_path), kind], capture_output=True, text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
+    )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
     found = json.loads(done.stdout)
     assert found["others"] == []

@@ -23,7 +23,7 @@ from bonafed.learning.formats import Arrays
 from bonafed.reports import Row, rows_in
 from bonafed.spelling import numeral
 
-_LARGEST = 2**25  # bytes of a table; the largest official one has 5 million
+_LARGEST = 2**24  # bytes of a table; the largest official one has 5 million
 _EVERY = 5  # one record in so many is for testing
 _SHOWN = 20  # characters of a cell in an error
 
