@@ -226,8 +226,8 @@ def _adds_up(place: Path) -> str:
     failing = [finding for finding in said["findings"] if finding["holds"] is False]
     if (ended.code == 1) != bool(failing):
         return f"exit code {ended.code} with {len(failing)} promises broken"
-    within = [f for f in said["findings"] if f["claim"] == "within budget" and f["holds"]]
-    budget = said["totals"].get("budget")
-    if within and budget is not None and total > budget:
-        return f"within budget holds, but {total} of {budget} is paid"
+    within = [f for f in said["findings"] if (f["kind"], f["unit"]) == ("budget", "money") and f["holds"]]
+    for found in within:
+        if total > min(found["allowed"], said["totals"].get("budget", found["allowed"])):
+            return f"{found['claim']} holds, but {total} of {found['allowed']} is paid"
     return ""

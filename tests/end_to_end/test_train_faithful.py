@@ -6,7 +6,13 @@ import json
 def test_the_example_ends_with_a_statement_and_four_promises(trained):
     trained("--write-example", "faithful")
     said = trained("faithful.toml", "--folder", "shown")
-    for text in ("Statement of shown", "efficiency", "faithfulness", "participation", "budget balance"):
+    for text in (
+        "Statement of shown",
+        "efficiency",
+        "faithfulness",
+        "no worse than without paying",
+        "budget balance",
+    ):
         assert text in said
     assert said.count("holds") == 4
     assert "FAILS" not in said
@@ -14,7 +20,9 @@ def test_the_example_ends_with_a_statement_and_four_promises(trained):
     columns = again["statement"]["columns"]
     assert len(columns["payment"]) == 10
     assert min(columns["payment"]) >= 0
-    assert {"overall_loss", "loss_with_the_others_model", "loss_alone", "joining_pays"} < set(columns)
+    assert {"overall_loss", "loss_with_the_others_model", "loss_alone", "no_worse_than_alone"} < set(
+        columns
+    )
     assert again["test_accuracy"] > 0.85
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import torch
 
-from bonafed.economics.claims import Statement
+from bonafed.economics.claims import COVERED, Kind, Statement
 from bonafed.errors import BonafedError
 from bonafed.learning.engine.programs import flat_parameters
 from bonafed.mechanisms.protocol import PaidTerms, Turns
@@ -197,8 +197,35 @@ def statement_adds_up(made, result):
             assert record["spend"] == pytest.approx(due, rel=1e-12, abs=0)
         assert tuple(terms.amounts(turns)) == statement.amounts
     for finding in statement.findings:  # after rounding: amounts are what findings speak of
-        if finding.claim in ("individually rational", "within budget"):
+        if finding.claim == COVERED or finding.kind is Kind.BUDGET:
             assert finding.holds is not False, str(finding)
+    budget_is_told(statement, stated_budget(made.config))
+
+
+def stated_budget(config):
+    """The money that the table of a config says is to be spent; None: it says nothing."""
+    names = ("total_budget", "budget", "expected_budget")
+    amounts = [getattr(config.own, name, None) for name in names]
+    return next((amount for amount in amounts if amount is not None), None)
+
+
+def budget_is_told(statement, budget):
+    """Whoever states a budget says what came of it, and never that it holds where more was spent."""
+    about = [found for found in statement.findings if found.kind is Kind.BUDGET and found.unit == "money"]
+    if budget is None:
+        assert about == []
+        return
+    (found,) = about
+    assert (found.number, found.allowed) == (statement.total, budget)
+    over = statement.total > budget
+    assert (found.holds is True) <= (not over), str(found)
+    assert (found.verdict in ("FAILS", "exceeded")) >= over, str(found)
+    assert f"{statement.total:,.{statement.decimals}f} spent of" in found.text
+    assert "promised" in found.text
+    if over:
+        assert f"{statement.total - budget:,.{statement.decimals}f} (" in found.text
+        assert "too much" in found.text
+        assert "%" in found.text
 
 
 # 4 ------------------------------------------------------------------------------------------------

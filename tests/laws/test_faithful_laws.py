@@ -14,7 +14,12 @@ from bonafed.mechanisms.faithful.cheating_claims import verdicts
 from bonafed.mechanisms.faithful.exchanges import Exchanges
 from bonafed.mechanisms.faithful.playing import run_out
 
-FAITHFUL, EFFICIENT, JOINING, BALANCED = "faithfulness", "efficiency", "participation", "budget balance"
+FAITHFUL, EFFICIENT, JOINING, BALANCED = (
+    "faithfulness",
+    "efficiency",
+    "no worse than without paying",
+    "budget balance",
+)
 CERTIFIED = "certificates"
 ALL = (FAITHFUL, EFFICIENT, JOINING, BALANCED)
 AGENTS = 5

@@ -73,14 +73,14 @@ def test_two_agents_are_needed_to_go_on(problem):
 def test_the_statement_checks_the_promises(problem, truth):
     found = statement(problem, truth, epsilon=1e-3)
     assert [check.claim for check in found.checks] == [
-        "efficiency", "faithfulness", "participation", "budget balance",
+        "efficiency", "faithfulness", "no worse than without paying", "budget balance",
     ]  # fmt: skip
     assert all(check.holds for check in found.checks)
     exact = np.stack([minimise(problem, problem.one(k)) for k in range(problem.agents)])
     assert found.alone == pytest.approx(problem.losses(exact).diagonal(), abs=2e-6)
     assert (found.alone >= problem.losses(exact).diagonal() - 1e-12).all()
     assert (found.overall >= found.alone).all()  # fact 5
-    assert found.joining_pays is None
+    assert found.no_worse_alone is None
     best = problem.value(minimise(problem, problem.weights), problem.weights)
     assert 0 <= problem.value(truth.model, problem.weights) - best <= truth.training_error
 
@@ -88,7 +88,9 @@ def test_the_statement_checks_the_promises(problem, truth):
 def test_the_statement_names_broken_promises(problem, truth):
     hasty = faithful(problem, variant="stepwise", training_steps=40)
     found = {check.claim: check for check in statement(problem, hasty, epsilon=1e-3).checks}
-    assert [found[name].holds for name in ("efficiency", "faithfulness", "participation")] == [False] * 3
+    assert [
+        found[name].holds for name in ("efficiency", "faithfulness", "no worse than without paying")
+    ] == [False] * 3
     assert "too few steps" in found["efficiency"].text
     assert "without efficiency a report may gain" in found["faithfulness"].text
     printed = faithful(problem, training_steps=STEPS, variant="printed")
@@ -124,4 +126,4 @@ def test_a_cheat_costs_efficiency_and_is_promised_nothing(problem):
     best = problem.value(minimise(problem, problem.weights), problem.weights)
     gap = float(found["efficiency"].text.split("at most ")[1].split(" ")[0])
     assert 1e-3 < problem.value(outcome.model, problem.weights) - best <= gap * 1.1
-    assert found["participation"].holds is True
+    assert found["no worse than without paying"].holds is True

@@ -71,7 +71,7 @@ def test_a_run_has_a_model_metrics_a_statement_and_findings(contract, reports, t
     result = bonafed.train(CONFIG, contract=contract, reports=reports, folder=tmp_path / "run")
     assert [line["round"] for line in result.metrics] == [1, 2, 3]
     assert result.statement.clients == ("ada", "ben", "cleo", "dan")
-    assert {finding.claim for finding in result.findings} >= {"individually rational", "budget"}
+    assert {finding.claim for finding in result.findings} >= {"stated costs are covered", "budget"}
     assert result.folder == tmp_path / "run"
     assert sum(p.numel() for p in result.model.parameters()) == 650
     for payment, cost in zip(result.statement.columns["payment"], reports.values(), strict=True):

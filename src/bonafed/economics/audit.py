@@ -173,7 +173,10 @@ def audit(
         if broken is not None:
             tries, witness = _not_finite(broken)
             return AuditReport(
-                tuple(Finding.searched(claim, tries, witness.gain, witness) for claim in claims_to_test)
+                tuple(
+                    Finding.searched(claim, tries, witness.gain, witness, unit=_unit(claim, unit))
+                    for claim in claims_to_test
+                )
             )
         money = max(float(np.abs(sweep.transfer).max()) for sweep in sweeps)
         amount = min(quantity_limit, max(float(np.abs(sweep.quantity).max()) for sweep in sweeps))
@@ -185,7 +188,8 @@ def audit(
             tries, witness = _worst([_SEARCHES[claim](sweep, quantity_limit) for sweep in sweeps])
         scale = amount if claim in _OF_QUANTITIES else money
         violated = witness.gain > relative * max(scale, 1e-300)
-        findings.append(Finding.searched(claim, tries, witness.gain, witness if violated else None))
+        found = witness if violated else None
+        findings.append(Finding.searched(claim, tries, witness.gain, found, unit=_unit(claim, unit)))
     return AuditReport(tuple(findings))
 
 
@@ -196,8 +200,15 @@ def merge(reports: Sequence[AuditReport]) -> AuditReport:
         earlier = together.get(finding.claim)
         worse = max(filter(None, (earlier, finding)), key=lambda f: (not f.holds, f.number))
         tries = finding.tries + (0 if earlier is None else earlier.tries)
-        together[finding.claim] = Finding.searched(finding.claim, tries, worse.number, worse.witness)
+        together[finding.claim] = Finding.searched(
+            finding.claim, tries, worse.number, worse.witness, kind=worse.kind, unit=worse.unit
+        )
     return AuditReport(tuple(together.values()))
+
+
+def _unit(claim: Claim, unit: str) -> str:
+    """Of the number of a finding: money, as the witness counts it, or what a participant gives."""
+    return "" if claim in _OF_QUANTITIES else f"money {unit}".strip()
 
 
 def _cases(

@@ -115,7 +115,7 @@ def _audit(attack: Attack) -> list[Finding]:
                 text = f"client {client} sends {factor:g} times its update: its loss falls by {gain:.4g}"
                 best = Witness(text, true_cost=1.0, report=factor, gain=gain)
     witness = best if best.gain > 0 else None
-    return [Finding.searched("truthful", tries, float(best.gain), witness)] if tries else []
+    return [Finding.searched("truthful", tries, float(best.gain), witness, unit="loss")] if tries else []
 
 
 SLICE = Slice("fedavg", _make, check=_check, compare=_compare, audit=_audit)

@@ -1,7 +1,7 @@
 """Ready-made parts of a slice, so that whoever adds a mechanism writes only what is new about it.
 
 PlainTerms      the terms of every client as columns: what an agreement keeps and shows
-promises_kept   findings of a statement: nobody lost, and the budget was not exceeded
+promises_kept   findings of a statement: stated costs are covered, and the budget was kept
 Subject         a rule as an audit sees it: reports in, what each gives and gets out
 audit_of        `Slice.audit`: looks for a profitable lie in a run, by search
 audit_command   `bonafed audit NAME`, with the options of the mechanism's own table
@@ -19,7 +19,8 @@ from numpy.typing import ArrayLike
 from bonafed import checks
 from bonafed.economics import money
 from bonafed.economics.audit import AuditReport, audit
-from bonafed.economics.claims import Finding, findings_table
+from bonafed.economics.budgets import BudgetPromise
+from bonafed.economics.claims import COVERED, Finding, Kind, findings_table
 from bonafed.economics.contracts import Allocation
 from bonafed.economics.priors import Prior
 from bonafed.errors import InvalidValue
@@ -71,23 +72,23 @@ def promises_kept(
 ) -> tuple[Finding, ...]:
     """Whether every amount covers so many times the stated cost, and all together stay within the budget.
 
-    Amounts are in cents; a cost is money for one participation. Both are compared as written in decimal.
+    The budget is promised in every run; `BudgetPromise` knows other promises. Amounts are in cents; a cost
+    is money for one participation. Both are compared as written in decimal.
 
     >>> for finding in promises_kept([270], costs=[0.9], times=[3], budget=2.7):
     ...     print(finding)
-    individually rational: every amount covers what the client stated; least margin 0.00
-    within budget: 2.70 of 2.70
+    stated costs are covered: the smallest surplus over a stated cost is 0.00
+    budget: 2.70 spent of 2.70; promised in every run
     """
     least = min(a - b for a, b in zip(amounts, money.owed(costs, costs, times), strict=True)) / 100
-    spend = sum(amounts) / 100
-    covers = f"every amount covers what the client stated; least margin {least:.2f}"
+    covers = f"the smallest surplus over a stated cost is {least:.2f}"
     short = f"a client is paid {-least:.2f} less than the cost it stated"
     return (
-        Finding("individually rational", least >= 0, covers if least >= 0 else short, -least),
         Finding(
-            "within budget", sum(amounts) <= money.units(budget), f"{spend:,.2f} of {budget:,.2f}", spend,
-            allowed=budget,
+            COVERED, least >= 0, covers if least >= 0 else short, -least, kind=Kind.PARTICIPATION,
+            unit="money",
         ),
+        BudgetPromise(budget).finding(amounts),
     )  # fmt: skip
 
 

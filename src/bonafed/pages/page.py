@@ -30,7 +30,7 @@ from bonafed.spelling import printable
 # Words that are verdicts, and how good they are; colour repeats what the word says
 _VERDICTS = {
     "holds": "good", "holds with a correction": "fair", "contradicted": "bad", "FAILS": "bad",
-    "undecided": "open", "not computed": "bad", "not claimed": "open",
+    "undecided": "open", "not computed": "bad", "not claimed": "open", "exceeded": "bad",
 }  # fmt: skip
 GENERATOR = '<meta name="generator" content="bonafed">'  # by which a page is known
 _OUTERMOST = 2  # level of headings below the title

@@ -4,6 +4,9 @@ A file for a comparison is a config with a table [compare] in place of a mechani
 spend, what it believes about the clients' costs. Every mechanism of the catalogue makes its own table of
 that, or says why it does not apply; a table of its own in the file goes before. Each is trained as any run
 is, and then attacked by search: the comparison shows what the best lie that was found would gain.
+
+A mechanism that fails does not take the others' results with it: its row says what it was doing, why it
+failed and what to do, and the comparison does not hold.
 """
 
 from __future__ import annotations
@@ -11,16 +14,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from bonafed import checks
-from bonafed.economics.claims import Finding
+from bonafed.economics.claims import Finding, Kind, checked, kept
 from bonafed.economics.registry import prior
-from bonafed.errors import InvalidValue
+from bonafed.errors import BonafedError, InvalidValue
 from bonafed.learning.datasets import Dataset
 from bonafed.learning.privacy import checked_delta, delta_rule
 from bonafed.learning.sections import DELTA
@@ -62,6 +65,26 @@ class Compare(Section):
     seed: int = key(checks.seed, 0, help="Of what simulated clients draw: their costs.")
 
 
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Why there is no result of a mechanism that applies, or no search for lies."""
+
+    doing: str  # "training", "looking for a profitable lie"
+    reason: str
+    advice: str  # what to do
+
+    @classmethod
+    def of(cls, doing: str, error: Exception, mechanism: str) -> Failed:
+        """Of the error that ended it."""
+        if isinstance(error, BonafedError):
+            return cls(doing, str(error), "change that in the config and compare again")
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        return cls(doing, reason, f'compare with mechanisms = ["{mechanism}"] to see the whole error')
+
+    def __str__(self) -> str:
+        return f"FAILED while {self.doing}: {self.reason}; {self.advice}"
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Entrant:
     """One mechanism in a comparison."""
@@ -69,9 +92,16 @@ class Entrant:
     mechanism: str
     reason: str = ""  # why it does not apply; empty: it was run
     result: RunResult | None = None
-    lie: Finding | None = None  # the best lie that a search found; None: none was looked for
+    audited: tuple[Finding, ...] = ()  # what the search for a violation of its claims found
     test_digest: str = ""  # of the test samples that judged it
     test_samples: int = 0  # how many they are
+    failed: Failed | None = None  # why it has no result, or was not attacked; None: all went well
+
+    @property
+    def lie(self) -> Finding | None:
+        """The best lie that a search found, one that pays before any other; None: none was looked for."""
+        searched = [f for f in self.audited if f.kind is Kind.LIE and math.isfinite(f.number)]
+        return max(searched, key=lambda found: (found.holds is False, found.number), default=None)
 
     @property
     def taken(self) -> tuple[str, ...]:
@@ -85,15 +115,21 @@ class Entrant:
     @property
     def promises(self) -> str | None:
         """How many of those the run was checked for were kept; None: nothing was promised."""
-        checked = [f for f in (self.result.findings if self.result else ()) if f.holds is not None]
-        kept = sum(finding.holds is True for finding in checked)
-        return f"{kept} of {len(checked)}" if checked else None
+        found = checked(self.result.findings if self.result else ())
+        return f"{kept(found)} of {len(found)}" if found else None
 
     @property
     def broken(self) -> list[str]:
-        """The promises that were not kept, and why."""
-        found = self.result.findings if self.result else ()
-        return [f"{finding.claim} FAILS, {finding.text}" for finding in found if finding.holds is False]
+        """The promises that were not kept and the claims that a search found violated, lies apart."""
+        found = checked(self.result.findings if self.result else ())
+        said = [
+            f"{finding.claim} {finding.verdict}, {finding.text}" for finding in found if not finding.holds
+        ]
+        searched = [f for f in self.audited if f.kind is not Kind.LIE and f.holds is False]
+        return [
+            *said,
+            *(f"audit: {finding.claim} {finding.verdict}, {finding.text}" for finding in searched),
+        ]
 
     @property
     def gain(self) -> float | None:
@@ -117,6 +153,7 @@ class Entrant:
             "steps": summary["steps"],
             "promises": self.promises,
             "lie gains": self.gain,
+            "unit": None if self.lie is None else self.lie.unit,
             "tested on": self.test_samples,
             "seconds": summary["seconds"],
         }
@@ -140,8 +177,13 @@ class Comparison(Shown):
         """Whether the same test samples judge all of them."""
         return len({entrant.test_digest for entrant in self.entrants if entrant.result is not None}) == 1
 
+    @property
+    def complete(self) -> bool:
+        """Whether no mechanism failed."""
+        return all(entrant.failed is None for entrant in self.entrants)
+
     def document(self) -> Document:
-        """One table, and why some mechanisms are not in it."""
+        """One table, why some mechanisms are not in it, and why others failed."""
         return comparison_document(self.to_json())
 
     def to_json(self) -> JSONObject:
@@ -155,7 +197,9 @@ class Comparison(Shown):
                     "clients": list(entrant.taken),
                     "applies": not entrant.reason,
                     "reason": entrant.reason or None,
+                    "failed": None if entrant.failed is None else asdict(entrant.failed),
                     "lie": None if entrant.lie is None else entrant.lie.to_json(),
+                    "audited": [finding.to_json() for finding in entrant.audited],
                     "broken": entrant.broken,
                 }
                 for entrant in self.entrants
@@ -181,29 +225,57 @@ def compare(
     holdings = hold(base, dataset)
     checked_delta("compare.delta", asked.delta, [part.size for part in holdings.parts])
     common = _common(asked, base, holdings)
+    # every config is read before anybody trains: what is wrong with one is said at once
+    configs = {name: _config_of(catalogue.entry(name), tables, shared, common) for name in asked.mechanisms}
+    alone = sum(not isinstance(config, str) for config in configs.values()) == 1
     entrants = []
-    for name in asked.mechanisms:
-        entry = catalogue.entry(name)
-        config = _config_of(entry, tables, shared, common)
+    for name, config in configs.items():
         if isinstance(config, str):
             entrants.append(Entrant(name, reason=config))
             continue
-        say(f"training under {name}")
-        try:
-            setting = prepare(config, dataset=holdings.dataset, module=module)
-        except InvalidValue as error:
-            if entry.table in tables:  # the user wrote it
-                raise
-            entrants.append(Entrant(name, reason=str(error)))
-            continue
-        place = None if folder is None else folder / name
-        resume = place is not None and folders.holds_run(place)
-        result = train(setting, place, resume=resume, on_round=_rounds_told(say, name, setting))
-        lie, tests = _best_lie(entry, setting, say), len(setting.test.labels)
-        entrants.append(Entrant(name, "", result, lie, setting.test_digest, tests))
-    if not any(entrant.result for entrant in entrants):
+        work = _Work(catalogue.entry(name), config, None if folder is None else folder / name, say)
+        entrants.append(work.entrant(holdings, module, written=work.entry.table in tables, alone=alone))
+    if not any(entrant.result or entrant.failed for entrant in entrants):
         raise InvalidValue(COMPARE, "must have a mechanism that applies", entrants[0].reason)
     return Comparison(len(holdings.parts), tuple(entrants))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Work:
+    """What is done for one mechanism."""
+
+    entry: catalogue.Entry
+    config: Config
+    place: Path | None  # where its run is kept
+    say: Tell
+
+    def entrant(
+        self, holdings: Holdings, module: nn.Module | None, *, written: bool, alone: bool
+    ) -> Entrant:
+        """Its result, or why there is none. Nothing is lost where it is `alone`, and the error goes up."""
+        name, doing = self.entry.name, "preparing"
+        here = Entrant(name)
+        try:
+            self.say(f"training under {name}")
+            try:
+                setting = prepare(self.config, dataset=holdings.dataset, module=module)
+            except InvalidValue as error:
+                if written:  # the user wrote its table
+                    raise
+                return replace(here, reason=str(error))
+            doing = "training"
+            resume = self.place is not None and folders.holds_run(self.place)
+            told = _rounds_told(self.say, name, setting)
+            result = train(setting, self.place, resume=resume, on_round=told)
+            here = replace(
+                here, result=result, test_digest=setting.test_digest, test_samples=len(setting.test.labels)
+            )
+            doing = "looking for a profitable lie"
+            return replace(here, audited=_audited(self.entry, setting, self.say))
+        except Exception as error:  # whatever it is, the others' results are kept, and it is said
+            if alone:
+                raise
+            return replace(here, failed=Failed.of(doing, error, name))
 
 
 def _rounds_told(say: Tell, name: str, setting: Setting) -> Callable[[folders.RoundRecord], None]:
@@ -229,19 +301,18 @@ def _common(asked: Compare, base: Config, holdings: Holdings) -> Common:
     )  # fmt: skip
 
 
-def _best_lie(entry: catalogue.Entry, setting: Setting, say: Tell) -> Finding | None:
-    """The most profitable lie that the mechanism's own search finds in this federation."""
+def _audited(entry: catalogue.Entry, setting: Setting, say: Tell) -> tuple[Finding, ...]:
+    """What the mechanism's own search for a violated claim finds in this federation."""
     audit = entry.load().audit
     if audit is None:
-        return None
+        return ()
     say(f"looking for a profitable lie under {entry.name}")
     federation = setting.federation(None)
     attack = Attack(setting.config, setting.agreement, federation, setting.mechanism, setting.start)
     with ExitStack() as stack:
         if isinstance(federation, AbstractContextManager):
             stack.enter_context(federation)
-        searched = [finding for finding in audit(attack) if math.isfinite(finding.number)]
-        return max(searched, key=lambda finding: finding.number, default=None)
+        return tuple(audit(attack))
 
 
 def _config_of(

@@ -1,4 +1,7 @@
-"""Curves of training runs: accuracy and loss against rounds and, where money was paid, against spend."""
+"""Curves of training runs: accuracy and loss against rounds, and against money where it is due over rounds.
+
+Where a run pays once, the legend says how much and when.
+"""
 
 from __future__ import annotations
 
@@ -41,6 +44,21 @@ class RunCurve:
         """Whether anything was measured on test samples."""
         return bool(np.isfinite(self.accuracy).any() or np.isfinite(self.loss).any())
 
+    @property
+    def pays_over_rounds(self) -> bool:
+        """Whether money becomes due in more than one round; else a line over it shows nothing."""
+        return self.spend is not None and np.count_nonzero(np.diff(self.spend, prepend=0.0)) > 1
+
+    @property
+    def paid_once(self) -> str:
+        """How much was paid and when, where it was all at once; "" otherwise."""
+        if self.spend is None or self.pays_over_rounds or not self.spend.size or not self.spend[-1]:
+            return ""
+        place = int(np.flatnonzero(self.spend)[0])
+        last = place == self.spend.size - 1
+        when = "at the end" if last else f"in {self.unit} {int(self.rounds[place])}"
+        return f"{self.spend[-1]:,.2f} paid {when}"
+
     def values(self, what: str) -> Floats:
         """(m,) the values of the run in a panel."""
         if what == "loss" and not self.is_tested and self.train_loss is not None:
@@ -49,8 +67,8 @@ class RunCurve:
 
 
 def runs_figure(curves: Sequence[RunCurve]) -> Figure:
-    """One row of panels over rounds and, if a run pays, one over money; no panel that would be empty."""
-    paid = any(curve.spend is not None for curve in curves)
+    """A row of panels over rounds and, if a run pays round by round, one over money; no panel is empty."""
+    paid = any(curve.pays_over_rounds for curve in curves)
     measured = [
         what for what in ("accuracy", "loss") if any(_measured(curve, what).any() for curve in curves)
     ]
@@ -90,6 +108,7 @@ def _labels(curves: Sequence[RunCurve]) -> list[str]:
         marks = ["training loss"] if not curve.is_tested else []
         marks += [f"test set {curve.test_set}"] if curve.is_tested and curve.test_set else []
         marks += [f"by {curve.unit}s"] if len({other.unit for other in curves}) > 1 else []
+        marks += [curve.paid_once] if curve.paid_once else []
         name = printable(curve.name)
         label = f"{name} ({', '.join(marks)})" if marks else name
         labels.append(f" {label}" if label.startswith("_") else label)  # Matplotlib hides such labels
@@ -121,7 +140,7 @@ def _draw(axes: Axes, curves: Sequence[RunCurve], labels: Sequence[str], what: s
     visible = []
     for k, curve in enumerate(curves):
         x, measured = getattr(curve, over), _measured(curve, what)
-        if x is None or not measured.any():
+        if x is None or not measured.any() or (over == "spend" and not curve.pays_over_rounds):
             continue
         visible.append(curve)
         axes.plot(
@@ -214,11 +233,12 @@ def comparison_figure(
     colours = [COLOURS[k % len(COLOURS)] for k in range(len(rows))]
     for panel, (name, label) in zip(axes, panels, strict=True):
         values = [row[name] for row in rows]
+        missing = ["FAILED" if row.get("failed") else "-" for row in rows]
         panel.bar(names, [value or 0.0 for value in values], color=colours)
         for place, value in enumerate(values):
             panel.annotate(
-                "-" if value is None else texts[name](value), (place, value or 0.0), ha="center",
-                va="bottom", fontsize=8,
+                missing[place] if value is None else texts[name](value), (place, value or 0.0),
+                ha="center", va="bottom", fontsize=8,
             )  # fmt: skip
         panel.set_title(label, loc="left", fontsize=10)
         shown = names

@@ -14,6 +14,7 @@ from bonafed.mechanisms.protocol import Config
 from bonafed.runs import folder as folders
 from bonafed.runs.config import from_tables
 from bonafed.runs.folder import JSONObject
+from bonafed.runs.summary import budget_in_words
 from bonafed.shown import Cell, Column, Table
 
 
@@ -113,6 +114,7 @@ def _overview(folder: Path, config: Config, records: list[JSONObject]) -> JSONOb
 
     about = folders.read_json(folder, folders.VERSIONS)
     finished, spends = folders.is_finished(folder), None
+    summary = folders.read_json(folder, folders.SUMMARY) if finished else {}
     if any(record["spend"] is not None for record in rounds):
         spends = list(itertools.accumulate(record["spend"] or 0.0 for record in rounds))
     return {
@@ -133,10 +135,10 @@ def _overview(folder: Path, config: Config, records: list[JSONObject]) -> JSONOb
         "test_loss": last("test_loss"),
         "train_loss": last("train_loss"),
         "spend": None if spends is None else (spends[-1] if spends else 0.0),
-        # the lines of a run that settles with noise do not count the settlement; the summary does
-        "epsilon": folders.read_json(folder, folders.SUMMARY).get("epsilon")
-        if finished
-        else last("epsilon"),
+        # what the lines of a run do not say, its summary does: the settlement with noise, the budget
+        "epsilon": summary.get("epsilon") if finished else last("epsilon"),
+        "budget": summary.get("budget"),
+        "empty_rounds": sum(not record["participants"] for record in own),
         "seconds": round(sum(record["seconds"] for record in records), 3),
         "curves": {
             "round": [record["round"] for record in rounds],
@@ -163,7 +165,9 @@ def table(rows: Sequence[dict[str, Any]]) -> Table:
         Column("accuracy", ".2%"): lambda row: row["test_accuracy"],
         Column("loss"): lambda row: _loss(row["test_loss"]),
         Column("train loss"): lambda row: _loss(row["train_loss"]) if row["test_loss"] is None else None,
+        Column("empty"): lambda row: row["empty_rounds"] or None,
         Column("spend", ",.2f"): lambda row: row["spend"],
+        Column("budget", left=True): _budget,
         Column("epsilon", ".4g"): lambda row: row["epsilon"],
         Column("seconds", ",.2f"): lambda row: row["seconds"],
     }
@@ -171,15 +175,23 @@ def table(rows: Sequence[dict[str, Any]]) -> Table:
     nonempty = {
         column: values for column, values in columns.items() if any(v not in (None, "") for v in values)
     }
-    caption = "test set: accuracies and losses compare between runs of the same letter only"
-    marked = any(row["test_set"] is not None for row in rows)
-    cells_of_rows = tuple(zip(*nonempty.values(), strict=True))
-    return Table("Runs", tuple(nonempty), cells_of_rows, caption if marked else "")
+    captions = {
+        "test set": "test set: accuracies and losses compare between runs of the same letter only",
+        "empty": "empty: rounds without anybody",
+    }
+    shown = {column.name for column in nonempty}
+    caption = "; ".join(text for name, text in captions.items() if name in shown)
+    return Table("Runs", tuple(nonempty), tuple(zip(*nonempty.values(), strict=True)), caption)
 
 
 def _mechanism(row: dict[str, Any]) -> str:
     """The mechanism with its scheme, where it has several."""
     return " ".join(dict.fromkeys(filter(None, (row["mechanism"], row["scheme"]))))
+
+
+def _budget(row: dict[str, Any]) -> str | None:
+    """What came of the budget of a finished run."""
+    return None if row["budget"] is None else budget_in_words(row["budget"])
 
 
 def _rounds(row: dict[str, Any]) -> str:

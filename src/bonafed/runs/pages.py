@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bonafed.economics.claims import Statement, all_hold, findings_table
+from bonafed.economics.claims import EXCEEDED, Statement, all_hold, checked, findings_table, kept
 from bonafed.mechanisms.contracts.files import contract_from_json
 from bonafed.pages.figures import picture
-from bonafed.pages.page import Badge, Block, Details, Page, Part, Words, shown
+from bonafed.pages.page import Badge, Block, Details, Link, Page, Part, Words, shown
 from bonafed.runs import folder as folders
 from bonafed.runs import listing
 from bonafed.runs.comparison import comparison_document
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from bonafed.runs.comparing import Comparison
 
 _FOOT = "Made by bonafed from what the runs recorded; the numbers are in this file as data."
-_ALT = "Accuracy and loss over the rounds and, where money was paid, over the money spent"
+_ALT = "Accuracy and loss over the rounds and, where money becomes due round by round, over the money spent"
 _OPEN = "Not finished: nothing is owed yet"
 _LISTED = 40  # clients whose rows are seen at once
 
@@ -73,8 +73,19 @@ def comparison_page(comparison: Comparison) -> Page:
     for number, (name, result) in enumerate(ran, 1):
         parts.append(_of_one(name, number, result.summary, result.metrics, result.statement))
     names = ", ".join(name for name, _ in ran)
-    lead = f"One federation of {counted(comparison.clients, 'client')} under {names}."
+    lead = Words(
+        (
+            f"One federation of {counted(comparison.clients, 'client')} under {names}.",
+            *_failures(comparison),
+        )
+    )
     return Page("Mechanisms compared", (lead,), tuple(parts), {"comparison": dict(document.data)}, _FOOT)
+
+
+def _failures(comparison: Comparison) -> list[str | Link | Badge]:
+    """Which mechanisms failed."""
+    names = [entrant.mechanism for entrant in comparison.entrants if entrant.failed is not None]
+    return [" ", Badge("FAILS"), f": {', '.join(names)} failed, see below."] if names else []
 
 
 def _names(rows: Sequence[JSONObject]) -> str:
@@ -105,7 +116,8 @@ def _of_one(
 def _run_parts(
     summary: JSONObject, metrics: Sequence[JSONObject], statement: Statement
 ) -> tuple[Part, ...]:
-    alt = f"Accuracy and loss by {summary.get('unit', 'round')} and, where money was paid, by money spent."
+    unit = summary.get("unit", "round")
+    alt = f"Accuracy and loss by {unit} and, where it is due round by round, by money."
     drawn = picture(curves(summary, metrics), alt)
     promised: tuple[Part, ...] = ()
     if statement.findings:
@@ -142,10 +154,17 @@ def _says_something(statement: Statement, column: str) -> bool:
 def _kept(statement: Statement) -> Words:
     if not statement.findings:
         return Words(("Nothing was promised, so nothing is to be checked.",))
-    holds = all_hold(statement.findings)
-    checked = counted(sum(each.holds is not None for each in statement.findings), "promise")
-    words = "all kept" if holds else "not all kept"
-    return Words((f"{checked} checked: ", Badge("holds" if holds else "FAILS"), f", {words}."))
+    found = checked(statement.findings)
+    if not found:
+        return Words(("Nothing that was promised could be checked.",))
+    how_many = f"{counted(len(found), 'promise')} checked: "
+    if all(finding.holds for finding in found):
+        return Words((how_many, Badge("holds"), ", all kept."))
+    fails = not all_hold(found)
+    words = f", {kept(found)} kept" if fails else f", the other {len(found) - 1:,} kept"
+    parts: list[str | Link | Badge] = [how_many, Badge("FAILS" if fails else EXCEEDED), words]
+    parts += [f"; {finding}" for finding in found if not finding.holds]
+    return Words((*parts, "."))
 
 
 def _curves(rows: Sequence[JSONObject]) -> Block:

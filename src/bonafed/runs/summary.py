@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bonafed.economics.claims import Statement
+from bonafed.economics.claims import NO_WORSE, Finding, Kind, Statement
 from bonafed.errors import UnreadableFile
 from bonafed.runs.folder import SUMMARY, JSONObject
-from bonafed.shown import Cell, Document, Table, pairs
+from bonafed.shown import Cell, Document, Table, counted, pairs
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -42,16 +42,48 @@ def summarise(setting: Setting, records: Sequence[JSONObject], statement: Statem
         "test_accuracy": last["test_accuracy"],
         "best_test_accuracy": max(accuracies, default=None),
         "mean_participants": sum(len(record["participants"]) for record in own) / len(own),
+        "empty_rounds": sum(not record["participants"] for record in own),
+        "no_worse_than_alone": _no_worse(statement),
         "steps": sum(record["steps"] for record in own),
         "failures": len(failures),
         "failed_clients": sorted(set(failures)),
         "seconds": round(sum(record["seconds"] for record in records), 3),
         "spend": math.fsum(spends) if spends else None,
+        "budget": budget_of(statement.findings),
         "epsilon": epsilon,
         "protects_against": statement.totals.get("protects_against"),
         "statement": statement.to_json(),
         "notes": list(statement.notes),
     }
+
+
+def _no_worse(statement: Statement) -> str | None:
+    """For how many clients that is so; None: nobody can tell."""
+    known = [fine for fine in statement.columns.get(NO_WORSE, ()) if fine is not None]
+    return f"{sum(map(bool, known)):,} of {len(known):,}" if known else None
+
+
+def budget_of(findings: Sequence[Finding]) -> JSONObject | None:
+    """What came of the budget of money, as plain data; None: there was none."""
+    for finding in findings:
+        if finding.kind is Kind.BUDGET and finding.unit == "money":
+            over = finding.number - finding.allowed
+            return {
+                "budget": finding.allowed, "spent": finding.number, "over": over,
+                "over_share": over / finding.allowed, "verdict": finding.verdict, "text": finding.text,
+            }  # fmt: skip
+    return None
+
+
+def budget_in_words(found: JSONObject) -> str:
+    """What came of the budget, in a few words.
+
+    >>> budget_in_words({"verdict": "exceeded", "budget": 60.0, "over": 12.0, "over_share": 0.2})
+    '60.00, exceeded by 12.00 (20.0%)'
+    """
+    if found["over"] <= 0:
+        return f"{found['budget']:,.2f}, {found['verdict']}"
+    return f"{found['budget']:,.2f}, exceeded by {found['over']:,.2f} ({found['over_share']:.1%})"
 
 
 def notes(setting: Setting, records: Sequence[JSONObject]) -> list[str]:
@@ -77,6 +109,12 @@ def notes(setting: Setting, records: Sequence[JSONObject]) -> list[str]:
     active = [record for record in own if record["participants"]]
     if active and all(len(r["failed"]) == len(r["participants"]) for r in active):
         sentences.append("all updates were left out, the model is unchanged")
+    empty = len(own) - len(active)
+    if active and empty:
+        sentences.append(
+            f"{empty:,} of {counted(len(own), setting.unit)} had nobody in them, and left the model as it "
+            "was: more money, or the same money for fewer rounds, leaves fewer of them empty"
+        )
     if not active:
         sentences.append(
             "nobody took part in any round, the model is unchanged: the budget buys too little"
@@ -118,17 +156,29 @@ def _rows(summary: JSONObject) -> list[tuple[str, Cell]]:
         ("classes", ", ".join(summary.get("class_names", ())) or None),
         (f"{unit}s", f"{summary['rounds']:,}"),
         (f"participants per {unit}", f"{summary['mean_participants']:,.4g}"),
+        (f"{unit}s without anybody", _empty(summary)),
+        ("no worse than alone", _clients(summary.get("no_worse_than_alone"))),
         ("training loss", _digits(summary["train_loss"])),
         ("test loss", _digits(summary["test_loss"])),
         ("test accuracy", _percent(summary["test_accuracy"])),
         ("best test accuracy", _percent(summary["best_test_accuracy"])),
         ("money spent", None if summary["spend"] is None else f"{summary['spend']:,.2f}"),
+        ("budget", None if summary.get("budget") is None else budget_in_words(summary["budget"])),
         ("largest epsilon", _digits(summary["epsilon"])),
         ("it holds against", summary.get("protects_against")),
         ("failures", summary["failures"] or None),
         ("seconds of training", f"{summary['seconds']:,.2f}"),
     ]
     return [(name, value) for name, value in rows if value is not None]
+
+
+def _empty(summary: JSONObject) -> str | None:
+    empty = summary.get("empty_rounds")
+    return f"{empty:,} of {summary['rounds']:,}" if empty else None
+
+
+def _clients(count: str | None) -> str | None:
+    return None if count is None else f"{count} clients, with their payments"
 
 
 def _digits(value: float | None) -> str | None:

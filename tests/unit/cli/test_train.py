@@ -58,7 +58,7 @@ def test_bought_privacy_is_shown_with_its_price(bonafed):
     known = ("--set", "jsam.noise=reproducible")  # whether the loss grows is for the noise to decide
     code, out, err = bonafed("train", "jsam.toml", *quick, "--folder", "a", *hard, *known)
     assert (code, err) == (0, "")
-    for text in ("clients selected", "money spent", "of the epsilon it sold", "within budget"):
+    for text in ("clients selected", "money spent", "of the epsilon it sold", "promised in every run"):
         assert text in out
     assert "note: the test loss grew from" in out  # so little money buys little but noise
     assert bonafed("train", "jsam.toml", *quick, "--set", "jsam.budget=60")[::2] == (

@@ -1,10 +1,18 @@
 """One federation under every mechanism that applies."""
 
+import json
+
 import pytest
+from tests.laws import worlds
 
 from bonafed import InvalidValue, compare
+from bonafed.economics.claims import Finding, Kind
+from bonafed.mechanisms import catalogue
 from bonafed.mechanisms.catalogue import CATALOGUE
-from bonafed.runs.comparing import Compare
+from bonafed.runs import comparing
+from bonafed.runs.comparing import Compare, Entrant
+from bonafed.runs.comparison import comparison_document
+from bonafed.runs.pages import comparison_page
 from bonafed.sections import section_from
 
 FEDERATION = {
@@ -125,3 +133,101 @@ def test_unknown_mechanisms_and_keys_are_refused():
 def test_mechanisms_are_names():
     with pytest.raises(InvalidValue, match=r"mechanisms must be a list of texts such as .*, got \{\}"):
         section_from(Compare, "compare", {"mechanisms": ["fedavg", {}]})
+
+
+def failing(monkeypatch, name, where="train"):
+    """One mechanism fails in the middle, with an error that nobody foresaw."""
+    whole = getattr(comparing, where)
+
+    def some(*arguments, **options):
+        about = arguments[1] if where == "_audited" else arguments[0]
+        if about.config.mechanism == name:
+            raise ValueError("cannot reshape array of size 0")
+        return whole(*arguments, **options)
+
+    monkeypatch.setattr(comparing, where, some)
+
+
+def test_a_mechanism_that_fails_leaves_the_others_their_results(monkeypatch):
+    failing(monkeypatch, "sampling")
+    found = compare({**FEDERATION, "compare": {**MONEY, "mechanisms": ["fedavg", "sampling", "jsam"]}})
+    assert found["fedavg"].result is not None
+    assert found["jsam"].result is not None
+    assert found["sampling"].result is None
+    assert not found.complete
+    document = found.document()
+    assert not document.holds
+    reason = "ValueError: cannot reshape array of size 0"
+    what = 'compare with mechanisms = ["sampling"] to see the whole error'
+    table, problems = document.blocks[:2]
+    assert [row[:2] for row in table.rows][1] == ("sampling", "FAILED")
+    assert problems.rows == (("sampling", "training", reason, what),)
+    (plain,) = [row for row in document.data["mechanisms"] if row["mechanism"] == "sampling"]
+    assert plain["failed"] == {"doing": "training", "reason": reason, "advice": what}
+    assert plain["applies"] is True
+    drawn = [text.get_text() for text in document.figure().axes[0].texts]
+    assert drawn[1] == "FAILED"
+    page = comparison_page(found).to_html().decode()
+    assert '<span class="badge bad">FAILS</span>: sampling failed' in page
+    assert reason in page
+    again = comparison_document(json.loads(json.dumps(document.data)))
+    assert str(again) == str(document)
+    assert not again.holds
+
+
+def test_a_search_that_fails_leaves_the_run_its_result(monkeypatch):
+    failing(monkeypatch, "fedavg", "_audited")
+    found = compare({**FEDERATION, "compare": {**MONEY, "mechanisms": ["fedavg", "sampling"]}})
+    assert found["fedavg"].result is not None
+    assert found["fedavg"].row()["accuracy"] is not None
+    assert found["fedavg"].gain is None
+    assert found["fedavg"].failed.doing == "looking for a profitable lie"
+    assert not found.document().holds
+    assert found["sampling"].failed is None
+
+
+def test_alone_a_mechanism_fails_with_its_own_error(monkeypatch):
+    failing(monkeypatch, "fedavg")
+    with pytest.raises(ValueError, match="cannot reshape"):
+        compare({**FEDERATION, "compare": {"mechanisms": ["fedavg", "sampling"]}})  # that does not apply
+
+
+def test_what_is_refused_says_what_to_change():
+    own = {"prior": "uniform:0.5,1.5", "total_budget": 12.0, "scheme": "published"}
+    tables = {**FEDERATION, "contract": own, "compare": {"mechanisms": ["fedavg", "sampling"]}}
+    found = compare(tables)
+    assert found["sampling"].failed.advice == "change that in the config and compare again"
+    assert found["fedavg"].result is not None
+
+
+def test_only_lies_are_lies_and_the_best_one_is_shown():
+    kinds = [
+        Finding("budget", False, "ten times the budget", 5.0, kind=Kind.BUDGET, unit="money"),
+        Finding("truthful", True, "certified", 3.0, allowed=4.0, kind=Kind.LIE, unit="loss"),
+        Finding("coalitions", False, "VIOLATED", 0.1, kind=Kind.LIE, unit="loss"),
+        Finding("joining", False, "VIOLATED", 9.0, kind=Kind.PARTICIPATION, unit="loss"),
+    ]
+    for turn in range(len(kinds)):
+        entrant = Entrant("one", audited=(*kinds[turn:], *kinds[:turn]))
+        assert (entrant.lie.claim, entrant.gain) == ("coalitions", 0.1)
+    assert Entrant("none", audited=(kinds[0], kinds[3])).lie is None
+    assert Entrant("none", audited=(kinds[0], kinds[3])).gain is None
+
+
+def test_a_posted_price_that_spends_ten_times_its_budget_has_no_lie(monkeypatch):
+    """What is spent too much is said for what it is, in the statement and in the audit."""
+    with worlds.registered(worlds.POSTED_PRICE):
+        offer = catalogue.entry("posted-price").load().section
+        monkeypatch.setattr(offer, "places", lambda self, rounds: 3)
+        own = {"price": 0.9, "budget": 1.2, "prior": "uniform:0.5,1.5"}
+        tables = {**FEDERATION, "posted_price": own, "compare": {"mechanisms": ["fedavg", "posted-price"]}}
+        found = compare(tables)
+    entrant = found["posted-price"]
+    assert (entrant.lie.claim, entrant.gain, entrant.lie.unit) == ("truthful", 0.0, "money per round")
+    spent, searched = entrant.broken
+    assert spent.startswith("budget FAILS, ")
+    assert "spent of 1.20" in spent
+    assert "too much; promised in every run" in spent
+    assert searched.startswith("audit: within budget FAILS, VIOLATED, ")
+    assert "is spent per round, the budget is 0.3" in searched
+    assert entrant.promises == "1 of 2"

@@ -46,7 +46,7 @@ def by_client(statement, column):
 def test_the_statement_keeps_what_was_promised(make, small, changes):
     result = training.train(setting.prepare(make(*changes), dataset=small))
     statement = result.statement
-    assert [f.claim for f in statement.findings] == ["individually rational", "budget", "rounds add up"]
+    assert [f.claim for f in statement.findings] == ["stated costs are covered", "budget", "rounds add up"]
     assert all_hold(statement.findings)
     spend = sum(record["spend"] for record in result.metrics)
     assert statement.totals["spend"] == pytest.approx(spend, rel=1e-12)

@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from bonafed.economics.claims import Finding, Witness
+from bonafed.economics.claims import Finding, Kind, Witness
 from bonafed.errors import BadReport, Diverged
 from bonafed.learning.federation import Federation
 from bonafed.mechanisms.faithful.agents import Agent, agent_kind, amplify
@@ -46,7 +46,7 @@ def audit_run(attack: Attack) -> Sequence[Finding]:
     honest = [k for k in range(len(attack.federation.members)) if k not in cheating]
     reason = _why_not(attack) or ("" if honest else "no agent follows the protocol")
     if reason:
-        return [Finding(_CLAIM, None, f"not searched: {reason}")]
+        return [Finding(_CLAIM, None, f"not searched: {reason}", kind=Kind.LIE, unit="loss")]
     truth, promised = _honest_run(attack)
     lies, refused = [], 0
     for agent in honest[:1] if attack.quick else honest:
@@ -97,12 +97,13 @@ def _finding(
         factor = math.nan if best.trick.factor is None else best.trick.factor
         witness = Witness(case, report=factor, gain=gain, client=best.agent)
         text = f"VIOLATED, {case} (allowed {allowed:.2g})"
-        return Finding(_CLAIM, False, text, gain, witness, tries, allowed)
+        return Finding(_CLAIM, False, text, gain, witness, tries, allowed, Kind.LIE, "loss")
     largest = f"largest gain {max(gain, 0.0):.2g}"
     text = f"no false report pays in {tries} tries, {largest}{stopped}"
     if not promised:
         text = f"the statement does not certify it; {text}"
-    return Finding(_CLAIM, True if promised else None, text, gain, tries=tries, allowed=allowed)
+    holds = True if promised else None
+    return Finding(_CLAIM, holds, text, gain, tries=tries, allowed=allowed, kind=Kind.LIE, unit="loss")
 
 
 def _why_not(attack: Attack) -> str:

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bonafed.checks import Floats
-from bonafed.economics.claims import Finding
+from bonafed.economics.claims import Finding, Kind
 from bonafed.learning.problems.convex import Problem
 from bonafed.mechanisms.faithful import agents as cheats
 from bonafed.mechanisms.faithful.agents import Agent
@@ -33,6 +33,7 @@ from bonafed.mechanisms.faithful.cheating import CLOSE, Attempt, Case
 from bonafed.mechanisms.faithful.clusters import cluster_of
 from bonafed.mechanisms.faithful.playing import run_out
 from bonafed.mechanisms.faithful.reports import Watch
+from bonafed.mechanisms.faithful.section import NO_WORSE_UNPAID
 from bonafed.mechanisms.faithful.stepwise import train
 from bonafed.mechanisms.faithful.vcg import minima, minimise
 
@@ -62,7 +63,10 @@ def _faithful(attempts: Sequence[Attempt]) -> Finding:
     else:
         most = max(0.0, best.gain)
         text = f"no deviation pays in {len(attempts)} tries, largest gain {most:.2g} {allowed}"
-    return Finding("faithfulness", not caught, text, best.gain, tries=len(attempts), allowed=best.allowed)
+    return Finding(
+        "faithfulness", not caught, text, best.gain, tries=len(attempts), allowed=best.allowed,
+        kind=Kind.LIE, unit="loss",
+    )  # fmt: skip
 
 
 def _certified(attempts: Sequence[Attempt]) -> Finding:
@@ -81,7 +85,16 @@ def _efficient(case: Case) -> Finding:
     best = problem.value(minimise(problem, p, case.model), p)
     excess, allowed = problem.value(case.model, p) - best, case.terms.epsilon * float(p.min())
     text = f"the total loss is {max(excess, 0.0):.2g} above its minimum {best:.6f} (allowed {allowed:.2g})"
-    return Finding("efficiency", excess <= allowed, text, excess, tries=1, allowed=allowed)
+    return Finding(
+        "efficiency",
+        excess <= allowed,
+        text,
+        excess,
+        tries=1,
+        allowed=allowed,
+        kind=Kind.MODEL,
+        unit="loss",
+    )
 
 
 def _participation(case: Case, payments: Floats, integration: float) -> Finding:
@@ -94,7 +107,10 @@ def _participation(case: Case, payments: Floats, integration: float) -> Finding:
     )
     if excess[at] > 0:
         text = f"agent {at} loses {excess[at]:.4g} against using the others' model (allowed {allowed:.2g})"
-    return Finding("participation", holds, text, float(excess[at]), tries=excess.size, allowed=allowed)
+    return Finding(
+        NO_WORSE_UNPAID, holds, text, float(excess[at]), tries=excess.size, allowed=allowed,
+        kind=Kind.PARTICIPATION, unit="loss",
+    )  # fmt: skip
 
 
 def _budget(case: Case, payments: Floats) -> Finding:
@@ -105,8 +121,9 @@ def _budget(case: Case, payments: Floats) -> Finding:
     if short > _ROUNDING:
         text = f"the server pays: {text}, of agent {int(payments.argmin())}"
     return Finding(
-        "budget balance", short <= _ROUNDING, text, short, tries=payments.size, allowed=_ROUNDING
-    )
+        "budget balance", short <= _ROUNDING, text, short, tries=payments.size, allowed=_ROUNDING,
+        kind=Kind.BUDGET, unit="loss",
+    )  # fmt: skip
 
 
 def alone(case: Case) -> Floats:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.checks import Floats, finite_or_none
+from bonafed.economics.claims import NO_WORSE
 from bonafed.learning.federation import Federation, Roster
 from bonafed.mechanisms.faithful.private import PAPER_STEPS
 from bonafed.mechanisms.faithful.section import Faithful
@@ -105,11 +106,11 @@ def columns_of(accounts: Accounts, weights: Floats) -> Mapping[str, Sequence[Cel
     if (
         accounts.fresh is not None
         and accounts.fresh_alone is not None
-        and accounts.joining_pays is not None
+        and accounts.no_worse_alone is not None
     ):
         columns |= {
             "fresh_loss": [finite_or_none(x) for x in accounts.fresh.tolist()],
             "fresh_loss_alone": [finite_or_none(x) for x in accounts.fresh_alone.tolist()],
-            "joining_pays": accounts.joining_pays,
+            NO_WORSE: accounts.no_worse_alone,
         }
     return columns

@@ -26,7 +26,7 @@ from scipy import stats
 
 from bonafed import checks
 from bonafed.checks import Floats
-from bonafed.economics.claims import Finding
+from bonafed.economics.claims import Finding, Kind
 from bonafed.errors import InvalidValue
 from bonafed.learning.problems.convex import SoftmaxRegression
 from bonafed.learning.sections import NoiseAt
@@ -188,8 +188,9 @@ def private_verdicts(problem: SoftmaxRegression, attempts: Sequence[PrivateAttem
         if best.allowed >= math.log(problem.classes):
             text += "; so large a bound says nothing: too few samples or too small an epsilon"
     faithful = Finding(
-        "faithfulness", not caught, text, best.lower, tries=len(attempts), allowed=best.allowed
-    )
+        "faithfulness", not caught, text, best.lower, tries=len(attempts), allowed=best.allowed,
+        kind=Kind.LIE, unit="loss",
+    )  # fmt: skip
     worst = max(attempts, key=lambda attempt: attempt.apart)
     together = f"a gain of an agent is one of the federation: they differ by {worst.apart:.2g} at most"
     if worst.apart > _ROUNDING:
@@ -199,6 +200,6 @@ def private_verdicts(problem: SoftmaxRegression, attempts: Sequence[PrivateAttem
         )
     common = Finding(
         "common interest", worst.apart <= _ROUNDING, together, worst.apart, tries=len(attempts),
-        allowed=_ROUNDING,
+        allowed=_ROUNDING, kind=Kind.MODEL, unit="loss",
     )  # fmt: skip
     return [faithful, common]

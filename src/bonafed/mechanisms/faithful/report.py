@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
@@ -235,10 +235,7 @@ def _claims(subject: str, findings: Sequence[Finding]) -> Table:
     """The findings; those that fail say so."""
     return findings_table(
         f"Audit of {subject}",
-        [
-            f if f.holds is not False else Finding(f.claim, False, f"VIOLATED, {f.text}", f.number)
-            for f in findings
-        ],
+        [f if f.holds is not False else replace(f, text=f"VIOLATED, {f.text}") for f in findings],
     )
 
 

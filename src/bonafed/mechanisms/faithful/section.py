@@ -21,6 +21,8 @@ from bonafed.mechanisms.faithful.stepwise import PaymentRule
 from bonafed.mechanisms.protocol import Config
 from bonafed.sections import Section, key, natural, one_of
 
+NO_WORSE_UNPAID = "no worse than without paying"  # with the others' model for nothing
+NAMES = ("efficiency", "faithfulness", NO_WORSE_UNPAID, "budget balance")  # of the four promises
 PaymentMethod = Literal["gradients", "newton", "exact"]
 WeightRule = Literal["equal", "samples"]
 _OF_REPORTS = (

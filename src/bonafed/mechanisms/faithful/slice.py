@@ -11,6 +11,7 @@ from bonafed.learning.natural.choices import FEDERATIONS
 from bonafed.mechanisms.faithful import advice, promises
 from bonafed.mechanisms.faithful.report import AuditOptions, audit
 from bonafed.mechanisms.faithful.section import (
+    NAMES,
     Faithful,
     FaithfulPrivacy,
     FaithfulRun,
@@ -83,7 +84,7 @@ SLICE = Slice(
     check=check,
     unit=_unit,
     defaults=_defaults,
-    claims=("efficiency", "faithfulness", "participation", "budget balance"),
+    claims=NAMES,
     audit=_audit,
     compare=_compare,
     deviate=_deviate,

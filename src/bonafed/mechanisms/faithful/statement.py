@@ -12,12 +12,17 @@ are at hand the comparison is made on those.
                     epsilon + 2 delta, as long as the integration errs for its model as it does here
                     By exchanges at most half of epsilon is left of the search and half is integration,
                     whatever k reports: no report gains more than (F(w*) - min F)/p_k + epsilon + delta
-    participation   J_k <= F_k(w_-k), up to the same slack
+    no worse than without paying
+                    J_k <= F_k(w_-k), up to the same slack: the paper's participation. An agent that may
+                    choose between joining and the others' model for nothing joins
     budget balance  sum of payments >= 0: the server does not pay for what it organises
 
 Each is checked for this run from its numbers, and says what it rests on. F is the true loss of the
 members: if somebody cheats, training minimises something else, and efficiency is lost; what is promised to
 agents is promised to those who follow the protocol.
+
+Beside them the statement counts who is no worse than alone: F_k(w*) + P_k <= F_k(w_k) on fresh samples.
+The mechanism does not promise that: an agent with enough data of its own may be better off alone.
 
 In a private run only what was released may be looked at. What holds does so on average over the noise,
 and follows from how much of it there was and from the number of steps (theory C6.2, C6.3): with G(T) the
@@ -25,7 +30,7 @@ bound on what T steps leave of a loss,
 
     efficiency      E F(w*) - min F <= G(T_1)
     faithfulness    no report gains an agent more than G(T_1)/p_k; whoever gains, lowers F
-    participation   E J_k <= F_k(w_-k) + G(T_1)/p_k
+    no worse than without paying    E J_k <= F_k(w_-k) + G(T_1)/p_k
     budget balance  E sum P_k >= -sum (1 - p_k) G(T_2)/p_k, if every agent is a cluster of its own
 
 A bound above the loss of a model that knows nothing, ln(classes), says nothing: no promise then.
@@ -35,12 +40,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from bonafed.checks import Floats
-from bonafed.economics.claims import Finding
+from bonafed.economics.claims import NO_WORSE_ALONE, Finding, Kind
 from bonafed.learning.problems.agreed import Agreed
 from bonafed.learning.problems.convex import Problem, SoftmaxRegression
 from bonafed.learning.problems.minima import models_alone
@@ -48,7 +53,9 @@ from bonafed.mechanisms.faithful.outcome import Outcome
 from bonafed.mechanisms.faithful.private_account import PublicFacts
 from bonafed.mechanisms.faithful.private_course import PrivateOutcome
 from bonafed.mechanisms.faithful.private_plan import training_gap
+from bonafed.mechanisms.faithful.section import NAMES, NO_WORSE_UNPAID
 
+_KINDS = dict(zip(NAMES, (Kind.MODEL, Kind.LIE, Kind.PARTICIPATION, Kind.BUDGET), strict=True))
 FreshLosses = Callable[[Floats], Floats]  # models (m, P) -> (m, K) every agent's loss on fresh samples
 
 
@@ -71,11 +78,11 @@ class Statement:
         return self.loss + self.payment
 
     @property
-    def joining_pays(self) -> list[bool] | None:
-        """Whether loss and payment are below the loss alone, on fresh samples."""
+    def no_worse_alone(self) -> list[bool] | None:
+        """Whether loss and payment are at most the loss alone, on fresh samples."""
         if self.fresh is None or self.fresh_alone is None:
             return None
-        return [bool(pays) for pays in self.fresh + self.payment <= self.fresh_alone]
+        return [bool(fine) for fine in self.fresh + self.payment <= self.fresh_alone]
 
 
 def statement(
@@ -137,7 +144,33 @@ def accounts(
         _balance(problem, outcome, clustered),
     )
     amount, error = outcome.payments.amount, outcome.payments.error + outcome.integration_error
-    return Statement(outcome.losses, amount, error, others, alone, fresh, fresh_alone, findings)
+    return counting_alone(
+        Statement(outcome.losses, amount, error, others, alone, fresh, fresh_alone, findings)
+    )
+
+
+def counting_alone(accounts: Statement) -> Statement:
+    """The accounts with a finding about who is no worse than alone, where fresh samples tell."""
+    fine = accounts.no_worse_alone
+    if fine is None:
+        return accounts
+    assert accounts.fresh is not None  # it was told by them
+    assert accounts.fresh_alone is not None
+    text = f"{sum(fine):,} of {len(fine):,} agents, on fresh samples and with their payments"
+    if not all(fine):
+        text += "; it is not promised"
+    worst = float((accounts.fresh + accounts.payment - accounts.fresh_alone).max())
+    found = Finding(
+        NO_WORSE_ALONE, True if all(fine) else None, text, worst, kind=Kind.PARTICIPATION, unit="loss"
+    )
+    return replace(accounts, checks=(*accounts.checks, found))
+
+
+def _found(
+    name: str, holds: bool | None, text: str, number: float = math.nan, allowed: float = 0.0
+) -> Finding:
+    """About one of the four promises; numbers are in units of loss."""
+    return Finding(name, holds, text, number, allowed=allowed, kind=_KINDS[name], unit="loss")
 
 
 def _allowed(outcome: Outcome, epsilon: float) -> float:
@@ -175,8 +208,10 @@ def private_statement(
         counts, problem.weights, (), problem.regulariser, outcome.clip, problem.size, problem.classes
     )
     findings = private_checks(facts, outcome, clusters, longest)
-    return Statement(
-        losses, outcome.payments, unknown, others, at_home, fresh_loss, fresh_loss_alone, findings
+    return counting_alone(
+        Statement(
+            losses, outcome.payments, unknown, others, at_home, fresh_loss, fresh_loss_alone, findings
+        )
     )
 
 
@@ -184,12 +219,12 @@ def private_checks(
     problem: PublicFacts, outcome: PrivateOutcome, clusters: int, longest: float | None
 ) -> tuple[Finding, ...]:
     """The four promises by what is public: noise, steps, weights, models and payments."""
-    names = ("efficiency", "faithfulness", "participation", "budget balance")
-    total = f"payments sum to {float(outcome.payments.sum()):.4g}, with noise"
+    names, server_pays = NAMES, -float(outcome.payments.sum())
+    total = f"payments sum to {-server_pays:.4g}, with noise"
     broken = _why_nothing(outcome, longest, problem.regulariser)
     if broken:
-        return (*(Finding(name, None, f"not promised: {broken}") for name in names[:3]),
-                Finding(names[3], None, f"{total}; {broken}"))  # fmt: skip
+        return (*(_found(name, None, f"not promised: {broken}") for name in names[:3]),
+                _found(names[3], None, f"{total}; {broken}", server_pays))  # fmt: skip
 
     def gap(steps: int) -> float:
         return training_gap(
@@ -205,15 +240,16 @@ def private_checks(
 
     def check(name: str, bound: float, text: str, besides: str = "") -> Finding:
         if bound < nothing:
-            return Finding(name, True, text)
+            return _found(name, True, text)
         vacuous = f"the bound, {bound:.2g}, says nothing: a model that knows nothing loses {nothing:.2g}"
-        return Finding(name, None, vacuous + besides)
+        return _found(name, None, vacuous + besides)
 
     gains = f"no report gains an agent more than {gain:.2g} {average}"
     common_interest = "; what a false report gains an agent, it gains for the federation"
-    balance = Finding(names[3], None, f"{total}; clusters may make the server pay")
+    balance = _found(names[3], None, f"{total}; clusters may make the server pay", server_pays)
     if clusters == p.size:
-        balance = Finding(names[3], None, f"{total}; {average} not below {-short:.2g}")
+        text = f"{total}; {average} not below {-short:.2g}"
+        balance = _found(names[3], None, text, server_pays)
     return (
         check(
             names[0], excess, f"the federation's loss is at most {excess:.2g} above its minimum, {average}"
@@ -259,12 +295,12 @@ def _smallest(problem: Agreed, outcome: Outcome) -> float:
 def _efficiency(problem: Agreed, gap: float, allowed: float) -> Finding:
     if not problem.strongly_convex:
         text = "not promised: the loss is not convex, training ends at some stationary point"
-        return Finding("efficiency", None, text)
+        return _found("efficiency", None, text)
     text = f"the federation's loss is at most {gap:.2g} above its minimum"
     if gap > allowed:
         why = "too few steps, coarse gradients, or somebody does not report the truth"
         text += f", more than {allowed:.2g}: {why}"
-    return Finding("efficiency", gap <= allowed, text)
+    return _found("efficiency", gap <= allowed, text, gap, allowed)
 
 
 def _faithfulness(
@@ -272,18 +308,18 @@ def _faithfulness(
 ) -> Finding:
     if not problem.strongly_convex:
         text = "not promised: without convexity the steps without an agent may end in another valley"
-        return Finding("faithfulness", None, text)
+        return _found("faithfulness", None, text)
     if not efficient:
         text = f"without efficiency a report may gain an agent up to {slack:.2g}"
-        return Finding("faithfulness", False, text)
+        return _found("faithfulness", False, text)
     if clustered:
         text = f"payments are below VCG, but no report gains an agent more than {slack:.2g}"
-        return Finding("faithfulness", True, text)
+        return _found("faithfulness", True, text)
     short = float(outcome.payments.error.max())
     if short <= epsilon * (1 + 1e-9):
-        return Finding("faithfulness", True, f"no report gains an agent more than {slack:.2g}")
+        return _found("faithfulness", True, f"no report gains an agent more than {slack:.2g}")
     text = f"payments may be {short:.2g} below VCG, more than {epsilon:g}: overstating may pay"
-    return Finding("faithfulness", False, text)
+    return _found("faithfulness", False, text)
 
 
 def _participation(
@@ -292,30 +328,31 @@ def _participation(
     better = outcome.overall - others
     if np.isnan(better[honest]).any():
         text = "not checked: agents keep their losses to themselves; each compares its own"
-        return Finding("participation", None, text)
+        return _found(NO_WORSE_UNPAID, None, text)
     worst = max(honest, key=lambda k: float(better[k]), default=0)
     if not problem.strongly_convex:
         count = int((better <= 0).sum())
         text = f"not promised; here joining beats using the others' model for {count} of {problem.agents}"
-        return Finding("participation", None, text)
+        return _found(NO_WORSE_UNPAID, None, text)
     if float(better[worst]) <= slack:
         who = "nobody" if len(honest) == problem.agents else "nobody who follows the protocol"
         text = f"{who} does better with the others' model and no payment"
         if float(better[worst]) > 2.5 * epsilon:  # (C9.7), if all is as accurate as asked for
             text += f" by more than {slack:.2g}, the errors of model and payments"
-        return Finding("participation", True, text)
+        return _found(NO_WORSE_UNPAID, True, text, float(better[worst]), slack)
     text = f"agent {worst} would do better by {better[worst]:.2g} with the others' model"
-    return Finding("participation", False, text)
+    return _found(NO_WORSE_UNPAID, False, text, float(better[worst]), slack)
 
 
 def _balance(problem: Agreed, outcome: Outcome, clustered: bool) -> Finding:
     total = outcome.payments.total
     if not problem.strongly_convex:
-        return Finding("budget balance", None, f"not promised; here payments sum to {total:.4g}")
-    holds = total >= -1e-9 * float(np.abs(outcome.payments.amount).sum())  # below is rounding
+        return _found(NAMES[3], None, f"not promised; here payments sum to {total:.4g}", -total)
+    rounding = 1e-9 * float(np.abs(outcome.payments.amount).sum())
+    holds = total >= -rounding
     text = f"payments sum to {total:.4g}"
     if not holds:
         text += ": the server pays"
         if clustered:
             text += ", which clusters do not exclude"
-    return Finding("budget balance", holds, text)
+    return _found(NAMES[3], holds, text, -total, rounding)

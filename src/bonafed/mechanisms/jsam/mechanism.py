@@ -31,7 +31,8 @@ from numpy.typing import ArrayLike
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.economics import money
-from bonafed.economics.claims import Finding, Statement
+from bonafed.economics.budgets import BudgetPromise
+from bonafed.economics.claims import COVERED, Finding, Kind, Statement
 from bonafed.errors import InvalidValue
 from bonafed.learning.federation import Question, Roster
 from bonafed.learning.participation import Participation
@@ -391,25 +392,22 @@ def _findings(terms: JsamTerms, account: Account, ratio: float) -> tuple[Finding
     cost = terms.reports * terms.epsilon * terms.shares(account.turns)
     amounts = terms.amounts(account.turns)
     least = float((np.array(amounts) / 10**terms.decimals - cost).min())
-    spend = float(sum(amounts) / 10**terms.decimals)
     findings = [
         Finding(
-            "privacy", ratio <= 1, f"nobody gave away more than {ratio:.6g} of the epsilon it sold", ratio
+            "privacy", ratio <= 1, f"nobody gave away more than {ratio:.6g} of the epsilon it sold", ratio,
+            allowed=1.0, kind=Kind.PRIVACY,
         ),
         Finding(
-            "individually rational", least >= -1e-12 * float(cost.max(initial=0.0)),
-            f"every amount covers what the client stated; least margin {max(0.0, least):.4g}", least,
+            COVERED, least >= -1e-12 * float(cost.max(initial=0.0)),
+            f"the smallest surplus over a stated cost is {max(0.0, least):.4g}", -least,
+            kind=Kind.PARTICIPATION, unit="money",
         ),
     ]  # fmt: skip
     if terms.budget is not None:
-        text = f"{spend:,.{terms.decimals}f} of {terms.budget:,.10g}"
-        findings.append(Finding("within budget", spend <= terms.budget, text, spend))
+        findings.append(BudgetPromise(terms.budget).finding(amounts, terms.decimals))
     elif terms.expected_budget is not None:
-        text = (
-            f"{spend:,.{terms.decimals}f} for these reports; {terms.expected_budget:,.10g} is "
-            "promised on average over the prior"
-        )
-        findings.append(Finding("within budget", None, text, spend))
+        promise = BudgetPromise(terms.expected_budget, "the costs believed in")
+        findings.append(promise.finding(amounts, terms.decimals))
     return tuple(findings)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from bonafed.economics.audit import Claim, audit
-from bonafed.economics.claims import Finding
+from bonafed.economics.claims import Finding, Kind
 from bonafed.economics.priors import Prior
 from bonafed.learning.federation import Roster
 from bonafed.mechanisms.jsam.attacking import ATTACK
@@ -37,7 +37,7 @@ def _audit(subject: Attack) -> Sequence[Finding]:
         section = subject.config.own
         assert isinstance(section, JsamSection)  # a run under this mechanism
         why = "a hard budget depends on the reports" if section.budget is not None else section.scheme
-        return [Finding("truthful", None, f"not claimed: {why}")]
+        return [Finding("truthful", None, f"not claimed: {why}", kind=Kind.LIE, unit="money")]
     names = sorted(subject.agreement.reports, key=by_name)
     caps = contract.caps(names)
     reports = np.array([subject.agreement.reports[name] for name in names])

@@ -28,7 +28,7 @@ from numpy.typing import ArrayLike
 
 from bonafed import checks
 from bonafed.checks import Floats, finite_or_none
-from bonafed.economics.claims import Finding, Witness
+from bonafed.economics.claims import Finding, Kind, Witness
 from bonafed.errors import InvalidValue, MissingValue
 from bonafed.learning.federation import (
     Failure,
@@ -290,8 +290,12 @@ def cheating_pays(outcomes: Sequence[CheatOutcome], samples: int) -> Finding:
     )
     if best.gain > 0:
         witness = Witness(case, gain=best.gain)
-        return Finding(NO_CHEAT_PAYS, False, f"VIOLATED, {case}", best.gain, witness, tries)
-    return Finding(NO_CHEAT_PAYS, True, f"none of {tries} did; the best: {case}", best.gain, tries=tries)
+        text = f"VIOLATED, {case}"
+        return Finding(
+            NO_CHEAT_PAYS, False, text, best.gain, witness, tries, kind=Kind.LIE, unit="accuracy"
+        )
+    text = f"none of {tries} did; the best: {case}"
+    return Finding(NO_CHEAT_PAYS, True, text, best.gain, tries=tries, kind=Kind.LIE, unit="accuracy")
 
 
 def cheats_are_seen(outcomes: Sequence[CheatOutcome], measured: bool) -> Finding:

@@ -3,7 +3,7 @@
 One row per client: what it gave, at which rate it was rewarded, and how accurate its model is alone and
 together. Three claims are checked:
 
-    joining pays                    no client's model is worse than the one it trains alone
+    no worse than alone             no client's model is less accurate than the one it trains alone
     better models for more          accuracies rise with contributions: rho (theory D7)
     no cheat pays, cheats are seen  if some clients cheated (`cheats.py`)
 
@@ -19,7 +19,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from bonafed.checks import finite_or_none
-from bonafed.economics.claims import Finding, Statement, Witness
+from bonafed.economics.claims import NO_WORSE, NO_WORSE_ALONE, Finding, Kind, Statement, Witness
 from bonafed.learning.federation import Roster
 from bonafed.mechanisms.rewards.cheats import (
     CheatOutcome,
@@ -32,7 +32,6 @@ from bonafed.mechanisms.rewards.cheats import (
 from bonafed.mechanisms.rewards.metrics import Evaluation, Scores, scores
 from bonafed.mechanisms.rewards.section import HONEST, REWARDS, STANDALONE, Rewards
 
-JOINING_PAYS = "joining pays"
 MORE_FOR_MORE = "better models for more contribution"
 TITLES: Mapping[str, str] = {
     "rewards": "model rewards",
@@ -59,7 +58,7 @@ def settlement(section: Rewards, members: Roster, phases: Phases, samples: tuple
     }
     cheats = _cheats(section, names, phases)
     mine = methods[REWARDS]
-    findings = [joining_pays(names, own["accuracy"], alone["accuracy"]), _more_for_more(section, mine)]
+    findings = [no_worse_alone(names, own["accuracy"], alone["accuracy"]), _more_for_more(section, mine)]
     if cheats:
         findings += [cheating_pays(cheats, samples[0]), cheats_are_seen(cheats, section.measured)]
     return Statement(
@@ -72,7 +71,7 @@ def settlement(section: Rewards, members: Roster, phases: Phases, samples: tuple
             "reward_rate": [finite_or_none(rate) for rate in own["rate"].tolist()],
             "standalone_accuracy": alone["accuracy"].tolist(),
             "accuracy": own["accuracy"].tolist(),
-            "joining_pays": (own["accuracy"] >= alone["accuracy"]).tolist(),
+            NO_WORSE: (own["accuracy"] >= alone["accuracy"]).tolist(),
         },
         forms={
             "samples": ",",
@@ -115,17 +114,22 @@ def rho(value: float | None) -> str:
     return "undefined" if value is None else f"{value:.3f}"
 
 
-def joining_pays(names: Sequence[str], accuracy: NDArray[Any], alone: NDArray[Any]) -> Finding:
+def no_worse_alone(names: Sequence[str], accuracy: NDArray[Any], alone: NDArray[Any]) -> Finding:
     """Whether nobody's model is worse than the one it trains alone; whoever has the same is not worse."""
     loss = alone - accuracy
     fine = int((loss <= 0).sum())
     text = f"{fine} of {len(names)} clients have a model at least as accurate as their own"
     if fine == len(names):
-        return Finding(JOINING_PAYS, True, text, float(loss.max()))
+        return Finding(
+            NO_WORSE_ALONE, True, text, float(loss.max()), kind=Kind.PARTICIPATION, unit="accuracy"
+        )
     worst = int(loss.argmax())
     case = f"client {names[worst]}: {accuracy[worst]:.2%}, alone {alone[worst]:.2%}"
     witness = Witness(case, gain=float(loss[worst]), client=worst)
-    return Finding(JOINING_PAYS, False, f"{text}; not {case}", float(loss[worst]), witness)
+    return Finding(
+        NO_WORSE_ALONE, False, f"{text}; not {case}", float(loss[worst]), witness,
+        kind=Kind.PARTICIPATION, unit="accuracy",
+    )  # fmt: skip
 
 
 def _more_for_more(section: Rewards, result: Scores) -> Finding:
@@ -134,10 +138,12 @@ def _more_for_more(section: Rewards, result: Scores) -> Finding:
     )
     text += "validation samples"
     if section.sharing == 1:
-        return Finding(MORE_FOR_MORE, None, "sharing = 1 gives everybody everything; " + text)
+        text = "sharing = 1 gives everybody everything; " + text
+        return Finding(MORE_FOR_MORE, None, text, kind=Kind.MODEL)
     if result.rho_validation is None:
-        return Finding(MORE_FOR_MORE, None, text)
-    return Finding(MORE_FOR_MORE, result.rho_validation > 0, text, result.rho_validation)
+        return Finding(MORE_FOR_MORE, None, text, kind=Kind.MODEL)
+    found = result.rho_validation
+    return Finding(MORE_FOR_MORE, found > 0, text, found, kind=Kind.MODEL)
 
 
 def _cheats(section: Rewards, names: Sequence[str], phases: Phases) -> list[CheatOutcome]:

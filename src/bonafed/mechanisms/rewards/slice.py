@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bonafed.economics.claims import Finding
+from bonafed.economics.claims import NO_WORSE_ALONE, Finding, Kind
 from bonafed.learning.federation import Roster
 from bonafed.mechanisms.protocol import Attack, Command, Common, Config, Slice
 from bonafed.mechanisms.rewards.cheats import CHEATS_ARE_SEEN, NO_CHEAT_PAYS, cheating_pays
@@ -18,7 +18,7 @@ from bonafed.mechanisms.rewards.report import (
     rule_advice,
 )
 from bonafed.mechanisms.rewards.section import Rewards, RewardsRun, check
-from bonafed.mechanisms.rewards.settlement import JOINING_PAYS, MORE_FOR_MORE
+from bonafed.mechanisms.rewards.settlement import MORE_FOR_MORE
 
 if TYPE_CHECKING:
     from bonafed.mechanisms.rewards.mechanism import RewardsMechanism
@@ -38,7 +38,8 @@ def _audit(attack: Attack) -> Sequence[Finding]:
 
     mechanism = attack.mechanism
     if attack.start is None or mechanism is None or mechanism.judges is None:
-        return [Finding(NO_CHEAT_PAYS, None, "not searched: there are no test samples to judge models by")]
+        why = "not searched: there are no test samples to judge models by"
+        return [Finding(NO_CHEAT_PAYS, None, why, kind=Kind.LIE, unit="accuracy")]
     cheaters = 1 if attack.quick else _CHEATERS
     outcomes = search(mechanism, attack.federation, attack.start, cheaters=cheaters)
     return [cheating_pays(outcomes, len(mechanism.test_samples().labels))]
@@ -57,7 +58,7 @@ SLICE = Slice(
     privacy=None,
     run=RewardsRun,
     check=check,
-    claims=(JOINING_PAYS, MORE_FOR_MORE, NO_CHEAT_PAYS, CHEATS_ARE_SEEN),
+    claims=(NO_WORSE_ALONE, MORE_FOR_MORE, NO_CHEAT_PAYS, CHEATS_ARE_SEEN),
     audit=_audit,
     compare=_compare,
     attack=Command(

@@ -26,7 +26,7 @@ from bonafed.mechanisms.sampling.controls import PayAsBid
 from bonafed.mechanisms.sampling.menus import optimal_menu, uniform_menu
 from bonafed.mechanisms.sampling.plan import SamplingPlan, benchmarks, plan
 from bonafed.mechanisms.sampling.prior_free import PriorFreeRun, PriorFreeSampling, PriorFreeState
-from bonafed.mechanisms.sampling.report import spend_blocks, spend_to_json
+from bonafed.mechanisms.sampling.report import empty_in_words, few, spend_blocks, spend_to_json
 from bonafed.mechanisms.sampling.rules import PublishedRules, audit_sequence, rules_to_json
 from bonafed.mechanisms.sampling.spend import known_lotteries, spend_distribution
 from bonafed.reports import read_costs
@@ -37,9 +37,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _ROWS = 11  # cost levels shown where the user names none
+_FEW = 0.05  # share of rounds without anybody, above which a quote says what to change
+_TIMES = (2, 4, 8, 16, 32, 64)  # of the budget
 _CASES = {
-    1: "nobody is sampled in every round",
-    2: "costs up to {threshold:.4g} are sampled in every round",
+    1: "no cost is low enough to be in every round",
+    2: "costs up to {threshold:.4g} are in every round",
     3: "the budget pays for everybody in every round",
 }
 Variant = Literal["corrected", "printed", "uniform", "pay-as-bid"]
@@ -187,6 +189,7 @@ def _quote_blocks(contract: SamplingPlan, data: JSONObject, estimated: bool) -> 
     if contract.menu.prior.low < highest:
         blocks.append(_sketch(contract.menu))
     blocks += spend_blocks(data)
+    blocks.append(_empty_rounds(data))
     same = "expected spend" if contract.confidence is not None else "budget"
     blocks.append(_benchmarks_table(f"What the same {same} buys", data["benchmarks"]))
     blocks.append(
@@ -195,6 +198,40 @@ def _quote_blocks(contract: SamplingPlan, data: JSONObject, estimated: bool) -> 
         "rounded for display; --save keeps all digits."
     )
     return blocks
+
+
+def _empty_rounds(data: JSONObject) -> str:
+    """How many rounds will have nobody in them, and what to change."""
+    empty, rounds = data["empty_rounds"], data["rounds"]
+    text, richer = empty_in_words(empty["expected"], rounds), empty["with_more_money"]
+    if richer is None:
+        return text
+    words = (
+        f"{text} They leave the model as it was. With {richer['times']:,} times the budget "
+        f"{few(richer['expected'])} of {rounds:,} are empty"
+    )
+    if shorter := rounds // richer["times"]:
+        fewer = few(richer["expected"] / rounds * shorter)
+        words += f"; with the same budget for {counted(shorter, 'round')}, {fewer} of {shorter:,}"
+    return words + "."
+
+
+def _empty(contract: SamplingPlan) -> JSONObject:
+    """Rounds without anybody, on average over costs and coins; where they are many, with more money too.
+
+    So many times the budget, or the same for so many times fewer rounds, is the same money for a round.
+    """
+    expected, rounds = contract.empty_rounds, contract.rounds
+    found: JSONObject = {"expected": expected, "with_more_money": None}
+    if expected <= _FEW * rounds or len(contract.groups) > 1:
+        return found
+    prior, clients, money = contract.menu.prior, contract.clients, contract.expected_spend
+    for times in _TIMES:
+        richer = plan(prior, times * money, clients, rounds).empty_rounds
+        found["with_more_money"] = {"times": times, "expected": richer}
+        if richer <= _FEW * rounds:
+            break
+    return found
 
 
 def _sketch(menu: Menu) -> Sketch:
@@ -267,6 +304,7 @@ def describe(contract: SamplingPlan, levels: Floats) -> JSONObject:
             }
             for c, a, b in zip(levels, q, r, strict=True)
         ],
+        "empty_rounds": _empty(contract),
         "spend": {
             **spend_to_json(contract.spend, contract.total_budget),
             "expected": contract.expected_spend,
@@ -356,6 +394,7 @@ def describe_prior_free(
             "expected_spend": run.spent * rounds,
             "standard_deviation_of_coins": spend.sd,
             "not_admitted": int((~served).sum()),
+            "empty_rounds": rounds * float(np.prod(1 - run.probability)),
             "mean_probability": float(run.probability.mean()),
             "mean_inverse_probability": float(inverse.mean()) if inverse.size else None,
             "uniform_inverse_probability": max(1.0, rules.clients * rules.highest / rules.budget),
@@ -397,6 +436,10 @@ def _prior_free_blocks(data: JSONObject) -> list[Block]:
         f"{'undefined, nobody is admitted' if inverse is None else f'{inverse:.4f}'}; uniform sampling of "
         f"the same budget {example['uniform_inverse_probability']:.4f}.",
     ]
+    words = empty_in_words(example["empty_rounds"], rules["rounds"])
+    if example["empty_rounds"] > _FEW * rules["rounds"]:
+        words += " More money, or fewer rounds for the same money, leaves fewer of them empty."
+    blocks.append(f"In the example: {words[0].lower()}{words[1:]}")
     if example["not_admitted"]:
         blocks.append(f"{example['not_admitted']} costs above the highest were not admitted.")
     return blocks

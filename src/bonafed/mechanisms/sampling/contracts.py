@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.economics.audit import audit, expected_transfer
-from bonafed.economics.claims import Finding
+from bonafed.economics.claims import Finding, Kind
 from bonafed.economics.contracts import Menu
 from bonafed.economics.money import DECIMALS
 from bonafed.economics.money import decimals as check_decimals
@@ -141,6 +141,11 @@ class SamplingContract(Shown):
         return self.plan.expected_spend
 
     @property
+    def confidence(self) -> float | None:
+        """Probability that the budget is kept, where the contract was shrunk for it."""
+        return self.plan.confidence
+
+    @property
     def question(self) -> Question:
         def draw(rng: np.random.Generator, clients: int) -> Floats:
             costs, groups = np.empty(clients), self.plan.membership[:clients]
@@ -229,6 +234,10 @@ class PriorFreeContract(Shown):
     @property
     def expected_spend(self) -> None:
         """Nothing is believed about costs: the budget holds whatever they turn out to be."""
+
+    @property
+    def confidence(self) -> None:
+        """None: the budget is kept on average over the coins."""
 
     @property
     def question(self) -> Question:
@@ -352,6 +361,10 @@ class BenchmarkContract(Shown):
         return min(self.total_budget, self.prior.mean * self.clients * self.rounds)
 
     @property
+    def confidence(self) -> None:
+        """None: the budget is kept on average."""
+
+    @property
     def question(self) -> Question:
         return _question(lambda rng, clients: self.prior.sample(rng, clients))
 
@@ -373,9 +386,14 @@ class BenchmarkContract(Shown):
             why = "everybody is paid what it states, so that overstating pays"
             rational = "everybody who takes part is paid what it states"
             return [
-                Finding("truthful", None, why),
-                Finding("individually rational", True, rational),
-                Finding("expected spend", True, f"{self.total_budget:,.6g} at most, whatever is stated"),
+                Finding("truthful", None, why, kind=Kind.LIE),
+                Finding("individually rational", True, rational, kind=Kind.PARTICIPATION),
+                Finding(
+                    "expected spend",
+                    True,
+                    f"{self.total_budget:,.6g} at most, whatever is stated",
+                    kind=Kind.BUDGET,
+                ),
             ]
         menu, prior = self.menu, self.prior
         spend = expected_transfer(menu, prior) * self.clients * self.rounds
@@ -383,7 +401,7 @@ class BenchmarkContract(Shown):
             menu, prior.low, prior.high, claims=("truthful", "individually rational", "feasible")
         )
         text = f"{spend:,.6g} of {self.total_budget:,.6g} over the run"
-        within = Finding("expected spend", spend <= self.total_budget * (1 + _RTOL), text)
+        within = Finding("expected spend", spend <= self.total_budget * (1 + _RTOL), text, kind=Kind.BUDGET)
         return [*findings.findings, within]
 
     def prospect(self, report: float) -> Document:

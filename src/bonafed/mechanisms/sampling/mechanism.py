@@ -31,7 +31,8 @@ from numpy.typing import NDArray
 
 from bonafed import checks
 from bonafed.checks import Floats
-from bonafed.economics.claims import Finding, Statement
+from bonafed.economics.budgets import BudgetPromise
+from bonafed.economics.claims import COVERED, Finding, Kind, Statement
 from bonafed.economics.priors import Prior
 from bonafed.errors import InvalidValue
 from bonafed.learning.federation import Question, Roster
@@ -162,7 +163,7 @@ class SamplingRules:
             },
             findings=(
                 _covered(terms, times, amounts),
-                _within_budget(contract, terms, account.spend),
+                _within_budget(contract, terms, amounts),
                 _adds_up(terms, times, amounts, account.spend),
             ),
             notes=(*missing_turns(account.turns), *terms.cautions),
@@ -194,19 +195,19 @@ def _covered(terms: SettledTerms, times: Sequence[int], amounts: Sequence[int]) 
     ]
     least = min(margins)
     text = f"the smallest surplus over a stated cost is {float(least):.4g}"
-    return Finding("individually rational", least >= 0, text, float(-least))
+    return Finding(COVERED, least >= 0, text, float(-least), kind=Kind.PARTICIPATION, unit="money")
 
 
-def _within_budget(contract: AnyContract, terms: SettledTerms, spend: float) -> Finding:
-    """Whether the expected spend is within the budget."""
-    budget = terms.total_budget
-    realised = f"{spend:,.6g} were spent, {terms.expected_spend:,.6g} expected for these reports"
-    believed = contract.expected_spend
+def _within_budget(contract: AnyContract, terms: SettledTerms, amounts: Sequence[int]) -> Finding:
+    """What was promised about the budget, and what was spent."""
+    believed, money = contract.expected_spend, terms.total_budget
     if believed is None:  # the promise is for every realisation of the costs
-        fine = terms.expected_spend <= budget * (1 + _RTOL)
-        return Finding("budget", fine, f"{realised}, budget {budget:,.6g}", terms.expected_spend)
-    text = f"{believed:,.6g} of {budget:,.6g} on average over the costs believed in; {realised}"
-    return Finding("budget", believed <= budget * (1 + _RTOL), text, believed)
+        promise = BudgetPromise(money, "the coins, whatever the costs", expected=terms.expected_spend)
+    else:
+        promise = BudgetPromise(
+            money, "the costs believed in and the coins", contract.confidence, expected=believed
+        )
+    return promise.finding(amounts, terms.decimals, for_reports=terms.expected_spend)
 
 
 def _adds_up(terms: SettledTerms, times: Sequence[int], amounts: Sequence[int], spend: float) -> Finding:

@@ -119,6 +119,21 @@ class SamplingPlan:
         )
 
     @property
+    def empty_rounds(self) -> float:
+        """Rounds without anybody, on average over costs and coins.
+
+        Costs are independent and so are coins, so that a round is empty with probability
+        E prod (1 - q(c_n)) = prod (1 - E q(c_n)), in every round alike.
+        """
+        absent = [
+            g.clients * math.log1p(-min(m.expected_probability, 1.0))
+            if m.expected_probability < 1
+            else -math.inf
+            for g, m in zip(self.groups, self.menus, strict=True)
+        ]
+        return self.rounds * math.exp(math.fsum(absent))
+
+    @property
     def expected_probability(self) -> float:
         """Mean over clients of E[q_n]."""
         total = sum(

@@ -242,6 +242,7 @@ def terms_document(terms: SettledTerms) -> Document:
     data = {
         **terms.to_json(),
         "expected_participants": float(terms.probability.sum()),
+        "empty_rounds": terms.empty_rounds,
         "spend": spend_to_json(terms.spend, terms.total_budget),
         "cautions": list(terms.cautions),
     }
@@ -266,7 +267,7 @@ def terms_document(terms: SettledTerms) -> Document:
     blocks = (
         f"{counted(len(people), 'client')}, {counted(terms.rounds, 'round')}; "
         f"{mean} {'client' if mean == '1' else 'clients'} "
-        "per round on average.",
+        f"per round on average. {empty_in_words(terms.empty_rounds, terms.rounds)}",
         Table("Terms of every client", columns, rows, caption),
         *spend_blocks(data),
         "probability: of being sampled in a round; payment: each time it is.",
@@ -279,6 +280,16 @@ def terms_document(terms: SettledTerms) -> Document:
         return terms_figure(terms)
 
     return Document(blocks, data, draw, {"csv": _csv(people)})
+
+
+def empty_in_words(expected: float, rounds: int) -> str:
+    """How many rounds will have nobody in them, on average."""
+    return f"Rounds without anybody: {few(expected)} of {rounds:,} are to be expected."
+
+
+def few(count: float) -> str:
+    """A number of rounds on average."""
+    return f"{count:,.1f}" if count >= 0.05 else "fewer than 0.1"
 
 
 def _csv(people: Sequence[JSONObject]) -> bytes:

@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike
 
 from bonafed import checks
 from bonafed.economics.audit import AuditReport, Claim, audit, merge
-from bonafed.economics.claims import Finding
+from bonafed.economics.claims import Finding, Kind
 from bonafed.economics.discrete import Estimator
 from bonafed.economics.money import DECIMALS
 from bonafed.economics.money import decimals as check_decimals
@@ -179,14 +179,18 @@ def verify_published_rules(published: PublishedRules, seed: int = 0) -> list[Fin
     spend = max(run.spent for run in runs)
     count = f"in {len(runs)} sequences of {n} reports"
     return [
-        Finding("budget", spend <= rules.budget, f"at most {spend:.6g} of {rules.budget:.6g} {count}"),
+        Finding(
+            "budget", spend <= rules.budget, f"at most {spend:.6g} of {rules.budget:.6g} {count}",
+            kind=Kind.BUDGET,
+        ),
         Finding(
             "floor",
             lowest >= rules.lowest_probability,
             f"lowest probability {lowest:.4g}, promised {rules.lowest_probability:.4g} {count}",
+            kind=Kind.ALLOCATION,
         ),
-        *(Finding(f.claim, f.holds, f.text) for f in audit.findings if f.claim != "within budget"),
-    ]
+        *(finding for finding in audit.findings if finding.claim != "within budget"),
+    ]  # fmt: skip
 
 
 def _shortened(rules: PriorFreeSampling) -> PriorFreeSampling:

@@ -58,6 +58,11 @@ class SettledTerms(Shown):
         return self.rounds * math.fsum(self.probability * self.payment)
 
     @property
+    def empty_rounds(self) -> float:
+        """Rounds without anybody, on average over the coins, for these costs: R prod (1 - q_n)."""
+        return self.rounds * float(np.prod(1 - self.probability))
+
+    @property
     def sampling_term(self) -> float:
         """sum of s_n/q_n over who is admitted, here with s_n = 1: what the convergence bound depends on."""
         return math.fsum(1 / self.probability[self.admitted])

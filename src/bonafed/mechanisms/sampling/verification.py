@@ -20,6 +20,7 @@ follows from them: that is a different contract, with a different digest.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -27,7 +28,7 @@ from numpy.typing import ArrayLike
 
 from bonafed.checks import Floats
 from bonafed.economics.audit import audit, expected_transfer, largest_gain
-from bonafed.economics.claims import Finding
+from bonafed.economics.claims import Finding, Kind
 from bonafed.economics.contracts import CurveMenu, Menu, step_payments
 from bonafed.economics.priors import Prior
 from bonafed.errors import ReportRefused
@@ -56,8 +57,7 @@ def verify_published(published: Published) -> list[Finding]:
         label = "" if len(contract.menus) == 1 else f"group {number}: "
         scale = math.inf if contract.scale is None else contract.scale * math.sqrt(group.weight)
         findings += [
-            Finding(label + check.claim, check.holds, check.text)
-            for check in _verify_menu(menu, table, scale)
+            replace(check, claim=label + check.claim) for check in _verify_menu(menu, table, scale)
         ]
     spends = [expected_transfer(menu, menu.prior, [menu.threshold]) for menu in contract.menus]
     total = contract.rounds * math.fsum(g.clients * t for g, t in zip(contract.groups, spends, strict=True))
@@ -66,6 +66,7 @@ def verify_published(published: Published) -> list[Finding]:
             "expected spend",
             total <= contract.intended_spend * (1 + _RTOL),
             f"{total:,.6g} of {contract.intended_spend:,.6g} over the run",
+            kind=Kind.BUDGET,
         )
     )
     if contract.confidence is not None:
@@ -123,10 +124,13 @@ def _verify_menu(menu: Menu, table: Levels, scale: float) -> list[Finding]:
             f"largest rise of the probability {np.max(np.diff(q), initial=0.0):.1e}",
         ),
         Finding(
-            "individually rational", bool(np.all(r >= costs)), f"smallest margin {np.min(r - costs):.3g}"
+            "individually rational",
+            bool(np.all(r >= costs)),
+            f"smallest margin {np.min(r - costs):.3g}",
+            kind=Kind.PARTICIPATION,
         ),
         _no_lie_among(costs, q, r),
-        *(Finding(f.claim, f.holds, f.text) for f in lies.findings),
+        *lies.findings,
     ]
 
 

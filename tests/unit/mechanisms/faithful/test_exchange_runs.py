@@ -13,6 +13,7 @@ from bonafed.mechanisms.faithful import SoftmaxRegression, vcg_payments
 from bonafed.mechanisms.faithful import agents as cheats
 from bonafed.mechanisms.faithful.exchanges import Exchanges
 from bonafed.mechanisms.faithful.protocol import outcome_of
+from bonafed.mechanisms.faithful.section import NAMES
 from bonafed.mechanisms.faithful.state import FaithfulState, standing_from
 from bonafed.runs import config, folder, listing
 from bonafed.runs.setting import prepare
@@ -62,7 +63,7 @@ def test_the_statement_tells_exchanges_and_the_parts_of_the_certificate(place):
     assert totals["of this integration"] == integration
     assert residual <= totals["payments below VCG by at most"] <= residual + integration
     assert 0 < totals["distance to Gauss-Legendre"] < integration
-    assert [finding["holds"] for finding in told["findings"]] == [True] * 4
+    assert [found["holds"] for found in told["findings"] if found["claim"] in NAMES] == [True] * 4
 
 
 def test_its_payments_are_exact_ones_within_the_certificate(place):
@@ -120,7 +121,7 @@ def test_payments_without_reports_need_the_exchanges_of_training_only(keys):
     run = train(changed("faithful", **keys))
     assert len(run.metrics) <= 15
     assert all("training" in line["doing"] for line in run.metrics)
-    assert all(finding.holds for finding in run.findings if finding.claim != "budget balance")
+    assert all(finding.holds for finding in run.findings if finding.claim in NAMES[:3])
 
 
 @pytest.fixture(scope="module")

@@ -151,7 +151,7 @@ def test_nobody_gives_away_more_than_it_sold(make, small, tmp_path, changes, noi
     assert facts["clients_selected"] == sum(p > 0 for p in facts["selection"])
     assert all(finding.holds for finding in result.findings)
     assert [finding.claim for finding in result.findings] == [
-        "privacy", "individually rational", "within budget",
+        "privacy", "stated costs are covered", "budget",
     ]  # fmt: skip
     asked = any("in clear" in note for note in result.statement.notes)
     assert asked == ("jsam.scheme=largest losses" in changes)

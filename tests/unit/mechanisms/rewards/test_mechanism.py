@@ -44,8 +44,8 @@ def test_the_run_is_the_mechanism(ready, tmp_path):
     assert list(said.columns["standalone_accuracy"]) == judged.accuracy.tolist()
     assert list(said.columns["accuracy"]) == found.accuracy.tolist()
     assert list(said.columns["reward_rate"]) == state.average_rates.tolist()
-    assert list(said.columns["joining_pays"]) == (found.accuracy >= judged.accuracy).tolist()
-    assert said.facts["methods"]["rewards"]["ipr_accuracy"] == np.mean(said.columns["joining_pays"])
+    assert list(said.columns["no_worse_than_alone"]) == (found.accuracy >= judged.accuracy).tolist()
+    assert said.facts["methods"]["rewards"]["ipr_accuracy"] == np.mean(said.columns["no_worse_than_alone"])
     with np.load(tmp_path / "run" / CLIENTS) as held:
         assert np.array_equal(held["rewards"], models)
     saved = torch.load(tmp_path / "run" / "model.pt")
@@ -160,11 +160,11 @@ def test_a_cheat_is_reported_beside_the_honest_federation(ready):
 def test_findings_say_for_whom_joining_does_not_pay(ready):
     said = ready('rewards.agents=["1 noise 1", "2 copy 0"]', "rewards.measure=cosine",
                  "rewards.presence=0.3").settle()  # fmt: skip
-    finding = by_claim(said)["joining pays"]
+    finding = by_claim(said)["no worse than alone"]
     assert finding.holds is False
     assert finding.number == finding.witness.gain == pytest.approx(1 / 12)
     assert "client 2: 91.67%, alone 100.00%" in finding.text
-    assert said.columns["joining_pays"][2] is False
+    assert said.columns["no_worse_than_alone"][2] is False
 
 
 def test_notes_say_what_to_know(ready):
