@@ -47,7 +47,7 @@ class RunCurve:
     @property
     def pays_over_rounds(self) -> bool:
         """Whether money becomes due in more than one round; else a line over it shows nothing."""
-        return self.spend is not None and np.count_nonzero(np.diff(self.spend, prepend=0.0)) > 1
+        return self.spend is not None and int(np.count_nonzero(np.diff(self.spend, prepend=0.0))) > 1
 
     @property
     def paid_once(self) -> str:

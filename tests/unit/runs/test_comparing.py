@@ -193,7 +193,7 @@ def test_alone_a_mechanism_fails_with_its_own_error(monkeypatch):
 
 
 def test_what_is_refused_says_what_to_change():
-    own = {"prior": "uniform:0.5,1.5", "total_budget": 12.0, "scheme": "published"}
+    own = {"total_budget": 12.0, "scheme": "published"}
     tables = {**FEDERATION, "contract": own, "compare": {"mechanisms": ["fedavg", "sampling"]}}
     found = compare(tables)
     assert found["sampling"].failed.advice == "change that in the config and compare again"
