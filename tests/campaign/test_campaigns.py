@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.campaign.kinds import SHORT
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="campaigns need Linux")
@@ -24,11 +25,26 @@ def campaign(*words):
     return done.stdout
 
 
-def test_nothing_fails_in_the_short_form(tmp_path):
-    out = campaign("--short", "--failed", str(tmp_path))
+@pytest.fixture(scope="module")
+def short(tmp_path_factory):
+    """What the short form and the controls say, in one process; and where the cases that failed are kept."""
+    failed = tmp_path_factory.mktemp("failed")
+    return campaign("--short", "--controls", "--failed", str(failed)), failed
+
+
+def test_nothing_fails_in_the_short_form(short):
+    out, failed = short
+    assert out.count(", 0 failures, ") >= 4
+    assert not any(failed.iterdir())
+
+
+def test_what_is_broken_on_purpose_is_caught(short):
+    assert "controls: 10 of 10 caught" in short[0]
+
+
+@pytest.mark.deep
+def test_nothing_fails_in_a_longer_form(tmp_path):
+    kinds = [word for name in SHORT for word in ("--kind", name)]
+    out = campaign(*kinds, "--cases", "80", "--failed", str(tmp_path))
     assert out.count(", 0 failures, ") >= 4
     assert not any(tmp_path.iterdir())
-
-
-def test_what_is_broken_on_purpose_is_caught():
-    assert "controls: 10 of 10 caught" in campaign("--controls")

@@ -25,7 +25,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Literal
@@ -396,10 +396,7 @@ def synthetic(
 
 def _digits() -> Dataset:
     """The digits of scikit-learn; every fifth sample of a class, in their order, is for testing."""
-    with explained():
-        from sklearn.datasets import load_digits  # heavy, only needed here
-
-    pixels, labels = load_digits(return_X_y=True)
+    pixels, labels = _pixels_of_digits()
     images = (pixels / 16).astype(np.float32).reshape(-1, 1, 8, 8)
     test = np.zeros(labels.size, dtype=np.bool_)
     for digit in range(10):
@@ -423,6 +420,16 @@ def _source(name: str, chosen: Mapping[str, str | int]) -> _Source:
     words = natural.FEDERATIONS[name].choices  # of which a single one is no choice
     open_ones = {key: value for key, value in chosen.items() if len(words.get(key, chosen)) > 1}
     return replace(source, files=files, read=partial(source.read, **open_ones))
+
+
+@cache
+def _pixels_of_digits() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Read once: every data set is made of copies."""
+    with explained():
+        from sklearn.datasets import load_digits  # heavy, only needed here
+
+    pixels, labels = load_digits(return_X_y=True)
+    return pixels, labels
 
 
 def _look_up(name: str, source: _Source, folder: Path | None, say: Progress) -> Dataset:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -74,15 +75,27 @@ def resume(world: World, folder: Path) -> RunResult:
     return train(setting, folder, resume=True)
 
 
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[World, RunResult]]:
+    """unbroken(kind) -> a world, and the run in it that nobody killed; once for all tests."""
+
+    @cache
+    def trained(kind: str) -> tuple[World, RunResult]:
+        place = tmp_path_factory.mktemp("unbroken")
+        world = World(place)
+        return world, begin(world, KINDS[kind], place / "run")
+
+    return trained
+
+
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("exchange", [3, 4, 5])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_killed_server_goes_on(
-    make_world: Any, tmp_path: Path, kind: str, exchange: int, after: bool
+    make_world: Any, unbroken: Any, tmp_path: Path, kind: str, exchange: int, after: bool
 ) -> None:
-    tables, unbroken = KINDS[kind], make_world()
-    whole = begin(unbroken, tables, tmp_path / "whole")
-    world = make_world()
+    tables, world = KINDS[kind], make_world()
+    undisturbed, whole = unbroken(kind)
     with pytest.raises(Killed):
         begin(world, tables, tmp_path / "run", Dying(world, exchange, after=after))
     run = resume(world, tmp_path / "run")
@@ -91,16 +104,17 @@ def test_a_killed_server_goes_on(
     assert run.findings[-1].holds, run.findings[-1].text
     for name in world.names:  # nobody answered or released more than in the run that was whole
         place = world.names.index(name)
-        one, other = world.journals[name], unbroken.journals[name]
+        one, other = world.journals[name], undisturbed.journals[name]
         assert one.releases(RUN, place) == other.releases(RUN, place)
         assert one.identifiers(RUN, accepted=True) == other.identifiers(RUN, accepted=True)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_killed_participant_goes_on_with_its_ledger(make_world: Any, tmp_path: Path, kind: str) -> None:
-    tables = KINDS[kind]
-    whole = begin(make_world(), tables, tmp_path / "whole")
-    world = make_world()
+def test_a_killed_participant_goes_on_with_its_ledger(
+    make_world: Any, unbroken: Any, tmp_path: Path, kind: str
+) -> None:
+    tables, world = KINDS[kind], make_world()
+    _, whole = unbroken(kind)
     honest, count = world.handles, {"n": 0}
 
     def dies(data: bytes) -> bytes:

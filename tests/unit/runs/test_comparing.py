@@ -60,7 +60,7 @@ def test_the_lie_that_is_shown_agrees_with_the_statement_of_the_run(comparison):
     assert promise.holds is entrant.lie.holds is True
     assert entrant.gain <= entrant.lie.allowed
     few = {"regulariser": 0.003, "variant": "stepwise", "training_steps": 12}
-    comparison = compare({**FEDERATION, "faithful": few, "compare": MONEY})
+    comparison = compare({**FEDERATION, "faithful": few, "compare": {**MONEY, "mechanisms": ["faithful"]}})
     entrant = comparison["faithful"]
     (promise,) = [f for f in entrant.result.statement.findings if f.claim == entrant.lie.claim]
     assert promise.holds is entrant.lie.holds is False
