@@ -51,7 +51,11 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--cases", type=int, help="at most so many of each campaign, drawn at random")
     parser.add_argument("--match", default="", help="only cases whose JSON contains this text")
     parser.add_argument("--short", action="store_true", help="the short form of `make test`")
-    parser.add_argument("--controls", action="store_true", help="broken code that each campaign must catch; with --short, after it")
+    parser.add_argument(
+        "--controls",
+        action="store_true",
+        help="broken code that each campaign must catch; with --short, after it",
+    )
     parser.add_argument("--replay", type=Path, metavar="FILE", help="run one failed case again")
     parser.add_argument(
         "--failed", type=Path, default=Path("build/campaign"), help="folder of failed cases"

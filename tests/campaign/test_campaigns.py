@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from tests.campaign.kinds import SHORT
 
 ROOT = Path(__file__).parents[2]
@@ -27,7 +28,7 @@ def campaign(*words):
 
 @pytest.fixture(scope="module")
 def short(tmp_path_factory):
-    """What the short form and the controls say, in one process; and where the cases that failed are kept."""
+    """What the short form and the controls say, in one process; and where failed cases are kept."""
     failed = tmp_path_factory.mktemp("failed")
     return campaign("--short", "--controls", "--failed", str(failed)), failed
 

@@ -1,5 +1,7 @@
 """A private run learns whatever its batch size, and keeps its promise: digits, 10 clients, epsilon 8."""
 
+import os
+
 import pytest
 
 from bonafed.learning.privacy.planning import planned
@@ -32,16 +34,17 @@ def test_batches_by_coins_learn_as_well(tmp_path):
 
 
 def test_advice_before_the_run_beats_the_example_at_the_same_epsilon():
-    """Digits, 10 clients, epsilon 1 and 2, four seeds: by 10 points at least, and not by luck."""
+    """Digits, 10 clients, epsilon 1 and 2, two seeds or four: by 10 points at least, and not by luck."""
+    seeds = 4 if os.environ.get("HYPOTHESIS_PROFILE") == "deep" else 2
     for epsilon in (1.0, 2.0):
         plan = planned(144, 10, epsilon, 1e-5, 1.0, 650)
         advised = {
             "rounds": plan.rounds, "learning_rate": plan.learning_rate, "batch_size": 150, "epochs": 1,
         }  # fmt: skip
         usual = {"rounds": 20, "learning_rate": 0.2, "batch_size": 16, "epochs": 2}  # examples/fedavg.toml
-        gains = [private(epsilon, seed, advised) - private(epsilon, seed, usual) for seed in range(4)]
+        gains = [private(epsilon, seed, advised) - private(epsilon, seed, usual) for seed in range(seeds)]
         assert min(gains) > 0
-        assert sum(gains) / 4 > 0.1
+        assert sum(gains) / seeds > 0.1
 
 
 def private(epsilon, seed, trained):

@@ -1,6 +1,7 @@
 """A run killed by SIGKILL at random moments, and resumed, ends with the same bits."""
 
 import json
+import os
 import random
 import signal
 import subprocess
@@ -20,7 +21,7 @@ training = {rounds = 200, learning_rate = "proposition-1", steps = 4, batch_size
 contract = {prior = "uniform:0.5,1.5", total_budget = 1000}
 run = {checkpoint_every = 3, cores = 2}
 """
-KILLS = 3
+KILLS = 3 if os.environ.get("HYPOTHESIS_PROFILE") == "deep" else 2
 START = [sys.executable, "-c", "from bonafed.cli import main; main()", "train"]
 
 

@@ -6,6 +6,7 @@ together raise a false alarm with a probability of 1e-9 at most, however the noi
 """
 
 import math
+import os
 
 import numpy as np
 import pytest
@@ -30,6 +31,7 @@ from tests.oracles.settings import participation
 
 EPSILON, DELTA = 8.0, 1e-3
 PROMISE = {"epsilon": EPSILON, "delta": DELTA}
+DEEP = os.environ.get("HYPOTHESIS_PROFILE") == "deep"  # more runs of each mechanism
 AUDITS = 16  # of mechanisms that keep their promise, below
 FALSE_ALARM = 1e-9 / AUDITS
 
@@ -101,7 +103,11 @@ ON_SUMS = {
 }
 
 
-@pytest.mark.parametrize("case", ON_SUMS)
+RARE = ("the other is drawn more often, and needs more noise", "drawn twice in a round")
+SUMS = [pytest.param(case, marks=[pytest.mark.deep] if case in RARE else []) for case in ON_SUMS]
+
+
+@pytest.mark.parametrize("case", SUMS)
 def test_noise_once_on_the_sum(case):
     """Models of every round; a client that is drawn c times for a round is charged for c squared."""
     sizes, drawn = ON_SUMS[case]
@@ -115,7 +121,8 @@ def test_noise_once_on_the_sum(case):
     assert 0.3 * EPSILON < spent <= EPSILON
 
     def released(canary, noise):
-        return whole_runs(setting(canary), 1200, seed=1200 * canary, noise=noise)
+        runs = 1200 if DEEP else 500
+        return whole_runs(setting(canary), runs, seed=1200 * canary, noise=noise)
 
     require_within_and_control_caught(released, spent)  # what the ledger says, which may be less
 
@@ -128,8 +135,9 @@ def test_training_under_jsam_with_noise_on_the_sum():
 
     epsilon = float(setting(0).agreement.terms.epsilon[0])
     assert 4 < epsilon < 10
+    runs = 800 if DEEP else 500
     require_within_and_control_caught(
-        lambda canary, noise: whole_runs(setting(canary), 800, seed=800 * canary, noise=noise), epsilon
+        lambda canary, noise: whole_runs(setting(canary), runs, seed=800 * canary, noise=noise), epsilon
     )
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import io
 import sys
 import traceback
+from functools import cache
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -111,6 +112,12 @@ _INTERRUPTED = 130  # likewise after Ctrl-C
 _UsageProblem = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 
 
+@cache
+def command() -> Any:
+    """The whole command line, as Click knows it; made once."""
+    return typer.main.get_command(app)
+
+
 def main() -> None:
     """Entry point of the `bonafed` command."""
     for stream in (sys.stdout, sys.stderr):
@@ -118,7 +125,7 @@ def main() -> None:
             stream.reconfigure(errors="backslashreplace")
     try:
         with explained():
-            code = app(prog_name="bonafed", standalone_mode=False)
+            code = command()(prog_name="bonafed", standalone_mode=False)
     except BonafedError as error:
         _fail(str(error))
     except OSError as error:

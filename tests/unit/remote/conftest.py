@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bonafed.economics.claims import Finding
 from bonafed.learning.sections import Data, Partition
 from bonafed.mechanisms.contracts.signatures import make_keys
+from bonafed.mechanisms.jsam import verification
+from bonafed.mechanisms.jsam.published import JsamContract
 from bonafed.remote.federation import Operator, RemoteFederation
 from bonafed.remote.holding import open_holding
 from bonafed.remote.journal import Journal
@@ -130,6 +133,27 @@ class World:
         if options.get("contract") is not None:
             config = under({**tables, "partition": self.partition.table()}, options["contract"])
         return train(prepare(config, **options))
+
+
+_VERIFIED: dict[str, list[Finding]] = {}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def verified_once() -> Iterator[None]:
+    """All participants live in this process: what one has found of a contract, by its digest, all know.
+
+    What a verification finds is tested with the contracts; a JSAM contract takes a second.
+    """
+    honest = verification.verify
+
+    def verify(contract: JsamContract) -> list[Finding]:
+        if contract.digest not in _VERIFIED:
+            _VERIFIED[contract.digest] = honest(contract)
+        return _VERIFIED[contract.digest]
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(verification, "verify", verify)
+        yield
 
 
 TABLES: dict[str, Any] = {

@@ -69,8 +69,8 @@ def test_its_control_is_contradicted(claim, kept):
 def test_its_verdict_follows_the_table(claim, kept):
     """Some change of the numbers gives another verdict."""
     result = once(claim, kept)
-    verdicts = {verdict_of(claim, rows) for rows in perturbed(result.rows)}
-    assert verdicts - {result.judgement.verdict, None}
+    same = {result.judgement.verdict, None}
+    assert any(verdict_of(claim, rows) not in same for rows in perturbed(result.rows))
 
 
 def test_it_is_drawn(claim, kept):

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -66,10 +67,15 @@ def noise_multiplier(
         return math.sqrt(times / 2) / root_rho
     if variant == "printed":
         return math.sqrt(2 * times * log_delta) / eps
-    noise, more = math.sqrt(times) * _one_release(eps, small, 1 / root_rho), ROUNDING_UP
+    return _exact(eps, small, times, 1 / root_rho)
+
+
+@lru_cache(maxsize=4096)  # clients, and participants who compute it again, ask for the same
+def _exact(epsilon: float, delta: float, releases: int, enough: float) -> float:
+    noise, more = math.sqrt(releases) * _one_release(epsilon, delta, enough), ROUNDING_UP
     while True:  # what is read back from the ledger must be within the promise
         noise, more = noise * (1 + more), 2 * more
-        if spent_epsilon(noise, times, small) <= eps * (1 - ROUNDING_UP):
+        if spent_epsilon(noise, releases, delta) <= epsilon * (1 - ROUNDING_UP):
             return noise
 
 

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -180,6 +180,33 @@ def enough_for_payments(
     unlike: float = UNLIKE,
 ) -> Enough:  # fmt: skip
     """The least number of samples, or alpha, whose best plan is usable; to two digits, rounded up."""
+    return _enough(_Known.of(facts), alpha, beta, calibration, unlike)
+
+
+@dataclass(frozen=True)
+class _Known:
+    """Facts that are equal if their numbers are."""
+
+    numbers: tuple[object, ...]
+    facts: PublicFacts = field(compare=False)
+
+    @classmethod
+    def of(cls, facts: PublicFacts) -> _Known:
+        each = (getattr(facts, item.name) for item in fields(facts))
+        return cls(tuple(_hashable(value) for value in each), facts)
+
+
+def _hashable(value: object) -> object:
+    if isinstance(value, np.ndarray):
+        return value.dtype.str, value.shape, value.tobytes()
+    return tuple(map(_hashable, value)) if isinstance(value, list | tuple) else value
+
+
+@lru_cache(maxsize=64)  # every participant asks, about the same facts
+def _enough(
+    known: _Known, alpha: float, beta: float, calibration: PrivateCalibration, unlike: float
+) -> Enough:
+    facts = known.facts
 
     def with_samples(times: float) -> bool:
         more = replace(facts, counts=facts.counts * times)

@@ -299,7 +299,12 @@ def test_a_run_is_under_the_contract_that_it_would_publish(make, small):
 
 
 @pytest.mark.parametrize(
-    "way", ["jsam.noise_scale=1", "jsam.smoothness=0.5", "jsam.max_epsilon=[1, 2, 3, 4]"]
+    "way",
+    [
+        "jsam.noise_scale=1",
+        "jsam.smoothness=0.5",
+        pytest.param("jsam.max_epsilon=[1, 2, 3, 4]", marks=pytest.mark.deep),
+    ],
 )
 def test_the_table_of_a_contract_makes_the_same_contract(make, small, way):
     scale = ["jsam.noise_scale="] if "smoothness" in way else []

@@ -49,7 +49,7 @@ def made(prior="uniform", noise=1.0, **changes):
         ("uniform", MADE, {"scheme": "unbiased"}),
         ("uniform", 1.0, {"coin_commitment": "ab" * 32}),
         ("discrete", MADE, {}),
-        ("exponential", MADE, {}),
+        pytest.param("exponential", MADE, {}, marks=pytest.mark.deep),
     ],
 )
 def test_a_file_is_read_as_it_was_written_and_verifies(prior, noise, changes):

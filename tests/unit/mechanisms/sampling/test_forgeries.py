@@ -40,7 +40,7 @@ FEW = (
     "empirical-mle",
 )
 DEEP = os.environ.get("HYPOTHESIS_PROFILE") == "deep"
-NAMES, TRIES = (tuple(PRIORS), 1000) if DEEP else (FEW, 32)
+NAMES, TRIES = (tuple(PRIORS), 1000) if DEEP else (FEW, 20)
 
 
 @cache
