@@ -27,7 +27,7 @@ Implementations: `learning.local` (all tasks of a round as one program, on this 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
@@ -346,7 +346,7 @@ def noisy(values: Floats, sd: ArrayLike, request: bytes, task: Task, add: AddNoi
     return np.stack(list(rows))
 
 
-def weighted_sum(answers: Sequence[Models], shares: Floats, like: tuple[int, ...]) -> Floats:
+def weighted_sum(answers: Iterable[Models], shares: Floats, like: tuple[int, ...]) -> Floats:
     """Answers times shares, added one by one in double precision; zeros of this shape without answers."""
     total = np.zeros(like)
     for values, share in zip(answers, shares, strict=True):

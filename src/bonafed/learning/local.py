@@ -94,11 +94,12 @@ class EngineFederation:
 
     def oracle(self, objective: Objective, weights: Floats | None = None) -> Problem:
         """All the samples as a problem: for what cannot be computed from answers."""
-        if weights is None:
-            if objective not in self._problems:
-                self._problems[objective] = self._problem(objective, None)
-            return self._problems[objective]
-        return self._problem(objective, weights)
+        if objective not in self._problems:
+            self._problems[objective] = self._problem(objective)
+        problem = self._problems[objective]
+        if weights is None or np.array_equal(weights, problem.weights):
+            return problem
+        return problem.weighted(weights)
 
     def class_shares(self) -> Floats | None:
         """(N, classes) shares in every client's samples; None for real targets. For simulations only."""
@@ -109,7 +110,8 @@ class EngineFederation:
         counts = [np.bincount(labels[part], minlength=classes) for part in self.parts]
         return np.asarray(np.array(counts) / np.array([part.size for part in self.parts])[:, None])
 
-    def _problem(self, objective: Objective, weights: Floats | None) -> Problem:
+    def _problem(self, objective: Objective) -> Problem:
+        """Equal weights."""
         rows, owner = _owners(self.parts, len(self.samples.labels))
         if objective.kind == "module":
             from bonafed.learning.problems.modules import ModuleProblem
@@ -118,7 +120,7 @@ class EngineFederation:
             if rows is not None:
                 some = Samples(some.features[rows], some.labels[rows])
             return ModuleProblem(
-                self.program, some, owner, objective.regulariser, 1.0, weights, loss=self.program.loss
+                self.program, some, owner, objective.regulariser, 1.0, loss=self.program.loss
             )
         features, labels = self.samples.features.numpy(), self.samples.labels.numpy()
         if rows is not None:
@@ -128,10 +130,10 @@ class EngineFederation:
         x, _ = scaled_features(features, objective.scale)
         if self.members.classes:
             return SoftmaxRegression(
-                x, labels, owner, self.members.classes, objective.regulariser, weights, longest=1.0
+                x, labels, owner, self.members.classes, objective.regulariser, longest=1.0
             )
         targets = np.asarray(labels, dtype=np.float64).ravel()
-        return RidgeRegression(x, targets, owner, objective.regulariser, weights)
+        return RidgeRegression(x, targets, owner, objective.regulariser)
 
     def _answering(self, tasks: Sequence[Task]) -> ProblemFederation:
         """The federation that answers tasks without training."""

@@ -90,6 +90,10 @@ def check_problem(problem, plain, case, rng):
     gradients = np.array([[plain.gradient(k, w) for w in models] for k in agents])
     hessians = np.array([[plain.hessian(k, w) for w in models] for k in agents])
     assert problem.losses(models) == pytest.approx(np.array(losses), **NEAR)
+    own = np.stack([problem.losses_of(models, k) for k in agents], axis=1)
+    assert own == pytest.approx(np.array(losses), **NEAR)
+    each = models[np.arange(problem.agents) % case.models]
+    assert problem.own_losses(each) == pytest.approx([plain.loss(k, each[k]) for k in agents], **NEAR)
     for mix in mixes:
         gradient = mixed(mix, lambda k, i: gradients[k, i])
         hessian = mixed(mix, lambda k, i: hessians[k, i])
@@ -120,6 +124,9 @@ def check_what_softmax_adds(problem, plain, case, rng):
     for mix in mixes:
         clipped = mixed(mix, lambda k, i: plain.gradient(k, models[i], 0.5))
         assert problem.clipped_gradient(models, mix, 0.5) == pytest.approx(clipped, **NEAR)
+    for k, mix in zip(range(problem.agents), mixes[2:], strict=True):
+        own = mixed(mix[:1], lambda k, _: plain.gradient(k, models[0]))
+        assert problem.only(k).gradient(models[:1], np.ones((1, 1))) == pytest.approx(own, **NEAR)
     first, second = rng.normal(size=(2, problem.size))
 
     def change(x, y):

@@ -61,11 +61,19 @@ class Agreed(ABC):
 
     def one(self, agent: int) -> Floats:
         """(K,) the mix that selects one agent's own loss."""
-        return np.asarray(np.eye(self.agents)[agent])
+        mix = np.zeros(self.agents)
+        mix[agent] = 1.0
+        return mix
 
     def without_each(self) -> Floats:
         """(K, K) the mixes f_-k = sum_{j != k} p_j F_j."""
-        return np.tile(self.weights, (self.agents, 1)) * (1 - np.eye(self.agents))
+        return self.without(np.arange(self.agents))
+
+    def without(self, agents: NDArray[np.int64]) -> Floats:
+        """(m, K) the mixes f_-k of these agents."""
+        mixes = np.tile(self.weights, (agents.size, 1))
+        mixes[np.arange(agents.size), agents] = 0.0
+        return mixes
 
 
 @final

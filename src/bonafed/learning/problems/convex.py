@@ -19,10 +19,11 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
-from typing import final
+from typing import Self, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -44,15 +45,32 @@ _TOP = 600  # rows of the part of a Hessian that is factorised where the whole i
 
 def largest_norm(features: NDArray[np.floating]) -> float:
     """The largest norm of a sample's features with a constant 1 appended."""
-    return scaled_features(features)[1]
+    return max(float(norms(_with_constant(features[rows])).max()) for rows in _rows_of(features))
 
 
 def scaled_features(features: NDArray[np.floating], norm: float | None = None) -> tuple[Floats, float]:
     """(n, d) samples flattened, with a constant, divided by the largest norm or `norm`; and that norm."""
-    flat = np.asarray(features, dtype=np.float64).reshape(len(features), -1)
-    rows = np.hstack([flat, np.ones((len(flat), 1))])
-    largest = float(np.linalg.norm(rows, axis=1).max()) if norm is None else norm
-    return rows / largest, largest
+    rows = _with_constant(features)
+    largest = float(norms(rows).max()) if norm is None else norm
+    rows /= largest
+    return rows, largest
+
+
+def norms(rows: Floats) -> Floats:
+    """(n,) norms of the rows (n, d), some rows at a time: squares of all would be a second copy."""
+    return np.concatenate([np.linalg.norm(rows[some], axis=1) for some in _rows_of(rows)])
+
+
+def _rows_of(samples: NDArray[np.floating]) -> list[slice]:
+    return tiles(len(samples), max(1, _TILE * len(samples) // max(1, samples.size)))
+
+
+def _with_constant(features: NDArray[np.floating]) -> Floats:
+    """(n, d) the samples flattened, and a constant 1."""
+    flat = features.reshape(len(features), -1)
+    rows = np.empty((flat.shape[0], flat.shape[1] + 1))
+    rows[:, :-1], rows[:, -1] = flat, 1.0
+    return rows
 
 
 def shortened_features(features: NDArray[np.floating]) -> NDArray[np.floating]:
@@ -75,6 +93,14 @@ class Expansion:
 
 class Problem(Agreed):
     """K agents' losses on one model of P numbers, with the samples they are computed from."""
+
+    def weighted(self, weights: Floats) -> Self:
+        """The same samples, with other weights of the agents."""
+        other = copy(self)
+        other.weights = checks.shares("weights", weights, length=self.agents)
+        other.__dict__.pop("_basis", None)  # depends on the weights, as what follows from it
+        other.__dict__.pop("_top", None)
+        return other
 
     @abstractmethod
     def gradient(self, models: Floats, mix: Floats) -> Floats:
@@ -101,6 +127,15 @@ class Problem(Agreed):
             mix = np.tile(self.one(agent), (nodes.size, 1))
             rows.append((self.gradient(models, mix) * way).sum(1))
         return np.stack(rows)
+
+    def own_losses(self, models: Floats) -> Floats:
+        """(K,) every agent's loss under its own model (K, P)."""
+        each = [self.losses_of(model[None], agent)[0] for agent, model in enumerate(models)]
+        return np.array(each)
+
+    def losses_of(self, models: Floats, agent: int) -> Floats:
+        """(m,) one agent's loss under every model."""
+        return self.losses(models)[:, agent]
 
     @property
     def together(self) -> int:
@@ -144,6 +179,11 @@ class _Data:
     def share(self, mix: Floats, rows: slice | Ints = slice(None)) -> Floats:
         """(n, m) weight of each sample in the mixes (m, K)."""
         return np.asarray((mix / self.counts).T[self.owner[rows]])
+
+    def of(self, agent: int) -> Ints:
+        """The samples of one agent."""
+        end = int(self.counts[: agent + 1].sum())
+        return self.order[end - int(self.counts[agent]) : end]
 
     def by_agent(self, values: Floats) -> Floats:
         """(m, K) means over each agent's samples of values (n, m)."""
@@ -228,7 +268,7 @@ class SoftmaxRegression(Problem):
         self.weights = _weights(weights, self._data.counts.size)
         self.size = self._data.features.shape[1] * self.classes
         # the Hessian of cross-entropy in the logits is at most 1/2
-        self._norms = np.linalg.norm(self._data.features, axis=1)
+        self._norms = norms(self._data.features)
         self._longest = float(self._norms.max()) if longest is None else longest
         self._smooth = self.regulariser + 0.5 * self._longest**2
 
@@ -314,8 +354,7 @@ class SoftmaxRegression(Problem):
     def slopes(self, starts: Floats, end: Floats, nodes: Floats, agent: int) -> Floats:
         # the logits are those of the start plus t times those of the way: two products, however many nodes
         ways = end - starts
-        rows = rows_of_one(self.one(agent)[None], self._data.counts, self._data.order)
-        assert rows is not None  # there is one agent in the mix
+        rows = self._data.of(agent)
         total, (stacked, along) = np.zeros((len(starts), nodes.size)), map(self._stacked, (starts, ways))
         for tile in self._tiles(len(starts), rows.size):
             some = rows[tile]
@@ -341,6 +380,23 @@ class SoftmaxRegression(Problem):
         stacked = self._stacked(models)
         each = [self._chances(stacked, rows)[1] for rows in self._tiles(models.shape[0])]
         return self._mean_losses(np.concatenate(each), models)
+
+    @one_thread()
+    def losses_of(self, models: Floats, agent: int) -> Floats:
+        rows, stacked = self._data.of(agent), self._stacked(models)
+        total = np.zeros(len(models))
+        for tile in self._tiles(len(models), rows.size):
+            total += self._chances(stacked, rows[tile])[1].sum(0)
+        return np.asarray(total / rows.size + self.regulariser / 2 * (models**2).sum(1))
+
+    def only(self, agent: int) -> SoftmaxRegression:
+        """The problem of one agent alone."""
+        rows = self._data.of(agent)
+        own = np.zeros(rows.size, dtype=np.int64)
+        return SoftmaxRegression(
+            self._data.features[rows], self._labels[rows], own, self.classes, self.regulariser,
+            longest=self._longest,
+        )  # fmt: skip
 
     def _mean_losses(self, each: Floats, models: Floats) -> Floats:
         """(m, K) from cross-entropies (n, m)."""
@@ -480,19 +536,20 @@ class RidgeRegression(Problem):
     ) -> None:
         data = _data(features, owner, agents)
         y = checks.vector("targets", targets, sign="any", length=data.owner.size)
+        self.counts = data.counts
         self.regulariser = checks.positive("regulariser", regulariser)
         self.weights = _weights(weights, data.counts.size)
         self.size = data.features.shape[1]
         moments = []
         for k in range(data.counts.size):
-            x, t = data.features[data.owner == k], y[data.owner == k]
+            x, t = data.features[data.of(k)], y[data.of(k)]
             moments.append((x.T @ x / t.size, x.T @ t / t.size, float(t @ t) / t.size))
         eye = self.regulariser * np.eye(self.size)
         self.second = np.stack([a + eye for a, _, _ in moments])  # (K, d, d) Hessians of F_k
         self.cross = np.stack([b for _, b, _ in moments])  # (K, d)
         self._square = np.array([s for _, _, s in moments])
-        self._smooth = float(max(np.linalg.eigvalsh(a)[-1] for a in self.second))
-        self._bound = float((np.linalg.norm(data.features, axis=1) * np.abs(y)).max())
+        self._smooth = float(np.linalg.eigvalsh(self.second)[:, -1].max())
+        self._bound = float((norms(data.features) * np.abs(y)).max())
 
     @property
     def smoothness(self) -> float:
@@ -504,17 +561,42 @@ class RidgeRegression(Problem):
 
     @one_thread()
     def gradient(self, models: Floats, mix: Floats) -> Floats:
-        who = np.flatnonzero(mix.any(0))
-        gradients = np.einsum("kde,me->mkd", self.second[who], models) - self.cross[who]
-        return np.asarray(np.einsum("mk,mkd->md", mix[:, who], gradients))
+        who, out = np.flatnonzero(mix.any(0)), np.empty_like(models)
+        some = slice(None) if who.size == mix.shape[1] else who  # of all, nothing is copied
+        for rows, bent in self._bent(models, some):
+            bent -= self.cross[some]
+            out[rows] = np.einsum("mk,mkd->md", mix[rows, some], bent)
+        return out
+
+    def _bent(self, models: Floats, who: slice | Ints = slice(None)) -> Iterator[tuple[slice, Floats]]:
+        """(t, K, d) the agents' Hessians times each model, a tile of models at a time."""
+        second = self.second[who]
+        k, d = second.shape[:2]
+        flat = second.reshape(k * d, d).T
+        for rows in tiles(len(models), max(1, _TILE // max(1, k * d))):
+            yield rows, (models[rows] @ flat).reshape(-1, k, d)
+
+    @one_thread()
+    def slopes(self, starts: Floats, end: Floats, nodes: Floats, agent: int) -> Floats:
+        # of a quadratic they are straight lines
+        ways, second = end - starts, self.second[agent]
+        begins = ((starts @ second - self.cross[agent]) * ways).sum(1)
+        return np.asarray(begins[:, None] + ((ways @ second) * ways).sum(1)[:, None] * nodes)
 
     def third_derivative(self, directions: Floats) -> Floats:
         return np.zeros(len(directions))
 
     @one_thread()
     def losses(self, models: Floats) -> Floats:
-        quadratic = np.einsum("md,kde,me->mk", models, self.second, models) / 2
-        return np.asarray(quadratic - models @ self.cross.T + self._square / 2)
+        quadratic = np.empty((len(models), self.agents))
+        for rows, bent in self._bent(models):
+            quadratic[rows] = np.einsum("mkd,md->mk", bent, models[rows])
+        return np.asarray(quadratic / 2 - models @ self.cross.T + self._square / 2)
+
+    @one_thread()
+    def losses_of(self, models: Floats, agent: int) -> Floats:
+        quadratic = ((models @ self.second[agent]) * models).sum(1)
+        return np.asarray(quadratic / 2 - models @ self.cross[agent] + self._square[agent] / 2)
 
     @one_thread()
     def hessian(self, model: Floats, mix: Floats) -> Floats:
@@ -524,7 +606,15 @@ class RidgeRegression(Problem):
     def hessian_product(self, model: Floats, mix: Floats, direction: Floats) -> Floats:
         return np.asarray(np.einsum("k,kde,e->d", mix, self.second, direction))
 
-    @one_thread()
     def minimiser(self, mix: Floats) -> Floats:
         """The model that minimises sum_j mix_j F_j, exactly."""
-        return np.asarray(np.linalg.solve(self.hessian(self.cross[0], mix), mix @ self.cross))
+        return np.asarray(self.minimisers(mix[None])[0])
+
+    @one_thread()
+    def minimisers(self, mixes: Floats) -> Floats:
+        """(m, P) the same for every row of mixes (m, K)."""
+        out, flat = np.empty((len(mixes), self.size)), self.second.reshape(self.agents, -1)
+        for rows in tiles(len(mixes), max(1, _TILE // flat.shape[1])):
+            bends = (mixes[rows] @ flat).reshape(-1, self.size, self.size)
+            out[rows] = np.linalg.solve(bends, (mixes[rows] @ self.cross)[:, :, None])[:, :, 0]
+        return out

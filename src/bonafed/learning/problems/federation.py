@@ -8,7 +8,7 @@ simulated clients.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,9 +29,11 @@ from bonafed.learning.federation import (
     Task,
     Total,
     Work,
+    answer_shape,
     checked_shares,
     limits_of,
     noisy,
+    weighted_sum,
 )
 from bonafed.learning.problems.convex import Problem, SoftmaxRegression
 from bonafed.learning.problems.minima import models_alone
@@ -89,9 +91,9 @@ class ProblemFederation:
         if isinstance(work, Gradients):
             values = [self._gradient(work, task.models, self._mix([task], task.models)) for task in tasks]
         elif isinstance(work, Losses):
-            values = self._losses(work, tasks)
+            values = [*self._losses(work, tasks)]
         elif isinstance(work, Slopes):
-            values = self._slopes(work, tasks)
+            values = [*self._slopes(work, tasks)]
         else:
             values = self._alone(work, tasks)
         return {task.identifier: Reply(answer) for task, answer in zip(tasks, values, strict=True)}
@@ -136,10 +138,8 @@ class ProblemFederation:
             mix = self._mix(tasks, models, shares)
             return np.asarray((mix * self.problem.losses(models)).sum(1, keepdims=True))
         if isinstance(work, Losses | Slopes):
-            each = np.stack(
-                self._losses(work, tasks) if isinstance(work, Losses) else self._slopes(work, tasks)
-            )
-            return np.asarray((shares.reshape(len(tasks), -1, 1) * each).sum(0))
+            each = self._losses(work, tasks) if isinstance(work, Losses) else self._slopes(work, tasks)
+            return weighted_sum(each, shares, answer_shape(tasks[0]))
         raise InvalidValue("work", "must be something that can be added up", type(work).__name__)
 
     def _losses(self, work: Losses, tasks: Sequence[Task]) -> list[Floats]:
@@ -150,12 +150,7 @@ class ProblemFederation:
         if all(task.models is tasks[0].models for task in tasks):
             each = self.problem.losses(tasks[0].models)
             return [each[:, [self._place(task)]] for task in tasks]
-        each = self.problem.losses(np.concatenate([task.models for task in tasks]))
-        ends = np.cumsum([len(task.models) for task in tasks])
-        return [
-            each[end - len(task.models) : end, [self._place(task)]]
-            for task, end in zip(tasks, ends.tolist(), strict=True)
-        ]
+        return [self.problem.losses_of(task.models, self._place(task))[:, None] for task in tasks]
 
     def _changes(self, task: Task) -> list[Floats]:
         """(K,) of every row of limited losses: the mean change of every client's."""
@@ -163,20 +158,24 @@ class ProblemFederation:
         each = zip(later, limits_of(task), strict=True)
         return [clipping.clipped_differences(first, second, limit) for second, limit in each]
 
-    def _slopes(self, work: Slopes, tasks: Sequence[Task]) -> list[Floats]:
+    def _slopes(self, work: Slopes, tasks: Sequence[Task]) -> Iterator[Floats]:
+        """One by one: those of all would be agents times models times nodes."""
         nodes = np.asarray(work.nodes)
-        return [
-            self.problem.slopes(task.models[:-1], task.models[-1], nodes, self._place(task))
-            for task in tasks
-        ]
+        for task in tasks:
+            yield self.problem.slopes(task.models[:-1], task.models[-1], nodes, self._place(task))
 
     def _alone(self, work: Alone, tasks: Sequence[Task]) -> list[Floats]:
-        mixes = np.concatenate([self._mix([task], task.models[:1]) for task in tasks])
+        agents = [self._place(task) for task in tasks]
         start = tasks[0].models[0]
         if any(not np.array_equal(task.models[0], start) for task in tasks):
             raise InvalidValue("models", "must be the same for all who train alone", "different ones")
         models = models_alone(
-            self.problem, work.tolerance, steps=work.steps, start=start, mixes=mixes, rate=work.rate or None
+            self.problem,
+            work.tolerance,
+            steps=work.steps,
+            start=start,
+            agents=agents,
+            rate=work.rate or None,
         )
         return list(models[:, None])
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import NoSolution
-from bonafed.learning.problems.convex import Problem, RidgeRegression
+from bonafed.learning.problems.convex import Problem, RidgeRegression, SoftmaxRegression
 from bonafed.learning.problems.newton import Descent, descend
 
 _STEPS = 100
@@ -28,7 +30,7 @@ def minima(
 ) -> Floats:
     """(m, P) the same for every row of mixes (m, K), all in one batch."""
     if isinstance(problem, RidgeRegression):
-        return np.stack([problem.minimiser(mix) for mix in mixes])
+        return problem.minimisers(mixes)
     begin = np.zeros(problem.size) if start is None else start
     return descents(problem, mixes, begin, np.full(len(mixes), tolerance)).models
 
@@ -47,18 +49,22 @@ def models_alone(
     *,
     steps: int = 1000,
     start: Floats | None = None,
-    mixes: Floats | None = None,
+    agents: Sequence[int] | None = None,
     rate: float | None = None,
 ) -> Floats:
-    """(K, P) the model of each agent on its own, all in one batch.
+    """(a, P) the model of each of these agents on its own, by default of all.
 
     Strongly convex: F_k is certified to be within `tolerance` of its minimum. Otherwise `steps` plain
-    gradient steps from `start`, of length 1/L_g or `rate`. With `mixes` (m, K), those of these sums.
+    gradient steps from `start`, of length 1/L_g or `rate`.
     """
-    mix = np.eye(problem.agents) if mixes is None else mixes
+    who = range(problem.agents) if agents is None else agents
     if problem.strongly_convex:
         norm = float(np.sqrt(2 * problem.regulariser * checks.positive("tolerance", tolerance)))
-        return minima(problem, mix, start, norm)
+        if isinstance(problem, SoftmaxRegression):  # an agent's loss takes no pass over others' samples
+            alone = np.ones((1, 1))
+            return np.concatenate([minima(problem.only(k), alone, start, norm) for k in who])
+        return minima(problem, np.stack([problem.one(k) for k in who]), start, norm)
+    mix = np.stack([problem.one(k) for k in who])
     w = np.tile(np.zeros(problem.size) if start is None else start, (len(mix), 1))
     for _ in range(steps):
         g = problem.gradient(w, mix)

@@ -77,6 +77,7 @@ class Aggregation:
         self._federation = federation_of(problem, agents) if federation is None else federation
         self._work = Gradients(objective or Objective(problem.regulariser))
         self._seen, self._steps, self._label = np.zeros(problem.size), 0, label
+        self._sent: tuple[Floats, str] | None = None  # models that were named last, and their digest
         self._watch = Watch(problem) if watch is None else watch
         whole, roster = np.arange(problem.agents), self._federation.members
         # errors name agents by their numbers in the federation
@@ -193,8 +194,10 @@ class Aggregation:
 
     def _task(self, k: int, models: Floats, where: str, work: Gradients | Slopes) -> Task:
         """Named by the step and by what is sent: asked again after a failure, it is the same task."""
-        content = hashlib.blake2b(np.ascontiguousarray(models).data, digest_size=8).hexdigest()
-        name = f"{self._label}{where}, {self._names[k]}, {content}"
+        if self._sent is None or self._sent[0] is not models:  # everybody may be sent the same
+            content = hashlib.blake2b(np.ascontiguousarray(models).data, digest_size=8).hexdigest()
+            self._sent = models, content
+        name = f"{self._label}{where}, {self._names[k]}, {self._sent[1]}"
         return Task(name, self._names[k], models, work)
 
     def _bad(self, k: int, where: str, problem: str) -> BadReport:

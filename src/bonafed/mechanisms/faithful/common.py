@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from bonafed.checks import Floats, finite_or_none
 from bonafed.economics.claims import NO_WORSE
 from bonafed.learning.federation import Federation, Roster
+from bonafed.learning.problems.convex import tiles
 from bonafed.mechanisms.faithful.private import PAPER_STEPS
 from bonafed.mechanisms.faithful.section import Faithful
 from bonafed.mechanisms.faithful.statement import Statement as Accounts
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from bonafed.learning.engine.jobs import Samples
     from bonafed.learning.engine.programs import Program
 
+_AT_ONCE = 1 << 22  # losses of test samples, of several models
 DECIMALS = 6  # of payments, in units of loss
 _LOSSES = (
     "loss", "overall_loss", "loss_with_the_others_model", "loss_alone", "fresh_loss", "fresh_loss_alone"
@@ -83,11 +85,14 @@ class Judges:
             return None  # an agent holds only classes of which there is no test sample
         part = part / part.sum(1, keepdims=True)
 
-        def losses(models: Floats) -> Floats:
+        def by_class(models: Floats) -> Floats:
             weights = torch.from_numpy(np.stack([to_module(model) for model in models]))
             each = sample_losses(self.program, weights, self.test)
-            by_class = np.stack([np.bincount(group, row, kinds) for row in each]) / np.maximum(counts, 1)
-            return np.asarray(by_class @ part.T)
+            return np.stack([np.bincount(group, row, kinds) for row in each]) / np.maximum(counts, 1)
+
+        def losses(models: Floats) -> Floats:
+            some = tiles(len(models), max(1, _AT_ONCE // len(labels)))
+            return np.asarray(np.concatenate([by_class(models[rows]) for rows in some]) @ part.T)
 
         return losses
 

@@ -31,7 +31,7 @@ payments and on the way only sums of theirs are.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -40,17 +40,19 @@ from bonafed.checks import Floats
 from bonafed.errors import AskFailed, BadReport, Diverged
 from bonafed.learning.federation import Federation, Objective
 from bonafed.learning.problems.agreed import DOUBLE, Agreed, Members, others_count, require_others
-from bonafed.learning.problems.convex import Ints, Problem
+from bonafed.learning.problems.convex import Ints, Problem, tiles
 from bonafed.mechanisms.faithful.asking import Aggregation
 from bonafed.mechanisms.faithful.interpolation import contradiction
 from bonafed.mechanisms.faithful.outcome import BadReportPolicy, Ending, LeftOut, for_all
 from bonafed.mechanisms.faithful.quasi_newton import MEMORY, PATIENCE, Curvature, Search
 from bonafed.mechanisms.faithful.reports import Hearing, Known, ReportCheck
 from bonafed.mechanisms.faithful.segment import Nodes, Way, nodes_for, require_slopes
+from bonafed.mechanisms.faithful.sums import mixed, without_each
 from bonafed.mechanisms.faithful.vcg import Payments
 
 MOST_EXCHANGES = 5_000  # what halves |g| may take longer than anybody waits: ln 2 L/mu requests
 _LONG = 4 * MEMORY  # models of the training whose reports are kept
+_AT_ONCE = 1 << 22  # numbers of sums without each agent that are formed at a time
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,7 +80,7 @@ class Log:
 
     def search(self, mix: Floats, place: int | None = None) -> Search:
         """For the minimum of sum_j mix_j F_j, warm; from the model of a row, by default of the best."""
-        gradients = _mixed(mix, self.reports)
+        gradients = mixed(mix, self.reports)
         if place is None:
             place = int(np.argmin((gradients**2).sum(1)))
         rows = np.flatnonzero(self.origins >= 0)
@@ -87,6 +89,22 @@ class Log:
             self.models[place], gradients[place], self.models[rows] - self.models[before],
             gradients[rows] - gradients[before],
         )  # fmt: skip
+
+    def searches_without_each(self, weights: Floats, place: int) -> tuple[Search, ...]:
+        """`search` from the model of a row without each of the agents that have a weight."""
+        rows = np.flatnonzero(self.origins >= 0)[-MEMORY:]
+        before, size = self.origins[rows], self.models.shape[1]
+        needed, count = np.concatenate([[place], rows, before]), int(np.count_nonzero(weights))
+        gradients, changes = np.empty((count, size)), np.empty((count, rows.size, size))
+        for part in tiles(size, max(1, _AT_ONCE // (count * needed.size))):
+            sums = without_each(weights, self.reports[needed][:, :, part])
+            gradients[:, part] = sums[:, 0]
+            changes[:, :, part] = sums[:, 1 : 1 + rows.size] - sums[:, 1 + rows.size :]
+        model, steps = self.models[place], self.models[rows] - self.models[before]
+        return tuple(
+            Search.at(model, gradient, steps, change)
+            for gradient, change in zip(gradients, changes, strict=True)
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,7 +118,8 @@ class Standing:
     search: Search | None = None  # of the training
     payments: tuple[Search, ...] = ()  # of each member, once training has ended
     searched: int = 0  # exchanges of these searches
-    said: Floats | None = None  # (payments, K, P) reports at the best models of the payments, where heard
+    # (payments, L, P) what the L agents not vouched for reported at the best models of the payments
+    said: Floats | None = None
     bad_reports: tuple[BadReport, ...] = ()
     ending: Ending | None = None
     done: bool = False  # there is nothing left to ask
@@ -166,8 +185,8 @@ class Exchanges:
             gap = 0.0 if at.search is None else at.search.norm**2 / (2 * part.regulariser)
             share = gap / float(part.weights.min())
             return f"training: error {share:.2g}, ends at {self.epsilon:.2g}"
-        at = at if at.payments else self._open_payments(at)
-        worst = float(self._residuals(at, part).max())
+        squares = self._squares(at) if at.payments else (self._left_without_each(at) ** 2).sum(1)
+        worst = float(self._residuals(squares, part).max())
         return f"payments: error {worst:.2g}, ends at {self.epsilon / 2:.2g}"
 
     def _part(self, members: Sequence[int]) -> Agreed:
@@ -210,7 +229,7 @@ class Exchanges:
 
     def _trained_on(self, at: Standing, trials: Floats, answers: Floats) -> Standing:
         """After an answer (t, K, P) to the trials."""
-        gradients = _mixed(self._weights(at), answers)
+        gradients = mixed(self._weights(at), answers)
         if at.search is None or at.log is None:
             log, search = Log(trials, answers, np.array([-1])), Search.at(trials[0], gradients[0])
         else:
@@ -228,38 +247,52 @@ class Exchanges:
         )  # fmt: skip
 
     def _known(self, at: Standing, members: Sequence[int]) -> dict[int, Known]:
-        """What everybody has said in training, and at the best models of payments."""
+        """What those not vouched for have said in training, and at the best models of payments."""
         if at.log is None:
             return {}
-        known = {k: Known(at.log.models, at.log.reports[:, k]) for k in members}
+        heard = self._listened()
+        known = {k: Known(at.log.models, at.log.reports[:, k]) for k in members if k in heard}
         if at.said is not None:
             best = np.stack([search.best_model for search in at.payments])
             for place, k in enumerate(members):
-                others = np.arange(len(members)) != place
-                known[k] = Known(
-                    np.concatenate([known[k].models, best[others]]),
-                    np.concatenate([known[k].reports, at.said[others, k]]),
-                )
+                if k in heard:
+                    others = np.arange(len(members)) != place
+                    known[k] = Known(
+                        np.concatenate([known[k].models, best[others]]),
+                        np.concatenate([known[k].reports, at.said[others, heard[k]]]),
+                    )
         return known
+
+    def _listened(self) -> dict[int, int]:
+        """The agents not vouched for, whose single reports are checked, with their places in `said`."""
+        vouched = set(self.federation.vouched)
+        names = self.federation.members.names
+        return {
+            k: place for place, k in enumerate(k for k, name in enumerate(names) if name not in vouched)
+        }
 
     # payments ---------------------------------------------------------------------------------------------
 
     def _open_payments(self, at: Standing) -> Standing:
         """The searches without each member, warm from the training."""
         assert at.log is not None  # training has ended
-        members, weights, place = self.members(at), self._weights(at), at.log.place(at.model)
-        searches = []
-        for k in members:
-            mix = weights.copy()
-            mix[k] = 0.0
-            searches.append(at.log.search(mix, place))
-        said = np.repeat(at.log.reports[[place]], len(members), axis=0)
-        return replace(at, payments=tuple(searches), searched=0, said=said)
+        place, heard = at.log.place(at.model), list(self._listened())
+        searches = at.log.searches_without_each(self._weights(at), place)
+        said = np.repeat(at.log.reports[[place]][:, heard], len(searches), axis=0) if heard else None
+        return replace(at, payments=searches, searched=0, said=said)
 
-    def _residuals(self, at: Standing, part: Agreed) -> Floats:
+    def _left_without_each(self, at: Standing) -> Floats:
+        """(k, P) the gradients of all f_-k at the shared model, as reported in training."""
+        assert at.log is not None  # training has ended
+        return without_each(self._weights(at), at.log.reports[[at.log.place(at.model)]])[:, 0]
+
+    def _squares(self, at: Standing) -> Floats:
+        """(k,) |grad f_-k|^2 of each payment."""
+        return np.array([search.norm**2 for search in at.payments])
+
+    def _residuals(self, squares: Floats, part: Agreed) -> Floats:
         """(k,) what is left of each payment at most, in units of loss, rounding aside."""
         p = part.weights
-        squares = np.array([search.norm**2 for search in at.payments])
         return np.asarray(squares / (2 * (1 - p) * part.regulariser * p))
 
     def _open(self, at: Standing) -> Ints:
@@ -267,13 +300,13 @@ class Exchanges:
 
         Without it, everybody whose payment is below epsilon would owe nothing.
         """
-        residuals = self._residuals(at, self._part(self.members(at)))
+        residuals = self._residuals(self._squares(at), self._part(self.members(at)))
         return np.flatnonzero(residuals > (self.epsilon / 2 if at.searched else 0.0))
 
     def _search_payments(self, at: Standing) -> Standing:
         members, where = self.members(at), f"exchange {at.exchanges + 1} (payments)"
         part, open_ones = self._part(members), self._open(at)
-        p, mixes = part.weights, part.without_each()
+        p = part.weights
         trials, rows = list[Floats](), list[int]()
         for i in open_ones.tolist():
             curvature = Curvature((1 - p[i]) * part.regulariser, (1 - p[i]) * part.smoothness)
@@ -281,17 +314,16 @@ class Exchanges:
             rows += [i] * len(trials[-1])
         models, runs = np.concatenate(trials), np.array(rows)
         reports, heard = self._reports(at, part, self._known(at, members))
-        sums = reports.sum(models, mixes[runs], where, runs)
+        sums = reports.sum(models, part.without(runs), where, runs)
         goals = np.sqrt(self.epsilon * (1 - p) * part.regulariser * p)
-        searches, said = list(at.payments), at.said
-        assert said is not None  # payments are open
-        said = said.copy()
+        searches, places = list(at.payments), self._listened()
+        said = None if at.said is None else at.said.copy()
         for i in open_ones.tolist():
             own = np.flatnonzero(runs == i)
             searches[i], _ = at.payments[i].after(models[own], sums[own], float(goals[i]))
-            if searches[i].best_model is not at.payments[i].best_model:
+            if said is not None and searches[i].best_model is not at.payments[i].best_model:
                 best = own[int(np.argmin((sums[own] ** 2).sum(1)))]
-                _remember(said[i], heard, int(best))
+                _remember(said[i], places, heard, int(best))
         return replace(
             at, exchanges=at.exchanges + 1, payments=tuple(searches), searched=at.searched + 1, said=said
         )
@@ -310,7 +342,7 @@ class Exchanges:
         bend = part.third_derivative(ways)
         # what phi rises by: known on the ways of payments, bounded on those of agents left out
         steepest = part.smoothness * mixes[count:].sum(1) * (ways[count:] ** 2).sum(1)
-        rises = np.concatenate([self._rises(at, members, ways[:count]), steepest])
+        rises = np.concatenate([self._rises(at, ways[:count]), steepest])
         nodes = nodes_for(rises, bend, self.epsilon * owing / 2)
         reports, heard = self._reports(at, part, {})
 
@@ -342,16 +374,10 @@ class Exchanges:
         scales = np.stack([heard.scale(first, said[k], norms) for k in members], axis=1)
         return np.asarray(tau * (mixes * scales).sum(1))
 
-    def _rises(self, at: Standing, members: list[int], ways: Floats) -> Floats:
+    def _rises(self, at: Standing, ways: Floats) -> Floats:
         """(k,) by how much phi rises on the ways of the payments: known from gradients at both ends."""
-        assert at.log is not None  # training has ended
-        here, weights = at.log.reports[[at.log.place(at.model)]], self._weights(at)
-        rises = np.zeros(len(members))
-        for i, k in enumerate(members):
-            mix = weights.copy()
-            mix[k] = 0.0
-            rises[i] = ((_mixed(mix, here)[0] - at.payments[i].best_gradient) * ways[i]).sum()
-        return rises
+        begins = np.stack([search.best_gradient for search in at.payments])
+        return np.asarray(((self._left_without_each(at) - begins) * ways).sum(1))
 
     def _way(
         self, at: Standing, heard: Hearing, members: list[int], k: int, starts: Floats, ways: Floats,
@@ -365,7 +391,7 @@ class Exchanges:
         scale = heard.scale(at.log.models[0], at.log.reports[0, agent], norms)
         begins = np.full(len(rows), np.nan)
         known = rows < count
-        begins[known] = (at.said[rows[known], agent] * ways[known]).sum(1)
+        begins[known] = (at.said[rows[known], self._listened()[agent]] * ways[known]).sum(1)
         ends = (at.log.reports[at.log.place(at.model), agent] * ways).sum(1)
         return Way((ways**2).sum(1), bend, scale, begins, ends)
 
@@ -393,7 +419,7 @@ class Exchanges:
         )  # fmt: skip
         amount = np.maximum(values[:count], 0.0)  # as no exact payment is negative
         coarse = rounding[:count] / np.sqrt(2 * (1 - part.weights) * part.regulariser * part.weights)
-        residuals = (np.sqrt(self._residuals(at, part)) + coarse) ** 2  # of |g| + rho
+        residuals = (np.sqrt(self._residuals(self._squares(at), part)) + coarse) ** 2  # of |g| + rho
         payments = Payments(amount, residuals, models, at.searched)
         if at.bad_reports:
             payments = for_all(payments, members, self.problem.agents, nothing=0.0)
@@ -476,17 +502,9 @@ class Exchanges:
         )
 
 
-def _mixed(mix: Floats, reports: Floats) -> Floats:
-    """(m, P) sum_j mix_j reports_ij of reports (m, K, P), one by one: the same digits on any machine."""
-    total = np.zeros((reports.shape[0], reports.shape[2]))
-    for k in np.flatnonzero(mix):
-        total += mix[k] * reports[:, k]
-    return total
-
-
-def _remember(said: Floats, heard: Hearing, row: int) -> None:
+def _remember(said: Floats, places: Mapping[int, int], heard: Hearing, row: int) -> None:
     """Keep what agents that are not vouched for reported for a row of the request."""
     for agent, (rows, values) in heard.heard.items():
         at = np.flatnonzero(rows == row)
         if at.size:
-            said[agent] = values[at[0]]
+            said[places[agent]] = values[at[0]]

@@ -259,11 +259,14 @@ class FaithfulLearning(Answers):
             progress = course.advance(progress, state.start)
         following = replace(state, progress=progress)
         names = [self.members.names[k] for k in course.members(progress)]
+        taking_part = set(names)
         loss = self._train_loss(following, federation)
         # whoever is left out failed before the first step of the training without it
-        failed = [name for name in self.members.names if name not in names] if progress.steps == 1 else []
+        failed = (
+            [name for name in self.members.names if name not in taking_part] if progress.steps == 1 else []
+        )
         return following, Round(
-            [name for name in self.members.names if name in {*names, *failed}], failed,
+            [name for name in self.members.names if name in taking_part or name in failed], failed,
             steps=len(names), learning_rate=1 / self.problem.smoothness, train_loss=loss,
         )  # fmt: skip
 
@@ -273,8 +276,8 @@ class FaithfulLearning(Answers):
         course = self._exchanges(federation)
         asked, following = course.members(at), course.advance(at)
         after = replace(state, progress=following)
-        names = self.members.names
-        failed = [names[k] for k in asked if k not in course.members(following)]
+        names, left = self.members.names, set(course.members(following))
+        failed = [names[k] for k in asked if k not in left]
         return after, Round(
             [names[k] for k in asked], failed, steps=len(asked) if following.training > at.training else 0,
             train_loss=self._train_loss(after, federation), doing=course.describe(following),

@@ -104,8 +104,7 @@ def statement(
     # of a strongly convex loss there is one minimum, and the shared model is nearer to it
     begin = outcome.model if problem.strongly_convex else start
     own = models_alone(problem, steps=outcome.training_steps, start=begin)
-    at_home = problem.losses(own).diagonal()
-    others = problem.losses(outcome.payments.models).diagonal().copy()
+    at_home, others = problem.own_losses(own), problem.own_losses(outcome.payments.models)
     absent = [out.agent for out in outcome.left_out]
     others[absent] = outcome.losses[absent]  # the shared model is that of the others
     fresh_loss = None if fresh is None else fresh(outcome.model[None])[0]
@@ -198,11 +197,11 @@ def private_statement(
     """
     own, k = models_alone(problem), problem.agents
     losses = problem.losses(outcome.model[None])[0]
-    others = problem.losses(outcome.models).diagonal()
+    others = problem.own_losses(outcome.models)
     fresh_loss = None if fresh is None else fresh(outcome.model[None])[0]
     fresh_loss_alone = None if fresh is None else fresh(own).diagonal()
     unknown = np.full(k, np.nan)
-    at_home = problem.losses(own).diagonal()
+    at_home = problem.own_losses(own)
     counts = problem.counts.astype(np.float64)
     facts = PublicFacts(
         counts, problem.weights, (), problem.regulariser, outcome.clip, problem.size, problem.classes
