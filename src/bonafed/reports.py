@@ -199,6 +199,33 @@ def read_one_per_client(path: Path, option: str, what: str, clients: int) -> Flo
     return values
 
 
+class ReportsFile:
+    """A file of reports before anybody has said which of its columns is asked for."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._rows = path, _rows(path)
+        names = read_clients(path)
+        if names is None:
+            headed = len(self._rows) - any(_is_word(cell) for cell in _header(self._rows))
+            names = [str(number) for number in range(headed)]
+        self.names = tuple(names)
+
+    def answers(self, what: str | None) -> dict[str, float]:
+        """What each client states, by name; None: nothing is asked for, and nothing may be stated."""
+        if what is None:
+            rule = "cannot be used: this mechanism asks clients for nothing"
+            raise InvalidValue("--reports", rule, self._path)
+        return read_reports(self._path, what)
+
+
+def _is_word(cell: str) -> bool:
+    try:
+        numeral(cell)
+    except ValueError:
+        return True
+    return False
+
+
 def read_reports(path: Path, what: str) -> dict[str, float]:
     """What each client states, by name; numbered from 0 in file order where there is no other column."""
     values = read_costs(path, what).tolist()

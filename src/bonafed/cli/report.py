@@ -46,7 +46,9 @@ def report(
         raise InvalidValue("--save", "must be given: a file of another kind has the default name", path)
     inputs = {f"input {number}": place for number, place in enumerate(places, 1) if place.is_file()}
     render.require_outputs({"--save": path}, inputs)
-    with render.working("reading") as tell:
+    from bonafed.runs.folder import reading_once
+
+    with render.working("reading") as tell, reading_once():
         page = _page(places, tell)
     render.write_together({path: page.to_html()})
     render.say(f"wrote {path}")

@@ -42,14 +42,21 @@ def runs(
     Example: bonafed runs runs/optimal runs/uniform --plot curves.png
     """
     render.require_outputs({"--plot": plot})
+    from bonafed.runs.folder import reading_once
+
+    with reading_once():
+        if check:
+            at_most_one(check=check, plot=plot)
+            _check(folders or [Path("runs")], as_json)
+        else:
+            _list(folders or [Path("runs")], plot, as_json)
+
+
+def _list(folders: Sequence[Path], plot: Path | None, as_json: bool) -> None:
     from bonafed.runs import listing
 
-    if check:
-        at_most_one(check=check, plot=plot)
-        _check(folders or [Path("runs")], as_json)
-        return
     rows, errors = [], []
-    for path in listing.find(folders or [Path("runs")]):
+    for path in listing.find(folders):
         try:
             rows.append(listing.overview(path))
         except UnreadableFile as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -22,6 +22,7 @@ from bonafed.spelling import printable
 
 if TYPE_CHECKING:
     from bonafed.mechanisms.protocol import Config, Contract, Reports
+    from bonafed.reports import ReportsFile
     from bonafed.runs.folder import RoundRecord
     from bonafed.runs.setting import Setting
 
@@ -151,21 +152,31 @@ def train(
         checks.literal("--on", on, Where),  # type: ignore[arg-type]  # one of them
         federation, answer_within, exclude_after, wait, colluders if secure_sums else None,
     )  # fmt: skip
+    if resume is not None:
+        _resume(config, changes or [], resume, reach, as_json)
+        return
     contract = None if contract_file is None else _read_contract(contract_file, secret)
-    settings = _config(config, changes or [], resume, contract)
-    if resume is None:
-        reports = None if reports_file is None else _read_reports(settings, contract, reports_file)
-        coins = None if secret is None else read_hex(secret)
-        place = _new_folder(settings, config, folder)
-        if reach.where == "flower" and reports is not None:
-            rule = "must not be given with --on flower: participants report for themselves"
-            raise InvalidValue("--reports", rule, reports_file)
-        _train(settings, place, contract, reports, reach, resume=False, as_json=as_json, secret=coins)
-    elif config is None and _is_finished(resume):
-        _show_finished(resume, as_json)
-    else:
-        _require_reached(reach, resume)
-        _continue(settings, resume, reach, as_json)
+    settings = _config(config, changes or [], None, contract)
+    reports = None if reports_file is None else _read_reports(settings, contract, reports_file, reach)
+    coins = None if secret is None else read_hex(secret)
+    place = _new_folder(settings, config, folder)
+    if reach.where == "flower" and reports is not None:
+        rule = "must not be given with --on flower: participants report for themselves"
+        raise InvalidValue("--reports", rule, reports_file)
+    _train(settings, place, contract, reports, reach, resume=False, as_json=as_json, secret=coins)
+
+
+def _resume(config: Path | None, changes: list[str], place: Path, reach: Reach, as_json: bool) -> None:
+    """Go on with a run, or show one that is finished."""
+    from bonafed.runs.folder import reading_once
+
+    with reading_once():
+        settings = _config(config, changes, place, None)
+        if config is None and _is_finished(place):
+            _show_finished(place, as_json)
+            return
+        _require_reached(reach, place)
+        _continue(settings, place, reach, as_json)
 
 
 def _write_example(name: str, as_json: bool) -> None:
@@ -238,12 +249,16 @@ def _is_finished(place: Path) -> bool:
     return is_finished(place)
 
 
-def _read_reports(settings: Config, contract: Contract | None, path: Path) -> Reports:
+def _read_reports(
+    settings: Config, contract: Contract | None, path: Path, reach: Reach
+) -> Reports | ReportsFile:
     """The reports in the column that the contract, or the mechanism of the config, asks for."""
-    from bonafed.reports import read_reports
+    from bonafed.reports import ReportsFile, read_reports
 
     if contract is not None:
         return read_reports(path, contract.question.name)
+    if reach.where == "here":
+        return ReportsFile(path)  # the mechanism says which column once it is made
     _require_known_data(settings)
     from bonafed.runs.setting import prepare
 
@@ -273,7 +288,7 @@ def _train(
     settings: Config,
     place: Path,
     contract: Contract | None,
-    reports: Reports | None,
+    reports: Reports | ReportsFile | None,
     reach: Reach,
     *,
     resume: bool,
@@ -285,7 +300,8 @@ def _train(
     terminal = render.new_console(stderr=True)
     settings = replace(settings, run=replace(settings.run, folder=str(place)))
     heard = partial(render.tell, err=True)
-    with reached(reach, settings, place, reports, resume=resume, tell=heard) as clients:
+    known = reports if isinstance(reports, Mapping) else None  # a file of reports is for clients here
+    with reached(reach, settings, place, known, resume=resume, tell=heard) as clients:
         _train_with(
             clients,
             settings,
@@ -304,7 +320,7 @@ def _train_with(
     settings: Config,
     place: Path,
     contract: Contract | None,
-    reports: Reports | None,
+    reports: Reports | ReportsFile | None,
     terminal: Any,
     *,
     resume: bool,

@@ -209,7 +209,7 @@ def per_client(features: NDArray[Any], parts: Sequence[NDArray[np.int64]]) -> ND
     return result
 
 
-def far_apart(features: NDArray[Any], columns: Sequence[str]) -> str:
+def far_apart(features: NDArray[Any], columns: Sequence[str], remedy: str = "data.standardise") -> str:
     """A sentence about columns whose largest values differ by more than `FAR_APART`; empty if none do.
 
     The largest value of a column, and not its spread: a column that is mostly 0 is not a small one.
@@ -224,5 +224,14 @@ def far_apart(features: NDArray[Any], columns: Sequence[str]) -> str:
     one, other = (repr(columns[k]) if columns else f"column {k}" for k in (large, small))
     return (
         f"features differ in scale by more than {FAR_APART:g}: {one} reaches {sizes[large]:.3g}, {other} "
-        f"{sizes[small]:.3g}; data.standardise puts them on a common one"
+        f"{sizes[small]:.3g}; {remedy} puts them on a common one"
     )
+
+
+def off_scale(features: NDArray[Any], columns: Sequence[str], remedy: str) -> str:
+    """A sentence about columns that are far apart, or all far from 1 in size; empty if they are neither."""
+    apart = far_apart(features, columns, remedy)
+    largest = float(np.abs(features).max(initial=0.0))
+    if apart or largest <= FAR_APART:
+        return apart
+    return f"features reach {largest:.3g}, and losses grow with their square; {remedy} scales them to 1"

@@ -258,7 +258,7 @@ class _Work:
         try:
             self.say(f"training under {name}")
             try:
-                setting = prepare(self.config, dataset=holdings.dataset, module=module)
+                setting = prepare(self.config, dataset=holdings.dataset, module=module, shared=holdings)
             except InvalidValue as error:
                 if written:  # the user wrote its table
                     raise

@@ -40,7 +40,9 @@ import io
 import json
 import os
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
@@ -65,6 +67,7 @@ SUMS = "SHA256SUMS"
 _SET_UP = (START, CONTRACT, AGREEMENT, COINS)  # written between versions.json and config.toml
 _FILES = "files"  # in versions.json: the SHA-256 of each file that a run is set up with
 _STATE = "state_"  # prefix of its arrays in the file
+_READ: ContextVar[dict[Path, bytes] | None] = ContextVar("files that were read", default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,8 +376,33 @@ def require_own_sums(folder: Path, known: Mapping[str, str]) -> None:
         raise UnreadableFile(folder / SUMS, "is of another run, or most of this one was changed")
 
 
+@contextmanager
+def reading_once() -> Iterator[None]:
+    """Inside, or in a function decorated with it, a file of a run that has ended is read a single time.
+
+    What was verified is then what is shown, whatever happens to the file meanwhile. Files of a run that has
+    not ended are read anew each time.
+    """
+    token = None if _READ.get() is not None else _READ.set({})
+    try:
+        yield
+    finally:
+        if token is not None:
+            _READ.reset(token)
+
+
 def read_bytes(path: Path) -> bytes:
     """The content of a file, for which nothing vouches yet."""
+    known = _READ.get()
+    if known is None or not is_finished(path.parent):
+        return _from_disk(path)
+    place = path.absolute()
+    if place not in known:
+        known[place] = _from_disk(path)
+    return known[place]
+
+
+def _from_disk(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except FileNotFoundError as error:

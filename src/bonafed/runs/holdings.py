@@ -173,12 +173,7 @@ def hold(
     config = with_path(config)
     if dataset is None:
         config, dataset = _load(config, on_progress)
-    problems: list[InvalidValue] = []
-    with told_at_once(problems):
-        dataset = _with_classes(config, dataset)
-    with told_at_once(problems):
-        require_private_scale(config)
-    refuse(problems)
+    dataset = _require_private_facts(config, dataset)
     parts = _split(config, dataset)
     config = replace(config, partition=replace(config.partition, clients=len(parts)))
     _require_labels(dataset, parts)
@@ -189,6 +184,36 @@ def hold(
         _require_images(features)
     digest = _digest(features, test_features, dataset, parts)
     return Holdings(config, dataset, features, test_features, parts, digest)
+
+
+def in_another_run(held: Holdings, config: Config) -> Holdings | None:
+    """What is held, in a run of another config about the same data and split; None: about others.
+
+    The rules of that run are checked; nothing is split, scaled or digested again.
+    """
+    config = with_path(config)
+    known = held.config
+    split = replace(config.partition, clients=known.partition.clients)
+    if config.data != known.data:
+        config = _located(config)
+    same = (config.data, split, config.run.seed) == (known.data, known.partition, known.run.seed)
+    if not same or config.partition.clients not in (None, known.partition.clients):
+        return None
+    _require_private_facts(config, held.dataset)
+    if config.training is not None and config.training.augmentation != "none":
+        _require_images(held.features)
+    return replace(held, config=replace(config, partition=split))
+
+
+def _require_private_facts(config: Config, dataset: Dataset) -> Dataset:
+    """A private run infers nothing from private records: neither the classes nor a scale."""
+    problems: list[InvalidValue] = []
+    with told_at_once(problems):
+        dataset = _with_classes(config, dataset)
+    with told_at_once(problems):
+        require_private_scale(config)
+    refuse(problems)
+    return dataset
 
 
 def _require_images(features: NDArray[Any]) -> None:
@@ -247,16 +272,26 @@ def _natural_order(name: str) -> list[tuple[int, str]]:
 
 def _load(config: Config, on_progress: Callable[[str], None] | None) -> tuple[Config, Dataset]:
     """The data, and the config with paths that are valid from any folder."""
+    config = _located(config)
+    section = config.data
+    folder = Path(section.folder) if section.folder else None
+    with named("data", dataset="name"):
+        dataset = datasets.load(
+            section.name, folder=folder, seed=config.run.seed, on_progress=on_progress,
+            choices=section.choices,
+        )  # fmt: skip
+    return config, dataset
+
+
+def _located(config: Config) -> Config:
+    """The config with paths of data that are valid from any folder."""
     section = config.data
     folder = Path(section.folder).expanduser().absolute() if section.folder else None
     name = section.name
-    with named("data", dataset="name"):
-        if datasets.is_own_file(name):
+    if datasets.is_own_file(name):
+        with named("data", dataset="name"):
             name, folder = str(datasets.own_file(name, folder).absolute()), None
-        dataset = datasets.load(
-            name, folder=folder, seed=config.run.seed, on_progress=on_progress, choices=section.choices
-        )
-    return replace(config, data=replace(section, name=name, folder=str(folder or ""))), dataset
+    return replace(config, data=replace(section, name=name, folder=str(folder or "")))
 
 
 def _split(config: Config, dataset: Dataset) -> list[NDArray[np.int64]]:

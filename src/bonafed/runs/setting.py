@@ -37,6 +37,7 @@ from bonafed.mechanisms.protocol import (
     Reports,
     Slice,
 )
+from bonafed.reports import ReportsFile
 from bonafed.runs import folder as folders
 from bonafed.runs.config import from_tables, to_tables
 from bonafed.runs.holdings import (
@@ -46,6 +47,7 @@ from bonafed.runs.holdings import (
     build_program,
     digest_of_test,
     hold,
+    in_another_run,
     outside,
 )
 from bonafed.sections import plain_values
@@ -123,25 +125,27 @@ def prepare(
     dataset: Dataset | None = None,
     module: nn.Module | None = None,
     contract: Contract | None = None,
-    reports: Reports | None = None,
+    reports: Reports | ReportsFile | None = None,
     federation: Federation | None = None,
     on_progress: Callable[[str], None] | None = None,
+    shared: Holdings | None = None,
 ) -> Setting:
     """Load, split, build and agree.
 
     `dataset` and `module` may be the user's own. With a `contract` the run is under exactly this; without
     reports, simulated clients draw their own. A `federation` answers in place of simulated clients: then
     nothing is loaded, what is known of the clients is its roster, and of `dataset` only the test samples
-    are looked at.
+    are looked at. `shared` data that another run of the same data and split holds are not prepared again.
     """
-    if reports is not None and not isinstance(reports, Mapping):
+    if reports is not None and not isinstance(reports, Mapping | ReportsFile):
         raise InvalidValue("reports", "must be a mapping of numbers by client", repr(reports)[:60])
     if contract is not None:
         config = under(config, contract)
     if federation is None:
-        holdings = hold(config, dataset, on_progress)
+        again = None if shared is None else in_another_run(shared, config)
+        holdings = again or hold(config, dataset, on_progress)
         known: Holdings | Outside = holdings
-        members = holdings.roster(reports or ())
+        members = holdings.roster(reports.names if isinstance(reports, ReportsFile) else reports or ())
     else:
         known = outside(config, federation.members, dataset)
         members = federation.members
@@ -163,6 +167,8 @@ def prepare(
     )
     if isinstance(federation, Negotiating):
         federation.publish(mechanism)
+    if isinstance(reports, ReportsFile):
+        reports = reports.answers(None if mechanism.question is None else mechanism.question.name)
     agreement = mechanism.agree(members, _reports(mechanism, members, clients, reports))
     promised = mechanism.promised(agreement)
     if promised is not None and config.delta is None:  # of a mechanism whose tables have no such key

@@ -28,11 +28,8 @@ _WHY = (
 def versions(seed: int, rounds: int | None, digest: str, model: str, test: str = "") -> JSONObject:
     """The content of versions.json; `digest` is that of data and partition, `model` that of the module,
     `test` that of the test samples."""
-    libraries = {name: metadata.version(name) for name in ("numpy", "scipy", "torch")}
     return {
-        "bonafed": __version__,
-        "python": platform.python_version(),
-        **libraries,
+        **surroundings(),
         "seed": seed,
         "rounds": rounds,  # of all phases; null: it ends by itself
         "data": digest,
@@ -41,13 +38,31 @@ def versions(seed: int, rounds: int | None, digest: str, model: str, test: str =
     }
 
 
-def changed_versions(folder: Path) -> dict[str, tuple[str, str]]:
-    """Libraries that have changed since the run began: it may then end with other digits."""
-    then, now = folders.read_json(folder, folders.VERSIONS), versions(0, 0, "", "")
+def surroundings() -> dict[str, str]:
+    """All that the last digits of a run depend on besides its config: software, system and processor."""
     return {
-        name: (str(then.get(name)), str(now[name]))
-        for name in ("bonafed", "numpy", "torch")
-        if then.get(name) != now[name]
+        "bonafed": __version__,
+        "python": platform.python_version(),
+        **{name: metadata.version(name) for name in ("numpy", "scipy", "torch")},
+        "platform": f"{platform.system()} {platform.machine()}",
+        "processor": processor(),
+    }
+
+
+def processor() -> str:
+    """What PyTorch can use of this processor: its instructions decide how sums are rounded."""
+    import torch
+
+    return str(torch.backends.cpu.get_cpu_capability())
+
+
+def changed_versions(folder: Path) -> dict[str, tuple[str, str]]:
+    """What has changed around a run since it began: it may then end with other digits."""
+    then = folders.read_json(folder, folders.VERSIONS)
+    return {
+        name: (str(then.get(name, "an unknown one")), now)
+        for name, now in surroundings().items()
+        if then.get(name) != now
     }
 
 

@@ -23,7 +23,7 @@ from bonafed.learning.partition import options_of
 from bonafed.mechanisms.protocol import Command
 from bonafed.mechanisms.sampling.convergence import ConvergenceModel
 from bonafed.mechanisms.sampling.plan import benchmarks, plan
-from bonafed.sections import Section, key, text, word
+from bonafed.sections import Section, flag, key, text, word
 from bonafed.shown import Column, Document, JSONObject, Table, counted
 
 if TYPE_CHECKING:
@@ -80,22 +80,31 @@ class ConvergenceOptions(Section):
     steps: int = key(checks.whole, 5, metavar="E", help="Local steps of a client in a round.")
     batch_size: int = key(checks.whole, 32, help="Records of a step.")
     seed: int = key(checks.seed, 0, help="Of the partition.")
+    standardise: bool = key(flag, False, help="Give every feature of the data mean 0 and spread 1 first.")
 
     def constants(self) -> Constants:
         """Those of softmax regression on the data, dealt out to the clients."""
+        return self.constants_and_hint()[0]
+
+    def constants_and_hint(self) -> tuple[Constants, str]:
+        """The constants, and a sentence about the scale of the data where it makes the bounds useless."""
         with explained():
             from bonafed.learning import datasets
             from bonafed.learning.partition import partition
             from bonafed.learning.problems.constants import estimate_constants
+            from bonafed.learning.scaling import Scaling, off_scale
         data = datasets.load(self.data)
         if not data.classes or data.vocabulary:
             raise InvalidValue("data", "must be numbers with classes, for softmax regression", self.data)
+        features = Scaling.of(data.features).apply(data.features) if self.standardise else data.features
         kind, options = _deal("partition", self.partition)
         parts = partition(kind, data.labels, self.clients, np.random.default_rng(self.seed), **options)
-        return estimate_constants(
-            data.features, data.labels, parts, classes=data.classes, regulariser=self.regulariser,
+        found = estimate_constants(
+            features, data.labels, parts, classes=data.classes, regulariser=self.regulariser,
             batch_size=self.batch_size,
         )  # fmt: skip
+        table = features.ndim == 2 and not self.standardise
+        return found, off_scale(features, data.columns, "--standardise") if table else ""
 
 
 def convergence_model(found: Constants, local_steps: int) -> ConvergenceModel:
@@ -129,7 +138,7 @@ def compared_bounds(options: ConvergenceOptions, model: ConvergenceModel) -> Map
 
 def advise(options: ConvergenceOptions) -> Document:
     """The constants, the weights, and what each mechanism may come to."""
-    found = options.constants()
+    found, hint = options.constants_and_hint()
     model = convergence_model(found, options.steps)
     bounds = compared_bounds(options, model)
     best, flat = bounds["prior-based"], bounds["uniform"]
@@ -154,6 +163,7 @@ def advise(options: ConvergenceOptions) -> Document:
     data = {
         "question": "convergence", "constants": _plain(found), "constant_term": model.constant,
         "data_weights": model.data_weights.tolist(), "mechanisms": dict(bounds),
+        "hint": hint or None,
     }  # fmt: skip
     table = Table(f"What the same budget buys, {counted(options.clients, 'client')}", columns, rows)
 
@@ -164,7 +174,8 @@ def advise(options: ConvergenceOptions) -> Document:
             {name: row["sampling_term"] for name, row in bounds.items()}, model.data_weights
         )
 
-    return Document((advice, _constants_table(found, model), table, caution), data, draw)
+    notes = (f"note: {hint}",) if hint else ()
+    return Document((advice, *notes, _constants_table(found, model), table, caution), data, draw)
 
 
 def _plain(found: Constants) -> dict[str, Any]:

@@ -129,3 +129,29 @@ def test_it_is_a_command(bonafed, few_digits):
     code, _, refusal = bonafed("advise", "convergence", *words[:-2], "--data", few_digits)
     assert code != 0
     assert "prior" in refusal
+
+
+def test_unscaled_data_are_noted_and_standardise_makes_the_bound_usable(tmp_path):
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(60, 2))
+    y = (x[:, 0] + 0.3 * x[:, 1] > 0).astype(int)
+    path = tmp_path / "own.npz"
+
+    def asked(features, **options):
+        np.savez(path, features=features, labels=y)
+        document = advise(ConvergenceOptions(**{**OPTIONS, "partition": "iid"}, data=str(path), **options))
+        return document.data["mechanisms"]["uniform"]["bound"], document.data["hint"], str(document)
+
+    usual, hint, _ = asked(x)
+    assert hint is None
+    apart, hint, text = asked(x * [1.0, 10_000.0])
+    assert "differ in scale by more than 100" in hint
+    assert f"note: {hint}" in text
+    large, hint, _ = asked(x * 10_000.0)
+    assert "features reach" in hint
+    assert "--standardise" in hint
+    assert min(apart, large) > 1e6 * usual
+    for scale in ([1.0, 10_000.0], 10_000.0):
+        bound, hint, _ = asked(x * scale, standardise=True)
+        assert hint is None
+        assert bound == pytest.approx(usual, rel=1.0)
