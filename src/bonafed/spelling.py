@@ -122,3 +122,15 @@ def alike(name: str) -> str:
         return " ".join(name.casefold().split())
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
     return " ".join(_INVISIBLE.sub("", folded).split())
+
+
+def natural_order(name: str) -> tuple[list[tuple[int, str]], str]:
+    """The sort key of names, the same wherever clients are listed: numbers inside names by their value.
+
+    One order everywhere, so that the same seed draws the same clients from a table and from a federation.
+
+    >>> sorted(["ward 10", "ward 9", "10", "9", "09"], key=natural_order)
+    ['09', '9', '10', 'ward 9', 'ward 10']
+    """
+    pieces = re.split(r"([0-9]+)", name)  # every second piece is a number
+    return [(int(piece), "") if at % 2 else (-1, piece) for at, piece in enumerate(pieces)], name

@@ -28,8 +28,8 @@ from numpy.typing import ArrayLike, NDArray
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue, MissingValue
-from bonafed.learning.formats import number_names
 from bonafed.learning.holders import holders
+from bonafed.spelling import natural_order
 
 Indices = NDArray[np.int64]
 Parts = list[Indices]  # one sorted array of sample numbers per client; together every sample once
@@ -241,10 +241,10 @@ def natural(groups: ArrayLike) -> Parts:
 
 
 def owner_numbers(groups: ArrayLike) -> Indices:
-    """(n,) owners numbered from 0: by value if all are whole numbers, also as text; else by alphabet.
+    """(n,) owners numbered from 0, in the order of their names (`natural_order`).
 
     >>> owner_numbers(["ward 9", "ward 10", "ward 9"])
-    array([1, 0, 1])
+    array([0, 1, 0])
     """
     if isinstance(groups, list | tuple):  # before NumPy cuts off what ends in NUL
         for name in dict.fromkeys(name for name in groups if isinstance(name, str) and name):
@@ -259,14 +259,15 @@ def owner_numbers(groups: ArrayLike) -> Indices:
         raise InvalidValue("groups", "must be whole numbers or text", array.dtype)
     if "" in names:
         raise InvalidValue("groups", "must name an owner", f"nothing in sample {names.index('')}")
-    return number_names(names)
+    place = {name: number for number, name in enumerate(sorted(set(names), key=natural_order))}
+    return np.array([place[name] for name in names], dtype=np.int64)
 
 
 def owner_names(groups: ArrayLike) -> tuple[str, ...]:
     """The names of the owners, in the order of their numbers.
 
     >>> owner_names(["ward 9", "ward 10", "ward 9"])
-    ('ward 10', 'ward 9')
+    ('ward 9', 'ward 10')
     """
     _, first = np.unique(owner_numbers(groups), return_index=True)
     return checks.names("names in groups", map(str, np.asarray(groups)[first].tolist()))

@@ -60,6 +60,7 @@ from bonafed.remote.sums import NOT_SECURE, add_up, parts_of
 from bonafed.remote.tasks import Asked, Refusal, pack_tasks, unpack_answers
 from bonafed.remote.transport import Transport
 from bonafed.runs.config import to_tables
+from bonafed.spelling import natural_order
 
 ANSWER_WITHIN = 120.0  # seconds that a client has for an answer
 EXCLUDE_AFTER = 3  # faults in a row after which a client is not asked again
@@ -428,7 +429,7 @@ def _roster(answers: Mapping[str, Sealed | Failure], tell: Tell) -> Roster:
     if not facts:
         rule = "must have a member that joins this run"
         raise InvalidValue("federation", rule, f"nobody ({'; '.join(reasons)[:600]})")
-    names = list(facts)
+    names = sorted(facts, key=natural_order)  # as the owners of records in a table are listed
     for key in ("shape", "classes", "class_names", "vocabulary", "strong_convexity"):
         first = facts[names[0]][key]
         for name in names[1:]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,6 +26,7 @@ from bonafed.mechanisms.protocol import Config
 from bonafed.randomness import Purpose, round_generator
 from bonafed.runs.standardising import require_private_scale, standardised, with_path
 from bonafed.sections import named, told_at_once
+from bonafed.spelling import natural_order
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,7 +70,7 @@ class Holdings:
         """
         names = self.dataset.owners if self.config.partition.kind == "natural" else ()
         if not names and len(clients) == len(self.parts):
-            names = tuple(sorted(clients, key=_natural_order))
+            names = tuple(sorted(clients, key=natural_order))
         if not names:
             names = tuple(str(number) for number in range(len(self.parts)))
         noisy = self.config.partition.kind == "feature_noise"  # makes features longer than stated
@@ -263,11 +263,6 @@ def _named_classes(dataset: Dataset, names: tuple[str, ...]) -> Dataset:
         dataset, labels=place[dataset.labels], test_labels=place[dataset.test_labels], classes=len(names),
         classes_stated=True, class_names=names,
     )  # fmt: skip
-
-
-def _natural_order(name: str) -> list[tuple[int, str]]:
-    """A sort key that orders numbers inside names by value: client 9 before client 10."""
-    return [(int(piece), "") if piece.isdecimal() else (-1, piece) for piece in re.split(r"([0-9]+)", name)]
 
 
 def _load(config: Config, on_progress: Callable[[str], None] | None) -> tuple[Config, Dataset]:
