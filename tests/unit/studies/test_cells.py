@@ -1,7 +1,10 @@
 """Cells: computed once, side by side or alone, kept until something they depend on changes."""
 
+import importlib
+import inspect
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -223,3 +226,99 @@ def test_what_is_kept_is_plain(tmp_path, square):
     compute_all({3: square(3)}, tmp_path / "kept", 1)
     (kept,) = (tmp_path / "kept").rglob("result.json")
     assert set(json.loads(kept.read_bytes())) == {"name", "arguments", "result", "sha256", "seconds"}
+
+
+# Words that only people read
+
+
+def code_digest_of(path, text):
+    path.write_text(text)
+    code._tree.cache_clear()
+    code._code_of.cache_clear()
+    return code._code_of(str(path))
+
+
+SPEAKING = '''
+from bonafed.errors import InvalidValue
+from bonafed.sections import key
+
+
+def rate(name, value):
+    """Between 0 and 1."""
+    if not 0 <= value <= 1:
+        rule = f"must be between 0 and 1 in round {value + 1}"
+        raise InvalidValue(name, rule, value)
+    if value == 0.5:
+        raise InvalidValue("rate", "must not be a half", value)
+    kind = "plain"
+    return value if kind == "plain" else 2 * value
+
+
+share = key(rate, 0.1, help="Share of the clients.", metavar="X")
+other = {"check": rate, "help": "Likewise."}
+'''
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "counts"),
+    [
+        ("Between 0 and 1.", "From 0 to 1.", False),
+        ("must be between 0 and 1 in round", "is not a share in round", False),
+        ("must not be a half", "is a half: take another", False),
+        ("Share of the clients.", "How many of the clients.", False),
+        ('metavar="X"', 'metavar="SHARE"', False),
+        ("Likewise.", "The same.", False),
+        ("0 <= value", "1 <= value", True),
+        ("0 <= value", "0 < value", True),
+        ("value + 1", "value + 2", True),
+        ("rate, 0.1", "rate, 0.2", True),
+        ('kind = "plain"', 'kind = "twice"', True),
+        ('== "plain"', '== "twice"', True),
+        ('InvalidValue("rate"', 'InvalidValue("share"', True),
+        ("2 * value", "3 * value", True),
+    ],
+)
+def test_words_do_not_count_and_code_does(tmp_path, before, after, counts):
+    file = tmp_path / "own.py"
+    assert SPEAKING.count(before) == 1
+    one, other = code_digest_of(file, SPEAKING), code_digest_of(file, SPEAKING.replace(before, after))
+    assert (one != other) == counts
+
+
+def test_a_line_of_the_catalogue_does_not_count(tmp_path):
+    file = tmp_path / "catalogue.py"
+    text = inspect.getsource(importlib.import_module("bonafed.mechanisms.catalogue"))
+    copied = text + "\n\nLIMIT = 3\n"
+    more = re.sub(r"(\n_ENTRIES[^\n]*= \()", r"\1\n    Entry('another', 'nowhere'),", copied)
+    assert more != copied
+    place = "bonafed.mechanisms.catalogue"
+
+    def dump(source):
+        file.write_text(source)
+        tree = code.ast.parse(source)
+        return code.ast.dump(code._without_words(tree, is_catalogue=True))
+
+    assert dump(more) == dump(copied)
+    assert dump(copied.replace("LIMIT = 3", "LIMIT = 4")) != dump(copied)
+    assert place in code._closure([place])
+
+
+def texts_emptied(tree):
+    """A copy in which every text is empty and parts of texts that are put together are gone."""
+    for node in code.ast.walk(tree):
+        if isinstance(node, code.ast.JoinedStr):
+            node.values = [part for part in node.values if not isinstance(part, code.ast.Constant)]
+        if isinstance(node, code.ast.Constant) and isinstance(node.value, str):
+            node.value = ""
+    return code.ast.dump(tree)
+
+
+def test_of_all_modules_that_runs_depend_on_only_texts_are_left_out():
+    """No number, operator or name of what is computed is ever left out of a digest."""
+    silenced = 0
+    for name in code._closure(["bonafed.runs.training"]):
+        source = code._source(name).read_bytes()
+        whole, counted = code.ast.parse(source), code._without_words(code.ast.parse(source), False)
+        silenced += code.ast.dump(counted) != code.ast.dump(whole)
+        assert texts_emptied(counted) == texts_emptied(whole)
+    assert silenced > 20
