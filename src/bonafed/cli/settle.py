@@ -52,6 +52,8 @@ def settle(
 
     contract = read_contract(contract_file)
     values = _draw(contract, draw) if reports is None else _read(contract, reports)
+    if contract.clients is not None:
+        contract.question.require_enough(values, contract.clients)
     document = contract.settle(values).document()
     outputs = {} if save is None else {save: render.file_content(document, save, "csv")}
     render.write_together(outputs)

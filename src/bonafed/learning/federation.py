@@ -79,6 +79,13 @@ class Roster:
         """The place of each name."""
         return {name: place for place, name in enumerate(self.names)}
 
+    def only(self, names: Collection[str]) -> Roster:
+        """Those of them with these names, in their order."""
+        here = [place for place, name in enumerate(self.names) if name in names]
+        if len(here) == len(self):
+            return self
+        return replace(self, names=tuple(self.names[place] for place in here), sizes=self.sizes[here])
+
     def __len__(self) -> int:
         return len(self.names)
 
@@ -91,6 +98,17 @@ class Question:
     unit: str  # "money per participation"
     # what so many simulated clients know of themselves: simulate(clients) or simulate(clients, seed)
     simulate: Callable[..., Floats] | None = None
+    optional: bool = False  # whether a run goes on without those who do not state it
+    names: tuple[str, ...] = ()  # of all who are asked, where a contract lists them
+
+    def require_enough(self, reports: Mapping[str, float], clients: int) -> None:
+        """Refuse fewer reports than clients where a run cannot go on without anybody."""
+        if len(reports) < clients and not self.optional:
+            rule = (
+                f"must come from all {clients} clients, as the terms of each depend on them: wait for the "
+                "others, or begin again without them"
+            )
+            raise InvalidValue("reports", rule, len(reports))
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,6 +88,8 @@ from bonafed.mechanisms.server_rules import one_step, too_old
 from bonafed.randomness import Purpose, round_generator
 from bonafed.sections import named
 
+_NAMED = 5  # clients that a note names
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Account:
@@ -440,7 +442,7 @@ class Averaging(Answers):
         account = Account(state.agreement, state.round_number, _turns(state), state.spend, epsilon)
         statement = self.rules.settle(account)
         told = [remembered(state)] if self.server.remembers else []
-        notes = (*statement.notes, *self.warnings(state.agreement), *told)
+        notes = (*did_not_report(state.agreement), *statement.notes, *self.warnings(state.agreement), *told)
         statement = replace(statement, notes=notes)
         if promise is None or epsilon is None:
             return statement
@@ -517,6 +519,16 @@ def missing_turns(turns: Turns) -> list[str]:
         return []
     whole = int(turns.asked.sum())
     return [f"{missing:,} of {whole:,} participations were not delivered: what was not given is not paid"]
+
+
+def did_not_report(agreement: Agreement) -> list[str]:
+    """Who is not in the run, as it stated nothing; nothing if all did."""
+    if not agreement.silent:
+        return []
+    names, several = agreement.silent, len(agreement.silent) > 1
+    more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+    verbs = "do not take part and are" if several else "does not take part and is"
+    return [f"{', '.join(names[:_NAMED])}{more} did not report, {verbs} owed nothing"]
 
 
 def _turns(state: AveragingState) -> Turns:

@@ -286,6 +286,7 @@ class Agreement:
     contract: Contract | None = None  # None: nothing was published
     terms: Any = None  # the mechanism's `Terms`; None: nothing was agreed on
     coins: Coins | None = None  # verifiable ones; None: who takes part follows from run.seed
+    silent: tuple[str, ...] = ()  # clients that did not report, and do not take part
 
     def to_json(self) -> JSONObject:
         """Plain data, as a run keeps it."""
@@ -294,6 +295,7 @@ class Agreement:
             "reports": dict(self.reports),
             "contract": None if self.contract is None else self.contract.digest,
             "terms": None if self.terms is None else self.terms.to_json(),
+            **({"did_not_report": list(self.silent)} if self.silent else {}),
         }
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -172,10 +172,12 @@ def curve_of(overview: Mapping[str, Any], name: str | None = None) -> RunCurve:
         return np.array([np.nan if value is None else value for value in overview["curves"][key]])
 
     spend = None if overview["curves"]["spend"] is None else numbers("spend")
-    return RunCurve(
+    curve = RunCurve(
         name or overview["name"], numbers("round"), numbers("test_accuracy"), numbers("test_loss"), spend,
         numbers("train_loss"), overview["unit"], overview.get("test_set"),
     )  # fmt: skip
+    known = overview["finished"] or curve.pays_over_rounds  # of others nobody can say that it is all
+    return curve if known else replace(curve, spend=None)
 
 
 def curves_figure(summary: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]]) -> Figure:

@@ -66,11 +66,13 @@ class Holdings:
         """What a real federation would reveal. Clients are named as in the data, or as in their reports.
 
         Where the data name no owners, the parts go to the names in the reports in their natural order,
-        whatever the order of the reports; without reports, clients are numbered from 0.
+        whatever the order of the reports; without reports, clients are numbered from 0. Where fewer report
+        than there are parts, the last parts belong to clients of which nobody knows the name.
         """
         names = self.dataset.owners if self.config.partition.kind == "natural" else ()
-        if not names and len(clients) == len(self.parts):
-            names = tuple(sorted(clients, key=natural_order))
+        if not names and 0 < len(clients) <= len(self.parts):
+            unknown = (f"unnamed {number + 1}" for number in range(len(self.parts) - len(clients)))
+            names = (*sorted(clients, key=natural_order), *unknown)
         if not names:
             names = tuple(str(number) for number in range(len(self.parts)))
         noisy = self.config.partition.kind == "feature_noise"  # makes features longer than stated

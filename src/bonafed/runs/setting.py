@@ -7,7 +7,7 @@ partition, a model that does not fit the data, a contract that does not verify, 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -145,7 +145,8 @@ def prepare(
         again = None if shared is None else in_another_run(shared, config)
         holdings = again or hold(config, dataset, on_progress)
         known: Holdings | Outside = holdings
-        members = holdings.roster(reports.names if isinstance(reports, ReportsFile) else reports or ())
+        stated = reports.names if isinstance(reports, ReportsFile) else reports or ()
+        members = holdings.roster(_whom(contract, stated))
     else:
         known = outside(config, federation.members, dataset)
         members = federation.members
@@ -265,6 +266,12 @@ def _same(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
+def _whom(contract: Contract | None, stated: Collection[str]) -> Collection[str]:
+    """All names that are known: those that the contract lists, or those who reported."""
+    listed = () if contract is None else contract.question.names
+    return listed if stated and set(stated) <= set(listed) else stated
+
+
 def _reports(
     mechanism: Mechanism[Any], members: Roster, clients: Federation, reports: Reports | None
 ) -> Reports:
@@ -276,15 +283,19 @@ def _reports(
             raise InvalidValue("reports", rule, len(reports))
         return {}
     values = clients.report(question) if reports is None else reports
-    if len(values) != len(members) and not any(name in members.index for name in values):
-        raise InvalidValue("reports", f"must be of {len(members)} clients, all of the run", len(values))
     strangers = [name for name in values if name not in members.index]
     missing = [name for name in members.names if name not in values]
-    if strangers or missing:
+    if strangers and len(strangers) == len(values) != len(members):
+        raise InvalidValue("reports", f"must be of the run's {len(members)} clients", len(values))
+    if not strangers:
+        question.require_enough(values, len(members))
+    if strangers:
         wrong = [_which(strangers, "not among them"), _which(missing, "missing")]
         rule = f"must be of the run's {len(members)} clients: " + ", ".join(filter(None, wrong))
         raise InvalidValue("reports", rule, len(values))
-    return {name: checks.number(f"report of {name}", values[name]) for name in members.names}
+    return {
+        name: checks.number(f"report of {name}", values[name]) for name in members.names if name in values
+    }
 
 
 def _which(names: Sequence[str], what: str) -> str:

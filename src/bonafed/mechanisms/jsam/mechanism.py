@@ -45,7 +45,7 @@ from bonafed.mechanisms.jsam.noise import Ingredients, Noise, averaged, scale_of
 from bonafed.mechanisms.jsam.published import JsamContract, PublishedScheme, publish, question
 from bonafed.mechanisms.jsam.schemes import LARGEST_LOSSES, PUBLISHED, Scheme, settle_scheme
 from bonafed.mechanisms.jsam.section import BY_SIZE, VERIFIABLE, JsamSection, sizes_by_name
-from bonafed.mechanisms.jsam.terms import COLUMN, RECORDS, JsamTerms
+from bonafed.mechanisms.jsam.terms import COLUMN, RECORDS, JsamTerms, in_order
 from bonafed.mechanisms.promises import Promise
 from bonafed.mechanisms.protocol import Agreement, Config, Contract, Ints, Lottery, Reports, Turns
 from bonafed.randomness import Purpose, generator
@@ -110,28 +110,29 @@ class BoughtPrivacy:
 
     @property
     def question(self) -> Question:
-        return question(self.section.prior, self.section.cost_seed)
+        optional = self.section.scheme in PUBLISHED  # under the others terms depend on everybody
+        names = () if self.contract is None else self.contract.listed
+        return question(self.section.prior, self.section.cost_seed, optional=optional, names=names)
 
     def agree(self, members: Roster, reports: Reports) -> Agreement:
         """(2); where clients are chosen by their losses, the terms are still to come."""
         costs = {name: reports[name] for name in members.names if name in reports}
-        if len(costs) < len(members):
-            missing = next(name for name in members.names if name not in reports)
-            raise InvalidValue(
-                "reports", f"must come from every client, also from {missing!r}", len(reports)
-            )
+        self.question.require_enough(costs, len(members))
+        present, silent = members.only(costs), tuple(name for name in members.names if name not in costs)
         if self.contract is not None:
-            return Agreement(members, costs, self.contract, self.contract.settle(costs))
+            return Agreement(present, costs, self.contract, self.contract.settle(costs), silent=silent)
         terms = None if self.section.scheme == LARGEST_LOSSES else self.terms(members, costs)
-        return Agreement(members, costs, terms=terms)
+        return Agreement(present, costs, terms=terms, silent=silent)
 
     def terms(self, members: Roster, reports: Reports, losses: Floats | None = None) -> JsamTerms:
         """(2) of a scheme that is not published."""
-        section = self.section
+        section, beyond = self.section, 2 * self.section.prior.high + 1
+        here = [place for place, name in enumerate(members.names) if name in reports]
         with named("jsam", losses="scheme"):
             sizes = section.sizes(members)
             settlement = settle_scheme(
-                section.prior, [reports[name] for name in members.names], self.noise_scale,
+                # whoever does not report is as one whose cost is above the highest: not admitted
+                section.prior, [reports.get(name, beyond) for name in members.names], self.noise_scale,
                 cast(Scheme, section.scheme), eta=section.eta,
                 budget=_without_reserve(section, len(members)),
                 expected_budget=None if section.eta else section.expected_budget,
@@ -140,9 +141,11 @@ class BoughtPrivacy:
                 records=None if sizes is None else averaged(self.noise, sizes),
             )  # fmt: skip
         return JsamTerms(
-            members.names, settlement, section.prior, section.clients_per_round, self.config.local.rounds,
+            tuple(members.names[place] for place in here), in_order(settlement, here), section.prior,
+            section.clients_per_round, self.config.local.rounds,
             section.delta, section.decimals, section.expected_budget, section.budget,
-            noise_at=self.noise_at, held=None if sizes is None else tuple(sizes.tolist()),
+            noise_at=self.noise_at, held=None if sizes is None else tuple(sizes[here].tolist()),
+            expected_clients=len(members),
         )  # fmt: skip
 
     def lottery(self, agreement: Agreement) -> Lottery | None:
@@ -353,7 +356,6 @@ def _under(contract: Contract, config: Config, members: Roster) -> JsamContract:
         raise InvalidValue("contract", "must belong to this mechanism", contract.mechanism)
     for name, due, here in (
         ("training.rounds", contract.rounds, config.local.rounds),
-        ("partition.clients", contract.clients, len(members)),
         ("jsam.noise_at", contract.noise_at, _section(config).noise_at),
         ("jsam.shares", "alike" if contract.sizes is None else BY_SIZE, _section(config).shares),
     ):

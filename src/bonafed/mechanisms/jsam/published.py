@@ -35,6 +35,7 @@ contract could not promise that no lie pays. `expected_budget` is what can be pr
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -94,11 +95,14 @@ def by_name(name: str) -> tuple[int, str]:
     return len(name), name
 
 
-def question(prior: Prior, seed: int = 0) -> Question:
+def question(
+    prior: Prior, seed: int = 0, *, optional: bool = True, names: tuple[str, ...] = ()
+) -> Question:
     """What every client is asked to state; simulated ones draw their costs from the prior."""
     return Question(
-        "cost", "money per unit of epsilon", lambda clients, again=seed: draw_costs(prior, clients, again)
-    )
+        "cost", "money per unit of epsilon", lambda clients, again=seed: draw_costs(prior, clients, again),
+        optional=optional, names=names,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -238,6 +242,12 @@ class JsamContract(Shown):
                 return sorted(known, key=by_name)
         return [str(number) for number in range(self.clients)]
 
+    @property
+    def listed(self) -> tuple[str, ...]:
+        """The clients that it is for; (): anybody, so many at most."""
+        by_client = self.sizes is not None or isinstance(self.max_epsilon, Mapping)
+        return tuple(self.names) if by_client else ()
+
     def to_json(self) -> JSONObject:
         """Plain data to publish; `contract_from_json` rebuilds the contract."""
         from_parts = isinstance(self.noise, Ingredients)
@@ -287,7 +297,7 @@ class JsamContract(Shown):
 
     @property
     def question(self) -> Question:
-        return question(self.prior)
+        return question(self.prior, names=self.listed)
 
     def with_coins(self, commitment: str) -> JsamContract:
         """The same contract with the commitment of the server's secret in it."""
@@ -306,15 +316,23 @@ class JsamContract(Shown):
         >>> terms.epsilon.round(3).tolist(), [amount / 100 for amount in terms.promised]
         ([1.925, 1.419, 0.0], [1.42, 1.3, 0.0])
         """
-        if len(reports) != self.clients:
-            raise InvalidValue("reports", f"must come from {self.clients} clients", len(reports))
+        if not reports:
+            raise InvalidValue("reports", "must come from at least one client", "none")
+        if len(reports) > self.clients:
+            rule = f"must come from at most the contract's {self.clients} clients"
+            raise InvalidValue("reports", rule, len(reports))
         checks.names("names in reports", reports)
         costs = {name: checks.non_negative(f"report of {name}", cost) for name, cost in reports.items()}
-        names = sorted(costs, key=by_name)
-        if self.sizes is not None:
-            sizes_by_name(self.sizes, tuple(names))  # of these clients and nobody else
+        for name in costs if self.listed else ():
+            if name not in self.listed:
+                raise InvalidValue("reports", "must come from clients that the contract lists", repr(name))
+        names = [*self.listed] or sorted(costs, key=by_name)
+        # whoever does not report is as one whose cost is above the highest: not admitted
+        stated = [costs.get(name, math.inf) for name in names]
+        stated += [math.inf] * (self.clients - len(names))
+        beyond = 2 * self.prior.high + 1
         settlement = settle(
-            [costs[name] for name in names], self.prior, self.eta, self.noise_scale,
+            np.minimum(stated, beyond), self.prior, self.eta, self.noise_scale,
             rule=capped_rule(self.rule, self.caps(names)),
         )  # fmt: skip
         place = {name: k for k, name in enumerate(names)}
@@ -323,6 +341,7 @@ class JsamContract(Shown):
             self.clients_per_round, self.rounds, self.delta, self.decimals, self.expected_budget,
             digest=self.digest, noise_at=self.noise_at,
             held=None if self.sizes is None else tuple(self.sizes[name] for name in costs),
+            expected_clients=self.clients,
         )  # fmt: skip
 
     def verify(self) -> list[Finding]:

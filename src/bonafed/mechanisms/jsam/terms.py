@@ -57,6 +57,7 @@ class JsamTerms(Shown):
     digest: str | None = None  # of the contract, where there is one
     noise_at: NoiseAt = "client"
     held: tuple[int, ...] | None = None  # (N,) records of each client, where their shares are what is fair
+    expected_clients: int | None = None  # how many were to report; None: as many as did
 
     @property
     def fair(self) -> Floats | None:
@@ -126,7 +127,8 @@ class JsamTerms(Shown):
     def cautions(self) -> list[str]:
         """What to know before anybody signs."""
         settled = self.settlement
-        warnings = within_error(self.clients, settled.payment, settled.payment_error)
+        warnings = self._missing()
+        warnings += within_error(self.clients, settled.payment, settled.payment_error)
         if (warning := privacy_warning(self.epsilon)) is not None:
             warnings.append(warning)
         if self.expected_budget is not None and self.spend > self.expected_budget:
@@ -144,6 +146,22 @@ class JsamTerms(Shown):
                 "If these are the same statements, a report moves the terms it is paid by: lying may pay"
             )
         return warnings
+
+    def _missing(self) -> list[str]:
+        """A caution where not everybody has reported."""
+        if self.expected_clients is None or len(self.clients) == self.expected_clients:
+            return []
+        money = ""
+        if self.expected_budget is not None:
+            money = (
+                f"; the {self.expected_budget:,.6g} on average are promised for all "
+                f"{self.expected_clients:,}, and fewer clients may be paid more or less in all"
+            )
+        return [
+            f"{len(self.clients):,} of {self.expected_clients:,} clients have reported; the others do not "
+            "take part, and the terms of those who did are as if the others' costs were above the highest"
+            f"{money}"
+        ]
 
     @property
     def _behind_prior(self) -> int:

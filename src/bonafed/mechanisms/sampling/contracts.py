@@ -81,14 +81,14 @@ _RTOL = 1e-9  # of sums of money
 _ABSENT = dict.fromkeys(("prior", "confidence", "highest", "initial_share", "initial_probability"))
 
 
-def _question(draw: Any) -> Question:
+def _question(draw: Any, names: tuple[str, ...] = ()) -> Question:
     """A cost; simulated clients have one that is drawn from a seed, 0 unless told otherwise."""
 
     def simulate(clients: int, seed: int = 0) -> Floats:
         costs: Floats = draw(np.random.default_rng(checks.seed("seed", seed)), clients)
         return costs
 
-    return Question("cost", UNIT, simulate)
+    return Question("cost", UNIT, simulate, optional=True, names=names)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -154,7 +154,7 @@ class SamplingContract(Shown):
                 costs[mine] = group.prior.sample(rng, mine.size)
             return costs
 
-        return _question(draw)
+        return _question(draw, self.plan.names or ())
 
     def with_coins(self, commitment: str) -> SamplingContract:
         return SamplingContract.of(replace(self.plan, coin_commitment=commitment))

@@ -112,20 +112,17 @@ class SamplingRules:
             assert draw is not None  # our contracts hold a belief about costs
             return draw(clients, seed)
 
-        return Question("cost", UNIT, simulate)
+        return Question("cost", UNIT, simulate, optional=True, names=self.contract.question.names)
 
     def agree(self, members: Roster, reports: Reports) -> Agreement:
         """Whoever reports is in; nobody else can be paid."""
         for name in reports:
             if name not in members.index:
                 raise InvalidValue("reports", "must come from clients in the federation", repr(name))
-        here = [place for place, name in enumerate(members.names) if name in reports]
-        names = tuple(members.names[place] for place in here)
-        present = members if len(here) == len(members) else replace(
-            members, names=names, sizes=members.sizes[here]
-        )  # fmt: skip
-        costs = {name: float(reports[name]) for name in names}
-        return Agreement(present, costs, self.contract, self.contract.settle(costs))
+        present = members.only(reports)
+        costs = {name: float(reports[name]) for name in present.names}
+        silent = tuple(name for name in members.names if name not in reports)
+        return Agreement(present, costs, self.contract, self.contract.settle(costs), silent=silent)
 
     def lottery(self, agreement: Agreement) -> Lottery | None:
         if section_of(self.config).coins != VERIFIABLE:

@@ -156,7 +156,7 @@ def settle_by_name(contract: SamplingPlan, reports: Mapping[str, float]) -> Sett
         places = np.array([numbers[name] for name in names])
     terms = _settled(contract, names, c, places)
     cautions = (
-        *missing(terms, contract.clients),
+        *missing(terms, contract.clients, _share_of_budget(contract, places)),
         *(() if isinstance(reports, Drawn) else designed_from_reports(contract, terms, places)),
         *overspending(terms),
     )
@@ -220,14 +220,24 @@ def settle_rules_by_name(
     return replace(terms, cautions=tuple(missing(terms, rules.clients)))
 
 
-def missing(terms: SettledTerms, clients: int) -> list[str]:
-    """A caution where not everybody has reported."""
+def missing(terms: SettledTerms, clients: int, share: float | None = None) -> list[str]:
+    """A caution where not everybody has reported; `share` is their part of the budget, if it is known."""
     if len(terms.clients) == clients:
         return []
-    return [
-        f"{len(terms.clients):,} of {clients:,} clients have reported; the others do not take part, and "
-        "their money is not spent."
-    ]
+    money = "and their money is not spent"
+    if share is not None:
+        money = (
+            "and the menu of those who did is what it was: on average over costs they spend "
+            f"{share * terms.total_budget:,.2f} of the budget of {terms.total_budget:,.10g}"
+        )
+    reported = f"{len(terms.clients):,} of {clients:,} clients have reported"
+    return [f"{reported}; the others do not take part, {money}."]
+
+
+def _share_of_budget(contract: SamplingPlan, places: NDArray[np.int64]) -> float:
+    """What the clients at these places spend on average over the costs believed in, of the budget."""
+    each = np.array([menu.expected_spend for menu in contract.menus])[contract.membership[places]]
+    return contract.rounds * math.fsum(each) / contract.total_budget
 
 
 def reports_behind_prior(

@@ -265,11 +265,15 @@ def test_nothing_may_be_missing(name):
 
 def test_reports_of_others_are_refused():
     contract = made("uniform", "caps")
-    with pytest.raises(InvalidValue, match=r"^reports must come from 6 clients, got 1"):
-        contract.settle({"ada": 0.5})
+    with pytest.raises(
+        InvalidValue, match=r"^reports must come from at most the contract's 6 clients, got 7"
+    ):
+        contract.settle(dict.fromkeys((*NAMES, "zoe"), 0.5))
+    with pytest.raises(InvalidValue, match=r"^reports must come from at least one client, got none"):
+        contract.settle({})
     stranger = {**dict.fromkeys(NAMES[:5], 0.5), "zoe": 0.5}
     with pytest.raises(
-        InvalidValue, match=r"^max_epsilon must hold a cap for every client, also for 'zoe'"
+        InvalidValue, match=r"^reports must come from clients that the contract lists, got 'zoe'"
     ):
         contract.settle(stranger)
     with pytest.raises(InvalidValue, match=r"^report of ada must not be negative, got -0.5"):

@@ -130,7 +130,7 @@ def test_reports_come_from_those_whose_sizes_are_known():
     others = {**STATED, "gus": 0.5}
     del others["fay"]
     with pytest.raises(
-        InvalidValue, match=r"^sizes must hold the records for every client, also for 'gus'"
+        InvalidValue, match=r"^reports must come from clients that the contract lists, got 'gus'"
     ):
         made().settle(others)
 
