@@ -68,7 +68,8 @@ class PromiseOptions(Section):
     delta: float = key(delta_rule, 1e-5, help=DELTA)
 
     def _agree(self) -> None:
-        require_small_delta("delta", self.delta, self.samples)
+        if self.epsilon is not None:
+            require_small_delta("delta", self.delta, self.samples)
         stiff = self.smooth / self.regulariser
         if self.epsilon is not None and not 1 < stiff <= _STIFFEST:
             rule = (

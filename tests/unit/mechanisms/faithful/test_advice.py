@@ -199,7 +199,7 @@ class TestClusters:
 
 class TestPrivacyTradeoff:
     def test_much_data_makes_payments_usable(self):
-        data = ask("privacy-tradeoff", PrivacyOptions(samples=10_000_000)).data
+        data = ask("privacy-tradeoff", PrivacyOptions(samples=10_000_000, delta=1e-9)).data
         assert data["usable"]
         assert data["payment_error"] <= data["payment_scale"]
 
@@ -309,13 +309,19 @@ class TestFaithfulness:
     @pytest.mark.parametrize("size", [1e-30, 1e30])
     @pytest.mark.parametrize("epsilon", [1e-30, 1e30])
     def test_every_other_number_is_answered(self, samples, chance, size, epsilon):
+        delta = min(chance, 0.5 / samples)
         for mu, smoothness in ((1e-30, 1e-20), (1e20, 1e30), (1e-30, 1.5e-30), (0.1, 0.6)):
             options = PromiseOptions(
-                2, samples, 10**17, mu, smoothness, size, size, 10**17, size, chance, epsilon, chance
+                2, samples, 10**17, mu, smoothness, size, size, 10**17, size, chance, epsilon, delta
             )
             document = ask("faithfulness", options)
             assert np.isfinite([list(row.values()) for row in document.data["bounds"].values()]).all()
             assert document.figure().axes
+
+    def test_delta_counts_only_where_there_is_privacy(self):
+        assert PromiseOptions(samples=100_000, delta=0.5).epsilon is None
+        with pytest.raises(InvalidValue, match="delta must be below 1/100,000"):
+            PromiseOptions(samples=100_000, delta=0.5, epsilon=1.0)
 
     def test_smoothness_and_regulariser_fit_together(self):
         with pytest.raises(InvalidValue, match=r"smoothness must be at least the strong convexity, 0\.1"):
