@@ -39,6 +39,7 @@ _CALLED = {
     "Path": "a path", "str": "text", "float": "a number", "int": "a whole number", "bool": "True or False",
     "Mapping": "a mapping", "dict": "a mapping", "Sequence": "a list", "tuple": "a list", "list": "a list",
     "Collection": "a list", "Iterable": "a list", "Callable": "a function", "ndarray": "an array",
+    "rv_frozen": "a frozen continuous distribution, such as scipy.stats.gamma(3)",
     "Generator": "a generator (numpy.random.default_rng(seed))",
     "Contract": "a contract (bonafed.read_contract reads one)",
     "Prior": "a prior, such as bonafed.Uniform(0.5, 1.5)",

@@ -71,7 +71,7 @@ def test_every_command_of_the_page_runs(package, tmp_path):
     )
     for words, text in said.items():
         assert "posted-price" in text or "wrote" in text, words
-    assert "54.00 of 60.00" in said["bonafed train posted-price.toml"]
+    assert "54.00 spent of 60.00" in said["bonafed train posted-price.toml"]
     assert "a price for taking part" in said["bonafed audit --help"]
     assert "Money for taking part in a round" in said["bonafed audit posted-price --help"]
     assert "FAILS" not in out

@@ -9,7 +9,12 @@ def facts(text):
     """A summary with what its statement says beside it."""
     summary = json.loads(text)
     statement = summary["statement"]
-    return {**statement["facts"], **summary, "epsilon_per_client": statement["columns"]["epsilon"]}
+    return {
+        **summary,
+        "outcome": summary["budget"],
+        **statement["facts"],
+        "epsilon_per_client": statement["columns"]["epsilon"],
+    }
 
 
 def test_ten_clients_sell_their_privacy_and_the_model_learns(trained):
@@ -29,7 +34,8 @@ def test_ten_clients_sell_their_privacy_and_the_model_learns(trained):
     assert sum(said["times_drawn"]) == 30 * 5
     hard = ["--set", "jsam.eta=", "--set", "jsam.budget=0.5"]
     dear = facts(trained("jsam.toml", "--folder", "dear", *quiet, *hard))
-    assert dear["spend"] <= dear["budget"] == 0.5
+    assert dear["spend"] <= dear["budget"] == dear["outcome"]["budget"] == 0.5
+    assert dear["outcome"]["verdict"] == "holds"
     assert dear["notes"][0].startswith("a hard budget depends on the reports")
     assert dear["clients_selected"] < said["clients_selected"]
     assert max(dear["times_drawn"]) > 30  # drawn more often than there are rounds

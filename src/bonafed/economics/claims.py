@@ -20,6 +20,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from operator import index
 from typing import TYPE_CHECKING, Any
 
 from bonafed.checks import finite_or_none
@@ -265,7 +266,7 @@ class Statement(Shown):
                 raise InvalidValue(name, f"must have {len(self.clients)} entries", len(cells))
         columns = {name: tuple(map(plain_cell, cells)) for name, cells in self.columns.items()}
         kinds: Mapping[str, Any] = {
-            "amounts": tuple(map(int, self.amounts)), "columns": columns,
+            "amounts": tuple(map(index, self.amounts)), "columns": columns,  # never a fraction of a unit
             "totals": {name: plain_cell(cell) for name, cell in self.totals.items()},
             "facts": plain(self.facts),
         }  # fmt: skip

@@ -438,7 +438,7 @@ def from_scipy(frozen: rv_frozen, low: float, high: float) -> ScipyPrior:
     dist = getattr(frozen, "dist", None)
     if dist is None or not hasattr(dist, "pdf") or not hasattr(frozen, "support"):
         raise InvalidValue(
-            "frozen_distribution", "must be a frozen continuous scipy.stats distribution", frozen
+            "frozen", "must be a frozen continuous distribution, such as scipy.stats.gamma(3)", frozen
         )
     return ScipyPrior(frozen, low, high)
 

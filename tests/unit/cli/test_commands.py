@@ -126,9 +126,9 @@ def test_a_path_is_printed_as_it_is(bonafed):
 
 
 def test_json_has_no_infinity():
-    from bonafed.cli import render
+    from bonafed.shown import plain
 
-    assert render._finite({"a": [math.inf, (math.nan, 1.0)], "b": 2}) == {"a": [None, [None, 1.0]], "b": 2}
+    assert plain({"a": [math.inf, (math.nan, 1.0)], "b": 2}) == {"a": [None, [None, 1.0]], "b": 2}
 
 
 def test_confidence_keeps_realised_spend_within_budget(bonafed):

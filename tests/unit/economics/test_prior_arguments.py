@@ -80,7 +80,7 @@ def test_bad_arguments(make, said):
     "frozen", [stats.poisson(3), 7, stats.gamma], ids=["discrete", "number", "not frozen"]
 )
 def test_only_frozen_continuous_distributions(frozen):
-    with pytest.raises(InvalidValue, match="frozen_distribution must be a frozen continuous"):
+    with pytest.raises(InvalidValue, match="frozen must be a frozen continuous distribution, such as"):
         from_scipy(frozen, 0.5, 2)
 
 

@@ -105,7 +105,9 @@ def test_groups_of_a_published_contract_are_by_name(make, small):
 
 def test_a_contract_that_does_not_fit_the_run_is_refused(make, small):
     published = SamplingContract.of(plan(Uniform(0.4, 1.6), 20.0, 4, 12))
-    with pytest.raises(InvalidValue, match=r"training.rounds must be 12, as in the contract, got 5"):
+    with pytest.raises(
+        InvalidValue, match=r"training.rounds must be 12, as in the published contract, got 5"
+    ):
         setting.prepare(make(), dataset=small, contract=published, reports=REPORTS)
     few = SamplingContract.of(plan(Uniform(0.4, 1.6), 20.0, 3, 5))
     with pytest.raises(
@@ -151,6 +153,7 @@ def test_a_budget_that_was_divided_by_the_rounds_is_still_the_same():
     rules = prior_free_contract(1.5, total_budget=50, clients=4, rounds=11)
     assert rules.published.total_budget != 50  # 11 * (50 / 11)
     tables = {**TABLES, "contract": {"total_budget": 50, "scheme": "prior-free", "highest": 1.5}}
+    tables["training"] = {**tables["training"], "rounds": 11}  # as many as the contract is for
     assert setting.under(tables, rules).own.highest == 1.5
 
 

@@ -43,6 +43,8 @@ def test_a_run_folder_holds_what_it_says(make, small, tmp_path):
     assert {
         "bonafed",
         "python",
+        "platform",
+        "processor",
         "numpy",
         "scipy",
         "torch",

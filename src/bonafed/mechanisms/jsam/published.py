@@ -158,8 +158,6 @@ class JsamContract(Shown):
         """Rules between fields, and that there is a plan at all."""
         if not isinstance(self.prior, Prior):
             raise InvalidValue("prior", "must be a prior", repr(self.prior)[:60])
-        if isinstance(self.max_epsilon, tuple):
-            raise InvalidValue("max_epsilon", "must be one number, or caps by client", "a list")
         if isinstance(self.max_epsilon, Mapping) and len(self.max_epsilon) != self.clients:
             rule = f"must be one number, or {self.clients}, one per client"
             raise InvalidValue("max_epsilon", rule, len(self.max_epsilon))

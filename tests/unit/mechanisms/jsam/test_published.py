@@ -233,7 +233,10 @@ BAD = [
     ({"scheme": "cheapest"}, "contract.members is required for cheapest"),
     ({"members": 3}, "contract.members must not be given unless scheme is cheapest or largest losses"),
     ({"members": None}, "contract.members must be left out if there is none, got null"),
-    ({"max_epsilon": [1.0, 2.0]}, "contract.max_epsilon must be one number, or caps by client, got a list"),
+    (
+        {"max_epsilon": [1.0, 2.0]},
+        "contract.max_epsilon must be a number or a mapping of numbers by client, got [1.0, 2.0]",
+    ),
     ({"max_epsilon": {"ada": 1.0}}, "contract.max_epsilon must be one number, or 6, one per client, got 1"),
     ({"decimals": 12}, "contract.decimals must not exceed 9, got 12"),
     ({"noise_scale": {"dimension": 3}}, "contract.noise_scale.smoothness is required"),

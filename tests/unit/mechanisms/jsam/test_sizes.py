@@ -117,7 +117,7 @@ def test_a_participant_sees_what_the_fewest_and_the_most_records_earn():
         ({"noise_at": "sum"}, "noise_at must be \"client\" where sizes count, got 'sum'"),
         ({"clients": 5}, "sizes must be 5, one per client, got 6"),
         ({"sizes": {**SIZES, "ada": 0}}, "sizes.ada must be a whole number of at least 1, got 0"),
-        ({"sizes": [40, 25]}, "sizes must be a table of records by client, got [40, 25]"),
+        ({"sizes": [40, 25]}, "sizes must be a mapping, got [40, 25]"),
     ],
 )
 def test_contracts_that_cannot_be(changes, said):
