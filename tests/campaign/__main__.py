@@ -19,7 +19,7 @@ from tests.campaign import cases, controls, corruption, faults, kills, kinds, mu
 
 CAMPAIGNS = {module.NAME: module for module in (mutation, kills, corruption, faults)}
 MEMORY = "/dev/shm"  # files in memory: forcing thousands of them to a real disk takes most of the time
-SHORT_CASES = {"mutation": 40, "kills": 8, "corruption": 10, "faults": 10}
+SHORT_CASES = {"mutation": 24, "kills": 6, "corruption": 6, "faults": 6}
 
 
 def main() -> int:

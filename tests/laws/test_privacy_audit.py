@@ -103,7 +103,10 @@ ON_SUMS = {
 }
 
 
-RARE = ("the other is drawn more often, and needs more noise", "drawn twice in a round")
+RARE = (
+    "the other is drawn more often, and needs more noise", "drawn twice in a round",
+    "drawn once, thrice and not at all",
+)  # fmt: skip
 SUMS = [pytest.param(case, marks=[pytest.mark.deep] if case in RARE else []) for case in ON_SUMS]
 
 

@@ -45,7 +45,7 @@ WIDTHS = st.sampled_from([0.01, 1.0, 3.0, 100.0])
 PARTS = st.one_of(st.floats(0.01, 0.99), st.sampled_from([1e-6, 1e-3, 0.9999]))
 
 
-@fewer(0.7)
+@fewer(0.5)
 @given(SHAPES, SHAPES, LOWS, WIDTHS, PARTS)
 def test_what_is_quoted_for_any_beta_is_verified(alpha, beta, low, width, part):
     assert broken(ScaledBeta(alpha, beta, low, low + width), low + part * width) == []
@@ -71,7 +71,7 @@ def gamma(shape, low, width, _at):
     return from_scipy(stats.gamma(shape, loc=low, scale=width), low, low + width)
 
 
-@fewer(0.5)
+@fewer(0.4)
 @given(
     st.sampled_from([exponential, normal, bimodal, power, gamma]),
     powers_of_ten(-1, 1.5),

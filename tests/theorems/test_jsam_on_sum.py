@@ -45,6 +45,7 @@ RULES = {
     "largest losses": largest_losses([0.2, 3.0, 0.1, 1.0], 3).on_sum(),
     "unequal, fixed, capped": Fixed(np.array([0.1, 0.2, 0.3, 0.4])).on_sum().with_cap([0.2, 0.3, 0.4, 0.5]),
 }
+SLOW = {("exponential", "jsam, capped"), ("ironed mixture", "jsam, capped")}
 CLAIMS = ["truthful", "individually rational", "monotone", "feasible"]
 BETWEEN = ([0.1, 0.9, 2.0], 0.71, 1.0)  # virtual costs, eta and Q at which p_h is strictly inside (0, 1/N)
 
@@ -183,7 +184,7 @@ def test_payments_are_the_integral(name):
 @pytest.mark.parametrize(
     ("name", "rule"),
     [
-        (name, rule)
+        pytest.param(name, rule, marks=pytest.mark.deep if (name, rule) in SLOW else ())
         for rule in RULES
         for name in PRIORS
         if "jsam" in rule or name in ("uniform", "discrete")

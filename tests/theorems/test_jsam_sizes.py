@@ -158,17 +158,23 @@ def test_the_objective_is_concave_in_the_own_cost_with_slope_epsilon(case, avera
         assert np.all(steps <= own.privacy[:-1] + room)
 
 
+EXPONENTIAL = TruncatedExponential(2.0, 0.0, 1.0)
+OTHERS = {"uniform": Uniform(0, 1), "discrete": Discrete([0.2, 0.5, 0.9, 1.0], [0.4, 0.1, 0.3, 0.2])}
+
+
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize(
-    "prior",
+    ("prior", "eta"),
     [
-        Uniform(0, 1),
-        TruncatedExponential(2.0, 0.0, 1.0),
-        Discrete([0.2, 0.5, 0.9, 1.0], [0.4, 0.1, 0.3, 0.2]),
+        *(
+            pytest.param(prior, eta, id=f"{eta}-{name}")
+            for eta in (1.0, 6.0)
+            for name, prior in OTHERS.items()
+        ),
+        pytest.param(EXPONENTIAL, 6.0, id="6.0-exponential"),
+        pytest.param(EXPONENTIAL, 1.0, id="1.0-exponential", marks=pytest.mark.deep),
     ],
-    ids=["uniform", "exponential", "discrete"],
 )
-@pytest.mark.parametrize("eta", [1.0, 6.0])
 def test_no_lie_pays_and_nobody_loses(rule, prior, eta):
     scale = 1.0 if rule == "sizes" else 60.0
     report = audit(

@@ -85,8 +85,19 @@ def test_overstating_pays_where_payments_are_measured_from_a_model_that_the_agen
     assert (pushed.gain > 0.2) == pushed.pays == (variant == "continued")
 
 
-@pytest.mark.parametrize("weights", [None, [0.1, 0.2, 0.3, 0.4]])
-@pytest.mark.parametrize(("clusters", "at"), [(4, "sum"), (2, "sum"), (4, "client")])
+UNEQUAL = [0.1, 0.2, 0.3, 0.4]
+
+
+@pytest.mark.parametrize(
+    ("weights", "clusters", "at"),
+    [
+        (None, 4, "sum"), (UNEQUAL, 2, "sum"), (None, 4, "client"),
+        *(
+            pytest.param(*case, marks=pytest.mark.deep)
+            for case in ((UNEQUAL, 4, "sum"), (None, 2, "sum"), (UNEQUAL, 4, "client"))
+        ),
+    ],
+)  # fmt: skip
 def test_no_report_gains_more_than_is_stated_and_a_gain_is_the_federation_s(weights, clusters, at):
     problem = hospitals(mu=0.003, weights=weights)
     groups = random_clusters(4, clusters, np.random.default_rng(1))

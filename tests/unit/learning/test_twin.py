@@ -220,7 +220,7 @@ def test_long_batches_in_pieces_are_the_same_batches(name, clip, monkeypatch):
         assert_same(*both(module, samples, jobs, LocalTraining(5, rate, clip=clip)), near)
 
 
-@pytest.mark.parametrize("clip", [None, 0.5])
+@pytest.mark.parametrize("clip", [pytest.param(None, marks=pytest.mark.deep), 0.5])
 def test_resnet18_gives_the_weights_of_the_twin(clip):
     # its gradients are long and single precision moves them by 1e-5, so that double tells errors apart
     module, samples = make("resnet18", 16).double(), image_samples(3, 16, channels=3)
