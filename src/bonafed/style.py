@@ -22,12 +22,22 @@ COLOURS = (BLUE, RED, GREEN, "#8e6c8a", "#d49a3a", GREY)
 STYLES = ("-", "--", ":", "-.")
 _NAMED, _SOME = 30, 12  # clients that can all have their name under a bar; of more, how many have
 _LETTERS = 20  # of a name in a figure, at most
+_SCREEN = 96  # pixels of a page in an inch
 _LONG = 2  # letters of a name that stand side by side
 
 
-def sheet(width: float, height: float) -> Figure:
-    """An empty figure, in inches."""
-    figure = Figure(figsize=(width, height), layout="constrained")
+class Sheet(Figure):
+    """A figure that a notebook shows, also where pyplot, which otherwise sees to it, was never imported."""
+
+    def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
+        """The picture, and its size on a page. A notebook that uses pyplot asks pyplot instead."""
+        width, height = (round(side * _SCREEN) for side in self.get_size_inches())
+        return saved(self, "png", dpi=2 * _SCREEN), {"width": width, "height": height}
+
+
+def sheet(width: float, height: float) -> Sheet:
+    """An empty figure, in inches. All figures begin here."""
+    figure = Sheet(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
 
