@@ -122,10 +122,10 @@ def test_a_run_of_every_mechanism_and_all_side_by_side(
 
 
 def test_a_contract_for_privacy(bonafed: Any, look: Any, tmp_path: Path) -> None:
-    terms = ("--prior", "uniform:0.5,1.5", "--clients", 3, "--rounds", 20, "--eta", 5)
-    code, _, error = bonafed(
-        "quote", "jsam", *terms, "--clip", 1, "--noise-scale", 1, "--save", "contract.json"
-    )
+    people = ("--prior", "uniform:0.5,1.5", "--clients", 3, "--rounds", 20)
+    terms = (*people, "--eta", 5, "--noise-scale", 1, "--clip", 1, "--delta", "1e-5")
+    code, _, error = bonafed("quote", "jsam", *terms, "--save", "contract.json")
     assert code == 0, error
     assert bonafed("report", "contract.json")[0] == 0
+    inspected(look, tmp_path / "contract.html")
     whole(look, tmp_path / "contract.html")
