@@ -24,7 +24,7 @@ _PANEL = 4.5  # inches
 _FAR = 1000  # times the largest loss of another run, beyond which the axis is logarithmic
 _BARS, _DIGIT = 3.2, 0.072  # inches of a panel with bars, and of a digit over a bar
 _DRAWN = 2.0  # inches of the height of such a panel in which bars are drawn, at least
-_NAME, _SHORT = 48, 20  # letters of a name in the legend, and under a bar
+_ENTRY, _SHORT = 78, 20  # letters of an entry of the legend, and of a name under a bar, at most
 _HANDLE, _LETTER = 0.7, 0.065  # inches of a legend's entry: the line with its margins, and a letter
 
 
@@ -111,8 +111,8 @@ def _labels(curves: Sequence[RunCurve]) -> list[str]:
         marks += [f"test set {curve.test_set}"] if curve.is_tested and curve.test_set else []
         marks += [f"by {curve.unit}s"] if len({other.unit for other in curves}) > 1 else []
         marks += [curve.paid_once] if curve.paid_once else []
-        name = words(curve.name, _NAME)
-        label = f"{name} ({', '.join(marks)})" if marks else name
+        told = f" ({', '.join(marks)})" if marks else ""
+        label = words(curve.name, max(_SHORT, _ENTRY - len(told))) + told
         labels.append(f" {label}" if label.startswith("_") else label)  # Matplotlib hides such labels
     return labels
 
