@@ -80,6 +80,6 @@ def _drawn(item):
     return pytest.param(item, id=f"{identifier}-{item['preset']}", marks=marks)
 
 
-@pytest.mark.parametrize("item", map(_drawn, CLAIMS))
+@pytest.mark.parametrize("item", [_drawn(item) for item in CLAIMS])
 def test_the_words_of_its_figures_can_be_read(item):
     assert illegible(register.find(item["identifier"]).draw(item["rows"])) == []
