@@ -9,8 +9,9 @@ import pytest
 
 import bonafed
 from bonafed import style
-from bonafed.economics.claims import Statement
+from bonafed.economics.claims import Finding, Statement
 from bonafed.learning.datasets import from_arrays
+from bonafed.mechanisms.lies_figure import lie_figure
 from bonafed.runs import contract_page, listing
 from bonafed.runs.figures import RunCurve, comparison_figure, curve_of, runs_figure
 from bonafed.runs.setting import prepare
@@ -120,6 +121,14 @@ def test_curves_of_many_runs(count):
         for k, name in enumerate(named(count))
     ]
     assert illegible(runs_figure(curves)) == []
+
+
+@pytest.mark.parametrize("name", HARD)
+def test_lies_of_a_client(name):
+    finding = Finding("truthful", True, "none found", tries=9)
+    costs = np.linspace(0.5, 1.5, 5)
+    drawn = lie_figure(costs, 2 - costs, costs, f"privacy compensation, client {name}", finding)
+    assert illegible(drawn) == []
 
 
 def test_a_letter_of_another_font_is_drawn_in_it(monkeypatch):

@@ -8,7 +8,9 @@ from matplotlib.figure import Figure
 
 from bonafed.checks import Floats
 from bonafed.economics.claims import Finding
-from bonafed.style import sheet
+from bonafed.style import sheet, words
+
+_TITLE = 50  # letters of a line of the title, at most
 
 
 def lie_figure(
@@ -59,7 +61,7 @@ def lie_figure(
     verdict = f"best lie gains {best:.3g} {unit}" if pays else "no lie pays"
     if finite.size < gain.size:
         verdict = "outcomes are not finite"
-    axes.set_title(f"{name}:\n{verdict}", fontsize=10, parse_math=False)
+    axes.set_title(f"{words(name, _TITLE)}:\n{verdict}", fontsize=10, parse_math=False)
     below = "min" if reach else "neither"
     bar = figure.colorbar(picture, ax=axes, extend=below, label=f"gain of the lie, money {unit}")
     if pays:  # the two halves have scales of their own

@@ -272,4 +272,4 @@ def _write_values(panel: Axes, values: Sequence[float | None], texts: Sequence[s
 
 
 def _is_upright(texts: Sequence[str]) -> bool:
-    return _DIGIT * (max(map(len, texts), default=0) + 1) > 0.7 * _BARS / max(1, len(texts))
+    return _DIGIT * (max(map(len, texts), default=0) + 1) > 0.8 * _BARS / max(1, len(texts))
