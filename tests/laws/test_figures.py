@@ -127,7 +127,7 @@ def test_curves_of_many_runs(count):
 def test_lies_of_a_client(name):
     finding = Finding("truthful", True, "none found", tries=9)
     costs = np.linspace(0.5, 1.5, 5)
-    drawn = lie_figure(costs, 2 - costs, costs, f"privacy compensation, client {name}", finding)
+    drawn = lie_figure(costs, 2 - costs, costs, "privacy compensation", finding, client=name)
     assert illegible(drawn) == []
 
 
