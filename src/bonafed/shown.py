@@ -215,6 +215,10 @@ class Document:
             if not isinstance(block, Sketch)
         )
 
+    def plot(self, path: Path | str | None = None) -> Figure:
+        """The figure; also written to a .png, .svg or .pdf file if a path is given."""
+        return _drawn(self, "this document", path)
+
 
 class Shown(ABC):
     """A value that can be shown as text, in a notebook, as plain data and as a figure.
@@ -241,15 +245,18 @@ class Shown(ABC):
 
     def plot(self, path: Path | str | None = None) -> Figure:
         """The figure; also written to a .png, .svg or .pdf file if a path is given."""
-        from bonafed.errors import InvalidValue
+        return _drawn(self.document(), type(self).__name__, path)
 
-        draw = self.document().figure
-        if draw is None:
-            raise InvalidValue("plot", "needs a value that has a figure", type(self).__name__)
-        figure = draw()
-        if path is not None:
-            from bonafed.files import write_together
-            from bonafed.style import render
 
-            write_together({Path(path): render(figure, Path(path))})
-        return figure
+def _drawn(document: Document, owner: str, path: Path | str | None) -> Figure:
+    from bonafed.errors import InvalidValue
+
+    if document.figure is None:
+        raise InvalidValue("plot", "needs a value that has a figure", owner)
+    figure = document.figure()
+    if path is not None:
+        from bonafed.files import write_together
+        from bonafed.style import render
+
+        write_together({Path(path): render(figure, Path(path))})
+    return figure

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from bonafed.mechanisms import catalogue
 from bonafed.mechanisms.contracts.files import read_contract
-from tests.browser.conftest import inspected
+from tests.browser.conftest import inspected, whole
 
 CONFIG = """
 [data]
@@ -48,6 +49,7 @@ def test_a_contract(bonafed: Any, look: Any, contract: Path) -> None:
     assert code == 0
     assert "wrote contract.html" in said
     inspected(look, contract.with_suffix(".html"))
+    whole(look, contract.with_suffix(".html"))
 
 
 def test_the_slider_shows_what_the_contract_says(bonafed: Any, look: Any, contract: Path) -> None:
@@ -83,6 +85,7 @@ def test_a_run_with_names_from_outside(bonafed: Any, look: Any, contract: Path, 
     assert code == 0, error
     assert "wrote run.html" in said
     inspected(look, tmp_path / "run.html")
+    whole(look, tmp_path / "run.html")
     tab = look(tmp_path / "run.html").tab
     assert tab.get_by_role("rowheader", name="</script><b>eve").count() == 1
 
@@ -94,5 +97,35 @@ def test_mechanisms_compared(bonafed: Any, look: Any, tmp_path: Path) -> None:
     assert bonafed("report", "kept", "--save", "later.html")[0] == 0
     for name in ("now.html", "later.html"):
         inspected(look, tmp_path / name)
+        whole(look, tmp_path / name)
         tab = look(tmp_path / name).tab
         assert tab.get_by_role("table", name="One federation under every mechanism").count() == 1
+
+
+def test_a_run_of_every_mechanism_and_all_side_by_side(
+    bonafed: Any, look: Any, contract: Path, tmp_path: Path
+) -> None:
+    asked = COMPARE.replace('["fedavg", "sampling"]', str(list(catalogue.CATALOGUE)).replace("'", '"'))
+    limits = 'sensitivities = "uniform:0,4"\nmax_epsilon = 5\nclip = 1\n'
+    Path("compare.toml").write_text(CONFIG + asked + limits, "utf-8")
+    code, _, error = bonafed("compare", "compare.toml", "--folder", "kept", "--report", "now.html")
+    assert code == 0, error
+    inspected(look, tmp_path / "now.html")
+    whole(look, tmp_path / "now.html")
+    places = [f"kept/{name}" for name in catalogue.CATALOGUE]
+    for place in places:
+        assert bonafed("report", place, "--save", "run.html")[0] == 0
+        whole(look, tmp_path / "run.html")
+    for several in (places[:2], places):
+        assert bonafed("report", *several, "--save", "runs.html")[0] == 0
+        whole(look, tmp_path / "runs.html")
+
+
+def test_a_contract_for_privacy(bonafed: Any, look: Any, tmp_path: Path) -> None:
+    people = ("--prior", "uniform:0.5,1.5", "--clients", 3, "--rounds", 20)
+    terms = (*people, "--eta", 5, "--noise-scale", 1, "--clip", 1, "--delta", "1e-5")
+    code, _, error = bonafed("quote", "jsam", *terms, "--save", "contract.json")
+    assert code == 0, error
+    assert bonafed("report", "contract.json")[0] == 0
+    inspected(look, tmp_path / "contract.html")
+    whole(look, tmp_path / "contract.html")

@@ -15,6 +15,7 @@ from tests.unit import test_public_names
 ROOT = Path(__file__).parents[2]
 CALLED_BY_LIBRARIES = {
     "format_commands": "click asks a group for its list of commands",
+    "_repr_png_": "a notebook asks a value for its picture",
     "reset": "pooch calls it on a progress bar",
 }
 FOR_THE_TESTS = {

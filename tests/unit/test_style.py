@@ -1,5 +1,8 @@
 """Names in figures: those of the tables, whatever they are made of."""
 
+import re
+from importlib import resources
+
 import pytest
 
 from bonafed.economics.claims import Statement
@@ -43,3 +46,11 @@ def test_a_statement_of_anybody_can_be_drawn(tmp_path):
     statement = Statement("toy", STRANGE, (1, -2, 3, 4, 5), run="$a_$")
     axes = statement.plot(tmp_path / "a.png").axes[0]
     assert [bar.get_height() for bar in axes.containers[0]] == [0.01, -0.02, 0.03, 0.04, 0.05]
+
+
+def test_all_figures_are_made_in_one_way():
+    """Else a notebook shows some of them and not others."""
+    makes = re.compile(r"\bFigure\(|pyplot|plt\.")
+    files = [path for path in resources.files("bonafed").rglob("*.py") if path.name != "style.py"]
+    assert len(files) > 100
+    assert [path.name for path in files if makes.search(path.read_text("utf-8"))] == []

@@ -8,7 +8,9 @@ from matplotlib.figure import Figure
 
 from bonafed.checks import Floats
 from bonafed.economics.claims import Finding
-from bonafed.style import sheet
+from bonafed.style import sheet, words
+
+_CLIENT = 40  # letters of the name of a client, at most
 
 
 def lie_figure(
@@ -19,11 +21,13 @@ def lie_figure(
     finding: Finding,
     unit: str = "per round",
     reach: float = 0.0,
+    client: str = "",
 ) -> Figure:
     """What a client of each true cost gains by each report, under the verdict of the audit's search.
 
     `quantity` and `transfer` are what it gives and gets at each of the costs as a report. `reach` is the
     end of the colour scale, by default the largest gain or loss; losses beyond it look alike.
+    `client` is whose lies they are, where only one was tried.
     A lie that pays may lie between the costs that are drawn: the finding's witness is the one that was
     found. Without one no lie pays, and what looks like a gain is rounding.
     """
@@ -56,10 +60,11 @@ def lie_figure(
             clip_on=False,
         )
         axes.legend(loc="upper left", fontsize=8)
+    whose = f"{words(name)},\nclient {words(client, _CLIENT)}" if client else words(name)
     verdict = f"best lie gains {best:.3g} {unit}" if pays else "no lie pays"
     if finite.size < gain.size:
         verdict = "outcomes are not finite"
-    axes.set_title(f"{name}:\n{verdict}", fontsize=10, parse_math=False)
+    axes.set_title(f"{whose}:\n{verdict}", fontsize=10, parse_math=False)
     below = "min" if reach else "neither"
     bar = figure.colorbar(picture, ax=axes, extend=below, label=f"gain of the lie, money {unit}")
     if pays:  # the two halves have scales of their own

@@ -24,7 +24,7 @@ from typing import Any
 
 from bonafed.errors import InvalidValue
 from bonafed.shown import Block as ShownBlock
-from bonafed.shown import Sketch, Table, plain
+from bonafed.shown import Column, Sketch, Table, plain
 from bonafed.spelling import printable
 
 # Words that are verdicts, and how good they are; colour repeats what the word says
@@ -34,6 +34,9 @@ _VERDICTS = {
 }  # fmt: skip
 GENERATOR = '<meta name="generator" content="bonafed">'  # by which a page is known
 _OUTERMOST = 2  # level of headings below the title
+_LONG_WORD = 24  # letters, beyond which a word is broken where its cell ends
+_GAP = 1.6  # letters between two columns
+_NARROW, _PAPER = 90, 135  # letters beside each other on A4, in the usual size and in the smallest
 _WIDE = 620  # pixels of a figure that would be illegible at the width of a phone
 _ADDRESS = re.compile(r"#|https://|(?![a-z][a-z0-9+.-]*:)[\w.]", re.IGNORECASE)
 _ANCHOR = re.compile(r"[A-Za-z][\w.-]*")
@@ -317,14 +320,10 @@ def _table(table: Table, links: Mapping[tuple[int, int], str] = {}) -> str:
     below = f'<p class="note">{text(table.caption)}</p>' if table.caption else ""
     title = f"<caption>{text(table.title)}</caption>" if table.title else ""
     head, kind = "", ' class="pairs"'
+    size = _size(table)
     if named:
-        cells = "".join(
-            f"<th scope=col{' class=l' if column.left else ''}>{text(column.name)}</th>"
-            if column.name
-            else "<td></td>"
-            for column in table.columns
-        )
-        head, kind = f"<thead><tr>{cells}</tr></thead>", ""
+        cells = "".join(map(_heading, table.columns))
+        head, kind = f"<thead><tr>{cells}</tr></thead>", _classes(*size)
     rows = "".join(_row(table, number, cells, links) for number, cells in enumerate(table.cells))
     whole = f"<table{kind}>{title}{head}<tbody>{rows}</tbody></table>"
     if not named and len(table.columns) == 2:
@@ -333,13 +332,38 @@ def _table(table: Table, links: Mapping[tuple[int, int], str] = {}) -> str:
     return f'<div class="scroll" role="group" aria-label="{label}" tabindex="0">{whole}</div>{below}'
 
 
+def _heading(column: Column) -> str:
+    kind = _classes("l" if column.left else "", _long(column.name))
+    return f"<th scope=col{kind}>{text(column.name)}</th>" if column.name else "<td></td>"
+
+
+def _size(table: Table) -> tuple[str, ...]:
+    """How a table is set so that it fits on a screen and on paper, by how many letters stand side by side
+    at least: numbers are not broken, words between spaces are."""
+    lines = [[column.name for column in table.columns], *table.cells]
+    letters = 0.0
+    for place, column in enumerate(table.columns):
+        pieces = [lines[0][place].split()]
+        pieces += [line[place].split() if column.left else [line[place]] for line in lines[1:]]
+        words = (min(len(word), _LONG_WORD) for words in pieces for word in words)
+        letters += max(words, default=0) + _GAP
+    return () if letters <= _NARROW else ("wide",) if letters <= _PAPER else ("wide", "widest")
+
+
+def _long(words: str) -> str:
+    """The class of a cell whose words are too long to be kept whole."""
+    return "long" if any(len(word) > _LONG_WORD for word in words.split()) else ""
+
+
+def _classes(*names: str) -> str:
+    kept = " ".join(filter(None, names))
+    return f' class="{kept}"' if kept else ""
+
+
 def _row(table: Table, number: int, cells: Sequence[str], links: Mapping[tuple[int, int], str]) -> str:
     written = []
     for place, (column, cell) in enumerate(zip(table.columns, cells, strict=True)):
-        classes = [
-            kind for kind in ("l" if column.left else "", _kind(cell) if column.left else "") if kind
-        ]
-        kind = f' class="{" ".join(classes)}"' if classes else ""
+        kind = _classes("l" if column.left else "", _kind(cell) if column.left else "", _long(cell))
         address = links.get((number, place))
         inside = _link(Link(cell, address)) if address else text(cell)
         if place == 0 and (column.left or not column.name):

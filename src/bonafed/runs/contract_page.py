@@ -18,6 +18,7 @@ from bonafed.shown import Cell, Column, Document, Table
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+_KIND = 20  # letters of a kind of participant in a legend
 _PLACES = 30  # steps of the slider, about
 _DRAWS = 400  # costs of simulated clients, from which the range of the slider is taken
 _BEYOND = 0.1  # how much further it goes, so that one sees where the contract ends
@@ -151,13 +152,13 @@ def _table(prospects: Sequence[tuple[float, Document]], name: str) -> Table:
 
 def _figure(earned: Sequence[tuple[float, Mapping[str, Any]]], label: str) -> Figure:
     """What is paid and what is left, by cost."""
-    from bonafed.style import BLUE, GREY, RED, STYLES, sheet
+    from bonafed.style import BLUE, GREY, RED, STYLES, sheet, words
 
     figure = sheet(6.4, 3.4)
     axes = figure.subplots()
     for number, kind in enumerate(dict.fromkeys(each["kind"] for _, each in earned)):
         mine = [(cost, each) for cost, each in earned if each["kind"] == kind and each["admitted"]]
-        of, style = f", {kind}" if kind else "", STYLES[number % len(STYLES)]
+        of, style = f", {words(kind, _KIND)}" if kind else "", STYLES[number % len(STYLES)]
         for name, colour, told in (("paid", RED, "paid"), ("left", BLUE, "left after the cost")):
             values = [each[name] for _, each in mine]
             axes.plot([c for c, _ in mine], values, style, color=colour, lw=1.6, label=f"{told}{of}")

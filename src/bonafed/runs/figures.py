@@ -18,11 +18,13 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from bonafed.checks import Floats
 from bonafed.shown import Cell
-from bonafed.spelling import printable
-from bonafed.style import COLOURS, STYLES, sheet
+from bonafed.style import COLOURS, STYLES, sheet, words
 
 _PANEL = 4.5  # inches
 _FAR = 1000  # times the largest loss of another run, beyond which the axis is logarithmic
+_BARS, _DIGIT = 3.2, 0.072  # inches of a panel with bars, and of a digit over a bar
+_DRAWN = 2.0  # inches of the height of such a panel in which bars are drawn, at least
+_ENTRY, _SHORT = 78, 20  # letters of an entry of the legend, and of a name under a bar, at most
 _HANDLE, _LETTER = 0.7, 0.065  # inches of a legend's entry: the line with its margins, and a letter
 
 
@@ -109,8 +111,8 @@ def _labels(curves: Sequence[RunCurve]) -> list[str]:
         marks += [f"test set {curve.test_set}"] if curve.is_tested and curve.test_set else []
         marks += [f"by {curve.unit}s"] if len({other.unit for other in curves}) > 1 else []
         marks += [curve.paid_once] if curve.paid_once else []
-        name = printable(curve.name)
-        label = f"{name} ({', '.join(marks)})" if marks else name
+        told = f" ({', '.join(marks)})" if marks else ""
+        label = words(curve.name, max(_SHORT, _ENTRY - len(told))) + told
         labels.append(f" {label}" if label.startswith("_") else label)  # Matplotlib hides such labels
     return labels
 
@@ -229,30 +231,45 @@ def comparison_figure(
         )
         if any(row[name] is not None for row in rows)
     ]
-    figure = sheet(3.2 * max(1, len(panels)), 3.4)
+    figure = sheet(_BARS * max(1, len(panels)), 4.0)
     axes = figure.subplots(1, max(1, len(panels)), squeeze=False)[0]
-    names = [str(row["mechanism"]) for row in rows]
+    names = [words(str(row["mechanism"]), _SHORT) for row in rows]
     colours = [COLOURS[k % len(COLOURS)] for k in range(len(rows))]
     for panel, (name, label) in zip(axes, panels, strict=True):
         values = [row[name] for row in rows]
-        missing = ["FAILED" if row.get("failed") else "-" for row in rows]
-        panel.bar(names, [value or 0.0 for value in values], color=colours)
-        for place, value in enumerate(values):
-            panel.annotate(
-                missing[place] if value is None else texts[name](value), (place, value or 0.0),
-                ha="center", va="bottom", fontsize=8,
-            )  # fmt: skip
+        panel.bar(range(len(rows)), [value or 0.0 for value in values], color=colours)
+        _write_values(panel, values, [
+            texts[name](value) if value is not None else "FAILED" if row.get("failed") else "-"
+            for value, row in zip(values, rows, strict=True)
+        ])  # fmt: skip
         panel.set_title(label, loc="left", fontsize=10)
         shown = names
         if name == "accuracy":
+            panel.set_yticks(np.linspace(0.0, 1.0, 6))
             panel.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
             if not judged_alike:
-                shown = [f"{row['mechanism']} ({row['tested on']:,})" for row in rows]
+                shown = [f"{who} ({row['tested on']:,})" for who, row in zip(names, rows, strict=True)]
                 panel.set_xlabel("(test samples)")
         panel.set_xticks(
-            range(len(rows)), shown, rotation=45, ha="right", rotation_mode="anchor", fontsize=9
-        )
-        panel.margins(y=0.15)
+            range(len(rows)), shown, rotation=60, ha="right", rotation_mode="anchor", fontsize=8,
+            parse_math=False,
+        )  # fmt: skip
         if not any(values):
             panel.set_ylim(0.0, 1.0)  # nothing to scale by
     return figure
+
+
+def _write_values(panel: Axes, values: Sequence[float | None], texts: Sequence[str]) -> None:
+    """A value over each bar, upright where it is wider than the bar's share of the panel."""
+    upright = _is_upright(texts)
+    for place, (value, text) in enumerate(zip(values, texts, strict=True)):
+        panel.annotate(
+            text, (place, value or 0.0), (0, 2), textcoords="offset points", ha="center", va="bottom",
+            fontsize=8, rotation=90 if upright else 0,
+        )  # fmt: skip
+    share = min(0.6, _DIGIT * (max(map(len, texts), default=0) + 2) / _DRAWN) if upright else 0.13
+    panel.margins(y=share / (1 - share))  # of the height, for what stands over the highest bar
+
+
+def _is_upright(texts: Sequence[str]) -> bool:
+    return _DIGIT * (max(map(len, texts), default=0) + 1) > 0.8 * _BARS / max(1, len(texts))

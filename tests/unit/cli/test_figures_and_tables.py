@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import typer
 from rich.console import Console
+from tests.legible import illegible
 
 from bonafed.cli import app, main, render
 from bonafed.shown import Table
@@ -197,6 +198,11 @@ def commands(command, names=()):
 def test_every_command_with_a_figure_is_looked_at():
     listed = {name.partition(",")[0] for name in PLOTS}
     assert set(commands(typer.main.get_command(app))) == listed | NO_FIGURE
+
+
+@pytest.mark.parametrize("name", PLOTS)
+def test_the_words_of_every_figure_can_be_read(said, name):
+    assert illegible(said(name).figure) == []
 
 
 # What is drawn

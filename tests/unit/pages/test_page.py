@@ -163,3 +163,22 @@ def test_points_of_a_slider_are_data():
     assert json.loads(json.dumps(points)) == [
         {"at": "ada", "facts": [["ada", "ada"]], "words": ["ada"]}, {"at": "b", "facts": [], "words": []},
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("columns", "cell", "kinds"),
+    [
+        (4, "1.2345", set()),
+        (14, "1.2345", {"wide"}),
+        (40, "1.2345", {"wide", "widest"}),
+        (2, "a" * 200, set()),  # is broken where its cell ends
+    ],
+)
+def test_a_table_is_set_as_small_as_it_must(columns, cell, kinds):
+    table = Table("t", tuple(Column("value", left=True) for _ in range(columns)), ((cell,) * columns,))
+    tags = Tags(Page("p", (), (Part("P", "p", (table,)),)).to_html())
+    (found,) = tags.named("table")
+    assert set(found.get("class", "").split()) == kinds
+    assert all(
+        ("long" in cell.get("class", "")) == (len(kinds) == 0 and columns == 2) for cell in tags.named("td")
+    )

@@ -210,8 +210,7 @@ def _lies(
         epsilon, payment = mechanism.respond(others, client, costs)
     # Who understates a high cost may lose far more than anyone is paid: not of interest.
     reach = float(payment[np.isfinite(payment)].max(initial=0.0))
-    title = f"{name}, client {names[client]}"
-    return lie_figure(costs, epsilon, payment, title, finding, "over the run", reach)
+    return lie_figure(costs, epsilon, payment, name, finding, "over the run", reach, names[client])
 
 
 ATTACK = Command(

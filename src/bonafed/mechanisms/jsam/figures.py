@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from bonafed.checks import Floats
 from bonafed.learning.sections import NoiseAt
-from bonafed.style import BLUE, GREEN, GREY, RED, name_clients, sheet
+from bonafed.style import BLUE, GREEN, GREY, RED, name_clients, sheet, words
 
 _SELECTION = {"client": "probability of each draw", "sum": "weight in every round"}
 
@@ -60,7 +60,7 @@ def prospect_figure(cost: float, reports: Floats, utility: Floats, draws: int, k
         utility.min() < -top
     ):  # who states almost nothing may lose far more than anyone earns: not of interest
         axes.set_ylim(-top, 1.3 * top)
-    whose = f", {kind}" if kind else ""
+    whose = f", {words(kind, 20)}" if kind else ""
     axes.set_title(f"What a report earns{whose}", loc="left")
     axes.legend(frameon=False, fontsize=8)
     return figure

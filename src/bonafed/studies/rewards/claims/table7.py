@@ -90,7 +90,7 @@ def draw(found: Sequence[Row]) -> Figure:
     from bonafed.studies.rewards.figures import table_figure
 
     settings = [row for row in found if row["split"] in PARTITIONS]
-    return table_figure(settings, "rho", "rho of final accuracy with standalone accuracy")
+    return table_figure(settings, "rho", "rho of final with standalone accuracy")
 
 
 CLAIM = Claim(
