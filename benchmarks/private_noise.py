@@ -44,7 +44,8 @@ def worker(name: str) -> None:
     from bonafed.learning.federation import Roster
     from bonafed.learning.local import EngineFederation
     from bonafed.learning.participation import weighted_mean
-    from bonafed.learning.rounds import averaged, training_tasks
+    from bonafed.learning.rounds import training_tasks
+    from bonafed.learning.server import Server, plain_change, stepped
     from bonafed.learning.work import LocalTraining
 
     model, shape, clients, each, batch = CASES[name]
@@ -56,6 +57,8 @@ def worker(name: str) -> None:
     program, spec = program_for(module), LocalTraining(batch, 0.1, clip=1.0)
     weights, noise = flat_parameters(module).numpy(), np.full(clients, 0.5)
     members = Roster(tuple(map(str, range(clients))), np.full(clients, each))
+    server = Server()
+    state = server.begin(clients, weights.size)
     with EngineFederation(members, program, samples, parts) as federation:
         for number, _ in enumerate(sys.stdin):
             began = time.process_time()
@@ -63,7 +66,8 @@ def worker(name: str) -> None:
                 members.names, weights, everyone, spec, round_number=number, seed=0, noise_multipliers=noise
             )
             total = federation.total(tasks, everyone.weights)
-            weights = averaged(weights, everyone, total, number, fill_in=False)
+            change = plain_change(everyone, total, fill_in=False)
+            weights, state = stepped(weights, change, server, state, number)
             print(time.process_time() - began, flush=True)
 
 
