@@ -74,6 +74,11 @@ class Plan:
     longest: int  # samples of one batch that are computed at once; at least `most`
     noise: Noise | None  # where noise and poisson batches come from; None if there are none
 
+    @property
+    def piece(self) -> int:
+        """Samples of one batch whose gradients are added up in the precision of the model."""
+        return self.longest if self.spec.clip is None else min(self.longest, CLIPPED_PIECE)
+
 
 def train_group(
     program: Program, samples: Samples, start: Tensor, plan: Plan, places: Sequence[int]
@@ -82,10 +87,8 @@ def train_group(
     jobs = [plan.jobs[place] for place in places]
     before = start[list(places)] if start.dim() == 2 else start.expand(len(jobs), -1)
     schedule = _Schedule(places, samples, plan, before.dtype)
-    # a clipped gradient is made by itself before it moves the weights: then its rounding is its own, and
-    # what moving them adds to it is bounded (`sum_noise.rounding`)
     spec, noisy = plan.spec, plan.noise is not None
-    plain = spec.optimizer == "sgd" and not spec.weight_decay and spec.clip is None and not noisy
+    plain = spec.optimizer == "sgd" and not spec.weight_decay and not noisy
     models = (_Descent if plain else _Optimizer)(program, samples, plan, before, schedule)
     losses = np.zeros(len(jobs))
     for call in schedule.calls():
@@ -281,8 +284,7 @@ def _gradients(
     Clipped gradients are added up in pieces of a fixed length, and these in double precision: which way a
     long sum is rounded can turn on one record, but here only within its piece (decision 0010).
     """
-    clip = plan.spec.clip
-    most = plan.longest if clip is None else min(plan.longest, CLIPPED_PIECE)
+    clip, most = plan.spec.clip, plan.piece
     if call.index.shape[1] <= most:
         return program.gradients(weights, *call.batch(samples.features), clip)
     loss = torch.zeros(len(weights), dtype=torch.float64)
@@ -328,7 +330,7 @@ class _Descent(_Models):
     def step(self, call: _Call) -> Tensor:
         program, spec, where = self._program, self._plan.spec, call.where
         own = [each[where] for each in self._arrays]
-        if call.index.shape[1] <= self._plan.longest:
+        if call.index.shape[1] <= self._plan.piece:
             loss = program.descend(own, *call.batch(self._samples.features), spec.clip, call.rate)
             if isinstance(where, slice):
                 return loss
