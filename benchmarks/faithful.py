@@ -8,16 +8,24 @@ tolerance at which its worst payment is as accurate as our worst; then both are 
 MNIST from $BONAFED_DATA (10,000 training images), softmax regression of 784 x 10 numbers, every image
 scaled to norm 1, partition `typicality` with Delta = 0.5. Without $BONAFED_DATA a synthetic set of the same
 shape takes its place, and the rows say so. Set OMP_NUM_THREADS=1 for one thread on both sides.
+
+With `--federations`: seconds and peak memory of `bonafed train`, with payments, on real federations.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import subprocess
 import sys
-from collections.abc import Iterator
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from importlib.resources import as_file, files
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +35,7 @@ from bonafed.checks import Floats
 from bonafed.learning.datasets import load
 from bonafed.learning.partition import typicality
 from bonafed.mechanisms.faithful import SoftmaxRegression, minimise, vcg_payments
-from harness import Row, Timing, agree, run, say, seconds
+from harness import Row, Timing, WorkerFailed, agree, last_lines, machine, run, say, seconds
 
 Ints = NDArray[np.int64]
 SEED = 2026
@@ -217,12 +225,13 @@ COMMAND = """
 import sys, time
 from pathlib import Path
 from bonafed.cli import main
+used, sys.argv[:] = sys.argv[1], ["bonafed", *sys.argv[2:]]
 try:
-    main(sys.argv[2:])
+    main()
 finally:
     status = Path("/proc/self/status").read_text().splitlines()
     peak = next(line.split()[1] for line in status if line.startswith("VmHWM"))
-    Path(sys.argv[1]).write_text(f"{time.process_time()} {peak}")
+    Path(used).write_text(f"{time.process_time()} {peak}")
 """
 
 
@@ -265,7 +274,6 @@ class Trained:
     cpu: float  # seconds
     peak: float  # bytes
     agents: int
-    samples: int  # of all agents
     parameters: int
     exchanges: int
     training: float  # seconds of training and payments alone
@@ -289,13 +297,18 @@ def trained(federation: Federation) -> Trained:
         if done.returncode:
             raise WorkerFailed(f"{federation.name}: {last_lines(done.stderr)}")
         cpu, peak = map(float, used.read_text().split())
-    return of_run(json.loads(done.stdout), taken, cpu, 1024 * peak)
+    summary = json.loads(done.stdout)
+    columns = summary["statement"]["columns"]
+    return Trained(
+        taken, cpu, 1024 * peak, summary["clients"], summary["parameters"], summary["rounds"],
+        summary["seconds"], max(columns["payment"]), max(columns["payment_error"]),
+    )  # fmt: skip
 
 
 def shown(federation: Federation, found: Trained) -> str:
     """A line of the page."""
     return (
-        f"| {federation.name} | {found.agents:,} | {found.samples:,} | {found.parameters:,} | "
+        f"| {federation.name} | {found.agents:,} | {found.parameters:,} | "
         f"{found.exchanges} | {found.training:.1f} | {found.seconds:.1f} ({found.cpu:.1f}) | "
         f"{found.peak / 1e6:,.0f} | {found.largest:.2g} | {found.error:.1g} |"
     )
@@ -305,15 +318,15 @@ def whole_runs() -> None:
     """All federations, one after the other; one whose files are missing is named and left out."""
     print(", ".join(f"{name} {value}" for name, value in machine().items()), flush=True)
     print(
-        "| federation | agents | samples | parameters | exchanges | training and payments, s "
+        "| federation | agents | parameters | exchanges | training and payments, s "
         "| whole run, s (CPU) | peak MB | largest payment | its error at most |"
-        "\n|---|---|---|---|---|---|---|---|---|---|"
+        "\n|---|---|---|---|---|---|---|---|---|"
     )
     for federation in FEDERATIONS:
         try:
             print(shown(federation, trained(federation)), flush=True)
         except WorkerFailed as problem:
-            print(f"| {federation.name} | not measured: {problem} |" + " |" * 8, flush=True)
+            print(f"| {federation.name} | not measured: {problem} |" + " |" * 7, flush=True)
 
 
 def timed_agents() -> int | None:
@@ -330,18 +343,22 @@ def timed_agents() -> int | None:
 
 
 def smallest() -> None:
-    """Three agents with 60 invented samples; and `bonafed train` on the digits."""
+    """Ten agents with 100 invented samples; and `bonafed train` on the digits."""
     rng = np.random.default_rng(SEED)
-    print(row(0.003, 3, 3, 1, ("synthetic", *synthetic(rng, 60, 5))))
-    few = Federation("digits, 3 agents", {"data.name": "digits", "partition.clients": 3})
+    print(row(0.003, 10, 1, 1, ("synthetic", *synthetic(rng, 100, 5))))
+    few = Federation("digits, 10 agents", {})
     print(shown(few, trained(few)))
 
 
 if __name__ == "__main__":
     count = timed_agents()
+    if count is None:
+        whole_runs()
+        sys.exit()
     run(
         "Measure bonafed's faithful payments beside separate optimisations. --timed N: the peer's time is"
-        f" that of N agents drawn at random, scaled to all (default {SOME}; with 100 all are timed).",
+        f" that of N agents drawn at random, scaled to all (default {SOME}; with 100 all are timed)."
+        " --federations: seconds and memory of whole runs instead, of MNIST, hospitals, countries, schools.",
         (partial(rows, count),),
         threads=os.environ.get("OMP_NUM_THREADS", "not set"),
     )

@@ -247,6 +247,8 @@ class Worker:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
 
     def _answer(self) -> dict[str, float]:
         assert self._process.stdout is not None
@@ -523,7 +525,12 @@ def run(
 
 
 def _saved(found: Sequence[Row]) -> str:
-    return json.dumps({"about": machine(torch=torch.__version__), "rows": [asdict(row) for row in found]}, indent=1) + "\n"
+    return (
+        json.dumps(
+            {"about": machine(torch=torch.__version__), "rows": [asdict(row) for row in found]}, indent=1
+        )
+        + "\n"
+    )
 
 
 def _read(path: Path) -> list[Row]:
