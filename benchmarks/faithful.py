@@ -358,7 +358,7 @@ if __name__ == "__main__":
     run(
         "Measure bonafed's faithful payments beside separate optimisations. --timed N: the peer's time is"
         f" that of N agents drawn at random, scaled to all (default {SOME}; with 100 all are timed)."
-        " --federations: seconds and memory of whole runs instead, of MNIST, hospitals, countries, schools.",
+        " --federations: instead, seconds and memory of whole runs of MNIST, hospitals, schools.",
         (partial(rows, count),),
         threads=os.environ.get("OMP_NUM_THREADS", "not set"),
     )

@@ -86,7 +86,7 @@ class Version:
     """A worker of the version in this folder, by its own script, which knows what to import."""
 
     def __init__(self, source: Path, name: str) -> None:
-        self._source, self._log = source, tempfile.TemporaryFile("w+")
+        self._source, self._log = source, tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed by `stop`)
         self._process = subprocess.Popen(
             [sys.executable, str(source.parent / "benchmarks" / HERE.name), "--worker", name],
             env={**os.environ, "PYTHONPATH": str(source), "OMP_NUM_THREADS": "1"},

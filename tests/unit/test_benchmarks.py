@@ -1,4 +1,4 @@
-"""Every script in benchmarks/ runs its smallest case, and imports what there is; a failing worker says why."""
+"""Every script in benchmarks/ runs its smallest case and imports what there is; failed workers say why."""
 
 import ast
 import importlib
