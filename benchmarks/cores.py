@@ -22,6 +22,7 @@ from pathlib import Path
 from harness import commit
 from training import ENGINE, PEERS, SHORT, Peer, Setting, Worker, say, settings, write_case
 
+BOTH = ENGINE, replace(ENGINE, name="the other")
 CASES = ("*/100/10/equal/*", "*/100/64/dirichlet/*")
 
 
@@ -32,13 +33,12 @@ def several(worker: Worker, rounds: int) -> float:
 
 
 def ceiling(
-    setting: Setting, repeats: int, peer: Peer = ENGINE, short: float = SHORT
+    setting: Setting, repeats: int, peers: tuple[Peer, Peer] = BOTH, short: float = SHORT
 ) -> tuple[float, float, float]:
     """Seconds of a round alone, and beside the other process; rounds per second of both over one's."""
     with tempfile.TemporaryDirectory() as name, ThreadPoolExecutor(2) as pool:
         folder = Path(name)
         write_case(setting, 1, folder / "case.npz")
-        peers = (peer, replace(peer, name="the other"))
         workers = [Worker(peer, folder / "case.npz", folder) for peer in peers]
         try:
             warm_up = max(worker.round().wall for worker in workers)
@@ -55,9 +55,9 @@ def ceiling(
 
 
 def smallest() -> None:
-    """Of the limit, which starts sooner than the engine: that two workers run side by side."""
-    limit = next(peer for peer in PEERS if peer.name == "limit")
-    print(ceiling(Setting("softmax", 2, 10, "equal", False), 1, limit, short=0.0))
+    """Of the loop and the limit, since `training.py` runs the engine: two workers, side by side."""
+    loop, limit = (peer for peer in PEERS if peer.name in ("loop", "limit"))
+    print(ceiling(Setting("softmax", 2, 10, "equal", False), 1, (loop, limit), short=0.0))
 
 
 def main(given: Sequence[str] | None = None) -> None:

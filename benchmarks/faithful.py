@@ -35,6 +35,7 @@ from bonafed.checks import Floats
 from bonafed.learning.datasets import load
 from bonafed.learning.partition import typicality
 from bonafed.mechanisms.faithful import SoftmaxRegression, minimise, vcg_payments
+from bonafed.runs import config, setting, training
 from harness import Row, Timing, WorkerFailed, agree, last_lines, machine, run, say, seconds
 
 Ints = NDArray[np.int64]
@@ -288,7 +289,7 @@ def trained(federation: Federation) -> Trained:
         tempfile.TemporaryDirectory() as place,
     ):
         used, folder = Path(place) / "used", Path(place) / "run"
-        words = ["train", str(example), *federation.options, "--folder", str(folder), "--json"]
+        words = ["train", str(example), *federation.options, "--folder", str(folder)]
         began = time.perf_counter()
         done = subprocess.run(
             [sys.executable, "-c", COMMAND, str(used), *words], capture_output=True, text=True
@@ -297,10 +298,15 @@ def trained(federation: Federation) -> Trained:
         if done.returncode:
             raise WorkerFailed(f"{federation.name}: {last_lines(done.stderr)}")
         cpu, peak = map(float, used.read_text().split())
-    summary = json.loads(done.stdout)
+        return of_run(folder, taken, cpu, 1024 * peak)
+
+
+def of_run(folder: Path, taken: float, cpu: float, peak: float) -> Trained:
+    """A run that took so much, with what its folder says."""
+    summary = json.loads((folder / "summary.json").read_text())
     columns = summary["statement"]["columns"]
     return Trained(
-        taken, cpu, 1024 * peak, summary["clients"], summary["parameters"], summary["rounds"],
+        taken, cpu, peak, summary["clients"], summary["parameters"], summary["rounds"],
         summary["seconds"], max(columns["payment"]), max(columns["payment_error"]),
     )  # fmt: skip
 
@@ -343,11 +349,18 @@ def timed_agents() -> int | None:
 
 
 def smallest() -> None:
-    """Ten agents with 100 invented samples; and `bonafed train` on the digits."""
+    """Ten agents with 100 invented samples; configs of all federations; a whole run, in this process."""
     rng = np.random.default_rng(SEED)
     print(row(0.003, 10, 1, 1, ("synthetic", *synthetic(rng, 100, 5))))
-    few = Federation("digits, 10 agents", {})
-    print(shown(few, trained(few)))
+    with (
+        as_file(files("bonafed.mechanisms.faithful") / "example.toml") as example,
+        tempfile.TemporaryDirectory() as place,
+    ):
+        for federation in FEDERATIONS:
+            config.read(example, federation.options[1::2])
+        folder = Path(place) / "run"
+        training.train(setting.prepare(config.read(example)), folder)
+        print(shown(Federation("digits, 10 agents", {}), of_run(folder, 0.0, 0.0, 0.0)))
 
 
 if __name__ == "__main__":

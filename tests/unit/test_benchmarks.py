@@ -3,6 +3,7 @@
 import ast
 import importlib
 import importlib.util
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -92,13 +93,10 @@ def test_a_worker_that_fails_says_why_and_where(tmp_path, monkeypatch):
 def test_a_peer_that_fails_has_its_reason_in_its_row(tmp_path, monkeypatch):
     training, setting = failing(tmp_path, monkeypatch)
     broken = replace(training.ENGINE, name="loop")
-    monkeypatch.undo()
-    limit = next(peer for peer in training.PEERS if peer.name == "limit")
-    ours = replace(limit, name="bonafed", script="limit_pass.py")  # starts sooner than the engine
-    monkeypatch.setattr(training, "ENGINE", ours)
-    monkeypatch.setattr(training, "compare", lambda *_: {})
-    sys.path[:0] = [str(HOME)]
-    measured = training.measure(setting, (broken,), 1, 1.0, tmp_path, short=0.0)
+    with pytest.raises(training.NotMeasured) as caught:
+        training.Worker(broken, tmp_path / "case.npz", tmp_path)
+    ours, missing = {"bonafed": [training.Turn(1.0, 1.0, 1.0)]}, {"loop": str(caught.value)}
+    measured = training.Measured(ours, {}, {}, missing)
     (row,) = (row for row in training.rows(setting, measured) if row.peer == "loop")
     assert row.note.startswith("not measured: failed: ")
     assert "line 1" in row.note
@@ -113,6 +111,15 @@ def test_a_version_that_fails_says_why(tmp_path):
     with pytest.raises(sys.modules["harness"].WorkerFailed, match=r"line 1.*ImportError: averaged is gone"):
         version.ask()
     version.stop()
+
+
+@pytest.mark.parametrize("page", sorted(path.name for path in HOME.glob("*.md")))
+def test_a_page_names_the_commit_that_was_measured(page):
+    text = (HOME / page).read_text()
+    if page == "training-rows.md":
+        assert "[training.md](training.md)" in text  # where they are named
+        return
+    assert re.search(r"[Cc]ommit [0-9a-f]{7}\b", text)
 
 
 def test_a_table_names_the_commit(monkeypatch):
