@@ -143,6 +143,7 @@ class _Schedule:
     def __init__(self, places: Sequence[int], samples: Samples, plan: Plan, precision: torch.dtype) -> None:
         self._labels, self._most, self._precision = samples.labels, plan.most, precision
         self._rate = plan.spec.rate
+        self._piece = None if plan.spec.clip is None else plan.piece
         self.jobs = jobs = [plan.jobs[place] for place in places]
         self.streams: list[Stream] = []  # of their noise
         self.sds: list[float] = []  # of the noise on each number of a step's gradient (theory P1)
@@ -190,7 +191,7 @@ class _Schedule:
         self, rate: float, index: Tensor, labels: Tensor, lengths: NDArray[np.int64], active: int,
         codes: Tensor | None,
     ) -> Iterator[_Call]:  # fmt: skip
-        for where in _together(np.maximum(lengths[:active], 1), self._most):
+        for where in _together(np.maximum(lengths[:active], 1), self._most, self._piece):
             mine = lengths[where]
             longest = max(1, int(mine.max()))  # if all are empty, padding: noise is added anyway
             shares = 1 / mine if self._shares is None else self._shares[where]
@@ -247,15 +248,18 @@ def _even(jobs: int, length: int, share: float, precision: torch.dtype) -> Tenso
     return torch.full((jobs, length), share, dtype=precision)
 
 
-def _together(lengths: NDArray[np.int64], most: int) -> list[Where]:
-    """Which batches share a call: those of similar length, up to a number of samples."""
-    if _fit(int(lengths.max()) * lengths.size, int(lengths.sum()), most):
+def _together(lengths: NDArray[np.int64], most: int, piece: int | None = None) -> list[Where]:
+    """Which batches share a call: those of similar length, up to a number of samples.
+
+    Batches that are computed in pieces share it piece by piece.
+    """
+    if _fit(int(lengths.max()), lengths.size, int(lengths.sum()), most, piece):
         return [slice(0, lengths.size)]
     calls: list[list[int]] = []
     used = longest = 0
     for k in np.argsort(-lengths, kind="stable").tolist():
         length = int(lengths[k])
-        if calls and _fit(longest * (len(calls[-1]) + 1), used + length, most):
+        if calls and _fit(longest, len(calls[-1]) + 1, used + length, most, piece):
             calls[-1].append(k)
             used += length
         else:
@@ -264,9 +268,10 @@ def _together(lengths: NDArray[np.int64], most: int) -> list[Where]:
     return [_rows(sorted(call)) for call in calls]
 
 
-def _fit(computed: int, used: int, most: int) -> bool:
-    """Whether so many samples, of which so many are not padding, may share a call."""
-    return computed <= most and used >= (1 - MOST_PADDING) * computed
+def _fit(longest: int, batches: int, used: int, most: int, piece: int | None) -> bool:
+    """Whether so many batches, padded to the longest, may share a call; `used` samples are not padding."""
+    at_once = longest if piece is None else min(longest, piece)
+    return at_once * batches <= most and used >= (1 - MOST_PADDING) * longest * batches
 
 
 def _rows(places: list[int]) -> Where:
