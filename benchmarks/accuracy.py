@@ -28,6 +28,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from harness import commit
+
 Tables = Mapping[str, Mapping[str, Any]]
 Changes = Mapping[str, Any]  # values by dotted key; None leaves the key out
 Found = dict[str, Any]
@@ -349,6 +351,19 @@ def kept(path: Path | None) -> dict[str, Found]:
     return {row["key"]: row for row in rows}
 
 
+def smallest() -> None:
+    """Two rounds of a case with both sides; and the configs of all cases are still configs."""
+    from bonafed.runs import config
+
+    for case in CASES:
+        for side in case.sides:
+            config.from_tables(Cell(case, side, 0).tables)
+    base = changed(DIGITS, {"training.rounds": 2, "partition.clients": 3})
+    case = Case("smallest", "", base, {"plain": PLAIN, "memory": MEMORY}, PAID)
+    found = [measure(Cell(case, side, 0)) for side in case.sides]
+    print(table([case], 1, {row["key"]: row for row in found}))
+
+
 def main() -> None:
     """Measure what is missing, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -364,6 +379,7 @@ def main() -> None:
     if not cases:
         parser.error(f"--only must match one of {', '.join(case.name for case in CASES)}")
     os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    print(f"commit {commit()}", file=sys.stderr)
     done = kept(options.json)
     missing = [
         cell

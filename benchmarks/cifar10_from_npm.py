@@ -24,16 +24,26 @@ RECORDS = 10_000
 TRAINING = [f"data_batch_{number}" for number in range(1, 6)]
 
 
-def binary(strip: bytes, labels: list[int]) -> bytes:
+def binary(strip: bytes, labels: list[int], records: int = RECORDS) -> bytes:
     """One official file from a PNG strip and its labels."""
     with Image.open(io.BytesIO(strip)) as picture:
         pixels = np.asarray(picture.convert("RGB"))
-    if pixels.shape != (RECORDS, 1024, 3) or len(labels) != RECORDS:
+    if pixels.shape != (records, 1024, 3) or len(labels) != records:
         raise SystemExit(
-            f"a strip must be {RECORDS} rows of 1024 RGB pixels, got {pixels.shape}, {len(labels)}"
+            f"a strip must be {records} rows of 1024 RGB pixels, got {pixels.shape}, {len(labels)}"
         )
-    planes = pixels.transpose(0, 2, 1).reshape(RECORDS, 3072)
+    planes = pixels.transpose(0, 2, 1).reshape(records, 3072)
     return np.column_stack([np.array(labels, dtype=np.uint8), planes]).tobytes()
+
+
+def smallest() -> None:
+    """A strip of two images: their labels, and all red bytes before the green and the blue."""
+    pixels = np.arange(2 * 1024 * 3, dtype=np.uint32).reshape(2, 1024, 3).astype(np.uint8)
+    strip = io.BytesIO()
+    Image.fromarray(pixels).save(strip, "PNG")
+    records = np.frombuffer(binary(strip.getvalue(), [7, 3], 2), dtype=np.uint8).reshape(2, 3073)
+    if records[:, 0].tolist() != [7, 3] or not np.array_equal(records[1, 1:1025], pixels[1, :, 0]):
+        raise SystemExit("the records are not those of the strip")
 
 
 def main() -> None:

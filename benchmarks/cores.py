@@ -19,8 +19,10 @@ from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path
 
-from training import ENGINE, SHORT, Setting, Worker, say, settings, write_case
+from harness import commit
+from training import ENGINE, PEERS, SHORT, Peer, Setting, Worker, say, settings, write_case
 
+BOTH = ENGINE, replace(ENGINE, name="the other")
 CASES = ("*/100/10/equal/*", "*/100/64/dirichlet/*")
 
 
@@ -30,16 +32,17 @@ def several(worker: Worker, rounds: int) -> float:
     return statistics.median(worker.round().wall for _ in range(rounds))
 
 
-def ceiling(setting: Setting, repeats: int) -> tuple[float, float, float]:
+def ceiling(
+    setting: Setting, repeats: int, peers: tuple[Peer, Peer] = BOTH, short: float = SHORT
+) -> tuple[float, float, float]:
     """Seconds of a round alone, and beside the other process; rounds per second of both over one's."""
     with tempfile.TemporaryDirectory() as name, ThreadPoolExecutor(2) as pool:
         folder = Path(name)
         write_case(setting, 1, folder / "case.npz")
-        peers = (ENGINE, replace(ENGINE, name="the other"))
         workers = [Worker(peer, folder / "case.npz", folder) for peer in peers]
         try:
             warm_up = max(worker.round().wall for worker in workers)
-            rounds = math.ceil(SHORT / warm_up)
+            rounds = max(1, math.ceil(short / warm_up))
             alone, beside = [], []
             for _ in range(repeats):
                 alone += [several(worker, rounds) for worker in workers]
@@ -51,12 +54,19 @@ def ceiling(setting: Setting, repeats: int) -> tuple[float, float, float]:
     return one, both, 2 * one / both
 
 
+def smallest() -> None:
+    """Of the loop and the limit, since `training.py` runs the engine: two workers, side by side."""
+    loop, limit = (peer for peer in PEERS if peer.name in ("loop", "limit"))
+    print(ceiling(Setting("softmax", 2, 10, "equal", False), 1, (loop, limit), short=0.0))
+
+
 def main(given: Sequence[str] | None = None) -> None:
     """Measure what was asked for."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--cases", nargs="+", metavar="PATTERN", default=CASES, help="as for training.py")
     parser.add_argument("--repeats", type=int, default=5, help="turns (default 5)")
     asked = parser.parse_args(given)
+    say(f"commit {commit()}")
     print("| case | alone, s | beside the other, s | two cores at best |\n|---|---|---|---|")
     for setting in settings():
         if any(fnmatch(setting.name, pattern) for pattern in asked.cases):

@@ -35,7 +35,7 @@ from bonafed.economics import (
     from_scipy,
 )
 from bonafed.mechanisms.sampling import PriorFreeSampling, optimal_menu, plan
-from harness import Row, Timing, Work, agree, in_turn, run, say, seconds
+from harness import Row, Timing, Work, agree, in_turn, run, say, seconds, table
 from oracle import Continuous, Finite, Law, Mixture
 
 SEED = 2026
@@ -55,10 +55,10 @@ print("torch" in sys.modules)
 # --- (a) the menu of a discrete prior, against a convex solver ------------------------------------
 
 
-def irregular(seed: int) -> tuple[Floats, Floats]:
+def irregular(seed: int, points: int = POINTS) -> tuple[Floats, Floats]:
     """Costs and masses whose virtual cost falls in many places."""
     rng = np.random.default_rng(seed)
-    return np.sort(rng.uniform(0.5, 1.5, POINTS)), rng.dirichlet(np.ones(POINTS))
+    return np.sort(rng.uniform(0.5, 1.5, points)), rng.dirichlet(np.ones(points))
 
 
 def virtual(costs: Floats, masses: Floats) -> Floats:
@@ -94,16 +94,16 @@ def compare_objectives(costs: Floats, masses: Floats, budget: float) -> None:
     agree(abs(ours - solver) <= 1e-5 * solver, f"E[1/q]: {ours}, cvxpy has {solver}")
 
 
-def design_rows(repeats: int) -> Iterator[Row]:
+def design_rows(repeats: int, points: int = POINTS) -> Iterator[Row]:
     """(a): another random prior at each repeat."""
     budget, ours, peer = 1.0, [], []
     for repeat in range(repeats):
-        say(f"(a) menu of {POINTS:,} costs, prior {repeat + 1} of {repeats}")
-        costs, masses = irregular(SEED + repeat)
+        say(f"(a) menu of {points:,} costs, prior {repeat + 1} of {repeats}")
+        costs, masses = irregular(SEED + repeat, points)
         compare_objectives(costs, masses, budget)
         ours.append(seconds(partial(by_theorem, costs, masses, budget), loops=20))
         peer.append(seconds(partial(by_solver, costs, masses, budget)))
-    name = f"(a) menu, {POINTS:,} discrete costs"
+    name = f"(a) menu, {points:,} discrete costs"
     yield Timing(ours, peer).row(name, "cvxpy", "peer/bonafed >=", 200)
 
 
@@ -152,8 +152,8 @@ def pricings() -> list[Pricing]:
     ]
 
 
-def pricing_row(case: Pricing, repeats: int) -> Row:
-    """Price the same million reports and take their square roots."""
+def pricing_row(case: Pricing, repeats: int, count: int = REPORTS) -> Row:
+    """Price the same reports, a million, and take their square roots."""
     prior, budget = case.prior, 0.6 * case.prior.high
     if case.name.startswith("NormalMixture"):
         agree(not prior.is_regular, "the mixture is meant to be irregular")
@@ -161,7 +161,7 @@ def pricing_row(case: Pricing, repeats: int) -> Row:
     menu = optimal_menu(prior, budget)
     menu.price(prior.low)
     built = time.perf_counter() - start
-    reports = np.random.default_rng(SEED).uniform(prior.low, prior.high, REPORTS)
+    reports = np.random.default_rng(SEED).uniform(prior.low, prior.high, count)
     some = reports[:CHECKED]
     expected = np.array(case.oracle(budget).price(some.tolist())).T
     for what, ours, oracle in zip("qr", menu.price(reports), expected, strict=True):
@@ -278,6 +278,15 @@ def start_up_rows(repeats: int) -> Iterator[Row]:
     action = "import bonafed.economics"
     note = without_torch(action)
     yield start_up_row(f"(d) {action}", lambda: python(action), 0.5, times, note)
+
+
+def smallest() -> None:
+    """A menu of 20 costs, 100 reports under two priors, 50 clients without one, and a quote."""
+    found = [*design_rows(1, 20)]
+    found += [pricing_row(case, 1, 100) for case in pricings() if case.name.startswith(("Uniform", "Dis"))]
+    spent_per_client(*sequence(50, 0.01))
+    compare_quote()
+    print(table(found))
 
 
 if __name__ == "__main__":

@@ -8,16 +8,24 @@ tolerance at which its worst payment is as accurate as our worst; then both are 
 MNIST from $BONAFED_DATA (10,000 training images), softmax regression of 784 x 10 numbers, every image
 scaled to norm 1, partition `typicality` with Delta = 0.5. Without $BONAFED_DATA a synthetic set of the same
 shape takes its place, and the rows say so. Set OMP_NUM_THREADS=1 for one thread on both sides.
+
+With `--federations`: seconds and peak memory of `bonafed train`, with payments, on real federations.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import subprocess
 import sys
-from collections.abc import Iterator
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from importlib.resources import as_file, files
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +35,8 @@ from bonafed.checks import Floats
 from bonafed.learning.datasets import load
 from bonafed.learning.partition import typicality
 from bonafed.mechanisms.faithful import SoftmaxRegression, minimise, vcg_payments
-from harness import Row, Timing, agree, run, say, seconds
+from bonafed.runs import config, setting, training
+from harness import Row, Timing, WorkerFailed, agree, last_lines, machine, run, say, seconds
 
 Ints = NDArray[np.int64]
 SEED = 2026
@@ -40,8 +49,11 @@ SOME = 30  # agents whose optimisation is timed, drawn at random; the time of al
 TARGET, LEAST = 30, 5.0  # the number of agents the target is for, and how many times faster
 
 
+Drawn = tuple[str, Floats, Ints]  # the name of a set, features of norm 1, labels
+
+
 @cache
-def samples() -> tuple[str, Floats, Ints]:
+def samples() -> Drawn:
     """The name of the set, features of norm 1, labels."""
     rng = np.random.default_rng(SEED)
     if not os.environ.get("BONAFED_DATA"):
@@ -53,12 +65,14 @@ def samples() -> tuple[str, Floats, Ints]:
     return "MNIST", x / np.linalg.norm(x, axis=1, keepdims=True), data.labels[chosen].astype(np.int64)
 
 
-def synthetic(rng: np.random.Generator) -> tuple[Floats, Ints]:
+def synthetic(
+    rng: np.random.Generator, count: int = SAMPLES, features: int = FEATURES
+) -> tuple[Floats, Ints]:
     """Ten clouds around random centres, variances falling as those of images do."""
-    spread = 1 / np.arange(1, FEATURES + 1)
-    labels = rng.integers(0, CLASSES, SAMPLES)
-    centres = 2 * rng.standard_normal((CLASSES, FEATURES)) * spread
-    x = 1 / np.sqrt(FEATURES) + centres[labels] + rng.standard_normal((SAMPLES, FEATURES)) * spread
+    spread = 1 / np.arange(1, features + 1)
+    labels = rng.integers(0, CLASSES, count)
+    centres = 2 * rng.standard_normal((CLASSES, features)) * spread
+    x = 1 / np.sqrt(features) + centres[labels] + rng.standard_normal((count, features)) * spread
     return x / np.linalg.norm(x, axis=1, keepdims=True), labels
 
 
@@ -150,10 +164,10 @@ def loosest(case: Case, agents: Ints, exact: Floats, worst: float) -> float:
 # --- measuring -------------------------------------------------------------------------------------
 
 
-def federation(mu: float, agents: int) -> Case:
+def federation(mu: float, agents: int, drawn: Drawn) -> Case:
     """The samples among K agents, and the model they share."""
-    _, x, y = samples()
-    owner = np.empty(SAMPLES, dtype=np.int64)
+    _, x, y = drawn
+    owner = np.empty(len(y), dtype=np.int64)
     for k, mine in enumerate(typicality(y, agents, np.random.default_rng(SEED), DELTA)):
         owner[mine] = k
     problem = SoftmaxRegression(x, y, owner, CLASSES, mu)
@@ -171,9 +185,9 @@ def reference(case: Case, some: Ints) -> Floats:
     return exact.amount
 
 
-def row(mu: float, agents: int, timed: int, repeats: int) -> Row:
+def row(mu: float, agents: int, timed: int, repeats: int, drawn: Drawn) -> Row:
     """One federation: agreement, then both sides in turn."""
-    case = federation(mu, agents)
+    case = federation(mu, agents, drawn)
     some = np.sort(np.random.default_rng(SEED).permutation(agents)[:timed])
     exact = reference(case, some)
     worst = float(np.abs(case.ours() / exact - 1).max())
@@ -190,7 +204,7 @@ def row(mu: float, agents: int, timed: int, repeats: int) -> Row:
     scaled = "" if some.size == agents else f", peer's time from {some.size} agents at random"
     measured = Timing(ours, peer).row(
         f"payments, K = {agents}, mu = {mu:g}", f"K x L-BFGS, gtol {tolerance:.1e}",
-        "peer/bonafed >=", LEAST, f"{samples()[0]}, off by at most {worst:.0e}{scaled}",
+        "peer/bonafed >=", LEAST, f"{drawn[0]}, off by at most {worst:.0e}{scaled}",
     )  # fmt: skip
     return measured if agents == TARGET else replace(measured, target="stated only", met=None)
 
@@ -200,24 +214,164 @@ def rows(timed: int, repeats: int) -> Iterator[Row]:
     for mu, counts in CASES:
         for agents in counts:
             say(f"mu {mu:g}, K = {agents}: shared model, reference, tolerance of L-BFGS")
-            yield row(mu, agents, timed, repeats)
+            yield row(mu, agents, timed, repeats, samples())
 
 
-def timed_agents() -> int:
-    """The option --timed, taken from the command line before the harness reads it."""
+# --- whole runs ------------------------------------------------------------------------------------
+
+OWNERS: Mapping[str, object] = {"partition.kind": "natural", "partition.clients": None,
+                                "partition.delta": None, "faithful.regulariser": None}  # fmt: skip
+# ends as `bonafed` does, and writes down what the process used: getrusage would count its parent's memory
+COMMAND = """
+import sys, time
+from pathlib import Path
+from bonafed.cli import main
+used, sys.argv[:] = sys.argv[1], ["bonafed", *sys.argv[2:]]
+try:
+    main()
+finally:
+    status = Path("/proc/self/status").read_text().splitlines()
+    peak = next(line.split()[1] for line in status if line.startswith("VmHWM"))
+    Path(used).write_text(f"{time.process_time()} {peak}")
+"""
+
+
+@dataclass(frozen=True)
+class Federation:
+    """What is changed in the example config that `bonafed train --write-example faithful` writes."""
+
+    name: str
+    changes: Mapping[str, object]  # by dotted key; None takes it out
+
+    @property
+    def options(self) -> list[str]:
+        """As given to `bonafed train`."""
+        pairs = (f"{key}={'' if value is None else value}" for key, value in self.changes.items())
+        return [word for pair in pairs for word in ("--set", pair)]
+
+
+def _owned(name: str, **choices: object) -> Mapping[str, object]:
+    """Of a data set with real clients."""
+    return {"data.name": name, **{f"data.{key}": value for key, value in choices.items()}, **OWNERS}
+
+
+FEDERATIONS = (
+    Federation("MNIST, 10 agents", {"data.name": "mnist"}),
+    Federation("heart, 4 hospitals", _owned("heart")),
+    Federation("ist, 24 countries", _owned("ist", clients="countries", minimum_rows=86)),
+    Federation("ist, 36 countries", _owned("ist", clients="countries")),
+    Federation("ist, 49 hospitals", _owned("ist", minimum_rows=96)),
+    Federation("ist, 464 hospitals", _owned("ist")),
+    Federation("schools, 160 schools", _owned("schools")),
+    Federation("schools, 2,410 schools", _owned("schools", study="chem97")),
+)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a run from the config to the statement comes to."""
+
+    seconds: float  # from the command to its end
+    cpu: float  # seconds
+    peak: float  # bytes
+    agents: int
+    parameters: int
+    exchanges: int
+    training: float  # seconds of training and payments alone
+    largest: float  # payment
+    error: float  # of a payment, certified, at most
+
+
+def trained(federation: Federation) -> Trained:
+    """`bonafed train`, in a process and a folder of its own."""
+    with (
+        as_file(files("bonafed.mechanisms.faithful") / "example.toml") as example,
+        tempfile.TemporaryDirectory() as place,
+    ):
+        used, folder = Path(place) / "used", Path(place) / "run"
+        words = ["train", str(example), *federation.options, "--folder", str(folder)]
+        began = time.perf_counter()
+        done = subprocess.run(
+            [sys.executable, "-c", COMMAND, str(used), *words], capture_output=True, text=True
+        )
+        taken = time.perf_counter() - began
+        if done.returncode:
+            raise WorkerFailed(f"{federation.name}: {last_lines(done.stderr)}")
+        cpu, peak = map(float, used.read_text().split())
+        return of_run(folder, taken, cpu, 1024 * peak)
+
+
+def of_run(folder: Path, taken: float, cpu: float, peak: float) -> Trained:
+    """A run that took so much, with what its folder says."""
+    summary = json.loads((folder / "summary.json").read_text())
+    columns = summary["statement"]["columns"]
+    return Trained(
+        taken, cpu, peak, summary["clients"], summary["parameters"], summary["rounds"],
+        summary["seconds"], max(columns["payment"]), max(columns["payment_error"]),
+    )  # fmt: skip
+
+
+def shown(federation: Federation, found: Trained) -> str:
+    """A line of the page."""
+    return (
+        f"| {federation.name} | {found.agents:,} | {found.parameters:,} | "
+        f"{found.exchanges} | {found.training:.1f} | {found.seconds:.1f} ({found.cpu:.1f}) | "
+        f"{found.peak / 1e6:,.0f} | {found.largest:.2g} | {found.error:.1g} |"
+    )
+
+
+def whole_runs() -> None:
+    """All federations, one after the other; one whose files are missing is named and left out."""
+    print(", ".join(f"{name} {value}" for name, value in machine().items()), flush=True)
+    print(
+        "| federation | agents | parameters | exchanges | training and payments, s "
+        "| whole run, s (CPU) | peak MB | largest payment | its error at most |"
+        "\n|---|---|---|---|---|---|---|---|---|"
+    )
+    for federation in FEDERATIONS:
+        try:
+            print(shown(federation, trained(federation)), flush=True)
+        except WorkerFailed as problem:
+            print(f"| {federation.name} | not measured: {problem} |" + " |" * 7, flush=True)
+
+
+def timed_agents() -> int | None:
+    """The option --timed, taken from the command line before the harness reads it; None: whole runs."""
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--timed", type=int, default=SOME)
+    parser.add_argument("--federations", action="store_true")
     options, sys.argv[1:] = parser.parse_known_args()
+    if options.federations:
+        return None
     if options.timed < 1:
         parser.error(f"--timed must be at least 1, got {options.timed}")
     return int(options.timed)
 
 
+def smallest() -> None:
+    """Ten agents with 100 invented samples; configs of all federations; a whole run, in this process."""
+    rng = np.random.default_rng(SEED)
+    print(row(0.003, 10, 1, 1, ("synthetic", *synthetic(rng, 100, 5))))
+    with (
+        as_file(files("bonafed.mechanisms.faithful") / "example.toml") as example,
+        tempfile.TemporaryDirectory() as place,
+    ):
+        for federation in FEDERATIONS:
+            config.read(example, federation.options[1::2])
+        folder = Path(place) / "run"
+        training.train(setting.prepare(config.read(example)), folder)
+        print(shown(Federation("digits, 10 agents", {}), of_run(folder, 0.0, 0.0, 0.0)))
+
+
 if __name__ == "__main__":
     count = timed_agents()
+    if count is None:
+        whole_runs()
+        sys.exit()
     run(
         "Measure bonafed's faithful payments beside separate optimisations. --timed N: the peer's time is"
-        f" that of N agents drawn at random, scaled to all (default {SOME}; with 100 all are timed).",
+        f" that of N agents drawn at random, scaled to all (default {SOME}; with 100 all are timed)."
+        " --federations: instead, seconds and memory of whole runs of MNIST, hospitals, schools.",
         (partial(rows, count),),
         threads=os.environ.get("OMP_NUM_THREADS", "not set"),
     )

@@ -122,11 +122,11 @@ class Samples(NamedTuple):
         return SoftmaxRegression(self.x, self.y, self.owner, CLASSES, MU)
 
 
-def federation(agents: int, seed: int) -> Samples:
-    """The digits among K agents: half of a label's samples to one agent, the rest at random."""
+def federation(agents: int, seed: int, most: int | None = None) -> Samples:
+    """The digits, or so many, among K agents: half of a label's to one agent, the rest at random."""
     data, rng = load("digits"), np.random.default_rng(seed)
-    x = scaled_features(data.features.reshape(len(data.labels), -1).astype(np.float64))[0]
-    y = data.labels.astype(np.int64)
+    x = scaled_features(data.features.reshape(len(data.labels), -1).astype(np.float64))[0][:most]
+    y = data.labels.astype(np.int64)[:most]
     owner = np.where(rng.random(y.size) < 0.5, y % agents, rng.integers(0, agents, y.size))
     return Samples(x, y, owner)
 
@@ -287,6 +287,20 @@ def line(rows: Sequence[Measured]) -> str:
     )
 
 
+HEAD = (
+    "| K | epsilon | way | exchanges | kB to an agent | kB from it | seconds (CPU) "
+    "| largest error, certified | training |\n" + "|---" * 9 + "|"
+)
+
+
+def smallest() -> None:
+    """Three agents with 60 digits, and the example config."""
+    samples = federation(3, 0, 60)
+    ways = [by_reports(samples.problem(), 0.01, way) for way in ("exchanges", "stepwise")]
+    print("\n".join([HEAD, *(line([row]) for row in (*ways, by_values(samples, 0.01)))]))
+    print(example("exchanges"))
+
+
 def main() -> None:
     """Measure, print the tables, write the file."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -296,9 +310,7 @@ def main() -> None:
     facts = machine(threads=os.environ.get("OMP_NUM_THREADS", "not set"))
     print(", ".join(f"{name} {value}" for name, value in facts.items()), flush=True)
     rows = list(measure(options.repeats))
-    head = ["K", "epsilon", "way", "exchanges", "kB to an agent", "kB from it", "seconds (CPU)"]
-    print("| " + " | ".join([*head, "largest error, certified", "training"]) + " |")
-    print("|---" * 9 + "|")
+    print(HEAD)
     for start in range(0, len(rows), 3 * options.repeats):
         cell = rows[start : start + 3 * options.repeats]
         for way in range(3):

@@ -414,6 +414,30 @@ def _write(path: Path | None, facts: dict[str, Any], rows: Sequence[Measured | I
         path.write_text(json.dumps({"machine": facts, "rows": content}, indent=1) + "\n")
 
 
+def smallest() -> None:
+    """Everything but the SuperLink, which needs Flower: what nodes are given, the wire, the tables."""
+    case = Case("softmax", 2, 2)
+    with tempfile.TemporaryDirectory(prefix="bonafed-") as folder:
+        place = Place(Path(folder), case)
+        log = Path(folder) / "node.log"
+        log.write_text("Receiving: a message\n")
+        try:
+            for name in case.names:
+                with np.load(place.samples(name)) as file:
+                    count = len(file["labels"])
+                    agree(file["order"].shape == (case.rounds, EPOCHS, count), "samples without an order")
+            reading = place.reading(log)
+        finally:
+            place.wire.shutdown()
+            place.wire.server_close()
+    made = [
+        Measured(way, case.model, 2, 650, 2, 0.9, 0.0, reading.messages, [1.0], [1.0], 1.0, 1.0, 2, 2.0,
+                 2.0, 2.0, os.getloadavg()[:2])
+        for way in ("bonafed", "Flower")
+    ]  # fmt: skip
+    show([*made, Idle("bonafed", 2, reading.cpu, 0.0)])
+
+
 def main() -> None:
     """Measure, print the tables, write the file."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])

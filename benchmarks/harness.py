@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -17,10 +18,25 @@ import numpy as np
 import scipy
 
 Work = Callable[[], object]
+HERE = Path(__file__).resolve().parent
 
 
 class Disagreement(Exception):
     """The two sides of a row do not give the same result."""
+
+
+class WorkerFailed(Exception):
+    """A process that was to be measured ended; says why, with the last lines of what it wrote."""
+
+
+def last_lines(text: str, most: int = 4) -> str:
+    """What a process said last, in one line: where it failed, and why.
+
+    >>> last_lines("Traceback ...\\n  File 'a.py', line 1, in f\\n    1 / 0\\nZeroDivisionError: no\\n")
+    "Traceback ... | File 'a.py', line 1, in f | 1 / 0 | ZeroDivisionError: no"
+    """
+    lines = [line.strip() for line in text.splitlines() if line.strip().strip("~^")]
+    return " | ".join(lines[-most:]) if lines else "it wrote nothing"
 
 
 @dataclass(frozen=True)
@@ -90,9 +106,26 @@ def in_turn(ours: Work, peer: Work, repeats: int, loops: tuple[int, int] = (1, 1
     return Timing([o for o, _ in pairs], [p for _, p in pairs])
 
 
+def commit() -> str:
+    """The commit that is measured, short, and whether files differ from it."""
+
+    def git(*words: str) -> str:
+        done = subprocess.run(["git", *words], cwd=HERE, capture_output=True, text=True)
+        return done.stdout.strip() if done.returncode == 0 else ""
+
+    try:
+        name = git("rev-parse", "--short", "HEAD")
+    except FileNotFoundError:
+        name = ""
+    if not name:
+        return "unknown"
+    return f"{name} with changes" if git("status", "--porcelain", "--", ".", "../src") else name
+
+
 def machine(**libraries: str) -> dict[str, str | int]:
     """What the figures were measured on, without naming it; further libraries with their versions."""
     return {
+        "commit": commit(),
         "cores": os.cpu_count() or 1,
         "architecture": platform.machine(),
         "python": platform.python_version(),

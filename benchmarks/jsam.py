@@ -14,7 +14,7 @@ import numpy as np
 from bonafed.checks import Floats
 from bonafed.economics import Uniform
 from bonafed.mechanisms.jsam import allocate, settle
-from harness import Row, agree, in_turn, run, say
+from harness import Row, agree, in_turn, run, say, table
 
 SEED = 2026
 MANY = 1_000_000
@@ -45,11 +45,11 @@ def every_threshold(costs: Floats, eta: float, noise_scale: float) -> Floats:
 # --- (a) the optimal plan for a million clients, against sorting them ------------------------------
 
 
-def plan_rows(repeats: int) -> Iterator[Row]:
+def plan_rows(repeats: int, clients: int = MANY) -> Iterator[Row]:
     """(a): few, many and all clients selected."""
-    v = virtual_costs(MANY)
+    v = virtual_costs(clients)
     for eta in (10.0, 500.0, 100_000.0):
-        say(f"(a) plan for {MANY:,} clients, eta {eta:g}")
+        say(f"(a) plan for {clients:,} clients, eta {eta:g}")
         plan, scan = allocate(v, eta, 1.0), every_threshold(v, eta, 1.0)
         best = float(scan.min())
         agree(
@@ -59,7 +59,7 @@ def plan_rows(repeats: int) -> Iterator[Row]:
             abs(scan[plan.threshold - 1] / best - 1) <= 1e-12, f"threshold {plan.threshold} is not the best"
         )
         timing = in_turn(lambda eta=eta: allocate(v, eta, 1.0), lambda: np.sort(v), repeats)
-        name = f"(a) plan, 10^6 clients, {plan.threshold:,} selected"
+        name = f"(a) plan, {clients:,} clients, {plan.threshold:,} selected"
         yield timing.row(name, "np.sort", "bonafed/peer <=", 15)
 
 
@@ -84,13 +84,13 @@ def compare_payments(reports: Floats, eta: float) -> None:
         )
 
 
-def payment_rows(repeats: int) -> Iterator[Row]:
+def payment_rows(repeats: int, many: int = PAID, few: int = FEWER) -> Iterator[Row]:
     """(b): the growth from a tenth of the clients."""
     rng = np.random.default_rng(SEED)
-    reports = {n: rng.uniform(1e-6, 1.0, n) for n in (PAID, FEWER)}
+    reports = {n: rng.uniform(1e-6, 1.0, n) for n in (many, few)}
     for share, etas in (("some", (5.0, 5.0)), ("most", (60.0, 20.0))):
-        weights = dict(zip((PAID, FEWER), etas, strict=True))
-        say(f"(b) payments of {PAID:,} and {FEWER:,} clients in turn, {share} selected")
+        weights = dict(zip((many, few), etas, strict=True))
+        say(f"(b) payments of {many:,} and {few:,} clients in turn, {share} selected")
         for n, eta in weights.items():
             compare_payments(reports[n], eta)
         chosen = {n: allocate(2 * reports[n], eta, 1.0).threshold for n, eta in weights.items()}
@@ -98,34 +98,39 @@ def payment_rows(repeats: int) -> Iterator[Row]:
         def paid(n: int, weights: dict[int, float] = weights) -> object:
             return settle(reports[n], Uniform(0, 1), weights[n], 1.0)
 
-        timing = in_turn(lambda paid=paid: paid(PAID), lambda paid=paid: paid(FEWER), repeats)
-        name = f"(b) payments, 10^4 clients, {chosen[PAID]:,} selected"
-        row = timing.row(name, f"10^3 clients, {chosen[FEWER]:,} selected", "bonafed/peer <=", np.inf)
+        timing = in_turn(lambda paid=paid: paid(many), lambda paid=paid: paid(few), repeats)
+        name = f"(b) payments, {many:,} clients, {chosen[many]:,} selected"
+        row = timing.row(name, f"{few:,} clients, {chosen[few]:,} selected", "bonafed/peer <=", np.inf)
         yield replace(row, target="stated only", met=None)
 
 
 # --- (c) the paper's grid -------------------------------------------------------------------------
 
 
-def grid_rows(repeats: int) -> Iterator[Row]:
+def grid_rows(repeats: int, clients: int = GRID_CLIENTS, step: float = GRID) -> Iterator[Row]:
     """(c): Algorithm 1 as printed, with Q restored."""
-    v = np.sort(virtual_costs(GRID_CLIENTS))
+    v = np.sort(virtual_costs(clients))
     for eta in (1.0, 10.0):
-        say(f"(c) the paper's grid, {GRID_CLIENTS:,} clients, step {GRID:g}, eta {eta:g}")
-        ours, grid = allocate(v, eta, 1.0), allocate(v, eta, 1.0, "printed", grid=GRID)
+        say(f"(c) the paper's grid, {clients:,} clients, step {step:g}, eta {eta:g}")
+        ours, grid = allocate(v, eta, 1.0), allocate(v, eta, 1.0, "printed", grid=step)
         agree(
             ours.objective <= grid.objective * (1 + 1e-12),
             f"{ours.objective} is worse than {grid.objective}",
         )
         timing = in_turn(
             lambda eta=eta: allocate(v, eta, 1.0),
-            lambda eta=eta: allocate(v, eta, 1.0, "printed", grid=GRID),
+            lambda eta=eta: allocate(v, eta, 1.0, "printed", grid=step),
             repeats,
             (50, 1),
         )
-        name = f"(c) plan, 10^3 clients, {ours.threshold:,} selected"
+        name = f"(c) plan, {clients:,} clients, {ours.threshold:,} selected"
         note = f"objective / grid's: 1 - {max(0.0, 1 - ours.objective / grid.objective):.1e}"
-        yield timing.row(name, "grid 1e-4", "peer/bonafed >=", 100, note)
+        yield timing.row(name, f"grid {step:g}", "peer/bonafed >=", 100, note)
+
+
+def smallest() -> None:
+    """All parts with few clients and a coarse grid."""
+    print(table([*plan_rows(1, 300), *payment_rows(1, 60, 30), *grid_rows(1, 30, 0.01)]))
 
 
 if __name__ == "__main__":

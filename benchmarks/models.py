@@ -97,5 +97,10 @@ def rows(repeats: int) -> Iterator[Row]:
             yield row(name, clip, repeats)
 
 
+def smallest() -> None:
+    """The smallest model, clipped."""
+    print(row("softmax", 1.0, 1))
+
+
 if __name__ == "__main__":
     run("Measure every model beside the plain loop.", (rows,), torch=torch.__version__)

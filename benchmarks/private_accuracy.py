@@ -30,6 +30,7 @@ import numpy as np
 
 from bonafed.learning.datasets import load
 from bonafed.runs import config, setting, training
+from harness import commit, last_lines
 from training import HERE, ONE_THREAD, NotMeasured, interpreter
 
 DELTA = 1e-5
@@ -50,6 +51,7 @@ class Cell:
     batch: int
     rate: float
     clip: float
+    data: str = "mnist"
 
     @property
     def name(self) -> str:
@@ -79,7 +81,7 @@ def tables(cell: Cell) -> dict[str, dict[str, Any]]:
     """The run of a cell as a config."""
     batches = cell.side if cell.side != "Opacus" else "poisson"
     return {
-        "data": {"name": "mnist"},
+        "data": {"name": cell.data},
         "partition": {"kind": "iid", "clients": cell.clients},
         "model": {"name": cell.model},
         "training": {"rounds": cell.epochs, "batch_size": cell.batch, "learning_rate": cell.rate},
@@ -103,7 +105,7 @@ def ours(cell: Cell) -> dict[str, Any]:
 
 def opacus(cell: Cell) -> dict[str, Any]:
     """The same in Opacus's environment, from the same initial weights."""
-    data, made = load("mnist"), setting.prepare(config.from_tables(tables(cell)))
+    data, made = load(cell.data), setting.prepare(config.from_tables(tables(cell)))
     with tempfile.TemporaryDirectory() as folder:
         case = Path(folder) / "case.npz"
         np.savez(
@@ -116,7 +118,7 @@ def opacus(cell: Cell) -> dict[str, Any]:
             capture_output=True, text=True, env=os.environ | ONE_THREAD,
         )  # fmt: skip
     if done.returncode:
-        raise NotMeasured(done.stderr[-300:])
+        raise NotMeasured(f"failed: {last_lines(done.stderr)}")
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 
@@ -160,6 +162,15 @@ def _range(values: list[float]) -> str:
     return mean if len(values) == 1 else f"{mean} ({100 * min(values):.2f} to {100 * max(values):.2f})"
 
 
+def smallest() -> None:
+    """A pass over the digits by either kind of batches; Opacus is not needed."""
+    few = [
+        Cell(side, "softmax", 2, 2.0, 0, epochs=1, batch=500, rate=0.5, clip=1.0, data="digits")
+        for side in ("passes", "poisson")
+    ]
+    print(table({cell.name: measure(cell) for cell in few}, few))
+
+
 def main() -> None:
     """Measure what is asked for, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -168,6 +179,7 @@ def main() -> None:
     parser.add_argument("--cnn-seeds", type=int, default=1)
     parser.add_argument("--json", type=Path, help="append results; what is there is not measured again")
     options = parser.parse_args()
+    print(f"commit {commit()}", file=sys.stderr)
     wanted = list(cells(options.softmax_seeds, options.cnn_seeds))
     done: dict[str, dict[str, Any]] = {}
     if options.json is not None and options.json.exists():

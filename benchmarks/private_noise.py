@@ -11,13 +11,19 @@ random: what they hold changes no time.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
+from itertools import count, islice
 from pathlib import Path
+
+from harness import WorkerFailed, commit, last_lines
 
 HERE = Path(__file__).resolve()
 LIMIT = 1.3
@@ -33,8 +39,8 @@ CASES = {
 }
 
 
-def worker(name: str) -> None:
-    """Rounds on request: a line in, the CPU seconds of a round out."""
+def rounds(model: str, shape: tuple[int, ...], clients: int, each: int, batch: int) -> Iterator[float]:
+    """CPU seconds of one private round after the other."""
     import numpy as np
     import torch
 
@@ -44,10 +50,10 @@ def worker(name: str) -> None:
     from bonafed.learning.federation import Roster
     from bonafed.learning.local import EngineFederation
     from bonafed.learning.participation import weighted_mean
-    from bonafed.learning.rounds import averaged, training_tasks
+    from bonafed.learning.rounds import training_tasks
+    from bonafed.learning.server import Server, plain_change, stepped
     from bonafed.learning.work import LocalTraining
 
-    model, shape, clients, each, batch = CASES[name]
     torch.manual_seed(0)
     samples = Samples(torch.rand(clients * each, *shape), torch.randint(0, 10, (clients * each,)))
     parts = list(np.arange(clients * each).reshape(clients, each))
@@ -56,50 +62,70 @@ def worker(name: str) -> None:
     program, spec = program_for(module), LocalTraining(batch, 0.1, clip=1.0)
     weights, noise = flat_parameters(module).numpy(), np.full(clients, 0.5)
     members = Roster(tuple(map(str, range(clients))), np.full(clients, each))
+    server = Server()
+    state = server.begin(clients, weights.size)
     with EngineFederation(members, program, samples, parts) as federation:
-        for number, _ in enumerate(sys.stdin):
+        for number in count():
             began = time.process_time()
             tasks = training_tasks(
                 members.names, weights, everyone, spec, round_number=number, seed=0, noise_multipliers=noise
             )
             total = federation.total(tasks, everyone.weights)
-            weights = averaged(weights, everyone, total, number, fill_in=False)
-            print(time.process_time() - began, flush=True)
+            change = plain_change(everyone, total, fill_in=False)
+            weights, state = stepped(weights, change, server, state, number)
+            yield time.process_time() - began
 
 
-def start(source: Path, name: str) -> subprocess.Popen[str]:
+def worker(name: str) -> None:
+    """Rounds on request: a line in, the CPU seconds of a round out."""
+    for _, taken in zip(sys.stdin, rounds(*CASES[name]), strict=False):
+        print(taken, flush=True)
+
+
+class Version:
     """A worker of the version in this folder, by its own script, which knows what to import."""
-    script = source.parent / "benchmarks" / HERE.name
-    return subprocess.Popen(
-        [sys.executable, str(script), "--worker", name],
-        env={**os.environ, "PYTHONPATH": str(source), "OMP_NUM_THREADS": "1"},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+
+    def __init__(self, source: Path, name: str) -> None:
+        self._source, self._log = source, tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed by `stop`)
+        self._process = subprocess.Popen(
+            [sys.executable, str(source.parent / "benchmarks" / HERE.name), "--worker", name],
+            env={**os.environ, "PYTHONPATH": str(source), "OMP_NUM_THREADS": "1"},
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True,
+        )  # fmt: skip
+
+    def ask(self) -> float:
+        """CPU seconds of one more round."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):  # what is read below says what happened
+            self._process.stdin.write("round\n")
+            self._process.stdin.flush()
+        answer = self._process.stdout.readline()
+        if not answer:
+            self._process.wait()
+            self._log.seek(0)
+            raise WorkerFailed(f"{self._source}: {last_lines(self._log.read())}")
+        return float(answer)
+
+    def stop(self) -> None:
+        """End its input, and with it the process."""
+        with contextlib.suppress(BrokenPipeError):
+            self._process.communicate()
+        self._log.close()
 
 
-def ask(process: subprocess.Popen[str]) -> float:
-    """CPU seconds of one more round."""
-    assert process.stdin is not None
-    assert process.stdout is not None
-    process.stdin.write("round\n")
-    process.stdin.flush()
-    return float(process.stdout.readline())
-
-
-def measure(name: str, before: Path, rounds: int) -> dict[str, float | str]:
+def measure(name: str, before: Path, least: int) -> dict[str, float | str]:
     """Medians of both versions, and of their ratio in neighbouring rounds."""
-    processes = [start(before, name), start(HERE.parents[1] / "src", name)]
+    versions = [Version(before, name), Version(HERE.parents[1] / "src", name)]
     try:
-        for process in processes:
-            ask(process)  # the first makes what later ones find
+        for version in versions:
+            version.ask()  # the first makes what later ones find
         pairs, began = list[list[float]](), time.monotonic()
-        while len(pairs) < rounds or time.monotonic() < began + SECONDS:
-            pairs.append([ask(process) for process in processes])
+        while len(pairs) < least or time.monotonic() < began + SECONDS:
+            pairs.append([version.ask() for version in versions])
     finally:
-        for process in processes:
-            process.communicate()  # ends its input, and with it the process
+        for version in versions:
+            version.stop()
     old, new = zip(*pairs, strict=True)
     ratios = sorted(b / a for a, b in pairs)
     return {
@@ -111,6 +137,12 @@ def measure(name: str, before: Path, rounds: int) -> dict[str, float | str]:
         "low": ratios[len(ratios) // 4],
         "high": ratios[3 * len(ratios) // 4],
     }
+
+
+def smallest() -> None:
+    """Two rounds of two clients, of this version alone."""
+    for taken in islice(rounds("softmax", (1, 8, 8), 2, 4, 2), 2):
+        print(taken)
 
 
 def main() -> None:
@@ -126,11 +158,15 @@ def main() -> None:
         return
     if asked.before is None or not (asked.before.resolve().parent / "benchmarks" / HERE.name).is_file():
         parser.error("--before must be the folder src of another version that has this benchmark")
+    print(f"commit {commit()}, beside {asked.before}", file=sys.stderr)
     print("| private round | before, ms | now, ms | now/before (quartiles) | target |")
     print("|---|---|---|---|---|")
     rows = []
     for name in CASES:
-        row = measure(name, asked.before.resolve(), asked.rounds)
+        try:
+            row = measure(name, asked.before.resolve(), asked.rounds)
+        except WorkerFailed as problem:
+            raise SystemExit(f"error: {problem}") from None
         rows.append(row)
         met = "met" if float(row["ratio"]) <= LIMIT else "missed"
         print(

@@ -14,7 +14,6 @@ import argparse
 import json
 import math
 import os
-import platform
 import shutil
 import statistics
 import subprocess
@@ -35,6 +34,7 @@ from bonafed.learning.engine.programs import flat_parameters, program_for
 from bonafed.learning.models import build
 from bonafed.learning.partition import quantity_dirichlet
 from bonafed.learning.work import LocalTraining
+from harness import Disagreement, WorkerFailed, last_lines, machine
 
 SEED = 2026
 PER_CLIENT = 100  # samples, on average
@@ -46,10 +46,6 @@ MEMORY = 2.5e9  # bytes, for 1000 clients of the CNN
 HERE = Path(__file__).resolve().parent
 ENVIRONMENTS = HERE.parent / "build" / "peers"
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-
-
-class Disagreement(Exception):
-    """A peer does not compute what bonafed computes."""
 
 
 class NotMeasured(Exception):
@@ -201,13 +197,8 @@ def interpreter(environment: str | None) -> Path:
 def _must(command: list[str]) -> str:
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
-        raise NotMeasured(f"install failed: {_last_line(done.stderr)}")
+        raise NotMeasured(f"install failed: {last_lines(done.stderr)}")
     return done.stdout
-
-
-def _last_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1][:160] if lines else "no message"
 
 
 class Worker:
@@ -256,13 +247,15 @@ class Worker:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
 
     def _answer(self) -> dict[str, float]:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
             self._process.wait()
-            raise NotMeasured(f"failed: {_last_line(self._log.read_text())}")
+            raise NotMeasured(f"failed: {last_lines(self._log.read_text(errors='replace'))}")
         answer: dict[str, float] = json.loads(line)
         return answer
 
@@ -278,9 +271,17 @@ class Measured:
 
 
 def measure(
-    setting: Setting, peers: Sequence[Peer], repeats: int, patience: float, folder: Path
+    setting: Setting,
+    peers: Sequence[Peer],
+    repeats: int,
+    patience: float,
+    folder: Path,
+    short: float = SHORT,
 ) -> Measured:
-    """Start the workers, compare their weights, then let them take turns."""
+    """Start the workers, compare their weights, then let them take turns.
+
+    A turn is several rounds where one takes less than `short` seconds.
+    """
     case = folder / "case.npz"
     write_case(setting, 2 * repeats + 1, case)
     workers: list[Worker] = []
@@ -293,6 +294,7 @@ def measure(
                 missing[peer.name] = str(problem)
         once: dict[str, Turn] = {}
         workers = [w for w in workers if _warm(w, patience, once, missing)]
+        _require_ours(setting, missing)
         differences = compare(setting, case, workers)
         patient = [w for w in workers if w.peer.name not in once]
         turns: dict[str, list[Turn]] = {worker.peer.name: [] for worker in patient}
@@ -300,7 +302,8 @@ def measure(
             say(f"{setting.name}: round {number + 1} of {repeats}")
             for worker in patient:
                 if worker.peer.name not in missing:
-                    _one(worker, turns, missing)
+                    _one(worker, turns, missing, short)
+        _require_ours(setting, missing)
         turns = {k: v for k, v in turns.items() if k not in missing}
         return Measured(turns, once, differences, missing)
     finally:
@@ -308,7 +311,13 @@ def measure(
             worker.stop()
 
 
-def _one(worker: Worker, turns: dict[str, list[Turn]], missing: dict[str, str]) -> None:
+def _require_ours(setting: Setting, missing: dict[str, str]) -> None:
+    """Peers may be missing, bonafed may not: every ratio is to it."""
+    if ENGINE.name in missing:
+        raise WorkerFailed(f"{setting.name}: bonafed {missing[ENGINE.name]}")
+
+
+def _one(worker: Worker, turns: dict[str, list[Turn]], missing: dict[str, str], short: float) -> None:
     """One turn: a round, or the median of about a second of rounds where one is shorter than that.
 
     Short rounds are measured after a dropped one, as the turns of the others emptied the caches and
@@ -316,8 +325,8 @@ def _one(worker: Worker, turns: dict[str, list[Turn]], missing: dict[str, str]) 
     """
     try:
         turn = worker.round()
-        if turn.wall < SHORT:
-            more = 1 if worker.peer is FLOWER else math.ceil(SHORT / turn.wall)
+        if turn.wall < short:
+            more = 1 if worker.peer is FLOWER else math.ceil(short / turn.wall)
             several = [worker.round() for _ in range(more)]
             # of several processes, CPU seconds are counted in steps of 0.01: only their mean means anything
             turn = replace(_median(several), cpu=statistics.fmean(t.cpu for t in several))
@@ -347,8 +356,6 @@ def _warm(worker: Worker, patience: float, once: dict[str, Turn], missing: dict[
 
 def compare(setting: Setting, case: Path, workers: Sequence[Worker]) -> dict[str, float]:
     """Largest differences from bonafed after one round; an error where one is too large."""
-    if not workers or workers[0].peer is not ENGINE:
-        raise Disagreement(f"{setting.name}: bonafed itself failed")
     ours, found = workers[0].result(), {}
     for worker in workers[1:]:
         is_limit = worker.peer.script == "limit_pass.py"
@@ -518,8 +525,12 @@ def run(
 
 
 def _saved(found: Sequence[Row]) -> str:
-    about = {"cores": os.cpu_count(), "machine": platform.machine(), "torch": torch.__version__}
-    return json.dumps({"about": about, "rows": [asdict(row) for row in found]}, indent=1) + "\n"
+    return (
+        json.dumps(
+            {"about": machine(torch=torch.__version__), "rows": [asdict(row) for row in found]}, indent=1
+        )
+        + "\n"
+    )
 
 
 def _read(path: Path) -> list[Row]:
@@ -551,6 +562,18 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(given)
 
 
+def smallest() -> None:
+    """A clipped round of three clients, beside the limit (`cores.py` runs the loop)."""
+    setting = Setting("softmax", 3, 64, "dirichlet", True)
+    beside = [peer for peer in PEERS if peer.name == "limit"]
+    with tempfile.TemporaryDirectory() as folder:
+        measured = measure(setting, beside, 1, math.inf, Path(folder), short=0.0)
+    if measured.missing:
+        raise WorkerFailed(str(measured.missing))
+    found = list(rows(setting, measured))
+    print("\n".join([HEAD, *map(line, found), "", overview(found)]))
+
+
 def main() -> None:
     """Measure what was asked for."""
     asked = arguments()
@@ -571,7 +594,11 @@ def main() -> None:
     peers = [p for p in PEERS if asked.peers is None or p.name in asked.peers]
     began = time.perf_counter()
     found = _read(asked.json) if asked.resume and asked.json.exists() else []
-    run(chosen, peers, asked.repeats, asked.patience, asked.json, found)
+    say(", ".join(f"{name} {value}" for name, value in machine(torch=torch.__version__).items()))
+    try:
+        run(chosen, peers, asked.repeats, asked.patience, asked.json, found)
+    except (Disagreement, WorkerFailed) as problem:
+        raise SystemExit(f"error: {problem}") from None
     say(f"{len(chosen)} cases in {(time.perf_counter() - began) / 60:.1f} minutes")
 
 

@@ -10,7 +10,8 @@ from bonafed.learning.engine.programs import program_for
 from bonafed.learning.federation import Models, Roster
 from bonafed.learning.local import EngineFederation
 from bonafed.learning.participation import weighted_mean
-from bonafed.learning.rounds import averaged, require_all, training_tasks
+from bonafed.learning.rounds import require_all, training_tasks
+from bonafed.learning.server import Server, plain_change, stepped
 from bonafed.learning.work import LocalTraining
 
 
@@ -21,7 +22,9 @@ def one_round(federation: EngineFederation, model: Models, spec: LocalTraining, 
     tasks = training_tasks(members.names, model, everyone, spec, round_number=0, seed=seed)
     total = federation.total(tasks, everyone.weights)
     require_all(tasks, total, 0)
-    return averaged(model, everyone, total, 0, fill_in=False)
+    server = Server()
+    change = plain_change(everyone, total, fill_in=True)
+    return stepped(model, change, server, server.begin(len(members), model.size), 0)[0]
 
 
 def main(path: str, out: str, cores: int) -> None:

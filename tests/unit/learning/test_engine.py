@@ -254,6 +254,31 @@ def test_calls_hold_everybody_once_with_little_padding(lengths, most):
         assert computed - sum(used) <= groups.MOST_PADDING * computed + 1e-9
 
 
+def test_batches_in_pieces_share_calls_piece_by_piece():
+    """Ten batches of 600, clipped in pieces of 64: of pieces eight fit into a call of 512 samples."""
+    lengths = np.full(10, 600)
+    assert len(groups._together(lengths, 512)) == 10
+    assert [len(np.arange(10)[call]) for call in groups._together(lengths, 512, 64)] == [8, 2]
+
+
+def test_clipped_jobs_with_long_batches_train_together_as_they_do_alone():
+    rng = np.random.default_rng(0)
+    sizes = (200, 190, 70, 64, 10)
+    ends = np.cumsum(sizes)
+    samples = Samples(torch.from_numpy(rng.normal(size=(ends[-1], 5))), torch.arange(ends[-1]) % 3)
+    program = program_for(torch.nn.Sequential(torch.nn.Linear(5, 3)).double())
+    start = torch.from_numpy(rng.normal(size=program.size))
+    jobs = [
+        Job(k, np.arange(end - size, end)) for k, (end, size) in enumerate(zip(ends, sizes, strict=True))
+    ]
+    spec = LocalTraining(200, 0.3, clip=0.5)
+    together = list(run_jobs(program, start, samples, jobs, spec, seed=0, round_number=1))
+    for job, found in zip(jobs, together, strict=True):
+        (alone,) = run_jobs(program, start, samples, [job], spec, seed=0, round_number=1)
+        assert torch.allclose(found.change, alone.change, rtol=0, atol=1e-14)
+        assert found.loss == pytest.approx(alone.loss, rel=1e-13)
+
+
 def test_a_bad_update_is_named_or_skipped():
     module, samples = make("softmax"), image_samples(20)
     samples.features[3] = float("nan")

@@ -8,8 +8,8 @@ import torch
 
 from bonafed.errors import InvalidValue, MissingValue
 from bonafed.learning import datasets
-from bonafed.learning.engine.jobs import Job, Samples, job_rng, passes
-from bonafed.learning.engine.programs import CLIP_MARGIN, program_for
+from bonafed.learning.engine.jobs import Job, Samples, batches, job_rng, passes
+from bonafed.learning.engine.programs import CLIP_MARGIN, CLIPPED_PIECE, program_for
 from bonafed.learning.engine.running import run_jobs
 from bonafed.learning.federation import Roster, Task, Train
 from bonafed.learning.functions import FunctionFederation
@@ -118,6 +118,32 @@ def test_rounding_in_single_precision_stays_within_what_is_added_to_the_sensitiv
     assert float(off.norm()) <= allowed
     if scale:
         assert float(off.norm()) > allowed / 100  # it is not a bound on nothing
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e3])
+@pytest.mark.parametrize("size", [30, 150])
+def test_the_gradient_of_a_clipped_step_is_made_by_itself_before_it_moves_the_weights(size, scale):
+    """Decision 0010: u |r g| + u |w - r g| + u |change| per number. A gradient that is accumulated into the
+    weights, sample by sample or piece by piece, is rounded to theirs more often than that."""
+    rng, unit = np.random.default_rng(1), 2.0**-24
+    samples = Samples(torch.rand(size, 6), torch.arange(size) % 3)
+    program = program_for(torch.nn.Sequential(torch.nn.Linear(6, 3)))
+    start = torch.from_numpy(scale * rng.normal(size=program.size)).float()
+    spec = LocalTraining(size, 0.3, epochs=None, steps=1, clip=0.5)
+    job = Job(0, np.arange(size))
+    (update,) = run_jobs(program, start, samples, [job], spec, seed=0, round_number=1)
+    order = batches(job, spec, job_rng(0, 1, job))[0]
+    sums = [  # in double precision, of pieces in single
+        program.gradients(
+            start[None], samples.features[part][None], samples.labels[part][None],
+            torch.full((1, len(part)), 1 / size), 0.5,
+        )[1][0].double()
+        for part in np.split(order, range(CLIPPED_PIECE, size, CLIPPED_PIECE))
+    ]  # fmt: skip
+    step = 0.3 * sum(sums).float().double()
+    change, before = update.change.double(), start.double()
+    allowed = unit * (step.abs() + (before - step).abs() + change.abs())
+    assert bool(((change + step).abs() <= allowed * (1 + 1e-6)).all())
 
 
 def test_other_optimizers_and_more_steps_are_refused():

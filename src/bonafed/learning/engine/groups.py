@@ -74,6 +74,11 @@ class Plan:
     longest: int  # samples of one batch that are computed at once; at least `most`
     noise: Noise | None  # where noise and poisson batches come from; None if there are none
 
+    @property
+    def piece(self) -> int:
+        """Samples of one batch whose gradients are added up in the precision of the model."""
+        return self.longest if self.spec.clip is None else min(self.longest, CLIPPED_PIECE)
+
 
 def train_group(
     program: Program, samples: Samples, start: Tensor, plan: Plan, places: Sequence[int]
@@ -82,10 +87,8 @@ def train_group(
     jobs = [plan.jobs[place] for place in places]
     before = start[list(places)] if start.dim() == 2 else start.expand(len(jobs), -1)
     schedule = _Schedule(places, samples, plan, before.dtype)
-    # a clipped gradient is made by itself before it moves the weights: then its rounding is its own, and
-    # what moving them adds to it is bounded (`sum_noise.rounding`)
     spec, noisy = plan.spec, plan.noise is not None
-    plain = spec.optimizer == "sgd" and not spec.weight_decay and spec.clip is None and not noisy
+    plain = spec.optimizer == "sgd" and not spec.weight_decay and not noisy
     models = (_Descent if plain else _Optimizer)(program, samples, plan, before, schedule)
     losses = np.zeros(len(jobs))
     for call in schedule.calls():
@@ -140,6 +143,7 @@ class _Schedule:
     def __init__(self, places: Sequence[int], samples: Samples, plan: Plan, precision: torch.dtype) -> None:
         self._labels, self._most, self._precision = samples.labels, plan.most, precision
         self._rate = plan.spec.rate
+        self._piece = None if plan.spec.clip is None else plan.piece
         self.jobs = jobs = [plan.jobs[place] for place in places]
         self.streams: list[Stream] = []  # of their noise
         self.sds: list[float] = []  # of the noise on each number of a step's gradient (theory P1)
@@ -187,7 +191,7 @@ class _Schedule:
         self, rate: float, index: Tensor, labels: Tensor, lengths: NDArray[np.int64], active: int,
         codes: Tensor | None,
     ) -> Iterator[_Call]:  # fmt: skip
-        for where in _together(np.maximum(lengths[:active], 1), self._most):
+        for where in _together(np.maximum(lengths[:active], 1), self._most, self._piece):
             mine = lengths[where]
             longest = max(1, int(mine.max()))  # if all are empty, padding: noise is added anyway
             shares = 1 / mine if self._shares is None else self._shares[where]
@@ -244,15 +248,18 @@ def _even(jobs: int, length: int, share: float, precision: torch.dtype) -> Tenso
     return torch.full((jobs, length), share, dtype=precision)
 
 
-def _together(lengths: NDArray[np.int64], most: int) -> list[Where]:
-    """Which batches share a call: those of similar length, up to a number of samples."""
-    if _fit(int(lengths.max()) * lengths.size, int(lengths.sum()), most):
+def _together(lengths: NDArray[np.int64], most: int, piece: int | None = None) -> list[Where]:
+    """Which batches share a call: those of similar length, up to a number of samples.
+
+    Batches that are computed in pieces share it piece by piece.
+    """
+    if _fit(int(lengths.max()), lengths.size, int(lengths.sum()), most, piece):
         return [slice(0, lengths.size)]
     calls: list[list[int]] = []
     used = longest = 0
     for k in np.argsort(-lengths, kind="stable").tolist():
         length = int(lengths[k])
-        if calls and _fit(longest * (len(calls[-1]) + 1), used + length, most):
+        if calls and _fit(longest, len(calls[-1]) + 1, used + length, most, piece):
             calls[-1].append(k)
             used += length
         else:
@@ -261,9 +268,10 @@ def _together(lengths: NDArray[np.int64], most: int) -> list[Where]:
     return [_rows(sorted(call)) for call in calls]
 
 
-def _fit(computed: int, used: int, most: int) -> bool:
-    """Whether so many samples, of which so many are not padding, may share a call."""
-    return computed <= most and used >= (1 - MOST_PADDING) * computed
+def _fit(longest: int, batches: int, used: int, most: int, piece: int | None) -> bool:
+    """Whether so many batches, padded to the longest, may share a call; `used` samples are not padding."""
+    at_once = longest if piece is None else min(longest, piece)
+    return at_once * batches <= most and used >= (1 - MOST_PADDING) * longest * batches
 
 
 def _rows(places: list[int]) -> Where:
@@ -281,8 +289,7 @@ def _gradients(
     Clipped gradients are added up in pieces of a fixed length, and these in double precision: which way a
     long sum is rounded can turn on one record, but here only within its piece (decision 0010).
     """
-    clip = plan.spec.clip
-    most = plan.longest if clip is None else min(plan.longest, CLIPPED_PIECE)
+    clip, most = plan.spec.clip, plan.piece
     if call.index.shape[1] <= most:
         return program.gradients(weights, *call.batch(samples.features), clip)
     loss = torch.zeros(len(weights), dtype=torch.float64)
@@ -328,7 +335,7 @@ class _Descent(_Models):
     def step(self, call: _Call) -> Tensor:
         program, spec, where = self._program, self._plan.spec, call.where
         own = [each[where] for each in self._arrays]
-        if call.index.shape[1] <= self._plan.longest:
+        if call.index.shape[1] <= self._plan.piece:
             loss = program.descend(own, *call.batch(self._samples.features), spec.clip, call.rate)
             if isinstance(where, slice):
                 return loss

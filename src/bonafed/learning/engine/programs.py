@@ -71,7 +71,9 @@ class Program(ABC):
     ) -> Tensor:
         """One plain gradient step in place; the loss (K,) before it.
 
-        The arrays are shaped like `views`, each in one piece.
+        The arrays are shaped like `views`, each in one piece. A clipped gradient is made by itself before
+        it moves the weights: then its rounding is its own, and what moving them adds to it is bounded
+        (`sum_noise.rounding`).
         """
         [weights] = arrays
         loss, grad = self.gradients(weights, x, y, share, clip)

@@ -26,7 +26,7 @@ from bonafed.errors import InvalidValue, MissingValue
 from bonafed.learning.engine.crew import Crew
 from bonafed.learning.engine.groups import Noise, Plan
 from bonafed.learning.engine.jobs import Job, Samples, Update
-from bonafed.learning.engine.programs import Program
+from bonafed.learning.engine.programs import CLIPPED_PIECE, Program
 from bonafed.learning.engine.threads import single_threaded
 from bonafed.learning.noise import Secret, Source, digest, digest_of_training
 from bonafed.learning.work import LocalTraining, step_count
@@ -143,8 +143,9 @@ def _plan(
     sample, clip = samples.features[0], spec.clip is not None
     most = program.samples_per_call(sample, clip)
     longest = _longest(spec, max(job.samples.size for job in jobs))
-    size = max(1, min(most // longest, group_bytes // (copies * 4 * program.size)))
-    if 1 < len(jobs) <= size and len(jobs) * longest * program.numbers_kept(sample, clip) >= WORTH_TWO:
+    computed = min(longest, CLIPPED_PIECE) if clip else longest  # at a time, of each job
+    size = max(1, min(most // computed, group_bytes // (copies * 4 * program.size)))
+    if 1 < len(jobs) <= size and len(jobs) * computed * program.numbers_kept(sample, clip) >= WORTH_TWO:
         size = math.ceil(len(jobs) / 2)
     at_once = most if longest <= most else program.samples_in_memory(sample, clip)
     return Plan(jobs, _in_groups(places, size), spec, seed, round_number, most, at_once, None)

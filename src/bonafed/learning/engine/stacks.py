@@ -156,10 +156,15 @@ class LayerProgram(Program):
     def gradients(
         self, weights: Tensor, x: Tensor, y: Tensor, share: Tensor, clip: float | None
     ) -> tuple[Tensor, Tensor]:
-        views = self.views(weights)
-        grads = [array(self, f"gradient {k}", v.shape, weights).zero_() for k, v in enumerate(views)]
-        loss = self._accumulate(views, x, y, share, clip, grads, 1.0)
+        loss, grads = self._apart(self.views(weights), x, y, share, clip)
         return loss, together(grads)
+
+    def _apart(
+        self, arrays: list[Tensor], x: Tensor, y: Tensor, share: Tensor, clip: float | None
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Loss (K,) and gradient, in arrays that the next call overwrites."""
+        grads = [array(self, f"gradient {k}", v.shape, v).zero_() for k, v in enumerate(arrays)]
+        return self._accumulate(arrays, x, y, share, clip, grads, 1.0), grads
 
     def descend(
         self,
@@ -170,7 +175,12 @@ class LayerProgram(Program):
         clip: float | None,
         rate: float,
     ) -> Tensor:
-        return self._accumulate(arrays, x, y, share, clip, arrays, -rate)
+        if clip is None:
+            return self._accumulate(arrays, x, y, share, clip, arrays, -rate)
+        loss, grads = self._apart(arrays, x, y, share, clip)
+        for weights, grad in zip(arrays, grads, strict=True):
+            weights.sub_(grad, alpha=rate)
+        return loss
 
     def _count_kept(self, sample: Tensor, clip: bool) -> int:
         weights = self._by_layer(self.views(torch.zeros(1, self.size, dtype=sample.dtype)))
