@@ -11,6 +11,8 @@ that run can be resumed.
 
 from __future__ import annotations
 
+import atexit
+import gc
 import io
 import sys
 import traceback
@@ -120,6 +122,8 @@ def command() -> Any:
 
 def main() -> None:
     """Entry point of the `bonafed` command."""
+    atexit.unregister(gc.freeze)
+    atexit.register(gc.freeze)  # at its end, Python would look through all of PyTorch for garbage, for 0.4 s
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # names may contain letters that the terminal cannot show
             stream.reconfigure(errors="backslashreplace")

@@ -17,6 +17,7 @@ from bonafed.cli.coin_secret import read_hex
 from bonafed.cli.options import Json
 from bonafed.cli.reaching import Reach, Reached, Where, reached
 from bonafed.errors import InvalidValue, MissingValue
+from bonafed.extras import importing
 from bonafed.shown import Document, Table
 from bonafed.spelling import printable
 
@@ -329,7 +330,6 @@ def _train_with(
 ) -> None:
     from bonafed.runs.folder import holds_run
     from bonafed.runs.setting import prepare
-    from bonafed.runs.training import train as run_training
 
     on_progress = render.teller(terminal) if terminal.is_terminal else None
     if clients is None:
@@ -365,6 +365,8 @@ def _train_with(
         render.tell(f"note: {note}", err=True)
     for warning in setting.warnings:
         render.tell(f"warning: {warning}", err=True)
+    with importing():  # after `prepare` found nothing wrong: it takes long
+        from bonafed.runs.training import train as run_training
     try:
         with _progress(setting.mechanism.rounds, rounds_before, terminal) as on_round:
             result = run_training(

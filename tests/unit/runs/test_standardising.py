@@ -202,7 +202,8 @@ class TestPerClient:
         said = message(setting.prepare, scaled(make, "per client", *more), dataset=raw)
         assert said == (
             'data.standardise must not be "per client" in a private run, as one record moves the scale of '
-            "all others: state constants, or name public data, got 'per client'"
+            "all others: state constants, such as standardise = {mean = 0.0, scale = 10.0}, or name public "
+            "data, got 'per client'"
         )
 
     def test_why_not(self, raw):
