@@ -68,6 +68,9 @@ def reached(
     if reach.where == "here":
         yield None
         return
+    from bonafed.remote.beforehand import require_honest, require_ways
+
+    require_ways(config, reach.colluders)
     from bonafed.flower.folder import Folder
     from bonafed.remote import operating
     from bonafed.remote.opening import operator_of
@@ -77,6 +80,8 @@ def reached(
         folder = reach.folder or _trial(config, place, reports, resume)
         transport = stack.enter_context(_transport(reach, folder, tell))
         membership, timed = transport.membership, operating.Timed(transport)
+        if reach.colluders is not None:
+            require_honest(len(membership.members), reach.colluders)
         operator = operator_of(
             membership, Folder(folder).operator_key, timed, answer_within=reach.answer_within,
             exclude_after=reach.exclude_after, colluders=reach.colluders, tell=tell,

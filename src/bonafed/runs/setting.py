@@ -21,6 +21,7 @@ from bonafed.extras import importing
 from bonafed.learning.datasets import Dataset
 from bonafed.learning.federation import Federation, Roster, require_offered
 from bonafed.learning.privacy import checked_delta
+from bonafed.learning.sum_noise import require_one_step
 from bonafed.mechanisms import catalogue
 from bonafed.mechanisms.coins import Coins
 from bonafed.mechanisms.contracts.files import read_contract
@@ -160,6 +161,8 @@ def prepare(
     config = known.config
     part = _slice(config)
     _require_room(config.contract, members)
+    if config.noise_at == "sum" and config.training is not None:
+        require_one_step(config.training, members.names, members.sizes)
     cautions = checked_promise(config, members)
     if module is None:
         require_model(config, members)
