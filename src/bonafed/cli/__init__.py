@@ -123,7 +123,9 @@ def command() -> Any:
 def main() -> None:
     """Entry point of the `bonafed` command."""
     atexit.unregister(gc.freeze)
-    atexit.register(gc.freeze)  # at its end, Python would look through all of PyTorch for garbage, for 0.4 s
+    atexit.register(
+        gc.freeze
+    )  # at its end, Python would look through all of PyTorch for garbage, for 0.4 s
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # names may contain letters that the terminal cannot show
             stream.reconfigure(errors="backslashreplace")

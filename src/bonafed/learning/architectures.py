@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 from bonafed import checks
 from bonafed.errors import InvalidValue
@@ -51,3 +53,38 @@ def side_left(name: str, side: int) -> int:
     if side < 1:
         raise InvalidValue("image", "must be larger for this model", side)
     return side
+
+
+def parameter_count(name: str, shape: Sequence[int], outputs: int, vocabulary: int = 0) -> int:
+    """The weights of a model for samples that fit it, as `models.build` makes it."""
+    if name == TEXT_MODEL:
+        embedding, hidden = 300, 120
+        direction = 4 * hidden * (embedding + 1 + hidden)
+        return vocabulary * embedding + 2 * direction + _dense(2 * hidden, hidden, 84, outputs)
+    if name == "softmax":
+        return _dense(math.prod(shape), outputs)
+    channels = shape[0]
+    if name == "resnet18":
+        total, before = _convolutions(3, channels, 64, bias=False) + 2 * 64, 64
+        for filters in (64, 128, 256, 512):
+            total += _convolutions(3, before, filters, filters, filters, filters, bias=False) + 8 * filters
+            if before != filters:  # a shortcut of another width
+                total += before * filters + 2 * filters
+            before = filters
+        return total + _dense(512, outputs)
+    area = side_left(name, image_side(shape)) ** 2
+    if name == "small-cnn":
+        return _convolutions(5, channels, 6, 16) + _dense(16 * area, 120, 84, outputs)
+    if name == "mnist-cnn":
+        return _convolutions(5, channels, 16, 32) + _dense(32 * area, 64, outputs)
+    return _convolutions(3, channels, 32, 32, 64, 64, 128, 128) + _dense(128 * area, 128, outputs)
+
+
+def _dense(*widths: int) -> int:
+    """Weights and biases of dense layers."""
+    return sum((before + 1) * after for before, after in pairwise(widths))
+
+
+def _convolutions(kernel: int, *channels: int, bias: bool = True) -> int:
+    """Weights of convolutions, and biases."""
+    return sum((kernel**2 * before + bias) * after for before, after in pairwise(channels))

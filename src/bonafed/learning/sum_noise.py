@@ -87,9 +87,8 @@ def batches_too_small(training: Steps, names: Sequence[str], sizes: Ints) -> Ite
     """A batch that does not hold all records of the client with the most, where an epoch is a pass."""
     if training.epochs is None or not sizes.size or (most := int(sizes.max())) <= training.batch_size:
         return
-    rule = (
-        f"must hold all records {_EVERYBODY}: {_WHY}; set training.batch_size = {most}, or training.steps = 1"
-    )
+    instead = f"set training.batch_size = {most}, or training.steps = 1"
+    rule = f"must hold all records {_EVERYBODY}: {_WHY}; {instead}"
     of_client = f"{training.batch_size} for {most} of client {names[int(sizes.argmax())]}"
     yield InvalidValue("training.batch_size", rule, of_client)
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from bonafed.errors import InvalidValue, MissingValue, refuse
 from bonafed.learning import datasets, scaling
 from bonafed.learning import partition as partitions
-from bonafed.learning.architectures import FARTHEST, require_fit
+from bonafed.learning.architectures import FARTHEST, parameter_count, require_fit
 from bonafed.learning.datasets import Dataset
 from bonafed.learning.federation import Roster
 from bonafed.learning.problems.convex import largest_norm
@@ -146,10 +146,12 @@ def outside(config: Config, members: Roster, dataset: Dataset | None = None) -> 
     return Outside(config, members, features, labels, digest.hexdigest())
 
 
-def require_model(config: Config, members: Roster) -> None:
-    """Refuse the model of a config that is unknown, or that the clients' samples do not go into."""
+def require_model(config: Config, members: Roster) -> int:
+    """The number of weights of the config's model; refused if the clients' samples do not go into it."""
+    name = config.model.name
     with named("model", model="name", image="name"):
-        require_fit(config.model.name, members.shape, members.vocabulary)
+        require_fit(name, members.shape, members.vocabulary)
+    return parameter_count(name, members.shape, members.classes or 1, members.vocabulary)
 
 
 def build_module(config: Config, members: Roster) -> nn.Module:

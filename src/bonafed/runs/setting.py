@@ -164,8 +164,9 @@ def prepare(
     if config.noise_at == "sum" and config.training is not None:
         require_one_step(config.training, members.names, members.sizes)
     cautions = checked_promise(config, members)
-    if module is None:
-        require_model(config, members)
+    mechanism = None
+    if module is None:  # what is wrong with the mechanism's own table is told before PyTorch is imported
+        mechanism = part.make(config, members, require_model(config, members))
     with importing():
         import torch
 
@@ -176,7 +177,8 @@ def prepare(
         module = build_module(config, members)
     test = known.test
     program = build_program(module, members, test)
-    mechanism = part.make(config, members, program.size)
+    if mechanism is None:
+        mechanism = part.make(config, members, program.size)
     if federation is not None:
         require_offered(federation, mechanism.needs, _remedy(mechanism.config))
     test = Samples(torch.from_numpy(mechanism.prepared(test.features.numpy())), test.labels)

@@ -131,8 +131,8 @@ def test_other_optimizers_and_more_steps_are_refused():
         require_one_step(LocalTraining(10, 0.5, clip=1.0), names, SIZES)
     assert str(caught.value) == (
         'training.batch_size must hold all records with noise_at = "sum", for every client: later steps '
-        "would look at records again; set training.batch_size = 40, or training.steps = 1, got 10 for 40 of "
-        "client c"
+        "would look at records again; set training.batch_size = 40, or training.steps = 1, got 10 for "
+        "40 of client c"
     )
     with pytest.raises(InvalidValue, match=r"^training\.epochs must be 1 with .*steps = 1, got 2$"):
         require_one_step(LocalTraining(40, 0.5, epochs=2, clip=1.0), names, SIZES)
