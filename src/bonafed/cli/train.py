@@ -328,6 +328,7 @@ def _train_with(
     as_json: bool,
     secret: bytes | None,
 ) -> None:
+    from bonafed.remote.beforehand import before_the_run
     from bonafed.runs.folder import holds_run
     from bonafed.runs.setting import prepare
 
@@ -344,7 +345,10 @@ def _train_with(
 
             render.tell(
                 expectation(
-                    setting.mechanism, clients.timed, len(setting.agreement.members), secure=clients.secure
+                    setting.mechanism,
+                    clients.timed,
+                    len(setting.agreement.members),
+                    secure=clients.colluders is not None,
                 ),
                 err=True,
             )
@@ -361,7 +365,8 @@ def _train_with(
             _show_finished(place, as_json)
             return
         rounds_before = _resuming(place)
-    for note in setting.notes:
+    colluders = None if clients is None else clients.colluders
+    for note in (*setting.notes, *before_the_run(setting.agreement, setting.mechanism.rounds, colluders)):
         render.tell(f"note: {note}", err=True)
     for warning in setting.warnings:
         render.tell(f"warning: {warning}", err=True)

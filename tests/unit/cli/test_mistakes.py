@@ -69,6 +69,8 @@ def of_every_mechanism():
             yield changed(f"{entry.table}.misspelt=1", verb=verb), f"{entry.table}.misspelt is unknown"
 
 
+FEW = "--clients", "3", "--rounds", "3", "--budget", "3"
+
 MISTAKES = [
     *of_every_mechanism(),
     (["train", "gone.toml"], "gone.toml: "),
@@ -113,7 +115,7 @@ MISTAKES = [
     (changed(*MONEY, "model.name=softmx", verb=("compare", "fedavg.toml")), "model.name must be one of"),
     (changed(*MONEY, "compare.delta=0.5", verb=("compare", "fedavg.toml")), "compare.delta must"),
     (changed(*MONEY, "training.rouns=5", verb=("compare", "fedavg.toml")), "training.rouns is unknown"),
-    ("quote sampling --prior uniform:2,1 --clients 3 --rounds 3 --budget 3".split(), "prior"),
+    (["quote", "sampling", "--prior", "uniform:2,1", *FEW], "prior"),
     (["quote", "jsam", "--prior", "uniform:0,1", "--eta", "5"], "must be --noise-scale, or"),
     (["settle", "gone.json", "--reports", "reports.csv"], "gone.json: "),
     (["settle", "contract.json", "--reports", "none.csv"], "none.csv"),

@@ -32,6 +32,7 @@ from bonafed.economics.priors import Prior
 from bonafed.economics.registry import field, prior_from_json
 from bonafed.errors import InvalidValue
 from bonafed.learning.federation import Question
+from bonafed.mechanisms.attendance import Attendance
 from bonafed.mechanisms.contracts.canonical import (
     canonical_bytes,
     coins_from_json,
@@ -352,6 +353,14 @@ class BenchmarkContract(Shown):
     def menu(self) -> Menu:
         """Of uniform sampling."""
         return uniform_menu(self.prior, self.share)
+
+    @property
+    def attendance(self) -> Attendance | None:
+        """How many will be in a round; None: their chances depend on each other's costs."""
+        if self.scheme != "uniform":
+            return None
+        mean = min(self.menu.expected_probability, 1.0)
+        return Attendance(np.full(self.clients, mean), self.rounds)
 
     @property
     def expected_spend(self) -> float:
