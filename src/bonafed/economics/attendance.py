@@ -61,8 +61,9 @@ def _of_draws(p: Floats, size: int, draws: int) -> Floats:
     for mean in (p[p > 0] * draws).tolist():
         times = np.exp(counts * math.log(mean) - mean - factorials)
         drawn = np.concatenate([[0.0], times[1:]])
-        before = found * times[0]
-        before[1:] += [np.convolve(row, drawn)[: draws + 1] for row in found[:-1]]
-        found = before
+        following = found * times[0]
+        for count, row in enumerate(found[:-1], 1):
+            following[count] += np.convolve(row, drawn)[: draws + 1]
+        found = following
     all_together = math.exp(draws * math.log(draws) - draws - factorials[-1])
     return np.asarray(found[:, -1] / all_together)

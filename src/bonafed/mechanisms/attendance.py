@@ -92,8 +92,8 @@ def unheld_in_words(found: Mapping[str, Any], rounds: int) -> list[str]:
         f"With secure sums a round needs {found['needed']} participants{besides}. Of "
         f"{counted(rounds, 'round')}, {few(found['rounds'])} are expected to have some but fewer, each "
         f"with a chance of {found['chance']:.1%}. Such a round cannot be held: "
-        f"{few(found['participations'])} participations are expected to be unpaid. More clients, more money{fewer} or the same money for "
-        "fewer rounds leave fewer such rounds."
+        f"{few(found['participations'])} participations are expected to be unpaid. More clients, more "
+        f"money{fewer} or the same money for fewer rounds leave fewer such rounds."
     ]
 
 

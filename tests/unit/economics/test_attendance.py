@@ -37,6 +37,8 @@ def test_coins_are_counted_exactly(q):
 def test_draws_are_counted_exactly(p, draws):
     found = participant_counts(p, len(p), draws)
     np.testing.assert_allclose(found, by_draws(p, draws), rtol=1e-12, atol=1e-15)
+    for most in range(len(p)):
+        np.testing.assert_array_equal(participant_counts(p, most, draws), found[: most + 1])
 
 
 def test_many_clients_and_many_draws_keep_their_digits():
