@@ -48,7 +48,6 @@ from bonafed.mechanisms.sampling.menus import complete_information, uniform_menu
 from bonafed.mechanisms.sampling.plan import MOST_CLIENTS, MOST_ROUNDS, SamplingPlan, plan
 from bonafed.mechanisms.sampling.prior_free import PriorFreeSampling
 from bonafed.mechanisms.sampling.published import (
-    FORMAT,
     Published,
     parse_contract,
     publish,
@@ -74,7 +73,6 @@ from bonafed.shown import Document, JSONObject, Shown
 NAME = "sampling"
 BENCHMARK_FORMAT = "bonafed-sampling-benchmark"
 BENCHMARK_VERSION = 1
-FORMATS = (FORMAT, RULES_FORMAT, BENCHMARK_FORMAT)
 Benchmark = Literal["uniform", "complete information"]
 UNIT = "money per participation"
 _RTOL = 1e-9  # of sums of money
@@ -501,7 +499,7 @@ AnyContract = SamplingContract | PriorFreeContract | BenchmarkContract
 
 
 def read(data: JSONObject) -> AnyContract:
-    """The contract of a file of one of `FORMATS`: well formed, not yet what it should be."""
+    """The contract of a file of any kind: well formed, not yet what it should be."""
     kind = field(data, "format", "contract")
     if kind == RULES_FORMAT:
         return PriorFreeContract(rules_from_json(data))
