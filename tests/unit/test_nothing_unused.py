@@ -1,8 +1,8 @@
 """Nothing is defined in `src` that no command, page, benchmark or other room uses: tests do not count.
 
 A name is used where it is read in another place than its own definition, a list of exports, a docstring or
-an import; in the code of a page of the documentation; in a benchmark; or where it is one of the public names.
-What a library calls by its name is in `CALLED_BY_LIBRARIES`.
+an import; in the code of a page of the documentation; in a benchmark; or where it is one of the public
+names. What a library calls by its name is in `CALLED_BY_LIBRARIES`.
 """
 
 import ast
@@ -17,7 +17,6 @@ ROOT = Path(__file__).parents[2]
 KINDS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 CALLED_BY_LIBRARIES = {
     "format_commands": "click asks a group for its list of commands",
-    "reset": "pooch calls it on a progress bar",
     "invoke": "click runs a group by it",
     "_options": "typer calls it before a command",
     "_repr_html_": "a notebook shows values by it",
@@ -64,7 +63,7 @@ def _used(tree: ast.Module) -> Counter[str]:
 
 def _code_in(page: str) -> str:
     """The code of a page: a word of its sentences uses nothing."""
-    blocks = re.findall(r"```.*?```|^ {4}.*$|^(?:>>>|\.\.\.) .*$", page, re.DOTALL | re.MULTILINE)
+    blocks = re.findall(r"```[\s\S]*?```|^ {4}.*$|^(?:>>>|\.\.\.) .*$", page, re.MULTILINE)
     return "\n".join([*blocks, *re.findall(r"`[^`\n]+`", page)])
 
 

@@ -109,6 +109,12 @@ def notes(setting: Setting, records: Sequence[JSONObject]) -> list[str]:
     active = [record for record in own if record["participants"]]
     if active and all(len(r["failed"]) == len(r["participants"]) for r in active):
         sentences.append("all updates were left out, the model is unchanged")
+    unheld = sum(len(r["failed"]) == len(r["participants"]) for r in active)
+    if 0 < unheld < len(active):
+        sentences.append(
+            f"{unheld:,} of {counted(len(own), setting.unit)} had participants of whom none delivered, and left "
+            "the model as it was; nobody is paid for them. Secure sums cannot hold a round of fewer than two"
+        )
     empty = len(own) - len(active)
     if active and empty:
         sentences.append(
