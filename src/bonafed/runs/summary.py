@@ -112,8 +112,8 @@ def notes(setting: Setting, records: Sequence[JSONObject]) -> list[str]:
     unheld = sum(len(r["failed"]) == len(r["participants"]) for r in active)
     if 0 < unheld < len(active):
         sentences.append(
-            f"{unheld:,} of {counted(len(own), setting.unit)} had participants of whom none delivered, and left "
-            "the model as it was; nobody is paid for them. Secure sums cannot hold a round of fewer than two"
+            f"in {unheld:,} of {counted(len(own), setting.unit)} nobody who took part delivered: the model "
+            "stayed as it was, and nobody is paid for that; secure sums cannot hold rounds of fewer than two"
         )
     empty = len(own) - len(active)
     if active and empty:
