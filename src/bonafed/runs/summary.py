@@ -112,7 +112,7 @@ def notes(setting: Setting, records: Sequence[JSONObject]) -> list[str]:
     unheld = sum(len(r["failed"]) == len(r["participants"]) for r in active)
     if 0 < unheld < len(active):
         sentences.append(
-            f"in {unheld:,} of {counted(len(own), setting.unit)} nobody who took part delivered: the model "
+            f"in {unheld:,} of {counted(len(own), setting.unit)} nobody in it delivered: the model "
             "stayed as it was, and nobody is paid for that; secure sums cannot hold rounds of fewer than two"
         )
     empty = len(own) - len(active)
