@@ -112,8 +112,9 @@ def notes(setting: Setting, records: Sequence[JSONObject]) -> list[str]:
     unheld = sum(len(r["failed"]) == len(r["participants"]) for r in active)
     if 0 < unheld < len(active):
         sentences.append(
-            f"in {unheld:,} of {counted(len(own), setting.unit)} nobody in it delivered: the model "
-            "stayed as it was, and nobody is paid for that; secure sums cannot hold rounds of fewer than two"
+            f"{unheld:,} of {counted(len(own), setting.unit)} had participants of whom none delivered: the "
+            "model stayed as it was, and nobody is paid for that; secure sums hold no round of fewer than "
+            "two participants"
         )
     empty = len(own) - len(active)
     if active and empty:
