@@ -314,6 +314,15 @@ def findings_can_fail(mechanism, state, federation, statement, claims=None):
     assert not open_claims, f"nothing breaks {sorted(open_claims)}"
 
 
+def claims_are_looked_into(part, findings):
+    """Every claim of a slice has a finding of its name, and none of these is broken."""
+    for claim in part.claims:
+        mine = [finding for finding in findings if finding.claim == claim]
+        assert mine, f"nothing looks into {claim!r}"
+        assert all(finding.holds is not False for finding in mine), [str(finding) for finding in mine]
+        assert all(finding.text for finding in mine), f"nothing says why {claim!r} is not claimed"
+
+
 def contract_edits_are_seen(contract, read):
     """No number of a published file can be another: it is refused, or fails to verify, or is another
     contract, by its digest, whose terms for the same reports are those it states."""

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from bonafed.economics.claims import Finding
+from bonafed.mechanisms import catalogue
 from bonafed.mechanisms.averaging import Averaging
-from bonafed.mechanisms.protocol import Turns
+from bonafed.mechanisms.protocol import Attack, Turns
 from bonafed.runs.setting import prepare
 from bonafed.runs.training import train
 from tests.laws import protocol, worlds
@@ -349,3 +350,16 @@ def test_a_mechanism_that_looks_behind_the_seam_is_caught():
         forgotten = replace(of_kind(far, Insider), clients=replace(clients, _digests={}))
         with pytest.raises(CAUGHT):
             protocol.same_result(train(inside), train(forgotten))
+
+
+def test_claims_that_nothing_looks_into_or_that_are_broken_are_caught():
+    made = worlds.setting("posted-price")
+    part = catalogue.entry("posted-price").load()
+    attack = Attack(made.config, made.agreement, worlds.clients_of(made), made.mechanism, made.start)
+    findings = part.audit(attack)
+    protocol.claims_are_looked_into(part, findings)
+    with pytest.raises(CAUGHT, match="nothing looks into 'faithfulness'"):
+        protocol.claims_are_looked_into(replace(part, claims=(*part.claims, "faithfulness")), findings)
+    plain = catalogue.entry("fedavg").load()  # which is gamed, and says so
+    with pytest.raises(CAUGHT, match="truthful"):
+        protocol.claims_are_looked_into(replace(plain, claims=("truthful",)), plain.audit(attack))

@@ -34,7 +34,7 @@ from bonafed.cli.statement import statement
 from bonafed.cli.train import train
 from bonafed.cli.verify import verify
 from bonafed.errors import BonafedError
-from bonafed.extras import explained
+from bonafed.extras import explained, runs_one_command
 from bonafed.spelling import printable
 
 _ORDER = (
@@ -120,6 +120,7 @@ def command() -> Any:
 
 def main() -> None:
     """Entry point of the `bonafed` command."""
+    runs_one_command()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # names may contain letters that the terminal cannot show
             stream.reconfigure(errors="backslashreplace")

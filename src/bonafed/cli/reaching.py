@@ -56,7 +56,7 @@ class Reached:
     federation: RemoteFederation
     timed: Timed
     test: Dataset | None
-    secure: bool = False  # by secure sums
+    colluders: int | None = None  # that secure sums allow for; None: the server sees single answers
     options: str = ""  # of the command line that reach them
 
 
@@ -68,6 +68,9 @@ def reached(
     if reach.where == "here":
         yield None
         return
+    from bonafed.remote.beforehand import require_honest, require_ways
+
+    require_ways(config, reach.colluders)
     from bonafed.flower.folder import Folder
     from bonafed.remote import operating
     from bonafed.remote.opening import operator_of
@@ -77,6 +80,8 @@ def reached(
         folder = reach.folder or _trial(config, place, reports, resume)
         transport = stack.enter_context(_transport(reach, folder, tell))
         membership, timed = transport.membership, operating.Timed(transport)
+        if reach.colluders is not None:
+            require_honest(config, len(membership.members), reach.colluders)
         operator = operator_of(
             membership, Folder(folder).operator_key, timed, answer_within=reach.answer_within,
             exclude_after=reach.exclude_after, colluders=reach.colluders, tell=tell,
@@ -88,7 +93,7 @@ def reached(
             federation = operating.begin(operator, config, place, membership.key_digests)
         where = "" if reach.folder is None else f" --federation {reach.folder}"
         options = f" --on {reach.where}{where}"
-        yield Reached(federation, timed, test, reach.colluders is not None, options)
+        yield Reached(federation, timed, test, reach.colluders, options)
 
 
 def _transport(reach: Reach, folder: Path, tell: Tell) -> RelayedTransport:

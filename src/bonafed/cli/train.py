@@ -17,6 +17,7 @@ from bonafed.cli.coin_secret import read_hex
 from bonafed.cli.options import Json
 from bonafed.cli.reaching import Reach, Reached, Where, reached
 from bonafed.errors import InvalidValue, MissingValue
+from bonafed.extras import importing
 from bonafed.shown import Document, Table
 from bonafed.spelling import printable
 
@@ -327,9 +328,9 @@ def _train_with(
     as_json: bool,
     secret: bytes | None,
 ) -> None:
+    from bonafed.remote.beforehand import before_the_run
     from bonafed.runs.folder import holds_run
     from bonafed.runs.setting import prepare
-    from bonafed.runs.training import train as run_training
 
     on_progress = render.teller(terminal) if terminal.is_terminal else None
     if clients is None:
@@ -344,7 +345,10 @@ def _train_with(
 
             render.tell(
                 expectation(
-                    setting.mechanism, clients.timed, len(setting.agreement.members), secure=clients.secure
+                    setting.mechanism,
+                    clients.timed,
+                    len(setting.agreement.members),
+                    secure=clients.colluders is not None,
                 ),
                 err=True,
             )
@@ -361,10 +365,13 @@ def _train_with(
             _show_finished(place, as_json)
             return
         rounds_before = _resuming(place)
-    for note in setting.notes:
+    colluders = None if clients is None else clients.colluders
+    for note in (*setting.notes, *before_the_run(setting.agreement, setting.mechanism.rounds, colluders)):
         render.tell(f"note: {note}", err=True)
     for warning in setting.warnings:
         render.tell(f"warning: {warning}", err=True)
+    with importing():  # after `prepare` found nothing wrong: it takes long
+        from bonafed.runs.training import train as run_training
     try:
         with _progress(setting.mechanism.rounds, rounds_before, terminal) as on_round:
             result = run_training(

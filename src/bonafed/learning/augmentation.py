@@ -14,7 +14,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-FARTHEST = 4  # pixels
+from bonafed.learning.architectures import FARTHEST
+
 _SHIFTS = 2 * FARTHEST + 1  # in each direction
 VARIATIONS = 2 * _SHIFTS**2  # of an image; number 80 is the image itself
 

@@ -454,11 +454,3 @@ def _csv_bit(path: Path, line: int, name: str, text: str) -> int:
     if text.strip(" ") in ("0", "1"):
         return int(text)
     raise UnreadableFile(path, f"{name} must be 0 or 1, got {text[:20]!r}", line)
-
-
-def number_names(names: Sequence[str]) -> NDArray[np.int64]:
-    """(n,) 0 for the first in alphabetical order, and so on; if all are whole numbers, by value."""
-    whole = all(name.isascii() and name.isdigit() for name in names)
-    order = sorted(set(names), key=(lambda name: (int(name), name)) if whole else None)
-    number = {name: place for place, name in enumerate(order)}
-    return np.array([number[name] for name in names], dtype=np.int64)

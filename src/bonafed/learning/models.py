@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from bonafed import checks
-from bonafed.errors import InvalidValue
+from bonafed.learning.architectures import TEXT_MODEL, image_side, padding_of, require_fit, side_left
 from bonafed.learning.formats import PADDING
 
 
@@ -23,20 +23,10 @@ def softmax_regression(shape: Sequence[int], outputs: int) -> nn.Sequential:
     return model
 
 
-def _side_after(side: int, steps: Sequence[tuple[int, int]]) -> int:
-    """Width of an image after (kernel, padding) convolutions, each followed by a 2 x 2 pool."""
-    for kernel, padding in steps:
-        side = (side + 2 * padding - kernel + 1) // 2
-    if side < 1:
-        raise InvalidValue("image", "must be larger for this model", side)
-    return side
-
-
 def small_cnn(shape: Sequence[int], outputs: int) -> nn.Sequential:
     """The rewards paper's CNN: 6 and 16 filters of 5 x 5, each pooled, then 120, 84, outputs."""
-    channels, side = shape[0], _image_side(shape)
-    padding = 0 if side >= 16 else 2  # 8 x 8 digits keep their size
-    left = _side_after(side, [(5, padding), (5, padding)])
+    channels, side = shape[0], image_side(shape)
+    padding, left = padding_of("small-cnn", side), side_left("small-cnn", side)
     return nn.Sequential(
         nn.Conv2d(channels, 6, 5, padding=padding), nn.ReLU(), nn.MaxPool2d(2),
         nn.Conv2d(6, 16, 5, padding=padding), nn.ReLU(), nn.MaxPool2d(2),
@@ -49,8 +39,7 @@ def small_cnn(shape: Sequence[int], outputs: int) -> nn.Sequential:
 
 def mnist_cnn(shape: Sequence[int], outputs: int) -> nn.Sequential:
     """The JSAM paper's CNN: two convolutions (16, 32 filters of 5 x 5), 2 x 2 pools, two dense layers."""
-    channels, side = shape[0], _image_side(shape)
-    left = _side_after(side, [(5, 2), (5, 2)])
+    channels, left = shape[0], side_left("mnist-cnn", image_side(shape))
     return nn.Sequential(
         nn.Conv2d(channels, 16, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
         nn.Conv2d(16, 32, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
@@ -62,8 +51,7 @@ def mnist_cnn(shape: Sequence[int], outputs: int) -> nn.Sequential:
 
 def cifar_cnn(shape: Sequence[int], outputs: int) -> nn.Sequential:
     """After Tramer and Boneh: three pairs of 3 x 3 convolutions (32, 64, 128), tanh, then 128, outputs."""
-    channels, side = shape[0], _image_side(shape)
-    left = _side_after(side, [(3, 1)] * 3)
+    channels, left = shape[0], side_left("cifar-cnn", image_side(shape))
     parts: list[nn.Module] = []
     for filters in (32, 64, 128):
         parts += [
@@ -98,7 +86,7 @@ class _Block(nn.Module):
 
 def resnet18(shape: Sequence[int], outputs: int) -> nn.Sequential:
     """ResNet-18 for small images, group norm with 4, 8, 16, 32 groups in its four stages."""
-    _image_side(shape)
+    image_side(shape)
     parts: list[nn.Module] = [
         nn.Conv2d(shape[0], 64, 3, 1, 1, bias=False), nn.GroupNorm(4, 64), nn.ReLU()
     ]  # fmt: skip
@@ -163,32 +151,18 @@ _IMAGE_MODELS: dict[str, Callable[[Sequence[int], int], nn.Module]] = {
     "cifar-cnn": cifar_cnn,
     "resnet18": resnet18,
 }
-MODELS = (*_IMAGE_MODELS, "text-lstm")
 
 
 def build(name: str, shape: Sequence[int], outputs: int, seed: int, vocabulary: int = 0) -> nn.Module:
     """A model by name for features of this shape; its initial weights depend only on the seed."""
-    checks.one_of("model", name, MODELS)
+    require_fit(name, shape, vocabulary)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(_for_pytorch(checks.seed("seed", seed)))
-        if name == "text-lstm":
-            if not vocabulary:
-                raise InvalidValue("model", "text-lstm must be used on text", "other features")
+        if name == TEXT_MODEL:
             return TextLSTM(vocabulary, outputs)
-        if vocabulary:
-            raise InvalidValue("model", "must be text-lstm on text", name)
         return _IMAGE_MODELS[name](shape, outputs)
 
 
 def _for_pytorch(seed: int) -> int:
     """PyTorch's generators use the last 32 bits of a seed; a longer seed is mixed into as many."""
     return seed if seed < 2**32 else int(np.random.SeedSequence(seed).generate_state(1)[0])
-
-
-def _image_side(shape: Sequence[int]) -> int:
-    if len(shape) != 3 or shape[1] != shape[2]:
-        rule = "must be softmax unless features are square images"
-        if len(shape) == 3 and shape[0] == shape[1]:
-            rule += f", channels first as in {(shape[2], *shape[:2])}"
-        raise InvalidValue("model", rule, tuple(shape))
-    return int(shape[1])

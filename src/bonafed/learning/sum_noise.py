@@ -24,17 +24,17 @@ The sum is in double precision. Weight decay does not look at records, so the se
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.checks import Floats
-from bonafed.errors import InvalidValue
+from bonafed.errors import InvalidValue, refuse
 from bonafed.learning.participation import Participation
 from bonafed.learning.privacy.ledger import Release
-from bonafed.learning.work import LocalTraining, sensitivity, step_count
+from bonafed.learning.work import LocalTraining, sensitivity
 
 Ints = NDArray[np.int64]
 
@@ -46,23 +46,51 @@ class SumNoise(NamedTuple):
     releases: tuple[Release, ...]  # of every client that takes part, at its actual noise
 
 
-def require_one_step(spec: LocalTraining, names: Sequence[str], sizes: Ints) -> None:
+_EVERYBODY = 'with noise_at = "sum", for every client'
+_WHY = "later steps would look at records again"
+
+
+class Steps(Protocol):
+    """What decides how many steps a client takes in a round, and which: of a config, or of its training."""
+
+    @property
+    def batch_size(self) -> int: ...
+
+    @property
+    def epochs(self) -> int | None: ...
+
+    @property
+    def steps(self) -> int | None: ...
+
+    @property
+    def optimizer(self) -> str: ...
+
+
+def require_one_step(training: Steps, names: Sequence[str], sizes: Ints) -> None:
     """Refuse what the noise on a sum does not cover, by the key of the config."""
-    if spec.optimizer != "sgd":
+    refuse([*never_one_step(training), *batches_too_small(training, names, sizes)][:1])
+
+
+def never_one_step(training: Steps) -> Iterator[InvalidValue]:
+    """What is refused whatever clients hold."""
+    if training.optimizer != "sgd":
         rule = 'must be "sgd" with noise_at = "sum": the steps of others are not bounded by the clip'
-        raise InvalidValue("training.optimizer", rule, repr(spec.optimizer))
-    for name, size in zip(names, sizes.tolist(), strict=True):
-        if size and (steps := step_count(size, spec)) != 1:
-            rule, why = 'with noise_at = "sum", for every client', "later steps would look at records again"
-            if spec.steps is not None:
-                raise InvalidValue(
-                    "training.steps", f"must be 1 {rule}: {why}", f"{steps} of client {name}"
-                )
-            why += "; or set training.steps = 1"
-            if size > spec.batch_size:
-                rule, value = f"must hold all records {rule}: {why}", f"{size} of client {name}"
-                raise InvalidValue("training.batch_size", rule, f"{spec.batch_size} for {value}")
-            raise InvalidValue("training.epochs", f"must be 1 {rule}: {why}", spec.epochs)
+        yield InvalidValue("training.optimizer", rule, repr(training.optimizer))
+    if training.steps is not None and training.steps != 1:
+        yield InvalidValue("training.steps", f"must be 1 {_EVERYBODY}: {_WHY}", training.steps)
+    if training.epochs is not None and training.epochs != 1:
+        rule = f"must be 1 {_EVERYBODY}: {_WHY}; or set training.steps = 1"
+        yield InvalidValue("training.epochs", rule, training.epochs)
+
+
+def batches_too_small(training: Steps, names: Sequence[str], sizes: Ints) -> Iterator[InvalidValue]:
+    """A batch that does not hold all records of the client with the most, where an epoch is a pass."""
+    if training.epochs is None or not sizes.size or (most := int(sizes.max())) <= training.batch_size:
+        return
+    instead = f"set training.batch_size = {most}, or training.steps = 1"
+    rule = f"must hold all records {_EVERYBODY}: {_WHY}; {instead}"
+    of_client = f"{training.batch_size} for {most} of client {names[int(sizes.argmax())]}"
+    yield InvalidValue("training.batch_size", rule, of_client)
 
 
 def draws(who: Participation, clients: int) -> tuple[Ints, Floats]:

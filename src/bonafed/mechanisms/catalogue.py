@@ -44,6 +44,8 @@ class Entry:
     summary: str  # a few words of help
     fit: Fit | None = None  # None: `bonafed advise mechanism` does not mention it
     verbs: str = ""  # commands that have it as a noun, besides train
+    # of its contract files: whoever reads one loads the mechanism that it belongs to, and no other
+    formats: tuple[str, ...] = ()
 
     def load(self) -> Slice:
         """The slice itself."""
@@ -89,6 +91,7 @@ _ENTRIES = (
             "bonafed quote sampling --prior-free --highest C",
         ),
         "quote audit advise",
+        ("bonafed-sampling-contract", "bonafed-prior-free-rules", "bonafed-sampling-benchmark"),
     ),
     Entry(
         "jsam",
@@ -104,6 +107,7 @@ _ENTRIES = (
             "bonafed quote jsam",
         ),
         "quote audit",
+        ("bonafed-jsam-contract",),
     ),
     Entry(
         "faithful",
@@ -162,10 +166,8 @@ def of_table(tables: Mapping[str, object]) -> Entry:
 
 def of_format(kind: object) -> Entry:
     """The mechanism whose contract files have this format."""
-    readable: list[str] = []
-    for entry in with_verb("quote"):
-        formats = entry.load().formats
-        if kind in formats:
+    readable = [name for entry in CATALOGUE.values() for name in entry.formats]
+    for entry in CATALOGUE.values():
+        if kind in entry.formats:
             return entry
-        readable += formats
     raise InvalidValue("contract.format", "must be one of " + ", ".join(readable), repr(kind)[:60])

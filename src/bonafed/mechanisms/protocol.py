@@ -522,9 +522,10 @@ class Slice:
     defaults: Callable[[str, Mapping[str, Any]], Mapping[str, Any]] | None = None
     # what one of its rounds is, in a run of this config: not every mechanism counts rounds of training
     unit: Callable[[Config], str] = lambda config: "round"
+    # what it promises: a run's statement, its audit or its contract has a finding of each of these names,
+    # which the laws (`tests/laws`) look for
     claims: tuple[str, ...] = ()
-    formats: tuple[str, ...] = ()  # of contract files
-    read: Callable[[JSONObject], Contract] | None = None  # a contract of one of these formats
+    read: Callable[[JSONObject], Contract] | None = None  # a contract of a format that the catalogue lists
     audit: Callable[[Attack], Sequence[Finding]] | None = None  # looks for a profitable lie in a run
     compare: Callable[[Common], Mapping[str, Any] | str] | None = (
         None  # own table, or why it does not apply

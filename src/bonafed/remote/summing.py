@@ -33,6 +33,7 @@ from bonafed.learning.noise import Secret, Source
 from bonafed.learning.privacy.ledger import Release
 from bonafed.learning.sum_noise import rounding
 from bonafed.learning.work import LocalTraining, sensitivity, step_count
+from bonafed.mechanisms.attendance import IN_A_SUM
 from bonafed.remote.holding import Bench, require_near
 from bonafed.remote.journal import Journal
 from bonafed.remote.masking import (
@@ -50,7 +51,7 @@ from bonafed.remote.messages import JSONObject, Sign, Verify, digest_of
 from bonafed.remote.tasks import Asked, unpack_tasks, work_to_json
 
 EXTRAS: Final = 2  # numbers after those of the answers: training loss, and whether there is one
-LEAST: Final = 2  # contributors besides colluders in a sum that is opened
+LEAST: Final = IN_A_SUM  # contributors besides colluders in a sum that is opened
 _TINY: Final = 1e-300  # a share that is none
 NEXT_TO_NOTHING: Final = 0.01  # of the largest share: whoever has less hides nobody
 BATCH: Final = "batch "  # facts of a batch in the journal

@@ -16,9 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
-
-from torch import nn
+from typing import TYPE_CHECKING, Any
 
 from bonafed import checks
 from bonafed.economics.claims import Finding, Kind, checked, kept
@@ -32,11 +30,15 @@ from bonafed.mechanisms.protocol import Attack, Common, Config
 from bonafed.runs import folder as folders
 from bonafed.runs.comparison import comparison_document
 from bonafed.runs.config import COMPARE, from_tables
-from bonafed.runs.holdings import Holdings, hold
+from bonafed.runs.holdings import Holdings, hold, require_model
 from bonafed.runs.setting import Setting, prepare
-from bonafed.runs.training import RunResult, train
 from bonafed.sections import Section, key, section_from, texts
 from bonafed.shown import Cell, Document, JSONObject, Shown
+
+if TYPE_CHECKING:  # a config is checked before PyTorch is imported
+    from torch import nn
+
+    from bonafed.runs.training import RunResult
 
 Tell = Callable[[str], None]
 _ROUNDING = 1e-9  # gains up to this are none
@@ -223,6 +225,8 @@ def compare(
     say("loading data")
     base = from_tables({name: table for name, table in shared.items() if name != "privacy"})
     holdings = hold(base, dataset)
+    if module is None:
+        require_model(base, holdings.roster())
     checked_delta("compare.delta", asked.delta, [part.size for part in holdings.parts])
     common = _common(asked, base, holdings)
     # every config is read before anybody trains: what is wrong with one is said at once
@@ -253,6 +257,8 @@ class _Work:
         self, holdings: Holdings, module: nn.Module | None, *, written: bool, alone: bool
     ) -> Entrant:
         """Its result, or why there is none. Nothing is lost where it is `alone`, and the error goes up."""
+        from bonafed.runs.training import train
+
         name, doing = self.entry.name, "preparing"
         here = Entrant(name)
         try:

@@ -26,6 +26,7 @@ from bonafed.errors import InvalidValue, UnreadableFile, refuse
 from bonafed.learning.datasets import is_own_file
 from bonafed.learning.natural.choices import FEDERATIONS
 from bonafed.learning.sections import Data, Model, Partition
+from bonafed.learning.sum_noise import never_one_step
 from bonafed.mechanisms import catalogue
 from bonafed.mechanisms.protocol import Config, Slice
 from bonafed.runs import folder as folders
@@ -93,7 +94,32 @@ def from_tables(tables: Mapping[str, Any]) -> Config:
                     table = {"kind": "natural", **table}
                 sections["own" if name == part.table else name] = section_from(kind, name, table)
     refuse(problems)
-    return part.check(Config(mechanism=entry.name, **sections))  # type: ignore[arg-type]  # by name
+    config = checked = Config(mechanism=entry.name, **sections)  # type: ignore[arg-type]  # by name
+    with told_at_once(problems):
+        checked = part.check(config)
+    with told_at_once(problems):
+        _require_work(config, part)
+    refuse(problems)
+    return checked
+
+
+def _require_work(config: Config, part: Slice) -> None:
+    """Refuse what no client can do in a round, whatever it holds: nobody is to find out while training."""
+    training = config.training
+    if training is None:
+        return
+    problems: list[InvalidValue] = []
+    places = {"privacy": config.privacy, part.table or "": config.own}
+    clips = {f"{table}.clip": section for table, section in places.items() if hasattr(section, "clip")}
+    key, section = next(iter(clips.items()), ("", None))
+    rate = training.learning_rate if isinstance(training.learning_rate, float) else 1.0
+    with told_at_once(problems):
+        training.local_training(
+            rate, getattr(section, "clip", None), key, getattr(section, "batches", "passes")
+        )
+    if config.noise_at == "sum":
+        problems += never_one_step(training)
+    refuse(problems)
 
 
 def _has_real_clients(tables: Mapping[str, Any]) -> bool:

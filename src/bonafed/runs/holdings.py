@@ -6,20 +6,16 @@ import hashlib
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import nn
 
 from bonafed.errors import InvalidValue, MissingValue, refuse
-from bonafed.learning import datasets, models, scaling
+from bonafed.learning import datasets, scaling
 from bonafed.learning import partition as partitions
-from bonafed.learning.augmentation import FARTHEST
+from bonafed.learning.architectures import FARTHEST, parameter_count, require_fit
 from bonafed.learning.datasets import Dataset
-from bonafed.learning.engine.jobs import Samples
-from bonafed.learning.engine.programs import Loss, Program, flat_parameters, program_for
 from bonafed.learning.federation import Roster
 from bonafed.learning.problems.convex import largest_norm
 from bonafed.mechanisms.protocol import Config
@@ -27,6 +23,12 @@ from bonafed.randomness import Purpose, round_generator
 from bonafed.runs.standardising import require_private_scale, standardised, with_path
 from bonafed.sections import named, told_at_once
 from bonafed.spelling import natural_order
+
+if TYPE_CHECKING:  # a config and its data are checked before PyTorch is imported, which takes seconds
+    from torch import nn
+
+    from bonafed.learning.engine.jobs import Samples
+    from bonafed.learning.engine.programs import Loss, Program
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,9 +108,15 @@ class Outside:
 
     config: Config  # with the number of clients filled in
     members: Roster
-    test: Samples  # perhaps none
+    test_features: NDArray[Any]  # (m, ...) perhaps none
+    test_labels: NDArray[Any]  # (m,)
     digest: str  # of the roster and the test samples
     notes: tuple[str, ...] = ()  # nothing is known about records that nobody here holds
+
+    @property
+    def test(self) -> Samples:
+        """The test samples, perhaps none."""
+        return _tensors(self.test_features, self.test_labels)
 
 
 def outside(config: Config, members: Roster, dataset: Dataset | None = None) -> Outside:
@@ -135,11 +143,21 @@ def outside(config: Config, members: Roster, dataset: Dataset | None = None) -> 
     digest = hashlib.sha256(told.encode())
     for array in (features, labels):
         _update(digest, array)
-    return Outside(config, members, _tensors(features, labels), digest.hexdigest())
+    return Outside(config, members, features, labels, digest.hexdigest())
+
+
+def require_model(config: Config, members: Roster) -> int:
+    """The number of weights of the config's model; refused if the clients' samples do not go into it."""
+    name = config.model.name
+    with named("model", model="name", image="name"):
+        require_fit(name, members.shape, members.vocabulary)
+    return parameter_count(name, members.shape, members.classes or 1, members.vocabulary)
 
 
 def build_module(config: Config, members: Roster) -> nn.Module:
     """The model of the config with its initial weights."""
+    from bonafed.learning import models
+
     with named("model", model="name", image="name"):
         return models.build(
             config.model.name, members.shape, members.classes or 1, config.run.seed, members.vocabulary
@@ -148,6 +166,10 @@ def build_module(config: Config, members: Roster) -> nn.Module:
 
 def build_program(module: nn.Module, members: Roster, test: Samples) -> Program:
     """The model as a program that runs on the clients' samples and has an output for every class."""
+    import torch
+
+    from bonafed.learning.engine.programs import flat_parameters, program_for
+
     loss: Loss = "cross-entropy" if members.classes else "squared"
     sample = torch.ones((1, *members.shape), dtype=test.features.dtype)
     program = program_for(module, loss, sample)
@@ -358,6 +380,10 @@ def _require_test_data(dataset: Dataset) -> None:
 
 
 def _tensors(features: NDArray[Any], labels: NDArray[Any]) -> Samples:
+    import torch
+
+    from bonafed.learning.engine.jobs import Samples
+
     return Samples(torch.tensor(features), torch.tensor(labels))
 
 

@@ -10,22 +10,18 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-import torch
 from numpy.typing import NDArray
-from torch import nn
 
 from bonafed import checks
 from bonafed.economics.claims import Statement, all_hold
 from bonafed.errors import InvalidValue
+from bonafed.extras import importing
 from bonafed.learning.datasets import Dataset
-from bonafed.learning.engine.jobs import Samples
-from bonafed.learning.engine.programs import Program, flat_parameters
 from bonafed.learning.federation import Federation, Roster, require_offered
-from bonafed.learning.local import EngineFederation
-from bonafed.learning.noise import Source
 from bonafed.learning.privacy import checked_delta
+from bonafed.learning.sum_noise import require_one_step
 from bonafed.mechanisms import catalogue
 from bonafed.mechanisms.coins import Coins
 from bonafed.mechanisms.contracts.files import read_contract
@@ -49,8 +45,16 @@ from bonafed.runs.holdings import (
     hold,
     in_another_run,
     outside,
+    require_model,
 )
 from bonafed.sections import plain_values
+
+if TYPE_CHECKING:  # whatever is wrong with a config or its data is told before PyTorch is imported
+    from torch import nn
+
+    from bonafed.learning.engine.jobs import Samples
+    from bonafed.learning.engine.programs import Program
+    from bonafed.learning.noise import Source
 
 _RTOL = 1e-12  # of a number that a contract states otherwise: a budget per round, say
 
@@ -97,6 +101,8 @@ class Setting:
     @property
     def start(self) -> NDArray[Any]:
         """(P,) the initial weights."""
+        from bonafed.learning.engine.programs import flat_parameters
+
         weights: NDArray[Any] = flat_parameters(self.module).numpy()
         return weights
 
@@ -112,6 +118,8 @@ class Setting:
 
     def federation(self, noise: Source | None) -> Federation:
         """The clients as the server sees them, protected by noise from this source."""
+        from bonafed.learning.local import EngineFederation
+
         clients = self.clients
         if noise is not None and isinstance(clients, EngineFederation):
             clients = clients.with_noise(noise)
@@ -150,14 +158,27 @@ def prepare(
     else:
         known = outside(config, federation.members, dataset)
         members = federation.members
-    config, test = known.config, known.test
+    config = known.config
     part = _slice(config)
     _require_room(config.contract, members)
+    if config.noise_at == "sum" and config.training is not None:
+        require_one_step(config.training, members.names, members.sizes)
     cautions = checked_promise(config, members)
+    mechanism = None
+    if module is None:  # what is wrong with the mechanism's own table is told before PyTorch is imported
+        mechanism = part.make(config, members, require_model(config, members))
+    with importing():
+        import torch
+
+        from bonafed.learning.engine.jobs import Samples
+        from bonafed.learning.local import EngineFederation
+
     if module is None:
         module = build_module(config, members)
+    test = known.test
     program = build_program(module, members, test)
-    mechanism = part.make(config, members, program.size)
+    if mechanism is None:
+        mechanism = part.make(config, members, program.size)
     if federation is not None:
         require_offered(federation, mechanism.needs, _remedy(mechanism.config))
     test = Samples(torch.from_numpy(mechanism.prepared(test.features.numpy())), test.labels)

@@ -109,6 +109,13 @@ def notes(setting: Setting, records: Sequence[JSONObject]) -> list[str]:
     active = [record for record in own if record["participants"]]
     if active and all(len(r["failed"]) == len(r["participants"]) for r in active):
         sentences.append("all updates were left out, the model is unchanged")
+    unheld = sum(len(r["failed"]) == len(r["participants"]) for r in active)
+    if 0 < unheld < len(active):
+        sentences.append(
+            f"{unheld:,} of {counted(len(own), setting.unit)} had participants of whom none delivered: the "
+            "model stayed as it was, and nobody is paid for that; secure sums hold no round of fewer than "
+            "two participants"
+        )
     empty = len(own) - len(active)
     if active and empty:
         sentences.append(

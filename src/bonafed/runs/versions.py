@@ -6,18 +6,20 @@ import platform
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from numpy.typing import NDArray
 
 from bonafed import __version__
 from bonafed.errors import InvalidValue
-from bonafed.learning.noise import Reproducible, Secret, Source
 from bonafed.mechanisms.protocol import Config
 from bonafed.runs import folder as folders
 from bonafed.runs import private
 from bonafed.runs.config import differences, needs_secret, of_run, to_toml
 from bonafed.runs.folder import JSONObject, Log
+
+if TYPE_CHECKING:  # configs are compared without PyTorch
+    from bonafed.learning.noise import Secret, Source
 
 _WHY = (
     "the noise of a private run is keyed by it, and repeating rounds with different noise would give away "
@@ -88,6 +90,8 @@ def source_of_noise(config: Config, folder: Path, *, resume: bool) -> Source | N
     """
     if config.noise is None:
         return None
+    from bonafed.learning.noise import Reproducible, Secret
+
     if config.noise == "reproducible":
         return Reproducible(config.run.seed)
     if resume:
@@ -99,7 +103,13 @@ def source_of_noise(config: Config, folder: Path, *, resume: bool) -> Source | N
 def published_digest(digest: str, noise: Source | None) -> str:
     """The digest in versions.json. A plain one would confirm a guess at a record; that of a private run is
     keyed, and means nothing to those who do not hold the secret."""
-    return noise.derived(b"data", digest.encode()).hex() if isinstance(noise, Secret) else digest
+    return noise.derived(b"data", digest.encode()).hex() if _is_secret(noise) else digest
+
+
+def _is_secret(noise: Source | None) -> TypeGuard[Secret]:
+    from bonafed.learning.noise import Secret
+
+    return isinstance(noise, Secret)
 
 
 def require_same_data(digest: str, folder: Path, *, keyed: bool = False) -> None:
@@ -140,7 +150,7 @@ def begin_or_resume(
         content = versions(config.run.seed, rounds, published, model, test)
         log.begin(to_toml(config), content, start, files)
         return start, noise
-    require_same_data(published, folder, keyed=isinstance(noise, Secret))
+    require_same_data(published, folder, keyed=_is_secret(noise))
     weights = folders.read_start(folder)
     if (weights.dtype, weights.shape) != (start.dtype, start.shape):
         rule = f"must be as it was when the run began, with {weights.size:,} weights of {weights.dtype}"

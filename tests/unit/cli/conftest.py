@@ -181,7 +181,6 @@ SLICE = Slice(
     make=lambda config, members, parameters: None,
     table="toy",
     section=Options,
-    formats=("toy-contract",),
     read=read,
     quote=COMMAND,
     attack=Command("Attack a toy.", Options, attack),
@@ -197,7 +196,9 @@ def toy(monkeypatch):
     monkeypatch.setitem(sys.modules, "bonafed.mechanisms.toy", ModuleType("bonafed.mechanisms.toy"))
     monkeypatch.setitem(sys.modules, module.__name__, module)
     fit = catalogue.Fit(True, ("none",), True, False, "Pays for toys.", "bonafed quote toy")
-    entry = catalogue.Entry("toy", "toy", "toy.slice", "pay for toys", fit, "quote audit advise")
+    entry = catalogue.Entry(
+        "toy", "toy", "toy.slice", "pay for toys", fit, "quote audit advise", ("toy-contract",)
+    )
     monkeypatch.setattr(catalogue, "CATALOGUE", {"toy": entry})
     monkeypatch.setattr("bonafed.mechanisms.advice.ADVICE", {})  # no advice but the toy's
     return SLICE

@@ -422,14 +422,14 @@ class TestWhatIsMissing:
         def app(**_):
             raise ModuleNotFoundError(f"No module named {package!r}", name=package)
 
-        monkeypatch.setattr(bonafed_cli, "app", app)
+        monkeypatch.setattr(bonafed_cli, "command", lambda: app)
         assert bonafed("train") == (2, "", "error: training needs: pip install 'bonafed[train]'\n")
 
     def test_of_anything_else_is_a_bug(self, bonafed, monkeypatch):
         def app(**_):
             raise ModuleNotFoundError("No module named 'x'", name="x")
 
-        monkeypatch.setattr(bonafed_cli, "app", app)
+        monkeypatch.setattr(bonafed_cli, "command", lambda: app)
         with pytest.raises(ModuleNotFoundError):
             bonafed("train")
 

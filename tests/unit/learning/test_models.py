@@ -1,11 +1,14 @@
 """The text model: padding has no part in what it makes of a sentence."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from bonafed.learning import models
+from bonafed.errors import InvalidValue
+from bonafed.learning import architectures, models
 
 SENTENCES = ([3, 7, 2], [5], [1, 1, 4, 9, 8, 2], [6, 2, 2, 2])
 
@@ -59,3 +62,19 @@ def test_both_directions_are_the_lstm_of_pytorch(model):
     np.testing.assert_allclose(got, expected, rtol=0, atol=1e-14)
     alone = [model(torch.tensor([sentence])).detach().numpy()[0] for sentence in SENTENCES]
     np.testing.assert_allclose(got, alone, rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 8), (1, 28, 28), (3, 32, 32), (2, 15, 15), (3, 9, 7), (11,)])
+@pytest.mark.parametrize("name", architectures.MODELS)
+def test_what_is_known_without_building_a_model_is_so(name, shape):
+    vocabulary = 50 if name == "text-lstm" else 0
+    try:
+        model = models.build(name, shape, 7, seed=0, vocabulary=vocabulary)
+    except InvalidValue as refusal:
+        with pytest.raises(InvalidValue, match=re.escape(str(refusal))):
+            architectures.require_fit(name, shape, vocabulary)
+        return
+    count = architectures.parameter_count(name, shape, 7, vocabulary)
+    assert count == sum(weights.numel() for weights in model.parameters())
+    if not vocabulary:
+        assert model(torch.zeros(2, *shape)).shape == (2, 7)

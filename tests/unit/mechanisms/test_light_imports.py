@@ -1,9 +1,17 @@
 """Whoever prices a contract does not wait for what trains."""
 
+import json
 import subprocess
 import sys
 
 import pytest
+
+from bonafed.errors import InvalidValue
+from bonafed.mechanisms.catalogue import CATALOGUE
+from bonafed.mechanisms.jsam.published import FORMAT as JSAM_FORMAT
+from bonafed.mechanisms.sampling.contracts import BENCHMARK_FORMAT
+from bonafed.mechanisms.sampling.published import FORMAT as SAMPLING_FORMAT
+from bonafed.mechanisms.sampling.rules import RULES_FORMAT
 
 
 @pytest.mark.parametrize(
@@ -22,3 +30,33 @@ def test_heavy_libraries_are_not_imported(program):
     program += f"; import sys; print(sorted({heavy} & {{*sys.modules}}))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.endswith("[]\n")
+
+
+FORMATS = [(name, kind) for name, entry in CATALOGUE.items() for kind in entry.formats]
+
+
+@pytest.mark.parametrize(("name", "kind"), FORMATS)
+def test_whoever_reads_a_contract_loads_the_mechanism_it_belongs_to_and_no_other(name, kind):
+    """Fields that are missing are refused by the reader of that format, not by that of another."""
+    program = (
+        "import json, sys\n"
+        "from bonafed import InvalidValue\n"
+        "from bonafed.mechanisms.contracts.files import contract_from_json\n"
+        f"try: contract_from_json({{'format': {kind!r}}})\n"
+        "except InvalidValue as error: said = str(error)\n"
+        "loaded = {n.split('.')[2] for n in sys.modules if n.startswith('bonafed.mechanisms.')}\n"
+        "print(json.dumps([said, sorted(loaded)]))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    said, loaded = json.loads(done.stdout)
+    assert "contract.format" not in said
+    assert {*loaded} & {*CATALOGUE} == {name}
+
+
+def test_formats_are_those_that_contracts_are_written_in():
+    sampling = CATALOGUE["sampling"].load().read
+    assert {kind for _, kind in FORMATS} == {RULES_FORMAT, BENCHMARK_FORMAT, SAMPLING_FORMAT, JSAM_FORMAT}
+    for kind in CATALOGUE["sampling"].formats:
+        with pytest.raises(InvalidValue) as refusal:
+            sampling({"format": kind})
+        assert refusal.value.name != "contract.format"

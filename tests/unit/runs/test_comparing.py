@@ -9,7 +9,7 @@ from bonafed import InvalidValue, compare
 from bonafed.economics.claims import Finding, Kind
 from bonafed.mechanisms import catalogue
 from bonafed.mechanisms.catalogue import CATALOGUE
-from bonafed.runs import comparing
+from bonafed.runs import comparing, training
 from bonafed.runs.comparing import Compare, Entrant
 from bonafed.runs.comparison import comparison_document
 from bonafed.runs.pages import comparison_page
@@ -137,7 +137,8 @@ def test_mechanisms_are_names():
 
 def failing(monkeypatch, name, where="train"):
     """One mechanism fails in the middle, with an error that nobody foresaw."""
-    whole = getattr(comparing, where)
+    place = training if where == "train" else comparing
+    whole = getattr(place, where)
 
     def some(*arguments, **options):
         about = arguments[1] if where == "_audited" else arguments[0]
@@ -145,7 +146,7 @@ def failing(monkeypatch, name, where="train"):
             raise ValueError("cannot reshape array of size 0")
         return whole(*arguments, **options)
 
-    monkeypatch.setattr(comparing, where, some)
+    monkeypatch.setattr(place, where, some)
 
 
 def test_a_mechanism_that_fails_leaves_the_others_their_results(monkeypatch):

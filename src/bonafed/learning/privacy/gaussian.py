@@ -30,8 +30,7 @@ from functools import lru_cache
 from typing import Literal
 
 import numpy as np
-import scipy  # scipy.optimize loads on first use
-from scipy.special import erfcx, log_ndtr, ndtr
+import scipy  # its submodules load on first use
 
 from bonafed import checks
 from bonafed.checks import Floats
@@ -133,13 +132,13 @@ def _log_delta(mu: float, epsilon: float) -> float:
         t = mu * (_NODES + 1) / 2 - a
         return log_density + math.log(mu / 2 * float(_SHARES @ (1 - t * _mills(t))))
     if a > 5:  # hardly anything is taken away
-        return math.log(float(ndtr(a)) - math.exp(log_density) * float(_mills(mu - a)))
-    return float(log_ndtr(a)) + math.log1p(-float(_mills(mu - a) / _mills(-a)))
+        return math.log(float(scipy.special.ndtr(a)) - math.exp(log_density) * float(_mills(mu - a)))
+    return float(scipy.special.log_ndtr(a)) + math.log1p(-float(_mills(mu - a) / _mills(-a)))
 
 
 def _mills(t: float | Floats) -> Floats:
     """Phi(-t)/phi(t)."""
-    result: Floats = math.sqrt(math.pi / 2) * erfcx(np.asarray(t) / math.sqrt(2))
+    result: Floats = math.sqrt(math.pi / 2) * scipy.special.erfcx(np.asarray(t) / math.sqrt(2))
     return result
 
 

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
+import scipy  # its submodules load on first use
 
 from bonafed.checks import Floats
 
@@ -52,7 +52,7 @@ class TwoLevel:
         v = self.basis.vectors
         d, r = v.shape[0], v.shape[0] - self.scale.shape[0]
         rotated = v.T @ residuals.reshape(m, d, c).transpose(1, 2, 0).reshape(d, c * m)
-        top = cho_solve(self.factor, rotated[:r].reshape(r * c, m), check_finite=False)
+        top = scipy.linalg.cho_solve(self.factor, rotated[:r].reshape(r * c, m), check_finite=False)
         rest = np.einsum("ab,iam->ibm", self.turn, rotated[r:].reshape(-1, c, m)) / self.scale[:, :, None]
         back = np.einsum("ab,ibm->iam", self.turn, rest)
         full = np.concatenate([top.reshape(r, c * m), back.reshape(-1, c * m)])
@@ -84,10 +84,10 @@ def two_level(basis: Basis, top: Floats, chances: Floats, weights: Floats, mu: f
     s = np.diag(weights @ chances) - (chances * weights[:, None]).T @ chances
     sigma, turn = np.linalg.eigh(s)
     scale = basis.values[r:, None] * np.maximum(sigma, 0.0) + mu
-    return TwoLevel(basis, cho_factor(h, lower=True), turn, scale, c)
+    return TwoLevel(basis, scipy.linalg.cho_factor(h, lower=True), turn, scale, c)
 
 
 def dense(hessian: Floats) -> Precondition:
     """The inverse itself, where the Hessian is small."""
-    factor = cho_factor(hessian, lower=True)
-    return lambda residuals: np.asarray(cho_solve(factor, residuals.T).T)
+    factor = scipy.linalg.cho_factor(hessian, lower=True)
+    return lambda residuals: np.asarray(scipy.linalg.cho_solve(factor, residuals.T).T)

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from bonafed import checks
+from bonafed.checks import Floats
 from bonafed.economics import money
 from bonafed.economics.priors import Prior
 from bonafed.errors import InvalidValue, MissingValue
+from bonafed.mechanisms.attendance import Attendance
 from bonafed.mechanisms.jsam import schemes
 from bonafed.mechanisms.jsam.budget import eta_for_budget
 from bonafed.mechanisms.jsam.noise import Noise, averaged
@@ -98,10 +100,6 @@ class QuoteOptions(NoiseOptions):
         metavar="HEX",
         help="For a contract: SHA-256 of the secret that decides who is drawn.",
     )
-
-    @property
-    def _for_a_contract(self) -> bool:
-        return self.clip is not None
 
     def _agree(self) -> None:
         exactly_one(eta=self.eta, budget=self.budget, expected_budget=self.expected_budget)
@@ -263,9 +261,20 @@ def _settled(options: QuoteOptions, request: Quote, noise: Noise) -> tuple[JSONO
         max_epsilon=request.max_epsilon,
     )  # fmt: skip
     description = describe(request, weight, settlement, baselines, losses)
+    if options.rounds is not None:
+        description["attendance"] = _attendance(options, settlement.allocation.selection, options.rounds)
     if contract is None:
         return description, {}
     return {**description, "contract": contract.digest}, {"contract": contract.content}
+
+
+def _attendance(options: QuoteOptions, selection: Floats, rounds: int) -> JSONObject:
+    """How many will be in a round; with noise on the sum, everybody selected is in every one."""
+    if options.noise_at == "sum":
+        found = Attendance((selection > 0).astype(np.float64), rounds)
+    else:
+        found = Attendance(selection, rounds, options.clients_per_round or _DRAWN)
+    return {"rounds": rounds, **found.to_json()}
 
 
 def _weight(options: QuoteOptions, request: Quote) -> Weight:

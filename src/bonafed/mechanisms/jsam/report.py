@@ -13,6 +13,7 @@ from bonafed.economics.claims import within_error
 from bonafed.economics.priors import Prior
 from bonafed.errors import InvalidValue
 from bonafed.learning.sections import NoiseAt
+from bonafed.mechanisms.attendance import empty_in_words, unheld_in_words
 from bonafed.mechanisms.jsam.allocation import Plan, allocate
 from bonafed.mechanisms.jsam.cap_bound import least_objective
 from bonafed.mechanisms.jsam.complete import complete_information
@@ -278,6 +279,10 @@ def quote_blocks(description: JSONObject) -> list[Block]:
     blocks: list[Block] = [*_heading(description), *_terms(description), _run(description)]
     if description["comparison"]:
         blocks.append(_comparison(description))
+    if (found := description.get("attendance")) is not None:
+        rounds = found["rounds"]
+        blocks.append(empty_in_words(found["empty_rounds"], rounds))
+        blocks += unheld_in_words(found["secure_sums"], rounds)
     return [*blocks, *_notes(description)]
 
 

@@ -44,6 +44,7 @@ def contract_document(contract: JsamContract) -> Document:
         ("draws per round", f"{contract.clients_per_round:,}, with replacement")
         if contract.noise_at == "client"
         else ("in a round", "everybody selected, with its weight"),
+        ("rounds without anybody", "none, unless no report leads to a selection"),
         ("who is selected", _SCHEMES[contract.scheme].format(members=contract.members)),
         ("weight of the loss eta", f"{contract.eta!r}"),
         ("noise scale Q", f"{contract.noise_scale!r}"),
@@ -90,7 +91,7 @@ def contract_document(contract: JsamContract) -> Document:
         blocks.insert(1, Table("Sizes", columns, tuple(table)))
     return Document(
         tuple(blocks),
-        {**contract.to_json(), "digest": contract.digest},
+        {**contract.to_json(), "digest": contract.digest, "empty_rounds": 0.0},
         lambda: _draw_contract(contract),
         files={"contract": contract.content},
     )

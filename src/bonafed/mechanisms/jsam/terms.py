@@ -21,6 +21,7 @@ from bonafed.economics.claims import within_error
 from bonafed.economics.discrete import Empirical
 from bonafed.economics.priors import Prior
 from bonafed.learning.sections import NoiseAt
+from bonafed.mechanisms.attendance import Attendance
 from bonafed.mechanisms.jsam.delivery import given_share
 from bonafed.mechanisms.jsam.payments import PrivacySettlement, privacy_warning
 from bonafed.mechanisms.protocol import Lottery, Turns
@@ -92,8 +93,15 @@ class JsamTerms(Shown):
 
     @property
     def lottery(self) -> Lottery:
-        """Who is drawn in a round, as coins decide it."""
+        """Who is drawn in a round, as coins decide it; with noise on the sum, all selected are in it."""
+        if self.noise_at == "sum":
+            return Lottery((self.selection > 0).astype(np.float64))
         return Lottery(self.selection, self.clients_per_round)
+
+    @property
+    def attendance(self) -> Attendance:
+        """How many will be in a round."""
+        return Attendance.of(self.lottery, self.rounds)
 
     def due_in(self, round_number: int, who: Sequence[int], turns: Turns) -> float:
         """Money that becomes due in round 1, 2, ...: all of it in the last, when all has been given."""
@@ -238,9 +246,11 @@ class JsamTerms(Shown):
             pairs("Over the whole run", self._totals()),
             *(f"Caution: {caution}." for caution in self.cautions),
         ]
+        blocks += self.attendance.sentences()
         if plan.threshold == 0:
             blocks.append("Nobody is selected.")
-        return Document(tuple(blocks), self.to_json(), self._draw, {"csv": self.to_csv()})
+        data = {**self.to_json(), **self.attendance.to_json()}
+        return Document(tuple(blocks), data, self._draw, {"csv": self.to_csv()})
 
     def _totals(self) -> list[tuple[str, str]]:
         admitted = int(np.count_nonzero(self.settlement.admitted))

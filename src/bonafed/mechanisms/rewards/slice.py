@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from bonafed.economics.claims import NO_WORSE_ALONE, Finding, Kind
 from bonafed.learning.federation import Roster
 from bonafed.mechanisms.protocol import Attack, Command, Common, Config, Slice
-from bonafed.mechanisms.rewards.cheats import CHEATS_ARE_SEEN, NO_CHEAT_PAYS, cheating_pays
+from bonafed.mechanisms.rewards.cheats import CHEATS_ARE_SEEN, NO_CHEAT_PAYS, cheating_pays, cheats_are_seen
 from bonafed.mechanisms.rewards.report import (
     AuditOptions,
     ParameterOptions,
@@ -17,7 +17,7 @@ from bonafed.mechanisms.rewards.report import (
     parameter_advice,
     rule_advice,
 )
-from bonafed.mechanisms.rewards.section import Rewards, RewardsRun, check
+from bonafed.mechanisms.rewards.section import Rewards, RewardsRun, check, rewards_of
 from bonafed.mechanisms.rewards.settlement import MORE_FOR_MORE
 
 if TYPE_CHECKING:
@@ -42,7 +42,11 @@ def _audit(attack: Attack) -> Sequence[Finding]:
         return [Finding(NO_CHEAT_PAYS, None, why, kind=Kind.LIE, unit="accuracy")]
     cheaters = 1 if attack.quick else _CHEATERS
     outcomes = search(mechanism, attack.federation, attack.start, cheaters=cheaters)
-    return [cheating_pays(outcomes, len(mechanism.test_samples().labels))]
+    measured = rewards_of(attack.config).measured
+    return [
+        cheating_pays(outcomes, len(mechanism.test_samples().labels)),
+        cheats_are_seen(outcomes, measured),
+    ]
 
 
 def _compare(common: Common) -> Mapping[str, Any]:

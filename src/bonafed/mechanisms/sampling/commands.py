@@ -19,6 +19,7 @@ from bonafed.economics.discrete import Empirical, FinitePrior
 from bonafed.economics.money import DECIMALS, decimals
 from bonafed.economics.priors import Prior
 from bonafed.errors import InvalidValue, MissingValue
+from bonafed.mechanisms.attendance import FEW, Attendance, empty_in_words, few, unheld_in_words
 from bonafed.mechanisms.contracts.canonical import coin_commitment
 from bonafed.mechanisms.protocol import Command
 from bonafed.mechanisms.sampling.contracts import PriorFreeContract, SamplingContract
@@ -26,7 +27,7 @@ from bonafed.mechanisms.sampling.controls import PayAsBid
 from bonafed.mechanisms.sampling.menus import optimal_menu, uniform_menu
 from bonafed.mechanisms.sampling.plan import SamplingPlan, benchmarks, plan
 from bonafed.mechanisms.sampling.prior_free import PriorFreeRun, PriorFreeSampling, PriorFreeState
-from bonafed.mechanisms.sampling.report import empty_in_words, few, spend_blocks, spend_to_json
+from bonafed.mechanisms.sampling.report import spend_blocks, spend_to_json
 from bonafed.mechanisms.sampling.rules import PublishedRules, audit_sequence, rules_to_json
 from bonafed.mechanisms.sampling.spend import known_lotteries, spend_distribution
 from bonafed.reports import read_costs
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _ROWS = 11  # cost levels shown where the user names none
-_FEW = 0.05  # share of rounds without anybody, above which a quote says what to change
 _TIMES = (2, 4, 8, 16, 32, 64)  # of the budget
 _CASES = {
     1: "no cost is low enough to be in every round",
@@ -189,7 +189,7 @@ def _quote_blocks(contract: SamplingPlan, data: JSONObject, estimated: bool) -> 
     if contract.menu.prior.low < highest:
         blocks.append(_sketch(contract.menu))
     blocks += spend_blocks(data)
-    blocks.append(_empty_rounds(data))
+    blocks += [_empty_rounds(data), *unheld_in_words(data["secure_sums"], contract.rounds)]
     same = "expected spend" if contract.confidence is not None else "budget"
     blocks.append(_benchmarks_table(f"What the same {same} buys", data["benchmarks"]))
     blocks.append(
@@ -221,15 +221,15 @@ def _empty(contract: SamplingPlan) -> JSONObject:
 
     So many times the budget, or the same for so many times fewer rounds, is the same money for a round.
     """
-    expected, rounds = contract.empty_rounds, contract.rounds
+    expected, rounds = contract.attendance.empty_rounds, contract.rounds
     found: JSONObject = {"expected": expected, "with_more_money": None}
-    if expected <= _FEW * rounds or len(contract.groups) > 1:
+    if expected <= FEW * rounds or len(contract.groups) > 1:
         return found
     prior, clients, money = contract.menu.prior, contract.clients, contract.expected_spend
     for times in _TIMES:
-        richer = plan(prior, times * money, clients, rounds).empty_rounds
+        richer = plan(prior, times * money, clients, rounds).attendance.empty_rounds
         found["with_more_money"] = {"times": times, "expected": richer}
-        if richer <= _FEW * rounds:
+        if richer <= FEW * rounds:
             break
     return found
 
@@ -305,6 +305,7 @@ def describe(contract: SamplingPlan, levels: Floats) -> JSONObject:
             for c, a, b in zip(levels, q, r, strict=True)
         ],
         "empty_rounds": _empty(contract),
+        "secure_sums": contract.attendance.to_json()["secure_sums"],
         "spend": {
             **spend_to_json(contract.spend, contract.total_budget),
             "expected": contract.expected_spend,
@@ -394,7 +395,7 @@ def describe_prior_free(
             "expected_spend": run.spent * rounds,
             "standard_deviation_of_coins": spend.sd,
             "not_admitted": int((~served).sum()),
-            "empty_rounds": rounds * float(np.prod(1 - run.probability)),
+            **Attendance(run.probability, rounds).to_json(),
             "mean_probability": float(run.probability.mean()),
             "mean_inverse_probability": float(inverse.mean()) if inverse.size else None,
             "uniform_inverse_probability": max(1.0, rules.clients * rules.highest / rules.budget),
@@ -437,9 +438,10 @@ def _prior_free_blocks(data: JSONObject) -> list[Block]:
         f"the same budget {example['uniform_inverse_probability']:.4f}.",
     ]
     words = empty_in_words(example["empty_rounds"], rules["rounds"])
-    if example["empty_rounds"] > _FEW * rules["rounds"]:
+    if example["empty_rounds"] > FEW * rules["rounds"]:
         words += " More money, or fewer rounds for the same money, leaves fewer of them empty."
     blocks.append(f"In the example: {words[0].lower()}{words[1:]}")
+    blocks += unheld_in_words(example["secure_sums"], rules["rounds"])
     if example["not_admitted"]:
         blocks.append(f"{example['not_admitted']} costs above the highest were not admitted.")
     return blocks

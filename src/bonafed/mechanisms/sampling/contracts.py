@@ -32,6 +32,7 @@ from bonafed.economics.priors import Prior
 from bonafed.economics.registry import field, prior_from_json
 from bonafed.errors import InvalidValue
 from bonafed.learning.federation import Question
+from bonafed.mechanisms.attendance import Attendance
 from bonafed.mechanisms.contracts.canonical import (
     canonical_bytes,
     coins_from_json,
@@ -47,7 +48,6 @@ from bonafed.mechanisms.sampling.menus import complete_information, uniform_menu
 from bonafed.mechanisms.sampling.plan import MOST_CLIENTS, MOST_ROUNDS, SamplingPlan, plan
 from bonafed.mechanisms.sampling.prior_free import PriorFreeSampling
 from bonafed.mechanisms.sampling.published import (
-    FORMAT,
     Published,
     parse_contract,
     publish,
@@ -73,7 +73,6 @@ from bonafed.shown import Document, JSONObject, Shown
 NAME = "sampling"
 BENCHMARK_FORMAT = "bonafed-sampling-benchmark"
 BENCHMARK_VERSION = 1
-FORMATS = (FORMAT, RULES_FORMAT, BENCHMARK_FORMAT)
 Benchmark = Literal["uniform", "complete information"]
 UNIT = "money per participation"
 _RTOL = 1e-9  # of sums of money
@@ -354,6 +353,14 @@ class BenchmarkContract(Shown):
         return uniform_menu(self.prior, self.share)
 
     @property
+    def attendance(self) -> Attendance | None:
+        """How many will be in a round; None: their chances depend on each other's costs."""
+        if self.scheme != "uniform":
+            return None
+        mean = min(self.menu.expected_probability, 1.0)
+        return Attendance(np.full(self.clients, mean), self.rounds)
+
+    @property
     def expected_spend(self) -> float:
         """Money over the run, on average over the prior and the coins; all of it if costs are known."""
         if self.scheme == "uniform":
@@ -492,7 +499,7 @@ AnyContract = SamplingContract | PriorFreeContract | BenchmarkContract
 
 
 def read(data: JSONObject) -> AnyContract:
-    """The contract of a file of one of `FORMATS`: well formed, not yet what it should be."""
+    """The contract of a file of any kind: well formed, not yet what it should be."""
     kind = field(data, "format", "contract")
     if kind == RULES_FORMAT:
         return PriorFreeContract(rules_from_json(data))

@@ -30,6 +30,7 @@ from bonafed.economics.money import decimals as check_decimals
 from bonafed.economics.priors import Prior
 from bonafed.economics.registry import prior as checked_prior
 from bonafed.errors import InvalidValue
+from bonafed.mechanisms.attendance import Attendance
 from bonafed.mechanisms.sampling.convergence import ConvergenceModel
 from bonafed.mechanisms.sampling.menus import (
     data_weights,
@@ -119,19 +120,14 @@ class SamplingPlan:
         )
 
     @property
-    def empty_rounds(self) -> float:
-        """Rounds without anybody, on average over costs and coins.
+    def attendance(self) -> Attendance:
+        """How many will be in a round, on average over costs and coins.
 
-        Costs are independent and so are coins, so that a round is empty with probability
-        E prod (1 - q(c_n)) = prod (1 - E q(c_n)), in every round alike.
+        Costs are independent and so are coins, so that a client is in a round with probability E q(c),
+        whoever else is.
         """
-        absent = [
-            g.clients * math.log1p(-min(m.expected_probability, 1.0))
-            if m.expected_probability < 1
-            else -math.inf
-            for g, m in zip(self.groups, self.menus, strict=True)
-        ]
-        return self.rounds * math.exp(math.fsum(absent))
+        means = [min(m.expected_probability, 1.0) for m in self.menus]
+        return Attendance(np.repeat(means, [g.clients for g in self.groups]), self.rounds)
 
     @property
     def expected_probability(self) -> float:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from bonafed.economics.contracts import Menu
 from bonafed.economics.registry import number_in_words, prior_in_words
+from bonafed.mechanisms.attendance import Attendance, few
 from bonafed.mechanisms.protocol import EARNINGS, Earning
 from bonafed.mechanisms.sampling.prospects import prospect
 from bonafed.mechanisms.sampling.spend import SpendDistribution
@@ -67,7 +68,7 @@ def contract_document(contract: SamplingContract) -> Document:
 
         return contract_figure(plan) if len(plan.menus) == 1 else _drawn_figure(contract)
 
-    return _signed_document(facts, rows, contract.coin_commitment, contract.content, draw)
+    return _signed_document(facts, rows, contract.coin_commitment, contract.content, draw, plan.attendance)
 
 
 def _drawn_figure(contract: SamplingContract | BenchmarkContract) -> Figure:
@@ -140,8 +141,9 @@ def benchmark_document(contract: BenchmarkContract) -> Document:
     }
     rows = [("prior", prior_in_words(contract.prior)), ("terms", terms[contract.scheme])]
     return _signed_document(
-        facts, rows, contract.coin_commitment, contract.content, lambda: _drawn_figure(contract)
-    )
+        facts, rows, contract.coin_commitment, contract.content, lambda: _drawn_figure(contract),
+        contract.attendance,
+    )  # fmt: skip
 
 
 def _signed_document(
@@ -150,8 +152,12 @@ def _signed_document(
     commitment: str | None,
     content: bytes,
     figure: Draw,
+    attendance: Attendance | None = None,
 ) -> Document:
     """What every contract says, with the rows of its own kind."""
+    empty = "it follows from all reports how many: settle says so"
+    if attendance is not None:
+        empty = f"{few(attendance.empty_rounds)} are to be expected"
     if commitment is None:
         sampled = _COINS + "nothing in this file binds the server to the coins it tosses"
     else:
@@ -168,13 +174,15 @@ def _signed_document(
         ("budget", budget),
         *own,
         ("sampled", sampled),
+        ("rounds without anybody", empty),
         ("paid", _rounding_in_words(facts["decimals"])),
     ]
     blocks: list[Block] = [_words(facts["kind"].capitalize(), rows)]
     if commitment is not None:
         blocks.append(f"coins   {commitment}")
     blocks.append(f"SHA-256 {facts['sha256']}")
-    data = {**facts, "coin_commitment": commitment, "sampled": sampled}
+    expected = None if attendance is None else attendance.empty_rounds
+    data = {**facts, "coin_commitment": commitment, "sampled": sampled, "empty_rounds": expected}
     return Document(tuple(blocks), data, figure, {"contract": content})
 
 
@@ -242,7 +250,7 @@ def terms_document(terms: SettledTerms) -> Document:
     data = {
         **terms.to_json(),
         "expected_participants": float(terms.probability.sum()),
-        "empty_rounds": terms.empty_rounds,
+        **terms.attendance.to_json(),
         "spend": spend_to_json(terms.spend, terms.total_budget),
         "cautions": list(terms.cautions),
     }
@@ -267,7 +275,7 @@ def terms_document(terms: SettledTerms) -> Document:
     blocks = (
         f"{counted(len(people), 'client')}, {counted(terms.rounds, 'round')}; "
         f"{mean} {'client' if mean == '1' else 'clients'} "
-        f"per round on average. {empty_in_words(terms.empty_rounds, terms.rounds)}",
+        f"per round on average. {' '.join(terms.attendance.sentences())}",
         Table("Terms of every client", columns, rows, caption),
         *spend_blocks(data),
         "probability: of being sampled in a round; payment: each time it is.",
@@ -280,16 +288,6 @@ def terms_document(terms: SettledTerms) -> Document:
         return terms_figure(terms)
 
     return Document(blocks, data, draw, {"csv": _csv(people)})
-
-
-def empty_in_words(expected: float, rounds: int) -> str:
-    """How many rounds will have nobody in them, on average."""
-    return f"Rounds without anybody: {few(expected)} of {rounds:,} are to be expected."
-
-
-def few(count: float) -> str:
-    """A number of rounds on average."""
-    return f"{count:,.1f}" if count >= 0.05 else "fewer than 0.1"
 
 
 def _csv(people: Sequence[JSONObject]) -> bytes:

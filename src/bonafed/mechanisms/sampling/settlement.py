@@ -22,6 +22,7 @@ from bonafed.checks import Floats
 from bonafed.economics.discrete import Empirical
 from bonafed.economics.money import DECIMALS, owed
 from bonafed.errors import InvalidValue
+from bonafed.mechanisms.attendance import Attendance
 from bonafed.mechanisms.protocol import Drawn, Lottery, Turns
 from bonafed.mechanisms.sampling.plan import SamplingPlan
 from bonafed.mechanisms.sampling.prior_free import PriorFreeSampling
@@ -58,9 +59,9 @@ class SettledTerms(Shown):
         return self.rounds * math.fsum(self.probability * self.payment)
 
     @property
-    def empty_rounds(self) -> float:
-        """Rounds without anybody, on average over the coins, for these costs: R prod (1 - q_n)."""
-        return self.rounds * float(np.prod(1 - self.probability))
+    def attendance(self) -> Attendance:
+        """How many will be in a round, for these costs."""
+        return Attendance.of(self.lottery, self.rounds)
 
     @property
     def sampling_term(self) -> float:

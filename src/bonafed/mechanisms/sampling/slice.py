@@ -15,7 +15,6 @@ from bonafed.mechanisms.protocol import Attack, Common, Config, Slice
 from bonafed.mechanisms.sampling.advice import CONVERGENCE
 from bonafed.mechanisms.sampling.commands import ATTACK, QUOTE
 from bonafed.mechanisms.sampling.contracts import (
-    FORMATS,
     NAME,
     BenchmarkContract,
     PriorFreeContract,
@@ -98,7 +97,6 @@ SLICE = Slice(
     section=ContractSection,
     check=check,
     claims=CLAIMS,
-    formats=FORMATS,
     read=read,
     audit=_audit,
     compare=_compare,

@@ -91,8 +91,8 @@ def test_costs_come_from_the_prior_and_the_seed():
 
 def rules(**options):
     section = ContractSection(1500.0, **options)
-    contract = SimpleNamespace(question=SimpleNamespace(names=None))
-    return sampled.SamplingRules(SimpleNamespace(own=section), contract, None)
+    anybody = SimpleNamespace(question=SimpleNamespace(names=()))  # a contract that lists no names
+    return sampled.SamplingRules(SimpleNamespace(own=section), anybody, None)
 
 
 def test_simulated_costs_may_be_drawn_from_what_nobody_believes():
