@@ -9,6 +9,7 @@ import re
 import pytest
 
 from bonafed.errors import InvalidValue
+from bonafed.runs import listing
 from bonafed.runs.setting import prepare
 from bonafed.runs.training import train
 from tests.laws import protocol, worlds
@@ -42,7 +43,7 @@ def posted_price():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_run_goes_on_without_the_silent_or_says_why_not(kind):
+def test_a_run_goes_on_without_the_silent_or_says_why_not(kind, tmp_path):
     name, changes = KINDS[kind]
     made = worlds.setting(name, *changes)
     question, contract = made.mechanism.question, made.mechanism.contract
@@ -56,7 +57,8 @@ def test_a_run_goes_on_without_the_silent_or_says_why_not(kind):
     short = prepare(made.config, **again)
     assert short.agreement.silent == SILENT
     assert short.agreement.members.names == tuple(reports)
-    result = train(short)
+    result = train(short, tmp_path / "run")
+    assert listing.overview(tmp_path / "run")["clients"] == len(reports)
     protocol.statement_adds_up(short, result)
     assert result.statement.clients == tuple(reports)
     assert "cyd, zoë did not report, do not take part and are owed nothing" in result.statement.notes

@@ -6,6 +6,7 @@ mechanism. NumPy's truth values are no truth values to JSON, and NaN is no numbe
 """
 
 import json
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 
 import bonafed
 from bonafed.economics.claims import Finding, Statement, Witness
+from bonafed.mechanisms import catalogue
 from bonafed.mechanisms.contracts.files import write_contract
 from bonafed.mechanisms.jsam.noise import Ingredients
 from bonafed.runs import checking, contract_page, listing
@@ -135,6 +137,40 @@ def test_a_page_and_a_verification_of_a_contract_for_an_expected_budget(tmp_path
     said = json.loads(bonafed_cli("verify", str(path), "--json"))
     assert said["holds"] is True
     assert {type(finding["holds"]) for finding in said["findings"]} == {bool}
+
+
+LONG = {("audit", "faithful"), ("convergence", "sampling")}
+
+
+def commands():
+    """(words of the example, whether it takes long) of every command of every mechanism."""
+    for entry in catalogue.CATALOGUE.values():
+        part = entry.load()
+        known = {"quote": part.quote, "audit": part.attack, **part.advice}
+        for verb, command in known.items():
+            if command is not None:
+                yield shlex.split(command.example)[1:], (verb, entry.name) in LONG
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(words, id=" ".join(words[:2]), marks=[pytest.mark.deep] * slow)
+        for words, slow in commands()
+    ],
+)
+def test_every_example_of_a_command_prints_plain_json(words, bonafed, tmp_path):
+    (tmp_path / "sensitivities.csv").write_text(
+        "client,cost\nada,0.2\nben,0.5\neve,0.7\n", encoding="utf-8"
+    )
+    code, out, err = bonafed(*words, "--json")
+    assert code in (0, 1), err  # 1: a lie that pays was found
+    require_plain(json.loads(out, parse_constant=refuse_constant))
+
+
+def refuse_constant(name):
+    """NaN and infinities are no JSON."""
+    raise AssertionError(f"{name} is printed, which is no JSON")
 
 
 @pytest.fixture

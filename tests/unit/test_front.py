@@ -136,12 +136,15 @@ def test_misspelt_names_are_told_with_those_that_are_missing(contract, reports):
     data = datasets.from_arrays("mine", x, y, groups=np.repeat([*reports], 20), classes=2)
     config = CONFIG.replace('kind = "iid"\nclients = 4', 'kind = "natural"')
     misspelt = {name.replace("ada", "Ada"): cost for name, cost in reports.items()}
-    rule = "reports must be of the run's 4 clients: 'Ada' is not among them, 'ada' is missing, got 4"
+    rule = (
+        "reports must be of the run's 4 clients: 'Ada' is not among them, 'ada' is without a report, got 4"
+    )
     with pytest.raises(InvalidValue, match=f"^{rule}$"):
         bonafed.train(config, data=data, contract=contract, reports=misspelt)
     strangers = {name.upper(): cost for name, cost in reports.items()}
     named = (
-        "'ADA', 'BEN', 'CLEO' and 1 more are not among them, 'ada', 'ben', 'cleo' and 1 more are missing"
+        "'ADA', 'BEN', 'CLEO' and 1 more are not among them, 'ada', 'ben', 'cleo' and 1 more are without "
+        "a report"
     )
     with pytest.raises(InvalidValue, match=named):
         bonafed.train(config, data=data, contract=contract, reports=strangers)

@@ -307,6 +307,12 @@ class Statement(Shown):
             return f"{sign}{whole}"
         return f"{sign}{whole // 10**self.decimals}.{whole % 10**self.decimals:0{self.decimals}d}"
 
+    def _shown(self, minor: int) -> str:
+        """An amount for people: in groups of three digits."""
+        whole, point, rest = self.written(minor).partition(".")
+        sign, digits = ("-", whole[1:]) if whole.startswith("-") else ("", whole)
+        return f"{sign}{int(digits):,}{point}{rest}"
+
     def to_csv(self) -> bytes:
         """A row per client, all digits; `client` and `amount` first."""
         header = ("client", "amount", *self.columns)
@@ -320,7 +326,10 @@ class Statement(Shown):
             Column(f"amount ({self.unit})"),
             *(Column(name.replace("_", " "), self.forms.get(name, "")) for name in self.columns),
         )
-        rows = [tuple(self.row(client).values()) for client in self.clients[:most]]
+        rows = [
+            (client, self._shown(amount), *tuple(self.row(client).values())[2:])
+            for client, amount in zip(self.clients[:most], self.amounts, strict=False)
+        ]
         more = len(self.clients) - len(rows)
         rest = f"; and {counted(more, 'more client')}: --csv and --json list all of them"
         caption = SIGN + (rest if more else "")
@@ -328,7 +337,7 @@ class Statement(Shown):
 
     def document(self, most: int | None = _MOST_ROWS) -> Document:
         """Rows per client, totals, findings, notes."""
-        total: tuple[str, Cell] = ("amount in all", f"{self.written(sum(self.amounts))} {self.unit}")
+        total: tuple[str, Cell] = ("amount in all", f"{self._shown(sum(self.amounts))} {self.unit}")
         named = [
             (name.replace("_", " "), f"{cell:,.6g}" if isinstance(cell, float) else cell)
             for name, cell in self.totals.items()

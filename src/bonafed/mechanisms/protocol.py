@@ -500,6 +500,7 @@ class Common:
     max_epsilon: float | None = None
     clip: float | None = None
     delta: float = 1e-5
+    data: str = ""  # name of the data set
     model: str = ""  # its name
     steps: int | None = None  # gradient steps of a client over the whole run, at most
     seed: int = 0  # of what simulated clients draw

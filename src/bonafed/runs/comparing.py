@@ -302,7 +302,8 @@ def _common(asked: Compare, base: Config, holdings: Holdings) -> Common:
     return Common(
         training=training, clients=len(holdings.parts), budget=asked.budget, costs=asked.costs,
         sensitivities=asked.sensitivities,
-        max_epsilon=asked.max_epsilon, clip=asked.clip, delta=asked.delta, model=base.model.name,
+        max_epsilon=asked.max_epsilon, clip=asked.clip, delta=asked.delta,
+        data=base.data.name, model=base.model.name,
         steps=training.rounds * most, seed=asked.seed,
     )  # fmt: skip
 

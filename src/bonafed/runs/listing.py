@@ -113,6 +113,8 @@ def _overview(folder: Path, config: Config, records: list[JSONObject]) -> JSONOb
         return next((r[key] for r in reversed(rounds) if r[key] is not None), None)
 
     about = folders.read_json(folder, folders.VERSIONS)
+    agreed = (folder / folders.AGREEMENT).is_file()  # who did not report is not in a run
+    agreement = folders.read_json(folder, folders.AGREEMENT) if agreed else None
     finished, spends = folders.is_finished(folder), None
     summary = folders.read_json(folder, folders.SUMMARY) if finished else {}
     if any(record["spend"] is not None for record in rounds):
@@ -123,7 +125,7 @@ def _overview(folder: Path, config: Config, records: list[JSONObject]) -> JSONOb
         "data": config.data.name,
         "partition": config.partition.kind,
         "model": config.model.name,
-        "clients": config.partition.clients,
+        "clients": config.partition.clients if agreement is None else len(agreement["clients"]),
         "mechanism": config.mechanism,
         "scheme": getattr(config.own, "scheme", None),
         "rounds": len(own),

@@ -311,7 +311,7 @@ def _reports(
     if not strangers:
         question.require_enough(values, len(members))
     if strangers:
-        wrong = [_which(strangers, "not among them"), _which(missing, "missing")]
+        wrong = [_which(strangers, "not among them"), _which(missing, "without a report")]
         rule = f"must be of the run's {len(members)} clients: " + ", ".join(filter(None, wrong))
         raise InvalidValue("reports", rule, len(values))
     return {

@@ -371,7 +371,7 @@ class TestStatements:
     def test_a_row_per_client(self, bonafed, run, statement):
         code, out, err = bonafed("statement", "runs/toy", "--csv", "s.csv", "--plot", "s.png")
         assert (code, err) == (0, "")
-        for text in ("Statement of toy", "12345.67", "-0.50", "[red]ben[/]", "wrote s.csv", "wrote s.png"):
+        for text in ("Statement of toy", "12,345.67", "-0.50", "[red]ben[/]", "wrote s.csv", "wrote s.png"):
             assert text in out
         assert Path("s.csv").read_bytes() == statement.to_csv()
         said = json.loads(bonafed("statement", "runs/toy", "--json")[1])

@@ -1,10 +1,10 @@
-"""Notes of statements: payments that are no larger than what they may be off by."""
+"""Statements: how money is shown, and notes on payments that are no larger than what they may be off by."""
 
 import math
 
 import pytest
 
-from bonafed.economics.claims import within_error
+from bonafed.economics.claims import Statement, within_error
 
 NAMES = tuple("abcdefgh")
 
@@ -34,3 +34,13 @@ def test_many_are_named_in_one_note():
         "the payments of a, b, c, d, e and 3 more are not larger than the errors they are expected to "
         "have, up to 0.03: they may as well be 0"
     )
+
+
+def test_a_statement_shows_money_in_groups_of_three_digits_and_writes_it_without():
+    made = Statement("any", ("ada", "ben"), (123456789, -250000))
+    shown = str(made.document())
+    assert "1,234,567.89" in shown
+    assert "-2,500.00" in shown
+    assert "1,232,067.89 money" in shown
+    assert b"1234567.89" in made.to_csv()
+    assert made.row("ada")["amount"] == "1234567.89"

@@ -19,6 +19,8 @@ from bonafed.learning.natural import heart, stroke
 from bonafed.learning.natural.choices import FEDERATIONS, KEYS, chosen
 from bonafed.learning.natural.tables import Answer, Measure, every_fifth
 from bonafed.learning.sections import Data
+from bonafed.mechanisms import catalogue
+from bonafed.mechanisms.protocol import Common
 from bonafed.runs.config import from_tables, to_tables
 
 MODEL = {"model": {"name": "softmax"}, "training": {"rounds": 1, "learning_rate": 0.1}}
@@ -74,6 +76,14 @@ class TestChoices:
         tables = {"data": {"name": "digits"}, "partition": {"clients": 2}, "model": {"name": "softmax"}}
         with pytest.raises(InvalidValue, match=r"faithful\.regulariser is required"):
             from_tables({**tables, "faithful": {}})
+
+    @pytest.mark.parametrize("name", FEDERATIONS)
+    def test_a_comparison_has_the_same_regulariser(self, name):
+        compare = catalogue.entry("faithful").load().compare
+        own = compare(Common(training=None, data=name, model="softmax"))
+        tables = {"data": {"name": name}, "model": {"name": "softmax"}, "faithful": own}
+        assert from_tables(tables).own.regulariser == FEDERATIONS[name].regulariser
+        assert "regulariser" in compare(Common(training=None, data="digits", model="softmax"))
 
     def test_mathematics_has_no_authorities(self):
         with pytest.raises(InvalidValue, match="clients must be schools with study"):

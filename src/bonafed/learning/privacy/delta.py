@@ -46,8 +46,8 @@ def delta_note(value: float, records: int) -> str | None:
     if records <= 0 or value * records * SAFE <= 1:
         return None
     return (
-        f"delta {value:g} is above 1/({SAFE} x {records:,}): a client with {records:,} records risks to "
-        f"give away a whole one with a chance of up to {min(1.0, value * records):.2g}; choose "
+        f"delta {value:g} is above 1/({SAFE} x {records:,}): with a chance of up to "
+        f"{min(1.0, value * records):.2g} a client with {records:,} records gives away a whole one; choose "
         f"{_safe(records)} or less"
     )
 

@@ -27,7 +27,9 @@ DECIMALS = 6  # of payments, in units of loss
 _LOSSES = (
     "loss", "overall_loss", "loss_with_the_others_model", "loss_alone", "fresh_loss", "fresh_loss_alone"
 )  # fmt: skip
-FORMS = dict.fromkeys(("payment", *_LOSSES), ".4f") | {"payment_error": ".2g"}
+FORMS = (
+    dict.fromkeys(_LOSSES, ".4f") | dict.fromkeys(("weight", "payment"), ".4g") | {"payment_error": ".2g"}
+)
 
 
 def weights_of(section: Faithful, members: Roster) -> Floats:

@@ -54,6 +54,8 @@ def _compare(common: Common) -> Mapping[str, Any] | str:
     """Payments promise something only where the loss is strongly convex."""
     if common.model != "softmax":
         return f"payments promise nothing for {common.model}, whose loss is not convex; use softmax"
+    if common.data in FEDERATIONS:
+        return {}  # the regulariser that belongs to the data, see `_defaults`
     return {"regulariser": _REGULARISER}
 
 

@@ -167,7 +167,8 @@ class JsamTerms(Shown):
             )
         return [
             f"{len(self.clients):,} of {self.expected_clients:,} clients have reported; the others do not "
-            "take part, and the terms of those who did are as if the others' costs were above the highest"
+            "take part, and the terms of those who reported are as if the others' costs were above the "
+            "highest"
             f"{money}"
         ]
 

@@ -360,7 +360,7 @@ def mechanism(config: Config, members: Roster, parameters: int) -> RewardsMechan
     """The mechanism of a config, for these clients; refuses what cannot be run."""
     config = check(config)
     if not members.classes:
-        rule = "must have classes: rewards are judged by accuracy"
+        rule = "must name data with classes: rewards are judged by accuracy"
         raise InvalidValue("data.name", rule, config.data.name)
     if len(members) < 2:
         raise InvalidValue("partition.clients", "must be at least 2 for rewards", len(members))

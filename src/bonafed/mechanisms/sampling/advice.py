@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from bonafed.learning.problems.constants import Constants
 
 
+_NATURAL = "natural"  # everybody has the records that are its own
+
+
 def _dealt(name: str, value: object) -> str:
     """How records are dealt out, KIND or KIND:NUMBER, such as label_dirichlet:0.5."""
     _deal(name, text(name, value))
@@ -44,8 +47,10 @@ def _deal(name: str, words: str) -> tuple[str, dict[str, float]]:
         required = [option for option, needed in options_of(kind).items() if needed]
     except InvalidValue as error:
         raise error.renamed(name) from error
-    if kind in ("natural", "feature_noise"):
-        raise InvalidValue(name, "must deal records out as they are", repr(words))
+    if kind == "feature_noise":
+        raise InvalidValue(name, "must leave the records as they are", repr(words))
+    if kind == _NATURAL:
+        required.remove("groups")  # they come with the data
     if bool(colon) != bool(required):
         form = f"{kind}:{required[0].upper()}" if required else kind
         raise InvalidValue(name, f"must be {form}", repr(words))
@@ -97,7 +102,13 @@ class ConvergenceOptions(Section):
         if not data.classes or data.vocabulary:
             raise InvalidValue("data", "must be numbers with classes, for softmax regression", self.data)
         features = Scaling.of(data.features).apply(data.features) if self.standardise else data.features
-        kind, options = _deal("partition", self.partition)
+        kind, given = _deal("partition", self.partition)
+        options: dict[str, Any] = dict(given)
+        if kind == _NATURAL:
+            if data.groups is None:
+                rule = f"must not be natural, as {self.data} does not say who owns its records"
+                raise InvalidValue("partition", rule, repr(self.partition))
+            options["groups"] = data.groups
         parts = partition(kind, data.labels, self.clients, np.random.default_rng(self.seed), **options)
         found = estimate_constants(
             features, data.labels, parts, classes=data.classes, regulariser=self.regulariser,

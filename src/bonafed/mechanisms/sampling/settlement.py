@@ -225,14 +225,14 @@ def missing(terms: SettledTerms, clients: int, share: float | None = None) -> li
     """A caution where not everybody has reported; `share` is their part of the budget, if it is known."""
     if len(terms.clients) == clients:
         return []
-    money = "and their money is not spent"
+    money = ", and their money is not spent"
     if share is not None:
         money = (
-            "and the menu of those who did is what it was: on average over costs they spend "
-            f"{share * terms.total_budget:,.2f} of the budget of {terms.total_budget:,.10g}"
+            ". The terms of those who reported do not change: on average over costs "
+            f"{share * terms.total_budget:,.2f} of the budget of {terms.total_budget:,.10g} is spent"
         )
     reported = f"{len(terms.clients):,} of {clients:,} clients have reported"
-    return [f"{reported}; the others do not take part, {money}."]
+    return [f"{reported}; the others do not take part{money}."]
 
 
 def _share_of_budget(contract: SamplingPlan, places: NDArray[np.int64]) -> float:

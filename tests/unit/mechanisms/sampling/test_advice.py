@@ -4,10 +4,12 @@ import json
 
 import numpy as np
 import pytest
+from tests.natural import write_heart
 
 from bonafed import InvalidValue, Uniform
 from bonafed.learning import datasets
 from bonafed.learning.partition import partition
+from bonafed.learning.problems.constants import estimate_constants
 from bonafed.mechanisms.sampling import optimal_menu
 from bonafed.mechanisms.sampling.advice import (
     ConvergenceOptions,
@@ -104,7 +106,10 @@ def test_the_partition_is_that_of_a_run(few_digits):
         ({"partition": "iid:3"}, "partition must be iid, got 'iid:3'"),
         ({"partition": "label_count:1,2"}, "partition must be label_count:K, got 'label_count:1,2'"),
         ({"partition": "label_count:1.5"}, "partition must be a whole number of at least 1, got 1.5"),
-        ({"partition": "natural"}, "partition must deal records out as they are, got 'natural'"),
+        (
+            {"partition": "feature_noise:1"},
+            "partition must leave the records as they are, got 'feature_noise:1",
+        ),
         ({"partition": "dealt"}, "partition must be one of "),
         ({"prior": "uniform:2,1"}, "prior: low must be below high = 1, got 2.0"),
     ],
@@ -113,6 +118,24 @@ def test_what_makes_no_sense_is_refused_by_name(change, message):
     with pytest.raises(InvalidValue) as caught:
         ConvergenceOptions(**{**OPTIONS, **change})
     assert message in str(caught.value)
+
+
+def test_clients_may_hold_what_is_their_own(tmp_path, monkeypatch):
+    monkeypatch.setenv("BONAFED_DATA", str(tmp_path))
+    write_heart(tmp_path / "heart")
+    options = {**OPTIONS, "clients": 4, "partition": "natural"}
+    found = ConvergenceOptions(**options, data="heart").constants()
+    data = datasets.load("heart", folder=tmp_path)
+    parts = [np.flatnonzero(data.groups == owner) for owner in range(4)]
+    like = {"classes": 2, "regulariser": 0.01, "batch_size": 32}
+    expected = estimate_constants(data.features, data.labels, parts, **like)
+    assert found.gradient_bounds.tolist() == expected.gradient_bounds.tolist()
+    with pytest.raises(InvalidValue, match="clients must be the number of owners in the data, 4, got 3"):
+        ConvergenceOptions(**{**options, "clients": 3}, data="heart").constants()
+    with pytest.raises(
+        InvalidValue, match="partition must not be natural, as digits does not say who owns"
+    ):
+        ConvergenceOptions(**options, data="digits").constants()
 
 
 def test_data_without_classes_are_refused():
