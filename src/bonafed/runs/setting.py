@@ -176,10 +176,12 @@ def prepare(
         cautions = checked_delta("delta", promised.delta, members.sizes.tolist())
     if isinstance(federation, Negotiating):
         federation.conclude(agreement)
+    chosen = mechanism.chosen(agreement)
+    told = [] if chosen is None else [str(chosen)]
     return Setting(
         mechanism.config, mechanism, clients, agreement, module, program, test, known.digest,
         digest_of_test(known.test, test),
-        simulated=reports is None and federation is None, notes=(*known.notes, *cautions),
+        simulated=reports is None and federation is None, notes=(*known.notes, *cautions, *told),
     )  # fmt: skip
 
 
