@@ -13,6 +13,7 @@ is taken as it is, and the rest follows from it.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -21,6 +22,7 @@ from bonafed.checks import Floats
 from bonafed.learning.federation import Roster
 from bonafed.learning.participation import Participation
 from bonafed.learning.privacy.planning import DWARFED, noise_share, rate_for, steps_for
+from bonafed.learning.work import local_steps
 from bonafed.mechanisms.promises import Promise
 from bonafed.mechanisms.protocol import Config
 from bonafed.shown import JSONObject, counted
@@ -69,17 +71,24 @@ class Chosen:
         )
 
 
+class Steps(NamedTuple):
+    """What a client does in a round, as a contract states it."""
+
+    steps: int  # at most
+    passes: int  # through its records in these
+
+
 def with_steps(
     config: Config,
     members: Roster,
     parameters: int,
     epsilon: ArrayLike | None,
     *,
-    steps: int | None = None,
+    stated: Steps | None = None,
 ) -> Config:
     """(1): the config of a private run with batch and steps; `epsilon` (N,) or one for all, None: unknown.
 
-    `steps` of a round are those that a published contract counts with, where it says so.
+    `stated` are the steps that a published contract counts with, where it says so.
     """
     training = config.stated
     if config.noise is None or config.chosen:
@@ -88,14 +97,15 @@ def with_steps(
     most = max(1, int(members.sizes.max(initial=1)))
     if training.batch_size is None:
         chosen["batch_size"] = most  # (11.2)
-    if training.steps_left_open and steps is not None:
-        chosen["steps"] = steps
+    batch = training.batch_size or most
+    if training.steps_left_open and stated is not None:
+        passes = batch < most and stated.steps == local_steps(most, batch, stated.passes, None)
+        chosen |= {"epochs": stated.passes} if passes else {"steps": stated.steps}
     elif training.steps_left_open:
         on_sum = config.noise_at == "sum"
         share = _share_before(config, members, parameters, epsilon)
         due = 1 if share is None else steps_for(share, training.rounds, on_sum=on_sum)  # (11.3)
-        passes = training.batch_size is not None and training.batch_size < most and not on_sum
-        chosen["epochs" if passes else "steps"] = due
+        chosen["epochs" if batch < most and not on_sum else "steps"] = due
     return replace(config, chosen=chosen)
 
 

@@ -92,7 +92,7 @@ class Setting:
     digest: str  # of data and partition
     test_digest: str  # of the test samples that judge the run; "": there are none
     simulated: bool = True  # the clients' reports were drawn by the simulation
-    notes: Sequence[str] = ()  # what the user should know about the data
+    notes: Sequence[str] = ()  # what the user should know about the data, and about what was chosen
 
     @property
     def start(self) -> NDArray[Any]:
@@ -104,6 +104,12 @@ class Setting:
     def unit(self) -> str:
         """What one of its rounds is."""
         return _slice(self.config).unit(self.config)
+
+    @property
+    def chosen(self) -> Mapping[str, Any]:
+        """What [training] leaves open, by key: what the run trains with. Nothing if all is stated."""
+        chosen = self.mechanism.chosen(self.agreement)
+        return {} if chosen is None else chosen.to_json()
 
     @property
     def warnings(self) -> Sequence[str]:

@@ -15,7 +15,7 @@ TABLES = {
     "data": {"name": "digits", "classes": 10},
     "partition": {"kind": "iid", "clients": 3},
     "model": {"name": "softmax"},
-    "training": {"rounds": 4, "learning_rate": 0.1, "batch_size": 10},
+    "training": {"rounds": 4, "learning_rate": 0.1, "batch_size": 10, "epochs": 1},
     "privacy": {"clip": 1.0, "epsilon": 2.0, "delta": 1e-5},
 }
 MEMBERS = Roster(("ada", "ben", "cleo"), np.array([30, 40, 50]), (4,), 2)

@@ -46,7 +46,7 @@ from bonafed.mechanisms.jsam.published import JsamContract, PublishedScheme, pub
 from bonafed.mechanisms.jsam.schemes import LARGEST_LOSSES, PUBLISHED, Scheme, settle_scheme
 from bonafed.mechanisms.jsam.section import BY_SIZE, VERIFIABLE, JsamSection, sizes_by_name
 from bonafed.mechanisms.jsam.terms import COLUMN, RECORDS, JsamTerms, in_order
-from bonafed.mechanisms.left_open import with_steps
+from bonafed.mechanisms.left_open import Steps, with_steps
 from bonafed.mechanisms.promises import Promise
 from bonafed.mechanisms.protocol import Agreement, Config, Contract, Ints, Lottery, Reports, Turns
 from bonafed.randomness import Purpose, generator
@@ -349,10 +349,10 @@ def _with_steps(config: Config, members: Roster, parameters: int) -> Config:
     """
     section, contract = _section(config), config.contract
     noise = contract.noise if isinstance(contract, JsamContract) else section.noise_scale
-    steps = noise.steps if isinstance(noise, Ingredients) else None
+    stated = Steps(noise.steps, noise.passes) if isinstance(noise, Ingredients) else None
     with named("jsam"):
         epsilon = section.expected_epsilon(members)
-    return with_steps(config, members, parameters, epsilon, steps=steps)
+    return with_steps(config, members, parameters, epsilon, stated=stated)
 
 
 def _resolved(config: Config, members: Roster, parameters: int) -> Config:

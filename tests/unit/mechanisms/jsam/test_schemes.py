@@ -10,7 +10,7 @@ import pytest
 from bonafed import InvalidValue, TruncatedExponential, Uniform
 from bonafed.learning.federation import Roster
 from bonafed.learning.privacy import Ledger, Release, noise_multiplier
-from bonafed.learning.sections import Data, Model, Partition, Run
+from bonafed.learning.sections import Data, Model, Partition, Run, Training
 from bonafed.learning.work import LocalTraining
 from bonafed.mechanisms.jsam import (
     Cheapest,
