@@ -27,6 +27,11 @@ from bonafed.mechanisms.promises import Promise
 from bonafed.mechanisms.protocol import Config
 from bonafed.shown import JSONObject, counted
 
+HIDDEN = (  # what to say of noise beyond a third
+    "hides most of what can be learned, whatever batch, steps and rate are: it takes more records, clients "
+    "or epsilon"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
@@ -63,12 +68,7 @@ class Chosen:
         if self.share is None:
             return said
         said += f"; over the run noise is {self.share:.1%} of the furthest that clipped gradients can go"
-        return said + (
-            ", which hides most of what can be learned, whatever batch, steps and rate are: it takes more "
-            "records, clients or epsilon"
-            if self.dwarfed
-            else ""
-        )
+        return f"{said}, which {HIDDEN}" if self.dwarfed else said
 
 
 class Steps(NamedTuple):

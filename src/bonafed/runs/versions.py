@@ -127,7 +127,7 @@ def require_same_choice(chosen: Mapping[str, Any], folder: Path) -> None:
     before = folders.read_json(folder, folders.VERSIONS).get("chosen", {})
     for name in dict.fromkeys([*before, *chosen]):
         then, now = before.get(name), chosen.get(name)
-        if None in (then, now) or not math.isclose(then, now, rel_tol=_SAME):
+        if then is None or now is None or not math.isclose(then, now, rel_tol=_SAME):
             raise InvalidValue(f"training.{name}", f"must be as it was when the run began, {then!r}", now)
 
 
