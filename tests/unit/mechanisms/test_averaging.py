@@ -42,7 +42,7 @@ def on_sum(**training):
     """The same run with noise on the sum, one step a round."""
     return from_tables({
         **TABLES,
-        "training": {**TABLES["training"], "steps": 1, **training},
+        "training": {**TABLES["training"], "epochs": None, "steps": 1, **training},
         "privacy": {**TABLES["privacy"], "noise_at": "sum"},
     })  # fmt: skip
 

@@ -443,8 +443,8 @@ def _training(chosen: JSONObject) -> str:
     said = (
         f"a run whose [training] leaves them open has batches of all records, "
         f"{counted(chosen['steps'], 'step')} a round and learning rate {chosen['learning_rate']:.3g} at "
-        f"clip {chosen['for_clip']:g}: over the run noise is {chosen['noise_share']:.1%} of the furthest that "
-        "clipped gradients can go"
+        f"clip {chosen['for_clip']:g}: over the run noise is {chosen['noise_share']:.1%} of the furthest "
+        "that clipped gradients can go"
     )
     return f"{said}, which {HIDDEN}" if chosen["dwarfed"] else said
 
