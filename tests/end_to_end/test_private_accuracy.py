@@ -56,3 +56,18 @@ def private(epsilon, seed, trained):
     summary = training.train(setting.prepare(config.from_tables(tables))).summary
     assert summary["epsilon"] <= epsilon
     return summary["test_accuracy"]
+
+
+def test_the_demo_leaves_training_open_and_bought_privacy_learns():
+    """What `make demo` compares, under [jsam], with noise that is the same every time."""
+    tables = toml.loads((Path(__file__).parents[2] / "docs/demo/federation.toml").read_text())
+    assert tables["training"] == {"rounds": 20}
+    asked = tables.pop("compare")
+    tables["jsam"] = {
+        "prior": asked["sensitivities"], "expected_budget": asked["budget"], "clip": asked["clip"],
+        "max_epsilon": asked["max_epsilon"], "smoothness": 0.5, "clients_per_round": 5,
+        "noise": "reproducible",
+    }  # fmt: skip
+    made = setting.prepare(config.from_tables({**tables, "run": {"cores": 1, "evaluate_every": 20}}))
+    assert {"batch_size": 289, "steps": 1, "learning_rate": 4.0}.items() <= made.chosen.items()
+    assert training.train(made).summary["test_accuracy"] >= 0.8
