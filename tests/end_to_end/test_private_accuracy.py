@@ -1,10 +1,11 @@
 """A private run learns whatever its batch size, and keeps its promise: digits, 10 clients, epsilon 8."""
 
 import os
+from pathlib import Path
 
 import pytest
 
-from bonafed.runs import config, setting, training
+from bonafed.runs import config, setting, toml, training
 
 
 def accuracy(tmp_path, batch_size, **privacy):
