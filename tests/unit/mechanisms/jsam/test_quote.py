@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from bonafed.economics import Discrete, Uniform
+from bonafed.learning.privacy.planning import noise_share, rate_for, steps_for
 from bonafed.mechanisms import jsam
 from bonafed.mechanisms.jsam.schemes import draw_costs
 
