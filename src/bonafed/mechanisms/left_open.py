@@ -12,6 +12,7 @@ is taken as it is, and the rest follows from it.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -22,7 +23,7 @@ from bonafed.checks import Floats
 from bonafed.learning.federation import Roster
 from bonafed.learning.participation import Participation
 from bonafed.learning.privacy.planning import DWARFED, noise_share, rate_for, steps_for
-from bonafed.learning.work import local_steps
+from bonafed.learning.work import local_steps, record_steps, step_count
 from bonafed.mechanisms.promises import Promise
 from bonafed.mechanisms.protocol import Config
 from bonafed.shown import JSONObject, counted
@@ -126,11 +127,23 @@ def _share_before(
 def settled_share(
     config: Config, members: Roster, parameters: int, promise: Promise, who: Participation
 ) -> float:
-    """(11.1) of the plan; `who` takes part in the first round."""
+    """(11.1) of the plan; `who` takes part in the first round.
+
+    Of S steps in batches of d a record is in q: their noise over the way of S clipped steps
+    is that of d sqrt(S/q) records in one batch; sqrt(n d) in whole passes.
+    """
+    spec = config.local.local_training(1.0, promise.clip, batches=promise.batches)
+    alike = {
+        size: min(spec.batch_size, size) * math.sqrt(step_count(size, spec) / record_steps(size, spec))
+        for size in {*members.sizes.tolist()}
+        if size
+    }
+    counted_as = members.sizes
+    if promise.batches == "passes":
+        counted_as = np.array([alike.get(size, 0.0) for size in members.sizes.tolist()])
     return noise_share(
-        expected_weights(members, who), promise.epsilon, members.sizes, promise.delta, parameters,
-        on_sum=promise.noise_at == "sum", batch_size=config.local.batch, batches=promise.batches,
-        calibration=promise.calibration,
+        expected_weights(members, who), promise.epsilon, counted_as, promise.delta, parameters,
+        on_sum=promise.noise_at == "sum", batches=promise.batches, calibration=promise.calibration,
     )  # fmt: skip
 
 

@@ -93,7 +93,7 @@ def test_what_is_stated_wins_and_the_rest_is_by_the_rule(mechanism, sizes, state
     promise = agreed_by.rules.promise(agreement)
     weights = expected(mechanism, agreed_by, agreement)
     squares = [
-        0.0 if not p or not e else (p * 2 * noise_multiplier(e, 1e-5)) ** 2 / (n * min(n, spec.batch_size))
+        0.0 if not p or not e else (p * 2 * noise_multiplier(e, 1e-5)) ** 2 / counted(n, spec)
         for p, e, n in zip(weights, promise.epsilon.tolist(), sizes, strict=True)
     ]
     a = math.sqrt(650 * sum(squares))
@@ -103,6 +103,12 @@ def test_what_is_stated_wins_and_the_rest_is_by_the_rule(mechanism, sizes, state
     steps = max(step_count(size, spec) for size in sizes)
     run = steps * sum(stated.get("learning_rate_decay", 1.0) ** r for r in range(rounds))
     assert spec.learning_rate == pytest.approx(min(4, 10 / (a * run)) if a else 4, rel=1e-9)
+
+
+def counted(n, spec):
+    """n^2 of all records, n d of whole passes: squared way over the squared noise of the steps."""
+    steps, d = step_count(n, spec), min(n, spec.batch_size)
+    return steps**2 / (steps * record_steps(n, spec) / d**2)
 
 
 def expected(mechanism, agreed_by, agreement):
