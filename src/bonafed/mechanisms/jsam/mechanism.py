@@ -53,6 +53,9 @@ from bonafed.randomness import Purpose, generator
 from bonafed.sections import named, section_from
 
 
+_NEARLY = 1.02  # clients whose records differ by less are alike, as far as Q goes
+
+
 def draw_schedule(selection: ArrayLike, rounds: int, clients_per_round: int, seed: int) -> Ints:
     """(3): (rounds, clients_per_round) client numbers, each drawn by the selection probabilities."""
     p = checks.vector("selection", selection)
@@ -90,7 +93,7 @@ class BoughtPrivacy:
         differs = _different(noise, config, members, parameters)
         each = {min(config.local.batch, int(size)) for size in members.sizes}
         of_fewest = isinstance(noise, Ingredients) and noise.records == min(each)
-        unequal = (min(each), max(each)) if of_fewest and len(each) > 1 else None
+        unequal = (min(each), max(each)) if of_fewest and max(each) > _NEARLY * min(each) else None
         return cls(config, noise, contract, None if section.shares == BY_SIZE else unequal, differs)
 
     @property
