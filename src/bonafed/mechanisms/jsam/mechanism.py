@@ -52,7 +52,6 @@ from bonafed.mechanisms.protocol import Agreement, Config, Contract, Ints, Lotte
 from bonafed.randomness import Purpose, generator
 from bonafed.sections import named, section_from
 
-
 _NEARLY = 1.02  # clients whose records differ by less are alike, as far as Q goes
 
 
