@@ -69,6 +69,8 @@ class PrivateOptions(Section):
         share = one / (self.clients if on_sum else math.sqrt(self.clients))
         steps = steps_for(share, self.rounds, on_sum=on_sum)
         noise = share * self.clip * math.sqrt(steps * self.rounds)
+        if not math.isfinite(noise):
+            raise OverflowError("noise beyond double precision")  # told of the number that led to it
         rate = rate_for(share, self.clip, steps * self.rounds)
         return PrivatePlan(share, noise, steps, rate, self.records)
 
