@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from bonafed import checks
@@ -33,6 +33,10 @@ NOISE_AT = (
     "server that sees single updates."
 )
 DELTA = "Of differential privacy: below 1/n of n records, at best below 1/(10 n)."
+# of [training], where it leaves them open and nothing is hidden in noise
+_LEARNING_RATE = 0.1
+_BATCH_SIZE = 32
+_IN_NOISE = "in a private run as its noise has it, if left out"
 _MOMENTUM = 0.9  # the default; written into the config of every run, whatever its optimizer
 
 
@@ -174,11 +178,11 @@ class Training(Section):
     """What happens in a round, and how often."""
 
     rounds: int = key(checks.whole, help="Number of rounds.", example="50")
-    learning_rate: float | str = key(
-        _rate, help=f'In the first round, or "{PROPOSITION_1}".', example="0.1"
+    learning_rate: float | str | None = key(
+        _rate, None, help=f'In the first round, or "{PROPOSITION_1}"; 0.1, {_IN_NOISE}.'
     )
-    batch_size: int = key(checks.whole, 32, help="Records per step.")
-    epochs: int | None = key(checks.whole, None, help="Local passes per round; 1 if steps is not set.")
+    batch_size: int | None = key(checks.whole, None, help=f"Records per step; 32, {_IN_NOISE}.")
+    epochs: int | None = key(checks.whole, None, help=f"Local passes per round; 1, {_IN_NOISE}.")
     steps: int | None = key(checks.whole, None, help="Local steps per round, instead of epochs.")
     learning_rate_decay: float = key(_decay, 1.0, help="Factor from round to round.")
     smoothness: float | None = key(checks.positive, None, help="L, for proposition-1.")
@@ -211,15 +215,36 @@ class Training(Section):
     server_beta_2: float | None = key(_below_one, None, help="For adam; 0.99.")
     server_tau: float | None = key(checks.positive, None, help="For adam, added to the root; 0.001.")
 
+    @property
+    def steps_left_open(self) -> bool:
+        """Whether neither steps nor passes are stated."""
+        return self.epochs is None and self.steps is None
+
+    @property
+    def batch(self) -> int:
+        """Records per step, where that is settled."""
+        assert self.batch_size is not None  # `Config.local`: stated, or chosen for it
+        return self.batch_size
+
+    def without_noise(self) -> Training:
+        """The same with what is left open as in a run that hides nothing in noise."""
+        return replace(
+            self,
+            learning_rate=_LEARNING_RATE if self.learning_rate is None else self.learning_rate,
+            batch_size=self.batch_size or _BATCH_SIZE,
+            epochs=1 if self.steps_left_open else self.epochs,
+        )
+
     def local_steps(self, size: int) -> int:
         """Local steps per round of a client with `size` samples."""
-        return local_steps(size, self.batch_size, self.epochs, self.steps)
+        return local_steps(size, self.batch, self.epochs, self.steps)
 
     def _agree(self) -> Iterator[InvalidValue]:
         if self.epochs is not None and self.steps is not None:
             yield InvalidValue("steps", "must not be given with epochs", self.steps)
-        if self.epochs is None and self.steps is None:
-            object.__setattr__(self, "epochs", 1)
+        if self.learning_rate is None and (self.optimizer, self.server_optimizer) != ("sgd", "sgd"):
+            rule = "is required unless optimizer and server_optimizer are sgd, such as learning_rate = 0.01"
+            yield MissingValue("learning_rate", rule)
         if self.optimizer != "momentum" and self.momentum != _MOMENTUM:
             rule = f'must not be given unless optimizer is "momentum" (it is "{self.optimizer}")'
             yield InvalidValue("momentum", rule, self.momentum)
@@ -288,7 +313,7 @@ class Training(Section):
         """What clients do in a round; `clip_key` is the key of the config that the clip comes from."""
         with named("training", clip=clip_key):
             return LocalTraining(
-                batch_size=self.batch_size,
+                batch_size=self.batch,
                 learning_rate=learning_rate,
                 epochs=self.epochs,
                 steps=self.steps,

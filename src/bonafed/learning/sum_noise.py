@@ -54,7 +54,7 @@ class Steps(Protocol):
     """What decides how many steps a client takes in a round, and which: of a config, or of its training."""
 
     @property
-    def batch_size(self) -> int: ...
+    def batch_size(self) -> int | None: ...
 
     @property
     def epochs(self) -> int | None: ...
@@ -85,7 +85,9 @@ def never_one_step(training: Steps) -> Iterator[InvalidValue]:
 
 def batches_too_small(training: Steps, names: Sequence[str], sizes: Ints) -> Iterator[InvalidValue]:
     """A batch that does not hold all records of the client with the most, where an epoch is a pass."""
-    if training.epochs is None or not sizes.size or (most := int(sizes.max())) <= training.batch_size:
+    if training.batch_size is None or training.epochs is None or not sizes.size:
+        return  # a batch that is left open holds all records
+    if (most := int(sizes.max())) <= training.batch_size:
         return
     instead = f"set training.batch_size = {most}, or training.steps = 1"
     rule = f"must hold all records {_EVERYBODY}: {_WHY}; {instead}"

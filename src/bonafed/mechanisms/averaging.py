@@ -60,6 +60,7 @@ from bonafed.learning.server import (
 )
 from bonafed.learning.sum_noise import SumNoise, require_one_step, round_noise
 from bonafed.learning.work import LocalTraining
+from bonafed.mechanisms.left_open import Chosen, chosen_for, settled_rate, settled_share, with_steps
 from bonafed.mechanisms.privacy_account import (
     epsilon_of,
     epsilons,
@@ -250,6 +251,9 @@ class Averaging(Answers):
         cls, config: Config, members: Roster, parameters: int, rules: Callable[[Config], Rules]
     ) -> Averaging:
         """Rules of the config, with learning rates resolved."""
+        if config.noise is not None:
+            epsilon = config.privacy.epsilon if isinstance(config.privacy, Privacy) else None
+            config = with_steps(config, members, parameters, epsilon)
         config, rates = learning_rates(config, members)
         return cls(config, members, parameters, rules(config), rates)
 
@@ -450,14 +454,36 @@ class Averaging(Answers):
 
     def local_training(self, number: int, agreement: Agreement) -> LocalTraining:
         """What clients do in round 1, 2, ..."""
-        first, *later = self.rates(number).tolist()
         promise = self.rules.promise(agreement)
+        rates = self.rates(number)
+        if self.config.stated.learning_rate is None:
+            rates = rates * self._first_rate(agreement, promise)
+        first, *later = rates.tolist()
         if promise is None:
             plain = self.config.local.local_training(first)
         else:
             key = f"{promise.table}.clip"
             plain = self.config.local.local_training(first, promise.clip, key, promise.batches)
         return replace(plain, later_rates=tuple(later)) if later else plain
+
+    def _first_rate(self, agreement: Agreement, promise: Promise | None) -> float:
+        """(11.4), where the config leaves it open."""
+        if promise is None:  # nothing is hidden in this run
+            return float(self.config.stated.without_noise().learning_rate or 0.0)
+        share = self._share(agreement, promise)
+        return settled_rate(self.config, agreement.members, share, promise.clip)
+
+    def _share(self, agreement: Agreement, promise: Promise) -> float:
+        """(11.1)"""
+        who = self.rules.participation(agreement, 1)
+        return settled_share(self.config, agreement.members, self.parameters, promise, who)
+
+    def chosen(self, agreement: Agreement) -> Chosen | None:
+        promise = self.rules.promise(agreement)
+        if promise is None:
+            return None
+        rate = self._first_rate(agreement, promise)
+        return chosen_for(self.config, self._share(agreement, promise), rate)
 
     def _noise_multipliers(self, agreement: Agreement) -> Floats | None:
         promise = self.rules.promise(agreement)

@@ -1,4 +1,4 @@
-"""The figure of advice on private training: how much noise a run has, and how long it pays to go on."""
+"""The figure of advice on private training: how much noise a run has, and how fast to train in it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bonafed.style import BLUE, GREEN, GREY, RED, sheet
 
 
 def noise_figure(
-    epsilons: Sequence[float], shares: Sequence[float], rounds: Sequence[int], asked: float
+    epsilons: Sequence[float], shares: Sequence[float], rates: Sequence[float], asked: float
 ) -> Figure:
     """The columns of the table over epsilon; `asked` is the one of the question."""
     figure = sheet(8.6, 3.6)
@@ -24,8 +24,9 @@ def noise_figure(
     left.set(ylabel="noise against the way of training", title="How much noise is in the model")
     left.set_ylim(bottom=0.0)
     left.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-    right.plot(epsilons, rounds, "o-", color=GREEN)
-    right.set(ylabel="rounds", title="How long to train")
+    right.plot(epsilons, rates, "o-", color=GREEN)
+    right.set(ylabel="learning rate", title="How fast to train")
+    right.set_ylim(bottom=0.0)
     for axes in (left, right):
         axes.axvline(asked, color=GREY, ls=":", lw=1)
         axes.set(xscale="log", xlabel="epsilon of the whole run")

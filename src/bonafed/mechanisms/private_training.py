@@ -1,4 +1,4 @@
-"""How long to train in noise (theory P9): `bonafed advise private-training`, and a word before a run."""
+"""How to train in noise (theory P9): `bonafed advise private-training`, and a word before a run."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.learning.participation import Participation
-from bonafed.learning.privacy import REPLACE, delta_note, delta_rule, require_small_delta
-from bonafed.learning.privacy.planning import DWARFED, REACH, PrivatePlan, planned
+from bonafed.learning.privacy import REPLACE, delta_note, delta_rule, noise_multiplier, require_small_delta
+from bonafed.learning.privacy.planning import DWARFED, REACH, noise_share, rate_for, steps_for
 from bonafed.learning.sections import DELTA, NOISE_AT, NoiseAt
 from bonafed.learning.sum_noise import round_noise
 from bonafed.learning.work import LocalTraining, sensitivity, step_count
@@ -29,6 +29,22 @@ _EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
 _TOO_LONG = 4.0  # times the best, before anything is said: the best is broad
 
 
+@dataclass(frozen=True, slots=True)
+class PrivatePlan:
+    """What to do with a promise."""
+
+    share: float  # a: noise of the whole run over the furthest that clipped gradients can take the model
+    noise: float  # expected norm of the noise in the mean gradient of a step; its signal is at most clip
+    steps: int  # of a client in a round
+    learning_rate: float
+    batch_size: int
+
+    @property
+    def dwarfed(self) -> bool:
+        """Whether noise hides most of what could be learned."""
+        return self.share > DWARFED
+
+
 @dataclass(frozen=True)
 class PrivateOptions(Section):
     """A private run that is being planned."""
@@ -40,27 +56,37 @@ class PrivateOptions(Section):
     delta: float = key(delta_rule, 1e-5, help=DELTA)
     clip: float = key(checks.positive, 1.0, help="Largest norm of one record's gradient.")
     noise_at: NoiseAt = key(one_of(NoiseAt), "client", help=NOISE_AT)
+    rounds: int = key(checks.whole, 20, metavar="R", help="Rounds of the run.")
 
     def _agree(self) -> None:
         require_small_delta("delta", self.delta, self.records)
 
     def plan(self) -> PrivatePlan:
-        """What to do with this promise; noise on the sum of N is as small as that at N^2 clients."""
-        crowd = self.clients**2 if self.noise_at == "sum" else self.clients
-        return planned(self.records, crowd, self.epsilon, self.delta, self.clip, self.parameters)
+        """What to do with this promise, by (11.1) to (11.4) for clients that are alike."""
+        on_sum = self.noise_at == "sum"
+        # N equal squares add up to N of them
+        one = noise_share([1.0], self.epsilon, self.records, self.delta, self.parameters)
+        share = one / (self.clients if on_sum else math.sqrt(self.clients))
+        steps = steps_for(share, self.rounds, on_sum=on_sum)
+        noise = share * self.clip * math.sqrt(steps * self.rounds)
+        if not math.isfinite(noise):
+            raise OverflowError("noise beyond double precision")  # told of the number that led to it
+        rate = rate_for(share, self.clip, steps * self.rounds)
+        return PrivatePlan(share, noise, steps, rate, self.records)
 
 
 def advise(options: PrivateOptions) -> Document:
-    """Rounds, rate and batch, and the same at other epsilons."""
+    """Batch, steps and rate, and the same at other epsilons."""
     plan = options.plan()
     advice = (
-        f"Train {counted(plan.rounds, 'round')} at learning rate {plan.learning_rate:.3g}, one pass a "
-        f"round, with batches of all records: batch_size = {plan.batch_size}, or as many as any client has."
+        f"Train {counted(options.rounds, 'round')} of {counted(plan.steps, 'step')} at learning rate "
+        f"{plan.learning_rate:.3g}, with batches of all records: batch_size = {plan.batch_size}, or as "
+        "many as any client has. A private run whose [training] leaves the three out chooses them so."
     )
     noise = (
-        f"The noise of a round has norm {plan.noise:.3g}, where clipped gradients have {options.clip:g} at "
-        f"most; over the run it is {plan.share:.0%} of the furthest they can take the model, whatever the "
-        "rounds and the rate."
+        f"The noise of a step has norm {plan.noise:.3g}, where clipped gradients have {options.clip:g} at "
+        f"most; over the run it is {plan.share:.0%} of the furthest they can take the model, whatever "
+        "rounds, steps and rate are."
     )
     blocks = [advice, noise]
     if (note := delta_note(options.delta, options.records)) is not None:
@@ -79,10 +105,10 @@ def advise(options: PrivateOptions) -> Document:
     rows: list[tuple[float, float, float, int, float]] = []
     for epsilon in sorted({*_EPSILONS, options.epsilon}):
         other = replace(options, epsilon=epsilon).plan()
-        rows.append((epsilon, other.share, other.noise, other.rounds, other.learning_rate))
+        rows.append((epsilon, other.share, other.noise, other.steps, other.learning_rate))
     columns = (
-        Column("epsilon", "g"), Column("noise over the run", ".0%"), Column("noise of a round", ".3g"),
-        Column("rounds"), Column("rate", ".3g"),
+        Column("epsilon", "g"), Column("noise over the run", ".0%"), Column("noise of a step", ".3g"),
+        Column("steps a round"), Column("rate", ".3g"),
     )  # fmt: skip
     caption = f'for "{REPLACE}": not to be compared with epsilons for adding or removing a record'
     title = (
@@ -90,20 +116,21 @@ def advise(options: PrivateOptions) -> Document:
         f"{counted(options.parameters, 'weight')}"
     )
     data = {
-        "question": "private-training", "rounds": plan.rounds, "learning_rate": plan.learning_rate,
-        "batch_size": plan.batch_size, "noise_multiplier": plan.noise_multiplier, "noise": plan.noise,
+        "question": "private-training", "rounds": options.rounds, "steps": plan.steps,
+        "learning_rate": plan.learning_rate, "batch_size": plan.batch_size, "noise": plan.noise,
+        "noise_multiplier": noise_multiplier(options.epsilon, options.delta, plan.steps * options.rounds),
         "noise_share": plan.share, "dwarfed": plan.dwarfed, "adjacency": REPLACE,
         "table": [
-            {"epsilon": e, "noise_share": a, "noise": v, "rounds": t, "learning_rate": r}
-            for e, a, v, t, r in rows
+            {"epsilon": e, "noise_share": a, "noise": v, "steps": s, "learning_rate": r}
+            for e, a, v, s, r in rows
         ],
     }  # fmt: skip
 
     def figure() -> Figure:
         from bonafed.mechanisms.noise_figure import noise_figure
 
-        epsilons, shares, _, rounds, _ = zip(*rows, strict=True)
-        return noise_figure(epsilons, shares, rounds, options.epsilon)
+        epsilons, shares, _, _, rates = zip(*rows, strict=True)
+        return noise_figure(epsilons, shares, rates, options.epsilon)
 
     return Document((*blocks, Table(title, columns, tuple(rows), caption)), data, figure)
 
@@ -119,6 +146,7 @@ class Course:
     furthest: float  # that clipped gradients can take the model
     time: float  # sum of the rates of all steps of the client that takes most
     whole: bool  # every batch holds all records of its client
+    rounds: int
     noise_at: NoiseAt = "client"
 
     @property
@@ -152,7 +180,7 @@ def course_of(
     asked = sum(who.clients.size for who, _ in rounds) / len(rounds)
     return Course(
         max(1, round(float(sizes.mean()))), max(1, round(asked)), parameters, math.sqrt(variance), furthest,
-        time, spec.batch_size >= int(sizes.max()), "sum" if on_sum else "client",
+        time, spec.batch_size >= int(sizes.max()), len(rounds), "sum" if on_sum else "client",
     )  # fmt: skip
 
 
@@ -163,15 +191,16 @@ def noise_note(course: Course, epsilon: float, delta: float, clip: float) -> str
         f"{course.furthest:.3g} at most"
     )
     about = PrivateOptions(
-        course.records, course.clients, course.parameters, epsilon, delta, clip, course.noise_at
-    )
+        course.records, course.clients, course.parameters, epsilon, delta, clip, course.noise_at,
+        course.rounds,
+    )  # fmt: skip
     stated = {name.replace("_", "-"): value for name, value in about.table().items() if value != "client"}
     flags = " ".join(f"--{name} {value}" for name, value in stated.items())
     more = f"bonafed advise private-training {flags}"
     if course.share > DWARFED:
         larger = "" if course.whole else "; batches of all records need less"
         return f"noise dwarfs the signal: {moved}{larger}: {more}"
-    best = REACH / (course.share * clip**2) if course.share else math.inf
+    best = REACH / (course.share * clip) if course.share else math.inf
     if course.time > _TOO_LONG * best:
         return (
             f"this run goes on for long in so much noise: {moved}; its learning rates add up to "
@@ -181,11 +210,11 @@ def noise_note(course: Course, epsilon: float, delta: float, clip: float) -> str
 
 
 PRIVATE_TRAINING = Command(
-    "Rounds, rate and batch of a private run, from the noise it will have.",
+    "Batch, steps and rate of a private run, from the noise it will have.",
     PrivateOptions,
     advise,
     "From the promise and the sizes of things: how much noise there will be against what can be learned, "
-    "and how long to train in it. Batches in passes, noise at every client "
-    "or once on the sum (--noise-at).",
+    "and batch, steps of a round and learning rate: what a private run chooses where its config leaves "
+    "them open. Batches in passes, noise at every client or once on the sum (--noise-at).",
     "bonafed advise private-training --records 144 --clients 10 --parameters 650 --epsilon 1",
 )

@@ -16,8 +16,9 @@ agreement and, on the clients' side of the seam, their secrets.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +33,9 @@ from bonafed.learning.sections import Data, Model, Partition, Privacy, Run, Trai
 from bonafed.mechanisms.coins import Coins
 from bonafed.sections import Section
 from bonafed.shown import Cell, Document, JSONObject
+
+if TYPE_CHECKING:
+    from bonafed.mechanisms.left_open import Chosen
 
 Arrays = Mapping[str, NDArray[Any]]
 Ints = NDArray[np.int64]
@@ -57,6 +61,13 @@ class Config:
     contract: Contract | None = (
         None  # published before the run and binding for it; None: the mechanism plans one
     )
+    # of [training], what a private run leaves open and its mechanism has chosen (`left_open.py`)
+    chosen: Mapping[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """What [training] leaves open has fixed values without noise; in noise it stays open."""
+        if self.training is not None and self.noise is None:
+            object.__setattr__(self, "training", self.training.without_noise())
 
     @property
     def noise(self) -> str | None:
@@ -78,10 +89,15 @@ class Config:
         return next((float(delta) for delta in values if delta is not None), None)
 
     @property
-    def local(self) -> Training:
-        """[training] of a mechanism that needs it."""
+    def stated(self) -> Training:
+        """[training] of a mechanism that needs it, as it is stated."""
         assert self.training is not None  # a table such a slice does not make optional
         return self.training
+
+    @cached_property
+    def local(self) -> Training:
+        """The same with what was chosen for it."""
+        return replace(self.stated, **dict[str, Any](self.chosen)) if self.chosen else self.stated
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -341,7 +357,7 @@ S = TypeVar("S", bound=State)
 
 
 class Mechanism(Protocol[S]):
-    """What is agreed, what a round does, and what is owed in the end; `Answers` has the last nine."""
+    """What is agreed, what a round does, and what is owed in the end; `Answers` has the last ten."""
 
     @property
     def needs(self) -> Need:
@@ -415,6 +431,8 @@ class Mechanism(Protocol[S]):
 
     def promised(self, agreement: Agreement) -> Promised | None: ...
 
+    def chosen(self, agreement: Agreement) -> Chosen | None: ...
+
     def simulation(self, state: S, federation: Federation) -> JSONObject | None: ...
 
     def extra_files(self, state: S) -> Mapping[str, bytes]: ...
@@ -454,6 +472,10 @@ class Answers:
 
     def promised(self, agreement: Agreement) -> Promised | None:
         """What every client was promised about its records; None: nothing, and nothing hides them."""
+        return None
+
+    def chosen(self, agreement: Agreement) -> Chosen | None:
+        """What was chosen where [training] of a private run leaves it open; None: nothing was."""
         return None
 
     def simulation(self, state: Any, federation: Federation) -> JSONObject | None:

@@ -21,6 +21,9 @@ Rates = Callable[[int], Floats]  # of round 1, 2, ...: (1,) for all its local st
 def learning_rates(config: Config, members: Roster) -> tuple[Config, Rates]:
     """The learning rates of every round, and the config with the constants they came from.
 
+    Where [training] of a private run leaves the rate open, these are factors of the one that follows from
+    its noise, once that is settled (`left_open.py`).
+
     Proposition 1 is about clients that all make E local steps in a round. Where their numbers differ,
     E is the largest: a round counts as E iterations, and clients that finish early rest.
     """
@@ -28,11 +31,12 @@ def learning_rates(config: Config, members: Roster) -> tuple[Config, Rates]:
     if training.learning_rate in BY_THEOREM:
         return _rates_by_theorem(config, training, members)
     powers = np.power(training.learning_rate_decay, np.arange(training.rounds, dtype=np.float64))
-    rates = float(training.learning_rate) * powers[:, None]
+    first = 1.0 if training.learning_rate is None else float(training.learning_rate)
+    rates = first * powers[:, None]
     if rates[-1, 0] <= 0:
         rule = f"must leave a learning rate above 0 after {training.rounds} rounds"
         raise InvalidValue("training.learning_rate_decay", rule, training.learning_rate_decay)
-    resolved = replace(training, weight_decay=training.weight_decay or 0.0)
+    resolved = replace(config.stated, weight_decay=training.weight_decay or 0.0)
     return replace(config, training=resolved), lambda number: rates[number - 1]
 
 
@@ -51,7 +55,7 @@ def _rates_by_theorem(config: Config, training: Training, members: Roster) -> tu
     assert smooth is not None
     assert convex is not None
     decay = convex if training.weight_decay is None else training.weight_decay
-    resolved = replace(training, smoothness=smooth, strong_convexity=convex, weight_decay=decay)
+    resolved = replace(config.stated, smoothness=smooth, strong_convexity=convex, weight_decay=decay)
     variant: Literal["corrected", "printed"] = "corrected" if rate == PROPOSITION_1 else "printed"
     steps = max(training.local_steps(int(size)) for size in members.sizes)
     with named("training"):

@@ -56,4 +56,4 @@ def against_memory(config: Config) -> str | None:
 def with_aggregation(config: Config, aggregation: Aggregation) -> Config:
     """The config with this aggregation."""
     with named("training"):
-        return replace(config, training=replace(config.local, aggregation=aggregation))
+        return replace(config, training=replace(config.stated, aggregation=aggregation))

@@ -395,7 +395,7 @@ class Participant:
             if rounds is not None and work.round_number > rounds:
                 raise InvalidValue("round", f"must be at most {rounds}, as agreed", work.round_number)
             if known.config.training is not None:
-                most = known.config.training.local_steps(known.bench.records)
+                most = known.config.local.local_steps(known.bench.records)
                 if (steps := step_count(known.bench.records, work.training)) > most:
                     raise InvalidValue("steps", f"must be at most {most}, as agreed", steps)
         trained = sum(isinstance(each.task.work, Train) for each in (*before, *asked))

@@ -97,6 +97,7 @@ class Entrant:
     audited: tuple[Finding, ...] = ()  # what the search for a violation of its claims found
     test_digest: str = ""  # of the test samples that judged it
     test_samples: int = 0  # how many they are
+    chosen: str = ""  # batch, steps and rate of private training where the config leaves them open
     failed: Failed | None = None  # why it has no result, or was not attacked; None: all went well
 
     @property
@@ -203,6 +204,7 @@ class Comparison(Shown):
                     "lie": None if entrant.lie is None else entrant.lie.to_json(),
                     "audited": [finding.to_json() for finding in entrant.audited],
                     "broken": entrant.broken,
+                    "chosen": entrant.chosen or None,
                 }
                 for entrant in self.entrants
             ],
@@ -269,6 +271,8 @@ class _Work:
                 if written:  # the user wrote its table
                     raise
                 return replace(here, reason=str(error))
+            chosen = setting.mechanism.chosen(setting.agreement)
+            here = replace(here, chosen="" if chosen is None else str(chosen))
             doing = "training"
             resume = self.place is not None and folders.holds_run(self.place)
             told = _rounds_told(self.say, name, setting)

@@ -70,10 +70,15 @@ def comparison_document(data: Mapping[str, Any]) -> Document:
     left_out = [
         f"{e['mechanism']} does not apply: {e['reason']}" for e in data["mechanisms"] if not e["applies"]
     ]
+    # files of older versions do not say
+    chosen = [f"{e['mechanism']}: {e['chosen']}" for e in ran if e.get("chosen")]
     table = Table("One federation under every mechanism that applies", columns, rows, caption)
     problems = (_problems(failed),) if failed else ()
     return Document(
-        (table, *problems, *broken, *lies, *left_out), data, lambda: _draw(ran, alike), holds=not failed
+        (table, *problems, *chosen, *broken, *lies, *left_out),
+        data,
+        lambda: _draw(ran, alike),
+        holds=not failed,
     )
 
 

@@ -114,7 +114,7 @@ def _require_work(config: Config, part: Slice) -> None:
     key, section = next(iter(clips.items()), ("", None))
     rate = training.learning_rate if isinstance(training.learning_rate, float) else 1.0
     with told_at_once(problems):
-        training.local_training(
+        training.without_noise().local_training(  # what is left open is right whatever it is
             rate, getattr(section, "clip", None), key, getattr(section, "batches", "passes")
         )
     if config.noise_at == "sum":

@@ -96,7 +96,7 @@ class Setting:
     digest: str  # of data and partition
     test_digest: str  # of the test samples that judge the run; "": there are none
     simulated: bool = True  # the clients' reports were drawn by the simulation
-    notes: Sequence[str] = ()  # what the user should know about the data
+    notes: Sequence[str] = ()  # what the user should know about the data, and about what was chosen
 
     @property
     def start(self) -> NDArray[Any]:
@@ -110,6 +110,12 @@ class Setting:
     def unit(self) -> str:
         """What one of its rounds is."""
         return _slice(self.config).unit(self.config)
+
+    @property
+    def chosen(self) -> Mapping[str, Any]:
+        """What [training] leaves open, by key: what the run trains with. Nothing if all is stated."""
+        chosen = self.mechanism.chosen(self.agreement)
+        return {} if chosen is None else chosen.to_json()
 
     @property
     def warnings(self) -> Sequence[str]:
@@ -197,10 +203,12 @@ def prepare(
         cautions = checked_delta("delta", promised.delta, members.sizes.tolist())
     if isinstance(federation, Negotiating):
         federation.conclude(agreement)
+    chosen = mechanism.chosen(agreement)
+    told = [] if chosen is None else [str(chosen)]
     return Setting(
         mechanism.config, mechanism, clients, agreement, module, program, test, known.digest,
         digest_of_test(known.test, test),
-        simulated=reports is None and federation is None, notes=(*known.notes, *cautions),
+        simulated=reports is None and federation is None, notes=(*known.notes, *cautions, *told),
     )  # fmt: skip
 
 

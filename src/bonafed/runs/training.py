@@ -147,7 +147,7 @@ class _Run:
         self._start, noise = begin_or_resume(
             log, folder, setting.config, setting.digest, resume, setting.start,
             architecture(setting.module), setting.mechanism.rounds, files,
-            setting.test_digest,
+            setting.test_digest, setting.chosen,
         )  # fmt: skip
         self._setting, self._folder, self._log = setting, folder, log
         self._federation = setting.federation(noise)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 from collections.abc import Mapping
 from importlib import metadata
@@ -21,15 +22,23 @@ from bonafed.runs.folder import JSONObject, Log
 if TYPE_CHECKING:  # configs are compared without PyTorch
     from bonafed.learning.noise import Secret, Source
 
+_SAME = 1e-9  # of a rate: libraries differ in last digits
 _WHY = (
     "the noise of a private run is keyed by it, and repeating rounds with different noise would give away "
     "more than was promised; it is erased when a run ends"
 )
 
 
-def versions(seed: int, rounds: int | None, digest: str, model: str, test: str = "") -> JSONObject:
+def versions(
+    seed: int,
+    rounds: int | None,
+    digest: str,
+    model: str,
+    test: str = "",
+    chosen: Mapping[str, Any] | None = None,
+) -> JSONObject:
     """The content of versions.json; `digest` is that of data and partition, `model` that of the module,
-    `test` that of the test samples."""
+    `test` that of the test samples, `chosen` what [training] left open."""
     return {
         **surroundings(),
         "seed": seed,
@@ -37,6 +46,7 @@ def versions(seed: int, rounds: int | None, digest: str, model: str, test: str =
         "data": digest,
         "test": test,
         "model": model,
+        **({"chosen": dict(chosen)} if chosen else {}),
     }
 
 
@@ -122,6 +132,15 @@ def require_same_data(digest: str, folder: Path, *, keyed: bool = False) -> None
         raise InvalidValue("data", rule, f"{digest[:12]}...")
 
 
+def require_same_choice(chosen: Mapping[str, Any], folder: Path) -> None:
+    """Require what [training] left open to come to what it was: noise is calibrated for it."""
+    before = folders.read_json(folder, folders.VERSIONS).get("chosen", {})
+    for name in dict.fromkeys([*before, *chosen]):
+        then, now = before.get(name), chosen.get(name)
+        if then is None or now is None or not math.isclose(then, now, rel_tol=_SAME):
+            raise InvalidValue(f"training.{name}", f"must be as it was when the run began, {then!r}", now)
+
+
 def begin_or_resume(
     log: Log,
     folder: Path,
@@ -133,13 +152,14 @@ def begin_or_resume(
     rounds: int | None,
     files: Mapping[str, bytes],
     test: str = "",
+    chosen: Mapping[str, Any] | None = None,
 ) -> tuple[NDArray[Any], Source | None]:
     """Set up a new run, or make sure that config, data and partition are those the run began with.
 
     `start` are the weights of the model at hand; returns the weights the run begins, or began, with, and
     the source of its noise. `model` is the module's `architecture`: a different module would get the same
     noise for different gradients. `files` are the other files of a new run, `test` the digest of the test
-    samples.
+    samples; `chosen` is what [training] left open and the run trains with.
     """
     if resume:
         folders.require_unchanged(folder)
@@ -147,10 +167,11 @@ def begin_or_resume(
     noise = source_of_noise(config, folder, resume=resume)
     published = published_digest(digest, noise)
     if not resume:
-        content = versions(config.run.seed, rounds, published, model, test)
+        content = versions(config.run.seed, rounds, published, model, test, chosen)
         log.begin(to_toml(config), content, start, files)
         return start, noise
     require_same_data(published, folder, keyed=_is_secret(noise))
+    require_same_choice(chosen or {}, folder)
     weights = folders.read_start(folder)
     if (weights.dtype, weights.shape) != (start.dtype, start.shape):
         rule = f"must be as it was when the run began, with {weights.size:,} weights of {weights.dtype}"

@@ -64,8 +64,8 @@ def test_every_number_is_answered_or_refused_in_a_line(bonafed, question):
             "ceiling must be neither too large nor too small to compute with, got 5e-324",
         ),
         (
-            "private-training --records 9 --clients 9 --parameters 9 --epsilon 1 --clip 1e300",
-            "clip must be neither too large nor too small to compute with, got 1e+300",
+            "private-training --records 9 --clients 9 --parameters 9 --epsilon 1 --clip 1e308",
+            "clip must be neither too large nor too small to compute with, got 1e+308",
         ),
     ],
 )

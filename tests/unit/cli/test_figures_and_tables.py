@@ -383,7 +383,7 @@ class TestAdvice:
         x, y = left.get_lines()[0].get_data()
         assert shown.column("epsilon") == [f"{each:g}" for each in x]
         assert shown.column("noise over the run") == [f"{each:.0%}" for each in y]
-        assert shown.column("rounds") == [f"{each:,}" for each in right.get_lines()[0].get_ydata()]
+        assert shown.column("rate") == [f"{each:.3g}" for each in right.get_lines()[0].get_ydata()]
         assert {tuple(axes.get_lines()[-1].get_xdata()) for axes in (left, right)} == {(1.5, 1.5)}
 
     def test_reward_rules(self, said):

@@ -15,7 +15,7 @@ TABLES = {
     "data": {"name": "digits", "classes": 10},
     "partition": {"kind": "iid", "clients": 3},
     "model": {"name": "softmax"},
-    "training": {"rounds": 4, "learning_rate": 0.1, "batch_size": 10},
+    "training": {"rounds": 4, "learning_rate": 0.1, "batch_size": 10, "epochs": 1},
     "privacy": {"clip": 1.0, "epsilon": 2.0, "delta": 1e-5},
 }
 MEMBERS = Roster(("ada", "ben", "cleo"), np.array([30, 40, 50]), (4,), 2)
@@ -42,7 +42,7 @@ def on_sum(**training):
     """The same run with noise on the sum, one step a round."""
     return from_tables({
         **TABLES,
-        "training": {**TABLES["training"], "steps": 1, **training},
+        "training": {**TABLES["training"], "epochs": None, "steps": 1, **training},
         "privacy": {**TABLES["privacy"], "noise_at": "sum"},
     })  # fmt: skip
 

@@ -23,7 +23,11 @@ from bonafed.runs.training import train
 from .conftest import RUN, TABLES, World
 
 MODEL = np.zeros(650)
-PRIVATE = {**TABLES, "privacy": {"epsilon": 3.0, "delta": 1e-5, "clip": 1.0}}
+PRIVATE = {
+    **TABLES,
+    "training": {"epochs": 1, **TABLES["training"]},
+    "privacy": {"epsilon": 3.0, "delta": 1e-5, "clip": 1.0},
+}
 
 
 class Server:

@@ -323,12 +323,12 @@ def test_mistakes_are_named(changes, message):
 
 def test_missing_sections_and_keys_are_named():
     with pytest.raises(
-        InvalidValue, match=r"^5 mistakes: \(1\) data\.name is required, such as "
+        InvalidValue, match=r"^4 mistakes: \(1\) data\.name is required, such as "
     ) as refused:
         config.from_tables({})
     missing = [problem.name for problem in refused.value.problems]
     assert missing == [
-        "data.name", "partition.clients", "model.name", "training.rounds", "training.learning_rate",
+        "data.name", "partition.clients", "model.name", "training.rounds",
     ]  # fmt: skip
     with pytest.raises(InvalidValue, match=r"^partition\.clients is required, such as clients = 10$"):
         config.from_tables({**MINIMAL, "partition": {"kind": "iid"}})

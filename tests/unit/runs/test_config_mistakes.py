@@ -73,7 +73,7 @@ def test_rules_between_keys_and_between_tables_are_told_together():
     names = {problem.name for problem in refusal.value.problems}
     assert names >= {"jsam.members", "training.momentum", "run.seed"}
     tables = example("jsam")
-    for change in ("training.participation=0.5", "training.optimizer=adam"):
+    for change in ("training.participation=0.5", "training.optimizer=adam", "training.learning_rate=1"):
         tables = toml.override(tables, change)
     with pytest.raises(InvalidValues, match=r"^2 mistakes: \(1\) training.participation must"):
         configs.from_tables(tables)

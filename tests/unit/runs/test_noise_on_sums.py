@@ -178,7 +178,7 @@ def test_a_pass_of_one_batch_is_one_step_and_of_two_is_refused(make, small):
     with pytest.raises(
         InvalidValue, match=r"^training\.batch_size must hold all records .* got 8 for 30 of client 0"
     ):
-        setting.prepare(make(*changes, "training.batch_size=8"), dataset=small)
+        setting.prepare(make(*changes, "training.batch_size=8", "training.epochs=1"), dataset=small)
 
 
 def test_weight_decay_is_left_to_the_server_and_comes_to_the_same(make, small):

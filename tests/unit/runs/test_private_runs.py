@@ -71,7 +71,7 @@ def candidates(place, made):
 def test_noise_is_taken_off_again_only_if_it_is_reproducible(make, small, tmp_path, kind):
     """At epsilon 1, from the folder of the finished run, the gradient that the noise was to hide."""
     asked = make(*PRIVACY, f"privacy.noise={kind}", "partition.clients=1", "training.rounds=1",
-                 "training.batch_size=120", "training.learning_rate=1")  # fmt: skip
+                 "training.batch_size=120", "training.learning_rate=1", "training.epochs=1")  # fmt: skip
     made, place = setting.prepare(asked, dataset=small), tmp_path / "run"
     summary = training.train(made, place).summary
     start = torch.from_numpy(made.start)

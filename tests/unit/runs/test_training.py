@@ -151,7 +151,10 @@ def test_a_record_is_charged_once_per_pass_whatever_the_batches(make, small, tmp
     noise = {}
     for size in (5, 1000):
         made = setting.prepare(
-            make(*PRIVACY, "privacy.noise=reproducible", f"training.batch_size={size}"), dataset=small
+            make(
+                *PRIVACY, "privacy.noise=reproducible", "training.epochs=1", f"training.batch_size={size}"
+            ),
+            dataset=small,
         )
         summary = training.train(made, tmp_path / str(size)).summary
         noise[size] = noise_multipliers(made).tolist()

@@ -19,6 +19,7 @@ from bonafed.economics.claims import Statement
 from bonafed.errors import AskFailed, InvalidValue
 from bonafed.learning.federation import Federation, Losses, Need, Objective, Question, Reply, Roster, Task
 from bonafed.mechanisms.averaging import Averaging, AveragingState
+from bonafed.mechanisms.left_open import Chosen, chosen_for
 from bonafed.mechanisms.protocol import Agreement, Answers, Arrays, Config, Reports, Round
 
 if TYPE_CHECKING:
@@ -73,6 +74,12 @@ class ByLosses(Answers):
 
     def lottery(self, agreement: Agreement) -> None:
         return None
+
+    def chosen(self, agreement: Agreement) -> Chosen | None:
+        """Batch and steps; the rate follows once clients are chosen."""
+        if agreement.terms is None:
+            return chosen_for(self.config, None)
+        return self.averaging.chosen(agreement)
 
     def begin(self, agreement: Agreement, start: NDArray[Any]) -> LossesState:
         return LossesState(agreement, np.array(start), np.empty(0), None)

@@ -46,10 +46,13 @@ from bonafed.mechanisms.jsam.published import JsamContract, PublishedScheme, pub
 from bonafed.mechanisms.jsam.schemes import LARGEST_LOSSES, PUBLISHED, Scheme, settle_scheme
 from bonafed.mechanisms.jsam.section import BY_SIZE, VERIFIABLE, JsamSection, sizes_by_name
 from bonafed.mechanisms.jsam.terms import COLUMN, RECORDS, JsamTerms, in_order
+from bonafed.mechanisms.left_open import Steps, with_steps
 from bonafed.mechanisms.promises import Promise
 from bonafed.mechanisms.protocol import Agreement, Config, Contract, Ints, Lottery, Reports, Turns
 from bonafed.randomness import Purpose, generator
 from bonafed.sections import named, section_from
+
+_NEARLY = 1.02  # clients whose records differ by less are alike, as far as Q goes
 
 
 def draw_schedule(selection: ArrayLike, rounds: int, clients_per_round: int, seed: int) -> Ints:
@@ -87,9 +90,9 @@ class BoughtPrivacy:
             noise = section.noise_scale or _ingredients(config, members, parameters)
             contract = _contract(section, config, members, noise)
         differs = _different(noise, config, members, parameters)
-        each = {min(config.local.batch_size, int(size)) for size in members.sizes}
+        each = {min(config.local.batch, int(size)) for size in members.sizes}
         of_fewest = isinstance(noise, Ingredients) and noise.records == min(each)
-        unequal = (min(each), max(each)) if of_fewest and len(each) > 1 else None
+        unequal = (min(each), max(each)) if of_fewest and max(each) > _NEARLY * min(each) else None
         return cls(config, noise, contract, None if section.shares == BY_SIZE else unequal, differs)
 
     @property
@@ -158,14 +161,15 @@ class BoughtPrivacy:
         if self.noise_at == "sum":
             weights = _terms(agreement).selection
             selected = np.flatnonzero(weights)
-            return Participation(selected, weights[selected], is_mean=True)
+            return Participation(selected, weights[selected], is_mean=True, expected=weights)
         if agreement.coins is not None:
             who = agreement.coins.participants(round_number)
         else:
             selection, rounds = _terms(agreement).selection.tobytes(), self.config.local.rounds
             schedule = _schedule(selection, rounds, self.section.clients_per_round, self.config.run.seed)
             who = schedule[round_number - 1]
-        return Participation(who, np.full(who.size, 1 / max(1, who.size)), is_mean=True)
+        expected = _terms(agreement).selection
+        return Participation(who, np.full(who.size, 1 / max(1, who.size)), is_mean=True, expected=expected)
 
     def spend(
         self, agreement: Agreement, round_number: int, who: Participation, turns: Turns
@@ -286,7 +290,7 @@ def _made_here(config: Config, members: Roster, parameters: int, smoothness: flo
     return Ingredients(
         parameters,
         smoothness,
-        which(min(training.batch_size, size) for size in sizes),
+        which(min(training.batch, size) for size in sizes),
         max(training.local_steps(size) for size in sizes),
         max(record_steps(size, spec) for size in sizes),
     )
@@ -338,6 +342,19 @@ def _contract(section: JsamSection, config: Config, members: Roster, noise: Nois
         return contract
     assert section.expected_budget is not None  # one of the two was given
     return publish(contract, section.expected_budget)
+
+
+def _with_steps(config: Config, members: Roster, parameters: int) -> Config:
+    """The config with batch and steps where it leaves them open: noise, and so Q, depends on them.
+
+    The steps are those that Q is made of, where it is stated with its parts.
+    """
+    section, contract = _section(config), config.contract
+    noise = contract.noise if isinstance(contract, JsamContract) else section.noise_scale
+    stated = Steps(noise.steps, noise.passes) if isinstance(noise, Ingredients) else None
+    with named("jsam"):
+        epsilon = section.expected_epsilon(members)
+    return with_steps(config, members, parameters, epsilon, stated=stated)
 
 
 def _resolved(config: Config, members: Roster, parameters: int) -> Config:
@@ -415,6 +432,7 @@ def _findings(terms: JsamTerms, account: Account, ratio: float) -> tuple[Finding
 
 def make(config: Config, members: Roster, parameters: int) -> Averaging | ByLosses:
     """The mechanism of a config with a table [jsam]."""
+    config = _with_steps(config, members, parameters)
     config = _resolved(config, members, parameters)
     averaging = Averaging.of(
         config, members, parameters, lambda resolved: BoughtPrivacy.of(resolved, members, parameters)

@@ -80,7 +80,14 @@ class NoiseOptions(Section):
     rounds: int | None = key(
         checks.whole,
         None,
-        help="... number of training rounds (times the steps of a client that is drawn),",
+        help="... number of training rounds,",
+    )
+    steps: int | None = key(
+        checks.whole,
+        None,
+        metavar="E",
+        help="... steps on all its records that a client takes in a round (as private training chooses "
+        "where a budget or a cap says how much is bought; otherwise 1),",
     )
     smoothness: float | None = key(checks.positive, None, help="... smoothness L of the loss,")
     records: int | None = key(
@@ -120,7 +127,11 @@ class NoiseOptions(Section):
             "--records": self.records,
         }
         shared = ("--delta", "--rounds") if self._for_a_contract else ()
-        own = {name: value for name, value in {**parts, "--c2": self.c2}.items() if name not in shared}
+        own = {
+            name: value
+            for name, value in {**parts, "--steps": self.steps, "--c2": self.c2}.items()
+            if name not in shared
+        }
         first = next((name for name, value in own.items() if value is not None), None)
         if self.noise_scale is not None:
             if first is not None:
@@ -135,7 +146,8 @@ class NoiseOptions(Section):
         assert self.smoothness is not None
         assert self.records is not None
         self.delta_notes(None)
-        ingredients = Ingredients(self.dimension, self.smoothness, self.records)
+        steps = self.steps or 1
+        ingredients = Ingredients(self.dimension, self.smoothness, self.records, steps, steps)
         return ingredients if self.c2 is None else replace(ingredients, c2=self.c2)
 
     def scale(self, noise: Noise) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -13,10 +13,12 @@ from bonafed.checks import Floats
 from bonafed.economics import money
 from bonafed.economics.priors import Prior
 from bonafed.errors import InvalidValue, MissingValue
+from bonafed.learning.privacy.planning import DWARFED, noise_share, rate_for, steps_for
 from bonafed.mechanisms.attendance import Attendance
 from bonafed.mechanisms.jsam import schemes
 from bonafed.mechanisms.jsam.budget import eta_for_budget
-from bonafed.mechanisms.jsam.noise import Noise, averaged
+from bonafed.mechanisms.jsam.ladder import Ints
+from bonafed.mechanisms.jsam.noise import Ingredients, Noise, averaged
 from bonafed.mechanisms.jsam.options import (
     BELIEF,
     NoiseOptions,
@@ -30,6 +32,7 @@ from bonafed.mechanisms.jsam.payments import Admitted, admit, settle
 from bonafed.mechanisms.jsam.published import JsamContract
 from bonafed.mechanisms.jsam.report import PlanOnly, Quote, Weight, describe, describe_plan, quote_blocks
 from bonafed.mechanisms.jsam.schemes import draw_costs
+from bonafed.mechanisms.jsam.section import epsilon_before
 from bonafed.mechanisms.protocol import Command
 from bonafed.reports import read_one_per_client, read_reports
 from bonafed.sections import at_most_one, exactly_one, key, one_of
@@ -160,6 +163,46 @@ class QuoteOptions(NoiseOptions):
             names.append("--expected-budget in place of --budget")
         return f"it needs {' and '.join(filter(None, (', '.join(names[:-1]), names[-1])))}"
 
+    def with_steps(
+        self, noise: Noise, clients: int, caps: float | Floats | None, sizes: Ints | None
+    ) -> Noise:
+        """Q with the steps of a round that private training chooses (11.3), unless they are stated."""
+        if not isinstance(noise, Ingredients) or self.steps is not None:
+            return noise
+        money = self.budget if self.budget is not None else self.expected_budget
+        expected = epsilon_before(caps, money, clients, self.prior.high)
+        if expected is None:
+            return noise
+        share = self._share(noise, np.full(clients, 1 / clients), expected, sizes)
+        assert self.rounds is not None  # of these parts
+        steps = steps_for(share, self.rounds, on_sum=self.noise_at == "sum")
+        return replace(noise, steps=steps, passes=steps)
+
+    def _share(self, noise: Ingredients, weights: Floats, epsilon: Floats, sizes: Ints | None) -> float:
+        """(11.1); where sizes count, a release averages no more records than are stated."""
+        assert self.delta is not None  # of the parts of Q
+        held = noise.records if sizes is None else sizes
+        return noise_share(
+            weights, epsilon, held, self.delta, noise.dimension, on_sum=self.noise_at == "sum",
+            batch_size=noise.records,
+        )  # fmt: skip
+
+    def training(self, noise: Noise, description: JSONObject, sizes: Ints | None) -> JSONObject | None:
+        """Batch, steps and rate for this plan; the rate times the clip if that is not stated. None: P and
+        the records are not known."""
+        if not isinstance(noise, Ingredients):
+            return None
+        assert self.rounds is not None  # of the parts of Q
+        rows = description["terms"]
+        p, epsilon = (np.array([row[name] for row in rows]) for name in ("selection", "epsilon"))
+        share = self._share(noise, p, epsilon, sizes)
+        rate = rate_for(share, 1.0 if self.clip is None else self.clip, noise.steps * self.rounds)  # (11.4)
+        return {
+            "batch_size": noise.records, "steps": noise.steps, "learning_rate": rate,
+            "for_clip": 1.0 if self.clip is None else self.clip, "noise_share": share,
+            "dwarfed": share > DWARFED,
+        }  # fmt: skip
+
     def stated(self) -> dict[str, float]:
         """What clients report, by name: as in the file, or drawn from the prior."""
         if self.reports is not None:
@@ -224,6 +267,7 @@ def quote(options: QuoteOptions) -> Document:
     plan = options.plan_only()
     sizes = options.held(tuple(costs))
     caps = options.caps(tuple(costs))
+    noise = options.with_steps(noise, len(costs), caps, sizes)
     seed = options.seed if options.reports is None else None
     group = admit(reports, options.prior)
     request = Quote(
@@ -236,6 +280,7 @@ def quote(options: QuoteOptions) -> Document:
         description = describe_plan(request, options.eta, plan)
     else:
         description, files = _settled(options, request, noise)
+    description["training"] = options.training(noise, description, sizes)
     description["warnings"] = [*description["warnings"], *options.delta_notes(sizes)]
 
     def draw() -> Figure:

@@ -29,6 +29,7 @@ from bonafed.mechanisms.jsam.payments import (
 from bonafed.mechanisms.jsam.rules import Cheapest, Rule, largest_losses, unbiased
 from bonafed.mechanisms.jsam.schemes import rule_of
 from bonafed.mechanisms.jsam.terms import RECORDS, SELECTED, SELECTION
+from bonafed.mechanisms.left_open import HIDDEN
 from bonafed.mechanisms.promises import ON_SUM
 from bonafed.shown import Block, Column, Curve, JSONObject, Sketch, Table, counted, pairs
 
@@ -408,6 +409,8 @@ def _notes(description: JSONObject) -> Iterator[str]:
     kind = description["kind"]
     for warning in description["warnings"]:
         yield f"note: {warning}"
+    if description.get("training") is not None:
+        yield f"note: {_training(description['training'])}"
     if description.get("max_epsilon") is not None and description["gap"] > 0:
         yield (
             "Under the cap the plan is the best of a set of selections fixed in advance, which keeps it "
@@ -438,6 +441,17 @@ def _notes(description: JSONObject) -> Iterator[str]:
     if "contract" in description:
         yield f"The contract to publish has the SHA-256 {description['contract']}; --save writes it."
     yield "Figures rounded for display; --json has all digits."
+
+
+def _training(chosen: JSONObject) -> str:
+    """Batch, steps and rate of private training under this plan."""
+    said = (
+        f"a run whose [training] leaves them open has batches of all records, "
+        f"{counted(chosen['steps'], 'step')} a round and learning rate {chosen['learning_rate']:.3g} at "
+        f"clip {chosen['for_clip']:g}: over the run noise is {chosen['noise_share']:.1%} of the furthest "
+        "that clipped gradients can go"
+    )
+    return f"{said}, which {HIDDEN}" if chosen["dwarfed"] else said
 
 
 def _amount(value: float) -> str:

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
+
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.economics import money
@@ -176,6 +178,12 @@ class JsamSection(Section):
             raise InvalidValue("max_epsilon", rule, len(self.max_epsilon))
         return checks.vector("max_epsilon", self.max_epsilon)
 
+    def expected_epsilon(self, members: Roster) -> Floats | None:
+        """(N,) what is bought from each at most, before anybody reports (11.3); None: nothing says."""
+        sums = [sum_ for sum_ in (self.budget, self.expected_budget) if sum_ is not None]
+        caps = self.caps(members)
+        return epsilon_before(caps, min(sums, default=None), len(members), self.prior.high)
+
     def sizes(self, members: Roster) -> Ints | None:
         """(N,) records of each client of a roster, where they count."""
         return whole_sizes("shares", members.sizes) if self.shares == BY_SIZE else None
@@ -185,6 +193,21 @@ class JsamSection(Section):
         return (
             {**super().table(), "max_epsilon": dict(each)} if isinstance(each, Mapping) else super().table()
         )
+
+
+def epsilon_before(
+    caps: float | Floats | None, budget: float | None, clients: int, highest: float
+) -> Floats | None:
+    """(N,) eps_0 = min(cap, budget/(N c_max)) of (11.3), from what is public before anybody reports.
+
+    >>> epsilon_before(5.0, 50.0, 5, 4.0)
+    array([2.5, 2.5, 2.5, 2.5, 2.5])
+    """
+    if caps is None and budget is None:
+        return None
+    sold = np.inf if budget is None else budget / (clients * highest)
+    most = np.inf if caps is None else caps
+    return np.minimum(np.broadcast_to(np.asarray(most, dtype=np.float64), (clients,)), sold)
 
 
 def caps_by_name(caps: Mapping[str, float], names: tuple[str, ...]) -> Floats:
@@ -216,15 +239,6 @@ def _about_losses(scheme: str, accepted: bool) -> tuple[str, str]:
         f"must be true for {LARGEST_LOSSES}: every client sends its loss in clear, and no epsilon covers it"
     )
     return rule, "false"
-
-
-@dataclass(frozen=True)
-class OneStep(Training):
-    """[training]: a client that is drawn takes one step by default."""
-
-    @classmethod
-    def reading(cls, table: Mapping[str, Any]) -> dict[str, Any]:
-        return dict(table) if {"epochs", "steps"} & set(table) else {**table, "steps": 1}
 
 
 def check(config: Config) -> Config:

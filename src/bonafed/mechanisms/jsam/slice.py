@@ -14,7 +14,7 @@ from bonafed.learning.federation import Roster
 from bonafed.mechanisms.jsam.attacking import ATTACK
 from bonafed.mechanisms.jsam.published import JsamContract, by_name, contract_from_json
 from bonafed.mechanisms.jsam.quoting import QUOTE
-from bonafed.mechanisms.jsam.section import JsamSection, OneStep, check
+from bonafed.mechanisms.jsam.section import JsamSection, check
 from bonafed.mechanisms.protocol import Attack, Common, Config, Slice
 
 CLAIMS: tuple[Claim, ...] = ("truthful", "individually rational", "monotone", "feasible")
@@ -92,7 +92,6 @@ SLICE = Slice(
     table="jsam",
     section=JsamSection,
     privacy=None,
-    training=OneStep,
     check=check,
     claims=CLAIMS,
     read=contract_from_json,

@@ -269,6 +269,7 @@ class RewardsMechanism(Answers):
 
     def _local(self, phase: str) -> LocalRounds:
         training, seed = self.config.local, self.config.run.seed
+        assert training.learning_rate is not None  # nothing is hidden in noise here
         return LocalRounds(
             training.local_training(float(training.learning_rate)),
             seed,

@@ -161,7 +161,7 @@ def check(config: Config) -> Config:
         problems.append(InvalidValue("training.learning_rate", rule, repr(training.learning_rate)))
     refuse(problems)
     if training.weight_decay is None:
-        return replace(config, training=replace(training, weight_decay=0.0))
+        return replace(config, training=replace(config.stated, weight_decay=0.0))
     return config
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from bonafed.economics import Discrete, Uniform
+from bonafed.learning.privacy.planning import noise_share, rate_for, steps_for
 from bonafed.mechanisms import jsam
 from bonafed.mechanisms.jsam.schemes import draw_costs
 
@@ -464,3 +465,46 @@ def test_a_quote_does_not_import_heavy_packages():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "loaded: []"
+
+
+SIZES = [
+    "--delta",
+    "1e-5",
+    "--dimension",
+    "7850",
+    "--rounds",
+    "20",
+    "--smoothness",
+    "0.5",
+    "--records",
+    "3000",
+]
+SOLD = ["--prior", "uniform:0,1", "--clients", "20"]
+
+
+def test_a_quote_says_how_to_train_and_counts_with_its_steps(bonafed):
+    """(11.1) to (11.4), from the budget before reports and from the plan after them."""
+    words = ["quote", "jsam", *SOLD, *SIZES, "--expected-budget", "40", "--clip", "0.5"]
+    said = json.loads(bonafed(*words, "--json")[1])
+    chosen, rows = said["training"], said["terms"]
+    assert chosen["steps"] == steps_for(noise_share([0.05] * 20, 2.0, 3000, 1e-5, 7850), 20) == 5
+    assert said["noise_scale"] == pytest.approx(jsam.noise_scale(1e-5, 7850, 100, 0.5, 3000))
+    p, epsilon = ([row[name] for row in rows] for name in ("selection", "epsilon"))
+    share = noise_share(p, epsilon, 3000, 1e-5, 7850)
+    assert chosen["noise_share"] == pytest.approx(share)
+    assert chosen["learning_rate"] == pytest.approx(rate_for(share, 0.5, 100))
+    assert "batches of all records, 5 steps a round and learning rate" in bonafed(*words)[1]
+
+
+def test_steps_of_a_quote_may_be_stated(bonafed):
+    words = [*SOLD, *SIZES, "--expected-budget", "40", "--steps", "2", "--json"]
+    said = json.loads(bonafed("quote", "jsam", *words)[1])
+    assert (said["training"]["steps"], said["training"]["for_clip"]) == (2, 1.0)
+    assert said["noise_scale"] == pytest.approx(jsam.noise_scale(1e-5, 7850, 40, 0.5, 3000))
+
+
+def test_nothing_is_said_of_training_where_its_sizes_are_not_known(bonafed):
+    said = json.loads(bonafed("quote", "jsam", *SOLD, "--eta", "5", "--noise-scale", "1", "--json")[1])
+    assert said["training"] is None
+    alone = json.loads(bonafed("quote", "jsam", *SOLD, *SIZES, "--eta", "5", "--json")[1])
+    assert alone["training"]["steps"] == 1  # neither cap nor budget says how much will be bought

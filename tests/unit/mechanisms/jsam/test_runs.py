@@ -21,7 +21,7 @@ from bonafed.runs.coins import verify_run
 from .conftest import TABLES
 
 JSAM = ["jsam.prior=uniform:0,1", "jsam.budget=20", "jsam.noise_scale=1", "jsam.clip=1"]
-MORE = ["jsam.clients_per_round=3", "training.batch_size=30"]
+MORE = ["jsam.clients_per_round=3", "training.batch_size=30", "training.steps=1"]
 CONTRACT = ["contract.prior=uniform:0.5,1.5", "contract.total_budget=12"]
 PRIVACY = ["privacy.clip=1", "privacy.epsilon=2", "privacy.delta=1e-5"]
 
@@ -92,9 +92,9 @@ def test_losses_that_are_all_alike_choose_nobody(make, small):
     assert str(refused.value) == message
 
 
-def test_one_step_is_taken_unless_told_otherwise(make):
+def test_what_training_leaves_open_stays_open_in_the_file(make):
     made = make(*JSAM)
-    assert (made.training.steps, made.training.epochs) == (1, None)
+    assert (made.training.steps, made.training.epochs) == (None, None)
     assert (made.own.clients_per_round, made.own.delta, made.own.scheme) == (10, 1e-5, "jsam")
     assert make(*JSAM, "training.epochs=2").training.steps is None
     again = config.from_tables(tomllib.loads(config.to_toml(made)))
@@ -103,7 +103,7 @@ def test_one_step_is_taken_unless_told_otherwise(make):
 
 SCHEMES = [
     ["jsam.scheme=jsam"],
-    ["jsam.scheme=unbiased", "training.epochs=1", "training.batch_size=8"],
+    ["jsam.scheme=unbiased", "training.steps=", "training.epochs=1", "training.batch_size=8"],
     ["jsam.scheme=cheapest", "jsam.members=2"],
     ["jsam.scheme=complete information"],
     ["jsam.scheme=largest losses", "jsam.clear_losses=true", "jsam.members=2"],

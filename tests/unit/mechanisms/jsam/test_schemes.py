@@ -10,7 +10,7 @@ import pytest
 from bonafed import InvalidValue, TruncatedExponential, Uniform
 from bonafed.learning.federation import Roster
 from bonafed.learning.privacy import Ledger, Release, noise_multiplier
-from bonafed.learning.sections import Data, Model, Partition, Run
+from bonafed.learning.sections import Data, Model, Partition, Run, Training
 from bonafed.learning.work import LocalTraining
 from bonafed.mechanisms.jsam import (
     Cheapest,
@@ -24,7 +24,7 @@ from bonafed.mechanisms.jsam import (
 from bonafed.mechanisms.jsam import schemes as jsam
 from bonafed.mechanisms.jsam.budget import largest_weight
 from bonafed.mechanisms.jsam.mechanism import BoughtPrivacy, draw_schedule
-from bonafed.mechanisms.jsam.section import JsamSection, OneStep
+from bonafed.mechanisms.jsam.section import JsamSection
 from bonafed.mechanisms.jsam.terms import JsamTerms
 from bonafed.mechanisms.promises import Promise, noise_multipliers
 from bonafed.mechanisms.protocol import Agreement, Config, Turns
@@ -45,7 +45,7 @@ def rules(rounds=40, per_round=5, seed=0):
     section = JsamSection(prior=BELIEF, clip=1.0, noise_scale=1.0, eta=1.0, clients_per_round=per_round)
     config = Config(
         "jsam", Data("digits"), Partition("iid", 3), Model("softmax"),
-        OneStep(rounds=rounds, learning_rate=1.0, steps=1), own=section, run=Run(seed=seed),
+        Training(rounds=rounds, learning_rate=1.0, steps=1), own=section, run=Run(seed=seed),
     )  # fmt: skip
     return BoughtPrivacy(config, 1.0, None)
 

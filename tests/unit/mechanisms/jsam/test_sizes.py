@@ -34,7 +34,8 @@ PRIORS = {
     "discrete": Discrete([0.3, 0.6, 1.0], [0.3, 0.3, 0.4]),
 }
 JSAM = ("jsam.prior=uniform:0,1", "jsam.smoothness=0.5", "jsam.clip=1", "jsam.shares=sizes")
-UNEVEN = ("partition.kind=quantity_dirichlet", "partition.beta=2", "training.batch_size=20")
+UNEVEN = ("partition.kind=quantity_dirichlet", "partition.beta=2", "training.batch_size=20",
+          "training.steps=1")  # fmt: skip
 
 
 def made(prior="uniform", noise=1.0, **changes):
@@ -186,7 +187,7 @@ def test_the_plan_of_a_run_is_the_one_of_the_theory(make, small, tmp_path):
 
 
 def test_a_run_can_be_checked_and_read_again(make, small, tmp_path):
-    words = (*JSAM, *UNEVEN, "jsam.expected_budget=3", "jsam.coins=verifiable")
+    words = (*JSAM, *UNEVEN, "jsam.expected_budget=3", "jsam.coins=verifiable", "training.steps=")
     prepared = setting.prepare(make(*words), dataset=small)
     training.train(prepared, tmp_path / "run")
     assert [str(finding) for finding in verify_run(tmp_path / "run") if not finding.holds] == []
