@@ -104,6 +104,10 @@ class QuoteOptions(NoiseOptions):
         help="For a contract: SHA-256 of the secret that decides who is drawn.",
     )
 
+    @property
+    def _for_a_contract(self) -> bool:
+        return self.clip is not None
+
     def _agree(self) -> None:
         exactly_one(eta=self.eta, budget=self.budget, expected_budget=self.expected_budget)
         if self.noise() is None:
