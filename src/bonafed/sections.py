@@ -14,7 +14,8 @@ least 0, got -1`; where several are wrong, all are told at once.
 >>> section_from(Door, "door", {"widht": 1.0})
 Traceback (most recent call last):
     ...
-bonafed.errors.InvalidValue: door.widht is unknown (did you mean width?), got 1.0
+bonafed.errors.InvalidValues: 2 mistakes: (1) door.widht is unknown (did you mean width?), got 1.0; \
+(2) door.width is required
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ CASES = {  # every client has 25 records or so
     Compare: compared,
     PrivateOptions: lambda delta: PrivateOptions(25, 3, 10, 1.0, delta),
     PrivacyOptions: lambda delta: PrivacyOptions(samples=25, delta=delta),
-    PromiseOptions: lambda delta: PromiseOptions(samples=25, delta=delta),
+    PromiseOptions: lambda delta: PromiseOptions(samples=25, epsilon=1.0, delta=delta),
     NoiseOptions: lambda delta: of_jsam(NoiseOptions)(delta).noise(),
     QuoteOptions: quoted,
     JsamAudit: of_jsam(JsamAudit),

@@ -15,7 +15,9 @@ PATH = Path(__file__).parents[2] / "benchmarks" / "accuracy.py"
 def accuracy():
     spec = importlib.util.spec_from_file_location("benchmark_of_accuracy", PATH)
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # dataclasses look there
-    spec.loader.exec_module(module)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(PATH.parent))  # a script finds what lies beside it
+        spec.loader.exec_module(module)
     return module
 
 

@@ -433,8 +433,8 @@ def _pixels_of_digits() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         package = find_spec("sklearn") or import_module("sklearn")  # which says what to install
     # importing scikit-learn takes half a second of processor time, reading its file hardly any
     assert package.origin is not None
-    content = gzip.decompress((Path(package.origin).parent / _DIGITS).read_bytes())
-    table = np.loadtxt(io.BytesIO(content), delimiter=",")
+    lines = gzip.decompress((Path(package.origin).parent / _DIGITS).read_bytes()).split()
+    table = np.array([line.split(b",") for line in lines], dtype=np.float64)
     return table[:, :-1], table[:, -1].astype(np.int64)
 
 

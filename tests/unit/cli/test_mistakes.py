@@ -101,7 +101,7 @@ MISTAKES = [
     (changed("faithful.agents=['9:zero']", verb=("train", "faithful.toml")), "faithful.agents"),
     (changed("faithful.clusters=99", verb=("train", "faithful.toml")), "faithful.clusters must be at most"),
     (changed('faithful.agents=["9:zero"]', verb=("train", "faithful.toml")), "faithful.agents must"),
-    (changed("data.name=synthetic-ridge", verb=("train", "rewards.toml")), "data.name must have classes"),
+    (changed("data.name=synthetic-ridge", verb=("train", "rewards.toml")), "data.name must name data with"),
     (changed("partition.clients=1", verb=("train", "rewards.toml")), "clients must be at least 2"),
     (changed("rewards.measure=luck", verb=("train", "rewards.toml")), "rewards.measure must be one of"),
     ([*RUN, "--contract", "gone.json"], "gone.json: "),

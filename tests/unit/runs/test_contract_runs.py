@@ -111,7 +111,7 @@ def test_a_contract_that_does_not_fit_the_run_is_refused(make, small):
         setting.prepare(make(), dataset=small, contract=published, reports=REPORTS)
     few = SamplingContract.of(plan(Uniform(0.4, 1.6), 20.0, 3, 5))
     with pytest.raises(
-        InvalidValue, match="reports must come from at most the contract's 3 clients, got 4"
+        InvalidValue, match=r"partition\.clients must be at most 3, as in the published contract, got 4"
     ):
         setting.prepare(make(), dataset=small, contract=few, reports=REPORTS)
 

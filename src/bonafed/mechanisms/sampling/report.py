@@ -275,7 +275,8 @@ def terms_document(terms: SettledTerms) -> Document:
     blocks = (
         f"{counted(len(people), 'client')}, {counted(terms.rounds, 'round')}; "
         f"{mean} {'client' if mean == '1' else 'clients'} "
-        f"per round on average. {' '.join(terms.attendance.sentences())}",
+        "per round on average.",
+        *terms.attendance.sentences(),
         Table("Terms of every client", columns, rows, caption),
         *spend_blocks(data),
         "probability: of being sampled in a round; payment: each time it is.",

@@ -315,10 +315,11 @@ def test_an_audit_of_a_run_tries_every_known_cheat(ready):
     made = ready("rewards.measure=cosine")
     setting = made.setting
     attack = Attack(setting.config, setting.agreement, made.federation, made.mechanism, setting.start)
-    (finding,) = SLICE.audit(attack)
+    finding, seen = SLICE.audit(attack)
+    assert (seen.claim, seen.tries) == ("cheats are seen", finding.tries)
     assert (finding.claim, finding.tries) == ("no cheat pays", 6)
     assert finding.holds is (finding.number <= 0)
-    (slow,) = SLICE.audit(replace(attack, quick=False))
+    slow, _ = SLICE.audit(replace(attack, quick=False))
     assert slow.tries == 18
     assert slow.number >= finding.number
     (nobody,) = SLICE.audit(replace(attack, mechanism=None))
@@ -406,5 +407,5 @@ def test_regression_is_refused(make):
     rng = np.random.default_rng(1)
     x, y = rng.standard_normal((60, 3)).astype(np.float32), rng.standard_normal(60).astype(np.float32)
     data = from_arrays("line", x[:40], y[:40], test_features=x[40:], test_labels=y[40:])
-    with pytest.raises(InvalidValue, match=r"data\.name must have classes"):
+    with pytest.raises(InvalidValue, match=r"data\.name must name data with classes"):
         prepare(make(), dataset=data)
