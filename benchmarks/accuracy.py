@@ -263,10 +263,10 @@ CASES: tuple[Case, ...] = (  # the slow ones last
 
 def measure(cell: Cell) -> Found:
     """What a run comes to."""
-    from bonafed.runs import config, setting, training
+    from bonafed.runs import config, prepare, training
 
     began = time.perf_counter()
-    made = setting.prepare(config.from_tables(cell.tables))
+    made = prepare.prepare(config.from_tables(cell.tables))
     result = training.train(made)
     accuracies = [row["test_accuracy"] for row in result.metrics if row["test_accuracy"] is not None]
     summary = result.summary

@@ -32,10 +32,10 @@ from numpy.typing import NDArray
 from scipy.optimize import OptimizeResult, minimize
 
 from bonafed.checks import Floats
-from bonafed.learning.datasets import load
-from bonafed.learning.partition import typicality
+from bonafed.learning.data.datasets import load
+from bonafed.learning.data.partition import typicality
 from bonafed.mechanisms.faithful import SoftmaxRegression, minimise, vcg_payments
-from bonafed.runs import config, setting, training
+from bonafed.runs import config, prepare, training
 from harness import Row, Timing, WorkerFailed, agree, last_lines, machine, run, say, seconds
 
 Ints = NDArray[np.int64]
@@ -359,7 +359,7 @@ def smallest() -> None:
         for federation in FEDERATIONS:
             config.read(example, federation.options[1::2])
         folder = Path(place) / "run"
-        training.train(setting.prepare(config.read(example)), folder)
+        training.train(prepare.prepare(config.read(example)), folder)
         print(shown(Federation("digits, 10 agents", {}), of_run(folder, 0.0, 0.0, 0.0)))
 
 

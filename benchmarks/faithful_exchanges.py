@@ -39,13 +39,13 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from bonafed.checks import Floats
-from bonafed.learning.datasets import load
+from bonafed.learning.data.datasets import load
 from bonafed.learning.federation import Federation, Reply, Slopes, Task, answer_shape
 from bonafed.learning.problems.convex import scaled_features
 from bonafed.learning.problems.federation import ProblemFederation
 from bonafed.mechanisms.faithful import Outcome, SoftmaxRegression, faithful, vcg_payments
 from bonafed.runs.config import read
-from bonafed.runs.setting import prepare
+from bonafed.runs.prepare import prepare
 from bonafed.runs.training import train
 from faithful import Others
 from harness import agree, machine, say

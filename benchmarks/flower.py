@@ -45,13 +45,13 @@ from tests.flower.harness import PARTICIPATE, Trial
 
 from bonafed.flower.commands import Connection, environment, flwr
 from bonafed.flower.participating import LOG, free_port
-from bonafed.flower.trials import trial_settings
+from bonafed.flower.trial_federation import trial_settings
 from bonafed.learning.engine.jobs import Job, batches, job_rng
 from bonafed.learning.work import LocalTraining
 from bonafed.runs import toml
 from bonafed.runs.config import from_tables
 from bonafed.runs.holdings import hold
-from bonafed.runs.setting import prepare
+from bonafed.runs.prepare import prepare
 
 HERE = Path(__file__).resolve().parent
 MODELS = {"softmax": "softmax", "small CNN": "small-cnn"}  # as shown, and in a config

@@ -28,8 +28,8 @@ from typing import Any
 
 import numpy as np
 
-from bonafed.learning.datasets import load
-from bonafed.runs import config, setting, training
+from bonafed.learning.data.datasets import load
+from bonafed.runs import config, prepare, training
 from harness import commit, last_lines
 from training import HERE, ONE_THREAD, NotMeasured, interpreter
 
@@ -92,7 +92,7 @@ def tables(cell: Cell) -> dict[str, dict[str, Any]]:
 
 def ours(cell: Cell) -> dict[str, Any]:
     """A run of bonafed's."""
-    made = setting.prepare(config.from_tables(tables(cell)))
+    made = prepare.prepare(config.from_tables(tables(cell)))
     summary = training.train(made).summary
     calibrated = made.mechanism.begin(made.agreement, made.start).noise_multipliers
     return {
@@ -105,7 +105,7 @@ def ours(cell: Cell) -> dict[str, Any]:
 
 def opacus(cell: Cell) -> dict[str, Any]:
     """The same in Opacus's environment, from the same initial weights."""
-    data, made = load(cell.data), setting.prepare(config.from_tables(tables(cell)))
+    data, made = load(cell.data), prepare.prepare(config.from_tables(tables(cell)))
     with tempfile.TemporaryDirectory() as folder:
         case = Path(folder) / "case.npz"
         np.savez(

@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 
 from bonafed.checks import Floats
-from bonafed.remote.masking import (
+from bonafed.remote.secure_sums import (
     Member,
     Once,
     Plan,

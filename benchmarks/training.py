@@ -29,10 +29,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from bonafed.learning.data.partition import quantity_dirichlet
 from bonafed.learning.engine.jobs import Job, batches, job_rng
 from bonafed.learning.engine.programs import flat_parameters, program_for
 from bonafed.learning.models import build
-from bonafed.learning.partition import quantity_dirichlet
 from bonafed.learning.work import LocalTraining
 from harness import Disagreement, WorkerFailed, last_lines, machine
 

@@ -17,8 +17,8 @@ from bonafed.mechanisms.rewards.figures import behaviour_figure
 from bonafed.mechanisms.rewards.game import game, with_ceiling
 from bonafed.mechanisms.sampling import plan
 from bonafed.mechanisms.sampling.figures import contract_figure
-from bonafed.studies import register
-from bonafed.style import render
+from bonafed.papers import register
+from bonafed.presentation.figures import render
 
 HERE = Path(__file__).parent
 

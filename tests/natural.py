@@ -5,7 +5,7 @@ import io
 
 import numpy as np
 
-from bonafed.learning.natural import heart, schools, stroke
+from bonafed.learning.data.real_federations import heart, schools, stroke
 
 
 def table(header, rows):

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bonafed.errors import InvalidValue
-from bonafed.spelling import alike
+from bonafed.text import alike
 
 Floats = NDArray[np.float64]
 T = TypeVar("T", bound=str)

@@ -44,7 +44,7 @@ _CALLED = {
     "Contract": "a contract (bonafed.read_contract reads one)",
     "Prior": "a prior, such as bonafed.Uniform(0.5, 1.5)",
     "Config": "a config (bonafed.runs.config.read reads one)",
-    "Dataset": "a data set (bonafed.learning.datasets.from_arrays makes one)",
+    "Dataset": "a data set (bonafed.learning.data.datasets.from_arrays makes one)",
     "Module": "a torch.nn.Module",
     "Federation": "a federation (bonafed.learning.functions.FunctionFederation makes one)",
     "SamplingPlan": "a plan (bonafed.sampling.plan makes one)",

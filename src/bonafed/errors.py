@@ -30,7 +30,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from bonafed.spelling import printable
+from bonafed.text import printable
 
 
 class BonafedError(Exception):

@@ -17,7 +17,7 @@ from bonafed.mechanisms.protocol import Config, Contract
 if TYPE_CHECKING:
     from torch import nn
 
-    from bonafed.learning.datasets import Dataset
+    from bonafed.learning.data.datasets import Dataset
     from bonafed.runs.comparing import Comparison
     from bonafed.runs.training import RunResult
 
@@ -39,20 +39,21 @@ def train(
 ) -> RunResult:
     """Train a federation as a config says: tables by name, TOML text, or the path of a file.
 
-    `data` and `model` may be your own (`bonafed.learning.datasets.from_arrays`, any `torch.nn.Module`).
-    With a published `contract` and the clients' `reports` by name, the run uses exactly these. Clients
-    are simulated here unless a `federation` answers for them. Nothing is saved unless a `folder` is named.
+    `data` and `model` may be your own (`bonafed.learning.data.datasets.from_arrays`, any
+    `torch.nn.Module`). With a published `contract` and the clients' `reports` by name, the run uses exactly
+    these. Clients are simulated here unless a `federation` answers for them. Nothing is saved unless a
+    `folder` is named.
     """
-    from bonafed.runs import setting, training
+    from bonafed.runs import prepare, training
     from bonafed.runs.config import from_tables
 
     published = read_contract(contract) if isinstance(contract, (str, Path)) else contract
     tables = config if isinstance(config, Config) else _tables(config)
     if published is not None:
-        settings = setting.under(tables, published)
+        settings = prepare.under(tables, published)
     else:
         settings = tables if isinstance(tables, Config) else from_tables(tables)
-    prepared = setting.prepare(
+    prepared = prepare.prepare(
         settings, dataset=data, module=model, contract=published, reports=reports, federation=federation
     )
     return training.train(prepared, folder, resume=resume)

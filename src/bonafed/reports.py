@@ -3,7 +3,7 @@
 A CSV file with one column, or with a header that names them. A first line is a header if it holds the name
 of the column that is asked for, and otherwise data like every other line: nobody's number is skipped
 because it is misspelt. Errors name the line. Names that bonafed itself wrote read back as they were
-(`bonafed.spelling.from_cell`), so that terms it exported can be handed over as reports.
+(`bonafed.text.from_cell`), so that terms it exported can be handed over as reports.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue, UnreadableFile
-from bonafed.spelling import alike, from_cell, numeral
+from bonafed.text import alike, from_cell, numeral
 
 _SEVERAL = {"loss": "losses", "max_epsilon": "caps"}  # where it is not an s that is added
 Row = tuple[int, list[str]]  # the line it ends in, and its cells

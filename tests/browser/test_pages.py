@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from bonafed.pages.figures import picture
-from bonafed.pages.page import Details, Page, Part, Table
-from bonafed.shown import Column
-from bonafed.studies import register
-from bonafed.studies.claim import Claim, Estimate, Settings, at_least, number, printed
-from bonafed.studies.report import report_files
-from bonafed.studies.reproducing import reproduce
-from bonafed.style import sheet
+from bonafed.papers import register
+from bonafed.papers.claim import Claim, Estimate, Settings, at_least, number, printed
+from bonafed.papers.report import report_files
+from bonafed.papers.reproducing import reproduce
+from bonafed.presentation.documents import Column
+from bonafed.presentation.figures import sheet
+from bonafed.presentation.page import Details, Page, Part, Table
+from bonafed.presentation.page_pictures import picture
 from tests.browser.conftest import PHONE, inspected
 
 HOSTILE = '</script><script>document.title = "taken"</script><b onclick="x">&amp; "quoted" \u202egnitirw'

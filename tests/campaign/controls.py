@@ -56,39 +56,39 @@ def _warning() -> None:
 
 
 def _below_cost() -> None:
-    from bonafed.cli import render
+    from bonafed.presentation import terminal
 
-    say = render.say_json
+    say = terminal.say_json
 
     def less(value: Any) -> None:
         say({**value, "clients": [{**row, "payment": row["cost"] * 0.99} for row in value["clients"]]})
 
-    render.say_json = less
+    terminal.say_json = less
 
 
 def _writes_and_refuses() -> None:
-    from bonafed.cli import render
     from bonafed.errors import InvalidValue
+    from bonafed.presentation import terminal
 
-    write = render.write_together
+    write = terminal.write_together
 
     def both(outputs: Mapping[Path, bytes]) -> None:
         write(outputs)
         raise InvalidValue("output", "must be broken", 1)
 
-    render.write_together = both  # type: ignore[assignment]
+    terminal.write_together = both  # type: ignore[assignment]
 
 
 def _in_place() -> None:
     """A writer that opens the file itself."""
-    from bonafed.cli import render
+    from bonafed.presentation import terminal
     from bonafed.runs import folder
 
     def plain(outputs: Mapping[Path, bytes], **_options: object) -> None:
         for path, content in outputs.items():
             path.write_bytes(content)
 
-    render.write_together = folder.write_together = plain
+    terminal.write_together = folder.write_together = plain
 
 
 def _forgets_to_cut() -> None:

@@ -3,9 +3,9 @@
 import re
 from pathlib import Path
 
-from bonafed.studies import register
-from bonafed.studies.report import read_report, report_files
-from bonafed.studies.reproducing import reproduce
+from bonafed.papers import register
+from bonafed.papers.report import read_report, report_files
+from bonafed.papers.reproducing import reproduce
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "add-a-claim.md"
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from tests.legible import illegible
 
-from bonafed.studies import register
-from bonafed.studies.claim import judged
-from bonafed.studies.report import VERDICTS, read_circumstances, read_report, verdict_counts
+from bonafed.papers import register
+from bonafed.papers.claim import judged
+from bonafed.papers.report import VERDICTS, read_circumstances, read_report, verdict_counts
 
 ROOT = Path(__file__).parents[2]
 REPORT = ROOT / "docs" / "report" / "index.html"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bonafed.runs import config, setting, toml, training
+from bonafed.runs import config, prepare, toml, training
 
 
 def accuracy(tmp_path, batch_size, **privacy):
@@ -17,7 +17,7 @@ def accuracy(tmp_path, batch_size, **privacy):
         "privacy": {"clip": 1.0, "epsilon": 8.0, "delta": 1e-5, "noise": "reproducible", **privacy},
         "run": {"cores": 1, "evaluate_every": 20},
     }
-    made = setting.prepare(config.from_tables(tables))
+    made = prepare.prepare(config.from_tables(tables))
     summary = training.train(made, tmp_path / "run").summary
     assert 7.9 < summary["epsilon"] <= 8
     return summary["test_accuracy"]
@@ -54,7 +54,7 @@ def private(epsilon, seed, trained):
         "privacy": {"clip": 1.0, "epsilon": epsilon, "delta": 1e-5, "noise": "reproducible"},
         "run": {"cores": 1, "seed": seed, "evaluate_every": 100},
     }
-    summary = training.train(setting.prepare(config.from_tables(tables))).summary
+    summary = training.train(prepare.prepare(config.from_tables(tables))).summary
     assert summary["epsilon"] <= epsilon
     return summary["test_accuracy"]
 
@@ -69,6 +69,6 @@ def test_the_demo_leaves_training_open_and_bought_privacy_learns():
         "max_epsilon": asked["max_epsilon"], "smoothness": 0.5, "clients_per_round": 5,
         "noise": "reproducible",
     }  # fmt: skip
-    made = setting.prepare(config.from_tables({**tables, "run": {"cores": 1, "evaluate_every": 20}}))
+    made = prepare.prepare(config.from_tables({**tables, "run": {"cores": 1, "evaluate_every": 20}}))
     assert {"batch_size": 289, "steps": 1, "learning_rate": 4.0}.items() <= made.chosen.items()
     assert training.train(made).summary["test_accuracy"] >= 0.8

@@ -17,13 +17,13 @@ from tests.laws.test_plain_data import require_plain, require_shown
 
 from bonafed.economics import Uniform
 from bonafed.economics.claims import Kind, Statement
-from bonafed.learning.datasets import load
-from bonafed.learning.natural.choices import FEDERATIONS, chosen
+from bonafed.learning.data.datasets import load
+from bonafed.learning.data.real_federations.choices import FEDERATIONS, chosen
 from bonafed.mechanisms import catalogue
 from bonafed.mechanisms.protocol import Attack, Common
 from bonafed.runs import config as configs
 from bonafed.runs import contract_page, toml
-from bonafed.runs.setting import prepare
+from bonafed.runs.prepare import prepare
 
 ROUNDS, CLIP, CAP = 4, 1.0, 5.0
 BELIEF = "uniform:0.5,1.5"

@@ -9,9 +9,9 @@ from tests import natural
 from tests.end_to_end.test_documentation import ROOT, blocks
 from tests.end_to_end.test_real_federations import real_files
 
-from bonafed.learning import datasets
-from bonafed.learning.natural import heart
-from bonafed.learning.natural.choices import FEDERATIONS, chosen
+from bonafed.learning.data import datasets
+from bonafed.learning.data.real_federations import heart
+from bonafed.learning.data.real_federations.choices import FEDERATIONS, chosen
 
 PAGE = ROOT / "docs" / "how-to" / "real-federations.md"
 TEXT = PAGE.read_text(encoding="utf-8")

@@ -11,7 +11,7 @@ import time
 import numpy as np
 import pytest
 
-from bonafed.runs import config, folder, setting, training
+from bonafed.runs import config, folder, prepare, training
 
 CONFIG = """
 data = {name = "synthetic"}
@@ -36,7 +36,7 @@ def test_killed_at_random_moments_it_ends_with_the_same_bits(tmp_path):
     path.write_text(CONFIG)
     asked = config.read(path)
     whole = tmp_path / "whole"
-    training.train(setting.prepare(asked), whole)
+    training.train(prepare.prepare(asked), whole)
     dice = random.Random()  # other moments every time; the claim holds for all of them
     words, reached, codes = [str(path), "--folder", str(place)], [], []
     for kill in range(KILLS):

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from bonafed.learning import datasets, models
+from bonafed.learning import models
+from bonafed.learning.data import datasets
 
 
 @pytest.fixture

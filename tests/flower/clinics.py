@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from bonafed.flower.trials import trial_settings
+from bonafed.flower.trial_federation import trial_settings
 from bonafed.runs import toml
 from bonafed.runs.config import from_tables
 from bonafed.runs.folder import SUMMARY, read_json
-from bonafed.runs.setting import prepare
+from bonafed.runs.prepare import prepare
 from bonafed.runs.training import RunResult, train
 from tests.flower.harness import NAMES, PARTICIPATE, Trial
 
@@ -132,7 +132,7 @@ def receipts(summary: Mapping[str, Any]) -> Mapping[str, Any]:
 def require_balance(trial: Trial, summary: Mapping[str, Any], members: tuple[str, ...] = NAMES) -> None:
     """The statement is what every one of these participants' own ledgers says."""
     from bonafed.remote.journal import Journal
-    from bonafed.remote.mine import my_document
+    from bonafed.remote.own_statement import my_document
 
     statement = summary["statement"]
     for name in members:

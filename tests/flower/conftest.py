@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from bonafed.cli import choose_federation
 from bonafed.flower.link import FlowerTransport
 from tests.flower.clinics import open_federation
 from tests.flower.harness import NAMES, Trial
@@ -90,11 +91,11 @@ def here(
     Runs on the clinics go over the line that is open. How a command opens and closes one of its own is for
     those that are started as processes (`clinics.command`).
     """
-    from bonafed.cli import main, reaching
+    from bonafed.cli import main
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setattr(reaching, "_transport", lambda *_: nullcontext(line))
+    monkeypatch.setattr(choose_federation, "_transport", lambda *_: nullcontext(line))
 
     def run(*words: Any, code: int = 0) -> str:
         monkeypatch.setattr(sys, "argv", ["bonafed", *map(str, words)])

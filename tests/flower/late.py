@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from bonafed.flower.participating import participate
-from bonafed.remote.opening import open_participant
+from bonafed.remote.open_from_disk import open_participant
 from bonafed.remote.settings import read_settings
 
 LATE = 40.0  # seconds

@@ -12,8 +12,8 @@ import time
 
 import pytest
 
-from bonafed.flower.keeper import FAILED
 from bonafed.flower.link import FlowerTransport
+from bonafed.flower.participant_process import FAILED
 from bonafed.learning.federation import Failure
 from bonafed.remote.keys import make_member_key
 from tests.flower.harness import NAMES, Trial

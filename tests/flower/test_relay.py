@@ -15,9 +15,9 @@ from flwr.supercore.constant import TaskType
 from flwr.supercore.task_identity import TaskIdentity
 
 from bonafed.flower.frames import private_folder, read_frame, send_frame
-from bonafed.flower.keeper import Keeper
 from bonafed.flower.node import Clock, Executor
 from bonafed.flower.parcels import BadParcel, packed, unpacked
+from bonafed.flower.participant_process import Keeper
 from bonafed.flower.relay import NOT_OURS, NOT_SENT, Relay
 
 

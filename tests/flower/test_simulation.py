@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bonafed.flower.keeper import FAILED
+from bonafed.flower.participant_process import FAILED
 from bonafed.flower.setup import Plan, make_federation
 from bonafed.flower.simulation import SimulatedTransport
 from bonafed.learning.federation import Failure

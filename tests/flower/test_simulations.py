@@ -9,7 +9,7 @@ import pytest
 
 from bonafed.runs import toml
 from bonafed.runs.config import from_tables
-from bonafed.runs.setting import prepare
+from bonafed.runs.prepare import prepare
 from bonafed.runs.training import train
 from tests.flower.clinics import (
     EXACT,

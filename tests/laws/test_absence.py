@@ -19,7 +19,7 @@ from bonafed.errors import AskFailed, BadReport
 from bonafed.learning.federation import Losses
 from bonafed.learning.functions import FunctionFederation
 from bonafed.mechanisms.protocol import PaidTerms, Turns
-from bonafed.runs.setting import prepare
+from bonafed.runs.prepare import prepare
 from bonafed.runs.training import train
 from tests.laws import protocol, worlds
 

@@ -13,7 +13,7 @@ import pytest
 from bonafed.economics.budgets import BudgetPromise
 from bonafed.economics.claims import Finding, Kind
 from bonafed.mechanisms import catalogue
-from bonafed.pages.page import Badge
+from bonafed.presentation.page import Badge
 from bonafed.runs.pages import _kept
 from bonafed.runs.summary import budget_in_words, budget_of
 from tests.laws import protocol, worlds

@@ -11,7 +11,7 @@ from bonafed.errors import InvalidValue
 from bonafed.mechanisms.jsam.noise import Ingredients
 from bonafed.mechanisms.jsam.published import JsamContract
 from bonafed.runs import config as configs
-from bonafed.runs.setting import prepare, under
+from bonafed.runs.prepare import prepare, under
 from bonafed.runs.training import train
 from tests.laws import worlds
 

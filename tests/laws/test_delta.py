@@ -33,7 +33,7 @@ from bonafed.mechanisms.private_training import PrivateOptions
 from bonafed.remote.policy import Policy
 from bonafed.runs import config as configs
 from bonafed.runs.comparing import Compare, compare
-from bonafed.runs.setting import prepare, under
+from bonafed.runs.prepare import prepare, under
 from bonafed.sections import Section, is_required
 from tests.laws import worlds
 

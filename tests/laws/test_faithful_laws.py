@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from bonafed.mechanisms.faithful import random_clusters
-from bonafed.mechanisms.faithful.cheating import AgentData, Case, Charge, Terms, attack, prepare
-from bonafed.mechanisms.faithful.cheating_claims import verdicts
+from bonafed.mechanisms.faithful.adversaries.claims import verdicts
+from bonafed.mechanisms.faithful.adversaries.one_against_all import run_out
+from bonafed.mechanisms.faithful.adversaries.search import AgentData, Case, Charge, Terms, attack, prepare
 from bonafed.mechanisms.faithful.exchanges import Exchanges
-from bonafed.mechanisms.faithful.playing import run_out
 
 FAITHFUL, EFFICIENT, JOINING, BALANCED = (
     "faithfulness",

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 import bonafed
-from bonafed import style
 from bonafed.economics.claims import Finding, Statement
-from bonafed.learning.datasets import from_arrays
+from bonafed.learning.data.datasets import from_arrays
 from bonafed.mechanisms.lies_figure import lie_figure
+from bonafed.presentation import figures
+from bonafed.presentation.documents import Column
 from bonafed.runs import contract_page, listing
 from bonafed.runs.figures import RunCurve, comparison_figure, curve_of, runs_figure
-from bonafed.runs.setting import prepare
+from bonafed.runs.prepare import prepare
 from bonafed.runs.training import train
-from bonafed.shown import Column
 from tests.laws import worlds
 from tests.laws.test_plain_data import CONTRACTS
 from tests.legible import illegible
@@ -134,15 +134,15 @@ def test_lies_of_a_client(name):
 def test_a_letter_of_another_font_is_drawn_in_it(monkeypatch):
     """Where a font with more letters is installed, names are shown in their own letters."""
     letter = "\u20dd\u1d81"[1]  # which STIX has, and Matplotlib's usual font has not
-    assert style.words(letter) == "\\u1d81"
-    for function in (style._families, style._piece):
+    assert figures.words(letter) == "\\u1d81"
+    for function in (figures._families, figures._piece):
         function.cache_clear()
-    monkeypatch.setattr(style, "_MORE_FONTS", ("a font that nobody has", "STIXGeneral"))
+    monkeypatch.setattr(figures, "_MORE_FONTS", ("a font that nobody has", "STIXGeneral"))
     try:
-        assert style.words(letter) == letter
+        assert figures.words(letter) == letter
         assert illegible(Statement("any", (letter,), (1,)).plot()) == []
     finally:
-        for function in (style._families, style._piece):
+        for function in (figures._families, figures._piece):
             function.cache_clear()
 
 
@@ -151,11 +151,11 @@ def test_a_letter_of_another_font_is_drawn_in_it(monkeypatch):
     [("\uff41da\uff08\uff11\uff09", "ada(1)"), ("北京", "\\u5317\\u4eac"), ("zoë Ω", "zoë Ω")],
 )
 def test_without_such_a_font_letters_are_spelled_out(monkeypatch, text, drawn):
-    for function in (style._families, style._piece):
+    for function in (figures._families, figures._piece):
         function.cache_clear()
-    monkeypatch.setattr(style, "_MORE_FONTS", ())
+    monkeypatch.setattr(figures, "_MORE_FONTS", ())
     try:
-        assert style.words(text) == drawn
+        assert figures.words(text) == drawn
     finally:
-        for function in (style._families, style._piece):
+        for function in (figures._families, figures._piece):
             function.cache_clear()

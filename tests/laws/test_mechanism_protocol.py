@@ -10,7 +10,7 @@ import pytest
 
 from bonafed.mechanisms import catalogue
 from bonafed.mechanisms.protocol import Attack
-from bonafed.runs.setting import prepare
+from bonafed.runs.prepare import prepare
 from bonafed.runs.training import train
 from tests.laws import protocol, worlds
 

@@ -17,11 +17,11 @@ from bonafed.economics.claims import Finding, Statement, Witness
 from bonafed.mechanisms import catalogue
 from bonafed.mechanisms.contracts.files import write_contract
 from bonafed.mechanisms.jsam.noise import Ingredients
+from bonafed.presentation.documents import Column, Document, Table, plain
 from bonafed.runs import checking, contract_page, listing
 from bonafed.runs.comparing import compare
 from bonafed.runs.pages import run_page
 from bonafed.runs.training import train
-from bonafed.shown import Column, Document, Table, plain
 from tests.laws import worlds
 
 NAMES = worlds.all_names()

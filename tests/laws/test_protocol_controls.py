@@ -13,7 +13,7 @@ from bonafed.economics.claims import Finding
 from bonafed.mechanisms import catalogue
 from bonafed.mechanisms.averaging import Averaging
 from bonafed.mechanisms.protocol import Attack, Turns
-from bonafed.runs.setting import prepare
+from bonafed.runs.prepare import prepare
 from bonafed.runs.training import train
 from tests.laws import protocol, worlds
 

@@ -14,13 +14,13 @@ from pathlib import Path
 import numpy as np
 
 import bonafed.mechanisms
-from bonafed.learning.datasets import from_arrays
+from bonafed.learning.data.datasets import from_arrays
 from bonafed.learning.federation import Failure, Total
 from bonafed.learning.functions import FunctionFederation, answer_shape
 from bonafed.learning.noise import Reproducible
 from bonafed.mechanisms import catalogue
 from bonafed.runs import config as configs
-from bonafed.runs.setting import prepare
+from bonafed.runs.prepare import prepare
 from bonafed.runs.training import train
 
 ROOT = Path(__file__).parents[2]

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from scipy.optimize import brentq
 
-from bonafed.learning.datasets import from_arrays
+from bonafed.learning.data.datasets import from_arrays
 from bonafed.learning.engine.jobs import Job, Samples, batches, job_rng
 from bonafed.learning.engine.programs import program_for
 from bonafed.learning.engine.running import run_jobs
@@ -35,7 +35,7 @@ from bonafed.learning.work import LocalTraining
 from bonafed.mechanisms.faithful import private
 from bonafed.remote.sums import add_up, parts_of
 from bonafed.runs import config
-from bonafed.runs.setting import prepare
+from bonafed.runs.prepare import prepare
 from tests.oracles.settings import local_training, noise_multipliers, participation, parts, samples
 
 CANARY = 0  # its place among all records; client 0 holds it

@@ -13,7 +13,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from bonafed.remote.masking import (
+from bonafed.remote.secure_sums import (
     Member,
     Once,
     Plan,

@@ -29,7 +29,7 @@ from bonafed.mechanisms.faithful import (
     vcg_payments,
 )
 from bonafed.mechanisms.faithful import bounds as b
-from bonafed.mechanisms.faithful.agents import amplify
+from bonafed.mechanisms.faithful.adversaries.agents import amplify
 from tests.oracles.faithful import MU, digits_problem, owners, rows
 
 

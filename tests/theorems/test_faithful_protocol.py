@@ -20,7 +20,7 @@ from bonafed.mechanisms.faithful import (
     train,
     vcg_payments,
 )
-from bonafed.mechanisms.faithful import agents as cheats
+from bonafed.mechanisms.faithful.adversaries import agents as cheats
 from bonafed.mechanisms.faithful.reports import Watch
 from tests.oracles.faithful import digits_problem, leave_one_out, slow_loss
 

@@ -16,7 +16,7 @@ from bonafed.mechanisms.faithful import (
     faithful,
     pay,
 )
-from bonafed.mechanisms.faithful import agents as cheats
+from bonafed.mechanisms.faithful.adversaries import agents as cheats
 from bonafed.mechanisms.faithful.reports import Request, Watch
 from tests.oracles.asking import asked_problem
 

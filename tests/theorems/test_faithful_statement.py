@@ -14,7 +14,7 @@ from bonafed.mechanisms.faithful import (
     random_clusters,
     train,
 )
-from bonafed.mechanisms.faithful.agents import amplify, drop_out, flip_sign, free_ride
+from bonafed.mechanisms.faithful.adversaries.agents import amplify, drop_out, flip_sign, free_ride
 from bonafed.mechanisms.faithful.reports import Watch
 from bonafed.mechanisms.faithful.statement import statement
 from tests.oracles.coalition import Coalition

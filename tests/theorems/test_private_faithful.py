@@ -20,8 +20,7 @@ from bonafed.mechanisms.faithful import (
     random_clusters,
     vcg_payments,
 )
-from bonafed.mechanisms.faithful.private_account import variance_cost
-from bonafed.mechanisms.faithful.private_cheating import (
+from bonafed.mechanisms.faithful.adversaries.private_search import (
     Lying,
     PrivateTerms,
     gain_bound,
@@ -29,6 +28,7 @@ from bonafed.mechanisms.faithful.private_cheating import (
     private_verdicts,
     scaled,
 )
+from bonafed.mechanisms.faithful.private_account import variance_cost
 from bonafed.mechanisms.faithful.private_plan import enough_for_payments, plan_warning, training_gap
 from bonafed.mechanisms.faithful.statement import private_statement
 from tests.oracles.faithful import digits_problem

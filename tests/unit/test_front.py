@@ -9,7 +9,7 @@ import pytest
 
 import bonafed
 from bonafed import InvalidValue, Uniform
-from bonafed.learning import datasets
+from bonafed.learning.data import datasets
 from bonafed.mechanisms.sampling.contracts import SamplingContract
 
 CONFIG = """

@@ -9,7 +9,7 @@ import pytest
 import bonafed
 from bonafed.economics import Uniform
 from bonafed.errors import InvalidValue
-from bonafed.learning.datasets import from_arrays
+from bonafed.learning.data.datasets import from_arrays
 from bonafed.learning.federation import Roster
 from bonafed.mechanisms.coins.tossing import Roster as CoinRoster
 from bonafed.mechanisms.coins.tossing import commit, commit_nonce

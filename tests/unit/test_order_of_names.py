@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from bonafed.learning.datasets import from_arrays
+from bonafed.learning.data.datasets import from_arrays
 from bonafed.learning.sections import Data, Model, Partition, Run
 from bonafed.mechanisms.protocol import Config
 from bonafed.remote import federation

@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 
 from bonafed import InvalidValue, Uniform
-from bonafed.learning import datasets
+from bonafed.learning.data import datasets
 from bonafed.mechanisms.jsam import budget as jsam_budget
 from bonafed.mechanisms.jsam import mechanism as jsam_mechanism
 from bonafed.mechanisms.jsam import schemes as jsam_schemes
 from bonafed.mechanisms.rewards import ModelRewards, Standalone, cheats
 from bonafed.mechanisms.sampling import mechanism as sampling_mechanism
-from bonafed.studies import claim
-from bonafed.studies.faithful import cases as faithful_cases
-from bonafed.studies.faithful import manipulation
-from bonafed.studies.jsam import plans as jsam
+from bonafed.papers import claim
+from bonafed.papers.faithful import cases as faithful_cases
+from bonafed.papers.faithful import manipulation
+from bonafed.papers.jsam import plans as jsam
 
 BELIEF = Uniform(0.5, 1.5)
 LARGEST = 2**64 - 1

@@ -26,8 +26,8 @@ from bonafed.mechanisms.faithful import (
     vcg_payments,
 )
 from bonafed.mechanisms.faithful import bounds as b
-from bonafed.mechanisms.faithful.agents import amplify
-from bonafed.studies.faithful.manipulation import Example, best_factor, manipulation_curve
+from bonafed.mechanisms.faithful.adversaries.agents import amplify
+from bonafed.papers.faithful.manipulation import Example, best_factor, manipulation_curve
 from tests.oracles.faithful import digits_problem, rows
 
 DATA = json.loads((Path(__file__).parent / "faithful.json").read_text())

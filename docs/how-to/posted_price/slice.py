@@ -14,8 +14,8 @@ from bonafed.errors import InvalidValue
 from bonafed.learning.federation import Question, Roster
 from bonafed.learning.participation import Participation, weighted_mean
 from bonafed.mechanisms.averaging import Account, Averaging, Unpaid
+from bonafed.mechanisms.building_blocks import PlainTerms, Subject, audit_command, audit_of, promises_kept
 from bonafed.mechanisms.protocol import Agreement, Common, Config, Reports, Slice, Turns
-from bonafed.mechanisms.ready import PlainTerms, Subject, audit_command, audit_of, promises_kept
 from bonafed.randomness import Purpose, generator, round_generator
 from bonafed.sections import Section, key
 

@@ -35,7 +35,7 @@ from bonafed.cli.train import train
 from bonafed.cli.verify import verify
 from bonafed.errors import BonafedError
 from bonafed.extras import explained, runs_one_command
-from bonafed.spelling import printable
+from bonafed.text import printable
 
 _ORDER = (
     "advise", "quote", "audit", "keygen", "sign", "verify", "settle", "coins", "train", "statement", "runs",

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from bonafed.cli import render
 from bonafed.cli.coin_secret import hex_line, read_hex
 from bonafed.cli.nouns import CommandGroup
 from bonafed.cli.options import Json, missing, number
 from bonafed.errors import InvalidValue, UnreadableFile
 from bonafed.files import write_secret
-from bonafed.shown import Column, Document, Table, counted
-from bonafed.spelling import csv_bytes
+from bonafed.presentation import terminal
+from bonafed.presentation.documents import Column, Document, Table, counted
+from bonafed.text import csv_bytes
 
 if TYPE_CHECKING:
     from bonafed.economics.claims import Finding
@@ -70,10 +70,10 @@ def nonce(
     commitment = commit_nonce(contract.digest, name, value)
     write_secret(place, hex_line(value))
     if as_json:
-        render.say_json({"client": name, "contract": contract.digest, "commitment": commitment})
+        terminal.say_json({"client": name, "contract": contract.digest, "commitment": commitment})
         return
-    render.tell(f"commitment of {name}: {commitment}")
-    render.tell(f"wrote {place}; reveal its content only when `bonafed coins reveal` tells you to")
+    terminal.tell(f"commitment of {name}: {commitment}")
+    terminal.tell(f"wrote {place}; reveal its content only when `bonafed coins reveal` tells you to")
 
 
 @coins_app.command()
@@ -96,7 +96,7 @@ def roster(
     Example: bonafed coins roster contract.json --reports stated.csv --save roster.json
     """
     source, place = _require("--reports", reports), _require("--save", save)
-    render.require_outputs({"--save": place}, {"the contract": contract_file, "--reports": source})
+    terminal.require_outputs({"--save": place}, {"the contract": contract_file, "--reports": source})
     from bonafed.mechanisms.coins import Transcript, transcript_bytes
     from bonafed.mechanisms.coins.contracts import contract_roster
     from bonafed.reports import read_columns, read_costs
@@ -106,16 +106,16 @@ def roster(
     commitments = _by_client(source, read_columns(source, ("client", column, "commitment")), "commitment")
     costs = dict(zip(commitments, read_costs(source, column).tolist(), strict=True))
     new_roster = contract_roster(contract, costs, commitments)
-    render.write_together(
+    terminal.write_together(
         {place: transcript_bytes(Transcript(new_roster, (None,) * len(new_roster.names)))}
     )
     if as_json:
-        render.say_json(
+        terminal.say_json(
             {"clients": len(new_roster.names), "rounds": new_roster.rounds, "roster": new_roster.digest}
         )
         return
-    render.tell(f"roster of {counted(len(new_roster.names), 'client')}: {new_roster.digest}")
-    render.tell(f"wrote {place}")
+    terminal.tell(f"roster of {counted(len(new_roster.names), 'client')}: {new_roster.digest}")
+    terminal.tell(f"wrote {place}")
 
 
 @coins_app.command()
@@ -151,11 +151,11 @@ def reveal(
     chance = require_own_line(public_roster, _read(contract_file), name, value, own_cost)
     if as_json:
         answer = {"client": name, "chance": chance, "roster": public_roster.digest, "nonce": value.hex()}
-        render.say_json(answer)
+        terminal.say_json(answer)
         return
-    render.tell(f"{name}: in a round with probability {chance:.6g}")
-    render.tell(f"roster to note down: {public_roster.digest}")
-    render.tell(f"nonce to reveal: {value.hex()}")
+    terminal.tell(f"{name}: in a round with probability {chance:.6g}")
+    terminal.tell(f"roster to note down: {public_roster.digest}")
+    terminal.tell(f"nonce to reveal: {value.hex()}")
 
 
 @coins_app.command()
@@ -175,15 +175,15 @@ def toss(
 
     Example: bonafed coins toss roster.json --nonces revealed.csv --secret server.secret --save who.csv
     """
-    render.require_outputs({"--save": save}, {"the roster": roster_file})
+    terminal.require_outputs({"--save": save}, {"the roster": roster_file})
     coins = _coins(roster_file, nonces, secret)
     outputs = {} if save is None else {save: _who(coins)}
-    render.write_together(outputs)
+    terminal.write_together(outputs)
     if as_json:
         rounds = [coins.participants(number).tolist() for number in range(1, coins.roster.rounds + 1)]
-        render.say_json({"clients": list(coins.roster.names), "rounds": rounds})
+        terminal.say_json({"clients": list(coins.roster.names), "rounds": rounds})
         return
-    render.show(Document((_times(roster_file, coins),)), as_json=False, outputs=outputs)
+    terminal.show(Document((_times(roster_file, coins),)), as_json=False, outputs=outputs)
 
 
 @coins_app.command(name="open")
@@ -201,12 +201,12 @@ def open_command(
     Example: bonafed coins open roster.json --nonces revealed.csv --secret server.secret --save coins.json
     """
     place = _require("--save", save)
-    render.require_outputs({"--save": place}, {"the roster": roster_file})
+    terminal.require_outputs({"--save": place}, {"the roster": roster_file})
     from bonafed.mechanisms.coins import transcript_bytes, transcript_of
 
     coins = _coins(roster_file, nonces, secret)
-    render.write_together({place: transcript_bytes(transcript_of(coins, opened=True))})
-    render.tell(f"wrote {place}; anybody can check it: bonafed verify CONTRACT.json --coins {place}")
+    terminal.write_together({place: transcript_bytes(transcript_of(coins, opened=True))})
+    terminal.tell(f"wrote {place}; anybody can check it: bonafed verify CONTRACT.json --coins {place}")
 
 
 def check_coins(path: Path, contract: Path | None) -> tuple[list[Finding], Coins | None]:
@@ -237,7 +237,7 @@ def verify_coins(path: Path, contract: Path | None, as_json: bool) -> None:
     )
     if document.holds and coins is not None:
         document = replace(document, blocks=(*document.blocks, _times(path, coins)))
-    render.show(document, as_json=as_json)
+    terminal.show(document, as_json=as_json)
 
 
 def _read(path: Path) -> Contract:

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from bonafed.cli import render
 from bonafed.cli.options import Json, Plot
 from bonafed.cli.report import require_page
 from bonafed.cli.train import Changes
+from bonafed.presentation import terminal
 
 
 def compare(
@@ -39,22 +39,22 @@ def compare(
     """
     if report is not None:
         require_page("--report", report)
-    render.require_outputs({"--plot": plot, "--report": report}, {"CONFIG.toml": config})
+    terminal.require_outputs({"--plot": plot, "--report": report}, {"CONFIG.toml": config})
     from bonafed.runs.comparing import compare as compare_mechanisms
     from bonafed.runs.comparison import COMPARISON
     from bonafed.runs.config import read_tables
     from bonafed.runs.seals import to_json
 
     tables = read_tables(config, changes or [])
-    with render.working("comparing") as tell:
+    with terminal.working("comparing") as tell:
         comparison = compare_mechanisms(tables, folder=folder, tell=tell)
     document = comparison.document()
-    outputs = render.figure_file(document, plot)
+    outputs = terminal.figure_file(document, plot)
     if folder is not None:
         outputs[folder / COMPARISON] = to_json(comparison.to_json())
     if report is not None:
         from bonafed.runs.pages import comparison_page
 
         outputs[report] = comparison_page(comparison).to_html()
-    render.write_together(outputs)
-    render.show(document, as_json=as_json, outputs=outputs)
+    terminal.write_together(outputs)
+    terminal.show(document, as_json=as_json, outputs=outputs)

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bonafed.cli import render
 from bonafed.cli.nouns import CommandGroup
 from bonafed.cli.options import Json
 from bonafed.errors import InvalidValue
-from bonafed.shown import Column, Document, Table, counted
+from bonafed.presentation import terminal
+from bonafed.presentation.documents import Column, Document, Table, counted
 
 if TYPE_CHECKING:
     from bonafed.flower.link import Standing
@@ -74,12 +74,12 @@ def init(
     plan = Plan(tuple(member or ()), address or DEFAULT_ADDRESS, keys, ca, certificate, server_key)
     membership = make_federation(folder, plan)
     if as_json:
-        render.say_json(_identity(membership))
+        terminal.say_json(_identity(membership))
         return
     members = counted(len(membership.members), "member")
-    render.tell(f"federation {membership.name} at {membership.address}, of {members}")
-    render.tell(f"digest of the roster: {membership.digest}")
-    render.tell(f"what to type next: {folder / 'README.txt'}")
+    terminal.tell(f"federation {membership.name} at {membership.address}, of {members}")
+    terminal.tell(f"digest of the roster: {membership.digest}")
+    terminal.tell(f"what to type next: {folder / 'README.txt'}")
 
 
 def _pair(text: str) -> tuple[str, Path]:
@@ -120,10 +120,10 @@ def register(folder: FederationFolder, as_json: Json = False) -> None:
 
     registered = register_keys(Folder(folder))
     if as_json:
-        render.say_json({"new": [name for name, new in registered.items() if new]})
+        terminal.say_json({"new": [name for name, new in registered.items() if new]})
         return
     for name, new in registered.items():
-        render.tell(f"{name}: {'registered' if new else 'was registered before'}")
+        terminal.tell(f"{name}: {'registered' if new else 'was registered before'}")
 
 
 @federation_app.command()
@@ -137,9 +137,9 @@ def status(folder: FederationFolder, as_json: Json = False) -> None:
     """
     from bonafed.flower.link import FlowerTransport
 
-    with render.working("asking the SuperLink"), FlowerTransport(folder) as transport:
+    with terminal.working("asking the SuperLink"), FlowerTransport(folder) as transport:
         standing = transport.standing()
-    render.show(_status(transport.membership, standing), as_json=as_json)
+    terminal.show(_status(transport.membership, standing), as_json=as_json)
 
 
 def _identity(membership: Membership) -> dict[str, object]:

@@ -18,6 +18,7 @@ import typer
 from typer.core import TyperGroup
 
 from bonafed.cli.options import Json, Plot, named_by_flags, parameters, section_of
+from bonafed.cli.sign import contract_files
 from bonafed.errors import BonafedError, InvalidValue
 
 if TYPE_CHECKING:
@@ -139,9 +140,9 @@ def _answer(
     csv: Path | None = None,
 ) -> None:
     """Refuse outputs that cannot be written, answer, write all files together, then show the answer."""
-    from bonafed.cli import render
+    from bonafed.presentation import terminal
 
-    render.require_outputs({"--plot": plot, "--save": save, "--csv": csv})
+    terminal.require_outputs({"--plot": plot, "--save": save, "--csv": csv})
     if sign is not None and save is None:
         raise InvalidValue("--sign", "requires --save", sign)
     secret = None
@@ -151,22 +152,22 @@ def _answer(
         secret = new_coin_secret(commit_coins, save)
         values[_COINS] = secret.commitment
     options = section_of(command.options, values)
-    with render.working("working"), named_by_flags(command.options), _extremes_named(options):
+    with terminal.working("working"), named_by_flags(command.options), _extremes_named(options):
         document = command.answer(options)
-        outputs = render.figure_file(document, plot)
+        outputs = terminal.figure_file(document, plot)
         if csv is not None:
-            outputs[csv] = render.file_content(document, csv, "csv", "--csv")
+            outputs[csv] = terminal.file_content(document, csv, "csv", "--csv")
         if save is not None:
-            outputs |= render.contract_files(save, render.file_content(document, save, "contract"), sign)
+            outputs |= contract_files(save, terminal.file_content(document, save, "contract"), sign)
     paths = list(outputs)
     if secret is None:
-        render.write_together(outputs)
+        terminal.write_together(outputs)
     else:
         from bonafed.cli.coin_secret import write_with_secret
 
         write_with_secret(outputs, secret)
         paths.append(secret.path)
-    render.show(document, as_json=as_json, outputs=paths)
+    terminal.show(document, as_json=as_json, outputs=paths)
 
 
 @contextmanager

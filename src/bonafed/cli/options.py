@@ -25,7 +25,7 @@ import typer
 
 from bonafed.errors import InvalidValue, MissingValue
 from bonafed.sections import Section, is_required
-from bonafed.spelling import numeral, whole_numeral
+from bonafed.text import numeral, whole_numeral
 
 S = TypeVar("S", bound=Section)
 _ABOUT_PRESENCE = ("must not be given", "requires")  # how such rules begin

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from bonafed.cli import render
+from bonafed.presentation import terminal
 
 
 def participate(
@@ -33,9 +33,9 @@ def participate(
     settings = read_settings(settings_file)
     require_flower()
     from bonafed.flower.participating import participate as take_part
-    from bonafed.remote.opening import open_participant
+    from bonafed.remote.open_from_disk import open_participant
 
-    participant = open_participant(settings, render.tell)
-    if not take_part(settings, participant.handle, render.tell):
+    participant = open_participant(settings, terminal.tell)
+    if not take_part(settings, participant.handle, terminal.tell):
         sys.stdout.flush()
         os._exit(0)  # a thread still computes: Python could not end it in order, and what counts is on disk

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bonafed.cli import render
 from bonafed.errors import InvalidValue, MissingValue
+from bonafed.presentation import terminal
 
 if TYPE_CHECKING:
-    from bonafed.pages.page import Page
+    from bonafed.presentation.page import Page
 
 _PAGE = ".html"
 
@@ -45,13 +45,13 @@ def report(
     if save is None and path.is_file() and not is_page(path):
         raise InvalidValue("--save", "must be given: a file of another kind has the default name", path)
     inputs = {f"input {number}": place for number, place in enumerate(places, 1) if place.is_file()}
-    render.require_outputs({"--save": path}, inputs)
+    terminal.require_outputs({"--save": path}, inputs)
     from bonafed.runs.folder import reading_once
 
-    with render.working("reading") as tell, reading_once():
+    with terminal.working("reading") as tell, reading_once():
         page = _page(places, tell)
-    render.write_together({path: page.to_html()})
-    render.say(f"wrote {path}")
+    terminal.write_together({path: page.to_html()})
+    terminal.say(f"wrote {path}")
 
 
 def require_page(option: str, path: Path) -> None:
@@ -62,7 +62,7 @@ def require_page(option: str, path: Path) -> None:
 
 def is_page(path: Path) -> bool:
     """Whether bonafed made it."""
-    from bonafed.pages.page import GENERATOR
+    from bonafed.presentation.page import GENERATOR
 
     with path.open("rb") as file:
         return GENERATOR.encode() in file.read(1024)
@@ -75,7 +75,7 @@ def _name(places: Sequence[Path]) -> str:
     return place.stem if place.is_file() else place.resolve().name or "runs"
 
 
-def _page(places: Sequence[Path], tell: render.Tell) -> Page:
+def _page(places: Sequence[Path], tell: terminal.Tell) -> Page:
     for place in places:
         if not place.exists():
             raise InvalidValue("CONTRACT.json or RUN", "must exist", place)

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bonafed import checks
-from bonafed.cli import render
 from bonafed.cli.options import Json, Plot, whole_number
 from bonafed.cli.report import is_page
 from bonafed.errors import InvalidValue
-from bonafed.shown import Column, Document, Table, counted
+from bonafed.presentation import terminal
+from bonafed.presentation.documents import Column, Document, Table, counted
 
 if TYPE_CHECKING:
-    from bonafed.studies.cells import Progress
-    from bonafed.studies.claim import Claim
-    from bonafed.studies.reproducing import Reproduction
+    from bonafed.papers.cells import Progress
+    from bonafed.papers.claim import Claim
+    from bonafed.papers.reproducing import Reproduction
 
 _INTERRUPTED = 130  # what shells report for a program stopped by the user
 _SILENCE = 30.0  # seconds between two lines about progress where there is no terminal
@@ -83,7 +83,7 @@ def reproduce(
     Example: bonafed reproduce --all --preset smoke --report report
     """
     if not names and not everything and paper is None:
-        render.show(_listing(), as_json=as_json)
+        terminal.show(_listing(), as_json=as_json)
         return
     chosen = _chosen(names or (), everything, paper)
     if preset not in (presets := ("smoke", "quick", "paper")):
@@ -91,7 +91,7 @@ def reproduce(
     if len(chosen) > 1 and (csv is not None or plot is not None):
         option, path = ("--csv", csv) if csv is not None else ("--plot", plot)
         raise InvalidValue(option, "must be of one claim; --report has all of them", path)
-    render.require_outputs({"--plot": plot, "--csv": csv})
+    terminal.require_outputs({"--plot": plot, "--csv": csv})
     if report is not None and report.exists() and not report.is_dir():
         raise InvalidValue("--report", "must be a folder, or the name of a new one", report)
     if report is not None and (report / "index.html").is_file() and not is_page(report / "index.html"):
@@ -104,26 +104,26 @@ def reproduce(
     )
     outputs: dict[Path, bytes] = {}
     if report is not None:
-        from bonafed.studies.report import report_files
+        from bonafed.papers.report import report_files
 
         outputs |= report_files(done, report, "bonafed " + shlex.join(sys.argv[1:]))
     if len(done) == 1:
         document = done[0].document()
         if done[0].judgement is not None:
-            outputs |= render.figure_file(document, plot)
+            outputs |= terminal.figure_file(document, plot)
             if csv is not None:
-                outputs[csv] = render.file_content(document, csv, "csv", "--csv")
+                outputs[csv] = terminal.file_content(document, csv, "csv", "--csv")
     else:
         document = _summary(done)
     for folder in {path.parent for path in outputs}:
         folder.mkdir(parents=True, exist_ok=True)
-    render.write_together(outputs)
+    terminal.write_together(outputs)
     paths = [report / "index.html"] if report is not None else list(outputs)
-    render.show(document, as_json=as_json, outputs=paths)
+    terminal.show(document, as_json=as_json, outputs=paths)
 
 
 def _chosen(names: Sequence[str], everything: bool, paper: str | None) -> list[Claim]:
-    from bonafed.studies import register
+    from bonafed.papers import register
 
     if names and (everything or paper is not None):
         raise InvalidValue("--all" if everything else "--paper", "must not be given with names", names[0])
@@ -167,7 +167,7 @@ def _run(
     claims: Sequence[Claim], preset: str, out: Path, cores: int, control: bool,
     changes: Sequence[dict[str, Any]],
 ) -> list[Reproduction]:  # fmt: skip
-    from bonafed.studies.reproducing import reproduce as put_to_the_test
+    from bonafed.papers.reproducing import reproduce as put_to_the_test
 
     try:
         with _ending_like_ctrl_c(), _progress() as tell:
@@ -175,7 +175,7 @@ def _run(
                 claims, preset, out, changes=changes, control=control, cores=cores, on_progress=tell
             )
     except KeyboardInterrupt:
-        render.tell("stopped by the user; the same command continues where it stopped", err=True)
+        terminal.tell("stopped by the user; the same command continues where it stopped", err=True)
         raise typer.Exit(_INTERRUPTED) from None
 
 
@@ -196,7 +196,7 @@ def _ending_like_ctrl_c() -> Iterator[None]:
 @contextmanager
 def _progress() -> Iterator[Callable[[Progress], None]]:
     """One bar for all cells with the time that is left; lines now and then where there is no terminal."""
-    console = render.new_console(stderr=True)
+    console = terminal.new_console(stderr=True)
     if not console.is_terminal:
         last = time.monotonic()
 
@@ -204,7 +204,7 @@ def _progress() -> Iterator[Callable[[Progress], None]]:
             nonlocal last
             if time.monotonic() - last >= _SILENCE:
                 last = time.monotonic()
-                render.tell(f"{progress.done} of {progress.total} cells, {_left(progress)}", err=True)
+                terminal.tell(f"{progress.done} of {progress.total} cells, {_left(progress)}", err=True)
 
         yield tell
         return
@@ -231,7 +231,7 @@ def _left(progress: Progress) -> str:
 
 def _listing() -> Document:
     """What can be put to the test, and what is open."""
-    from bonafed.studies import register
+    from bonafed.papers import register
 
     known = register.claims()
     columns = tuple(Column(name, left=True) for name in ("claim", "place", "what the paper says"))

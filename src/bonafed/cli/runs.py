@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bonafed.cli import render
 from bonafed.cli.options import Json, Plot
 from bonafed.errors import UnreadableFile
+from bonafed.presentation import terminal
+from bonafed.presentation.documents import Document
 from bonafed.sections import at_most_one
-from bonafed.shown import Document
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -41,7 +41,7 @@ def runs(
 
     Example: bonafed runs runs/optimal runs/uniform --plot curves.png
     """
-    render.require_outputs({"--plot": plot})
+    terminal.require_outputs({"--plot": plot})
     from bonafed.runs.folder import reading_once
 
     with reading_once():
@@ -65,15 +65,15 @@ def _list(folders: Sequence[Path], plot: Path | None, as_json: bool) -> None:
         row["name"] = name
     listing.mark_test_sets(rows)
     figure = Document((), figure=lambda: _figure(rows))
-    outputs = render.figure_file(figure, plot if rows else None)  # none where no run can be read
-    render.write_together(outputs)
+    outputs = terminal.figure_file(figure, plot if rows else None)  # none where no run can be read
+    terminal.write_together(outputs)
     if as_json:
-        render.say_json(rows)
+        terminal.say_json(rows)
     else:
         blocks = (listing.table(rows),) if rows else ()
-        render.show(Document(blocks), as_json=False, outputs=outputs)
+        terminal.show(Document(blocks), as_json=False, outputs=outputs)
     for problem in errors:
-        render.tell(f"error: {problem}", err=True)
+        terminal.tell(f"error: {problem}", err=True)
     if errors:
         raise typer.Exit(2)
 
@@ -83,7 +83,7 @@ def _check(places: Sequence[Path], as_json: bool) -> None:
 
     found = listing.find(places)
     states = dict(zip(map(str, found), map(checking.check, found), strict=True))
-    render.show(checking.document(states), as_json=as_json)
+    terminal.show(checking.document(states), as_json=as_json)
 
 
 def _figure(rows: Sequence[dict[str, Any]]) -> Figure:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bonafed.cli import render
 from bonafed.cli.options import Json, whole_number
 from bonafed.errors import InvalidValue
+from bonafed.presentation import terminal
 from bonafed.sections import exactly_one
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def settle(
     Example: bonafed settle contract.json --reports stated.csv --save terms.csv
     """
     exactly_one(reports=reports, draw=draw)
-    render.require_outputs({"--save": save}, {"the contract": contract_file, "--reports": reports})
+    terminal.require_outputs({"--save": save}, {"the contract": contract_file, "--reports": reports})
     from bonafed.mechanisms.contracts.files import read_contract
 
     contract = read_contract(contract_file)
@@ -55,9 +55,9 @@ def settle(
     if contract.clients is not None:
         contract.question.require_enough(values, contract.clients)
     document = contract.settle(values).document()
-    outputs = {} if save is None else {save: render.file_content(document, save, "csv")}
-    render.write_together(outputs)
-    render.show(document, as_json=as_json, outputs=outputs)
+    outputs = {} if save is None else {save: terminal.file_content(document, save, "csv")}
+    terminal.write_together(outputs)
+    terminal.show(document, as_json=as_json, outputs=outputs)
 
 
 def _read(contract: Contract, path: Path) -> Reports:

@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from bonafed.cli import render
 from bonafed.cli.options import missing
+from bonafed.errors import InvalidValue
+from bonafed.presentation import terminal
 
 
 def keygen(
@@ -24,8 +25,8 @@ def keygen(
     from bonafed.mechanisms.contracts.signatures import make_keys
 
     public = make_keys(key)
-    render.say(f"{key} is private: whoever has it can sign as you.")
-    render.say(f"{public} is public: bonafed verify --key {public}")
+    terminal.say(f"{key} is private: whoever has it can sign as you.")
+    terminal.say(f"{public} is public: bonafed verify --key {public}")
 
 
 def sign(
@@ -48,6 +49,18 @@ def sign(
 
     contract = read_contract(contract_file)
     place = signatures.signature_path(contract_file)
-    render.write_together({place: signatures.sign(contract.content, key)})
-    render.say(f"SHA-256 {contract.digest}")
-    render.say(f"wrote {place}")
+    terminal.write_together({place: signatures.sign(contract.content, key)})
+    terminal.say(f"SHA-256 {contract.digest}")
+    terminal.say(f"wrote {place}")
+
+
+def contract_files(path: Path, content: bytes, key: Path | None) -> dict[Path, bytes]:
+    """A contract as files: itself and, with a key, its signature; none that is signed is replaced."""
+    from bonafed.mechanisms.contracts.signatures import sign, signature_path
+
+    if signature_path(path).exists() and not (path.is_file() and path.read_bytes() == content):
+        rule = f"must not replace a contract that is signed ({signature_path(path)}): name another file"
+        raise InvalidValue("--save", rule, path)
+    if key is None:
+        return {path: content}
+    return {path: content, signature_path(path): sign(content, key)}

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bonafed.cli import render
 from bonafed.cli.options import Json, Plot
 from bonafed.errors import InvalidValue, MissingValue
+from bonafed.presentation import terminal
 
 if TYPE_CHECKING:
     from bonafed.economics.claims import Statement
-    from bonafed.shown import Document
+    from bonafed.presentation.documents import Document
 
 
 def statement(
@@ -49,28 +49,28 @@ def statement(
         for name, value in {"RUN": run, "--csv": csv, "--client": client, "--plot": plot}.items():
             if value is not None:
                 raise InvalidValue(name, "must not be given with --mine", value)
-        render.show(_mine(mine, which), as_json=as_json)
+        terminal.show(_mine(mine, which), as_json=as_json)
         return
     if run is None:
         raise MissingValue("RUN", "or --mine is required")
     if which is not None:
         raise InvalidValue("--run", "must not be given without --mine", which)
-    render.require_outputs({"--csv": csv, "--plot": plot})
+    terminal.require_outputs({"--csv": csv, "--plot": plot})
     from bonafed.economics.claims import all_hold
 
     whole = _read(run)
     part = whole if client is None else whole.only(client)
     document = replace(part.document(), holds=all_hold(part.findings))
-    outputs = render.figure_file(document, plot)
+    outputs = terminal.figure_file(document, plot)
     if csv is not None:
-        outputs[csv] = render.file_content(document, csv, "csv", "--csv")
-    render.write_together(outputs)
-    render.show(document, as_json=as_json, outputs=outputs)
+        outputs[csv] = terminal.file_content(document, csv, "csv", "--csv")
+    terminal.write_together(outputs)
+    terminal.show(document, as_json=as_json, outputs=outputs)
 
 
 def _mine(path: Path, run: str | None) -> Document:
     from bonafed.remote.journal import Journal
-    from bonafed.remote.mine import my_document
+    from bonafed.remote.own_statement import my_document
     from bonafed.remote.settings import read_settings
 
     settings = read_settings(path)

@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bonafed import checks
-from bonafed.cli import render
+from bonafed.cli.choose_federation import Reach, Reached, Where, reached
 from bonafed.cli.coin_secret import read_hex
 from bonafed.cli.options import Json
-from bonafed.cli.reaching import Reach, Reached, Where, reached
 from bonafed.errors import InvalidValue, MissingValue
 from bonafed.extras import importing
-from bonafed.shown import Document, Table
-from bonafed.spelling import printable
+from bonafed.presentation import terminal
+from bonafed.presentation.documents import Document, Table
+from bonafed.text import printable
 
 if TYPE_CHECKING:
     from bonafed.mechanisms.protocol import Config, Contract, Reports
     from bonafed.reports import ReportsFile
     from bonafed.runs.folder import RoundRecord
-    from bonafed.runs.setting import Setting
+    from bonafed.runs.prepare import Setting
 
 _INTERRUPTED = 130  # exit code of a program stopped by Ctrl-C
 
@@ -192,11 +192,11 @@ def _write_example(name: str, as_json: bool) -> None:
         rule = "must not replace an existing file with other contents"
         raise InvalidValue("--write-example", rule, path)
     if not there:
-        render.write_together({path: content})
+        terminal.write_together({path: content})
     if as_json:
-        render.say_json({"file": str(path), "written": not there})
+        terminal.say_json({"file": str(path), "written": not there})
     else:
-        render.tell(f"{path} already exists, unchanged" if there else f"wrote {path}")
+        terminal.tell(f"{path} already exists, unchanged" if there else f"wrote {path}")
 
 
 def _read_contract(path: Path, secret: Path | None) -> Contract:
@@ -223,7 +223,7 @@ def _config(
     if resume is not None and not holds_run(resume):
         raise InvalidValue("--resume", f"must be a folder that holds a run ({CONFIG})", resume)
     if path is not None and contract is not None:
-        from bonafed.runs.setting import under
+        from bonafed.runs.prepare import under
 
         return under(configs.read_tables(path, changes), contract)
     if path is not None:
@@ -261,7 +261,7 @@ def _read_reports(
     if reach.where == "here":
         return ReportsFile(path)  # the mechanism says which column once it is made
     _require_known_data(settings)
-    from bonafed.runs.setting import prepare
+    from bonafed.runs.prepare import prepare
 
     question = prepare(settings).mechanism.question
     if question is None:
@@ -279,7 +279,7 @@ def _require_reached(reach: Reach, place: Path) -> None:
 
 def _continue(settings: Config, place: Path, reach: Reach, as_json: bool) -> None:
     """Continue a run under the contract and the reports that it began with."""
-    from bonafed.runs.setting import from_outside
+    from bonafed.runs.prepare import from_outside
 
     contract, reports = from_outside(place)
     _train(settings, place, contract, reports, reach, resume=True, as_json=as_json)
@@ -298,9 +298,9 @@ def _train(
 ) -> None:
     if reach.where == "here":
         _require_known_data(settings)
-    terminal = render.new_console(stderr=True)
+    console = terminal.new_console(stderr=True)
     settings = replace(settings, run=replace(settings.run, folder=str(place)))
-    heard = partial(render.tell, err=True)
+    heard = partial(terminal.tell, err=True)
     known = reports if isinstance(reports, Mapping) else None  # a file of reports is for clients here
     with reached(reach, settings, place, known, resume=resume, tell=heard) as clients:
         _train_with(
@@ -309,7 +309,7 @@ def _train(
             place,
             contract,
             reports,
-            terminal,
+            console,
             resume=resume,
             as_json=as_json,
             secret=secret,
@@ -322,7 +322,7 @@ def _train_with(
     place: Path,
     contract: Contract | None,
     reports: Reports | ReportsFile | None,
-    terminal: Any,
+    console: Any,
     *,
     resume: bool,
     as_json: bool,
@@ -330,9 +330,9 @@ def _train_with(
 ) -> None:
     from bonafed.remote.beforehand import before_the_run
     from bonafed.runs.folder import holds_run
-    from bonafed.runs.setting import prepare
+    from bonafed.runs.prepare import prepare
 
-    on_progress = render.teller(terminal) if terminal.is_terminal else None
+    on_progress = terminal.teller(console) if console.is_terminal else None
     if clients is None:
         setting = prepare(settings, contract=contract, reports=reports, on_progress=on_progress)
     else:
@@ -343,7 +343,7 @@ def _train_with(
         if not resume:
             from bonafed.remote.operating import expectation
 
-            render.tell(
+            terminal.tell(
                 expectation(
                     setting.mechanism,
                     clients.timed,
@@ -353,7 +353,7 @@ def _train_with(
                 err=True,
             )
     if clients is not None and not resume and _is_guessed(setting):
-        render.tell(
+        terminal.tell(
             "warning: run.seed is 0, which everybody guesses, and decides who takes part: set another one "
             "(--set run.seed=...), or publish a contract with --commit-coins",
             err=True,
@@ -367,13 +367,13 @@ def _train_with(
         rounds_before = _resuming(place)
     colluders = None if clients is None else clients.colluders
     for note in (*setting.notes, *before_the_run(setting.agreement, setting.mechanism.rounds, colluders)):
-        render.tell(f"note: {note}", err=True)
+        terminal.tell(f"note: {note}", err=True)
     for warning in setting.warnings:
-        render.tell(f"warning: {warning}", err=True)
+        terminal.tell(f"warning: {warning}", err=True)
     with importing():  # after `prepare` found nothing wrong: it takes long
         from bonafed.runs.training import train as run_training
     try:
-        with _progress(setting.mechanism.rounds, rounds_before, terminal) as on_round:
+        with _progress(setting.mechanism.rounds, rounds_before, console) as on_round:
             result = run_training(
                 setting, place, resume=resume, on_round=on_round, on_phase=on_progress, secret=secret
             )
@@ -381,7 +381,7 @@ def _train_with(
         if not holds_run(place):
             raise  # it had not begun
         again = f"bonafed train --resume {place}{'' if clients is None else clients.options}"
-        render.tell(f"stopped by the user; continue with: {again}", err=True)
+        terminal.tell(f"stopped by the user; continue with: {again}", err=True)
         raise typer.Exit(_INTERRUPTED) from None
     _show(place, result.document(), "resumed and finished" if resume else "finished", as_json)
 
@@ -410,13 +410,13 @@ def _resuming(place: Path) -> int:
     from bonafed.runs.versions import changed_versions
 
     for name, (then, now) in changed_versions(place).items():
-        render.tell(f"note: the run began with {name} {then}, this is {now}", err=True)
+        terminal.tell(f"note: the run began with {name} {then}, this is {now}", err=True)
     return rounds_done(place)
 
 
 def _require_known_data(settings: Config) -> None:
     """A misspelt name is refused before PyTorch is imported, which takes seconds."""
-    from bonafed.learning import datasets
+    from bonafed.learning.data import datasets
     from bonafed.sections import named
 
     name = settings.data.name
@@ -446,18 +446,18 @@ def _show(place: Path, document: Document, how: str, as_json: bool) -> None:
     if simulation.is_file():
         rest.append(f"note: {simulation} holds what only a simulation knows: do not share it")
     data = {"folder": str(place), **document.data}
-    render.show(replace(document, blocks=(first, *rest), data=data), as_json=as_json)
+    terminal.show(replace(document, blocks=(first, *rest), data=data), as_json=as_json)
 
 
 @contextmanager
 def _progress(
-    rounds: int | None, rounds_before: int, terminal: Any
+    rounds: int | None, rounds_before: int, console: Any
 ) -> Iterator[Callable[[RoundRecord], None] | None]:
     """A bar with rounds, phase, loss, accuracy and time left on a terminal; nothing elsewhere.
 
     Where their number is not known, it says what is being done instead.
     """
-    if not terminal.is_terminal:
+    if not console.is_terminal:
         yield None
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -465,7 +465,7 @@ def _progress(
     known = (MofNCompleteColumn(), BarColumn()) if rounds is not None else (TextColumn("{task.completed}"),)
     left = (TimeRemainingColumn(), TextColumn("left")) if rounds is not None else ()
     columns = (TextColumn("round"), *known, TextColumn("{task.fields[state]}", markup=False), *left)
-    with Progress(*columns, console=terminal) as bar:
+    with Progress(*columns, console=console) as bar:
         task = bar.add_task("", total=rounds, completed=rounds_before, state="")
         parts = {"phase": "", "doing": "", "loss": "", "accuracy": ""}
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bonafed.cli import render
 from bonafed.cli.options import Json, number
 from bonafed.errors import MissingValue
+from bonafed.presentation import terminal
+from bonafed.presentation.documents import Document
 from bonafed.sections import at_most_one
-from bonafed.shown import Document
 
 if TYPE_CHECKING:
     from bonafed.economics.claims import Finding
@@ -58,7 +58,7 @@ def verify(
         return
     if contract_file is None:
         raise MissingValue("CONTRACT.json", "or --coins is required")
-    render.show(_verification(contract_file, cost, key), as_json=as_json)
+    terminal.show(_verification(contract_file, cost, key), as_json=as_json)
 
 
 def _verification(path: Path, cost: float | None, key: Path | None) -> Document:
@@ -69,7 +69,7 @@ def _verification(path: Path, cost: float | None, key: Path | None) -> Document:
     parts = [contract.document()]
     if cost is not None:
         parts.append(contract.prospect(cost))
-    with render.working("verifying"):
+    with terminal.working("verifying"):
         findings = list(contract.verify())
     if key is not None:
         findings.append(_signature(contract.content, path, key))

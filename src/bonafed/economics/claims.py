@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from bonafed.checks import finite_or_none
 from bonafed.errors import InvalidValue
-from bonafed.shown import (
+from bonafed.presentation.documents import (
     Cell,
     Column,
     Document,
@@ -37,7 +37,7 @@ from bonafed.shown import (
     plain,
     plain_cell,
 )
-from bonafed.spelling import csv_bytes
+from bonafed.text import csv_bytes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -351,7 +351,7 @@ class Statement(Shown):
         return Document(tuple(blocks), self.to_json(), self._draw, {"csv": self.to_csv()})
 
     def _draw(self) -> Figure:
-        from bonafed.statement_figure import statement_figure
+        from bonafed.presentation.statement_figure import statement_figure
 
         return statement_figure(self)
 

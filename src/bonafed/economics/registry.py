@@ -18,7 +18,7 @@ from bonafed.economics.discrete import Discrete, Empirical
 from bonafed.economics.normals import NormalMixture, TruncatedNormal
 from bonafed.economics.priors import Prior, ScaledBeta, ScipyPrior, TruncatedExponential, Uniform
 from bonafed.errors import InvalidValue, MissingValue
-from bonafed.spelling import numeral
+from bonafed.text import numeral
 
 _CLASSES: tuple[type[Prior], ...] = (
     Uniform,

@@ -36,7 +36,7 @@ from bonafed.flower.folder import Folder, refresh_flower_settings
 from bonafed.flower.frames import BadFrame, is_own, listen, peer, private_folder, read_frame, send_frame
 from bonafed.learning.federation import Failure
 from bonafed.remote.roster import Membership
-from bonafed.spelling import printable
+from bonafed.text import printable
 
 Tell = Callable[[str], None]
 Note = Callable[[int, bytes | Failure], None]  # takes down the answer of a node

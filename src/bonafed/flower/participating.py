@@ -25,7 +25,7 @@ from bonafed.errors import UnreadableFile
 from bonafed.files import open_log, write_secret, write_together
 from bonafed.flower.commands import environment, require_flower
 from bonafed.flower.frames import private_folder
-from bonafed.flower.keeper import Keeper
+from bonafed.flower.participant_process import Keeper
 from bonafed.remote.keys import key_digest, read_member_key
 from bonafed.remote.settings import ParticipantSettings
 from bonafed.remote.transport import Handle

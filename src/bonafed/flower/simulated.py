@@ -21,13 +21,13 @@ from flwr.clientapp import ClientApp
 from flwr.common.constant import ErrorCode
 
 from bonafed.flower.folder import Folder
-from bonafed.flower.keeper import FAILED
 from bonafed.flower.parcels import packed, unpacked
+from bonafed.flower.participant_process import FAILED
 from bonafed.remote.settings import read_settings
 from bonafed.remote.transport import Handle
 
 FOLDER, OPENER = "folder", "opener"  # keys of the run's config: the federation, and who opens a participant
-DEFAULT_OPENER: Final = "bonafed.remote.opening:open_participant"
+DEFAULT_OPENER: Final = "bonafed.remote.open_from_disk:open_participant"
 _NUMBER: Final = "partition-id"
 
 

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from bonafed.checks import Floats
 from bonafed.errors import InvalidValue, MissingValue
+from bonafed.learning.data.partition import owners
 from bonafed.learning.engine.crew import Crew
 from bonafed.learning.engine.jobs import Job, Samples, Update
 from bonafed.learning.engine.programs import Program
@@ -40,7 +41,6 @@ from bonafed.learning.federation import (
     checked_shares,
 )
 from bonafed.learning.noise import Secret, Source, digest
-from bonafed.learning.partition import owners
 from bonafed.learning.privacy import Release
 from bonafed.learning.problems.convex import (
     Problem,

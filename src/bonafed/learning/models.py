@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from bonafed import checks
 from bonafed.learning.architectures import TEXT_MODEL, image_side, padding_of, require_fit, side_left
-from bonafed.learning.formats import PADDING
+from bonafed.learning.data.formats import PADDING
 
 
 def softmax_regression(shape: Sequence[int], outputs: int) -> nn.Sequential:

@@ -9,10 +9,10 @@ from typing import Any, Literal
 
 from bonafed import checks
 from bonafed.errors import InvalidValue, MissingValue
-from bonafed.learning.natural import choices as natural_choices
-from bonafed.learning.partition import options_of
+from bonafed.learning.data.partition import options_of
+from bonafed.learning.data.real_federations import choices as natural_choices
+from bonafed.learning.data.scaling import Standardise, standardise_rule
 from bonafed.learning.privacy import ADD_OR_REMOVE, REPLACE, Batches, Calibration, delta_rule
-from bonafed.learning.scaling import Standardise, standardise_rule
 from bonafed.learning.server import HALF, Aggregation, Server, ServerOptimizer
 from bonafed.learning.work import Augmentation, LocalTraining, Optimizer, local_steps
 from bonafed.sections import Section, key, named, natural, one_of, text, unknown, word

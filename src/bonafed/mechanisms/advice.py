@@ -10,8 +10,8 @@ from typing import Literal
 from bonafed.mechanisms.catalogue import CATALOGUE, Burden, Fit
 from bonafed.mechanisms.private_training import PRIVATE_TRAINING
 from bonafed.mechanisms.protocol import Command
+from bonafed.presentation.documents import Column, Document, Table
 from bonafed.sections import Section, key, one_of
-from bonafed.shown import Column, Document, Table
 
 Answer = Literal["yes", "no"]
 _UNSUITED: Mapping[Burden, str] = {

@@ -15,7 +15,7 @@ from typing import Any, Final
 from bonafed.checks import Floats
 from bonafed.economics.attendance import participant_counts
 from bonafed.mechanisms.protocol import Agreement, Lottery, PaidTerms
-from bonafed.shown import JSONObject, counted
+from bonafed.presentation.documents import JSONObject, counted
 
 FEW: Final = 0.05  # share of rounds without anybody, above which somebody should know
 IN_A_SUM: Final = 2  # participants besides colluders in a secure sum that is opened

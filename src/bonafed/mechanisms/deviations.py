@@ -8,7 +8,7 @@ from typing import NamedTuple
 from bonafed import checks
 from bonafed.errors import InvalidValue
 from bonafed.sections import texts
-from bonafed.spelling import numeral
+from bonafed.text import numeral
 
 
 class Deviation(NamedTuple):

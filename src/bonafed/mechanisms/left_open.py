@@ -26,7 +26,7 @@ from bonafed.learning.privacy.planning import DWARFED, noise_share, rate_for, st
 from bonafed.learning.work import local_steps, record_steps, step_count
 from bonafed.mechanisms.promises import Promise
 from bonafed.mechanisms.protocol import Config
-from bonafed.shown import JSONObject, counted
+from bonafed.presentation.documents import JSONObject, counted
 
 HIDDEN = (  # what to say of noise beyond a third
     "hides most of what can be learned, whatever batch, steps and rate are: it takes more records, clients "

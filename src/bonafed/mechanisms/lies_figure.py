@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from bonafed.checks import Floats
 from bonafed.economics.claims import Finding
-from bonafed.style import sheet, words
+from bonafed.presentation.figures import sheet, words
 
 _CLIENT = 40  # letters of the name of a client, at most
 

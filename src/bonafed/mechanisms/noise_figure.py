@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator, PercentFormatter
 
 from bonafed.learning.privacy.planning import DWARFED
-from bonafed.style import BLUE, GREEN, GREY, RED, sheet
+from bonafed.presentation.figures import BLUE, GREEN, GREY, RED, sheet
 
 
 def noise_figure(

@@ -19,8 +19,8 @@ from bonafed.learning.sections import DELTA, NOISE_AT, NoiseAt
 from bonafed.learning.sum_noise import round_noise
 from bonafed.learning.work import LocalTraining, sensitivity, step_count
 from bonafed.mechanisms.protocol import Command
+from bonafed.presentation.documents import Column, Document, Table, counted
 from bonafed.sections import Section, key, one_of
-from bonafed.shown import Column, Document, Table, counted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

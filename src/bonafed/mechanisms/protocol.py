@@ -31,8 +31,8 @@ from bonafed.learning.federation import Federation, Need, Question, Roster
 from bonafed.learning.privacy.ledger import Release
 from bonafed.learning.sections import Data, Model, Partition, Privacy, Run, Training
 from bonafed.mechanisms.coins import Coins
+from bonafed.presentation.documents import Cell, Document, JSONObject
 from bonafed.sections import Section
-from bonafed.shown import Cell, Document, JSONObject
 
 if TYPE_CHECKING:
     from bonafed.mechanisms.left_open import Chosen

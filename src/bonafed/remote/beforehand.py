@@ -17,7 +17,7 @@ from bonafed.mechanisms.attendance import (
     unheld_in_words,
 )
 from bonafed.mechanisms.protocol import Agreement, Config
-from bonafed.remote.masking.plan import threshold_for
+from bonafed.remote.secure_sums.plan import threshold_for
 from bonafed.remote.sums import NOT_SECURE
 
 

@@ -41,7 +41,6 @@ from bonafed.learning.federation import (
 from bonafed.learning.functions import usable_answer
 from bonafed.mechanisms.coins import Coins
 from bonafed.mechanisms.protocol import Agreement, Config, Contract, Mechanism
-from bonafed.remote.lots import SALT_BYTES, coins_to_json, seed_commitment, tossed
 from bonafed.remote.messages import (
     SERVER,
     BadMessage,
@@ -54,13 +53,14 @@ from bonafed.remote.messages import (
     seal,
     unseal,
 )
+from bonafed.remote.participation_coins import SALT_BYTES, coins_to_json, seed_commitment, tossed
 from bonafed.remote.records import Records
 from bonafed.remote.rosters import roster_from_json, roster_to_json
 from bonafed.remote.sums import NOT_SECURE, add_up, parts_of
 from bonafed.remote.tasks import Asked, Refusal, pack_tasks, unpack_answers
 from bonafed.remote.transport import Transport
 from bonafed.runs.config import to_tables
-from bonafed.spelling import natural_order
+from bonafed.text import natural_order
 
 ANSWER_WITHIN = 120.0  # seconds that a client has for an answer
 EXCLUDE_AFTER = 3  # faults in a row after which a client is not asked again

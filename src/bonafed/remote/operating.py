@@ -16,17 +16,17 @@ from pathlib import Path
 from typing import Any
 
 from bonafed.errors import InvalidValue, UnreadableFile
-from bonafed.learning import datasets
-from bonafed.learning.datasets import Dataset
+from bonafed.learning.data import datasets
+from bonafed.learning.data.datasets import Dataset
 from bonafed.learning.federation import Failure
 from bonafed.mechanisms.protocol import Config, Mechanism
+from bonafed.presentation.documents import counted
 from bonafed.remote.federation import Operator, RemoteFederation
 from bonafed.remote.records import Records, records_path
 from bonafed.remote.roster import Membership
 from bonafed.remote.secure import SUMS, SecureFederation
 from bonafed.remote.transport import Transport
 from bonafed.sections import named
-from bonafed.shown import counted
 
 NO_TEST_DATA = "none"  # as data.name: the server has no test samples
 USUAL_EXCHANGES = 25  # of a mechanism that ends by itself

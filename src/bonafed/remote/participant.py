@@ -37,10 +37,9 @@ from bonafed.mechanisms import catalogue
 from bonafed.mechanisms.contracts.files import contract_from_json
 from bonafed.mechanisms.protocol import Agreement, Config, Mechanism
 from bonafed.remote.accounts import OwnAccount, differences, own_account
-from bonafed.remote.holding import Bench, Holding
 from bonafed.remote.journal import Journal
 from bonafed.remote.keys import key_digest, member_public
-from bonafed.remote.lots import opened_seed, own_commitment, revealed, times_by_coins
+from bonafed.remote.local_data import Bench, Holding
 from bonafed.remote.messages import (
     SERVER,
     BadMessage,
@@ -54,6 +53,7 @@ from bonafed.remote.messages import (
     seal,
     unseal,
 )
+from bonafed.remote.participation_coins import opened_seed, own_commitment, revealed, times_by_coins
 from bonafed.remote.policy import Policy
 from bonafed.remote.rosters import roster_from_json, same
 from bonafed.remote.summing import Summing
@@ -68,7 +68,7 @@ from bonafed.remote.tasks import (
     work_to_json,
 )
 from bonafed.runs.config import from_tables
-from bonafed.runs.setting import under
+from bonafed.runs.prepare import under
 
 REFUSED = "refused"  # kind of an answer that says why there is no other
 _SLACK = 1e-9  # of an epsilon, for rounding

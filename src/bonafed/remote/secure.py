@@ -34,7 +34,7 @@ from bonafed.checks import Floats
 from bonafed.economics.claims import Statement
 from bonafed.errors import AskFailed, InvalidValue, UnreadableFile
 from bonafed.files import write_together
-from bonafed.learning.archives import NPZ_ERRORS
+from bonafed.learning.data.archives import NPZ_ERRORS
 from bonafed.learning.federation import (
     Failure,
     Need,
@@ -48,7 +48,9 @@ from bonafed.learning.federation import (
 from bonafed.learning.privacy import variance_inflation
 from bonafed.mechanisms.protocol import Agreement
 from bonafed.remote.federation import Operator, RemoteFederation
-from bonafed.remote.masking import (
+from bonafed.remote.messages import JSONObject, Sealed, digest_of
+from bonafed.remote.records import Records
+from bonafed.remote.secure_sums import (
     Book,
     Masked,
     Plan,
@@ -59,9 +61,7 @@ from bonafed.remote.masking import (
     revealed,
     threshold_for,
 )
-from bonafed.remote.masking.lock import Round
-from bonafed.remote.messages import JSONObject, Sealed, digest_of
-from bonafed.remote.records import Records
+from bonafed.remote.secure_sums.sealed_answers import Round
 from bonafed.remote.summing import (
     EXTRAS,
     LEAST,

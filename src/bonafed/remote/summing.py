@@ -34,9 +34,10 @@ from bonafed.learning.privacy.ledger import Release
 from bonafed.learning.sum_noise import rounding
 from bonafed.learning.work import LocalTraining, sensitivity, step_count
 from bonafed.mechanisms.attendance import IN_A_SUM
-from bonafed.remote.holding import Bench, require_near
 from bonafed.remote.journal import Journal
-from bonafed.remote.masking import (
+from bonafed.remote.local_data import Bench, require_near
+from bonafed.remote.messages import JSONObject, Sign, Verify, digest_of
+from bonafed.remote.secure_sums import (
     Member,
     Once,
     Plan,
@@ -47,7 +48,6 @@ from bonafed.remote.masking import (
     threshold_for,
     unmask,
 )
-from bonafed.remote.messages import JSONObject, Sign, Verify, digest_of
 from bonafed.remote.tasks import Asked, unpack_tasks, work_to_json
 
 EXTRAS: Final = 2  # numbers after those of the answers: training loss, and whether there is one

@@ -17,10 +17,10 @@ from typing import Literal
 
 from bonafed.errors import BonafedError, InvalidValue, UnreadableFile
 from bonafed.files import is_draft
+from bonafed.presentation.documents import Column, Document, Table, counted
 from bonafed.runs import coins, private, seals
 from bonafed.runs import folder as folders
 from bonafed.runs.config import needs_secret, of_run
-from bonafed.shown import Column, Document, Table, counted
 
 _AGAIN = "the end happens again when resumed"
 Check = Callable[[Path, str], str]  # of a folder and a name: what vouches for the file, or an error

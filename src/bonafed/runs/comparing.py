@@ -22,18 +22,18 @@ from bonafed import checks
 from bonafed.economics.claims import Finding, Kind, checked, kept
 from bonafed.economics.registry import prior
 from bonafed.errors import BonafedError, InvalidValue
-from bonafed.learning.datasets import Dataset
+from bonafed.learning.data.datasets import Dataset
 from bonafed.learning.privacy import checked_delta, delta_rule
 from bonafed.learning.sections import DELTA
 from bonafed.mechanisms import catalogue
 from bonafed.mechanisms.protocol import Attack, Common, Config
+from bonafed.presentation.documents import Cell, Document, JSONObject, Shown
 from bonafed.runs import folder as folders
 from bonafed.runs.comparison import comparison_document
 from bonafed.runs.config import COMPARE, from_tables
 from bonafed.runs.holdings import Holdings, hold, require_model
-from bonafed.runs.setting import Setting, prepare
+from bonafed.runs.prepare import Setting, prepare
 from bonafed.sections import Section, key, section_from, texts
-from bonafed.shown import Cell, Document, JSONObject, Shown
 
 if TYPE_CHECKING:  # a config is checked before PyTorch is imported
     from torch import nn

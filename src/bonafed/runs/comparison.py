@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bonafed.errors import UnreadableFile
-from bonafed.shown import Cell, Column, Document, JSONObject, Table, counted
+from bonafed.presentation.documents import Cell, Column, Document, JSONObject, Table, counted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -12,7 +12,7 @@
 The mechanism decides which tables there are, and which keys each has (`Slice`). Unknown keys, missing keys
 and impossible values are refused by their dotted name, `training.rounds must be a whole number of at least
 1, got 0`; whatever is wrong with a file is told at once. What depends on the data (whether the partition
-exists, whether the model fits) is checked by `bonafed.runs.setting`.
+exists, whether the model fits) is checked by `bonafed.runs.prepare`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from typing import Any
 
 from bonafed import checks
 from bonafed.errors import InvalidValue, UnreadableFile, refuse
-from bonafed.learning.datasets import is_own_file
-from bonafed.learning.natural.choices import FEDERATIONS
+from bonafed.learning.data.datasets import is_own_file
+from bonafed.learning.data.real_federations.choices import FEDERATIONS
 from bonafed.learning.sections import Data, Model, Partition
 from bonafed.learning.sum_noise import never_one_step
 from bonafed.mechanisms import catalogue

@@ -11,9 +11,9 @@ import numpy as np
 from bonafed.economics.claims import all_hold, findings_table
 from bonafed.errors import InvalidValue
 from bonafed.mechanisms.protocol import EARNINGS, Contract
-from bonafed.pages.figures import picture
-from bonafed.pages.page import Badge, Block, Details, Page, Part, Point, Slider, Words, shown
-from bonafed.shown import Cell, Column, Document, Table
+from bonafed.presentation.documents import Cell, Column, Document, Table
+from bonafed.presentation.page import Badge, Block, Details, Page, Part, Point, Slider, Words, shown
+from bonafed.presentation.page_pictures import picture
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -152,7 +152,7 @@ def _table(prospects: Sequence[tuple[float, Document]], name: str) -> Table:
 
 def _figure(earned: Sequence[tuple[float, Mapping[str, Any]]], label: str) -> Figure:
     """What is paid and what is left, by cost."""
-    from bonafed.style import BLUE, GREY, RED, STYLES, sheet, words
+    from bonafed.presentation.figures import BLUE, GREY, RED, STYLES, sheet, words
 
     figure = sheet(6.4, 3.4)
     axes = figure.subplots()

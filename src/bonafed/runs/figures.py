@@ -17,8 +17,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from bonafed.checks import Floats
-from bonafed.shown import Cell
-from bonafed.style import COLOURS, STYLES, sheet, words
+from bonafed.presentation.documents import Cell
+from bonafed.presentation.figures import COLOURS, STYLES, sheet, words
 
 _PANEL = 4.5  # inches
 _FAR = 1000  # times the largest loss of another run, beyond which the axis is logarithmic

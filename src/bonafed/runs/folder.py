@@ -53,7 +53,7 @@ from numpy.typing import NDArray
 
 from bonafed.errors import InvalidValue, MissingReport, UnreadableFile
 from bonafed.files import APPENDING, is_draft, named, remove_drafts, sync_folder, write_all, write_together
-from bonafed.learning.archives import NPZ_ERRORS
+from bonafed.learning.data.archives import NPZ_ERRORS
 from bonafed.runs import private, seals
 from bonafed.runs.seals import sha256
 

@@ -12,17 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.errors import InvalidValue, MissingValue, refuse
-from bonafed.learning import datasets, scaling
-from bonafed.learning import partition as partitions
 from bonafed.learning.architectures import FARTHEST, parameter_count, require_fit
-from bonafed.learning.datasets import Dataset
+from bonafed.learning.data import datasets, scaling
+from bonafed.learning.data import partition as partitions
+from bonafed.learning.data.datasets import Dataset
 from bonafed.learning.federation import Roster
 from bonafed.learning.problems.convex import largest_norm
 from bonafed.mechanisms.protocol import Config
 from bonafed.randomness import Purpose, round_generator
 from bonafed.runs.standardising import require_private_scale, standardised, with_path
 from bonafed.sections import named, told_at_once
-from bonafed.spelling import natural_order
+from bonafed.text import natural_order
 
 if TYPE_CHECKING:  # a config and its data are checked before PyTorch is imported, which takes seconds
     from torch import nn

@@ -11,11 +11,11 @@ from typing import Any
 from bonafed.errors import InvalidValue, UnreadableFile
 from bonafed.mechanisms import catalogue
 from bonafed.mechanisms.protocol import Config
+from bonafed.presentation.documents import Cell, Column, Table
 from bonafed.runs import folder as folders
 from bonafed.runs.config import from_tables
 from bonafed.runs.folder import JSONObject
 from bonafed.runs.summary import budget_in_words
-from bonafed.shown import Cell, Column, Table
 
 
 def find(places: Sequence[Path]) -> list[Path]:

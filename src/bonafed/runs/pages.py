@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from bonafed.economics.claims import EXCEEDED, Statement, all_hold, checked, findings_table, kept
 from bonafed.mechanisms.contracts.files import contract_from_json
-from bonafed.pages.figures import picture
-from bonafed.pages.page import Badge, Block, Details, Link, Page, Part, Words, shown
+from bonafed.presentation.documents import Document, JSONObject, Table, counted
+from bonafed.presentation.page import Badge, Block, Details, Link, Page, Part, Words, shown
+from bonafed.presentation.page_pictures import picture
 from bonafed.runs import folder as folders
 from bonafed.runs import listing
 from bonafed.runs.comparison import comparison_document
 from bonafed.runs.summary import curves, overview_table, statement_of
-from bonafed.shown import Document, JSONObject, Table, counted
 
 if TYPE_CHECKING:
     from bonafed.runs.comparing import Comparison

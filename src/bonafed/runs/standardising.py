@@ -1,4 +1,4 @@
-"""`data.standardise` in a run: whose constants, for which records (`bonafed.learning.scaling`)."""
+"""`data.standardise` in a run: whose constants, for which records (`bonafed.learning.data.scaling`)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bonafed.errors import InvalidValue
-from bonafed.learning import datasets, scaling
-from bonafed.learning.datasets import Dataset
-from bonafed.learning.scaling import Scaling
+from bonafed.learning.data import datasets, scaling
+from bonafed.learning.data.datasets import Dataset
+from bonafed.learning.data.scaling import Scaling
 from bonafed.mechanisms.protocol import Config
 from bonafed.sections import named
 

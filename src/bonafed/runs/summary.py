@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from bonafed.economics.claims import NO_WORSE, Finding, Kind, Statement
 from bonafed.errors import UnreadableFile
+from bonafed.presentation.documents import Cell, Document, Table, counted, pairs
 from bonafed.runs.folder import SUMMARY, JSONObject
-from bonafed.shown import Cell, Document, Table, counted, pairs
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from bonafed.runs.setting import Setting
+    from bonafed.runs.prepare import Setting
 
 
 def summarise(setting: Setting, records: Sequence[JSONObject], statement: Statement) -> JSONObject:

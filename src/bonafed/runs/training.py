@@ -33,13 +33,13 @@ from bonafed.learning.engine.programs import architecture, load_parameters, save
 from bonafed.learning.evaluate import evaluate, evaluate_models
 from bonafed.mechanisms.coins.contracts import simulate, with_tossed
 from bonafed.mechanisms.protocol import Round, State
+from bonafed.presentation.documents import Document, Shown
 from bonafed.runs import coins, private
 from bonafed.runs import folder as folders
 from bonafed.runs.folder import Clock, JSONObject, Log, OnRound, RoundRecord
-from bonafed.runs.setting import Negotiating, Setting
+from bonafed.runs.prepare import Negotiating, Setting
 from bonafed.runs.summary import notes, run_document, summarise
 from bonafed.runs.versions import begin_or_resume, ended
-from bonafed.shown import Document, Shown
 
 OnPhase = Callable[[str], None]
 Entropy = Callable[[int], bytes]

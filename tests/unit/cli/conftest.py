@@ -18,8 +18,8 @@ from bonafed.learning.federation import Question
 from bonafed.mechanisms import catalogue
 from bonafed.mechanisms.contracts.canonical import canonical_bytes, digest
 from bonafed.mechanisms.protocol import Command, Slice
+from bonafed.presentation.documents import Column, Curve, Document, Sketch, Table, pairs
 from bonafed.sections import Section, flag, key, one_of, text, word
-from bonafed.shown import Column, Curve, Document, Sketch, Table, pairs
 
 Shape = Literal["round", "square"]
 
@@ -134,7 +134,7 @@ def read(data):
 
 
 def figure():
-    from bonafed.style import sheet
+    from bonafed.presentation.figures import sheet
 
     sheets = sheet(2, 2)
     sheets.subplots().plot([0, 1], [0, 1])

@@ -200,7 +200,7 @@ def test_a_plot_of_the_gains(audit, variant):
 
 
 def test_a_picture_of_a_run_that_diverged():
-    from bonafed.mechanisms.faithful.cheating import Attempt, Curve
+    from bonafed.mechanisms.faithful.adversaries.search import Attempt, Curve
     from bonafed.mechanisms.faithful.figures import cheating_figure
 
     curve = Curve(np.array([0.5, 1.0, 4.0]), np.array([-0.1, 0.0, -0.2]), np.array([-0.2, 0.0, 0.3]))

@@ -126,7 +126,7 @@ def test_a_path_is_printed_as_it_is(bonafed):
 
 
 def test_json_has_no_infinity():
-    from bonafed.shown import plain
+    from bonafed.presentation.documents import plain
 
     assert plain({"a": [math.inf, (math.nan, 1.0)], "b": 2}) == {"a": [None, [None, 1.0]], "b": 2}
 
@@ -542,7 +542,7 @@ def test_ctrl_c_is_told_in_any_command(bonafed, monkeypatch):
     def stop(outputs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("bonafed.cli.render.write_together", stop)
+    monkeypatch.setattr("bonafed.presentation.terminal.write_together", stop)
     code, out, err = bonafed("quote", "sampling", "--prior", "uniform:0.5,1.5", *SMALL, "--save", "c.json")
     assert (code, out, err) == (130, "", "stopped by the user\n")
     assert not Path("c.json").exists()

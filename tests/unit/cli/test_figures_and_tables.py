@@ -18,8 +18,9 @@ import typer
 from rich.console import Console
 from tests.legible import illegible
 
-from bonafed.cli import app, main, render
-from bonafed.shown import Table
+from bonafed.cli import app, main
+from bonafed.presentation import terminal
+from bonafed.presentation.documents import Table
 
 FEDERATION = """
 [data]
@@ -133,9 +134,9 @@ def run(words):
     """Run a command: the document that it shows, and the figure that it draws."""
     shown, drawn = [], []
     with ExitStack() as stack:
-        say = stack.enter_context(mock.patch.object(render, "show"))
+        say = stack.enter_context(mock.patch.object(terminal, "show"))
         say.side_effect = lambda document, **_: shown.append(document)
-        draw = stack.enter_context(mock.patch("bonafed.style.render"))
+        draw = stack.enter_context(mock.patch("bonafed.presentation.figures.render"))
         draw.side_effect = lambda figure, path: drawn.append(figure) or b"picture"
         stack.enter_context(mock.patch.object(sys, "argv", ["bonafed", *words]))
         with pytest.raises(SystemExit) as stop:
@@ -509,7 +510,7 @@ def printed(table, width):
     """The lines of a table on a terminal that is so wide."""
     stream = io.StringIO()
     console = Console(file=stream, width=width, force_terminal=True, color_system=None, highlight=False)
-    render._print(console, table)
+    terminal._print(console, table)
     return stream.getvalue().splitlines()
 
 
@@ -537,7 +538,7 @@ def test_a_heading_occurs_once(said, name):
 
 
 def test_parts_of_a_table_repeat_what_tells_its_rows_apart():
-    from bonafed.shown import Column
+    from bonafed.presentation.documents import Column
 
     columns = (
         Column("who", left=True),
@@ -552,7 +553,7 @@ def test_parts_of_a_table_repeat_what_tells_its_rows_apart():
 
 
 def test_a_number_among_words_is_not_folded():
-    from bonafed.shown import Column
+    from bonafed.presentation.documents import Column
 
     amount = "123,456,789,012,345,678.90"
     columns = (Column("who", left=True), Column("what", left=True), Column("money", ",.2f"))
@@ -565,7 +566,7 @@ def test_a_number_among_words_is_not_folded():
 
 
 def test_a_sketch_fits_and_its_scales_are_whole():
-    from bonafed.shown import Curve, Sketch
+    from bonafed.presentation.documents import Curve, Sketch
 
     sketch = Sketch(
         "cost", (0.0, 1.0), (Curve("up", (0, 1), 0.0, 1234.0), Curve("down", (1, 0), 0.0, 0.125))

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import bonafed.cli
-from bonafed.cli import render
+from bonafed.presentation import terminal
+from bonafed.presentation.documents import Column, Document, Table, pairs
 from bonafed.runs import folder
-from bonafed.shown import Column, Document, Table, pairs
 
 QUOTE = ["quote", "toy", "--clients", "3", "--budget", "9"]
 
@@ -274,7 +274,7 @@ class TestRendering:
     def lines(self, capsys, monkeypatch, table, width):
         monkeypatch.setenv("COLUMNS", str(width))
         capsys.readouterr()
-        render.show(Document((table,)), as_json=False)
+        terminal.show(Document((table,)), as_json=False)
         return capsys.readouterr().out.splitlines()
 
     @pytest.mark.parametrize("width", [40, 60, 80, 100, 110, 120])
@@ -338,10 +338,10 @@ class TestRendering:
         console = Console(
             file=stream, force_terminal=True, width=80, color_system="standard", highlight=False
         )
-        monkeypatch.setattr(render, "new_console", lambda **_: console)
+        monkeypatch.setattr(terminal, "new_console", lambda **_: console)
         columns = (Column("", left=True), Column("", left=True))
         rows = (("[red]a[/]", "holds"), ("b", "FAILS"), ("c", "not claimed"))
-        render.show(Document((Table("[bold]", columns, rows),)), as_json=False)
+        terminal.show(Document((Table("[bold]", columns, rows),)), as_json=False)
         shown = stream.getvalue()
         assert "\x1b[32mholds" in shown
         assert "\x1b[1;31mFAILS" in shown
@@ -351,7 +351,7 @@ class TestRendering:
     def test_a_terminal_without_the_characters_gets_the_rest(self, toy):
         program = (
             "import sys; sys.argv = ['bonafed']; sys.stdout.reconfigure(encoding='ascii')\n"
-            "from bonafed.cli import render\nfrom bonafed.shown import *\n"
+            "from bonafed.cli import render\nfrom bonafed.presentation.documents import *\n"
             "sketch = Sketch('x', (0.0, 1.0), (Curve('y', (0.0, 1.0), 0.0, 1.0),))\n"
             "render.show(Document((sketch, 'plain')), as_json=False)\n"
         )

@@ -11,13 +11,13 @@ import pytest
 from rich.console import Console
 from tests.oracles.sealing import reseal
 
-from bonafed.cli import render
 from bonafed.economics import Uniform
 from bonafed.economics.claims import Finding, Statement
+from bonafed.mechanisms.building_blocks import PlainTerms
 from bonafed.mechanisms.jsam.published import JsamContract
-from bonafed.mechanisms.ready import PlainTerms
+from bonafed.presentation import terminal
+from bonafed.presentation.documents import Column, Document, Table, pairs
 from bonafed.reports import read_reports
-from bonafed.shown import Column, Document, Table, pairs
 
 FORMULAS = ["=cmd|' /C calc'!A0", "@SUM(1)", "+1+1", "-2+3", "＝1+1", "eve;=1+1", "'=2", "[red]ada[/red]"]
 CONTROL = "ada\x1b[31m\u202e\x07\r\nben"  # a colour, a reversal, a bell and a new line
@@ -159,14 +159,14 @@ class TestTerminal:
                 width=int(width),
             )  # fmt: skip
 
-        monkeypatch.setattr(render, "new_console", console)
+        monkeypatch.setattr(terminal, "new_console", console)
         table = pairs(CONTROL, [(CONTROL, CONTROL)], CONTROL)
         blocks = (table, Table(CONTROL, (Column(CONTROL, left=True),), ((CONTROL,),)), CONTROL)
-        render.show(
+        terminal.show(
             Document((*statement().document().blocks, *blocks)), as_json=False, outputs=[Path(CONTROL)]
         )
-        render.say(CONTROL)
-        render.teller(console())(CONTROL)
+        terminal.say(CONTROL)
+        terminal.teller(console())(CONTROL)
         plain = re.sub(r"\x1b\[[0-9;]*m", "", stream.getvalue()) if terminal else stream.getvalue()
         assert all(line.isprintable() for line in plain.split("\n"))
         if width == "200":
@@ -174,15 +174,15 @@ class TestTerminal:
             assert ":smile:" in plain
 
     def test_markup_is_text_in_every_console(self, capsys):
-        render.new_console().print("[red]ada[/red] :smile: [/]")
+        terminal.new_console().print("[red]ada[/red] :smile: [/]")
         assert capsys.readouterr().out == "[red]ada[/red] :smile: [/]\n"
 
     def test_spinner(self, monkeypatch):
         stream = io.StringIO()
         monkeypatch.setattr(
-            render, "new_console", lambda **_: Console(file=stream, force_terminal=True, markup=False)
+            terminal, "new_console", lambda **_: Console(file=stream, force_terminal=True, markup=False)
         )
-        with render.working("[bold]x[/bold] [/broken]") as news:
+        with terminal.working("[bold]x[/bold] [/broken]") as news:
             news("[link=x]" + CONTROL)
         assert "\x1b[31m\u202e" not in stream.getvalue()
 
@@ -220,7 +220,7 @@ class TestTerminal:
 
 class TestFigures:
     def test_names_are_drawn_letter_by_letter(self, recwarn):
-        from bonafed.style import render as draw
+        from bonafed.presentation.figures import render as draw
 
         names = (r"$\frac{1$", "a$b$c", CONTROL)
         content = draw(Statement("toy", names, (1, 2, 3), run="$x").plot(), Path("x.svg")).decode()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bonafed.mechanisms.contracts.files import read_contract
-from bonafed.pages.page import embedded
+from bonafed.presentation.page import embedded
 from bonafed.runs.contract_page import costs_to_show
 
 CONFIG = """

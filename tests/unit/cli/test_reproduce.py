@@ -8,16 +8,16 @@ import sys
 
 import pytest
 
-from bonafed.studies import register
+from bonafed.papers import register
 
 OWN = '''
 from dataclasses import dataclass
 
 from bonafed import checks
 from bonafed.sections import Section, key
-from bonafed.studies.cells import Cell
-from bonafed.studies.claim import Claim, Estimate, at_least, number
-from bonafed.style import sheet
+from bonafed.papers.cells import Cell
+from bonafed.papers.claim import Claim, Estimate, at_least, number
+from bonafed.presentation.figures import sheet
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def test_cells_that_fail_are_told_and_the_rest_is_kept(bonafed, own, tmp_path, c
             "claim must be the name of a claim, or a .py file (did you mean faithful-fig2?)",
         ),
         (["nowhere.py"], "nowhere.py: is not there"),
-        (["empty.py"], "empty.py: must have a CLAIM, a bonafed.studies.claim.Claim"),
+        (["empty.py"], "empty.py: must have a CLAIM, a bonafed.papers.claim.Claim"),
         (["faithful-fig2", "--preset", "huge"], "--preset must be one of smoke, quick, paper, got 'huge'"),
         (
             ["faithful-fig2", "--set", "pionts=3"],

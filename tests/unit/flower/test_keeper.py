@@ -5,9 +5,9 @@ import threading
 
 import pytest
 
-from bonafed.flower import keeper as keeping
+from bonafed.flower import participant_process as keeping
 from bonafed.flower.frames import connect, private_folder, read_frame, send_frame
-from bonafed.flower.keeper import FAILED, Keeper
+from bonafed.flower.participant_process import FAILED, Keeper
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from bonafed.errors import InvalidValue, MissingValue
-from bonafed.learning import datasets
+from bonafed.learning.data import datasets
 from bonafed.learning.engine.jobs import Job, Samples, batches, job_rng, passes
 from bonafed.learning.engine.programs import CLIP_MARGIN, CLIPPED_PIECE, program_for
 from bonafed.learning.engine.running import run_jobs
@@ -20,7 +20,7 @@ from bonafed.learning.rounds import training_tasks
 from bonafed.learning.sum_noise import reaches, require_one_step, round_noise, rounding, squared_turns
 from bonafed.learning.work import LocalTraining, sensitivity
 from bonafed.mechanisms.promises import Promise, sum_multipliers
-from bonafed.runs import config, setting
+from bonafed.runs import config, prepare
 
 SPEC = LocalTraining(10, 0.5, epochs=None, steps=1, clip=2.0)
 SIZES = np.array([10, 5, 40])
@@ -231,7 +231,7 @@ def test_rounding_does_not_let_a_record_move_the_sum_further_than_is_stated(reco
         "training": {"rounds": 1, "learning_rate": 1.0, "steps": 1, "batch_size": records},
         "privacy": {"clip": 1.0, "epsilon": 2.0, "delta": 1e-5, "noise_at": "sum"},
     }  # fmt: skip
-    made = setting.prepare(config.from_tables(tables), dataset=data)
+    made = prepare.prepare(config.from_tables(tables), dataset=data)
     spec = made.mechanism.local_training(1, made.agreement)
     model, who = np.zeros(made.program.size, np.float32), Participation(np.array([0]), np.ones(1))
     tasks = training_tasks(("0",), model, who, spec, round_number=1, seed=0, noise_multipliers=None)

@@ -12,7 +12,7 @@ from bonafed.learning.federation import Roster
 from bonafed.learning.privacy import noise_multiplier
 from bonafed.learning.work import record_steps, step_count
 from bonafed.mechanisms import catalogue
-from bonafed.runs import config, folder, setting, training, versions
+from bonafed.runs import config, folder, prepare, training, versions
 
 DIGITS = {
     "data": {"name": "digits", "classes": 10},
@@ -198,7 +198,7 @@ def test_the_rate_of_another_optimizer_is_to_be_stated(key):
 def test_a_run_says_keeps_and_repeats_what_it_chose(tmp_path):
     table = tables("jsam")
     table["training"]["rounds"], table["run"] = 3, {"cores": 1, "evaluate_every": 3}
-    prepared = setting.prepare(config.from_tables(table))
+    prepared = prepare.prepare(config.from_tables(table))
     (note,) = [text for text in prepared.notes if "leaves open" in text]
     assert note.startswith("[training] leaves open, and its noise decides: batches of all records, ")
 
@@ -216,7 +216,7 @@ def test_a_run_says_keeps_and_repeats_what_it_chose(tmp_path):
     assert kept == prepared.chosen
     assert {*kept} == {"batch_size", "steps", "learning_rate", "noise_share"}
     assert config.of_run(place).training.batch_size is None  # as it was stated
-    again = setting.prepare(config.of_run(place))
+    again = prepare.prepare(config.of_run(place))
     assert again.chosen == kept
     result = training.train(again, place, resume=True)
     assert note in result.statement.notes
@@ -226,7 +226,7 @@ def test_a_run_says_keeps_and_repeats_what_it_chose(tmp_path):
 def test_a_run_that_would_choose_something_else_is_not_resumed(tmp_path):
     table = tables("fedavg")
     table["training"]["rounds"], table["run"] = 2, {"cores": 1}
-    prepared = setting.prepare(config.from_tables(table))
+    prepared = prepare.prepare(config.from_tables(table))
     place = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
         training.train(prepared, place, on_round=interrupt)

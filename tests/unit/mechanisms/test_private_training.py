@@ -20,7 +20,7 @@ from bonafed.mechanisms.private_training import (
     course_of,
     noise_note,
 )
-from bonafed.runs import config, setting
+from bonafed.runs import config, prepare
 
 DIGITS = {"records": 144, "clients": 10, "epsilon": 1.0, "delta": 1e-5, "clip": 1.0, "parameters": 650}
 
@@ -178,7 +178,7 @@ def made(**privacy):
         "privacy": {"clip": 1.0, "delta": 1e-5, "noise": "reproducible", **privacy},
         "run": {"cores": 1},
     }
-    return setting.prepare(config.from_tables(tables))
+    return prepare.prepare(config.from_tables(tables))
 
 
 def test_a_run_whose_noise_dwarfs_its_signal_says_so():

@@ -9,7 +9,7 @@ from tests.laws import worlds
 from bonafed import checks
 from bonafed.economics import Allocation, Uniform, money
 from bonafed.errors import InvalidValue
-from bonafed.mechanisms.ready import PlainTerms, Subject, audit_command, promises_kept
+from bonafed.mechanisms.building_blocks import PlainTerms, Subject, audit_command, promises_kept
 from bonafed.sections import Section, key
 
 

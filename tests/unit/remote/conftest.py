@@ -15,7 +15,6 @@ from bonafed.mechanisms.contracts.signatures import make_keys
 from bonafed.mechanisms.jsam import verification
 from bonafed.mechanisms.jsam.published import JsamContract
 from bonafed.remote.federation import Operator, RemoteFederation
-from bonafed.remote.holding import open_holding
 from bonafed.remote.journal import Journal
 from bonafed.remote.keys import (
     key_digest,
@@ -27,13 +26,14 @@ from bonafed.remote.keys import (
     read_member_key,
     verifier,
 )
+from bonafed.remote.local_data import open_holding
 from bonafed.remote.participant import Participant
 from bonafed.remote.policy import Policy
 from bonafed.remote.records import Records
 from bonafed.remote.secure import SecureFederation
 from bonafed.remote.transport import Handle, InProcess
 from bonafed.runs.config import from_tables
-from bonafed.runs.setting import Setting, prepare, under
+from bonafed.runs.prepare import Setting, prepare, under
 from bonafed.runs.training import RunResult, train
 
 NAMES = ("ada", "ben", "eve", "joe")
@@ -120,7 +120,7 @@ class World:
         federation = self.gather(tables, **options)
         contract = options.get("contract")
         config = from_tables(tables) if contract is None else under(tables, contract)
-        from bonafed.learning import datasets
+        from bonafed.learning.data import datasets
 
         return prepare(config, federation=federation, contract=contract, dataset=datasets.load("digits"))
 

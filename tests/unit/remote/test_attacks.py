@@ -12,9 +12,9 @@ import pytest
 from tests.oracles import wire
 
 from bonafed.remote.keys import member_signer, operator_signer, read_member_key
-from bonafed.remote.masking import Plan, collected, gathered, parcels_for, revealed
 from bonafed.remote.messages import JSONObject, Message, seal, unseal
 from bonafed.remote.policy import Policy
+from bonafed.remote.secure_sums import Plan, collected, gathered, parcels_for, revealed
 from bonafed.remote.summing import EXTRAS, about_sum, common_work, digest_of_models
 from bonafed.remote.tasks import work_from_json
 from bonafed.remote.transport import InProcess
@@ -214,7 +214,7 @@ class TestAnyRequestIsAnswered:
 
         federation._ask = ask  # type: ignore[method-assign]
         from bonafed.runs.config import from_tables
-        from bonafed.runs.setting import prepare
+        from bonafed.runs.prepare import prepare
 
         prepare(from_tables(TABLES), federation=federation)
         report, other = sent[0], "8" * 32

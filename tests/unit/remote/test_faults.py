@@ -17,7 +17,7 @@ from bonafed.remote.messages import SERVER, Message, seal
 from bonafed.remote.operating import begin
 from bonafed.remote.transport import Handle, InProcess
 from bonafed.runs.config import from_tables
-from bonafed.runs.setting import prepare
+from bonafed.runs.prepare import prepare
 
 from .conftest import NAMES, TABLES, World
 

@@ -17,7 +17,7 @@ from bonafed.remote.federation import sent_tables
 from bonafed.remote.keys import make_member_key
 from bonafed.remote.policy import Policy
 from bonafed.runs.config import from_tables
-from bonafed.runs.setting import prepare
+from bonafed.runs.prepare import prepare
 from bonafed.runs.training import train
 
 from .conftest import RUN, TABLES, World
@@ -191,7 +191,7 @@ class TestContracts:
 
         real = module.Agreement.to_json
         federation = world.gather(TABLES, contract=contract)
-        from bonafed.runs.setting import prepare, under
+        from bonafed.runs.prepare import prepare, under
 
         def forged(agreement: Any) -> Any:
             data = real(agreement)

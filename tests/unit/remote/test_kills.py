@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from bonafed.learning import datasets
+from bonafed.learning.data import datasets
 from bonafed.learning.engine.programs import flat_parameters
 from bonafed.learning.federation import Failure
 from bonafed.remote.federation import RemoteFederation
 from bonafed.remote.transport import InProcess
 from bonafed.runs.config import of_run
-from bonafed.runs.setting import from_outside, prepare
+from bonafed.runs.prepare import from_outside, prepare
 from bonafed.runs.training import RunResult, train
 
 from .conftest import RUN, TABLES, World

@@ -18,13 +18,13 @@ from bonafed.learning.federation import Failure, Gradients, Losses, Objective, T
 from bonafed.learning.privacy.ledger import Ledger
 from bonafed.learning.sections import Partition
 from bonafed.remote import federation as server
-from bonafed.remote.holding import Bench
+from bonafed.remote.local_data import Bench
 from bonafed.remote.policy import Policy
 from bonafed.remote.sums import parts_of
 from bonafed.remote.tasks import Asked
 from bonafed.remote.transport import InProcess
 from bonafed.runs.config import from_tables
-from bonafed.runs.setting import prepare
+from bonafed.runs.prepare import prepare
 from bonafed.runs.training import RunResult, train
 
 from .conftest import NAMES, RUN, TABLES, World

@@ -12,7 +12,7 @@ import pytest
 from tests.oracles import wire
 
 from bonafed.errors import AskFailed
-from bonafed.learning import datasets
+from bonafed.learning.data import datasets
 from bonafed.learning.engine.programs import flat_parameters
 from bonafed.learning.federation import Failure
 from bonafed.learning.noise import Secret
@@ -24,7 +24,7 @@ from bonafed.remote.secure import SecureFederation
 from bonafed.remote.summing import contributing, digest_of_models, fewest
 from bonafed.remote.transport import Handle, InProcess
 from bonafed.runs.config import from_tables, of_run
-from bonafed.runs.setting import from_outside, prepare
+from bonafed.runs.prepare import from_outside, prepare
 from bonafed.runs.training import RunResult, train
 
 from .conftest import NAMES, RUN, TABLES, World
@@ -387,7 +387,7 @@ class TestHostileServers:
         assert says in Server(world).refusal("unmask", {**self.content(mine), "survivors": survivors})
 
     def test_a_plan_of_few_or_of_another_run_is_refused(self, world: World) -> None:
-        from bonafed.remote.masking import Plan
+        from bonafed.remote.secure_sums import Plan
 
         world.prepare(TABLES, colluders=1)
         server = Server(world)

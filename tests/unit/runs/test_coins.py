@@ -16,7 +16,7 @@ from bonafed.learning.noise import Reproducible
 from bonafed.mechanisms.averaging import Averaging
 from bonafed.mechanisms.coins.contracts import simulate
 from bonafed.mechanisms.coins.transcript import read_transcript
-from bonafed.runs import coins, folder, setting, training
+from bonafed.runs import coins, folder, prepare, training
 from bonafed.runs.private import private_folder
 from bonafed.runs.summary import statement_of
 
@@ -60,7 +60,7 @@ def run(make, small, tmp_path, changes, ended):
     """A run that has ended."""
     kept = ended / changes[-1] / "run"
     if not kept.exists():
-        training.train(setting.prepare(make(*changes), dataset=small), kept, entropy=fixed())
+        training.train(prepare.prepare(make(*changes), dataset=small), kept, entropy=fixed())
     return shutil.copytree(kept, tmp_path / "run")
 
 
@@ -104,13 +104,13 @@ def test_a_run_can_be_verified(run, changes):
 
 def test_every_run_has_coins_of_its_own(make, small, tmp_path, changes):
     for name in ("one", "other"):
-        training.train(setting.prepare(make(*changes), dataset=small), tmp_path / name)
+        training.train(prepare.prepare(make(*changes), dataset=small), tmp_path / name)
         assert failing(tmp_path / name) == []
     assert participants(tmp_path / "one") != participants(tmp_path / "other")
 
 
 def test_while_it_runs_the_secret_is_not_in_the_folder(make, small, tmp_path, changes, kill_in):
-    made = setting.prepare(make(*changes), dataset=small)
+    made = prepare.prepare(make(*changes), dataset=small)
     with pytest.raises(kill_in.error):
         training.train(made, tmp_path / "run", on_round=kill_in(5), entropy=fixed())
     secret = fixed()(32)
@@ -131,12 +131,12 @@ def test_while_it_runs_the_secret_is_not_in_the_folder(make, small, tmp_path, ch
 
 def test_killed_and_resumed_it_has_the_same_coins(make, small, tmp_path, changes, kill_in, ending):
     training.train(
-        setting.prepare(make(*changes), dataset=small), tmp_path / "whole" / "run", entropy=fixed()
+        prepare.prepare(make(*changes), dataset=small), tmp_path / "whole" / "run", entropy=fixed()
     )
-    made = setting.prepare(make(*changes), dataset=small)
+    made = prepare.prepare(make(*changes), dataset=small)
     with pytest.raises(kill_in.error):
         training.train(made, tmp_path / "run", on_round=kill_in(5), entropy=fixed())
-    another = setting.prepare(make(*changes), dataset=small)  # as a new process would
+    another = prepare.prepare(make(*changes), dataset=small)  # as a new process would
     training.train(another, tmp_path / "run", resume=True, entropy=fixed(9))
     assert ending(tmp_path / "run") == ending(tmp_path / "whole" / "run")
     assert failing(tmp_path / "run") == []
@@ -146,13 +146,13 @@ def test_killed_and_resumed_it_has_the_same_coins(make, small, tmp_path, changes
 def test_resumed_after_the_secret_was_opened(run, make, small, changes, ending):
     before = ending(run)
     (run / "summary.json").unlink()
-    training.train(setting.prepare(make(*changes), dataset=small), run, resume=True)
+    training.train(prepare.prepare(make(*changes), dataset=small), run, resume=True)
     assert ending(run) == before
     assert failing(run) == []
 
 
 def test_without_the_secret_it_is_not_resumed(make, small, tmp_path, changes, kill_in):
-    made = setting.prepare(make(*changes), dataset=small)
+    made = prepare.prepare(make(*changes), dataset=small)
     with pytest.raises(kill_in.error):
         training.train(made, tmp_path / "run", on_round=kill_in(5))
     kept = private_folder(tmp_path / "run") / "coins.secret"
@@ -300,7 +300,7 @@ def unanswered(make, small, tmp_path, changes, ended, run):
     """The run with a client that did not answer in the even rounds."""
     kept = ended / f"unanswered {changes[-1]}" / "run"
     if not kept.exists():
-        clients = setting.prepare(make(*changes), dataset=small).federation(Reproducible(0))
+        clients = prepare.prepare(make(*changes), dataset=small).federation(Reproducible(0))
 
         def ask(tasks):
             there = [t for t in tasks if t.client != busiest(run) or t.work.round_number % 2]
@@ -308,7 +308,7 @@ def unanswered(make, small, tmp_path, changes, ended, run):
 
         reached = FunctionFederation(clients.members, ask, clients.report)
         training.train(
-            setting.prepare(make(*changes), dataset=small, federation=reached), kept, entropy=fixed()
+            prepare.prepare(make(*changes), dataset=small, federation=reached), kept, entropy=fixed()
         )
     return shutil.copytree(kept, tmp_path / "unanswered")
 
@@ -377,7 +377,7 @@ def test_a_summary_without_a_statement(run):
     ],
 )
 def test_other_runs_prove_nothing(make, small, tmp_path, given, message):
-    training.train(setting.prepare(make(*given), dataset=small), tmp_path / "run")
+    training.train(prepare.prepare(make(*given), dataset=small), tmp_path / "run")
     with pytest.raises(InvalidValue, match=message):
         coins.verify_run(tmp_path / "run")
 
@@ -386,7 +386,7 @@ def test_coins_of_a_seed_are_what_they_were(make, small, tmp_path):
     """Old runs keep their numbers; and the seed says nothing of verifiable coins."""
 
     def who(name, *changes):
-        made = setting.prepare(make(*changes), dataset=small)
+        made = prepare.prepare(make(*changes), dataset=small)
         training.train(made, tmp_path / name, entropy=fixed())
         return participants(tmp_path / name)
 
@@ -401,7 +401,7 @@ def test_coins_of_a_seed_are_what_they_were(make, small, tmp_path):
 
 
 def test_weights_are_those_of_unbiased_sampling(make, small):
-    made = setting.prepare(make(*CONTRACT), dataset=small)
+    made = prepare.prepare(make(*CONTRACT), dataset=small)
     agreement = simulate(made.agreement, fixed())
     q = agreement.terms.probability
     for number in range(1, 13):
@@ -413,7 +413,7 @@ def test_a_folder_with_a_file_of_that_name_is_not_taken(make, small, tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "coins.json").write_text("mine")
     with pytest.raises(InvalidValue, match="must be new or empty"):
-        training.train(setting.prepare(make(*CONTRACT), dataset=small), tmp_path / "run")
+        training.train(prepare.prepare(make(*CONTRACT), dataset=small), tmp_path / "run")
     assert (tmp_path / "run" / "coins.json").read_text() == "mine"
 
 
@@ -423,17 +423,17 @@ def test_a_run_that_fails_at_once_leaves_nothing(make, small, tmp_path, monkeypa
 
     monkeypatch.setattr(Averaging, "advance", fail)
     with pytest.raises(kill_in.error):
-        training.train(setting.prepare(make(*CONTRACT), dataset=small), tmp_path / "run")
+        training.train(prepare.prepare(make(*CONTRACT), dataset=small), tmp_path / "run")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_coins_noise_and_seed_are_separate_secrets(make, small, tmp_path, kill_in):
-    made = setting.prepare(make(*JSAM, "jsam.noise=secret", "run.seed=3"), dataset=small)
+    made = prepare.prepare(make(*JSAM, "jsam.noise=secret", "run.seed=3"), dataset=small)
     with pytest.raises(kill_in.error):
         training.train(made, tmp_path / "run", on_round=kill_in(5))
     kept = {path.name: path.read_bytes() for path in private_folder(tmp_path / "run").iterdir()}
     assert kept["coins.secret"] != kept["noise.secret"]
-    another = setting.prepare(make(*JSAM, "jsam.noise=secret", "run.seed=3"), dataset=small)
+    another = prepare.prepare(make(*JSAM, "jsam.noise=secret", "run.seed=3"), dataset=small)
     training.train(another, tmp_path / "run", resume=True)
     assert failing(tmp_path / "run") == []
     left = [path.name for path in private_folder(tmp_path / "run").iterdir()]
@@ -469,20 +469,20 @@ def test_cut_short_at_any_step_of_writing_it_ends_with_coins_that_verify(
             patch.setattr(Path, "replace", cut(replace))
             patch.setattr(Path, "unlink", cut(unlink))
             try:
-                training.train(setting.prepare(make(*changes), dataset=small), place)
+                training.train(prepare.prepare(make(*changes), dataset=small), place)
             except Cut:
                 pass
             else:
                 break  # every step has had its turn
         began = folder.holds_run(place)
-        training.train(setting.prepare(make(*changes), dataset=small), place, resume=began)
+        training.train(prepare.prepare(make(*changes), dataset=small), place, resume=began)
         assert failing(place) == [], steps
         assert not (private_folder(place) / "coins.secret").exists()
     assert steps > 8
 
 
 def test_a_secret_that_is_another_one_is_named(make, small, tmp_path, changes, kill_in):
-    made = setting.prepare(make(*changes), dataset=small)
+    made = prepare.prepare(make(*changes), dataset=small)
     with pytest.raises(kill_in.error):
         training.train(made, tmp_path / "run", on_round=kill_in(2), entropy=fixed())
     (tmp_path / "run.private" / "coins.secret").write_bytes(bytes(32))

@@ -6,7 +6,7 @@ from dataclasses import fields
 import pytest
 
 from bonafed.errors import InvalidValue, InvalidValues, MissingValue
-from bonafed.learning.partition import PARTITIONS, options_of
+from bonafed.learning.data.partition import PARTITIONS, options_of
 from bonafed.learning.sections import Partition
 from bonafed.mechanisms import catalogue
 from bonafed.runs import config as configs

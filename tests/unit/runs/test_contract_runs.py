@@ -11,7 +11,7 @@ from bonafed.economics.claims import all_hold
 from bonafed.mechanisms.coins import commit
 from bonafed.mechanisms.sampling import plan
 from bonafed.mechanisms.sampling.contracts import SamplingContract, prior_free_contract
-from bonafed.runs import coins, config, folder, setting, training
+from bonafed.runs import coins, config, folder, prepare, training
 
 from .conftest import TABLES
 
@@ -44,7 +44,7 @@ def by_client(statement, column):
 
 
 def test_the_statement_keeps_what_was_promised(make, small, changes):
-    result = training.train(setting.prepare(make(*changes), dataset=small))
+    result = training.train(prepare.prepare(make(*changes), dataset=small))
     statement = result.statement
     assert [f.claim for f in statement.findings] == ["stated costs are covered", "budget", "rounds add up"]
     assert all_hold(statement.findings)
@@ -65,13 +65,13 @@ def test_verifiable_coins_of_every_scheme_verify(make, small, tmp_path, changes,
     def entropy():
         return np.random.default_rng(2).bytes
 
-    training.train(setting.prepare(config, dataset=small), tmp_path / "whole" / "run", entropy=entropy())
+    training.train(prepare.prepare(config, dataset=small), tmp_path / "whole" / "run", entropy=entropy())
     assert all_hold(coins.verify_run(tmp_path / "whole" / "run"))
     with pytest.raises(kill_in.error):
         training.train(
-            setting.prepare(config, dataset=small), tmp_path / "run", on_round=kill_in(5), entropy=entropy()
+            prepare.prepare(config, dataset=small), tmp_path / "run", on_round=kill_in(5), entropy=entropy()
         )
-    training.train(setting.prepare(config, dataset=small), tmp_path / "run", resume=True)
+    training.train(prepare.prepare(config, dataset=small), tmp_path / "run", resume=True)
     assert ending(tmp_path / "run") == ending(tmp_path / "whole" / "run")
     assert all_hold(coins.verify_run(tmp_path / "run"))
 
@@ -79,7 +79,7 @@ def test_verifiable_coins_of_every_scheme_verify(make, small, tmp_path, changes,
 def test_a_run_is_under_exactly_the_published_contract_and_reports(make, small, tmp_path):
     published = SamplingContract.of(plan(Uniform(0.4, 1.6), 20.0, 4, 12, confidence=0.8, decimals=3))
     config = make("training.rounds=12")
-    made = setting.prepare(config, dataset=small, contract=published, reports=REPORTS)
+    made = prepare.prepare(config, dataset=small, contract=published, reports=REPORTS)
     statement = training.train(made, tmp_path / "run").statement
     assert (tmp_path / "run" / "contract.json").read_bytes() == published.content
     assert by_client(statement, "cost") == REPORTS
@@ -95,12 +95,12 @@ def test_groups_of_a_published_contract_are_by_name(make, small):
     weights, names = [1.0, 3.0, 1.0, 3.0], ("dan", "cyd", "ben", "ada")
     published = SamplingContract.of(plan(Uniform(0.4, 1.6), 20.0, 4, 12, weights=weights, names=names))
     even = dict.fromkeys(REPORTS, 1.0)
-    made = setting.prepare(make("training.rounds=12"), dataset=small, contract=published, reports=even)
+    made = prepare.prepare(make("training.rounds=12"), dataset=small, contract=published, reports=even)
     statement = training.train(made).statement
     chance = by_client(statement, "probability")
     assert chance["ada"] == chance["cyd"] > chance["ben"] == chance["dan"]
     with pytest.raises(InvalidValue, match=r'contract\.scheme must not be "published" unless a contract'):
-        setting.prepare(make("contract.scheme=published", "contract.total_budget=9"), dataset=small)
+        prepare.prepare(make("contract.scheme=published", "contract.total_budget=9"), dataset=small)
 
 
 def test_a_contract_that_does_not_fit_the_run_is_refused(make, small):
@@ -108,18 +108,18 @@ def test_a_contract_that_does_not_fit_the_run_is_refused(make, small):
     with pytest.raises(
         InvalidValue, match=r"training.rounds must be 12, as in the published contract, got 5"
     ):
-        setting.prepare(make(), dataset=small, contract=published, reports=REPORTS)
+        prepare.prepare(make(), dataset=small, contract=published, reports=REPORTS)
     few = SamplingContract.of(plan(Uniform(0.4, 1.6), 20.0, 3, 5))
     with pytest.raises(
         InvalidValue, match=r"partition\.clients must be at most 3, as in the published contract, got 4"
     ):
-        setting.prepare(make(), dataset=small, contract=few, reports=REPORTS)
+        prepare.prepare(make(), dataset=small, contract=few, reports=REPORTS)
 
 
 def test_a_contract_that_commits_needs_its_secret(make, small, tmp_path):
     published = SamplingContract.of(plan(Uniform(0.4, 1.6), 20.0, 4, 12)).with_coins(commit(SECRET))
     config = make("training.rounds=12")
-    made = setting.prepare(config, dataset=small, contract=published, reports=REPORTS)
+    made = prepare.prepare(config, dataset=small, contract=published, reports=REPORTS)
     with pytest.raises(InvalidValue, match="secret of the coins is required: the contract commits"):
         training.train(made, tmp_path / "run")
     training.train(made, tmp_path / "run", secret=SECRET)
@@ -129,7 +129,7 @@ def test_a_contract_that_commits_needs_its_secret(make, small, tmp_path):
 
 def test_who_is_not_admitted_is_in_no_round_and_the_others_are_unbiased(make, small):
     published = SamplingContract.of(plan(Uniform(0.4, 1.4), 20.0, 4, 12))
-    made = setting.prepare(make("training.rounds=12"), dataset=small, contract=published, reports=REPORTS)
+    made = prepare.prepare(make("training.rounds=12"), dataset=small, contract=published, reports=REPORTS)
     statement = training.train(made).statement
     assert statement.row("dan")["amount"] == "0.00"  # whose cost is above the highest
     q = made.agreement.terms.probability
@@ -145,7 +145,7 @@ def contract_and_tables(**own):
 
 def test_a_config_may_repeat_the_published_contract_in_other_words():
     tables, published = contract_and_tables(prior="uniform:0.5,1.5", total_budget=50, coins="seed")
-    made = setting.under(tables, published)
+    made = prepare.under(tables, published)
     assert (made.own.total_budget, made.own.prior.to_json()) == (50.0, Uniform(0.5, 1.5).to_json())
 
 
@@ -154,7 +154,7 @@ def test_a_budget_that_was_divided_by_the_rounds_is_still_the_same():
     assert rules.published.total_budget != 50  # 11 * (50 / 11)
     tables = {**TABLES, "contract": {"total_budget": 50, "scheme": "prior-free", "highest": 1.5}}
     tables["training"] = {**tables["training"], "rounds": 11}  # as many as the contract is for
-    assert setting.under(tables, rules).own.highest == 1.5
+    assert prepare.under(tables, rules).own.highest == 1.5
 
 
 @pytest.mark.parametrize(
@@ -175,14 +175,14 @@ def test_a_budget_that_was_divided_by_the_rounds_is_still_the_same():
 def test_a_config_that_contradicts_the_published_contract_is_refused(own, message):
     tables, published = contract_and_tables(**own)
     with pytest.raises(InvalidValue) as refused:
-        setting.under(tables, published)
+        prepare.under(tables, published)
     assert str(refused.value).startswith(message)
 
 
 def test_the_table_of_the_mechanism_must_be_one():
     _, published = contract_and_tables()
     with pytest.raises(InvalidValue, match=r"^contract must be a section \[contract\], got 5"):
-        setting.under({**TABLES, "contract": 5}, published)
+        prepare.under({**TABLES, "contract": 5}, published)
 
 
 def test_coins_other_than_those_of_the_published_contract_are_refused(small):
@@ -192,4 +192,4 @@ def test_coins_other_than_those_of_the_published_contract_are_refused(small):
     with pytest.raises(
         InvalidValue, match=r"^contract\.coins must be as in the published contract, 'seed'"
     ):
-        setting.prepare(chosen, dataset=small)
+        prepare.prepare(chosen, dataset=small)

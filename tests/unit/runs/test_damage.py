@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from bonafed import InvalidValue, UnreadableFile
-from bonafed.runs import checking, coins, config, folder, listing, private, setting, training
+from bonafed.runs import checking, coins, config, folder, listing, prepare, private, training
 
 KINDS = {
     "averaging": ("training.rounds=5", "run.checkpoint_every=2"),
@@ -48,7 +48,7 @@ def fixed():
 def whole(request, make, small, tmp_path, kill_in, monkeypatch):
     monkeypatch.setattr(private.secrets, "token_bytes", lambda size: bytes(range(size)))
     changes = KINDS[request.param]
-    one, other = (setting.prepare(make(*changes, f"run.seed={s}"), dataset=small) for s in (3, 4))
+    one, other = (prepare.prepare(make(*changes, f"run.seed={s}"), dataset=small) for s in (3, 4))
     return Whole(one, other, tmp_path, kill_in)
 
 
@@ -188,7 +188,7 @@ def test_what_follows_the_last_checkpoint_is_not_told_and_happens_again(whole, e
 
 def test_a_run_that_starts_over_can_be_killed_then(make, small, tmp_path):
     """The checkpoint goes before the lines it vouches for."""
-    made, place = setting.prepare(make("training.rounds=2"), dataset=small), tmp_path / "run"
+    made, place = prepare.prepare(make("training.rounds=2"), dataset=small), tmp_path / "run"
     training.train(made, place)
     with folder.Log(place, new=False) as log:
         log.cut(folder.read_checkpoint(place))
@@ -199,7 +199,7 @@ def test_a_run_that_starts_over_can_be_killed_then(make, small, tmp_path):
 
 
 def test_a_config_that_was_changed_is_not_even_parsed(make, small, tmp_path, kill_in):
-    made, place = setting.prepare(make(), dataset=small), tmp_path / "run"
+    made, place = prepare.prepare(make(), dataset=small), tmp_path / "run"
     with pytest.raises(kill_in.error):
         training.train(made, place, on_round=kill_in(2))
     (place / "config.toml").write_text("a = [")
@@ -213,7 +213,7 @@ def test_lines_are_not_appended_through_a_link(make, small, tmp_path):
     place.mkdir()
     (place / "metrics.jsonl").symlink_to(victim)
     with pytest.raises((OSError, InvalidValue), match=r"metrics\.jsonl"):
-        training.train(setting.prepare(make(), dataset=small), place)
+        training.train(prepare.prepare(make(), dataset=small), place)
     assert victim.read_bytes() == b""
 
 
@@ -274,7 +274,7 @@ def test_a_lost_summary_is_damage_where_no_secret_is_left_to_end_again_with(whol
 
 def test_a_run_that_happens_again_has_no_digests_of_its_end(make, small, tmp_path, kill_in):
     """Without a checkpoint all rounds happen again: the old digests would call the new lines damaged."""
-    made, place = setting.prepare(make("training.rounds=3"), dataset=small), tmp_path / "run"
+    made, place = prepare.prepare(make("training.rounds=3"), dataset=small), tmp_path / "run"
     training.train(made, place)
     (place / "summary.json").unlink()
     (place / "checkpoint.npz").unlink()

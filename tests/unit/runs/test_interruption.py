@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bonafed.runs import folder as folders
-from bonafed.runs import private, setting, training
+from bonafed.runs import prepare, private, training
 
 CHANGES = [
     "training.rounds=3",
@@ -58,7 +58,7 @@ def outcome(folder):
 @pytest.mark.usefixtures("one_secret")
 def test_cut_short_anywhere_it_ends_the_same(make, small, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda handle: None)  # slow, and no process is really killed here
-    made = setting.prepare(make(*CHANGES), dataset=small)
+    made = prepare.prepare(make(*CHANGES), dataset=small)
     training.train(made, tmp_path / "whole")
     weights, model, lines = outcome(tmp_path / "whole")
     assert [line["round"] for line in lines] == [1, 2, 3]
@@ -88,7 +88,7 @@ def test_cut_short_anywhere_it_ends_the_same(make, small, tmp_path, monkeypatch)
 
 
 def test_what_was_tampered_with_is_refused(make, small, tmp_path, kill_in):
-    made = setting.prepare(make(*CHANGES), dataset=small)
+    made = prepare.prepare(make(*CHANGES), dataset=small)
     with pytest.raises(kill_in.error):
         training.train(made, tmp_path / "run", on_round=kill_in(3))
     path = tmp_path / "run" / "metrics.jsonl"
@@ -110,7 +110,7 @@ def test_what_was_tampered_with_is_refused(make, small, tmp_path, kill_in):
 
 @pytest.mark.parametrize("damage", [b"", b"nonsense", b"PK nonsense", "cut", "another"])
 def test_a_damaged_checkpoint_is_told_and_without_it_the_run_starts_over(make, small, tmp_path, damage):
-    made = setting.prepare(make("training.rounds=2"), dataset=small)
+    made = prepare.prepare(make("training.rounds=2"), dataset=small)
     place, path = tmp_path / "run", tmp_path / "run" / "checkpoint.npz"
     training.train(made, place)
     ended = folders.read_checkpoint(place).state["model"]
@@ -131,7 +131,7 @@ def test_a_damaged_checkpoint_is_told_and_without_it_the_run_starts_over(make, s
 @pytest.mark.parametrize("at", range(1, 6))
 def test_a_set_up_that_does_not_succeed_leaves_nothing(make, small, tmp_path, monkeypatch, error, at):
     """Neither a folder without a run, which --resume would refuse, nor the secret of a run that is none."""
-    made, calls = setting.prepare(make(*CHANGES), dataset=small), []
+    made, calls = prepare.prepare(make(*CHANGES), dataset=small), []
     real = os.open
 
     def failing(path, flags, *args, **options):

@@ -14,7 +14,7 @@ from bonafed.learning.noise import Reproducible, Secret, unit
 from bonafed.learning.rounds import training_tasks
 from bonafed.learning.sum_noise import round_noise
 from bonafed.mechanisms.private_training import PrivateOptions, advise, course_of
-from bonafed.runs import folder, setting, training
+from bonafed.runs import folder, prepare, training
 
 SUM = ("privacy.clip=1", "privacy.epsilon=1", "privacy.delta=1e-5", "privacy.noise_at=sum",
        "training.steps=1", "training.batch_size=120")  # fmt: skip
@@ -32,7 +32,7 @@ def the_round(made):
 @pytest.mark.parametrize("kind", ["secret", "reproducible"])
 def test_noise_is_taken_off_again_only_if_it_is_reproducible(make, small, tmp_path, kind):
     """From the folder of the finished run, with every source that it tells of."""
-    made = setting.prepare(make(*SUM, f"privacy.noise={kind}", "training.rounds=1"), dataset=small)
+    made = prepare.prepare(make(*SUM, f"privacy.noise={kind}", "training.rounds=1"), dataset=small)
     place = tmp_path / "run"
     training.train(made, place)
     change = folder.read_checkpoint(place).state["model"] - folder.read_start(place)
@@ -62,7 +62,7 @@ def test_noise_is_taken_off_again_only_if_it_is_reproducible(make, small, tmp_pa
     ],
 )
 def test_killed_and_resumed_it_ends_with_the_same_bits(make, small, tmp_path, kill_in, ending, changes):
-    made = setting.prepare(make(*changes), dataset=small)
+    made = prepare.prepare(make(*changes), dataset=small)
     whole = training.train(made, tmp_path / "whole")
     assert whole.summary["epsilon"] > 0
     secret = None
@@ -72,7 +72,7 @@ def test_killed_and_resumed_it_ends_with_the_same_bits(make, small, tmp_path, ki
     if place.exists():
         secret = place.read_bytes()
     training.train(made, tmp_path / "killed", resume=True)
-    again = setting.prepare(make(*changes), dataset=small)
+    again = prepare.prepare(make(*changes), dataset=small)
     source = Reproducible(made.config.run.seed) if secret is None else Secret(secret)
     federation = again.federation(source)
     state = again.mechanism.begin(again.agreement, again.start)
@@ -87,7 +87,7 @@ def test_killed_and_resumed_it_ends_with_the_same_bits(make, small, tmp_path, ki
 
 def test_other_content_under_the_same_round_gets_other_noise(make, small):
     """A share, a record, a weight of the model or the multiplier: no difference of two sums is bare."""
-    made = setting.prepare(make(*SUM), dataset=small)
+    made = prepare.prepare(make(*SUM), dataset=small)
     federation, (tasks, weights, noise) = made.federation(Secret(bytes(32))), the_round(made)
     assert np.array_equal(*(federation.total(tasks, weights, noise.sd).values for _ in range(2)))
     bare = federation.total(tasks, weights).values
@@ -105,7 +105,7 @@ def test_other_content_under_the_same_round_gets_other_noise(make, small):
 
 
 def test_what_is_published_is_on_a_grid_that_does_not_depend_on_the_data(make, small):
-    made = setting.prepare(make(*SUM), dataset=small)
+    made = prepare.prepare(make(*SUM), dataset=small)
     tasks, weights, noise = the_round(made)
     found = made.federation(Secret.fresh()).total(tasks, weights, noise.sd).values / unit(noise.sd)
     assert np.array_equal(found, np.rint(found))
@@ -113,7 +113,7 @@ def test_what_is_published_is_on_a_grid_that_does_not_depend_on_the_data(make, s
 
 def test_who_fails_is_not_told_and_does_not_lower_the_noise(make, small, tmp_path):
     """A client whose update is not finite: same noise, same account, no name."""
-    made = setting.prepare(make(*SUM, "training.on_bad_update=skip", "training.rounds=1"), dataset=small)
+    made = prepare.prepare(make(*SUM, "training.on_bad_update=skip", "training.rounds=1"), dataset=small)
     federation, asked = made.federation(Secret.fresh()), []
 
     class Failing:
@@ -138,7 +138,7 @@ def test_who_fails_is_not_told_and_does_not_lower_the_noise(make, small, tmp_pat
 
 
 def test_the_sum_has_the_noise_and_the_single_updates_have_none(make, small):
-    made = setting.prepare(make(*SUM), dataset=small)
+    made = prepare.prepare(make(*SUM), dataset=small)
     tasks, weights, noise = the_round(made)
     federation = made.federation(Secret.fresh())
     bare = federation.total(tasks, weights).values
@@ -169,16 +169,16 @@ REFUSED = {
 @pytest.mark.parametrize("change", REFUSED)
 def test_what_the_noise_of_a_sum_does_not_cover_is_refused_by_name(make, small, change):
     with pytest.raises(InvalidValue, match=REFUSED[change]):
-        setting.prepare(make(*SUM, change), dataset=small)
+        prepare.prepare(make(*SUM, change), dataset=small)
 
 
 def test_a_pass_of_one_batch_is_one_step_and_of_two_is_refused(make, small):
     changes = [change for change in SUM if not change.startswith("training")]
-    setting.prepare(make(*changes, "training.batch_size=120"), dataset=small)
+    prepare.prepare(make(*changes, "training.batch_size=120"), dataset=small)
     with pytest.raises(
         InvalidValue, match=r"^training\.batch_size must hold all records .* got 8 for 30 of client 0"
     ):
-        setting.prepare(make(*changes, "training.batch_size=8", "training.epochs=1"), dataset=small)
+        prepare.prepare(make(*changes, "training.batch_size=8", "training.epochs=1"), dataset=small)
 
 
 def test_weight_decay_is_left_to_the_server_and_comes_to_the_same(make, small):
@@ -186,7 +186,7 @@ def test_weight_decay_is_left_to_the_server_and_comes_to_the_same(make, small):
     hardly = ("privacy.epsilon=1e6", "training.weight_decay=0.1", "privacy.noise=reproducible")
     models = []
     for at in ("sum", "client"):
-        made = setting.prepare(make(*SUM, *hardly, f"privacy.noise_at={at}"), dataset=small)
+        made = prepare.prepare(make(*SUM, *hardly, f"privacy.noise_at={at}"), dataset=small)
         federation = made.federation(Reproducible(0))
         state = made.mechanism.begin(made.agreement, made.start + np.float32(0.5))
         for _ in range(made.mechanism.rounds):
@@ -198,7 +198,7 @@ def test_weight_decay_is_left_to_the_server_and_comes_to_the_same(make, small):
 
 def test_the_threat_model_stands_beside_the_number(make, small, tmp_path):
     for at, word in (("client", "the server included"), ("sum", "not a server that sees single updates")):
-        made = setting.prepare(make(*SUM, f"privacy.noise_at={at}"), dataset=small)
+        made = prepare.prepare(make(*SUM, f"privacy.noise_at={at}"), dataset=small)
         summary = training.train(made, tmp_path / at).summary
         statement = summary["statement"]
         assert word in statement["totals"]["protects_against"]
@@ -211,7 +211,7 @@ def test_advice_knows_where_noise_is_added(make, small):
     """The noise that is foretold is that of the run: N times less variance on the sum of N alike."""
     found = {}
     for at in ("client", "sum"):
-        made = setting.prepare(make(*SUM, f"privacy.noise_at={at}"), dataset=small)
+        made = prepare.prepare(make(*SUM, f"privacy.noise_at={at}"), dataset=small)
         members, rounds = made.agreement.members, made.mechanism.rounds
         each = [
             (participation(made, number), local_training(made, number)) for number in range(1, rounds + 1)

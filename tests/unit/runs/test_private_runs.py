@@ -12,7 +12,7 @@ from tests.oracles.rounds import run_round
 from tests.oracles.settings import local_training, noise_multipliers, participation, parts, samples
 
 from bonafed.errors import InvalidValue
-from bonafed.learning import datasets
+from bonafed.learning.data import datasets
 from bonafed.learning.engine import groups
 from bonafed.learning.engine.jobs import Job, batches, job_rng
 from bonafed.learning.noise import (
@@ -26,7 +26,7 @@ from bonafed.learning.noise import (
 )
 from bonafed.learning.privacy import Ledger, Release, reserve
 from bonafed.learning.work import largest_sum, record_steps, sampling_rate
-from bonafed.runs import config, folder, private, setting, training
+from bonafed.runs import config, folder, prepare, private, training
 
 PRIVACY = ("privacy.clip=1", "privacy.epsilon=1", "privacy.delta=1e-5")
 JSAM = ("jsam.prior=uniform:0,1", "jsam.budget=20", "jsam.noise_scale=1", "jsam.clip=1",
@@ -72,7 +72,7 @@ def test_noise_is_taken_off_again_only_if_it_is_reproducible(make, small, tmp_pa
     """At epsilon 1, from the folder of the finished run, the gradient that the noise was to hide."""
     asked = make(*PRIVACY, f"privacy.noise={kind}", "partition.clients=1", "training.rounds=1",
                  "training.batch_size=120", "training.learning_rate=1", "training.epochs=1")  # fmt: skip
-    made, place = setting.prepare(asked, dataset=small), tmp_path / "run"
+    made, place = prepare.prepare(asked, dataset=small), tmp_path / "run"
     summary = training.train(made, place).summary
     start = torch.from_numpy(made.start)
     exact = run_round(
@@ -166,7 +166,7 @@ def assert_no_trace(one, other):
 def test_folders_of_neighbours_differ_in_nothing_that_has_no_noise(make, tmp_path, changes):
     asked = make(*changes, "partition.kind=natural", "partition.clients=4", "data.classes=3")
     for name, data in zip(("one", "other"), neighbours(), strict=True):
-        training.train(setting.prepare(asked, dataset=data), tmp_path / name / "run", clock=lambda: 0.0)
+        training.train(prepare.prepare(asked, dataset=data), tmp_path / name / "run", clock=lambda: 0.0)
     assert_no_trace(tmp_path / "one" / "run", tmp_path / "other" / "run")
 
 
@@ -174,7 +174,7 @@ def test_folders_of_neighbours_differ_in_nothing_that_has_no_noise(make, tmp_pat
 def test_folders_of_neighbours_of_faithful_learning_differ_in_nothing_that_has_no_noise(tmp_path):
     tables = {**FAITHFUL, "data": {"name": "small", "classes": 3}}
     for name, data in zip(("one", "other"), neighbours(), strict=True):
-        made = setting.prepare(config.from_tables(tables), dataset=data)
+        made = prepare.prepare(config.from_tables(tables), dataset=data)
         training.train(made, tmp_path / name / "run", clock=lambda: 0.0)
     assert_no_trace(tmp_path / "one" / "run", tmp_path / "other" / "run")
 
@@ -183,7 +183,7 @@ def test_what_is_published_of_the_data_is_keyed(make, small, tmp_path):
     """A plain digest would tell which of two guesses at a record is right."""
     found = []
     for place in (tmp_path / "one", tmp_path / "other"):
-        made = setting.prepare(make(*PRIVACY), dataset=small)
+        made = prepare.prepare(make(*PRIVACY), dataset=small)
         training.train(made, place)
         found.append(json.loads((place / "versions.json").read_text())["data"])
         assert found[-1] != made.digest
@@ -196,15 +196,15 @@ def test_private_runs_want_their_classes_stated(make, tables):
     rule = r"^data\.classes is required in a private run: that of the data follows from the largest"
     asked = make(*PRIVACY, "partition.kind=natural") if tables is None else config.from_tables(tables)
     with pytest.raises(InvalidValue, match=rule):
-        setting.prepare(asked, dataset=data)
-    assert setting.prepare(make("partition.kind=natural"), dataset=data).agreement.members.classes == 3
-    more = setting.prepare(make(*PRIVACY, "partition.kind=natural", "data.classes=5"), dataset=data)
+        prepare.prepare(asked, dataset=data)
+    assert prepare.prepare(make("partition.kind=natural"), dataset=data).agreement.members.classes == 3
+    more = prepare.prepare(make(*PRIVACY, "partition.kind=natural", "data.classes=5"), dataset=data)
     assert more.module[-1].out_features == 5
     with pytest.raises(InvalidValue, match=r"must be in 0\.\.1, got 2 in sample 7"):
-        setting.prepare(make(*PRIVACY, "partition.kind=natural", "data.classes=2"), dataset=data)
+        prepare.prepare(make(*PRIVACY, "partition.kind=natural", "data.classes=2"), dataset=data)
     known = replace(data, classes_stated=True)
     with pytest.raises(InvalidValue, match=r"^data\.classes must be 3 for these data, got 4"):
-        setting.prepare(make("partition.kind=natural", "data.classes=4"), dataset=known)
+        prepare.prepare(make("partition.kind=natural", "data.classes=4"), dataset=known)
 
 
 def test_nobody_is_told_whose_update_was_bad(make, small, tmp_path):
@@ -214,7 +214,7 @@ def test_nobody_is_told_whose_update_was_bad(make, small, tmp_path):
         "training.on_bad_update=skip",
         "training.rounds=1",
     )
-    made = setting.prepare(make(*PRIVACY, *changes, "training.steps=3"), dataset=small)
+    made = prepare.prepare(make(*PRIVACY, *changes, "training.steps=3"), dataset=small)
     summary = training.train(made, tmp_path / "run").summary
     assert (summary["failures"], summary["failed_clients"]) == (0, [])
     state = folder.read_checkpoint(tmp_path / "run").state
@@ -232,7 +232,7 @@ def test_losses_are_not_asked_in_clear_unless_that_was_accepted(make):
 
 
 def test_the_secret_lies_apart_is_needed_to_resume_and_is_gone_at_the_end(make, small, tmp_path, kill_in):
-    made, place = setting.prepare(make(*PRIVACY), dataset=small), tmp_path / "run"
+    made, place = prepare.prepare(make(*PRIVACY), dataset=small), tmp_path / "run"
     with pytest.raises(kill_in.error):
         training.train(made, place, on_round=kill_in(2))
     apart = private.private_folder(place)
@@ -258,7 +258,7 @@ def test_the_secret_lies_apart_is_needed_to_resume_and_is_gone_at_the_end(make, 
 
 
 def test_what_only_a_simulation_knows_lies_apart(make, small, tmp_path):
-    made = setting.prepare(make(*JSAM), dataset=small)
+    made = prepare.prepare(make(*JSAM), dataset=small)
     training.train(made, tmp_path / "run")
     apart = private.private_folder(tmp_path / "run")
     assert [path.name for path in apart.iterdir()] == [private.SIMULATION]
@@ -285,8 +285,8 @@ def test_a_private_file_is_not_put_where_something_else_is(tmp_path):
 def test_what_arithmetic_takes_is_set_aside(make, small, batches):
     """Computed noise keeps the promise that ideal noise would keep with a little less of it."""
     words = (*PRIVACY, f"privacy.batches={batches}")
-    secret = setting.prepare(make(*words), dataset=small)
-    ideal = setting.prepare(make(*words, "privacy.noise=reproducible"), dataset=small)
+    secret = prepare.prepare(make(*words), dataset=small)
+    ideal = prepare.prepare(make(*words, "privacy.noise=reproducible"), dataset=small)
     with_margin, without, spec = noise_multipliers(secret), noise_multipliers(ideal), local_training(secret)
     assert np.all(with_margin > without)
     assert np.all(with_margin < 1.01 * without)
@@ -300,8 +300,8 @@ def test_what_arithmetic_takes_is_set_aside(make, small, batches):
 
 
 def test_what_arithmetic_takes_is_set_aside_of_what_is_sold(make, small):
-    secret = setting.prepare(make(*JSAM, *CAPPED), dataset=small)
-    ideal = setting.prepare(make(*JSAM, *CAPPED, "jsam.noise=reproducible"), dataset=small)
+    secret = prepare.prepare(make(*JSAM, *CAPPED), dataset=small)
+    ideal = prepare.prepare(make(*JSAM, *CAPPED, "jsam.noise=reproducible"), dataset=small)
     with_margin, without = noise_multipliers(secret), noise_multipliers(ideal)
     drawn = without > 0
     assert drawn.any()
@@ -310,7 +310,7 @@ def test_what_arithmetic_takes_is_set_aside_of_what_is_sold(make, small):
 
 def test_a_promise_that_is_hardly_one_is_said(make, small, tmp_path):
     words = ("privacy.clip=1", "privacy.epsilon=12", "privacy.delta=1e-5")
-    result = training.train(setting.prepare(make(*words), dataset=small), tmp_path / "run")
+    result = training.train(prepare.prepare(make(*words), dataset=small), tmp_path / "run")
     summary = result.summary
     assert "an epsilon of 12 is hardly a promise of privacy" in summary["notes"]
 
@@ -322,7 +322,7 @@ def test_what_an_epsilon_is_for_is_shown(make, small, batches, adjacency):
     words = ("privacy.clip=1", "privacy.epsilon=2", "privacy.delta=1e-5", f"privacy.batches={batches}")
     if batches == "poisson":
         words += ("training.batch_size=5",)
-    result = training.train(setting.prepare(make(*words), dataset=small))
+    result = training.train(prepare.prepare(make(*words), dataset=small))
     shown = [line.split(maxsplit=1) for line in str(result).splitlines()]
     assert ["delta", "1e-05"] in shown
     assert ["adjacency", adjacency] in shown
@@ -334,10 +334,10 @@ def test_another_module_of_the_same_shapes_does_not_get_the_same_noise(make, sma
         return torch.nn.Sequential(torch.nn.Linear(6, 5), between, torch.nn.Linear(5, 3))
 
     words = (*PRIVACY, "run.checkpoint_every=1")
-    made = setting.prepare(make(*words), dataset=small, module=own(torch.nn.Tanh()))
+    made = prepare.prepare(make(*words), dataset=small, module=own(torch.nn.Tanh()))
     with pytest.raises(kill_in.error):
         training.train(made, tmp_path / "run", on_round=kill_in(1))
-    other = setting.prepare(make(*words), dataset=small, module=own(torch.nn.Identity()))
+    other = prepare.prepare(make(*words), dataset=small, module=own(torch.nn.Identity()))
     with pytest.raises(
         InvalidValue, match=r"^model must be the module the run began with, got another one$"
     ):
@@ -347,7 +347,7 @@ def test_another_module_of_the_same_shapes_does_not_get_the_same_noise(make, sma
 
 def test_a_new_run_does_not_take_the_secret_of_one_that_was_moved(make, small, tmp_path):
     private.create_secret(tmp_path / "run", private.NOISE)
-    made = setting.prepare(make(), dataset=small)
+    made = prepare.prepare(make(), dataset=small)
     with pytest.raises(InvalidValue, match=r"^private folder must hold no secret of another run"):
         training.train(made, tmp_path / "run")
     assert (tmp_path / "run.private" / "noise.secret").is_file()

@@ -12,8 +12,8 @@ from bonafed.errors import InvalidValue
 from bonafed.learning.federation import Failure, Reply, Roster
 from bonafed.learning.functions import FunctionFederation
 from bonafed.mechanisms.sampling.mechanism import make as make_sampling
-from bonafed.runs import config, setting, training
-from bonafed.runs.setting import prepare
+from bonafed.runs import config, training
+from bonafed.runs.prepare import prepare
 
 MEMORY = ("training", "aggregation", "memory")
 SERVER = {
@@ -205,31 +205,29 @@ def test_a_round_without_anybody_repeats_half_of_what_is_remembered(make, small)
 
 def test_memory_where_hardly_anybody_is_in_is_warned_of(make, small):
     paid = ("contract.prior=uniform:0.5,1.5", "training.aggregation=memory")
-    few = setting.prepare(make(*paid, "contract.total_budget=10", "training.rounds=20"), dataset=small)
+    few = prepare(make(*paid, "contract.total_budget=10", "training.rounds=20"), dataset=small)
     (warning,) = few.warnings
     turns = sum(len(record["participants"]) for record in training.train(few).metrics)
     assert 0 < turns < 20
     assert warning.startswith(f"{turns / 20:.2g} clients are in a round on average: what is remembered of")
-    assert list(setting.prepare(make(*paid, "contract.total_budget=15"), dataset=small).warnings) == []
+    assert list(prepare(make(*paid, "contract.total_budget=15"), dataset=small).warnings) == []
 
 
 @pytest.mark.parametrize(("way", "is_like"), [("momentum", "plain SGD"), ("adam", "in the sign of every")])
 def test_local_optimizers_with_one_local_step_are_told_for_what_they_are(make, small, way, is_like):
     one = ("training.steps=1", f"training.optimizer={way}")
-    (warning,) = setting.prepare(make(*one), dataset=small).warnings
+    (warning,) = prepare(make(*one), dataset=small).warnings
     assert warning.startswith(
         f'training.optimizer = "{way}" begins anew in every round: with one local step'
     )
     assert is_like in warning
     for fine in (("training.steps=2", one[1]), ("training.steps=1",)):
-        assert setting.prepare(make(*fine), dataset=small).warnings == []
+        assert prepare(make(*fine), dataset=small).warnings == []
 
 
 def test_with_one_local_step_momentum_is_sgd_and_the_servers_is_not(make, small):
     def final(*changes):
-        made = setting.prepare(
-            make("training.steps=1", "training.learning_rate=0.05", *changes), dataset=small
-        )
+        made = prepare(make("training.steps=1", "training.learning_rate=0.05", *changes), dataset=small)
         return training.train(made).summary["test_loss"]
 
     assert final("training.optimizer=momentum") == pytest.approx(final(), rel=1e-6)  # single precision

@@ -7,9 +7,9 @@ import pytest
 
 import bonafed
 from bonafed.errors import InvalidValue, UnreadableFile
-from bonafed.learning import scaling
-from bonafed.learning.datasets import from_arrays, load
-from bonafed.runs import config, setting, toml, training
+from bonafed.learning.data import scaling
+from bonafed.learning.data.datasets import from_arrays, load
+from bonafed.runs import config, prepare, toml, training
 
 SCALES = np.array([1.0, 1024.0, 1.0, 2.0**-10, 1.0, 65536.0])  # powers of two: exact in any precision
 PRIVACY = ("privacy.clip=1", "privacy.epsilon=8", "privacy.delta=1e-5")
@@ -50,8 +50,8 @@ def message(call, *arguments, **named):
 class TestStated:
     def test_units_make_no_difference(self, make, small, raw):
         """Data in other units, divided by those, are the same data: to the last bit of the model."""
-        plain = weights(setting.prepare(make(), dataset=small))
-        again = weights(setting.prepare(scaled(make, stated()), dataset=raw))
+        plain = weights(prepare.prepare(make(), dataset=small))
+        again = weights(prepare.prepare(scaled(make, stated()), dataset=raw))
         assert all(map(np.array_equal, plain, again))
 
     def test_raw_features_train_badly_and_it_is_said(self, make, raw):
@@ -67,24 +67,24 @@ class TestStated:
     def test_in_a_file(self, make, small, raw, tmp_path):
         path = tmp_path / "scales.csv"
         path.write_text("mean,scale\n" + "".join(f"0,{scale!r}\n" for scale in SCALES.tolist()))
-        again = weights(setting.prepare(scaled(make, {"constants": str(path)}), dataset=raw))
-        assert all(map(np.array_equal, weights(setting.prepare(make(), dataset=small)), again))
+        again = weights(prepare.prepare(scaled(make, {"constants": str(path)}), dataset=raw))
+        assert all(map(np.array_equal, weights(prepare.prepare(make(), dataset=small)), again))
 
     def test_as_many_as_there_are_columns(self, make, raw):
-        said = message(setting.prepare, scaled(make, {"mean": [0, 1], "scale": 1}), dataset=raw)
+        said = message(prepare.prepare, scaled(make, {"mean": [0, 1], "scale": 1}), dataset=raw)
         assert said.startswith("data.standardise.mean must be one number, or 6: one per column of a table")
 
     def test_constants_of_the_loss_do_not_survive(self, make):
         """L of synthetic data is for these features; of others it is unknown, and asked for."""
         rate = ("data.name=synthetic", 'training.learning_rate="proposition-1"')
-        setting.prepare(make(*rate))
-        said = message(setting.prepare, scaled(make, {"mean": 0, "scale": 0.1}, *rate))
+        prepare.prepare(make(*rate))
+        said = message(prepare.prepare, scaled(make, {"mean": 0, "scale": 0.1}, *rate))
         assert said.startswith("training.smoothness must be set for proposition-1")
 
     def test_words_are_not_scaled(self, make):
         words = from_arrays("words", np.ones((20, 3), dtype=int), [0, 1] * 10, vocabulary=5)
         made = scaled(make, "per client", "model.name=text-lstm")
-        assert message(setting.prepare, made, dataset=words) == (
+        assert message(prepare.prepare, made, dataset=words) == (
             "data.standardise must be left out: features are words, got 'per client'"
         )
 
@@ -107,7 +107,7 @@ class TestPublic:
         return path
 
     def test_mean_and_deviation_of_public_data(self, make, raw, public):
-        made = setting.prepare(scaled(make, {"public": str(public)}), dataset=raw)
+        made = prepare.prepare(scaled(make, {"public": str(public)}), dataset=raw)
         rows = np.load(public)["features"].astype(np.float64)
         expected = (raw.features - rows.mean(0)) / rows.std(0)
         np.testing.assert_allclose(made.clients.samples.features.numpy(), expected, rtol=1e-5, atol=1e-6)
@@ -120,18 +120,18 @@ class TestPublic:
         )
         (tmp_path / "open.csv").write_text("income,age\n0,10\n2000,30\n")  # and no labels
         how = {"public": "open.csv"}
-        made = setting.prepare(scaled(make, how, "data.name=own.csv", f"data.folder={tmp_path}"))
+        made = prepare.prepare(scaled(make, how, "data.name=own.csv", f"data.folder={tmp_path}"))
         assert made.config.data.standardise == {"public": str(tmp_path / "open.csv")}
         np.testing.assert_allclose(made.clients.samples.features.numpy()[3], [0.3, 2.0], rtol=1e-6)
         (tmp_path / "open.csv").write_text("income,size\n0,10\n2000,30\n")
-        said = message(setting.prepare, scaled(make, how, "data.name=own.csv", f"data.folder={tmp_path}"))
+        said = message(prepare.prepare, scaled(make, how, "data.name=own.csv", f"data.folder={tmp_path}"))
         assert said.endswith("open.csv: must have every feature of the data, also 'age', got income, size")
 
     @pytest.mark.parametrize("more", [(), PRIVACY])
     def test_the_records_themselves_are_not_public(self, make, raw, tmp_path, more):
         path = tmp_path / "copy.npz"
         np.savez(path, features=raw.features, labels=raw.labels)
-        said = message(setting.prepare, scaled(make, {"public": str(path)}, *more), dataset=raw)
+        said = message(prepare.prepare, scaled(make, {"public": str(path)}, *more), dataset=raw)
         assert said == (
             "data.standardise.public must not be the records of the run: fewer than half of its rows may "
             f"be among them, got 120 of 120 in {path}"
@@ -146,11 +146,11 @@ class TestPublic:
             (np.vstack([own[[7] * 30], other[:30]]), 30),
         ):  # fmt: skip
             np.savez(path, features=rows, labels=np.zeros(len(rows), np.int64))
-            said = message(setting.prepare, scaled(make, {"public": str(path)}, *more), dataset=raw)
+            said = message(prepare.prepare, scaled(make, {"public": str(path)}, *more), dataset=raw)
             assert said.startswith("data.standardise.public must not be the records of the run: ")
             assert said.endswith(f", got {known} of {len(rows)} in {path}")
         np.savez(path, features=np.vstack([own[:59], other]), labels=np.zeros(119, np.int64))
-        setting.prepare(scaled(make, {"public": str(path)}, *more, "data.classes=3"), dataset=raw)
+        prepare.prepare(scaled(make, {"public": str(path)}, *more, "data.classes=3"), dataset=raw)
 
     def test_nor_with_their_columns_in_another_order(self, make, tmp_path):
         rows = [(20 + k, 1000 * k) for k in range(40)]
@@ -158,7 +158,7 @@ class TestPublic:
         (tmp_path / "own.csv").write_text(f"age,income,label\n{own}")
         (tmp_path / "open.csv").write_text("income,age\n" + "".join(f"{i},{a}\n" for a, i in rows[5:]))
         how = {"public": "open.csv"}
-        said = message(setting.prepare, scaled(make, how, "data.name=own.csv", f"data.folder={tmp_path}"))
+        said = message(prepare.prepare, scaled(make, how, "data.name=own.csv", f"data.folder={tmp_path}"))
         assert ", got 35 of 35 in " in said
 
     def test_files_that_do_not_fit(self, make, raw, tmp_path):
@@ -167,10 +167,10 @@ class TestPublic:
             ("x.txt", "must be a path ending in .npz or .csv"),
         ):
             assert said in message(
-                setting.prepare, scaled(make, {"public": str(tmp_path / name)}), dataset=raw
+                prepare.prepare, scaled(make, {"public": str(tmp_path / name)}), dataset=raw
             )
         np.savez(tmp_path / "other.npz", features=np.ones((4, 2)), labels=np.ones(4))
-        said = message(setting.prepare, scaled(make, {"public": str(tmp_path / "other.npz")}), dataset=raw)
+        said = message(prepare.prepare, scaled(make, {"public": str(tmp_path / "other.npz")}), dataset=raw)
         assert said.endswith("must hold records like those of the data, of shape (6,), got (2,)")
 
 
@@ -185,21 +185,21 @@ class TestPerClient:
             test_features=small.test_features * np.float32(8),  # and so may the server
         )
         natural = ("partition.kind=natural",)
-        one = weights(setting.prepare(scaled(make, "per client", *natural), dataset=grouped))
-        other = weights(setting.prepare(scaled(make, "per client", *natural), dataset=mixed))
+        one = weights(prepare.prepare(scaled(make, "per client", *natural), dataset=grouped))
+        other = weights(prepare.prepare(scaled(make, "per client", *natural), dataset=mixed))
         assert all(map(np.array_equal, one, other))
 
     def test_the_test_samples_have_constants_of_their_own(self, make, raw):
-        made = setting.prepare(scaled(make, "per client"), dataset=raw)
+        made = prepare.prepare(scaled(make, "per client"), dataset=raw)
         tested = made.test.features.numpy()
         np.testing.assert_allclose(tested.mean(0), 0, atol=1e-5)
         np.testing.assert_allclose(tested.std(0), 1, rtol=1e-5)
         alone = replace(raw, test_features=raw.test_features[:0], test_labels=raw.test_labels[:0])
-        assert len(setting.prepare(scaled(make, "per client"), dataset=alone).test.labels) == 0
+        assert len(prepare.prepare(scaled(make, "per client"), dataset=alone).test.labels) == 0
 
     @pytest.mark.parametrize("more", [PRIVACY, JSAM, (*PRIVACY, "privacy.noise=reproducible")])
     def test_not_in_a_private_run(self, make, raw, more):
-        said = message(setting.prepare, scaled(make, "per client", *more), dataset=raw)
+        said = message(prepare.prepare, scaled(make, "per client", *more), dataset=raw)
         assert said == (
             'data.standardise must not be "per client" in a private run, as one record moves the scale of '
             "all others: state constants, such as standardise = {mean = 0.0, scale = 10.0}, or name public "
@@ -231,7 +231,7 @@ class TestPrivate:
         np.savez(path, features=raw.features[:50] * 2, labels=raw.labels[:50])
         whole = scaling.Scaling.of
         monkeypatch.setattr(scaling.Scaling, "of", lambda rows: seen.append(len(rows)) or whole(rows))
-        setting.prepare(scaled(make, {"public": str(path)}, *PRIVACY), dataset=raw)
+        prepare.prepare(scaled(make, {"public": str(path)}, *PRIVACY), dataset=raw)
         assert seen == [50]
 
 
@@ -243,7 +243,7 @@ class TestResume:
         def made(how):
             with pytest.raises(kill_in.error):
                 training.train(
-                    setting.prepare(scaled(make, how), dataset=raw), tmp_path / "run", on_round=kill_in(2)
+                    prepare.prepare(scaled(make, how), dataset=raw), tmp_path / "run", on_round=kill_in(2)
                 )
             return tmp_path / "run"
 
@@ -252,12 +252,12 @@ class TestResume:
     def test_another_standardisation_is_refused(self, make, raw, begun):
         place = begun(stated())
         for how in (stated(2 * SCALES), "per client", {"mean": 1.0, "scale": 2.0}):
-            made = setting.prepare(scaled(make, how), dataset=raw)
+            made = prepare.prepare(scaled(make, how), dataset=raw)
             said = message(training.train, made, place, resume=True)
             assert said.startswith("data.standardise must be as it was when the run began, {'mean': 0.0, ")
-        said = message(training.train, setting.prepare(make(), dataset=raw), place, resume=True)
+        said = message(training.train, prepare.prepare(make(), dataset=raw), place, resume=True)
         assert said.startswith("data.standardise must be as it was")
-        same = setting.prepare(scaled(make, stated()), dataset=raw)
+        same = prepare.prepare(scaled(make, stated()), dataset=raw)
         whole = training.train(same)
         assert training.train(same, place, resume=True).summary["test_loss"] == whole.summary["test_loss"]
 
@@ -267,16 +267,16 @@ class TestResume:
         path.write_text(text)
         place = begun({"constants": str(path)})
         moved.write_text(text.replace("0,1024.0", "0,1025.0"))
-        other = setting.prepare(scaled(make, {"constants": str(moved)}), dataset=raw)
+        other = prepare.prepare(scaled(make, {"constants": str(moved)}), dataset=raw)
         assert message(training.train, other, place, resume=True).startswith("data must be the data")
         moved.write_text(text)
-        again = setting.prepare(scaled(make, {"constants": str(moved)}), dataset=raw)
+        again = prepare.prepare(scaled(make, {"constants": str(moved)}), dataset=raw)
         assert training.train(again, place, resume=True).summary["rounds"] == 5
 
 
 def test_clients_that_answer_for_themselves_standardise_for_themselves(make, raw):
-    members = setting.prepare(make(), dataset=raw).clients
-    said = message(setting.prepare, scaled(make, stated()), federation=members)
+    members = prepare.prepare(make(), dataset=raw).clients
+    said = message(prepare.prepare, scaled(make, stated()), federation=members)
     assert said.startswith("data.standardise must be left out: clients that answer for themselves")
 
 
@@ -302,7 +302,7 @@ class TestNamedClasses:
         )  # fmt: skip
 
     def test_names_are_kept(self, make, named):
-        made = setting.prepare(make(), dataset=named)
+        made = prepare.prepare(make(), dataset=named)
         assert named.class_names == made.agreement.members.class_names == ("ash", "elm", "hazel")
         run = training.train(made)
         assert run.summary["class_names"] == ["ash", "elm", "hazel"]
@@ -311,10 +311,10 @@ class TestNamedClasses:
     def test_their_order_can_be_stated(self, make, small, named):
         """In the order of the numbers, names change nothing but what things are called."""
         listed = make(f"data.classes={list(self.NAMES)}")
-        made = setting.prepare(listed, dataset=named)
+        made = prepare.prepare(listed, dataset=named)
         assert made.agreement.members.class_names == self.NAMES
-        assert all(map(np.array_equal, weights(made), weights(setting.prepare(make(), dataset=small))))
-        called = setting.prepare(listed, dataset=small)  # numbers can be given names, too
+        assert all(map(np.array_equal, weights(made), weights(prepare.prepare(make(), dataset=small))))
+        called = prepare.prepare(listed, dataset=small)  # numbers can be given names, too
         assert called.agreement.members.class_names == self.NAMES
         assert config.from_tables(config.to_tables(listed)).data.classes == self.NAMES
 
@@ -333,10 +333,10 @@ class TestNamedClasses:
         ],
     )
     def test_what_does_not_fit(self, make, named, classes, said):
-        assert message(setting.prepare, make(f"data.classes={classes}"), dataset=named) == said
+        assert message(prepare.prepare, make(f"data.classes={classes}"), dataset=named) == said
 
     def test_too_few_names_for_numbers(self, make, small):
-        said = message(setting.prepare, make('data.classes=["a", "b"]'), dataset=small)
+        said = message(prepare.prepare, make('data.classes=["a", "b"]'), dataset=small)
         assert said == "data.classes must name 3 classes for these data, got 2"
 
     def test_names_are_names(self, make):
@@ -350,18 +350,18 @@ class TestNamedClasses:
 
     def test_a_private_run_must_be_told(self, make, named):
         """In alphabetical order of what occurs, one record could move the number of every other class."""
-        assert message(setting.prepare, make(*PRIVACY), dataset=named).startswith(
+        assert message(prepare.prepare, make(*PRIVACY), dataset=named).startswith(
             "data.classes is required"
         )
         assert "must list the names" in message(
-            setting.prepare, make(*PRIVACY, "data.classes=3"), dataset=named
+            prepare.prepare, make(*PRIVACY, "data.classes=3"), dataset=named
         )
-        made = setting.prepare(make(*PRIVACY, f"data.classes={[*self.NAMES, 'oak']}"), dataset=named)
+        made = prepare.prepare(make(*PRIVACY, f"data.classes={[*self.NAMES, 'oak']}"), dataset=named)
         assert made.agreement.members.classes == 4
 
     def test_test_samples_of_a_server_are_numbered_as_its_clients(self, make, named, small):
-        federation = setting.prepare(make(f"data.classes={list(self.NAMES)}"), dataset=named).clients
-        made = setting.prepare(make(), federation=federation, dataset=named)
+        federation = prepare.prepare(make(f"data.classes={list(self.NAMES)}"), dataset=named).clients
+        made = prepare.prepare(make(), federation=federation, dataset=named)
         assert made.test.labels.tolist() == small.test_labels.tolist()
 
 

@@ -13,7 +13,7 @@ from bonafed import InvalidValue
 from bonafed.errors import BadUpdate
 from bonafed.learning.privacy import Ledger, Release
 from bonafed.runs import folder as folders
-from bonafed.runs import setting, training
+from bonafed.runs import prepare, training
 from bonafed.runs.versions import versions
 
 PRIVACY = ["privacy.clip=1", "privacy.epsilon=2", "privacy.delta=1e-5"]
@@ -21,13 +21,13 @@ CONTRACT = ["contract.prior=uniform:0.5,1.5", "contract.total_budget=12"]
 
 
 def test_the_folder_may_be_text(make, small, tmp_path):
-    made = setting.prepare(make("training.rounds=1"), dataset=small)
+    made = prepare.prepare(make("training.rounds=1"), dataset=small)
     said = training.train(made, str(tmp_path / "run"))
     assert said.summary == folders.read_json(tmp_path / "run", folders.SUMMARY)
 
 
 def test_a_run_folder_holds_what_it_says(make, small, tmp_path):
-    made = setting.prepare(make(), dataset=small)
+    made = prepare.prepare(make(), dataset=small)
     summary = training.train(made, tmp_path / "run").summary
     names = {path.name for path in (tmp_path / "run").iterdir()}
     assert names == {
@@ -72,7 +72,7 @@ def test_evaluation_and_checkpoints_come_as_often_as_asked(make, small, tmp_path
         checkpoint(self, number, state)
 
     monkeypatch.setattr(folders.Log, "checkpoint", spy)
-    made = setting.prepare(make("run.evaluate_every=2", "run.checkpoint_every=3"), dataset=small)
+    made = prepare.prepare(make("run.evaluate_every=2", "run.checkpoint_every=3"), dataset=small)
     seen = []
     training.train(made, tmp_path / "run", on_round=seen.append)
     assert written == [3, 5]
@@ -81,7 +81,7 @@ def test_evaluation_and_checkpoints_come_as_often_as_asked(make, small, tmp_path
 
 @pytest.mark.parametrize("scheme", ["optimal", "uniform", "complete information"])
 def test_what_is_paid_is_what_was_agreed(make, small, tmp_path, scheme):
-    made = setting.prepare(make(*CONTRACT, "training.rounds=8", f"contract.scheme={scheme}"), dataset=small)
+    made = prepare.prepare(make(*CONTRACT, "training.rounds=8", f"contract.scheme={scheme}"), dataset=small)
     summary = training.train(made, tmp_path / "run").summary
     records = folders.read_rounds(tmp_path / "run")
     columns = summary["statement"]["columns"]
@@ -95,7 +95,7 @@ def test_what_is_paid_is_what_was_agreed(make, small, tmp_path, scheme):
 
 
 def test_a_round_in_which_nobody_takes_part_changes_nothing(make, small, tmp_path):
-    made = setting.prepare(make(*CONTRACT, "contract.total_budget=0.5"), dataset=small)
+    made = prepare.prepare(make(*CONTRACT, "contract.total_budget=0.5"), dataset=small)
     seen = []
     training.train(made, tmp_path / "run", on_round=seen.append)
     empty = [record for record in seen if not record.participants]
@@ -118,7 +118,7 @@ def test_a_round_in_which_nobody_takes_part_changes_nothing(make, small, tmp_pat
     ],
 )
 def test_a_private_run_keeps_its_promise(make, small, tmp_path, extra, noise, near):
-    made = setting.prepare(make(*PRIVACY, *extra, f"privacy.noise={noise}"), dataset=small)
+    made = prepare.prepare(make(*PRIVACY, *extra, f"privacy.noise={noise}"), dataset=small)
     summary = training.train(made, tmp_path / "run").summary
     records = folders.read_rounds(tmp_path / "run")
     ledger = Ledger(
@@ -150,7 +150,7 @@ def test_a_record_is_charged_once_per_pass_whatever_the_batches(make, small, tmp
     """As much noise, and as much epsilon, for batches of 5 as for one batch of all."""
     noise = {}
     for size in (5, 1000):
-        made = setting.prepare(
+        made = prepare.prepare(
             make(
                 *PRIVACY, "privacy.noise=reproducible", "training.epochs=1", f"training.batch_size={size}"
             ),
@@ -166,7 +166,7 @@ def test_a_record_is_charged_once_per_pass_whatever_the_batches(make, small, tmp
 
 
 def test_the_account_of_poisson_batches_survives_a_kill(make, small, tmp_path, kill_in):
-    made = setting.prepare(make(*PRIVACY, "privacy.batches=poisson", "run.evaluate_every=3"), dataset=small)
+    made = prepare.prepare(make(*PRIVACY, "privacy.batches=poisson", "run.evaluate_every=3"), dataset=small)
     whole = training.train(made, tmp_path / "whole").summary
     with pytest.raises(kill_in.error):
         training.train(made, tmp_path / "killed", on_round=kill_in(2))
@@ -181,26 +181,26 @@ def test_the_account_of_poisson_batches_survives_a_kill(make, small, tmp_path, k
 def test_a_printed_calibration_says_what_it_really_spent(make, small, tmp_path):
     """Epsilon 50 asked for, 97.9 spent (erratum J-13); at epsilon 2 it wastes noise instead."""
     printed = [*PRIVACY, "privacy.calibration=printed"]
-    broken = setting.prepare(make(*printed, "privacy.epsilon=50"), dataset=small)
+    broken = prepare.prepare(make(*printed, "privacy.epsilon=50"), dataset=small)
     summary = training.train(broken, tmp_path / "broken").summary
     assert summary["epsilon"] == pytest.approx(97.889, abs=1e-3)
     note = next(note for note in summary["notes"] if "printed" in note)
     assert "epsilon 50 was asked for, 97.89 was spent, so it was broken" in note
-    kept = training.train(setting.prepare(make(*printed), dataset=small), tmp_path / "kept").summary
+    kept = training.train(prepare.prepare(make(*printed), dataset=small), tmp_path / "kept").summary
     assert kept["epsilon"] < 2
     assert any("so it was kept here, with more noise than it needs" in note for note in kept["notes"])
-    exact = training.train(setting.prepare(make(*PRIVACY), dataset=small), tmp_path / "exact").summary
+    exact = training.train(prepare.prepare(make(*PRIVACY), dataset=small), tmp_path / "exact").summary
     assert not any("printed" in note for note in exact["notes"])
 
 
 def test_a_client_of_bad_data_is_named_with_the_round(make, small, tmp_path):
     features = small.features.copy()
     features[33, 0] = np.nan
-    made = setting.prepare(make(), dataset=replace(small, features=features))
+    made = prepare.prepare(make(), dataset=replace(small, features=features))
     owner = next(str(k) for k, part in enumerate(parts(made)) if 33 in part)
     with pytest.raises(BadUpdate, match=f"^update of client {owner} in round 1 must be finite"):
         training.train(made, tmp_path / "run")
-    made = setting.prepare(make("training.on_bad_update=skip"), dataset=replace(small, features=features))
+    made = prepare.prepare(make("training.on_bad_update=skip"), dataset=replace(small, features=features))
     seen = []
     summary = training.train(made, tmp_path / "skipping", on_round=seen.append).summary
     assert all(record.failed == [owner] for record in seen)
@@ -221,7 +221,7 @@ def test_a_client_of_bad_data_is_named_with_the_round(make, small, tmp_path):
     ],
 )  # fmt: skip
 def test_nothing_in_a_private_run_depends_on_who_failed_but_the_model(make, small, tmp_path, more):
-    made = setting.prepare(make(*more, "training.on_bad_update=skip", "data.classes=3"), dataset=small)
+    made = prepare.prepare(make(*more, "training.on_bad_update=skip", "data.classes=3"), dataset=small)
     fewer = [*parts(made)[:2], np.array([], dtype=np.int64), parts(made)[3]]  # client 2 lost its records
     failing = replace(made, clients=replace(made.clients, parts=fewer))
     told = []
@@ -241,7 +241,7 @@ def test_nothing_in_a_private_run_depends_on_who_failed_but_the_model(make, smal
 
 
 def test_an_empty_client_is_named(make, small):
-    made = setting.prepare(make(), dataset=small)
+    made = prepare.prepare(make(), dataset=small)
     fewer = [*parts(made)[:2], np.array([], dtype=np.int64), parts(made)[3]]
     empty = replace(made, clients=replace(made.clients, parts=fewer))
     with pytest.raises(BadUpdate, match=r"^update of client 2 in round 1 must have samples, got 0"):
@@ -250,12 +250,12 @@ def test_an_empty_client_is_named(make, small):
 
 def test_an_exploding_learning_rate_is_told_not_kept(make, small, tmp_path):
     exploding = ["training.learning_rate=1e38", "training.weight_decay=1", "training.epochs=4"]
-    made = setting.prepare(make(*exploding), dataset=small)
+    made = prepare.prepare(make(*exploding), dataset=small)
     with pytest.raises(BadUpdate, match=r"^update of client 0 in round 1 must be finite"):
         training.train(made, tmp_path / "run")
     assert not folders.is_finished(tmp_path / "run")
     assert folders.read_checkpoint(tmp_path / "run") is None
-    made = setting.prepare(make(*exploding, "training.on_bad_update=skip"), dataset=small)
+    made = prepare.prepare(make(*exploding, "training.on_bad_update=skip"), dataset=small)
     seen = []
     training.train(made, tmp_path / "skipping", on_round=seen.append)
     assert all(record.failed == ["0", "1", "2", "3"] for record in seen)
@@ -263,7 +263,7 @@ def test_an_exploding_learning_rate_is_told_not_kept(make, small, tmp_path):
 
 
 def test_a_folder_in_use_is_refused(make, small, tmp_path):
-    made = setting.prepare(make(), dataset=small)
+    made = prepare.prepare(make(), dataset=small)
     training.train(made, tmp_path / "run")
     with pytest.raises(InvalidValue, match="must hold no run yet"):
         training.train(made, tmp_path / "run")
@@ -280,7 +280,7 @@ def test_a_folder_in_use_is_refused(make, small, tmp_path):
 
 
 def test_two_processes_do_not_train_one_run(make, small, tmp_path):
-    made = setting.prepare(make(), dataset=small)
+    made = prepare.prepare(make(), dataset=small)
     with folders.Log(tmp_path / "run", new=True) as log:
         log.begin("", versions(made.config.run.seed, 5, made.digest, ""), made.start, {})
         with pytest.raises(InvalidValue, match="must not be in use by another process"):
@@ -292,16 +292,16 @@ def test_another_config_does_not_continue_a_run(make, small, tmp_path, kill_in):
     private = ("privacy.clip=1", "privacy.epsilon=2", "privacy.delta=1e-5")
     with pytest.raises(kill_in.error):
         training.train(
-            setting.prepare(make(*private), dataset=small), tmp_path / "run", on_round=kill_in(4)
+            prepare.prepare(make(*private), dataset=small), tmp_path / "run", on_round=kill_in(4)
         )
     for change, rule in (
         ("training.rounds=10", r"training\.rounds must be as it was when the run began, 5, got 10"),
         ("privacy.epsilon=8", r"privacy\.epsilon must be as it was when the run began, 2\.0, got 8\.0"),
     ):
-        other = setting.prepare(make(*private, change), dataset=small)
+        other = prepare.prepare(make(*private, change), dataset=small)
         with pytest.raises(InvalidValue, match=f"^{rule}$"):
             training.train(other, tmp_path / "run", resume=True)
-    cores = setting.prepare(make(*private, "run.cores=2"), dataset=small)
+    cores = prepare.prepare(make(*private, "run.cores=2"), dataset=small)
     summary = training.train(cores, tmp_path / "run", resume=True).summary
     assert summary["epsilon"] <= 2.0
 
@@ -318,7 +318,7 @@ def test_an_own_module_with_other_weights_is_resumed_with_those_it_began_with(
             own = own.double()
             data = replace(small, features=small.features.astype(float),
                            test_features=small.test_features.astype(float))  # fmt: skip
-        return setting.prepare(make("run.checkpoint_every=3"), dataset=data, module=own)
+        return prepare.prepare(make("run.checkpoint_every=3"), dataset=data, module=own)
 
     training.train(prepared(1), tmp_path / "whole")
     for moment in (2, 4):  # before and after the first checkpoint of a round
@@ -334,7 +334,7 @@ def test_an_own_module_with_other_weights_is_resumed_with_those_it_began_with(
 def test_another_module_does_not_continue_a_run(make, small, tmp_path, kill_in):
     def prepared(hidden):
         own = torch.nn.Sequential(torch.nn.Linear(6, hidden), torch.nn.Tanh(), torch.nn.Linear(hidden, 3))
-        return setting.prepare(make(), dataset=small, module=own)
+        return prepare.prepare(make(), dataset=small, module=own)
 
     with pytest.raises(kill_in.error):
         training.train(prepared(5), tmp_path / "run", on_round=kill_in(2))
@@ -344,7 +344,7 @@ def test_another_module_does_not_continue_a_run(make, small, tmp_path, kill_in):
 
 
 def test_other_data_do_not_continue_a_run(make, small, tmp_path):
-    training.train(setting.prepare(make(), dataset=small), tmp_path / "run")
-    other = setting.prepare(make(), dataset=replace(small, labels=small.labels[::-1].copy()))
+    training.train(prepare.prepare(make(), dataset=small), tmp_path / "run")
+    other = prepare.prepare(make(), dataset=replace(small, labels=small.labels[::-1].copy()))
     with pytest.raises(InvalidValue, match=r"^data must be the data and the partition the run began with"):
         training.train(other, tmp_path / "run", resume=True)

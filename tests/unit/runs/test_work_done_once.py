@@ -11,7 +11,7 @@ from tests.unit.test_front import CONFIG
 import bonafed
 from bonafed.runs import config as configs
 from bonafed.runs import folder as folders
-from bonafed.runs import holdings, setting, versions
+from bonafed.runs import holdings, prepare, versions
 
 OPENED: Counter[Path] = Counter()
 WATCHED: list[Path] = []
@@ -43,7 +43,7 @@ def counted(monkeypatch):
 
     for name in ("_split", "_digest", "_load"):
         count(holdings, name)
-    count(setting, "build_program")
+    count(prepare, "build_program")
     return calls
 
 

@@ -23,7 +23,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bonafed.learning.augmentation import vary
+from bonafed.learning.data.augmentation import vary
 from bonafed.learning.engine.jobs import (
     Job,
     Samples,

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bonafed.checks import Floats
-from bonafed.learning.augmentation import VARIATIONS
+from bonafed.learning.data.augmentation import VARIATIONS
 from bonafed.learning.work import LocalTraining, pass_count, sampling_rate, step_count
 from bonafed.randomness import JobStream, job_bits, job_generator
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor, nn
 
-from bonafed.learning.augmentation import vary
+from bonafed.learning.data.augmentation import vary
 from bonafed.learning.engine.jobs import (
     Job,
     Samples,

@@ -23,7 +23,7 @@ from bonafed.mechanisms.coins.contracts import check_contract, settle_paid
 from bonafed.mechanisms.coins.tossing import Coins
 from bonafed.mechanisms.coins.transcript import Transcript, check_openings, check_rounds
 from bonafed.mechanisms.protocol import Contract, PaidTerms, Reports, Turns
-from bonafed.shown import counted
+from bonafed.presentation.documents import counted
 
 _RTOL = 1e-12  # sums of money, added up in another order
 _SAME = 1e-10  # what is computed by the same formulas, perhaps on two machines

@@ -17,7 +17,7 @@ from bonafed import checks
 from bonafed.economics.claims import Finding
 from bonafed.errors import InvalidValue, MissingValue, UnreadableFile
 from bonafed.mechanisms.coins.tossing import Coins, Roster, checked_digest
-from bonafed.shown import counted
+from bonafed.presentation.documents import counted
 
 FORMAT = "bonafed-coins"
 VERSION = 1

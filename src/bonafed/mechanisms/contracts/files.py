@@ -13,7 +13,7 @@ from bonafed.files import write_together
 from bonafed.mechanisms import catalogue
 from bonafed.mechanisms.contracts.canonical import read_object
 from bonafed.mechanisms.protocol import Contract
-from bonafed.shown import JSONObject
+from bonafed.presentation.documents import JSONObject
 
 
 def read_contract(path: str | Path) -> Contract:

@@ -38,10 +38,10 @@ from bonafed.mechanisms.faithful.bounds import (
 from bonafed.mechanisms.faithful.clusters import cluster_count
 from bonafed.mechanisms.faithful.grouping import Assumption3, assumption_3, obvious_clusterings
 from bonafed.mechanisms.faithful.guarantees import participation
+from bonafed.presentation.documents import Cell, Column, Document, Table
 from bonafed.reports import read_matrix
 from bonafed.sections import Section, key, one_of, text
-from bonafed.shown import Cell, Column, Document, Table
-from bonafed.spelling import whole_numeral
+from bonafed.text import whole_numeral
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

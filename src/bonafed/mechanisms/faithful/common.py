@@ -16,7 +16,7 @@ from bonafed.learning.problems.convex import tiles
 from bonafed.mechanisms.faithful.private import PAPER_STEPS
 from bonafed.mechanisms.faithful.section import Faithful
 from bonafed.mechanisms.faithful.statement import Statement as Accounts
-from bonafed.shown import Cell
+from bonafed.presentation.documents import Cell
 
 if TYPE_CHECKING:
     from bonafed.learning.engine.jobs import Samples

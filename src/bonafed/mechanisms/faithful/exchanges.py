@@ -41,12 +41,12 @@ from bonafed.errors import AskFailed, BadReport, Diverged
 from bonafed.learning.federation import Federation, Objective
 from bonafed.learning.problems.agreed import DOUBLE, Agreed, Members, others_count, require_others
 from bonafed.learning.problems.convex import Ints, Problem, tiles
-from bonafed.mechanisms.faithful.asking import Aggregation
 from bonafed.mechanisms.faithful.interpolation import contradiction
 from bonafed.mechanisms.faithful.outcome import BadReportPolicy, Ending, LeftOut, for_all
+from bonafed.mechanisms.faithful.path_integral import Nodes, Way, nodes_for, require_slopes
 from bonafed.mechanisms.faithful.quasi_newton import MEMORY, PATIENCE, Curvature, Search
 from bonafed.mechanisms.faithful.reports import Hearing, Known, ReportCheck
-from bonafed.mechanisms.faithful.segment import Nodes, Way, nodes_for, require_slopes
+from bonafed.mechanisms.faithful.requests import Aggregation
 from bonafed.mechanisms.faithful.sums import mixed, without_each
 from bonafed.mechanisms.faithful.vcg import Payments
 

@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from bonafed.checks import Floats
-from bonafed.mechanisms.faithful.cheating import Attempt, Curve
-from bonafed.mechanisms.faithful.private_cheating import PrivateAttempt
-from bonafed.style import BLUE, GREY, RED, sheet
+from bonafed.mechanisms.faithful.adversaries.private_search import PrivateAttempt
+from bonafed.mechanisms.faithful.adversaries.search import Attempt, Curve
+from bonafed.presentation.figures import BLUE, GREY, RED, sheet
 
 _TICKS = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
 

@@ -40,8 +40,7 @@ from bonafed.learning.federation import (
 )
 from bonafed.learning.problems.agreed import FederatedProblem
 from bonafed.learning.problems.convex import Problem
-from bonafed.mechanisms.faithful.agents import agent_kind, agents_from
-from bonafed.mechanisms.faithful.asking import deviating
+from bonafed.mechanisms.faithful.adversaries.agents import agent_kind, agents_from
 from bonafed.mechanisms.faithful.clusters import cluster_payments, random_clusters
 from bonafed.mechanisms.faithful.common import (
     DECIMALS,
@@ -57,6 +56,7 @@ from bonafed.mechanisms.faithful.outcome import BadReportPolicy, Outcome
 from bonafed.mechanisms.faithful.private_mechanism import PrivateLearning
 from bonafed.mechanisms.faithful.protocol import STEPWISE, outcome_of, require_stepwise, variant_for
 from bonafed.mechanisms.faithful.reports import ReportCheck, Watch
+from bonafed.mechanisms.faithful.requests import deviating
 from bonafed.mechanisms.faithful.section import Faithful, own_section
 from bonafed.mechanisms.faithful.state import FaithfulState, progress_from, standing_from
 from bonafed.mechanisms.faithful.statement import Statement as Accounts
@@ -73,9 +73,9 @@ from bonafed.mechanisms.protocol import (
     Reports,
     Round,
 )
+from bonafed.presentation.documents import Cell
 from bonafed.randomness import Purpose, round_generator
 from bonafed.sections import named
-from bonafed.shown import Cell
 
 if TYPE_CHECKING:
     from bonafed.learning.engine.jobs import Samples

@@ -55,11 +55,11 @@ from bonafed.learning.privacy.arithmetic import largest_covered
 from bonafed.learning.problems.convex import SoftmaxRegression
 from bonafed.learning.problems.federation import ProblemFederation
 from bonafed.learning.sections import NoiseAt
-from bonafed.mechanisms.faithful.agents import Agent
-from bonafed.mechanisms.faithful.asking import deviating
+from bonafed.mechanisms.faithful.adversaries.agents import Agent
 from bonafed.mechanisms.faithful.clusters import Clusters, cluster_of
 from bonafed.mechanisms.faithful.private_account import Noise, PublicFacts, times_counted, unit_noise
-from bonafed.mechanisms.faithful.private_course import PrivateCourse, PrivateOutcome, PrivateVariant
+from bonafed.mechanisms.faithful.private_schedule import PrivateCourse, PrivateOutcome, PrivateVariant
+from bonafed.mechanisms.faithful.requests import deviating
 from bonafed.mechanisms.faithful.stepwise import OnStep
 from bonafed.randomness import Normals
 

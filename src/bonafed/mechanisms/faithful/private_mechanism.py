@@ -43,8 +43,8 @@ from bonafed.mechanisms.faithful.private import (
     private_course,
 )
 from bonafed.mechanisms.faithful.private_account import PublicFacts, variance_cost
-from bonafed.mechanisms.faithful.private_course import PrivateCourse, PrivateVariant, Walk
 from bonafed.mechanisms.faithful.private_plan import plan_private, plan_warning
+from bonafed.mechanisms.faithful.private_schedule import PrivateCourse, PrivateVariant, Walk
 from bonafed.mechanisms.faithful.section import FaithfulPrivacy, own_section, with_steps
 from bonafed.mechanisms.faithful.statement import private_checks, private_statement
 from bonafed.mechanisms.promises import ON_SUM, PROTECTS
@@ -59,9 +59,9 @@ from bonafed.mechanisms.protocol import (
     Reports,
     Round,
 )
+from bonafed.presentation.documents import JSONObject
 from bonafed.randomness import Purpose, round_generator
 from bonafed.sections import named
-from bonafed.shown import JSONObject
 
 if TYPE_CHECKING:
     from bonafed.learning.engine.jobs import Samples

@@ -30,8 +30,8 @@ from bonafed.mechanisms.faithful.guarantees import (
     private_faithfulness_bound,
     private_participation_slack,
 )
+from bonafed.presentation.documents import Cell, Column, Document, Table
 from bonafed.sections import Section, key
-from bonafed.shown import Cell, Column, Document, Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -22,11 +22,11 @@ from bonafed.errors import BadReport, InvalidValue
 from bonafed.learning.federation import Federation
 from bonafed.learning.problems.agreed import Agreed
 from bonafed.learning.problems.convex import Problem
-from bonafed.mechanisms.faithful.agents import Agent
-from bonafed.mechanisms.faithful.asking import deviating, federation_of
+from bonafed.mechanisms.faithful.adversaries.agents import Agent
 from bonafed.mechanisms.faithful.exchanges import Exchanges, Standing
 from bonafed.mechanisms.faithful.outcome import BadReportPolicy, Outcome
 from bonafed.mechanisms.faithful.reports import ReportCheck
+from bonafed.mechanisms.faithful.requests import deviating, federation_of
 from bonafed.mechanisms.faithful.stepwise import Course, OnStep, PaymentRule, Progress, Terms
 
 ProtocolVariant = Literal["exchanges", "stepwise", "printed"]

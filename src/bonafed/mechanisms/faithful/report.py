@@ -15,21 +15,21 @@ from bonafed.economics.claims import Finding, all_hold, findings_table, within_e
 from bonafed.errors import InvalidValue
 from bonafed.learning.privacy import checked_delta, delta_rule
 from bonafed.learning.sections import NoiseAt
+from bonafed.presentation.documents import Block, Cell, Column, Document, JSONObject, Table
 from bonafed.randomness import FaithfulAudit, numbered_generator
 from bonafed.sections import Section, key, one_of, word
-from bonafed.shown import Block, Cell, Column, Document, JSONObject, Table
 
 if TYPE_CHECKING:  # the mechanism and the data sets are loaded when the command runs
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
-    from bonafed.learning.datasets import Dataset
-    from bonafed.mechanisms.faithful.cheating import AgentData, Attempt, Case
-    from bonafed.mechanisms.faithful.cheating import Variant as CheatedVariant
-    from bonafed.mechanisms.faithful.cheating_claims import Collusion
-    from bonafed.mechanisms.faithful.private_cheating import PrivateAttempt, PrivateTerms
-    from bonafed.mechanisms.faithful.private_course import PrivateVariant
+    from bonafed.learning.data.datasets import Dataset
+    from bonafed.mechanisms.faithful.adversaries.claims import Collusion
+    from bonafed.mechanisms.faithful.adversaries.private_search import PrivateAttempt, PrivateTerms
+    from bonafed.mechanisms.faithful.adversaries.search import AgentData, Attempt, Case
+    from bonafed.mechanisms.faithful.adversaries.search import Variant as CheatedVariant
     from bonafed.mechanisms.faithful.private_plan import PrivatePlan
+    from bonafed.mechanisms.faithful.private_schedule import PrivateVariant
 
 Variant = Literal[
     "exchanges", "stepwise", "left", "printed", "fedavg", "clusters", "private", "private-continued",
@@ -153,8 +153,8 @@ def _agents(agent: str | None, count: int) -> list[int]:
 
 def holdings(options: AuditOptions) -> AgentData:
     """Samples with their owners: those named in the data, or by label to the extent of delta."""
-    from bonafed.learning import datasets, partition
-    from bonafed.mechanisms.faithful.cheating import AgentData
+    from bonafed.learning.data import datasets, partition
+    from bonafed.mechanisms.faithful.adversaries.search import AgentData
 
     agents, delta, seed = options.agents, options.delta, options.seed
     count = _AGENTS if agents is None else agents
@@ -195,8 +195,8 @@ def _features(source: Dataset, rows: NDArray[np.int64], side: int) -> checks.Flo
 
 
 def _plain(options: AuditOptions, agent_data: AgentData, who: Sequence[int]) -> Document:
-    from bonafed.mechanisms.faithful.cheating import Terms, attack, prepare
-    from bonafed.mechanisms.faithful.cheating_claims import collusion, verdicts
+    from bonafed.mechanisms.faithful.adversaries.claims import collusion, verdicts
+    from bonafed.mechanisms.faithful.adversaries.search import Terms, attack, prepare
     from bonafed.mechanisms.faithful.clusters import random_clusters
 
     groups, count = [], int(agent_data.owner.max()) + 1
@@ -327,7 +327,7 @@ def _pair_text(pair: Collusion, variant: str) -> str:
 
 
 def _notes(case: Case, attempts: Sequence[Attempt]) -> list[str]:
-    from bonafed.mechanisms.faithful.cheating_claims import alone
+    from bonafed.mechanisms.faithful.adversaries.claims import alone
 
     notes = [_NOTES[case.terms.variant]] if case.terms.variant in _NOTES else []
     if case.truth is None:  # else there is a table of them
@@ -364,7 +364,7 @@ def _yes(pays: bool) -> str:
 
 def _figure(case: Case, attempts: Sequence[Attempt], variant: str) -> Figure:
     """The gains of the agent that gains most, if several were tried."""
-    from bonafed.mechanisms.faithful.cheating import FACTORS, gain_curve, safe_factor
+    from bonafed.mechanisms.faithful.adversaries.search import FACTORS, gain_curve, safe_factor
     from bonafed.mechanisms.faithful.figures import cheating_figure
 
     agent = max(attempts, key=lambda attempt: attempt.gain).agent
@@ -421,12 +421,12 @@ def _data(
 def _private(options: AuditOptions, agent_data: AgentData, who: Sequence[int]) -> Document:
     """Gains over the noise, with a confidence limit."""
     from bonafed.learning.problems.convex import SoftmaxRegression
-    from bonafed.mechanisms.faithful.private_account import PublicFacts
-    from bonafed.mechanisms.faithful.private_cheating import (
+    from bonafed.mechanisms.faithful.adversaries.private_search import (
         PrivateTerms,
         private_attack,
         private_verdicts,
     )
+    from bonafed.mechanisms.faithful.private_account import PublicFacts
     from bonafed.mechanisms.faithful.private_plan import plan_private, plan_warning
 
     problem, variant = agent_data.problem(), PRIVATE[options.variant]

@@ -12,7 +12,7 @@ from bonafed.errors import InvalidValue, refuse
 from bonafed.learning.privacy import delta_rule
 from bonafed.learning.sections import DELTA, NOISE_AT, NoiseAt, NoiseSource, Run
 from bonafed.mechanisms.deviations import deviations
-from bonafed.mechanisms.faithful.agents import agent_kind
+from bonafed.mechanisms.faithful.adversaries.agents import agent_kind
 from bonafed.mechanisms.faithful.outcome import BadReportPolicy
 from bonafed.mechanisms.faithful.private import PrivateCalibration
 from bonafed.mechanisms.faithful.protocol import ProtocolVariant

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bonafed.economics.claims import Finding
+from bonafed.learning.data.real_federations.choices import FEDERATIONS
 from bonafed.learning.federation import Federation, Roster
-from bonafed.learning.natural.choices import FEDERATIONS
 from bonafed.mechanisms.faithful import advice, promises
 from bonafed.mechanisms.faithful.report import AuditOptions, audit
 from bonafed.mechanisms.faithful.section import (
@@ -45,7 +45,7 @@ def _deviate(config: Config, federation: Federation) -> Federation:
 
 def _audit(attack: Attack) -> Sequence[Finding]:
     """Make the run again with an agent that reports multiples of its gradient."""
-    from bonafed.mechanisms.faithful.attacking import audit_run
+    from bonafed.mechanisms.faithful.adversaries.audit_of_run import audit_run
 
     return audit_run(attack)
 

@@ -51,8 +51,8 @@ from bonafed.learning.problems.convex import Problem, SoftmaxRegression
 from bonafed.learning.problems.minima import models_alone
 from bonafed.mechanisms.faithful.outcome import Outcome
 from bonafed.mechanisms.faithful.private_account import PublicFacts
-from bonafed.mechanisms.faithful.private_course import PrivateOutcome
 from bonafed.mechanisms.faithful.private_plan import training_gap
+from bonafed.mechanisms.faithful.private_schedule import PrivateOutcome
 from bonafed.mechanisms.faithful.section import NAMES, NO_WORSE_UNPAID
 
 _KINDS = dict(zip(NAMES, (Kind.MODEL, Kind.LIE, Kind.PARTICIPATION, Kind.BUDGET), strict=True))

@@ -46,10 +46,10 @@ from bonafed.checks import Floats
 from bonafed.errors import AskFailed, BadReport, Diverged, InvalidValue
 from bonafed.learning.federation import Federation, Objective
 from bonafed.learning.problems.agreed import Agreed, Members, require_others
-from bonafed.mechanisms.faithful.agents import Agent
-from bonafed.mechanisms.faithful.asking import Aggregation
+from bonafed.mechanisms.faithful.adversaries.agents import Agent
 from bonafed.mechanisms.faithful.outcome import BadReportPolicy, Ending, LeftOut, for_all
 from bonafed.mechanisms.faithful.reports import FAR, GROWTH, ReportCheck, Watch
+from bonafed.mechanisms.faithful.requests import Aggregation
 from bonafed.mechanisms.faithful.vcg import Payments
 
 PaymentRule = Literal["trapezoid", "left"]

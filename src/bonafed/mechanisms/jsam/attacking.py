@@ -27,9 +27,9 @@ from bonafed.mechanisms.jsam.payments import JsamMechanism
 from bonafed.mechanisms.jsam.rules import Cheapest, Jsam, Rule, unbiased
 from bonafed.mechanisms.jsam.schemes import draw_costs, rule_of
 from bonafed.mechanisms.protocol import Command
+from bonafed.presentation.documents import Document, JSONObject
 from bonafed.reports import read_reports
 from bonafed.sections import key, one_of
-from bonafed.shown import Document, JSONObject
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

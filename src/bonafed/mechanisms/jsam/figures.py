@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from bonafed.checks import Floats
 from bonafed.learning.sections import NoiseAt
-from bonafed.style import BLUE, GREEN, GREY, RED, name_clients, sheet, words
+from bonafed.presentation.figures import BLUE, GREEN, GREY, RED, name_clients, sheet, words
 
 _SELECTION = {"client": "probability of each draw", "sum": "weight in every round"}
 

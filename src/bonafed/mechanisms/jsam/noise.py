@@ -13,7 +13,7 @@ from bonafed import checks
 from bonafed.errors import InvalidValue, MissingValue
 from bonafed.mechanisms.jsam.inner import noise_scale
 from bonafed.mechanisms.jsam.ladder import Ints
-from bonafed.shown import JSONObject
+from bonafed.presentation.documents import JSONObject
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from bonafed.mechanisms.jsam.section import caps_by_name, sizes_by_name
 from bonafed.mechanisms.jsam.sizes import whole_sizes
 from bonafed.reports import read_clients, read_one_per_client, read_reports
 from bonafed.sections import Section, key, one_of
-from bonafed.spelling import numeral
+from bonafed.text import numeral
 
 if TYPE_CHECKING:
     pass

@@ -20,7 +20,7 @@ from bonafed import checks
 from bonafed.checks import Floats
 from bonafed.mechanisms.jsam.published import JsamContract
 from bonafed.mechanisms.protocol import EARNINGS, Earning
-from bonafed.shown import Cell, Column, Document, Shown, Table
+from bonafed.presentation.documents import Cell, Column, Document, Shown, Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -80,7 +80,7 @@ from bonafed.mechanisms.jsam.schemes import (
 )
 from bonafed.mechanisms.jsam.section import cap, caps_by_name, sizes_by_name, sizes_of
 from bonafed.mechanisms.jsam.terms import JsamTerms, in_order
-from bonafed.shown import Document, JSONObject, Shown
+from bonafed.presentation.documents import Document, JSONObject, Shown
 
 FORMAT = "bonafed-jsam-contract"
 VERSION = 1

@@ -34,9 +34,9 @@ from bonafed.mechanisms.jsam.report import PlanOnly, Quote, Weight, describe, de
 from bonafed.mechanisms.jsam.schemes import draw_costs
 from bonafed.mechanisms.jsam.section import epsilon_before
 from bonafed.mechanisms.protocol import Command
+from bonafed.presentation.documents import Document, JSONObject
 from bonafed.reports import read_one_per_client, read_reports
 from bonafed.sections import at_most_one, exactly_one, key, one_of
-from bonafed.shown import Document, JSONObject
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -31,7 +31,7 @@ from bonafed.mechanisms.jsam.schemes import rule_of
 from bonafed.mechanisms.jsam.terms import RECORDS, SELECTED, SELECTION
 from bonafed.mechanisms.left_open import HIDDEN
 from bonafed.mechanisms.promises import ON_SUM
-from bonafed.shown import Block, Column, Curve, JSONObject, Sketch, Table, counted, pairs
+from bonafed.presentation.documents import Block, Column, Curve, JSONObject, Sketch, Table, counted, pairs
 
 if TYPE_CHECKING:
     pass

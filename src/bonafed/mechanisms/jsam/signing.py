@@ -10,7 +10,7 @@ import numpy as np
 from bonafed.economics.registry import prior_in_words
 from bonafed.mechanisms.jsam.noise import Ingredients
 from bonafed.mechanisms.jsam.published import JsamContract
-from bonafed.shown import Block, Column, Document, Table, pairs
+from bonafed.presentation.documents import Block, Column, Document, Table, pairs
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

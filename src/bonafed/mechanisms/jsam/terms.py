@@ -25,8 +25,18 @@ from bonafed.mechanisms.attendance import Attendance
 from bonafed.mechanisms.jsam.delivery import given_share
 from bonafed.mechanisms.jsam.payments import PrivacySettlement, privacy_warning
 from bonafed.mechanisms.protocol import Lottery, Turns
-from bonafed.shown import Block, Cell, Column, Document, JSONObject, Shown, Table, counted, pairs
-from bonafed.spelling import csv_bytes
+from bonafed.presentation.documents import (
+    Block,
+    Cell,
+    Column,
+    Document,
+    JSONObject,
+    Shown,
+    Table,
+    counted,
+    pairs,
+)
+from bonafed.text import csv_bytes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -36,7 +36,7 @@ from bonafed.mechanisms.jsam.payments import admit, capped_rule, virtual_costs_o
 from bonafed.mechanisms.jsam.published import JsamContract
 from bonafed.mechanisms.jsam.rules import Fixed, Rule
 from bonafed.mechanisms.jsam.schemes import DRAWS
-from bonafed.shown import counted
+from bonafed.presentation.documents import counted
 
 _PROFILES = 2  # drawn from the prior, besides hostile ones
 _LIARS = 3  # clients of a profile that may lie

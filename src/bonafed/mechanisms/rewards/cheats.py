@@ -43,8 +43,8 @@ from bonafed.learning.federation import (
 from bonafed.mechanisms.deviations import Deviation, parse_deviation
 from bonafed.mechanisms.rewards.history import Models
 from bonafed.mechanisms.rewards.training import RewardsState
+from bonafed.presentation.documents import JSONObject
 from bonafed.randomness import Purpose, generator
-from bonafed.shown import JSONObject
 
 Cheat = Callable[[int, Models, Models, int], Models]
 # (client, models (N, P), honest updates (N, P), round number) -> (P,) what the client uploads

@@ -12,7 +12,7 @@ from bonafed.errors import InvalidValue
 from bonafed.mechanisms.rewards.advice import Prediction, Recommendation, predict
 from bonafed.mechanisms.rewards.cheats import CheatOutcome
 from bonafed.mechanisms.rewards.game import Game, Rule, relative, settle_all, standard, starts, with_ceiling
-from bonafed.style import COLOURS, GREY, RED, sheet
+from bonafed.presentation.figures import COLOURS, GREY, RED, sheet
 
 _CEILINGS = 25  # points of the curve
 

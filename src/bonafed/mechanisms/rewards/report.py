@@ -22,8 +22,8 @@ from bonafed.mechanisms.rewards.advice import Goal, Prediction, Range, Recommend
 from bonafed.mechanisms.rewards.cheats import CheatOutcome, cheating_pays, cheats_are_seen
 from bonafed.mechanisms.rewards.game import Equilibrium, Game, game, relative, with_ceiling
 from bonafed.mechanisms.rewards.section import MeasureName, Rewards, unit
+from bonafed.presentation.documents import Block, Column, Document, JSONObject, Table
 from bonafed.sections import Section, key, one_of
-from bonafed.shown import Block, Column, Document, JSONObject, Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -7,7 +7,8 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from bonafed.learning import datasets, models, partition
+from bonafed.learning import models
+from bonafed.learning.data import datasets, partition
 from bonafed.learning.engine.jobs import Samples
 from bonafed.learning.engine.programs import flat_parameters, program_for
 from bonafed.learning.federation import Roster

@@ -19,12 +19,12 @@ from bonafed.economics import registry
 from bonafed.economics.priors import Prior
 from bonafed.errors import InvalidValue
 from bonafed.extras import explained
-from bonafed.learning.partition import options_of
+from bonafed.learning.data.partition import options_of
 from bonafed.mechanisms.protocol import Command
 from bonafed.mechanisms.sampling.convergence import ConvergenceModel
 from bonafed.mechanisms.sampling.plan import benchmarks, plan
+from bonafed.presentation.documents import Column, Document, JSONObject, Table, counted
 from bonafed.sections import Section, flag, key, text, word
-from bonafed.shown import Column, Document, JSONObject, Table, counted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -94,10 +94,10 @@ class ConvergenceOptions(Section):
     def constants_and_hint(self) -> tuple[Constants, str]:
         """The constants, and a sentence about the scale of the data where it makes the bounds useless."""
         with explained():
-            from bonafed.learning import datasets
-            from bonafed.learning.partition import partition
+            from bonafed.learning.data import datasets
+            from bonafed.learning.data.partition import partition
+            from bonafed.learning.data.scaling import Scaling, off_scale
             from bonafed.learning.problems.constants import estimate_constants
-            from bonafed.learning.scaling import Scaling, off_scale
         data = datasets.load(self.data)
         if not data.classes or data.vocabulary:
             raise InvalidValue("data", "must be numbers with classes, for softmax regression", self.data)

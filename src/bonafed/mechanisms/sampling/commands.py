@@ -30,9 +30,19 @@ from bonafed.mechanisms.sampling.prior_free import PriorFreeRun, PriorFreeSampli
 from bonafed.mechanisms.sampling.report import spend_blocks, spend_to_json
 from bonafed.mechanisms.sampling.rules import PublishedRules, audit_sequence, rules_to_json
 from bonafed.mechanisms.sampling.spend import known_lotteries, spend_distribution
+from bonafed.presentation.documents import (
+    Block,
+    Cell,
+    Column,
+    Curve,
+    Document,
+    JSONObject,
+    Sketch,
+    Table,
+    counted,
+)
 from bonafed.reports import read_costs
 from bonafed.sections import Section, flag, key, one_of, word
-from bonafed.shown import Block, Cell, Column, Curve, Document, JSONObject, Sketch, Table, counted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -68,7 +68,7 @@ from bonafed.mechanisms.sampling.settlement import (
     stated,
 )
 from bonafed.mechanisms.sampling.verification import verify_published
-from bonafed.shown import Document, JSONObject, Shown
+from bonafed.presentation.documents import Document, JSONObject, Shown
 
 NAME = "sampling"
 BENCHMARK_FORMAT = "bonafed-sampling-benchmark"

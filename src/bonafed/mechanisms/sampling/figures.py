@@ -14,7 +14,7 @@ from bonafed.mechanisms.sampling.menus import complete_information_population
 from bonafed.mechanisms.sampling.plan import SamplingPlan, benchmarks
 from bonafed.mechanisms.sampling.prior_free import PriorFreeRun, PriorFreeSampling
 from bonafed.mechanisms.sampling.settlement import SettledTerms
-from bonafed.style import BLUE, GREEN, GREY, RED, name_clients, sheet
+from bonafed.presentation.figures import BLUE, GREEN, GREY, RED, name_clients, sheet
 
 
 def contract_figure(contract: SamplingPlan) -> Figure:

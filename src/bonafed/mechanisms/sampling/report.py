@@ -12,8 +12,8 @@ from bonafed.mechanisms.attendance import Attendance, few
 from bonafed.mechanisms.protocol import EARNINGS, Earning
 from bonafed.mechanisms.sampling.prospects import prospect
 from bonafed.mechanisms.sampling.spend import SpendDistribution
-from bonafed.shown import Block, Column, Document, Draw, JSONObject, Table, counted
-from bonafed.spelling import csv_bytes
+from bonafed.presentation.documents import Block, Column, Document, Draw, JSONObject, Table, counted
+from bonafed.text import csv_bytes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -28,7 +28,7 @@ from bonafed.mechanisms.sampling.plan import SamplingPlan
 from bonafed.mechanisms.sampling.prior_free import PriorFreeSampling
 from bonafed.mechanisms.sampling.rules import PublishedRules, approach_order
 from bonafed.mechanisms.sampling.spend import SpendDistribution, known_lotteries, spend_distribution
-from bonafed.shown import Cell, Document, JSONObject, Shown
+from bonafed.presentation.documents import Cell, Document, JSONObject, Shown
 
 
 @dataclass(frozen=True, eq=False, repr=False)

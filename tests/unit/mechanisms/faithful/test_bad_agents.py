@@ -13,7 +13,7 @@ from bonafed.errors import AskFailed, BadReport, Diverged
 from bonafed.learning.engine.jobs import Samples
 from bonafed.learning.problems.modules import ModuleProblem
 from bonafed.mechanisms.faithful import SoftmaxRegression, faithful
-from bonafed.mechanisms.faithful import agents as cheats
+from bonafed.mechanisms.faithful.adversaries import agents as cheats
 from bonafed.mechanisms.faithful.statement import statement
 
 AGENTS, MU = 4, 0.1

@@ -7,7 +7,7 @@ from tests.oracles.coalition import Coalition
 
 from bonafed.errors import AskFailed, BadReport, Diverged
 from bonafed.mechanisms.faithful import SoftmaxRegression, faithful, vcg_payments
-from bonafed.mechanisms.faithful import agents as cheats
+from bonafed.mechanisms.faithful.adversaries import agents as cheats
 from bonafed.mechanisms.faithful.exchanges import Exchanges
 from bonafed.mechanisms.faithful.statement import statement
 

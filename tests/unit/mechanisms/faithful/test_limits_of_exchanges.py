@@ -7,7 +7,7 @@ from tests.oracles.asking import asked_problem
 from bonafed.errors import BadReport, Diverged, InvalidValue
 from bonafed.mechanisms.faithful import RidgeRegression, SoftmaxRegression, faithful, minimise, vcg_payments
 from bonafed.mechanisms.faithful import exchanges as protocol
-from bonafed.mechanisms.faithful.asking import federation_of
+from bonafed.mechanisms.faithful.requests import federation_of
 from bonafed.mechanisms.faithful.statement import accounts
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from bonafed.errors import BadReport, Diverged, InvalidValue
-from bonafed.learning.datasets import from_arrays
+from bonafed.learning.data.datasets import from_arrays
 from bonafed.learning.functions import FunctionFederation
 from bonafed.learning.privacy import Ledger, Release
 from bonafed.mechanisms.faithful import (
@@ -21,8 +21,8 @@ from bonafed.mechanisms.faithful import (
 )
 from bonafed.mechanisms.faithful.section import NAMES
 from bonafed.runs import config, folder, listing
+from bonafed.runs.prepare import prepare
 from bonafed.runs.private import SIMULATION, private_folder
-from bonafed.runs.setting import prepare
 from bonafed.runs.training import train
 
 TABLES = {

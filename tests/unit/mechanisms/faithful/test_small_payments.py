@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bonafed.mechanisms.faithful import mechanism
-from bonafed.runs.setting import prepare
+from bonafed.runs.prepare import prepare
 from bonafed.runs.training import train
 
 TABLES = {

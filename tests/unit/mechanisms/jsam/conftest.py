@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bonafed.learning.datasets import from_arrays
+from bonafed.learning.data.datasets import from_arrays
 from bonafed.runs import config, private, toml
 
 TABLES = {

@@ -10,7 +10,7 @@ import torch
 from bonafed import InvalidValue
 from bonafed.economics import Uniform
 from bonafed.mechanisms.jsam import Jsam, settle
-from bonafed.runs import folder, setting, training
+from bonafed.runs import folder, prepare, training
 
 QUOTE = ["--prior", "uniform:0,1", "--clients", "6", "--noise-scale", "1", "--noise-at", "sum"]
 RUN = [
@@ -143,7 +143,7 @@ def test_everybody_selected_is_in_every_round_and_nobody_gives_away_more_than_it
 ):
     torch.manual_seed(0)
     own = torch.nn.Sequential(torch.nn.Linear(6, 3))  # does not start at zero: losses differ
-    made = setting.prepare(make(*RUN, *scheme, money), dataset=small, module=own)
+    made = prepare.prepare(make(*RUN, *scheme, money), dataset=small, module=own)
     summary = training.train(made, tmp_path / "run").summary
     facts = summary["statement"]["facts"]
     weights = np.array(facts["selection"])
@@ -177,4 +177,4 @@ def test_everybody_selected_is_in_every_round_and_nobody_gives_away_more_than_it
 )
 def test_what_does_not_fit_is_refused_by_name(make, small, changes, error):
     with pytest.raises(InvalidValue, match=error):
-        setting.prepare(make(*RUN, "jsam.eta=20", *changes), dataset=small)
+        prepare.prepare(make(*RUN, "jsam.eta=20", *changes), dataset=small)

@@ -15,7 +15,7 @@ from bonafed.learning.privacy import Ledger, Release
 from bonafed.mechanisms.coins import commit
 from bonafed.mechanisms.jsam import noise_scale
 from bonafed.mechanisms.jsam.published import JsamContract
-from bonafed.runs import config, folder, listing, setting, training
+from bonafed.runs import config, folder, listing, prepare, training
 from bonafed.runs.coins import verify_run
 
 from .conftest import TABLES
@@ -80,14 +80,14 @@ UNFIT = [
 @pytest.mark.parametrize(("changes", "message"), UNFIT, ids=[c[0] for c, _ in UNFIT])
 def test_what_only_the_data_can_tell_is_refused(make, small, changes, message):
     with pytest.raises(InvalidValue) as refused:
-        setting.prepare(make(*JSAM, *changes), dataset=small)
+        prepare.prepare(make(*JSAM, *changes), dataset=small)
     assert str(refused.value).startswith(message)
 
 
 def test_losses_that_are_all_alike_choose_nobody(make, small):
     changes = ("jsam.scheme=largest losses", "jsam.clear_losses=true", "jsam.members=2")
     with pytest.raises(InvalidValue) as refused:
-        training.train(setting.prepare(make(*JSAM, *changes), dataset=small))
+        training.train(prepare.prepare(make(*JSAM, *changes), dataset=small))
     message = "jsam.scheme must not be this one: all clients have the same local loss, got 'largest losses'"
     assert str(refused.value) == message
 
@@ -116,7 +116,7 @@ SCHEMES = [
 def test_nobody_gives_away_more_than_it_sold(make, small, tmp_path, changes, noise, aside):
     torch.manual_seed(0)
     own = torch.nn.Sequential(torch.nn.Linear(6, 3))  # does not start at zero: losses differ
-    made = setting.prepare(make(*JSAM, *MORE, *changes, f"jsam.noise={noise}"), dataset=small, module=own)
+    made = prepare.prepare(make(*JSAM, *MORE, *changes, f"jsam.noise={noise}"), dataset=small, module=own)
     result = training.train(made, tmp_path / "run")
     records, facts = folder.read_rounds(tmp_path / "run"), result.statement.facts
     ledger = Ledger(
@@ -160,7 +160,7 @@ def test_nobody_gives_away_more_than_it_sold(make, small, tmp_path, changes, noi
 def test_the_weight_may_be_given_or_follow_from_the_prior(make, small):
     def plan(change):
         changes = [change if word.startswith("jsam.budget") else word for word in (*JSAM, *MORE)]
-        return setting.prepare(make(*changes), dataset=small).agreement.terms.settlement.allocation
+        return prepare.prepare(make(*changes), dataset=small).agreement.terms.settlement.allocation
 
     assert plan("jsam.eta=7").eta == 7
     assert plan("jsam.expected_budget=20").eta != plan("jsam.budget=20").eta
@@ -169,23 +169,23 @@ def test_the_weight_may_be_given_or_follow_from_the_prior(make, small):
 def test_a_hard_budget_keeps_something_for_rounding(make, small):
     words = (*JSAM, *MORE, "jsam.budget=0.03")
     with pytest.raises(InvalidValue) as refused:
-        setting.prepare(make(*words), dataset=small)
+        prepare.prepare(make(*words), dataset=small)
     rule = "must exceed 0.04, the most that rounding to 2 decimals adds"
     assert str(refused.value) == f"jsam.budget {rule}, got 0.03"
-    made = setting.prepare(make(*words, "jsam.decimals=5"), dataset=small)
+    made = prepare.prepare(make(*words, "jsam.decimals=5"), dataset=small)
     assert 0.029 < made.agreement.terms.spend <= 0.03
 
 
 def test_the_noise_scale_is_made_of_what_the_run_knows(make, small, tmp_path):
     ways = ["jsam.noise_scale=", "jsam.smoothness=0.5"]
-    made = setting.prepare(make(*JSAM, *MORE, *ways), dataset=small)
+    made = prepare.prepare(make(*JSAM, *MORE, *ways), dataset=small)
     rules, members = made.mechanism.rules, made.agreement.members
     records = min(30, *members.sizes.tolist())
     assert rules.noise.records == records
     assert rules.noise_scale == noise_scale(1e-5, made.program.size, 5, 0.5, records)
     facts = training.train(made, tmp_path / "run").statement.facts
     assert (facts["noise_scale"], facts["records_per_release"]) == (rules.noise_scale, records)
-    more = setting.prepare(make(*JSAM, *MORE, *ways, "training.steps=4"), dataset=small)  # T: 4 x 5
+    more = prepare.prepare(make(*JSAM, *MORE, *ways, "training.steps=4"), dataset=small)  # T: 4 x 5
     assert more.mechanism.rules.noise_scale == noise_scale(1e-5, made.program.size, 20, 0.5, records)
 
 
@@ -195,7 +195,7 @@ def test_nobody_sells_more_than_the_cap(make, small, tmp_path, cap):
     made = make(*words)
     again = config.from_tables(tomllib.loads(config.to_toml(made)))
     assert config.to_tables(again) == config.to_tables(made)
-    statement = training.train(setting.prepare(made, dataset=small), tmp_path / "run").statement
+    statement = training.train(prepare.prepare(made, dataset=small), tmp_path / "run").statement
     caps = np.broadcast_to(tomllib.loads(f"cap = {cap}")["cap"], 4)
     assert np.all(np.array(statement.columns["epsilon_sold"]) <= caps)
     assert np.any(np.array(statement.columns["epsilon_sold"]) == caps)
@@ -204,7 +204,7 @@ def test_nobody_sells_more_than_the_cap(make, small, tmp_path, cap):
 
 def test_selling_more_than_ten_is_said(make, small, tmp_path):
     dear = training.train(
-        setting.prepare(make(*JSAM, *MORE, "jsam.budget=300"), dataset=small), tmp_path / "run"
+        prepare.prepare(make(*JSAM, *MORE, "jsam.budget=300"), dataset=small), tmp_path / "run"
     ).statement
     assert max(dear.columns["epsilon_sold"]) > 10
     assert any("hardly a promise of privacy" in note for note in dear.notes)
@@ -212,7 +212,7 @@ def test_selling_more_than_ten_is_said(make, small, tmp_path):
 
 @pytest.mark.usefixtures("one_secret")
 def test_a_run_cut_short_ends_with_the_same_bits(make, small, tmp_path):
-    made = setting.prepare(make(*JSAM, *MORE, "run.checkpoint_every=2"), dataset=small)
+    made = prepare.prepare(make(*JSAM, *MORE, "run.checkpoint_every=2"), dataset=small)
     whole = training.train(made, tmp_path / "whole")
 
     class Stopped(Exception):
@@ -225,7 +225,7 @@ def test_a_run_cut_short_ends_with_the_same_bits(make, small, tmp_path):
     with pytest.raises(Stopped):
         training.train(made, tmp_path / "cut", on_round=stop)
     again = config.read(tmp_path / "cut" / "config.toml")
-    resumed = training.train(setting.prepare(again, dataset=small), tmp_path / "cut", resume=True)
+    resumed = training.train(prepare.prepare(again, dataset=small), tmp_path / "cut", resume=True)
     renamed = {**whole.statement.to_json(), "run": "cut"}
     assert {**resumed.summary, "seconds": 0} == {**whole.summary, "seconds": 0, "statement": renamed}
     one, other = (folder.read_checkpoint(tmp_path / name).state for name in ("whole", "cut"))
@@ -239,7 +239,7 @@ def test_a_run_cut_short_ends_with_the_same_bits(make, small, tmp_path):
 @pytest.mark.usefixtures("one_secret")
 def test_a_growing_loss_is_told(make, small):
     words = ("jsam.budget=0.01", "jsam.decimals=6", "training.rounds=40", "jsam.noise=reproducible")
-    made = setting.prepare(make(*JSAM, *MORE, *words), dataset=small)
+    made = prepare.prepare(make(*JSAM, *MORE, *words), dataset=small)
     _, first, note = training.train(made).statement.notes
     assert first == "a hard budget depends on the reports, so that exact truthfulness is lost"
     assert note.startswith("the test loss grew from ")  # the other is nobody's to tell
@@ -251,7 +251,7 @@ def by_losses(make, small, seed):
     own = torch.nn.Sequential(torch.nn.Linear(6, 3))
     changes = ("jsam.scheme=largest losses", "jsam.clear_losses=true", "jsam.members=2")
     words = (*JSAM, *MORE, *changes, "run.checkpoint_every=2")
-    return setting.prepare(make(*words), dataset=small, module=own)
+    return prepare.prepare(make(*words), dataset=small, module=own)
 
 
 def test_clients_with_the_largest_losses_of_the_first_model_are_chosen(make, small, tmp_path):
@@ -289,11 +289,11 @@ CONTRACTED = ("jsam.budget=", "jsam.eta=40")
 
 
 def test_a_run_is_under_the_contract_that_it_would_publish(make, small):
-    made = setting.prepare(make(*JSAM, *MORE, *CONTRACTED), dataset=small)
+    made = prepare.prepare(make(*JSAM, *MORE, *CONTRACTED), dataset=small)
     contract = made.agreement.contract
     assert contract.digest == made.mechanism.contract.digest
     assert made.agreement.terms.digest == contract.digest
-    again = setting.prepare(make(*JSAM, *MORE, *CONTRACTED), dataset=small, contract=contract)
+    again = prepare.prepare(make(*JSAM, *MORE, *CONTRACTED), dataset=small, contract=contract)
     assert again.agreement.contract.digest == contract.digest
     assert again.agreement.terms.to_json() == made.agreement.terms.to_json()
 
@@ -309,10 +309,10 @@ def test_a_run_is_under_the_contract_that_it_would_publish(make, small):
 def test_the_table_of_a_contract_makes_the_same_contract(make, small, way):
     scale = ["jsam.noise_scale="] if "smoothness" in way else []
     words = [*JSAM, *MORE, *scale, way, "jsam.budget=", "jsam.expected_budget=2"]
-    contract = setting.prepare(make(*words), dataset=small).agreement.contract
+    contract = prepare.prepare(make(*words), dataset=small).agreement.contract
     tables = {**TABLES, "jsam": contract.table(), "training": {**TABLES["training"], "batch_size": 30}}
     again = config.from_tables(tomllib.loads(config.to_toml(config.from_tables(tables))))
-    assert setting.prepare(again, dataset=small).agreement.contract.digest == contract.digest
+    assert prepare.prepare(again, dataset=small).agreement.contract.digest == contract.digest
 
 
 def test_a_published_contract_with_reports_by_name(make, small, tmp_path):
@@ -324,7 +324,7 @@ def test_a_published_contract_with_reports_by_name(make, small, tmp_path):
     reports = {"dora": 0.7, "ada": 0.2, "cleo": 0.4, "ben": 0.1}
     plain = [word for word in (*JSAM, *MORE) if "prior" in word or "clip" in word or "batch" in word]
     words = (*plain, "jsam.noise_scale=1", "jsam.eta=40", "jsam.clients_per_round=3")
-    made = setting.prepare(make(*words), dataset=small, contract=contract, reports=reports)
+    made = prepare.prepare(make(*words), dataset=small, contract=contract, reports=reports)
     result = training.train(made, tmp_path / "run")
     assert set(result.statement.clients) == set(reports)
     terms = contract.settle(reports)
@@ -334,12 +334,12 @@ def test_a_published_contract_with_reports_by_name(make, small, tmp_path):
     with pytest.raises(
         InvalidValue, match=r"^training\.rounds must be 5, as in the published contract, got 6"
     ):
-        setting.prepare(late, dataset=small, contract=contract, reports=reports)
+        prepare.prepare(late, dataset=small, contract=contract, reports=reports)
 
 
 def test_verifiable_coins_of_a_run(make, small, tmp_path):
     words = (*JSAM, *MORE, *CONTRACTED, "jsam.coins=verifiable")
-    result = training.train(setting.prepare(make(*words), dataset=small), tmp_path / "run")
+    result = training.train(prepare.prepare(make(*words), dataset=small), tmp_path / "run")
     findings = verify_run(tmp_path / "run")
     assert [finding for finding in findings if not finding.holds] == []
     assert result.summary["spend"] == result.statement.total
@@ -360,18 +360,18 @@ def test_verifiable_coins_of_a_run(make, small, tmp_path):
 def test_the_config_of_a_run_states_what_its_contract_does(make, small, tmp_path, words):
     weight = () if "jsam.expected_budget=2" in words else CONTRACTED
     chosen = make(*JSAM, *MORE, *weight, *words, "jsam.coins=verifiable")
-    training.train(setting.prepare(chosen, dataset=small), tmp_path / "run")
+    training.train(prepare.prepare(chosen, dataset=small), tmp_path / "run")
     assert [str(finding) for finding in verify_run(tmp_path / "run") if not finding.holds] == []
     again = config.read(tmp_path / "run" / folder.CONFIG)
-    assert setting.prepare(again, dataset=small).config == setting.prepare(chosen, dataset=small).config
+    assert prepare.prepare(again, dataset=small).config == prepare.prepare(chosen, dataset=small).config
 
 
 def test_a_resumed_run_notes_that_clients_average_different_numbers_of_records(make, small):
     words = (*JSAM, *MORE, *CONTRACTED, "jsam.noise_scale=", "jsam.smoothness=0.5")
     uneven = ("partition.kind=quantity_dirichlet", "partition.beta=5", "training.batch_size=200")
-    made = setting.prepare(make(*words, *uneven), dataset=small)
+    made = prepare.prepare(make(*words, *uneven), dataset=small)
     assert made.mechanism.rules.unequal is not None
-    again = setting.prepare(made.config, dataset=small)
+    again = prepare.prepare(made.config, dataset=small)
     assert again.mechanism.rules.unequal == made.mechanism.rules.unequal
     assert again.agreement.contract.digest == made.agreement.contract.digest
 
@@ -385,8 +385,8 @@ def published(**changes):
 
 def test_a_contract_that_commits_to_coins_is_trained_with_them(make, small, tmp_path):
     contract = published(coin_commitment=commit(SECRET))
-    chosen = setting.under({**TABLES, "jsam": {"noise": "reproducible"}}, contract)
-    made = setting.prepare(chosen, dataset=small, contract=contract)
+    chosen = prepare.under({**TABLES, "jsam": {"noise": "reproducible"}}, contract)
+    made = prepare.prepare(chosen, dataset=small, contract=contract)
     with pytest.raises(InvalidValue, match=r"^secret of the coins is required: the contract commits"):
         training.train(made, tmp_path / "none")
     training.train(made, tmp_path / "run", secret=SECRET)
@@ -400,11 +400,11 @@ def test_coins_other_than_those_of_the_published_contract_are_refused(make, smal
     for contract, coins, due in ((plain, "verifiable", "seed"), (committed, "seed", "verifiable")):
         message = rf"^jsam\.coins must be as in the published contract, '{due}', got '{coins}'"
         with pytest.raises(InvalidValue, match=message):
-            setting.under({**TABLES, "jsam": {"coins": coins}}, contract)
+            prepare.under({**TABLES, "jsam": {"coins": coins}}, contract)
         chosen = config.from_tables({**TABLES, "jsam": {**contract.table(), "coins": coins}})
         with pytest.raises(InvalidValue, match=message):  # also where the two were put together by hand
-            setting.prepare(replace(chosen, contract=contract), dataset=small)
-    made = setting.prepare(setting.under(TABLES, plain), dataset=small)
+            prepare.prepare(replace(chosen, contract=contract), dataset=small)
+    made = prepare.prepare(prepare.under(TABLES, plain), dataset=small)
     with pytest.raises(InvalidValue, match=r"^secret of the coins must be left out: .* got 32 bytes"):
         training.train(made, tmp_path / "run", secret=SECRET)
 
@@ -421,14 +421,14 @@ def test_coins_other_than_those_of_the_published_contract_are_refused(make, smal
 )
 def test_what_the_published_contract_does_not_have_the_config_must_not_have(key, value):
     with pytest.raises(InvalidValue) as refused:
-        setting.under({**TABLES, "jsam": {key: value}}, published())
+        prepare.under({**TABLES, "jsam": {key: value}}, published())
     assert str(refused.value) == f"jsam.{key} must be left out, as in the published contract, got {value!r}"
 
 
 def test_a_config_may_repeat_the_published_contract_in_other_words():
     own = {"prior": "uniform:0,1", "eta": 40, "noise_scale": 1, "clip": 1, "max_epsilon": {"0": 1}}
     each = dict.fromkeys("0123", 2)
-    made = setting.under({**TABLES, "jsam": {**own, "max_epsilon": each}}, published(max_epsilon=each))
+    made = prepare.under({**TABLES, "jsam": {**own, "max_epsilon": each}}, published(max_epsilon=each))
     assert made.own.eta == 40.0
     with pytest.raises(InvalidValue, match=r"^jsam\.max_epsilon must be as in the published contract"):
-        setting.under({**TABLES, "jsam": own}, published(max_epsilon=each))
+        prepare.under({**TABLES, "jsam": own}, published(max_epsilon=each))

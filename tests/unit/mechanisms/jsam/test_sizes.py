@@ -19,7 +19,7 @@ from bonafed.mechanisms.jsam.schemes import settle_scheme
 from bonafed.mechanisms.jsam.sizes import Averaged, unbiased_by_size
 from bonafed.mechanisms.jsam.slice import SLICE
 from bonafed.mechanisms.protocol import Attack
-from bonafed.runs import config, folder, setting, training
+from bonafed.runs import config, folder, prepare, training
 from bonafed.runs.coins import verify_run
 
 from .conftest import TABLES
@@ -137,7 +137,7 @@ def test_reports_come_from_those_whose_sizes_are_known():
 
 
 def trained(make, small, tmp_path, *words):
-    prepared = setting.prepare(make(*JSAM, *UNEVEN, *words), dataset=small)
+    prepared = prepare.prepare(make(*JSAM, *UNEVEN, *words), dataset=small)
     return prepared, training.train(prepared, tmp_path / "run").statement
 
 
@@ -188,26 +188,26 @@ def test_the_plan_of_a_run_is_the_one_of_the_theory(make, small, tmp_path):
 
 def test_a_run_can_be_checked_and_read_again(make, small, tmp_path):
     words = (*JSAM, *UNEVEN, "jsam.expected_budget=3", "jsam.coins=verifiable", "training.steps=")
-    prepared = setting.prepare(make(*words), dataset=small)
+    prepared = prepare.prepare(make(*words), dataset=small)
     training.train(prepared, tmp_path / "run")
     assert [str(finding) for finding in verify_run(tmp_path / "run") if not finding.holds] == []
     again = config.read(tmp_path / "run" / folder.CONFIG)
-    assert setting.prepare(again, dataset=small).config == prepared.config
+    assert prepare.prepare(again, dataset=small).config == prepared.config
 
 
 def test_a_run_is_audited_and_no_lie_pays(make, small):
-    prepared = setting.prepare(make(*JSAM, *UNEVEN, "jsam.eta=5"), dataset=small)
+    prepared = prepare.prepare(make(*JSAM, *UNEVEN, "jsam.eta=5"), dataset=small)
     assert prepared.agreement.contract.sizes is not None
     subject = Attack(prepared.config, prepared.agreement, None, prepared.mechanism, prepared.start)
     assert [finding.holds for finding in SLICE.audit(subject)] == [True] * 4
 
 
 def test_a_run_under_a_published_contract_holds_its_sizes(make, small):
-    prepared = setting.prepare(make(*JSAM, *UNEVEN, "jsam.eta=5"), dataset=small)
+    prepared = prepare.prepare(make(*JSAM, *UNEVEN, "jsam.eta=5"), dataset=small)
     offer, roster = prepared.agreement.contract, prepared.agreement.members
     tables = {**TABLES, "partition": {"kind": "quantity_dirichlet", "beta": 2.0, "clients": 4}}
     tables["training"] = {**TABLES["training"], "batch_size": 20}
-    under = setting.prepare(setting.under(tables, offer), dataset=small, contract=offer)
+    under = prepare.prepare(prepare.under(tables, offer), dataset=small, contract=offer)
     assert under.agreement.contract.digest == offer.digest
     np.testing.assert_allclose(under.agreement.terms.epsilon, prepared.agreement.terms.epsilon)
     more = Roster(roster.names, roster.sizes + np.array([0, 1, 0, 0]))

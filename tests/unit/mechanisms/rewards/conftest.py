@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from bonafed.learning.datasets import from_arrays
+from bonafed.learning.data.datasets import from_arrays
 from bonafed.runs import config, folder, toml
-from bonafed.runs.setting import prepare
+from bonafed.runs.prepare import prepare
 
 TABLES = {
     "data": {"name": "small"},

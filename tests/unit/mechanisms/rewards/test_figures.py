@@ -9,7 +9,7 @@ from bonafed.errors import InvalidValue
 from bonafed.mechanisms.rewards.advice import recommend
 from bonafed.mechanisms.rewards.figures import advice_figure, behaviour_figure
 from bonafed.mechanisms.rewards.game import equilibria, game, relative, symmetric_interval, with_ceiling
-from bonafed.style import render
+from bonafed.presentation.figures import render
 
 
 def test_bars_are_contributions_and_utilities():

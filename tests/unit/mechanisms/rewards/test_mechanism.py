@@ -13,7 +13,7 @@ from torch import nn
 
 from bonafed.economics.claims import Statement
 from bonafed.errors import BadUpdate, InvalidValue
-from bonafed.learning.datasets import from_arrays
+from bonafed.learning.data.datasets import from_arrays
 from bonafed.learning.evaluate import evaluate_models
 from bonafed.learning.federation import Failure
 from bonafed.learning.sections import Partition
@@ -25,7 +25,7 @@ from bonafed.mechanisms.rewards.mechanism import CLIENTS
 from bonafed.mechanisms.rewards.search import search
 from bonafed.mechanisms.rewards.slice import SLICE
 from bonafed.runs import config, folder, listing
-from bonafed.runs.setting import prepare
+from bonafed.runs.prepare import prepare
 from bonafed.runs.training import train
 
 

@@ -7,8 +7,8 @@ import pytest
 from tests.natural import write_heart
 
 from bonafed import InvalidValue, Uniform
-from bonafed.learning import datasets
-from bonafed.learning.partition import partition
+from bonafed.learning.data import datasets
+from bonafed.learning.data.partition import partition
 from bonafed.learning.problems.constants import estimate_constants
 from bonafed.mechanisms.sampling import optimal_menu
 from bonafed.mechanisms.sampling.advice import (

@@ -1,0 +1,1 @@
+"""Data sets: read, checked, split among clients and scaled."""

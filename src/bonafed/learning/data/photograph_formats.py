@@ -1,0 +1,241 @@
+"""Readers of photographs in the formats that their authors publish: SVHN, CIFAR-100, Tiny-ImageNet.
+
+Like those in `bonafed.learning.data.formats` they return arrays by name and refuse whatever violates the
+format with the file and the rule. Nothing is read before its size is known to fit, and no file but those
+that the format has, wherever a name or a link in it points.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import stat
+import warnings
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bonafed.errors import UnreadableFile
+from bonafed.learning.data.archives import Header, read_bytes
+from bonafed.learning.data.formats import Arrays, Bytes, check_classes
+from bonafed.learning.data.matlab_format import read_matrices
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+SVHN_FILES = ("train_32x32.mat", "test_32x32.mat")
+CIFAR100_FILES = ("train.bin", "test.bin")
+CIFAR100_FOLDER = "cifar-100-binary"  # what the official archive unpacks to
+TINY_FILES = ("wnids.txt", "val/val_annotations.txt")
+TINY_FOLDER = "tiny-imagenet-200"
+_MOST_DIGITS = 100_000  # images in a file of SVHN; the larger one has 73,257
+_TINY_SIDE = 64  # pixels
+_LONGEST_IMAGE = 2**20  # bytes of a JPEG of that size
+_LONGEST_LIST = 2**22  # bytes of a list of classes or of annotations; the official ones have 0.4 million
+_CLASS = re.compile(r"n[0-9]{8}")  # a number of WordNet
+_TEST_IMAGE = re.compile(r"val_[0-9]{1,9}\.JPEG")
+
+
+def read_svhn(files: Mapping[str, Path]) -> Arrays:
+    """Street View House Numbers, cropped digits: bytes X (32, 32, 3, n), and y (n, 1), where 10 is a 0."""
+    arrays: Arrays = {}
+    for prefix, file in zip(("", "test_"), SVHN_FILES, strict=True):
+        path = files[file]
+        content = read_matrices(path, ("X", "y"), partial(_require_digits, path))
+        images, labels = content["X"], content["y"][:, 0]
+        if len(labels) != images.shape[3]:
+            rule = f"must hold a label in y for each of {images.shape[3]} images in X"
+            raise UnreadableFile(path, f"{rule}, got {len(labels)}")
+        bad = np.flatnonzero((labels < 1) | (labels > 10))
+        if bad.size:
+            rule = f"labels must be 1 to 10, got {labels[bad[0]]} for sample {bad[0]}"
+            raise UnreadableFile(path, rule)
+        arrays[f"{prefix}features"] = images.transpose(3, 2, 0, 1)
+        arrays[f"{prefix}labels"] = (labels % 10).astype(np.int64)
+    return arrays
+
+
+def _require_digits(path: Path, name: str, header: Header) -> None:
+    """Refuse by its header what is no array of SVHN."""
+    shape, got = header.shape, " x ".join(map(str, header.shape))
+    if name == "X":
+        fits, form, samples = len(shape) == 4 and shape[:3] == (32, 32, 3), "32 x 32 x 3 x n", shape[-1]
+        kinds, numbers = "u1", "bytes"
+    else:
+        fits, form, samples = len(shape) == 2 and shape[1] == 1, "n x 1", shape[0]
+        kinds, numbers = "i1 i2 i4 i8 u1 u2 u4 u8", "whole numbers"
+    if not fits:
+        raise UnreadableFile(path, f"{name} must be of shape {form}, got {got}")
+    if samples > _MOST_DIGITS:
+        raise UnreadableFile(path, f"{name} must be of at most {_MOST_DIGITS:,} images, got {samples:,}")
+    if header.dtype.str[1:] not in kinds.split():
+        raise UnreadableFile(path, f"{name} must hold {numbers}, got {header.dtype}")
+
+
+def read_cifar100(files: Mapping[str, Path], records: Sequence[int] = (50_000, 10_000)) -> Arrays:
+    """CIFAR-100, binary version: per record a coarse label, a fine one 0..99, then 32 x 32 bytes each of
+    red, green and blue. Classes are the fine labels."""
+    arrays: Arrays = {}
+    for prefix, file, count in zip(("", "test_"), CIFAR100_FILES, records, strict=True):
+        path, size = files[file], count * 3074
+        data = np.frombuffer(read_bytes(path, size), np.uint8)
+        if data.size != size:
+            got = "more" if data.size > size else f"{data.size} bytes"
+            raise UnreadableFile(path, f"must hold {count} records of 3074 bytes, got {got}")
+        table = data.reshape(count, 3074)
+        check_classes(path, table[:, 0], 20)
+        check_classes(path, table[:, 1], 100)
+        arrays[f"{prefix}features"] = table[:, 2:].reshape(count, 3, 32, 32)
+        arrays[f"{prefix}labels"] = table[:, 1]
+    return arrays
+
+
+def read_tiny_imagenet(
+    files: Mapping[str, Path], classes: int = 200, images: int = 500, tests: int = 10_000
+) -> Arrays:
+    """Tiny-ImageNet-200: JPEGs of 64 x 64 pixels, those in grey as well in three channels.
+
+    Classes are numbered in the order of wnids.txt. The labels of its test images are not published, so the
+    validation images are for testing.
+    """
+    path = files[TINY_FILES[0]]
+    reader = _Pictures(path)
+    for file in TINY_FILES:
+        reader.require_inside(files[file])
+    names = _class_names(path, classes)
+    train, labels = np.empty((classes * images, 3, _TINY_SIDE, _TINY_SIDE), np.uint8), []
+    for number, name in enumerate(names):
+        for place, picture in enumerate(_pictures_of(reader, name, images), number * images):
+            train[place] = reader.read(picture)
+        labels += [number] * images
+    test, test_labels = _annotated(reader, files[TINY_FILES[1]], names, tests)
+    return {
+        "features": train, "labels": np.array(labels, np.int64), "test_features": test,
+        "test_labels": test_labels,
+    }  # fmt: skip
+
+
+def _class_names(path: Path, count: int) -> list[str]:
+    """The classes in wnids.txt; they are names of folders too, so nothing else may be among them."""
+    names = _lines(path)
+    for line, name in enumerate(names, start=1):
+        if not _CLASS.fullmatch(name):
+            raise UnreadableFile(path, f"a class must be n and 8 digits, got {name[:20]!r}", line)
+    if len(names) != count or len(set(names)) != count:
+        raise UnreadableFile(path, f"must name {count} classes, each once, got {len(set(names))}")
+    return names
+
+
+def _pictures_of(reader: _Pictures, name: str, count: int) -> list[Path]:
+    """The images of a class for training, by number."""
+    folder = reader.root / "train" / name / "images"
+    reader.require_inside(folder)
+    own = re.compile(rf"{name}_([0-9]{{1,9}})\.JPEG")
+    found = sorted(path.name for path in folder.glob("*.JPEG")) if folder.is_dir() else []
+    numbered = {int(match[1]): file for file in found if (match := own.fullmatch(file))}
+    if len(numbered) != len(found):
+        odd = next(file for file in found if file not in numbered.values())
+        raise UnreadableFile(folder, f"images must be called {name}_NUMBER.JPEG, got {odd[:40]!r}")
+    if len(found) != count:
+        raise UnreadableFile(folder, f"must hold {count} images, got {len(found)}")
+    return [folder / numbered[number] for number in sorted(numbered)]
+
+
+def _annotated(
+    reader: _Pictures, path: Path, names: Sequence[str], count: int
+) -> tuple[Bytes, NDArray[np.int64]]:
+    """The validation images, in the order of their annotations: file, class, and a box per line."""
+    numbers = {name: number for number, name in enumerate(names)}
+    lines = _lines(path)
+    if len(lines) != count:
+        raise UnreadableFile(path, f"must have {count} lines, got {len(lines)}")
+    labels: dict[str, int] = {}  # by file, in their order
+    for line, content in enumerate(lines, start=1):
+        file, _, rest = content.partition("\t")
+        name = rest.partition("\t")[0]
+        if not _TEST_IMAGE.fullmatch(file):
+            raise UnreadableFile(path, f"must name a file val_NUMBER.JPEG, got {file[:40]!r}", line)
+        if file in labels:
+            raise UnreadableFile(path, f"must name every file once, got {file} again", line)
+        if name not in numbers:
+            raise UnreadableFile(path, f"must name a class of wnids.txt, got {name[:20]!r}", line)
+        labels[file] = numbers[name]
+    folder = path.parent / "images"
+    reader.require_inside(folder)
+    images = np.empty((count, 3, _TINY_SIDE, _TINY_SIDE), np.uint8)
+    for place, file in enumerate(labels):
+        images[place] = reader.read(folder / file)
+    return images, np.array(list(labels.values()), np.int64)
+
+
+class _Pictures:
+    """The images in the folder of a file, and in no other."""
+
+    def __init__(self, path: Path) -> None:
+        self.root = path.parent
+        self._real_root = Path(os.path.realpath(self.root))
+        self._pillow = _pillow(path)
+
+    def require_inside(self, path: Path) -> None:
+        """Refuse what a link leads out of the folder."""
+        if not Path(os.path.realpath(path)).is_relative_to(self._real_root):
+            raise UnreadableFile(path, f"must not be a link that leads out of {self.root}")
+
+    def read(self, path: Path) -> Bytes:
+        """(3, 64, 64) the pixels of a JPEG in a folder that is inside."""
+        content = self._content(path)
+        side = f"{_TINY_SIDE} x {_TINY_SIDE} pixels"
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Pillow's, of oddities beside the pixels and of sizes
+            try:
+                with self._pillow.open(io.BytesIO(content), formats=["JPEG"]) as picture:
+                    if picture.size != (_TINY_SIDE, _TINY_SIDE):  # says the header: no pixel is decoded yet
+                        size = " x ".join(map(str, picture.size))
+                        raise UnreadableFile(path, f"must be {side}, got {size}")
+                    pixels: NDArray[Any] = np.asarray(picture.convert("RGB"))
+            except UnreadableFile:
+                raise
+            except self._pillow.DecompressionBombError as error:
+                raise UnreadableFile(path, f"must be {side}, got far more") from error
+            except Exception as error:  # whatever Pillow stumbles over in damaged images
+                reason = " ".join(str(error).split())[:100] or type(error).__name__
+                raise UnreadableFile(path, f"not a JPEG that can be read: {reason}") from error
+        return pixels.transpose(2, 0, 1)
+
+    def _content(self, path: Path) -> bytes:
+        try:
+            mode = path.lstat().st_mode
+            if stat.S_ISLNK(mode):
+                self.require_inside(path)
+                mode = path.stat().st_mode
+        except OSError as error:
+            raise UnreadableFile(path, error.strerror or str(error)) from error
+        if not stat.S_ISREG(mode):  # to open a pipe would be to wait for somebody to write into it
+            raise UnreadableFile(path, "must be a file, got something else")
+        content = read_bytes(path, _LONGEST_IMAGE)
+        if len(content) > _LONGEST_IMAGE:
+            raise UnreadableFile(path, f"must have at most {_LONGEST_IMAGE:,} bytes, got more")
+        return content
+
+
+def _pillow(path: Path) -> ModuleType:
+    try:
+        from PIL import Image
+    except ModuleNotFoundError as error:
+        raise UnreadableFile(path, "its JPEGs need Pillow: pip install pillow") from error
+    return Image
+
+
+def _lines(path: Path) -> list[str]:
+    content = read_bytes(path, _LONGEST_LIST)
+    if len(content) > _LONGEST_LIST:
+        raise UnreadableFile(path, f"must have at most {_LONGEST_LIST:,} bytes, got more")
+    try:
+        return content.decode("ascii").split("\n")[: None if content[-1:] != b"\n" else -1]
+    except UnicodeDecodeError as error:
+        raise UnreadableFile(path, f"not ASCII text ({error})") from error

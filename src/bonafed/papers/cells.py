@@ -1,0 +1,353 @@
+"""Cells: what a claim computes, each once, on all cores, and kept until something it depends on changes.
+
+A cell is a function of a module with plain arguments; what it returns is plain data. It is kept in a file
+named after a digest of the function's name, its arguments, the data it reads and the code that computes it
+(`code`), so whoever stops may continue, and whoever repeats waits for nothing. Every cell that is computed
+beside others has a process of its own: one that fails, or is killed, costs no other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import json
+import multiprocessing
+import os
+import re
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import lru_cache
+from multiprocessing import forkserver
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bonafed.errors import BonafedError, InvalidValue
+from bonafed.extras import explained
+from bonafed.files import write_together
+from bonafed.papers.code import code_digest, stamp
+from bonafed.presentation.documents import JSONObject
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+    from multiprocessing.context import ForkServerProcess
+
+    from torch import nn
+
+Compute = Callable[[JSONObject, Path], JSONObject]  # of arguments, and of a folder for unfinished work
+_KEPT = "result.json"
+_OWN = "bonafed_own_claim_"  # before the name of a file outside the package, as a module
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A computation of a claim."""
+
+    name: str  # for people
+    compute: Compute  # a function at the top of a module
+    arguments: JSONObject  # plain data: all that it depends on but data and code
+    data: tuple[str, ...] = ()  # data sets that it reads, by name
+    code: tuple[str, ...] = ()  # modules that it runs without importing them by name
+    weight: float = 1.0  # how long it takes beside others, roughly: only for the time that is left
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """The modules whose code computes it, with all that they import."""
+        return (_place(self.compute.__module__), *self.code)
+
+    @property
+    def folder(self) -> str:
+        """Its own: cells that differ in anything have different folders."""
+        parts = [
+            self.compute.__module__, self.compute.__qualname__, self.arguments,
+            [data_digest(name) for name in self.data],
+            code_digest(self.places),
+        ]  # fmt: skip
+        digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+        return f"{re.sub(r'[^A-Za-z0-9.]+', '-', self.name)[:60]}-{digest}"
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a computation has come."""
+
+    done: int  # cells
+    total: int
+    left: float | None  # seconds, roughly; None: too early to say
+    doing: str  # the cell that began last
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """Cells by key: their results, or why there are none."""
+
+    results: Mapping[Any, JSONObject]
+    failures: Mapping[Any, str] = field(default_factory=dict)
+    took: Mapping[Any, float] = field(default_factory=dict)  # seconds of processor time, now or before
+
+
+def compute_all(
+    cells: Mapping[Any, Cell],
+    folder: Path,
+    cores: int = 0,
+    on_progress: Callable[[Progress], None] = lambda _: None,
+) -> Computed:
+    """Compute what is missing; 0 cores: all of them. With one core, in this process."""
+    places = {where: folder / cell.folder for where, cell in cells.items()}
+    missing = {
+        places[where]: cell for where, cell in cells.items() if _read(places[where], cell) is None
+    }  # equal cells once
+    count = min(cores or len(os.sched_getaffinity(0)), max(1, len(missing)))
+    order = sorted(missing.items(), key=lambda item: -item[1].weight)  # long ones first: no long tail
+    failed: dict[Path, str] = {}
+    clock = _Clock(sum(cell.weight for cell in missing.values()), len(missing), on_progress)
+    for place, why in (_alone if count == 1 else _side_by_side)(order, count, clock):
+        if why:
+            failed[place] = why
+    results, failures, took = {}, {}, {}
+    for where, cell in cells.items():
+        kept = _read(places[where], cell)
+        if kept is None:
+            failures[where] = failed.get(places[where], "nothing was kept")
+        else:
+            results[where], took[where] = kept["result"], kept["seconds"]
+    return Computed(results, failures, took)
+
+
+class _Clock:
+    """Says how far things are."""
+
+    def __init__(self, weight: float, total: int, tell: Callable[[Progress], None]) -> None:
+        self._weight, self._total, self._tell = weight, total, tell
+        self._begun, self._done, self._finished = time.monotonic(), 0, 0.0
+
+    def starts(self, cell: Cell) -> None:
+        self._say(cell.name)
+
+    def ends(self, cell: Cell) -> None:
+        self._done += 1
+        self._finished += cell.weight
+        self._say(cell.name)
+
+    def _say(self, doing: str) -> None:
+        spent = time.monotonic() - self._begun
+        left = (self._weight - self._finished) * spent / self._finished if self._finished else None
+        self._tell(Progress(self._done, self._total, left, doing))
+
+
+Ended = Iterator[tuple[Path, str]]  # cells as they end, and why they failed, if they did
+
+
+def _alone(cells: Sequence[tuple[Path, Cell]], _cores: int, clock: _Clock) -> Ended:
+    for place, cell in cells:
+        clock.starts(cell)
+        yield place, _work(cell.compute, cell, place, stamp(cell.places))
+        clock.ends(cell)
+
+
+def _side_by_side(cells: Sequence[tuple[Path, Cell]], cores: int, clock: _Clock) -> Ended:
+    """A process for each, `cores` at a time; a server that has imported the libraries forks them."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__, "bonafed.papers.preload"])
+    _start_server()
+    waiting = list(reversed(cells))
+    running: dict[Any, tuple[Path, Cell, ForkServerProcess, Connection]] = {}
+    begun: list[ForkServerProcess] = []
+    try:
+        while waiting or running:
+            while waiting and len(running) < cores:
+                place, cell = waiting.pop()
+                clock.starts(cell)
+                mine, theirs = context.Pipe(duplex=False)
+                process = context.Process(target=_in_process, args=(_reference(cell), place, theirs))
+                begun.append(process)  # before it starts: whoever stops this just then ends it too
+                process.start()
+                theirs.close()
+                running[process.sentinel] = (place, cell, process, mine)
+            for sentinel in wait(list(running)):
+                place, cell, process, pipe = running.pop(sentinel)
+                process.join()
+                yield place, _last_words(process, pipe)
+                clock.ends(cell)
+    finally:  # also where somebody stops this
+        for process in begun:
+            if process.pid is not None and process.is_alive():
+                process.terminate()
+                process.join()
+
+
+def _start_server() -> None:
+    """Without the folder it is started in on its path: files there are nobody's modules."""
+    before = os.environ.get("PYTHONSAFEPATH")
+    os.environ["PYTHONSAFEPATH"] = "1"
+    try:
+        forkserver.ensure_running()
+    finally:
+        del os.environ["PYTHONSAFEPATH"]
+        if before is not None:
+            os.environ["PYTHONSAFEPATH"] = before
+
+
+def _last_words(process: ForkServerProcess, pipe: Connection) -> str:
+    try:
+        return str(pipe.recv()) if pipe.poll() else f"its process ended with {process.exitcode}"
+    except EOFError:
+        return f"its process ended with {process.exitcode}"
+    finally:
+        pipe.close()
+
+
+def _reference(cell: Cell) -> JSONObject:
+    """A cell as plain data: a process elsewhere looks its function up."""
+    return {
+        "name": cell.name, "module": cell.compute.__module__, "function": cell.compute.__qualname__,
+        "file": _place(cell.compute.__module__), "arguments": cell.arguments, "data": list(cell.data),
+        "code": list(cell.code), "stamp": stamp(cell.places),
+    }  # fmt: skip
+
+
+def _in_process(reference: JSONObject, place: Path, pipe: Connection) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches everybody; who waits ends them
+    module = own_module(Path(reference["file"])) if reference["file"].endswith(".py") else None
+    found = module or importlib.import_module(reference["module"])
+    compute: Compute = getattr(found, reference["function"])
+    cell = Cell(
+        reference["name"], compute, reference["arguments"], tuple(reference["data"]),
+        tuple(reference["code"]),
+    )  # fmt: skip
+    pipe.send(_work(compute, cell, place, reference["stamp"]))
+    pipe.close()
+
+
+def _work(compute: Compute, cell: Cell, place: Path, before: str) -> str:
+    """Compute a cell and keep its result; why that failed, if it did. A claim without one cell is reported,
+    and the others go on: whatever a cell raises is caught here, and told.
+
+    Its folder names the code by its digest; what was computed while that code changed is not kept there.
+    """
+    begun = time.process_time()
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        with explained():
+            result = compute(cell.arguments, place)
+        if stamp(cell.places) != before:
+            return "its code was changed while it was computed"
+        kept = {
+            "name": cell.name, "arguments": cell.arguments, "result": result, "sha256": _sum(result),
+            "seconds": time.process_time() - begun,
+        }  # fmt: skip
+        write_together({place / _KEPT: json.dumps(kept, indent=1, allow_nan=False).encode()})
+    except BonafedError as error:
+        return str(error)
+    except Exception:
+        return traceback.format_exc()
+    return ""
+
+
+def _read(place: Path, cell: Cell) -> JSONObject | None:
+    """What is kept of a cell; None if there is nothing, or nothing that can be read."""
+    try:
+        kept = json.loads((place / _KEPT).read_bytes())
+    except (OSError, ValueError):
+        return None
+    if not isinstance(kept, dict) or not isinstance(kept.get("seconds"), float):
+        return None
+    same = kept.get("arguments") == json.loads(json.dumps(cell.arguments))
+    return kept if same and kept.get("sha256") == _sum(kept.get("result")) else None
+
+
+def _sum(result: Any) -> str:
+    """SHA-256, in hex, of a result: one that was damaged or edited is computed again."""
+    return hashlib.sha256(json.dumps(result, sort_keys=True).encode()).hexdigest()
+
+
+@lru_cache(maxsize=32)
+def data_digest(name: str) -> str:
+    """SHA-256, in hex, of all there is in a data set: samples, who owns them, names."""
+    import numpy as np
+
+    from bonafed.learning.data import datasets
+
+    with explained():
+        data = datasets.load(name)
+    total = hashlib.sha256()
+    for item in fields(data):
+        part = "" if item.name == "name" else getattr(data, item.name)
+        if isinstance(part, np.ndarray):
+            array = np.ascontiguousarray(part)
+            total.update(f"{item.name} {array.dtype} {array.shape}\n".encode())
+            total.update(array.data)
+        else:
+            total.update(f"{item.name} {part!r}\n".encode())
+    return total.hexdigest()
+
+
+# Functions of files outside the package
+
+
+def own_module(path: Path) -> Any:
+    """A file of the user's as a module; the same one every time."""
+    full = path.resolve()
+    name = _OWN + hashlib.sha256(str(full).encode()).hexdigest()[:8]
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, full)
+    if spec is None or spec.loader is None:
+        raise InvalidValue("claim", "must be a Python file", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _place(module: str) -> str:
+    """Where the code of a function is: its module, or the file of one's own."""
+    return str(sys.modules[module].__file__) if module.startswith(_OWN) else module
+
+
+# Runs as cells
+
+
+def run_cell(
+    name: str, tables: Mapping[str, Any], *, metrics: Sequence[str] = (), weight: float = 1.0
+) -> Cell:
+    """A training run as a cell: its summary, and columns of its log as `metrics`, a list per name."""
+    from bonafed.mechanisms import catalogue
+
+    entry = catalogue.of_table(tables)
+    slice_module = f"{catalogue.__name__.rpartition('.')[0]}.{entry.place}"
+    run = {**tables.get("run", {}), "cores": 1}  # cells have the cores
+    arguments = {"tables": json.loads(json.dumps({**tables, "run": run})), "metrics": list(metrics)}
+    code = ("bonafed.runs.training", "bonafed.runs.prepare", slice_module)
+    return Cell(name, train_cell, arguments, (tables["data"]["name"],), code, weight)
+
+
+def train_cell(arguments: JSONObject, folder: Path) -> JSONObject:
+    """Train a run, or resume it; its folder stays only while it is unfinished."""
+    return train_module(arguments, folder)
+
+
+def train_module(arguments: JSONObject, folder: Path, module: nn.Module | None = None) -> JSONObject:
+    """Like `train_cell`, of a model of one's own in the place of the one that the config names."""
+    import shutil
+
+    from bonafed.runs import config, prepare, training
+    from bonafed.runs import folder as folders
+
+    place = folder / "run"
+    ready = prepare.prepare(config.from_tables(arguments["tables"]), module=module)
+    done = training.train(ready, place, resume=folders.holds_run(place))
+    names = arguments["metrics"]
+    columns = {name: [record[name] for record in done.metrics] for name in names}
+    summary = json.loads(json.dumps(done.summary))
+    shutil.rmtree(place)
+    return {**summary, "metrics": columns}

@@ -1,0 +1,1 @@
+"""What is shown: documents as data, and how a terminal, a notebook, a figure and a page show them."""

@@ -1,0 +1,296 @@
+"""SVHN, CIFAR-100, Tiny-ImageNet and Sentiment140, on small files in their formats."""
+
+import gzip
+import sys
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+from PIL import Image
+from scipy.io import savemat
+
+from bonafed.errors import UnreadableFile
+from bonafed.learning.data import datasets, formats
+from bonafed.learning.data import photograph_formats as photographs
+from bonafed.learning.data import sentiment_format as posts
+from bonafed.learning.data.datasets import load
+
+RNG = np.random.default_rng(0)
+A, B = "n00000001", "n00000002"  # classes of Tiny-ImageNet
+BOXES = "val/val_annotations.txt"
+WRONG_CLASS = "wnids.txt, line 2: a class must be n and 8 digits, got"
+
+
+def files_in(folder, names):
+    return {name: formats.locate(folder, name) for name in names}
+
+
+def refused(read, folder, names):
+    with pytest.raises(UnreadableFile) as caught:
+        read(files_in(folder, names))
+    return str(caught.value).replace(f"{folder}/", "")
+
+
+class TestSVHN:
+    def write(self, folder, n=7, tests=3, **change):
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, count in zip(photographs.SVHN_FILES, (n, tests), strict=True):
+            images = RNG.integers(0, 256, (32, 32, 3, count), dtype=np.uint8)
+            labels = (np.arange(count) % 10 + 1).astype(np.uint8)[:, None]
+            savemat(folder / name, {"X": images, "y": labels, **change})
+        return images
+
+    def test_they_are_read_with_channels_first_and_ten_as_zero(self, tmp_path, monkeypatch):
+        images = self.write(tmp_path / "svhn", tests=12)
+        monkeypatch.setenv("BONAFED_DATA", str(tmp_path))
+        data = load("svhn")
+        assert (data.features.shape, data.classes) == ((7, 3, 32, 32), 10)
+        assert data.test_labels.tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1, 2]
+        np.testing.assert_allclose(data.test_features[5, 2], images[:, :, 2, 5] / 255, atol=1e-6)
+
+    @pytest.mark.parametrize(
+        ("change", "reason"),
+        [
+            ({"y": np.full((3, 1), 11, np.uint8)}, "labels must be 1 to 10, got 11 for sample 0"),
+            ({"y": np.ones((2, 1), np.uint8)}, "must hold a label in y for each of 3 images in X, got 2"),
+            ({"X": np.zeros((28, 28, 1, 3), np.uint8)}, "X must be of shape 32 x 32 x 3 x n, got 28 x"),
+            ({"y": np.ones((3, 1))}, "y must hold whole numbers, got float64"),
+            ({"y": np.ones((1, 3), np.uint8)}, "y must be of shape n x 1, got 1 x 3"),
+            ({"Z": np.ones(2)}, "must hold X and y, each once, and nothing else, got 'Z'"),
+            ({"y": "text"}, "y must be a matrix of real numbers, got class 4"),
+            ({"y": np.full((3, 1), 1j)}, "y must be a matrix of real numbers, got class 6, flags 0x8"),
+            ({"X": np.zeros((32, 32, 3, 3))}, "X must hold bytes, got float64"),
+        ],
+    )
+    def test_others_are_refused(self, tmp_path, change, reason):
+        self.write(tmp_path, n=3, **change)
+        said = refused(photographs.read_svhn, tmp_path, photographs.SVHN_FILES)
+        assert said.startswith(f"train_32x32.mat: {reason}")
+
+    def test_what_is_damaged_is_refused(self, tmp_path):
+        self.write(tmp_path)
+        path = tmp_path / "test_32x32.mat"
+        whole = path.read_bytes()
+        for content in (
+            whole[: len(whole) // 2],
+            b"",
+            b"PK" + whole,
+            b"\0" * 200,
+            whole[:128] + b"\x07" * 99,
+        ):
+            path.write_bytes(content)
+            said = refused(photographs.read_svhn, tmp_path, photographs.SVHN_FILES)
+            assert said.startswith("test_32x32.mat: ")
+            assert "\n" not in said
+        savemat(path, {"Z": np.zeros(2)})
+        said = refused(photographs.read_svhn, tmp_path, photographs.SVHN_FILES)
+        assert said == "test_32x32.mat: must hold X and y, each once, and nothing else, got 'Z'"
+        savemat(path, {"y": np.ones((3, 1), np.uint8)})
+        said = refused(photographs.read_svhn, tmp_path, photographs.SVHN_FILES)
+        assert said == "test_32x32.mat: must hold X and y, got y"
+
+
+class TestCIFAR100:
+    read = staticmethod(partial(photographs.read_cifar100, records=(6, 4)))
+
+    def write(self, folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        tables = {}
+        for name, n in (("train.bin", 6), ("test.bin", 4)):
+            table = RNG.integers(0, 256, (n, 3074), dtype=np.uint8)
+            table[:, 0], table[:, 1] = np.arange(n), 99 - np.arange(n)
+            (folder / name).write_bytes(table.tobytes())
+            tables[name] = table
+        return tables
+
+    def test_classes_are_the_fine_labels(self, tmp_path):
+        tables = self.write(tmp_path)
+        arrays = self.read(files_in(tmp_path, photographs.CIFAR100_FILES))
+        assert arrays["labels"].tolist() == [99, 98, 97, 96, 95, 94]
+        np.testing.assert_array_equal(arrays["test_features"].reshape(4, 3072), tables["test.bin"][:, 2:])
+        assert arrays["features"].shape == (6, 3, 32, 32)
+
+    def test_the_folder_of_the_archive_is_found(self, tmp_path, monkeypatch):
+        self.write(tmp_path / "cifar100" / "cifar-100-binary")
+        source = datasets._SOURCES["cifar100"]
+        monkeypatch.setitem(datasets._SOURCES, "cifar100", replace(source, read=self.read))
+        monkeypatch.setenv("BONAFED_DATA", str(tmp_path))
+        data = load("cifar100")
+        assert (data.classes, len(data.labels), len(data.test_labels)) == (100, 6, 4)
+
+    def test_others_are_refused(self, tmp_path):
+        tables = self.write(tmp_path)
+        path = tmp_path / "train.bin"
+        whole = path.read_bytes()
+        for content, reason in (
+            (whole[:-1], "must hold 6 records of 3074 bytes, got 18443 bytes"),
+            (whole + b"x", "must hold 6 records of 3074 bytes, got more"),
+            (b"\x14" + whole[1:], "labels must be below 20, got 20 for sample 0"),
+            (whole[:1] + b"\x64" + whole[2:], "labels must be below 100, got 100 for sample 0"),
+        ):
+            path.write_bytes(content)
+            assert refused(self.read, tmp_path, photographs.CIFAR100_FILES) == f"train.bin: {reason}"
+        path.write_bytes(tables["train.bin"].tobytes())
+        (tmp_path / "test.bin").rename(tmp_path / "test.bin.gz")
+        assert refused(self.read, tmp_path, photographs.CIFAR100_FILES).startswith("test.bin.gz: ")
+
+
+def boxes(*images):
+    return "".join(f"{image}.JPEG\t{B}\t0\t32\t44\t62\n" for image in images)
+
+
+class TestTinyImageNet:
+    read = staticmethod(partial(photographs.read_tiny_imagenet, classes=3, images=2, tests=4))
+    names = (B, A, "n00000003")
+
+    def write(self, folder):
+        (folder / "val" / "images").mkdir(parents=True)
+        (folder / "wnids.txt").write_text("\n".join(self.names))
+        for k, name in enumerate(self.names):
+            (folder / "train" / name / "images").mkdir(parents=True)
+            for i in (10, 2):
+                self.image(folder / "train" / name / "images" / f"{name}_{i}.JPEG", 60 * k + i)
+        lines = []
+        for i in range(4):
+            self.image(folder / "val" / "images" / f"val_{i}.JPEG", 50 * i, grey=i == 1)
+            lines.append(f"val_{i}.JPEG\t{self.names[i % 3]}\t0\t32\t44\t62")
+        (folder / "val" / "val_annotations.txt").write_text("\n".join(lines) + "\n")
+
+    def image(self, path, shade, size=(64, 64), grey=False):
+        pixels = np.full((size[1], size[0], 3), shade, np.uint8)
+        image = Image.fromarray(pixels)
+        (image.convert("L") if grey else image).save(path, "JPEG")
+
+    def test_images_are_read_by_class_and_number(self, tmp_path, monkeypatch):
+        self.write(tmp_path / "tiny-imagenet" / "tiny-imagenet-200")
+        source = datasets._SOURCES["tiny-imagenet"]
+        changed = replace(source, read=self.read, classes=3)
+        monkeypatch.setitem(datasets._SOURCES, "tiny-imagenet", changed)
+        monkeypatch.setenv("BONAFED_DATA", str(tmp_path))
+        data = load("tiny-imagenet")
+        assert data.features.shape == (6, 3, 64, 64)
+        assert data.labels.tolist() == [0, 0, 1, 1, 2, 2]
+        shades = (255 * data.features.mean((1, 2, 3))).round().astype(int).tolist()
+        assert shades == [2, 10, 62, 70, 122, 130]
+        assert data.test_labels.tolist() == [0, 1, 2, 0]
+        np.testing.assert_allclose(255 * data.test_features.mean((1, 2, 3)), [0, 50, 100, 150], atol=1)
+
+    @pytest.mark.parametrize(
+        ("file", "content", "reason"),
+        [
+            ("wnids.txt", f"{A}\n{A}\n{B}\n", "wnids.txt: must name 3 classes, each once, got 2"),
+            ("wnids.txt", f"{B}\n{A}\nn00000009\n", "train/n00000009/images: must hold 2 images, got 0"),
+            ("wnids.txt", "é", "wnids.txt: not ASCII text"),
+            ("wnids.txt", f"{A}\n../{B}\n", f"{WRONG_CLASS} '../{B}'"),
+            ("wnids.txt", f"{A}\n/etc\n", f"{WRONG_CLASS} '/etc'"),
+            ("wnids.txt", f"{A}\n{B}\0\n", f"{WRONG_CLASS} '{B}\\x00'"),
+            ("wnids.txt", f"{A}\n{'n' * 300}\n", f"{WRONG_CLASS} '{'n' * 20}'"),
+            (BOXES, f"val_0.JPEG\t{A}\n", f"{BOXES}: must have 4 lines, got 1"),
+            (
+                BOXES, boxes("val_0", "val_1", "val_2", "val_9"),
+                "val/images/val_9.JPEG: No such file or directory",
+            ),
+            (
+                BOXES, boxes("val_0", "val_1", "val_2", "val_1"),
+                f"{BOXES}, line 4: must name every file once, got val_1.JPEG again",
+            ),
+            *(
+                (
+                    BOXES, boxes(name, "val_1", "val_2", "val_3"),
+                    f"{BOXES}, line 1: must name a file val_NUMBER.JPEG, got '{shown}",
+                )
+                for name, shown in (
+                    ("../val_0", "../val_0.JPEG'"), ("/val_0", "/val_0.JPEG'"), ("v\0", "v\\x00.JPEG'"),
+                    ("v" * 300, "v" * 40), ("", ".JPEG'"),
+                )
+            ),
+            (
+                BOXES, boxes("val_0", "val_1", "val_2", "val_3").replace(B, "n00000007"),
+                f"{BOXES}, line 1: must name a class of wnids.txt, got 'n00000007'",
+            ),
+            (BOXES, "val_0.JPEG\n" * 4, f"{BOXES}, line 1: must name a class of wnids.txt"),
+            ("val/images/val_2.JPEG", "no image", "val/images/val_2.JPEG: not a JPEG that can be read"),
+            ("val/images/val_2.JPEG", None, "val/images/val_2.JPEG: No such file or directory"),
+        ],
+    )  # fmt: skip
+    def test_others_are_refused_by_name(self, tmp_path, file, content, reason):
+        self.write(tmp_path)
+        if content is None:
+            (tmp_path / file).unlink()
+        else:
+            (tmp_path / file).write_text(content)
+        said = refused(self.read, tmp_path, photographs.TINY_FILES)
+        assert said.startswith(reason)
+        assert "\n" not in said
+
+    def test_images_of_another_size_and_half_images_are_refused(self, tmp_path):
+        self.write(tmp_path)
+        path = tmp_path / "train" / "n00000003" / "images" / "n00000003_2.JPEG"
+        whole = path.read_bytes()
+        self.image(path, 3, size=(64, 32))
+        said = refused(self.read, tmp_path, photographs.TINY_FILES)
+        assert said == "train/n00000003/images/n00000003_2.JPEG: must be 64 x 64 pixels, got 64 x 32"
+        path.write_bytes(whole[: len(whole) - 200])
+        assert "not a JPEG that can be read" in refused(self.read, tmp_path, photographs.TINY_FILES)
+
+    def test_without_pillow_it_is_said_what_to_install(self, tmp_path, monkeypatch):
+        self.write(tmp_path)
+        monkeypatch.setitem(sys.modules, "PIL", None)
+        said = refused(self.read, tmp_path, photographs.TINY_FILES)
+        assert said == "wnids.txt: its JPEGs need Pillow: pip install pillow"
+
+
+class TestSentiment140:
+    rows = (
+        '"0","1467810369","Mon Apr 06","NO_QUERY","ann","Caf\xe9 is CLOSED, again"\n'
+        '"4","1467810370","Mon Apr 06","NO_QUERY","bob","again ""again"" good"\n'
+    )
+
+    def write(self, folder, train=None, test=None):
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in zip(posts.SENTIMENT_FILES, (train, test), strict=True):
+            (folder / name).write_bytes((self.rows if text is None else text).encode("latin-1"))
+
+    def test_sentences_are_numbered_and_neutral_ones_left_out(self, tmp_path, monkeypatch):
+        self.write(tmp_path / "sentiment140", test=self.rows + '"2","1","d","q","u","so so"\n')
+        read = partial(posts.read_sentiment140, minimum_count=1, length=4)
+        source = datasets._SOURCES["sentiment140"]
+        monkeypatch.setitem(datasets._SOURCES, "sentiment140", replace(source, read=read))
+        monkeypatch.setenv("BONAFED_DATA", str(tmp_path))
+        data = load("sentiment140")
+        assert (data.labels.tolist(), data.test_labels.tolist(), data.classes) == ([0, 1], [0, 1], 2)
+        assert data.features.shape == (2, 4)
+        assert data.features[1, 0] == 2  # "again", the most frequent word
+        assert data.features[1, 3] == 0  # padding
+        assert data.vocabulary == 2 + len({"again", '"again"', "café", "closed,", "good", "is"})
+        rare = posts.read_sentiment140(
+            files_in(tmp_path / "sentiment140", posts.SENTIMENT_FILES), minimum_count=1, words=1
+        )
+        assert rare["vocabulary"] == 3
+        assert set(rare["features"].ravel().tolist()) == {0, 1, 2}
+
+    @pytest.mark.parametrize(
+        ("text", "reason"),
+        [
+            ('"1","a","b","c","d","e"\n', "polarity must be 0 or 4, got '1'"),
+            ('"2","a","b","c","d","e"\n', "polarity must be 0 or 4, got '2'"),
+            ('"0","a","b"\n', "must have 6 columns, got 3"),
+            ('"0","a","b","c","d","e\n', "not a table: unexpected end of data"),
+            ("", "must hold sentences, got none"),
+        ],
+    )
+    def test_others_are_refused_with_the_line(self, tmp_path, text, reason):
+        self.write(tmp_path, train=text)
+        with pytest.raises(UnreadableFile) as caught:
+            posts.read_sentiment140(files_in(tmp_path, posts.SENTIMENT_FILES))
+        assert reason in str(caught.value)
+        assert posts.SENTIMENT_FILES[0] in str(caught.value)
+
+    def test_half_an_archive_is_refused(self, tmp_path):
+        self.write(tmp_path)
+        path = tmp_path / posts.SENTIMENT_FILES[0]
+        path.with_name(path.name + ".gz").write_bytes(gzip.compress(path.read_bytes() * 50)[:60])
+        path.unlink()
+        said = refused(posts.read_sentiment140, tmp_path, posts.SENTIMENT_FILES)
+        assert said.startswith(posts.SENTIMENT_FILES[0] + ".gz: ")
