@@ -51,7 +51,7 @@ def sections():
     while waiting:
         kind = waiting.pop()
         waiting += kind.__subclasses__()
-        if kind.__module__.startswith("bonafed.") and ".studies." not in kind.__module__:
+        if kind.__module__.startswith("bonafed.") and ".papers." not in kind.__module__:
             found[kind.__module__, kind.__name__] = kind
     return tuple(found.values())
 
