@@ -314,7 +314,7 @@ def test_the_largest_seed_trains(bonafed, name):
     changes = [word for change in [short, *synthetic, *seeds] for word in ("--set", change)]
     code, _, err = bonafed("train", f"{name}.toml", *changes)
     assert code == 0
-    assert err == "" or (name == "jsam" and err.startswith("note: [training] leaves open"))
+    assert err == "" or (name == "jsam" and err.startswith("note: what [training] leaves out"))
     assert err.count("\n") == (name == "jsam")
 
 
