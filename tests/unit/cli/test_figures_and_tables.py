@@ -551,6 +551,17 @@ def test_parts_of_a_table_repeat_what_tells_its_rows_apart():
         assert sum(line.startswith(f"{who}  {how}") for line in lines) >= 3
 
 
+def test_names_in_wide_letters_are_not_folded_where_there_is_room():
+    from bonafed.shown import Column
+
+    table = Table(
+        "", (Column("client", left=True), Column("amount", ".2f")), (("北京大学医院", 9.85), ("上海", 8.5))
+    )
+    assert any("北京大学医院" in line for line in printed(table, 80))
+    heading, first, second = str(table).splitlines()[:3]
+    assert first.index("9.85") + 6 == second.index("8.50") + 2 == heading.index("amount") + 2
+
+
 def test_a_number_among_words_is_not_folded():
     from bonafed.shown import Column
 

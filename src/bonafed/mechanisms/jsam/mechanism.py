@@ -413,7 +413,8 @@ def _findings(terms: JsamTerms, account: Account, ratio: float) -> tuple[Finding
     least = float((np.array(amounts) / 10**terms.decimals - cost).min())
     findings = [
         Finding(
-            "privacy", ratio <= 1, f"nobody gave away more than {ratio:.6g} of the epsilon it sold", ratio,
+            "privacy", ratio <= 1,
+            f"nobody gave away more than {100 * ratio:.6g}% of the epsilon it sold", ratio,
             allowed=1.0, kind=Kind.PRIVACY,
         ),
         Finding(
