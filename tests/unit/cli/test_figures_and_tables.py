@@ -274,7 +274,8 @@ class TestAudits:
     @pytest.mark.parametrize("mechanism", ["sampling", "jsam"])
     def test_the_verdict_is_the_findings(self, said, mechanism):
         fine, gamed = said(f"audit {mechanism}"), said(f"audit {mechanism}, pay-as-bid")
-        assert "no profitable lie found in" in dict(zip(fine.column(""), fine.column("finding"), strict=True))["truthful"]
+        findings = dict(zip(fine.column(""), fine.column("finding"), strict=True))
+        assert "no profitable lie found in" in findings["truthful"]
         assert fine.figure.axes[0].get_title().endswith("no lie pays")
         finding = gamed.data["findings"][0]
         gain = finding["witness"]["gain"]
