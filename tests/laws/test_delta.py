@@ -143,7 +143,7 @@ def test_one_over_the_records_is_refused_however_it_is_rounded():
 
 def test_a_delta_beyond_double_precision_is_refused():
     """Its hundredth, which arithmetic may take, is 0."""
-    with pytest.raises(InvalidValue, match="^delta must be at least 1e-300, got 5e-324$"):
+    with pytest.raises(InvalidValue, match=r"^delta must be at least 1e-300, got 5e-324$"):
         delta_rule("delta", 5e-324)
 
 
