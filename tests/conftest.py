@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings  # noqa: E402  # likewise
 from tests import processors  # noqa: E402  # likewise
 
 _COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
-settings.register_profile("fast", max_examples=45, derandomize=True, **_COMMON)
+settings.register_profile("fast", max_examples=36, derandomize=True, **_COMMON)
 settings.register_profile("deep", max_examples=5000, **_COMMON)
 settings.register_profile("processors", max_examples=3, derandomize=True, **_COMMON)  # tests/processors.py
 _PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "fast")

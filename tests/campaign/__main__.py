@@ -19,7 +19,7 @@ from tests.campaign import cases, controls, corruption, faults, kills, kinds, mu
 
 CAMPAIGNS = {module.NAME: module for module in (mutation, kills, corruption, faults)}
 MEMORY = "/dev/shm"  # files in memory: forcing thousands of them to a real disk takes most of the time
-SHORT_CASES = {"mutation": 24, "kills": 6, "corruption": 6, "faults": 6}
+SHORT_CASES = {"mutation": 18, "kills": 5, "corruption": 5, "faults": 5}
 
 
 def main() -> int:

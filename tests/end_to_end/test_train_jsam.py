@@ -28,7 +28,7 @@ def test_ten_clients_sell_their_privacy_and_the_model_learns(trained):
     assert max(said["epsilon_sold"]) == said["max_epsilon"] == 5  # a privacy worth buying
     (chosen,) = said["notes"]  # and nothing else: exactly truthful
     assert chosen.startswith(
-        "[training] leaves open, and its noise decides: batches of all records, 1 step a"
+        "what [training] leaves out is chosen for the noise: batches of all records, 1 step a"
     )
     sold, given = np.array(said["epsilon_sold"]), np.array(said["epsilon_per_client"])
     assert np.all(given <= sold)

@@ -134,6 +134,19 @@ def test_the_walk_finds_what_there_is():
     assert delta_rule("delta", 0.5) == 0.5
 
 
+def test_one_over_the_records_is_refused_however_it_is_rounded():
+    for records in range(1, 1000):  # 49 * (1/49) is below 1
+        with pytest.raises(InvalidValue, match="must be below 1/"):
+            checked_delta("delta", 1 / records, [records])
+        checked_delta("delta", 0.99 / records, [records])
+
+
+def test_a_delta_beyond_double_precision_is_refused():
+    """Its hundredth, which arithmetic may take, is 0."""
+    with pytest.raises(InvalidValue, match=r"^delta must be at least 1e-300, got 5e-324$"):
+        delta_rule("delta", 5e-324)
+
+
 def test_options_of_commands_come_from_sections():
     """No command has an option of that name that is not a key of a section, where the walk finds it."""
     items = [item for kind in sections() for item in dataclasses.fields(kind)]

@@ -105,7 +105,7 @@ def test_reports_of_strangers_are_refused_and_missing_ones_are_left_out(contract
     few = {name: reports[name] for name in ("ada", "ben")}
     result = bonafed.train(CONFIG, contract=contract, reports=few)
     assert result.statement.clients == ("ada", "ben")
-    assert "unnamed 1, unnamed 2 did not report, do not take part and are owed nothing" in (
+    assert "2 clients of the data did not report, do not take part and are owed nothing" in (
         result.statement.notes
     )
 

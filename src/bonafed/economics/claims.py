@@ -131,10 +131,10 @@ class Finding:
         if witness is not None:
             text = f"VIOLATED, {witness.text}"
             return cls(claim, False, text, largest, witness, tries, kind=about, unit=unit)
-        noun = "gain" if about is Kind.LIE else "violation"
+        noun, broken = ("gain", "profitable lie") if about is Kind.LIE else ("violation", "violation")
         cases = "1 try" if tries == 1 else f"{tries:,} tries"
         # a claim that holds with room to spare has a negative violation: that is none at all
-        text = f"none found in {cases}, largest {noun} {max(0.0, largest):.2g}"
+        text = f"no {broken} found in {cases}, largest {noun} {max(0.0, largest):.2g}"
         return cls(claim, True, text, largest, None, tries, kind=about, unit=unit)
 
     @property

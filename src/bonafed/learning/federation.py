@@ -46,6 +46,7 @@ Ints = NDArray[np.int64]
 # values, standard deviation, the request as bytes, numbers released before -> values to publish
 AddNoise = Callable[[Floats, float, bytes, int], Floats]
 Need = Literal["total", "replies"]
+UNNAMED = "unnamed"  # before the number of a client whose name nobody said
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,6 +25,7 @@ sum the share is lost: that noise does not shrink with the sum, and would be mag
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, cast, runtime_checkable
@@ -35,7 +36,15 @@ from numpy.typing import NDArray
 from bonafed.checks import Floats, finite_or_none
 from bonafed.economics.claims import Statement
 from bonafed.errors import InvalidValue
-from bonafed.learning.federation import Federation, Need, Question, Roster, Task, Total
+from bonafed.learning.federation import (
+    UNNAMED,
+    Federation,
+    Need,
+    Question,
+    Roster,
+    Task,
+    Total,
+)
 from bonafed.learning.participation import Participation, drawn_share, weighted_mean
 from bonafed.learning.privacy import (
     Adjacency,
@@ -86,6 +95,7 @@ from bonafed.mechanisms.protocol import (
 )
 from bonafed.mechanisms.rates import Rates, learning_rates
 from bonafed.mechanisms.server_rules import one_step, too_old
+from bonafed.presentation.documents import counted
 from bonafed.randomness import Purpose, round_generator
 from bonafed.sections import named
 
@@ -554,7 +564,10 @@ def did_not_report(agreement: Agreement) -> list[str]:
     names, several = agreement.silent, len(agreement.silent) > 1
     more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
     verbs = "do not take part and are" if several else "does not take part and is"
-    return [f"{', '.join(names[:_NAMED])}{more} did not report, {verbs} owed nothing"]
+    who = ", ".join(names[:_NAMED]) + more
+    if all(re.fullmatch(rf"{UNNAMED} \d+", name) for name in names):  # names that nobody knows say nothing
+        who = f"{counted(len(names), 'client')} of the data"
+    return [f"{who} did not report, {verbs} owed nothing"]
 
 
 def _turns(state: AveragingState) -> Turns:

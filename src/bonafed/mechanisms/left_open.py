@@ -65,10 +65,11 @@ class Chosen:
             None if self.epochs is None else f"{counted(self.epochs, 'pass', 'passes')} a round",
             None if self.learning_rate is None else f"learning rate {self.learning_rate:.3g}",
         ]
-        said = "[training] leaves open, and its noise decides: " + ", ".join(filter(None, parts))
+        said = "what [training] leaves out is chosen for the noise: " + ", ".join(filter(None, parts))
         if self.share is None:
             return said
-        said += f"; over the run noise is {self.share:.1%} of the furthest that clipped gradients can go"
+        furthest = "the furthest that clipped gradients can move the model"
+        said += f"; over the run, noise is {self.share:.1%} of {furthest}"
         return f"{said}, which {HIDDEN}" if self.dwarfed else said
 
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unicodedata import east_asian_width
 
 from bonafed.text import printable
 
@@ -119,10 +120,12 @@ class Table:
 
     def __str__(self) -> str:
         lines = [[column.name for column in self.columns], *self.cells]
-        widths = [max(len(line[place]) for line in lines) for place in range(len(self.columns))]
+        widths = [max(_places(line[place]) for line in lines) for place in range(len(self.columns))]
         text = [
             "  ".join(
-                cell.ljust(width) if column.left else cell.rjust(width)
+                cell + " " * (width - _places(cell))
+                if column.left
+                else " " * (width - _places(cell)) + cell
                 for cell, width, column in zip(line, widths, self.columns, strict=True)
             ).rstrip()
             for line in lines
@@ -145,6 +148,11 @@ class Table:
         below = f"<p>{html.escape(self.caption)}</p>" if self.caption else ""
         caption = f"<caption>{html.escape(self.title)}</caption>" if self.title else ""
         return f"<table>{caption}{head}{body}</table>{below}"
+
+
+def _places(text: str) -> int:
+    """The width of a text on a screen: letters of some scripts take two places."""
+    return sum(1 + (east_asian_width(letter) in "WF") for letter in text)
 
 
 def counted(number: int, what: str, several: str = "") -> str:

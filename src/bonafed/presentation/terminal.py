@@ -167,11 +167,12 @@ def _coloured(sketch: Sketch, width: int) -> Any:
 
 def _parts(table: Table, width: int) -> Iterator[RichTable | Text]:
     """The table made to fit the width: as it is, folded, without a frame, in several parts, or as lines."""
+    from rich.cells import cell_len
     from rich.text import Text
 
     cells = [[column.name for column in table.columns], *table.cells]
-    natural = [
-        max(max(map(len, cell.split("\n"))) for cell in column) if column else 0
+    natural = [  # letters of some scripts take two places
+        max(max(map(cell_len, cell.split("\n"))) for cell in column) if column else 0
         for column in zip(*cells, strict=True)
     ]
     named = any(column.name for column in table.columns)

@@ -72,7 +72,7 @@ def comparison_document(data: Mapping[str, Any]) -> Document:
     ]
     # files of older versions do not say
     chosen = [f"{e['mechanism']}: {e['chosen']}" for e in ran if e.get("chosen")]
-    table = Table("One federation under every mechanism that applies", columns, rows, caption)
+    table = Table("The same federation under each mechanism", columns, rows, caption)
     problems = (_problems(failed),) if failed else ()
     return Document(
         (table, *problems, *chosen, *broken, *lies, *left_out),

@@ -16,7 +16,7 @@ from bonafed.learning.architectures import FARTHEST, parameter_count, require_fi
 from bonafed.learning.data import datasets, scaling
 from bonafed.learning.data import partition as partitions
 from bonafed.learning.data.datasets import Dataset
-from bonafed.learning.federation import Roster
+from bonafed.learning.federation import UNNAMED, Roster
 from bonafed.learning.problems.convex import largest_norm
 from bonafed.mechanisms.protocol import Config
 from bonafed.randomness import Purpose, round_generator
@@ -73,7 +73,7 @@ class Holdings:
         """
         names = self.dataset.owners if self.config.partition.kind == "natural" else ()
         if not names and 0 < len(clients) <= len(self.parts):
-            unknown = (f"unnamed {number + 1}" for number in range(len(self.parts) - len(clients)))
+            unknown = (f"{UNNAMED} {number + 1}" for number in range(len(self.parts) - len(clients)))
             names = (*sorted(clients, key=natural_order), *unknown)
         if not names:
             names = tuple(str(number) for number in range(len(self.parts)))

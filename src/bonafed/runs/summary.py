@@ -41,7 +41,8 @@ def summarise(setting: Setting, records: Sequence[JSONObject], statement: Statem
         "test_loss": last["test_loss"],
         "test_accuracy": last["test_accuracy"],
         "best_test_accuracy": max(accuracies, default=None),
-        "mean_participants": sum(len(record["participants"]) for record in own) / len(own),
+        "mean_participants": sum(len(set(record["participants"])) for record in own) / len(own),
+        "mean_draws": sum(len(record["participants"]) for record in own) / len(own),
         "empty_rounds": sum(not record["participants"] for record in own),
         "no_worse_than_alone": _no_worse(statement),
         "steps": sum(record["steps"] for record in own),
@@ -163,8 +164,9 @@ def _rows(summary: JSONObject) -> list[tuple[str, Cell]]:
         ("classes", ", ".join(summary.get("class_names", ())) or None),
         (f"{unit}s", f"{summary['rounds']:,}"),
         (f"participants per {unit}", f"{summary['mean_participants']:,.4g}"),
+        (f"draws per {unit}", _draws(summary)),
         (f"{unit}s without anybody", _empty(summary)),
-        ("no worse than alone", _clients(summary.get("no_worse_than_alone"))),
+        ("no worse than alone", _clients(summary)),
         ("training loss", _digits(summary["train_loss"])),
         ("test loss", _digits(summary["test_loss"])),
         ("test accuracy", _percent(summary["test_accuracy"])),
@@ -172,7 +174,7 @@ def _rows(summary: JSONObject) -> list[tuple[str, Cell]]:
         ("money spent", None if summary["spend"] is None else f"{summary['spend']:,.2f}"),
         ("budget", None if summary.get("budget") is None else budget_in_words(summary["budget"])),
         ("largest epsilon", _digits(summary["epsilon"])),
-        ("it holds against", summary.get("protects_against")),
+        ("epsilon holds against", summary.get("protects_against")),
         ("failures", summary["failures"] or None),
         ("seconds of training", f"{summary['seconds']:,.2f}"),
     ]
@@ -184,8 +186,19 @@ def _empty(summary: JSONObject) -> str | None:
     return f"{empty:,} of {summary['rounds']:,}" if empty else None
 
 
-def _clients(count: str | None) -> str | None:
-    return None if count is None else f"{count} clients, with their payments"
+def _draws(summary: JSONObject) -> str | None:
+    """Where a client may be drawn several times in a round: how many draws there are."""
+    draws = summary.get("mean_draws")  # older summaries do not say
+    return f"{draws:,.4g}" if draws and draws != summary["mean_participants"] else None
+
+
+def _clients(summary: JSONObject) -> str | None:
+    """For how many clients joining was worth it; only where they pay are payments spoken of."""
+    count = summary.get("no_worse_than_alone")
+    if count is None:
+        return None
+    pays = "payment" in summary["statement"]["columns"]
+    return f"{count} clients, with their payments" if pays else f"{count} clients"
 
 
 def _digits(value: float | None) -> str | None:

@@ -275,7 +275,8 @@ class TestAudits:
     @pytest.mark.parametrize("mechanism", ["sampling", "jsam"])
     def test_the_verdict_is_the_findings(self, said, mechanism):
         fine, gamed = said(f"audit {mechanism}"), said(f"audit {mechanism}, pay-as-bid")
-        assert "none found" in dict(zip(fine.column(""), fine.column("finding"), strict=True))["truthful"]
+        findings = dict(zip(fine.column(""), fine.column("finding"), strict=True))
+        assert "no profitable lie found in" in findings["truthful"]
         assert fine.figure.axes[0].get_title().endswith("no lie pays")
         finding = gamed.data["findings"][0]
         gain = finding["witness"]["gain"]
@@ -550,6 +551,17 @@ def test_parts_of_a_table_repeat_what_tells_its_rows_apart():
     assert sum(line.split()[:2] == ["who", "how"] for line in lines) >= 3
     for who, how, *_ in rows:
         assert sum(line.startswith(f"{who}  {how}") for line in lines) >= 3
+
+
+def test_names_in_wide_letters_are_not_folded_where_there_is_room():
+    from bonafed.presentation.documents import Column
+
+    table = Table(
+        "", (Column("client", left=True), Column("amount", ".2f")), (("北京大学医院", 9.85), ("上海", 8.5))
+    )
+    assert any("北京大学医院" in line for line in printed(table, 80))
+    heading, first, second = str(table).splitlines()[:3]
+    assert first.index("9.85") + 6 == second.index("8.50") + 2 == heading.index("amount") + 2
 
 
 def test_a_number_among_words_is_not_folded():

@@ -351,7 +351,7 @@ class TestRendering:
     def test_a_terminal_without_the_characters_gets_the_rest(self, toy):
         program = (
             "import sys; sys.argv = ['bonafed']; sys.stdout.reconfigure(encoding='ascii')\n"
-            "from bonafed.cli import render\nfrom bonafed.presentation.documents import *\n"
+            "from bonafed.presentation import terminal\nfrom bonafed.presentation.documents import *\n"
             "sketch = Sketch('x', (0.0, 1.0), (Curve('y', (0.0, 1.0), 0.0, 1.0),))\n"
             "render.show(Document((sketch, 'plain')), as_json=False)\n"
         )

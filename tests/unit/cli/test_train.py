@@ -58,7 +58,9 @@ def test_bought_privacy_is_shown_with_its_price(bonafed):
     known = ("--set", "jsam.noise=reproducible")  # whether the loss grows is for the noise to decide
     code, out, err = bonafed("train", "jsam.toml", *quick, "--folder", "a", *hard, *known)
     assert code == 0
-    assert err.startswith("note: [training] leaves open, and its noise decides: batches of all records, ")
+    assert err.startswith(
+        "note: what [training] leaves out is chosen for the noise: batches of all records, "
+    )
     assert "hides most of what can be learned" in err
     for text in ("clients selected", "money spent", "of the epsilon it sold", "promised in every run"):
         assert text in out
@@ -312,7 +314,7 @@ def test_the_largest_seed_trains(bonafed, name):
     changes = [word for change in [short, *synthetic, *seeds] for word in ("--set", change)]
     code, _, err = bonafed("train", f"{name}.toml", *changes)
     assert code == 0
-    assert err == "" or (name == "jsam" and err.startswith("note: [training] leaves open"))
+    assert err == "" or (name == "jsam" and err.startswith("note: what [training] leaves out"))
     assert err.count("\n") == (name == "jsam")
 
 

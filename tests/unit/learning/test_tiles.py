@@ -13,7 +13,7 @@ from torch import nn
 from bonafed.learning import evaluate as evaluation
 from bonafed.learning.engine import programs
 from bonafed.learning.engine.jobs import Samples
-from bonafed.learning.problems import convex, precondition
+from bonafed.learning.problems import convex, newton, precondition
 from bonafed.learning.problems.convex import RidgeRegression, SoftmaxRegression, tiles
 from bonafed.learning.problems.minima import minima
 from bonafed.learning.problems.modules import ModuleProblem
@@ -203,3 +203,15 @@ def test_tiles_hold_every_row_once_and_none_is_empty(samples, most):
     cut = tiles(samples, most)
     assert [row for tile in cut for row in range(samples)[tile]] == [*range(samples)]
     assert all(0 < tile.stop - tile.start <= most for tile in cut)
+
+
+def test_a_loss_without_curvature_is_minimised_without_a_stand_in(monkeypatch):
+    """Rounding may leave its Hessian with negative eigenvalues, of which nothing can be made."""
+    x, y = np.random.default_rng(0).normal(size=(9, D)), np.arange(9) % CLASSES
+    problem = SoftmaxRegression(x, y, np.zeros(9, dtype=int), CLASSES, 1e-20)
+    flat = -1e-20 * np.eye(problem.size)
+    monkeypatch.setattr(SoftmaxRegression, "preconditioner", lambda *_: precondition.dense(flat))
+    start = np.zeros(problem.size)
+    found = newton.descend(problem, np.ones((1, 1)), start, tolerance=np.array([1e-3]), steps=20)
+    assert found.converged
+    assert found.losses[0] < problem.losses(start[None])[0, 0]

@@ -199,8 +199,8 @@ def test_a_run_says_keeps_and_repeats_what_it_chose(tmp_path):
     table = tables("jsam")
     table["training"]["rounds"], table["run"] = 3, {"cores": 1, "evaluate_every": 3}
     prepared = prepare.prepare(config.from_tables(table))
-    (note,) = [text for text in prepared.notes if "leaves open" in text]
-    assert note.startswith("[training] leaves open, and its noise decides: batches of all records, ")
+    (note,) = [text for text in prepared.notes if "leaves out" in text]
+    assert note.startswith("what [training] leaves out is chosen for the noise: batches of all records, ")
 
     class Stopped(Exception):
         pass

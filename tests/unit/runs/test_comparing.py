@@ -13,6 +13,7 @@ from bonafed.runs import comparing, training
 from bonafed.runs.comparing import Compare, Entrant
 from bonafed.runs.comparison import comparison_document
 from bonafed.runs.pages import comparison_page
+from bonafed.runs.summary import run_document
 from bonafed.sections import section_from
 
 FEDERATION = {
@@ -36,6 +37,17 @@ def comparison():
 def test_every_mechanism_is_in_it(comparison):
     assert {entrant.mechanism for entrant in comparison.entrants} == set(CATALOGUE)
     assert not [entrant.reason for entrant in comparison.entrants if entrant.reason]
+
+
+def test_only_money_is_a_payment_and_draws_are_not_participants(comparison):
+    shown = {e.mechanism: str(run_document(e.result.summary, (), None)) for e in comparison.entrants}
+    assert "with their payments" in shown["faithful"]
+    assert "no worse than alone" in shown["rewards"]
+    assert "with their payments" not in shown["rewards"]
+    assert "draws per round" in shown["jsam"]
+    assert "draws per round" not in shown["sampling"]
+    for entrant in comparison.entrants:
+        assert entrant.result.summary["mean_participants"] <= 5
 
 
 def test_all_are_judged_on_the_same_clients_and_within_the_same_steps(comparison):

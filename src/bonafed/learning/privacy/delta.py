@@ -21,6 +21,7 @@ from bonafed import checks
 from bonafed.errors import InvalidValue
 
 SAFE = 10  # times the records: a delta up to 1 over this is not remarked upon
+_LEAST = 1e-300  # what is computed from a smaller one is beyond double precision
 
 
 def delta_rule(name: str, value: object) -> float:
@@ -28,12 +29,14 @@ def delta_rule(name: str, value: object) -> float:
     number = checks.positive(name, value)
     if number >= 1:
         raise InvalidValue(name, "must be between 0 and 1, ends excluded", number)
+    if number < _LEAST:
+        raise InvalidValue(name, f"must be at least {_LEAST:g}", number)
     return number
 
 
 def require_small_delta(name: str, value: float, records: int) -> None:
     """Refuse a delta that promises nothing to a client with so many records."""
-    if records > 0 and value * records >= 1:
+    if records > 0 and value >= 1 / records:  # 1/49 is refused, though 49 times it is below 1
         rule = (
             f"must be below 1/{records:,}, as a client holds {records:,} records: with more, a whole "
             f"record may be given away; choose {_safe(records)} or less"

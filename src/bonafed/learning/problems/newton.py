@@ -117,7 +117,10 @@ class _Batch:
     def _renew(self, rows: Ints) -> None:
         """Make a new stand-in at the mean of the models."""
         mix = self.mixes[rows].mean(0)
-        self.stand_in = self.problem.preconditioner(self.models[rows].mean(0), mix)
+        try:
+            self.stand_in = self.problem.preconditioner(self.models[rows].mean(0), mix)
+        except np.linalg.LinAlgError:  # so flat that, once rounded, it is not positive definite
+            self.stand_in = None
         self.scale = float(mix.sum())
 
     def _directions(self, which: Ints, accuracy: float | None) -> Floats:

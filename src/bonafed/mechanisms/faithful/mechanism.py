@@ -372,8 +372,8 @@ class FaithfulLearning(Answers):
         if outcome.exchanges is not None:
             residual = float(outcome.payments.error.max())
             totals |= {
-                "of this left of the models without each": residual,
-                "of this integration": outcome.integration_error,
+                "part from searches not finished": residual,
+                "part from integration": outcome.integration_error,
                 "distance to Gauss-Legendre": outcome.gauss_distance,
                 "exchanges": outcome.exchanges,
             }

@@ -205,7 +205,7 @@ class BoughtPrivacy:
                 "share_given": ".4f",
             },
             totals={"clients_selected": plan.threshold},
-            findings=_findings(terms, account, ratio),
+            findings=_findings(terms, account, ratio, self.contract),
             notes=(*missing_turns(account.turns), *self._notes(terms)),
             facts={
                 "scheme": section.scheme,
@@ -407,13 +407,16 @@ def _largest_ratio(spend: Floats, sold: Floats) -> float:
     return float(np.max(spend[sellers] / sold[sellers], initial=0.0))
 
 
-def _findings(terms: JsamTerms, account: Account, ratio: float) -> tuple[Finding, ...]:
+def _findings(
+    terms: JsamTerms, account: Account, ratio: float, contract: JsamContract | None
+) -> tuple[Finding, ...]:
     cost = terms.reports * terms.epsilon * terms.shares(account.turns)
     amounts = terms.amounts(account.turns)
     least = float((np.array(amounts) / 10**terms.decimals - cost).min())
     findings = [
         Finding(
-            "privacy", ratio <= 1, f"nobody gave away more than {ratio:.6g} of the epsilon it sold", ratio,
+            "privacy", ratio <= 1,
+            f"nobody gave away more than {100 * ratio:.6g}% of the epsilon it sold", ratio,
             allowed=1.0, kind=Kind.PRIVACY,
         ),
         Finding(
@@ -425,7 +428,8 @@ def _findings(terms: JsamTerms, account: Account, ratio: float) -> tuple[Finding
     if terms.budget is not None:
         findings.append(BudgetPromise(terms.budget).finding(amounts, terms.decimals))
     elif terms.expected_budget is not None:
-        promise = BudgetPromise(terms.expected_budget, "the costs believed in")
+        expected = None if contract is None else contract.expected_spend
+        promise = BudgetPromise(terms.expected_budget, "the costs believed in", expected=expected)
         findings.append(promise.finding(amounts, terms.decimals))
     return tuple(findings)
 

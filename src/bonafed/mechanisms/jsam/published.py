@@ -69,9 +69,10 @@ from bonafed.mechanisms.contracts.canonical import (
 from bonafed.mechanisms.jsam.example import Example, example_from_json
 from bonafed.mechanisms.jsam.ladder import Ints
 from bonafed.mechanisms.jsam.noise import Ingredients, Noise, averaged, noise_of, scale_of
-from bonafed.mechanisms.jsam.payments import JsamMechanism, capped_rule, settle
+from bonafed.mechanisms.jsam.payments import JsamMechanism, capped_rule, settle, virtual_costs_of
 from bonafed.mechanisms.jsam.rules import Rule
 from bonafed.mechanisms.jsam.schemes import (
+    DRAWS,
     PUBLISHED,
     draw_costs,
     expected_weight,
@@ -204,6 +205,15 @@ class JsamContract(Shown):
     def averaged(self) -> Ints | None:
         """(N,) records that each client's releases average, where sizes count and Q is made of them."""
         return None if self.held is None else averaged(self.noise, self.held)
+
+    @cached_property
+    def expected_spend(self) -> float:
+        """Money that its weight buys for, on average over the draws of all costs that the format fixes."""
+        rng = np.random.default_rng(0)
+        draws = np.array([self.prior.sample(rng, self.clients) for _ in range(DRAWS)])
+        rule = capped_rule(self.rule, self.caps(self.names))
+        virtual = virtual_costs_of(draws, self.prior)
+        return float(np.mean(rule.spending(virtual, self.eta, self.noise_scale)))
 
     def caps(self, names: Sequence[str]) -> float | Floats | None:
         """Most that is bought from each of these clients."""

@@ -129,6 +129,9 @@ class QuoteOptions(NoiseOptions):
             for name, value in refused.items():
                 if value is not None:
                     raise InvalidValue(name, "must not be given with --noise-at sum", value)
+            if self.steps is not None and self.steps != 1:
+                rule = "must be 1 with --noise-at sum: later steps would look at records again"
+                raise InvalidValue("--steps", rule, self.steps)
             if isinstance(self.max_epsilon, Path):
                 rule = "must be one number with --noise-at sum"
                 raise InvalidValue("--max-epsilon", rule, self.max_epsilon)

@@ -446,10 +446,10 @@ def _notes(description: JSONObject) -> Iterator[str]:
 def _training(chosen: JSONObject) -> str:
     """Batch, steps and rate of private training under this plan."""
     said = (
-        f"a run whose [training] leaves them open has batches of all records, "
+        f"a run whose [training] states no batch size, steps or learning rate has batches of all records, "
         f"{counted(chosen['steps'], 'step')} a round and learning rate {chosen['learning_rate']:.3g} at "
-        f"clip {chosen['for_clip']:g}: over the run noise is {chosen['noise_share']:.1%} of the furthest "
-        "that clipped gradients can go"
+        f"clip {chosen['for_clip']:g}; over the run, noise is {chosen['noise_share']:.1%} of the furthest "
+        "that clipped gradients can move the model"
     )
     return f"{said}, which {HIDDEN}" if chosen["dwarfed"] else said
 

@@ -46,13 +46,13 @@ def contract_document(contract: JsamContract) -> Document:
         else ("in a round", "everybody selected, with its weight"),
         ("rounds without anybody", "none, unless no report leads to a selection"),
         ("who is selected", _SCHEMES[contract.scheme].format(members=contract.members)),
-        ("weight of the loss eta", f"{contract.eta!r}"),
-        ("noise scale Q", f"{contract.noise_scale!r}"),
+        ("weight of the loss eta", f"{contract.eta:.6g}"),
+        ("noise scale Q", f"{contract.noise_scale:.6g}"),
         ("delta", f"{contract.delta!r}"),
         ("largest norm of a record's gradient", f"{contract.clip!r}"),
     ]
     if isinstance(contract.noise, Ingredients):
-        parts = ", ".join(f"{name} {value!r}" for name, value in contract.noise.to_json().items())
+        parts = ", ".join(f"{name} {value:.6g}" for name, value in contract.noise.to_json().items())
         rows.append(("Q is made of", f"{parts}, with delta and rounds"))
     if contract.held is not None:
         rows.append(("fair", f"by the shares of {contract.held.sum():,} records"))
@@ -72,8 +72,8 @@ def contract_document(contract: JsamContract) -> Document:
             _EXAMPLE,
             tuple(zip(*contract.example, strict=True)),
         ),
-        "You state what one unit of epsilon costs you. From all statements follow, by the numbers above "
-        "and nothing else, how much you take part, the epsilon you sell over the whole run, and "
+        "You state what one unit of epsilon costs you. From all statements follow, by the numbers in the "
+        "file and nothing else, how much you take part, the epsilon you sell over the whole run, and "
         "one payment, made after the last round, also if you are never asked to take part. It is at least "
         "what you state times your epsilon, rounded up if need be. If you do not answer every time you are "
         "asked, it shrinks with the epsilon that you give. Whatever the others state, nothing leaves you "

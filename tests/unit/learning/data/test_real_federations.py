@@ -261,6 +261,12 @@ class TestRefusing:
             ("RXASP", "", "RXASP must be one of N, Y, got ''"),
             ("OCCODE", "5", "OCCODE must be one of 1, 2, 3, 4, 0, 8, 9, got '5'"),
             ("HOSPNUM", "1000", "HOSPNUM must be a whole number from 1 to 999, got '1000'"),
+            (
+                "HOSPNUM",
+                "0000000011234",
+                "HOSPNUM must be a whole number from 1 to 999, got '0000000011234'",
+            ),
+            ("HOSPNUM", "1".zfill(9) + "9" * 5000, "HOSPNUM must be a whole number from 1 to 999, got '0"),
             ("HOSPNUM", "-1", "HOSPNUM must be a whole number from 1 to 999, got '-1'"),
             ("COUNTRY", "UTOPIA", "COUNTRY must be one of ARGE, AUSL, "),
         ],

@@ -59,8 +59,8 @@ def test_the_statement_tells_exchanges_and_the_parts_of_the_certificate(place):
     residual, integration = facts["residual_error"], facts["integration_error"]
     assert 0 < residual <= 0.5e-3
     assert 0 < integration <= 0.5e-3
-    assert totals["of this left of the models without each"] == residual
-    assert totals["of this integration"] == integration
+    assert totals["part from searches not finished"] == residual
+    assert totals["part from integration"] == integration
     assert residual <= totals["payments below VCG by at most"] <= residual + integration
     assert 0 < totals["distance to Gauss-Legendre"] < integration
     assert [found["holds"] for found in told["findings"] if found["claim"] in NAMES] == [True] * 4

@@ -23,6 +23,29 @@ RUN = [
 FEW = ["--clients", "5", "--profiles", "2", "--points", "21"]
 
 
+def test_a_quote_with_more_steps_than_can_be_trained_is_refused(bonafed):
+    parts = [
+        "--delta",
+        "1e-5",
+        "--dimension",
+        "650",
+        "--smoothness",
+        "1",
+        "--records",
+        "99",
+        "--rounds",
+        "5",
+    ]
+    who = ["--prior", "uniform:0,1", "--clients", "3", "--noise-at", "sum", "--eta", "2"]
+    code, _, err = bonafed("quote", "jsam", *who, *parts, "--steps", "3")
+    assert code == 2
+    assert (
+        err
+        == "error: --steps must be 1 with --noise-at sum: later steps would look at records again, got 3\n"
+    )
+    assert bonafed("quote", "jsam", *who, *parts, "--steps", "1")[0] == 0
+
+
 def test_a_quote_shows_the_terms_of_the_theory_and_the_threat_model(bonafed):
     code, out, err = bonafed("quote", "jsam", *QUOTE, "--eta", "2", "--json")
     assert (code, err) == (0, "")

@@ -315,6 +315,15 @@ def test_the_table_of_a_contract_makes_the_same_contract(make, small, way):
     assert prepare.prepare(again, dataset=small).agreement.contract.digest == contract.digest
 
 
+@pytest.mark.parametrize(("eta", "broken"), [("", False), ("200", True)])
+def test_a_weight_that_buys_for_more_than_the_budget_breaks_its_promise(make, small, tmp_path, eta, broken):
+    words = [*JSAM, *MORE, "jsam.budget=", "jsam.expected_budget=2", f"jsam.eta={eta}"]
+    statement = training.train(setting.prepare(make(*words), dataset=small), tmp_path / "run").statement
+    (finding,) = [each for each in statement.findings if each.claim == "budget"]
+    assert ("the contract itself expects to spend" in finding.text) == broken
+    assert (finding.holds is False) == broken
+
+
 def test_a_published_contract_with_reports_by_name(make, small, tmp_path):
     contract = JsamContract(
         4, Uniform(0, 1), 40.0, 1.0, 5, 1.0, clients_per_round=3, max_epsilon={

@@ -27,6 +27,21 @@ def uncertain(which):
     return replace(settled, payment_error=error)
 
 
+def test_numbers_of_a_contract_can_be_read():
+    contract = JsamContract(
+        clients=3,
+        prior=PRIOR,
+        eta=np.pi,
+        noise=np.e / 3,
+        rounds=10,
+        clip=1.0,
+        delta=1e-5,
+        clients_per_round=2,
+    )
+    assert "3.14159\n" in str(contract)
+    assert "0.906094\n" in str(contract)
+
+
 def test_terms_caution():
     assert not any(
         "certified" in caution for caution in JsamTerms(NAMES, uncertain(None), PRIOR, 2, 10, 1e-5).cautions

@@ -44,6 +44,7 @@ _DEFICITS = (
 _OUTCOME = "OCCODE"
 _BAD, _GOOD, _UNKNOWN = ("1", "2"), ("3", "4"), ("0", "8", "9", "")
 _MOST_HOSPITALS = 999  # in the numbers of hospitals, which then have three digits
+_DIGITS = 9  # that a file may write such a number in
 
 
 def _yes(column: str, name: str, optional: bool = False) -> Answer:
@@ -110,7 +111,9 @@ def read_ist(files: Mapping[str, Path], *, clients: str = "hospitals", minimum_r
 
 
 def _hospital(path: Path, line: int, cell: str) -> str:
-    if not (cell.isascii() and cell.isdigit() and 0 < int(cell[:9]) <= _MOST_HOSPITALS):
+    if not (
+        cell.isascii() and cell.isdigit() and len(cell) <= _DIGITS and 0 < int(cell) <= _MOST_HOSPITALS
+    ):
         rule = f"HOSPNUM must be a whole number from 1 to {_MOST_HOSPITALS}, got {cell[:20]!r}"
         raise UnreadableFile(path, rule, line)
     return f"hospital {int(cell):03d}"
