@@ -353,7 +353,7 @@ class TestRendering:
             "import sys; sys.argv = ['bonafed']; sys.stdout.reconfigure(encoding='ascii')\n"
             "from bonafed.presentation import terminal\nfrom bonafed.presentation.documents import *\n"
             "sketch = Sketch('x', (0.0, 1.0), (Curve('y', (0.0, 1.0), 0.0, 1.0),))\n"
-            "render.show(Document((sketch, 'plain')), as_json=False)\n"
+            "terminal.show(Document((sketch, 'plain')), as_json=False)\n"
         )
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
         assert done.stdout == "plain\n"

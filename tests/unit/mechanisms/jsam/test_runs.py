@@ -318,7 +318,7 @@ def test_the_table_of_a_contract_makes_the_same_contract(make, small, way):
 @pytest.mark.parametrize(("eta", "broken"), [("", False), ("200", True)])
 def test_a_weight_that_buys_for_more_than_the_budget_breaks_its_promise(make, small, tmp_path, eta, broken):
     words = [*JSAM, *MORE, "jsam.budget=", "jsam.expected_budget=2", f"jsam.eta={eta}"]
-    statement = training.train(setting.prepare(make(*words), dataset=small), tmp_path / "run").statement
+    statement = training.train(prepare.prepare(make(*words), dataset=small), tmp_path / "run").statement
     (finding,) = [each for each in statement.findings if each.claim == "budget"]
     assert ("the contract itself expects to spend" in finding.text) == broken
     assert (finding.holds is False) == broken
