@@ -157,9 +157,10 @@ def look(browser: Any) -> Iterator[Any]:
 def inspected(look: Any, path: Path) -> None:
     """What holds of every page, wherever it is read."""
     for width in (PHONE, SCREEN):
-        for scheme in ("light", "dark"):
-            page = look(path, width, scheme)
-            page.unfold()
+        page = look(path, width)
+        page.unfold()
+        for scheme in ("light", "dark"):  # no script of a page knows of them: it need not be loaded again
+            page.tab.emulate_media(color_scheme=scheme)
             assert page.overflow() <= 0, (width, scheme)
             assert page.violations() == [], (width, scheme)
             assert page.unseen_pictures() == []
